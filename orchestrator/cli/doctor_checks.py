@@ -23,7 +23,7 @@ from zoneinfo import ZoneInfo
 from agent_runner.wire.document import WIRE_VERSION
 from orchestrator.base.asgi_server import listen
 from orchestrator.base.clock import SystemClock
-from orchestrator.base.tables import Rows, counted
+from orchestrator.base.tables import counted
 from orchestrator.channels.description import ChannelDescription, ChannelFinding
 from orchestrator.cli import commands
 from orchestrator.cli.channels import connection_status
@@ -499,10 +499,10 @@ async def mcp_servers(home: Home) -> DoctorFinding:
     """Check that each MCP server of the owner's has its folder, its secret or a login that counts."""
     source, now_ms = CredentialSource(home.root, os.environ), SystemClock().now_ms()
 
-    async def rows(tx: Tx) -> Rows:
+    async def rows(tx: Tx) -> list[mcp.McpServerView]:
         return await mcp.rows(tx, lambda name: source.value(name) is not None, home=home.root, now_ms=now_ms)
 
-    found: Rows = []
+    found: list[mcp.McpServerView] = []
     if home.database.exists():
         with suppress(sqlite3.Error):  # a damaged store: its own check says so
             found = await asyncio.to_thread(read_once, home.database, rows)

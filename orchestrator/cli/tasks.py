@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import App, Parameter
 
@@ -109,7 +109,7 @@ def add(
         prompt=prompt, kind=kind, value=value, context_mode=context
     )
 
-    async def act(tx: Tx, now_ms: int) -> dict[str, Any]:
+    async def act(tx: Tx, now_ms: int) -> scheduled_task_service.TaskView:
         return scheduled_task_service.to_row(
             await scheduled_task_service.add(tx, group, wish, times, now_ms=now_ms)
         )

@@ -154,7 +154,7 @@ class CommandResult:
     text: str
     ok: bool = True
     code: str = "ok"
-    data: dict[str, Any] = field(default_factory=dict)
+    data: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

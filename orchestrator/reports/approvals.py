@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, TypedDict
 from zoneinfo import ZoneInfo
 
 from orchestrator.base.clock import local_second
-from orchestrator.base.tables import Rows, short, table
+from orchestrator.base.tables import short, table
 from orchestrator.base.terminal_escaping import all_visible
 from orchestrator.store import approvals, groups
 from orchestrator.store.approvals import Approval, ApprovalState
@@ -16,14 +16,32 @@ SHOWN_CHARS = 40
 """Characters of a call that fit into the table."""
 
 
-async def rows(tx: Tx, folder: str | None, *, limit: int, now_ms: int, before: int | None = None) -> Rows:
+class ApprovalView(TypedDict):
+    """A request to the owner for permission, and the decision."""
+
+    id: int
+    group: str
+    kind: Annotated[str, "egress: to reach a place; mcp: to call a tool of an MCP server."]
+    subject: Annotated[str, "host:port, or server/tool."]
+    detail: Annotated[str, "What the tool is called with; secrets are taken out."]
+    turn: int | None
+    state: Annotated[str, "waiting, lapsed, once, always, used, or refused."]
+    asked_ms: int
+    expires_ms: Annotated[int | None, "Until when it waits or holds; null for ever."]
+    decided_ms: int | None
+    decided_by: str | None
+
+
+async def rows(
+    tx: Tx, folder: str | None, *, limit: int, now_ms: int, before: int | None = None
+) -> list[ApprovalView]:
     """The newest requests, or those before an `id`, newest first. Raises `UnknownGroup`."""
     group = (await groups.known(tx, folder)).folder if folder is not None else None
     found = await approvals.newest(tx, limit=limit, folder=group, before=before)
     return [approval_row(one, now_ms=now_ms) for one in found]
 
 
-def approval_row(one: Approval, *, now_ms: int) -> dict[str, Any]:
+def approval_row(one: Approval, *, now_ms: int) -> ApprovalView:
     is_lapsed = one.state is ApprovalState.WAITING and not one.is_waiting(now_ms)
     return {
         "id": one.id,
@@ -40,7 +58,7 @@ def approval_row(one: Approval, *, now_ms: int) -> dict[str, Any]:
     }
 
 
-def lines(found: Rows, *, zone: ZoneInfo) -> list[str]:
+def lines(found: list[ApprovalView], *, zone: ZoneInfo) -> list[str]:
     """Return the requests as a table for people; hidden characters are written out as in a question.
 
     What waits to be decided follows whole where the table cuts it.
@@ -57,7 +75,7 @@ def lines(found: Rows, *, zone: ZoneInfo) -> list[str]:
     ]
 
 
-def _table(found: Rows, *, zone: ZoneInfo) -> list[str]:
+def _table(found: list[ApprovalView], *, zone: ZoneInfo) -> list[str]:
     return table(
         ("request", "asked", "group", "to", "with", "state", "by"),
         [

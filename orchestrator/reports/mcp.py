@@ -10,10 +10,10 @@ import stat
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 from urllib.parse import urlsplit
 
-from orchestrator.base.tables import Rows, table
+from orchestrator.base.tables import table
 from orchestrator.containers import mounts
 from orchestrator.domain.errors import BadRequest
 from orchestrator.domain.values import Folder
@@ -88,15 +88,35 @@ async def note_login(tx: Tx, server: McpServer, *, is_in: bool, now_ms: int) -> 
     await audit.append(tx, audit.AuditEvent(at_ms=now_ms, kind=kind, detail={"name": server.name}))
 
 
-async def rows(tx: Tx, is_set: Callable[[str], bool], *, home: Path, now_ms: int) -> Rows:
-    """The servers by name. No secret is among them.
+class McpServerView(TypedDict):
+    """An MCP server of the owner's, without any secret.
 
     `has_secret` is None where none is wanted, `has_folder` for what is no program, and `is_logged_in` where
     the owner has not logged in.
     """
+
+    name: str
+    url: str | None
+    command: tuple[str, ...]
+    header: str
+    secret_env: str | None
+    groups: tuple[Folder, ...]
+    place: str
+    has_secret: bool | None
+    has_folder: bool | None
+    is_logged_in: bool | None
+
+
+async def rows(tx: Tx, is_set: Callable[[str], bool], *, home: Path, now_ms: int) -> list[McpServerView]:
+    """Return the servers by name."""
     return [
         {
-            **asdict(server),
+            "name": server.name,
+            "url": server.url,
+            "command": server.command,
+            "header": server.header,
+            "secret_env": server.secret_env,
+            "groups": server.groups,
             "place": server.place,
             "has_secret": None if server.secret_env is None else is_set(server.secret_env),
             "has_folder": mounts.program_folder(home, server.name) is not None if server.command else None,
@@ -106,18 +126,18 @@ async def rows(tx: Tx, is_set: Callable[[str], bool], *, home: Path, now_ms: int
     ]
 
 
-def lines(found: Sequence[dict[str, Any]]) -> list[str]:
+def lines(found: Sequence[McpServerView]) -> list[str]:
     if not found:
         return ["There are no MCP servers: see 'andy mcp add --help'."]
     head = ("name", "groups", "URL or program", "secret or login")
     return table(head, [(row["name"], ", ".join(row["groups"]), _place(row), _secret(row)) for row in found])
 
 
-def _place(row: dict[str, Any]) -> str:
+def _place(row: McpServerView) -> str:
     return f"{row['place']}  (mcp/{row['name']} IS MISSING)" if row["has_folder"] is False else row["place"]
 
 
-def problem(row: dict[str, Any]) -> tuple[str, str] | None:
+def problem(row: McpServerView) -> tuple[str, str] | None:
     """Return what keeps a server from being used, and the fix; None where nothing is known to."""
     name = row["name"]
     if row["has_folder"] is False:
@@ -137,7 +157,7 @@ def _is_logged_in(server: McpServer, home: Path, *, now_ms: int) -> bool | None:
     return None if login is None else not login.is_over(now_ms)
 
 
-def _secret(row: dict[str, Any]) -> str:
+def _secret(row: McpServerView) -> str:
     if row["is_logged_in"] is not None:
         return "logged in" if row["is_logged_in"] else f"LOGIN OVER: andy mcp login {row['name']}"
     if row["secret_env"] is None:

@@ -12,7 +12,7 @@ from orchestrator.domain.dashboard import BoardTask, Deadline, Question
 from orchestrator.domain.failures import STOPPED_BY_HAND
 from orchestrator.domain.values import Group, Turn
 from orchestrator.reports import costs
-from orchestrator.reports.approvals import approval_row
+from orchestrator.reports.approvals import ApprovalView, approval_row
 from orchestrator.reports.groups import access_row
 from orchestrator.store import access_requests, approvals, dashboard_questions, dashboard_tasks, groups, turns
 from orchestrator.store.database import Tx
@@ -27,8 +27,8 @@ FAILED_MS = 24 * 3_600_000
 class OwnerNeeds:
     """Matters that wait for the owner, each kind oldest first."""
 
-    requests: Rows
-    """Rows of `approvals.approval_row` that can still be decided."""
+    requests: list[ApprovalView]
+    """Those that can still be decided."""
     access: Rows
     """Rows of `groups.access_row` of chats that call and have no group."""
     questions: list[Question]

@@ -2,24 +2,72 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TypedDict
 from zoneinfo import ZoneInfo
 
 from orchestrator.base.clock import local_second
-from orchestrator.base.tables import Rows, short, table
-from orchestrator.domain.values import Turn
+from orchestrator.base.tables import short, table
+from orchestrator.domain.values import RunId, Turn
 from orchestrator.store import groups, outbox, runs, turns
 from orchestrator.store.database import Tx
 
 
-async def turn_rows(tx: Tx, folder: str | None, *, limit: int, before: int | None = None) -> Rows:
+class TurnView(TypedDict):
+    """A turn of an agent, as lists show it."""
+
+    id: int
+    group: str
+    kind: str
+    state: str
+    attempt: int
+    run: RunId | None
+    queued_ms: int
+    started_ms: int | None
+    ended_ms: int | None
+    reason: str | None
+
+
+class RunView(TypedDict):
+    """The life of one container; `number` counts runs in the order in which they began."""
+
+    number: int
+    id: str
+    group: str
+    runtime: str
+    is_isolated: bool
+    model: str | None
+    started_ms: int
+    ended_ms: int | None
+    exit: str | None
+    exit_detail: str | None
+    frames: int
+    conversation: str | None
+    conversation_reason: str | None
+
+
+class OutboxView(TypedDict):
+    """A message that is not sent, or of which that is not known."""
+
+    id: int
+    group: str | None
+    chat: str
+    turn: int | None
+    state: str
+    created_ms: int
+    attempts: int
+    next_attempt_ms: int
+    text: str
+    error: str | None
+
+
+async def turn_rows(tx: Tx, folder: str | None, *, limit: int, before: int | None = None) -> list[TurnView]:
     """The newest turns, or those before an `id`, newest first. Raises `UnknownGroup`."""
     if folder is not None:
         folder = (await groups.known(tx, folder)).folder
     return [turn_row(turn) for turn in await turns.recent(tx, limit=limit, folder=folder, before=before)]
 
 
-def turn_row(turn: Turn) -> dict[str, Any]:
+def turn_row(turn: Turn) -> TurnView:
     return {
         "id": turn.id,
         "group": turn.folder,
@@ -34,7 +82,7 @@ def turn_row(turn: Turn) -> dict[str, Any]:
     }
 
 
-def turn_lines(rows: Rows, *, zone: ZoneInfo) -> list[str]:
+def turn_lines(rows: list[TurnView], *, zone: ZoneInfo) -> list[str]:
     if not rows:
         return ["No turns yet."]
     return table(
@@ -55,13 +103,13 @@ def turn_lines(rows: Rows, *, zone: ZoneInfo) -> list[str]:
     )
 
 
-def _took(row: dict[str, Any]) -> str:
+def _took(row: TurnView) -> str:
     if row["started_ms"] is None or row["ended_ms"] is None:
         return ""
     return f"{(row['ended_ms'] - row['started_ms']) / 1000:.1f} s"
 
 
-async def run_rows(tx: Tx, folder: str | None, *, limit: int, before: int | None = None) -> Rows:
+async def run_rows(tx: Tx, folder: str | None, *, limit: int, before: int | None = None) -> list[RunView]:
     """The newest runs, or those before a `number`, newest first. Raises `UnknownGroup`."""
     if folder is not None:
         folder = (await groups.known(tx, folder)).folder
@@ -85,7 +133,7 @@ async def run_rows(tx: Tx, folder: str | None, *, limit: int, before: int | None
     ]
 
 
-async def outbox_rows(tx: Tx, *, limit: int) -> Rows:
+async def outbox_rows(tx: Tx, *, limit: int) -> list[OutboxView]:
     """Return the messages that wait, may have arrived (`unknown`) or are dead, oldest first."""
     return [
         {
@@ -104,7 +152,7 @@ async def outbox_rows(tx: Tx, *, limit: int) -> Rows:
     ]
 
 
-def outbox_lines(rows: Rows) -> list[str]:
+def outbox_lines(rows: list[OutboxView]) -> list[str]:
     if not rows:
         return ["Everything is sent."]
     lines = table(

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TypedDict
 from zoneinfo import ZoneInfo
 
 from orchestrator.base.clock import local_minute
 from orchestrator.base.redaction import redact
-from orchestrator.base.tables import Rows
 from orchestrator.domain.values import Message
 from orchestrator.store import groups, message_search
 from orchestrator.store.database import Tx
@@ -16,9 +15,22 @@ AROUND = 50
 """Characters that a line shows before what was found, and three times as many after."""
 
 
+class FoundView(TypedDict):
+    """A message that has the words of a search; `excerpt` is one line around the first of them."""
+
+    seq: int
+    id: str
+    chat: str
+    group: str | None
+    at_ms: int
+    sender: str
+    text: str
+    excerpt: str
+
+
 async def rows(
     tx: Tx, text: str, *, folder: str | None, since: int = 0, before: int | None = None, limit: int
-) -> Rows:
+) -> list[FoundView]:
     """Return the messages that have all words of `text`, the newest first.
 
     `before` is the `seq` to go on from.
@@ -40,7 +52,7 @@ async def rows(
     return [_row(one, terms) for one in found]
 
 
-def _row(message: Message, terms: list[str]) -> dict[str, Any]:
+def _row(message: Message, terms: list[str]) -> FoundView:
     text = redact(message.text)
     return {
         "seq": message.seq,
@@ -62,7 +74,7 @@ def excerpt(text: str, term: str) -> str:
     return ("…" if start else "") + line[start:end] + ("…" if end < len(line) else "")
 
 
-def lines(found: Rows, *, zone: ZoneInfo) -> list[str]:
+def lines(found: list[FoundView], *, zone: ZoneInfo) -> list[str]:
     if not found:
         return ["No message has these words."]
     return [

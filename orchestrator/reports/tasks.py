@@ -2,17 +2,39 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import TypedDict
 from zoneinfo import ZoneInfo
 
 from orchestrator.base.clock import local_iso
 from orchestrator.base.tables import table
 from orchestrator.domain.values import ScheduledTask, TaskRun
 from orchestrator.scheduler import scheduled_task_service, scheduled_task_turns
+from orchestrator.scheduler.scheduled_task_service import TaskView
 from orchestrator.store import groups, task_runs, tasks
 from orchestrator.store.database import Tx
 
 RUNS_SHOWN = 20
+
+
+class TaskRunPart(TypedDict):
+    """One run of a scheduled task; `due` and `queued` are local times, with offset."""
+
+    due: str
+    queued: str
+    cause: str
+    status: str
+    turn: int | None
+    duration_ms: int | None
+    result: str | None
+    error: str | None
+
+
+class TaskDocumentView(TaskView):
+    """A scheduled task with its newest runs."""
+
+    when: str
+    runs: list[TaskRunPart]
 
 
 async def every(tx: Tx, folder: str | None, *, with_over: bool) -> list[ScheduledTask]:
@@ -21,7 +43,7 @@ async def every(tx: Tx, folder: str | None, *, with_over: bool) -> list[Schedule
     return await tasks.every(tx, known, with_over=with_over)
 
 
-async def one(tx: Tx, task_id: str) -> dict[str, Any]:
+async def one(tx: Tx, task_id: str) -> TaskDocumentView:
     """Return a task with its newest runs, newest first. Raises `UnknownTask`."""
     task = await scheduled_task_service.find(tx, task_id)
     zone = ZoneInfo(task.schedule.timezone)
@@ -33,7 +55,7 @@ async def one(tx: Tx, task_id: str) -> dict[str, Any]:
     }
 
 
-def _run_row(run: TaskRun, zone: ZoneInfo) -> dict[str, Any]:
+def _run_row(run: TaskRun, zone: ZoneInfo) -> TaskRunPart:
     return {
         "due": local_iso(run.due_ms, zone),
         "queued": local_iso(run.run_ms, zone),
@@ -66,10 +88,11 @@ def list_lines(found: list[ScheduledTask]) -> list[str]:
     )
 
 
-def show_lines(found: dict[str, Any]) -> list[str]:
+def show_lines(found: TaskDocumentView) -> list[str]:
     """Show everything about a task, then its runs."""
     names = ("id", "groupFolder", "when", "context_mode", "overlap", "catch_up", "dst", "status_reason")
-    fields = [f"{name:14}{found[name]}" for name in names if found.get(name)]
+    texts: Mapping[str, object] = found
+    fields = [f"{name:14}{texts[name]}" for name in names if texts.get(name)]
     runs = [
         (run["due"], run["cause"], run["status"], _seconds(run), run["error"] or run["result"] or "")
         for run in found["runs"]
@@ -79,5 +102,5 @@ def show_lines(found: dict[str, Any]) -> list[str]:
     return [*fields, "", found["prompt"], *scripts, "", *listed]
 
 
-def _seconds(run: dict[str, Any]) -> str:
+def _seconds(run: TaskRunPart) -> str:
     return "" if run["duration_ms"] is None else f"{run['duration_ms'] / 1000:.1f} s"

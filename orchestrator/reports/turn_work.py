@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, TypedDict
 from zoneinfo import ZoneInfo
 
 from orchestrator.base.clock import local_second
-from orchestrator.base.tables import Rows, table
+from orchestrator.base.tables import table
 from orchestrator.domain.errors import UnknownTurn
 from orchestrator.domain.values import Turn, TurnId, TurnState
-from orchestrator.reports.queues import turn_row
+from orchestrator.reports.queues import TurnView, turn_row
 from orchestrator.store import tool_calls, turns
 from orchestrator.store.database import Tx
 from orchestrator.store.tool_calls import ToolCallRecord
@@ -19,7 +19,33 @@ OWN = "mcp__andy__"
 """The prefix of the names of tools that the host itself gives an agent."""
 
 
-async def find(tx: Tx, number: int) -> dict[str, Any]:
+class ToolCallView(TypedDict):
+    """One call of a tool, as its container told it; secrets are taken out."""
+
+    call: str
+    parent: Annotated[str | None, "The call that started the subagent which made this one."]
+    tool: str
+    input: Annotated[str, "What it was called with: one line, at most 300 characters."]
+    attempt: int
+    run: str
+    started_ms: int
+    duration_ms: int | None
+    state: Annotated[str, "running, ok, failed, or broken_off where its end was not told."]
+
+
+class TurnWorkView(TurnView):
+    """A turn with the calls of its agent's tools."""
+
+    tools: list[ToolCallView]
+
+
+class TurnDocumentView(TurnWorkView):
+    """A turn with what its agent did in it."""
+
+    draft: Annotated[str, "The text that is being written; it is no answer before the turn ends."]
+
+
+async def find(tx: Tx, number: int) -> TurnWorkView:
     """Return all that the store has on a turn.
 
     Raises:
@@ -31,12 +57,12 @@ async def find(tx: Tx, number: int) -> dict[str, Any]:
     return {**turn_row(turn), "tools": await tool_rows(tx, turn)}
 
 
-async def tool_rows(tx: Tx, turn: Turn) -> Rows:
+async def tool_rows(tx: Tx, turn: Turn) -> list[ToolCallView]:
     """The calls of tools in a turn, of all its attempts, in the order in which they began."""
     return [_tool_row(turn, call) for call in await tool_calls.of_turn(tx, turn.id)]
 
 
-def _tool_row(turn: Turn, call: ToolCallRecord) -> dict[str, Any]:
+def _tool_row(turn: Turn, call: ToolCallRecord) -> ToolCallView:
     return {
         "call": call.call_id,
         "parent": call.parent_id,
@@ -60,31 +86,31 @@ def _state(turn: Turn, call: ToolCallRecord) -> str:
     return "running" if is_under_way else "broken_off"
 
 
-def tool_text(row: dict[str, Any]) -> str:
+def tool_text(row: ToolCallView) -> str:
     """Return in one line what a call was and how it ended. Pure."""
     who = "subagent: " if row["parent"] else ""
     asked = f" {row['input']}" if row["input"] else ""
     return f"{who}{row['tool']}{asked} ({_ended(row)})"
 
 
-def _ended(row: dict[str, Any]) -> str:
+def _ended(row: ToolCallView) -> str:
     match row["state"]:
         case "running":
             return "under way"
         case "broken_off":
             return "broken off"
         case state:
-            took = f"{row['duration_ms'] / 1000:.1f} s"
+            took = f"{(row['duration_ms'] or 0) / 1000:.1f} s"
             return took if state == "ok" else f"failed after {took}"
 
 
-def lines(found: dict[str, Any], *, zone: ZoneInfo) -> list[str]:
+def lines(found: TurnWorkView, *, zone: ZoneInfo) -> list[str]:
     reason = f", {found['reason']}" if found["reason"] else ""
     head = f"Turn {found['id']} of {found['group']} ({found['kind']}): {found['state']}{reason}"
     return [head, *_tool_lines(found["tools"], zone=zone)]
 
 
-def _tool_lines(rows: Sequence[dict[str, Any]], *, zone: ZoneInfo) -> list[str]:
+def _tool_lines(rows: Sequence[ToolCallView], *, zone: ZoneInfo) -> list[str]:
     if not rows:
         return ["Its agent called no tool."]
     return table(

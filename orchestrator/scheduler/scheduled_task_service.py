@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, Protocol, TypeVar
+from typing import NotRequired, Protocol, TypedDict, TypeVar, cast
 from zoneinfo import ZoneInfo
 
 from orchestrator.base.clock import format_span, local_iso, local_minute
@@ -371,10 +371,32 @@ async def _record(tx: Tx, task: ScheduledTask, action: str, *, now_ms: int) -> N
     await audit.append(tx, event)
 
 
-def to_row(task: ScheduledTask) -> dict[str, Any]:
+class TaskView(TypedDict):
+    """A scheduled task; what it does not have is left out. Times are local, with offset."""
+
+    id: str
+    groupFolder: str
+    prompt: str
+    schedule_type: str
+    schedule_value: str
+    timezone: str
+    dst: str
+    context_mode: str
+    overlap: str
+    catch_up: str
+    status: str
+    failures: int
+    check: NotRequired[str | None]
+    status_reason: NotRequired[str | None]
+    next_run: NotRequired[str | None]
+    last_run: NotRequired[str | None]
+    last_result: NotRequired[str | None]
+
+
+def to_row(task: ScheduledTask) -> TaskView:
     """Return a scheduled task as agents see it, in replies and `tasks.json`. Times are local, with offset."""
     zone = ZoneInfo(task.schedule.timezone)
-    found = {
+    found: TaskView = {
         "id": task.id,
         "groupFolder": task.folder,
         "prompt": task.prompt,
@@ -393,7 +415,7 @@ def to_row(task: ScheduledTask) -> dict[str, Any]:
         "last_result": task.last_result,
         "failures": task.failures,
     }
-    return {name: value for name, value in found.items() if value is not None}
+    return cast("TaskView", {name: value for name, value in found.items() if value is not None})
 
 
 def describe(task: ScheduledTask) -> str:

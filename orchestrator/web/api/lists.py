@@ -23,7 +23,7 @@ from orchestrator.containers.logs import reading
 from orchestrator.context import person_memory
 from orchestrator.context.context_manager import ContextManager
 from orchestrator.context.person_memory import KnownPerson
-from orchestrator.dashboard.services.reminders import ReminderService
+from orchestrator.dashboard.services.reminders import ReminderService, ReminderView
 from orchestrator.domain.home import Home
 from orchestrator.domain.values import Folder, RunId, TurnId
 from orchestrator.reports import (
@@ -42,9 +42,17 @@ from orchestrator.reports import notifications as notification_reports
 from orchestrator.reports import search as search_reports
 from orchestrator.reports import tasks as task_reports
 from orchestrator.reports import upcoming as upcoming_reports
-from orchestrator.reports.queues import outbox_rows, run_rows, turn_rows
+from orchestrator.reports.approvals import ApprovalView
+from orchestrator.reports.notices import NoticeView
+from orchestrator.reports.notifications import NotificationView
+from orchestrator.reports.queues import OutboxView, RunView, TurnView, outbox_rows, run_rows, turn_rows
+from orchestrator.reports.search import FoundView
 from orchestrator.reports.since import since_ms
+from orchestrator.reports.tasks import TaskDocumentView
+from orchestrator.reports.turn_work import TurnDocumentView
+from orchestrator.reports.upcoming import UpcomingView
 from orchestrator.scheduler import scheduled_task_service
+from orchestrator.scheduler.scheduled_task_service import TaskView
 from orchestrator.store import groups
 from orchestrator.store.database import Tx
 from orchestrator.store.reader import read_once
@@ -64,10 +72,12 @@ from orchestrator.web.api.queries import (
     UpcomingQuery,
     UsageQuery,
 )
+from orchestrator.web.api.schemas import Page, schema_of
 from orchestrator.web.bodies import parse_query
 
 MAX_PLACE = 100_000
 """The last row at which a page may begin in a list that is no history: each page makes it anew."""
+R = TypeVar("R")
 T = TypeVar("T")
 
 
@@ -122,19 +132,19 @@ def _route(source: ApiSource, resource: ApiResource) -> Route:
 # Pages
 
 
-def _older(found: Rows, asked: PageQuery, key: str) -> dict[str, Any]:
+def _older(found: Sequence[R], asked: PageQuery, number: Callable[[R], int]) -> Page[R]:
     """A page of a list that begins with its newest row; one row more than fits was read."""
     rows = found[: asked.limit]
-    return {"rows": rows, "next": rows[-1][key] if len(found) > asked.limit else None}
+    return {"rows": rows, "next": number(rows[-1]) if len(found) > asked.limit else None}
 
 
-def _older_at_front(found: Rows, asked: PageQuery, key: str) -> dict[str, Any]:
+def _older_at_front(found: Sequence[R], asked: PageQuery, number: Callable[[R], int]) -> Page[R]:
     """A page that ends with its newest row, as people read it; one older row more than fits was read."""
     rows = found[-asked.limit :]
-    return {"rows": rows, "next": rows[0][key] if len(found) > asked.limit else None}
+    return {"rows": rows, "next": number(rows[0]) if len(found) > asked.limit else None}
 
 
-def _part(found: Sequence[Mapping[str, Any]], asked: PageQuery) -> dict[str, Any]:
+def _part(found: Sequence[R], asked: PageQuery) -> Page[R]:
     """A page of a list that is no history: by the places of its rows."""
     end = (asked.cursor or 0) + asked.limit
     return {"rows": found[asked.cursor or 0 : end], "next": end if len(found) > end else None}
@@ -154,7 +164,7 @@ async def _messages(source: ApiSource, asked: MessagesQuery, _: Mapping[str, str
         lambda tx: messages.rows(tx, asked.group, limit=more, before=asked.cursor, after=asked.after)
     )
     if asked.after is None:
-        return _older_at_front(found, asked, "seq")
+        return _older_at_front(found, asked, lambda row: row["seq"])
     return {"rows": found[: asked.limit], "next": None}
 
 
@@ -163,29 +173,29 @@ async def _message(source: ApiSource, _: ApiQuery, path: Mapping[str, str]) -> A
     return await asyncio.to_thread(message_timeline.with_logs, found, source.home.logs)
 
 
-async def _turns(source: ApiSource, asked: GroupPageQuery, _: Mapping[str, str]) -> Any:
+async def _turns(source: ApiSource, asked: GroupPageQuery, _: Mapping[str, str]) -> Page[TurnView]:
     more = asked.limit + 1
     found = await source.look(lambda tx: turn_rows(tx, asked.group, limit=more, before=asked.cursor))
-    return _older(found, asked, "id")
+    return _older(found, asked, lambda row: row["id"])
 
 
-async def _turn(source: ApiSource, _: ApiQuery, path: Mapping[str, str]) -> Any:
+async def _turn(source: ApiSource, _: ApiQuery, path: Mapping[str, str]) -> TurnDocumentView:
     text = path["id"]
     number = int(text) if text.isascii() and text.isdigit() and len(text) < 16 else 0
     found = await source.look(lambda tx: turn_work.find(tx, number))
     return {**found, "draft": await source.draft(found["run"], TurnId(number))}
 
 
-async def _runs(source: ApiSource, asked: GroupPageQuery, _: Mapping[str, str]) -> Any:
+async def _runs(source: ApiSource, asked: GroupPageQuery, _: Mapping[str, str]) -> Page[RunView]:
     more = asked.limit + 1
     found = await source.look(lambda tx: run_rows(tx, asked.group, limit=more, before=asked.cursor))
-    return _older(found, asked, "number")
+    return _older(found, asked, lambda row: row["number"])
 
 
 async def _commands(source: ApiSource, asked: GroupPageQuery, _: Mapping[str, str]) -> Any:
     more = asked.limit + 1
     found = await source.look(lambda tx: audit.command_rows(tx, asked.group, limit=more, before=asked.cursor))
-    return _older(found, asked, "number")
+    return _older(found, asked, lambda row: row["number"])
 
 
 async def _audit(source: ApiSource, asked: AuditQuery, _: Mapping[str, str]) -> Any:
@@ -195,45 +205,47 @@ async def _audit(source: ApiSource, asked: AuditQuery, _: Mapping[str, str]) -> 
             tx, asked.group, since=begin, limit=more, before=asked.cursor, only_refused=asked.refused
         )
     )
-    return _older_at_front(found, asked, "id")
+    return _older_at_front(found, asked, lambda row: row["id"])
 
 
 async def _verdict(source: ApiSource, _: ApiQuery, __: Mapping[str, str]) -> Any:
     return await source.look(audit.verify)
 
 
-async def _search(source: ApiSource, asked: SearchQuery, _: Mapping[str, str]) -> Any:
+async def _search(source: ApiSource, asked: SearchQuery, _: Mapping[str, str]) -> Page[FoundView]:
     begin, more = source.since_ms(asked.since), asked.limit + 1
     found = await source.look(
         lambda tx: search_reports.rows(
             tx, asked.text, folder=asked.group, since=begin, before=asked.cursor, limit=more
         )
     )
-    return _older(found, asked, "seq")
+    return _older(found, asked, lambda row: row["seq"])
 
 
-async def _approvals(source: ApiSource, asked: GroupPageQuery, _: Mapping[str, str]) -> Any:
+async def _approvals(source: ApiSource, asked: GroupPageQuery, _: Mapping[str, str]) -> Page[ApprovalView]:
     more, now_ms = asked.limit + 1, source.clock.now_ms()
     found = await source.look(
         lambda tx: approvals.rows(tx, asked.group, limit=more, now_ms=now_ms, before=asked.cursor)
     )
-    return _older(found, asked, "id")
+    return _older(found, asked, lambda row: row["id"])
 
 
-async def _tasks(source: ApiSource, asked: OverQuery, _: Mapping[str, str]) -> Any:
+async def _tasks(source: ApiSource, asked: OverQuery, _: Mapping[str, str]) -> Page[TaskView]:
     found = await source.look(lambda tx: task_reports.every(tx, asked.group, with_over=asked.over))
     return _part([scheduled_task_service.to_row(task) for task in found], asked)
 
 
-async def _task(source: ApiSource, _: ApiQuery, path: Mapping[str, str]) -> Any:
+async def _task(source: ApiSource, _: ApiQuery, path: Mapping[str, str]) -> TaskDocumentView:
     return await source.look(lambda tx: task_reports.one(tx, path["id"]))
 
 
-async def _reminders(source: ApiSource, asked: GroupPageQuery, _: Mapping[str, str]) -> Any:
+async def _reminders(source: ApiSource, asked: GroupPageQuery, _: Mapping[str, str]) -> Page[ReminderView]:
     return _part(await source.look(lambda tx: source.reminders.rows(tx, asked.group)), asked)
 
 
-async def _notifications(source: ApiSource, asked: NotificationsQuery, _: Mapping[str, str]) -> Any:
+async def _notifications(
+    source: ApiSource, asked: NotificationsQuery, _: Mapping[str, str]
+) -> Page[NotificationView]:
     found = await source.look(
         lambda tx: notification_reports.rows(
             tx,
@@ -247,11 +259,11 @@ async def _notifications(source: ApiSource, asked: NotificationsQuery, _: Mappin
     return _part(found, asked)
 
 
-async def _outbox(source: ApiSource, asked: PageQuery, _: Mapping[str, str]) -> Any:
+async def _outbox(source: ApiSource, asked: PageQuery, _: Mapping[str, str]) -> Page[OutboxView]:
     return _part(await source.look(lambda tx: outbox_rows(tx, limit=_reach(asked))), asked)
 
 
-async def _notices(source: ApiSource, asked: NoticesQuery, _: Mapping[str, str]) -> Any:
+async def _notices(source: ApiSource, asked: NoticesQuery, _: Mapping[str, str]) -> Page[NoticeView]:
     found = await source.look(
         lambda tx: notices.every(tx, asked.group, with_over=asked.over, limit=_reach(asked))
     )
@@ -282,7 +294,7 @@ async def _chats(source: ApiSource, asked: PageQuery, _: Mapping[str, str]) -> A
     return _part(await source.look(group_reports.chat_rows), asked)
 
 
-async def _upcoming(source: ApiSource, asked: UpcomingQuery, _: Mapping[str, str]) -> Any:
+async def _upcoming(source: ApiSource, asked: UpcomingQuery, _: Mapping[str, str]) -> Page[UpcomingView]:
     now_ms = source.clock.now_ms()
     found = await source.look(
         lambda tx: upcoming_reports.week(tx, asked.group, now_ms=now_ms, zone=source.zone, days=asked.days)
@@ -335,17 +347,18 @@ async def _known_person(source: ApiSource, _: ApiQuery, path: Mapping[str, str])
     return (await source.look(known)).to_row()
 
 
-def _list(
-    name: str, summary: str, query: type[ApiQuery], row: type[schemas.ApiSchema], read: Read
-) -> ApiResource:
-    answer = schemas.ListPage[row]  # type: ignore[valid-type]
+def _list(name: str, summary: str, query: type[ApiQuery], row: type, read: Read) -> ApiResource:
+    shape = _schema(row)
+    answer = schemas.ListPage[shape]  # type: ignore[valid-type]
     return ApiResource(path=f"/api/{name}", summary=summary, query=query, answer=answer, read=read)
 
 
-def _one(
-    name: str, summary: str, query: type[ApiQuery], answer: type[schemas.ApiSchema], read: Read
-) -> ApiResource:
-    return ApiResource(path=f"/api/{name}", summary=summary, query=query, answer=answer, read=read)
+def _one(name: str, summary: str, query: type[ApiQuery], answer: type, read: Read) -> ApiResource:
+    return ApiResource(path=f"/api/{name}", summary=summary, query=query, answer=_schema(answer), read=read)
+
+
+def _schema(shape: type) -> type[BaseModel]:
+    return shape if issubclass(shape, BaseModel) else schema_of(shape)
 
 
 RESOURCES = (
@@ -363,32 +376,30 @@ RESOURCES = (
         schemas.TimelineDocumentSchema,
         _message,
     ),
-    _list("turns", "What agents were asked, newest first.", GroupPageQuery, schemas.TurnSchema, _turns),
+    _list("turns", "What agents were asked, newest first.", GroupPageQuery, TurnView, _turns),
     _one(
         "turns/{id}",
         "One turn: what its agent did with its tools and, while it runs, the text that it writes.",
         ApiQuery,
-        schemas.TurnDocumentSchema,
+        TurnDocumentView,
         _turn,
     ),
-    _list("runs", "Lives of containers, newest first.", GroupPageQuery, schemas.RunSchema, _runs),
-    _list("tasks", "Scheduled tasks.", OverQuery, schemas.TaskSchema, _tasks),
-    _one("tasks/{id}", "A scheduled task with its newest runs.", ApiQuery, schemas.TaskDocumentSchema, _task),
-    _list(
-        "reminders", "Reminders to come, the next first.", GroupPageQuery, schemas.ReminderSchema, _reminders
-    ),
+    _list("runs", "Lives of containers, newest first.", GroupPageQuery, RunView, _runs),
+    _list("tasks", "Scheduled tasks.", OverQuery, TaskView, _tasks),
+    _one("tasks/{id}", "A scheduled task with its newest runs.", ApiQuery, TaskDocumentView, _task),
+    _list("reminders", "Reminders to come, the next first.", GroupPageQuery, ReminderView, _reminders),
     _list(
         "notifications",
         "Notifications of dashboards, told and to be told, by due time.",
         NotificationsQuery,
-        schemas.NotificationSchema,
+        NotificationView,
         _notifications,
     ),
     _list(
         "outbox",
         "What waits to be sent, may have been (`unknown`) or is dead, oldest first.",
         PageQuery,
-        schemas.OutboxSchema,
+        OutboxView,
         _outbox,
     ),
     _one(
@@ -399,7 +410,7 @@ RESOURCES = (
         _usage,
     ),
     _list("budgets", "How each budget stands.", PageQuery, schemas.BudgetSchema, _budgets),
-    _list("notices", "A group's notices for its agent.", NoticesQuery, schemas.NoticeSchema, _notices),
+    _list("notices", "A group's notices for its agent.", NoticesQuery, NoticeView, _notices),
     _list(
         "audit",
         "What was asked, refused and reached, the oldest of the page first; `next` leads back.",
@@ -418,7 +429,7 @@ RESOURCES = (
         "approvals",
         "What agents asked their owner to allow and what was decided, newest first.",
         GroupPageQuery,
-        schemas.ApprovalSchema,
+        ApprovalView,
         _approvals,
     ),
     _list(
@@ -441,12 +452,12 @@ RESOURCES = (
         "upcoming",
         "Tasks, notifications, reminders and wakes of the coming days, by due time.",
         UpcomingQuery,
-        schemas.UpcomingSchema,
+        UpcomingView,
         _upcoming,
     ),
     _list("nodes", "The machines of a swarm.", PageQuery, schemas.NodeSchema, _nodes),
     _list("loops", "The loop of each group.", PageQuery, schemas.LoopSchema, _loops),
-    _list("search", "Messages by their words, newest first.", SearchQuery, schemas.FoundSchema, _search),
+    _list("search", "Messages by their words, newest first.", SearchQuery, FoundView, _search),
     _one("logs", "The last lines of a log.", LogsQuery, schemas.LogDocumentSchema, _logs),
     _one(
         "context/{group}",

@@ -1,21 +1,48 @@
-"""The rows and documents of `/api`, described for OpenAPI. Reports make them; tests hold both together.
+"""The schemas of `/api` for OpenAPI, made from the views of the reports; tests hold both together.
 
 Nothing is checked against these models while serving: a row is sent as its report made it.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Generic, TypeVar, get_args, get_origin, get_type_hints
+from collections.abc import Mapping, Sequence
+from functools import reduce
+from operator import or_
+from types import UnionType
+from typing import (
+    Annotated,
+    Any,
+    Generic,
+    NotRequired,
+    TypedDict,
+    TypeVar,
+    get_args,
+    get_origin,
+    get_type_hints,
+    is_typeddict,
+)
 
 from pydantic import BaseModel, ConfigDict, Field, create_model
 
-from orchestrator.dashboard.services.reminders import ReminderView
-from orchestrator.reports.notices import NoticeView
-from orchestrator.reports.notifications import NotificationView
+from orchestrator.reports.turn_work import ToolCallView
 from orchestrator.reports.upcoming import UpcomingView
 
 R = TypeVar("R")
-Details = dict[str, Any]
+PART = "Part"
+"""The end of the name of a view that is an open object in OpenAPI: its fields are promised to no client."""
+LEFT_OUT_BEFORE: Mapping[type, Mapping[str, Any]] = {
+    UpcomingView: {"times": 1, "last_due": None, "text": "", "at": []},
+}
+"""Values that clients may take for fields that an earlier Andy did not send, by their view."""
+_MADE: dict[type, type[ApiSchema]] = {}
+"""The one schema of each view: OpenAPI would give two of the same name longer names."""
+
+
+class Page(TypedDict, Generic[R]):
+    """One page of a list, as it is sent."""
+
+    rows: Sequence[R]
+    next: int | None
 
 
 class ApiSchema(BaseModel):
@@ -24,25 +51,45 @@ class ApiSchema(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
-def schema_of(view: type, name: str, **missing: Any) -> type[ApiSchema]:
-    """Return the schema of a report's view, a `TypedDict`, under the name that OpenAPI has for it.
-
-    A text in `Annotated` is the description of its field; `missing` are values that clients may
-    take for a field that an earlier Andy left out.
-    """
-    fields: dict[str, Any] = {}
-    for field, hint in get_type_hints(view, include_extras=True).items():
-        texts = get_args(hint)[1:] if get_origin(hint) is Annotated else ()
-        kind = get_args(hint)[0] if texts else hint
-        fields[field] = (kind, Field(missing.get(field, ...), description=texts[0] if texts else None))
-    return create_model(name, __base__=ApiSchema, **fields)
-
-
 class ListPage(ApiSchema, Generic[R]):
     """One page of a list; `next` is the `cursor` of the page after it, null on the last one."""
 
     rows: list[R]
     next: int | None
+
+
+def schema_of(view: type) -> type[ApiSchema]:
+    """Return the schema of a view, a `TypedDict`: that of `TurnView` is called `TurnSchema`.
+
+    A text in `Annotated` is the description of its field; a field that is `NotRequired` may be null, too.
+    """
+    if view in _MADE:
+        return _MADE[view]
+    missing = LEFT_OUT_BEFORE.get(view, {})
+    fields: dict[str, Any] = {}
+    for field, hint in get_type_hints(view, include_extras=True).items():
+        is_optional = get_origin(hint) is NotRequired
+        kind = get_args(hint)[0] if is_optional else hint
+        default = None if is_optional else missing.get(field, ...)
+        kind, text = get_args(kind) if get_origin(kind) is Annotated else (kind, None)
+        fields[field] = (_described(kind), Field(default, description=text))
+    name = view.__name__.removesuffix("View") + "Schema"
+    _MADE[view] = create_model(name, __base__=ApiSchema, __doc__=view.__doc__, **fields)
+    return _MADE[view]
+
+
+def _described(hint: Any) -> Any:
+    """Return a type with the schemas of views in place of the views."""
+    if is_typeddict(hint):
+        return dict[str, Any] if hint.__name__.endswith(PART) else schema_of(hint)
+    origin, parts = get_origin(hint), get_args(hint)
+    if origin is UnionType:
+        return reduce(or_, map(_described, parts))
+    return hint if origin is None else origin[tuple(map(_described, parts))]
+
+
+Details = dict[str, Any]
+ToolCallSchema = schema_of(ToolCallView)
 
 
 class QuoteSchema(ApiSchema):
@@ -98,121 +145,11 @@ class TimelineDocumentSchema(ApiSchema):
     turn: Details | None
     attempts: list[Details]
     work: list[Details]
-    tools: list[ToolCallSchema]
+    tools: list[ToolCallSchema]  # type: ignore[valid-type]
     replies: list[Details]
     cost: Details | None
     log: list[str]
     steps: list[TimelineStepSchema]
-
-
-class TurnSchema(ApiSchema):
-    id: int
-    group: str
-    kind: str
-    state: str
-    attempt: int
-    run: str | None
-    queued_ms: int
-    started_ms: int | None
-    ended_ms: int | None
-    reason: str | None
-
-
-class ToolCallSchema(ApiSchema):
-    """One call of a tool, as its container told it; secrets are taken out."""
-
-    call: str
-    parent: str | None = Field(description="The call that started the subagent which made this one.")
-    tool: str
-    input: str = Field(description="What it was called with: one line, at most 300 characters.")
-    attempt: int
-    run: str
-    started_ms: int
-    duration_ms: int | None
-    state: str = Field(description="running, ok, failed, or broken_off where its end was not told.")
-
-
-class TurnDocumentSchema(TurnSchema):
-    """A turn with what its agent did in it."""
-
-    tools: list[ToolCallSchema]
-    draft: str = Field(description="The text that is being written; it is no answer before the turn ends.")
-
-
-class RunSchema(ApiSchema):
-    number: int
-    id: str
-    group: str
-    runtime: str
-    is_isolated: bool
-    model: str | None
-    started_ms: int
-    ended_ms: int | None
-    exit: str | None
-    exit_detail: str | None
-    frames: int
-    conversation: str | None
-    conversation_reason: str | None
-
-
-class TaskSchema(ApiSchema):
-    """A scheduled task; what it does not have is left out. Times are local, with offset."""
-
-    id: str
-    groupFolder: str  # noqa: N815 - as agents see it
-    prompt: str
-    schedule_type: str
-    schedule_value: str
-    timezone: str
-    dst: str
-    context_mode: str
-    overlap: str
-    catch_up: str
-    status: str
-    failures: int
-    check: str | None = None
-    status_reason: str | None = None
-    next_run: str | None = None
-    last_run: str | None = None
-    last_result: str | None = None
-
-
-class TaskDocumentSchema(TaskSchema):
-    """A scheduled task with its newest runs."""
-
-    when: str
-    runs: list[Details]
-
-
-ReminderSchema = schema_of(ReminderView, "ReminderSchema")
-NotificationSchema = schema_of(NotificationView, "NotificationSchema")
-
-
-class ApprovalSchema(ApiSchema):
-    id: int
-    group: str
-    kind: str = Field(description="egress: to reach a place; mcp: to call a tool of an MCP server.")
-    subject: str = Field(description="host:port, or server/tool.")
-    detail: str = Field(description="What the tool is called with; secrets are taken out.")
-    turn: int | None
-    state: str = Field(description="waiting, lapsed, once, always, used, or refused.")
-    asked_ms: int
-    expires_ms: int | None = Field(description="Until when it waits or holds; null for ever.")
-    decided_ms: int | None
-    decided_by: str | None
-
-
-class OutboxSchema(ApiSchema):
-    id: int
-    group: str | None
-    chat: str
-    turn: int | None
-    state: str
-    created_ms: int
-    attempts: int
-    next_attempt_ms: int
-    text: str
-    error: str | None
 
 
 class UsageCountsSchema(ApiSchema):
@@ -259,9 +196,6 @@ class UsageDocumentSchema(ApiSchema):
     total: UsageCountsSchema
     prices_as_of: str
     budgets: list[BudgetSchema]
-
-
-NoticeSchema = schema_of(NoticeView, "NoticeSchema")
 
 
 class AuditSchema(ApiSchema):
@@ -357,9 +291,6 @@ class NodeSchema(ApiSchema):
     problem: str | None = Field(description="Why it takes none, with the fix.")
 
 
-UpcomingSchema = schema_of(UpcomingView, "UpcomingSchema", times=1, last_due=None, text="", at=[])
-
-
 class LoopSchema(ApiSchema):
     """The loop of a group; of one that is off, only that."""
 
@@ -378,17 +309,6 @@ class LoopSchema(ApiSchema):
     idle_in_a_row: int | None = None
     last_start_ms: int | None = None
     last_end_ms: int | None = None
-
-
-class FoundSchema(ApiSchema):
-    seq: int
-    id: str
-    chat: str
-    group: str | None
-    at_ms: int
-    sender: str
-    text: str
-    excerpt: str
 
 
 class LogDocumentSchema(ApiSchema):

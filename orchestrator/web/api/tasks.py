@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.requests import Request
@@ -15,6 +15,7 @@ from orchestrator.base.event_bus import EventBus
 from orchestrator.base.wakeups import Wakeups
 from orchestrator.domain.values import ScheduledTask
 from orchestrator.scheduler import scheduled_task_service
+from orchestrator.scheduler.scheduled_task_service import TaskView
 from orchestrator.store.database import Database, Tx
 from orchestrator.web.bodies import parse_body
 
@@ -59,7 +60,7 @@ class TaskApi:
         self._wakeups = wakeups
         self._bus = bus
 
-    async def add(self, asked: NewTask) -> dict[str, Any]:
+    async def add(self, asked: NewTask) -> TaskView:
         """Raises what `scheduled_task_service.add` raises."""
         return await self._change(
             lambda tx, now_ms: scheduled_task_service.add(
@@ -67,7 +68,7 @@ class TaskApi:
             )
         )
 
-    async def act(self, task_id: str, action: str) -> dict[str, Any]:
+    async def act(self, task_id: str, action: str) -> TaskView:
         """Raises what `scheduled_task_service.act` raises."""
         return await self._change(
             lambda tx, now_ms: scheduled_task_service.apply_action(
@@ -75,15 +76,13 @@ class TaskApi:
             )
         )
 
-    async def change(
-        self, task_id: str, asked: scheduled_task_service.ScheduledTaskRequest
-    ) -> dict[str, Any]:
+    async def change(self, task_id: str, asked: scheduled_task_service.ScheduledTaskRequest) -> TaskView:
         """Raises what `scheduled_task_service.change` raises."""
         return await self._change(
             lambda tx, now_ms: scheduled_task_service.change(tx, task_id, asked, self._times, now_ms=now_ms)
         )
 
-    async def _change(self, act: Callable[[Tx, int], Awaitable[ScheduledTask]]) -> dict[str, Any]:
+    async def _change(self, act: Callable[[Tx, int], Awaitable[ScheduledTask]]) -> TaskView:
         async with self._database.transaction() as tx:
             task = await act(tx, self._clock.now_ms())
         self._bus.publish("task.changed", group=task.folder, detail=task.id)

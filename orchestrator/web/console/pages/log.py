@@ -8,7 +8,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
-from typing import Any
 from urllib.parse import quote, urlencode
 from zoneinfo import ZoneInfo
 
@@ -197,7 +196,7 @@ def _link(view: View, line: HostLogLine, folder: str, first: messages.FirstOfTur
 async def find(view: View) -> Response:
     """Show the messages that have the words of `q`, the newest first, a page at a time."""
     text, folder = view.query("q").strip(), view.query("group") or None
-    found: list[dict[str, Any]] = []
+    found: list[search.FoundView] = []
     problem = ""
     async with view.host.reader.reading() as tx:
         every = await groups.every(tx)
@@ -218,7 +217,7 @@ async def find(view: View) -> Response:
     )
 
 
-def _name(view: View, run: dict[str, Any]) -> str:
+def _name(view: View, run: queues.RunView) -> str:
     return f"{view.ago(run['started_ms'])} · {run['id'][:8]} · {run['exit'] or view.t('.runs_now')}"
 
 

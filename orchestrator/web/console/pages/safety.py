@@ -83,6 +83,12 @@ class RefusedPlace:
     """Whether it can be allowed for a while: the network of its group is not closed."""
 
 
+class StandingRequest(approvals.ApprovalView):
+    """A request that waits or a decision that holds; `is_for_ever`: whether it holds until changed."""
+
+    is_for_ever: bool
+
+
 async def show(view: View) -> Response:
     """Show what agents reach, and the newest of what was refused; of all groups or of one."""
     home = view.host.home.root
@@ -101,7 +107,7 @@ async def show(view: View) -> Response:
         decided = await approvals.rows(tx, folder, limit=FEW, now_ms=view.now_ms)
         search = view.host.settings.andy_web_search
         rules = await group_rules.rule_rows(tx, folder, host_search=search) if folder else []
-    requests = [
+    requests: list[StandingRequest] = [
         {**approvals.approval_row(one, now_ms=view.now_ms), "is_for_ever": one.is_for_ever}
         for one in asked
         if folder in (None, one.folder)
@@ -274,7 +280,7 @@ async def show_commands(view: View) -> Response:
     )
 
 
-def _reach(view: View, group: Group, extra: Extra, servers: list[dict[str, Any]]) -> GroupReach:
+def _reach(view: View, group: Group, extra: Extra, servers: list[mcp.McpServerView]) -> GroupReach:
     config = settings.of(group)
     return GroupReach(
         folder=group.folder,
