@@ -28,7 +28,7 @@ class OwnerNeeds:
     """Matters that wait for the owner, each kind oldest first."""
 
     requests: list[ApprovalView]
-    """Those that can still be decided."""
+    """The requests that can still be decided."""
     access: Rows
     """Rows of `groups.access_row` of chats that call and have no group."""
     questions: list[Question]

@@ -72,7 +72,7 @@ from orchestrator.web.api.queries import (
     UpcomingQuery,
     UsageQuery,
 )
-from orchestrator.web.api.schemas import Page, schema_of
+from orchestrator.web.api.schemas import RowPage, schema_of
 from orchestrator.web.bodies import parse_query
 
 MAX_PLACE = 100_000
@@ -132,19 +132,19 @@ def _route(source: ApiSource, resource: ApiResource) -> Route:
 # Pages
 
 
-def _older(found: Sequence[R], asked: PageQuery, number: Callable[[R], int]) -> Page[R]:
+def _older(found: Sequence[R], asked: PageQuery, number: Callable[[R], int]) -> RowPage[R]:
     """A page of a list that begins with its newest row; one row more than fits was read."""
     rows = found[: asked.limit]
     return {"rows": rows, "next": number(rows[-1]) if len(found) > asked.limit else None}
 
 
-def _older_at_front(found: Sequence[R], asked: PageQuery, number: Callable[[R], int]) -> Page[R]:
+def _older_at_front(found: Sequence[R], asked: PageQuery, number: Callable[[R], int]) -> RowPage[R]:
     """A page that ends with its newest row, as people read it; one older row more than fits was read."""
     rows = found[-asked.limit :]
     return {"rows": rows, "next": number(rows[0]) if len(found) > asked.limit else None}
 
 
-def _part(found: Sequence[R], asked: PageQuery) -> Page[R]:
+def _part(found: Sequence[R], asked: PageQuery) -> RowPage[R]:
     """A page of a list that is no history: by the places of its rows."""
     end = (asked.cursor or 0) + asked.limit
     return {"rows": found[asked.cursor or 0 : end], "next": end if len(found) > end else None}
@@ -173,7 +173,7 @@ async def _message(source: ApiSource, _: ApiQuery, path: Mapping[str, str]) -> A
     return await asyncio.to_thread(message_timeline.with_logs, found, source.home.logs)
 
 
-async def _turns(source: ApiSource, asked: GroupPageQuery, _: Mapping[str, str]) -> Page[TurnView]:
+async def _turns(source: ApiSource, asked: GroupPageQuery, _: Mapping[str, str]) -> RowPage[TurnView]:
     more = asked.limit + 1
     found = await source.look(lambda tx: turn_rows(tx, asked.group, limit=more, before=asked.cursor))
     return _older(found, asked, lambda row: row["id"])
@@ -186,7 +186,7 @@ async def _turn(source: ApiSource, _: ApiQuery, path: Mapping[str, str]) -> Turn
     return {**found, "draft": await source.draft(found["run"], TurnId(number))}
 
 
-async def _runs(source: ApiSource, asked: GroupPageQuery, _: Mapping[str, str]) -> Page[RunView]:
+async def _runs(source: ApiSource, asked: GroupPageQuery, _: Mapping[str, str]) -> RowPage[RunView]:
     more = asked.limit + 1
     found = await source.look(lambda tx: run_rows(tx, asked.group, limit=more, before=asked.cursor))
     return _older(found, asked, lambda row: row["number"])
@@ -212,7 +212,7 @@ async def _verdict(source: ApiSource, _: ApiQuery, __: Mapping[str, str]) -> Any
     return await source.look(audit.verify)
 
 
-async def _search(source: ApiSource, asked: SearchQuery, _: Mapping[str, str]) -> Page[FoundView]:
+async def _search(source: ApiSource, asked: SearchQuery, _: Mapping[str, str]) -> RowPage[FoundView]:
     begin, more = source.since_ms(asked.since), asked.limit + 1
     found = await source.look(
         lambda tx: search_reports.rows(
@@ -222,7 +222,7 @@ async def _search(source: ApiSource, asked: SearchQuery, _: Mapping[str, str]) -
     return _older(found, asked, lambda row: row["seq"])
 
 
-async def _approvals(source: ApiSource, asked: GroupPageQuery, _: Mapping[str, str]) -> Page[ApprovalView]:
+async def _approvals(source: ApiSource, asked: GroupPageQuery, _: Mapping[str, str]) -> RowPage[ApprovalView]:
     more, now_ms = asked.limit + 1, source.clock.now_ms()
     found = await source.look(
         lambda tx: approvals.rows(tx, asked.group, limit=more, now_ms=now_ms, before=asked.cursor)
@@ -230,7 +230,7 @@ async def _approvals(source: ApiSource, asked: GroupPageQuery, _: Mapping[str, s
     return _older(found, asked, lambda row: row["id"])
 
 
-async def _tasks(source: ApiSource, asked: OverQuery, _: Mapping[str, str]) -> Page[TaskView]:
+async def _tasks(source: ApiSource, asked: OverQuery, _: Mapping[str, str]) -> RowPage[TaskView]:
     found = await source.look(lambda tx: task_reports.every(tx, asked.group, with_over=asked.over))
     return _part([scheduled_task_service.to_row(task) for task in found], asked)
 
@@ -239,13 +239,13 @@ async def _task(source: ApiSource, _: ApiQuery, path: Mapping[str, str]) -> Task
     return await source.look(lambda tx: task_reports.one(tx, path["id"]))
 
 
-async def _reminders(source: ApiSource, asked: GroupPageQuery, _: Mapping[str, str]) -> Page[ReminderView]:
+async def _reminders(source: ApiSource, asked: GroupPageQuery, _: Mapping[str, str]) -> RowPage[ReminderView]:
     return _part(await source.look(lambda tx: source.reminders.rows(tx, asked.group)), asked)
 
 
 async def _notifications(
     source: ApiSource, asked: NotificationsQuery, _: Mapping[str, str]
-) -> Page[NotificationView]:
+) -> RowPage[NotificationView]:
     found = await source.look(
         lambda tx: notification_reports.rows(
             tx,
@@ -259,11 +259,11 @@ async def _notifications(
     return _part(found, asked)
 
 
-async def _outbox(source: ApiSource, asked: PageQuery, _: Mapping[str, str]) -> Page[OutboxView]:
+async def _outbox(source: ApiSource, asked: PageQuery, _: Mapping[str, str]) -> RowPage[OutboxView]:
     return _part(await source.look(lambda tx: outbox_rows(tx, limit=_reach(asked))), asked)
 
 
-async def _notices(source: ApiSource, asked: NoticesQuery, _: Mapping[str, str]) -> Page[NoticeView]:
+async def _notices(source: ApiSource, asked: NoticesQuery, _: Mapping[str, str]) -> RowPage[NoticeView]:
     found = await source.look(
         lambda tx: notices.every(tx, asked.group, with_over=asked.over, limit=_reach(asked))
     )
@@ -294,7 +294,7 @@ async def _chats(source: ApiSource, asked: PageQuery, _: Mapping[str, str]) -> A
     return _part(await source.look(group_reports.chat_rows), asked)
 
 
-async def _upcoming(source: ApiSource, asked: UpcomingQuery, _: Mapping[str, str]) -> Page[UpcomingView]:
+async def _upcoming(source: ApiSource, asked: UpcomingQuery, _: Mapping[str, str]) -> RowPage[UpcomingView]:
     now_ms = source.clock.now_ms()
     found = await source.look(
         lambda tx: upcoming_reports.week(tx, asked.group, now_ms=now_ms, zone=source.zone, days=asked.days)

@@ -38,7 +38,7 @@ _MADE: dict[type, type[ApiSchema]] = {}
 """The one schema of each view: OpenAPI would give two of the same name longer names."""
 
 
-class Page(TypedDict, Generic[R]):
+class RowPage(TypedDict, Generic[R]):
     """One page of a list, as it is sent."""
 
     rows: Sequence[R]
