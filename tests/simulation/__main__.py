@@ -46,7 +46,9 @@ def main() -> int:
     if options.undo:
         return try_undos(int(options.seed or time.time_ns() // 1_000_000_000), options.undo)
     if options.planted:
-        return _plant(options.planted, seed=options.seed or "1", worlds=options.worlds or 40)
+        return _plant(
+            options.planted, seed=options.seed or "1", worlds=options.worlds or 40, minutes=options.minutes
+        )
     if options.worlds or options.minutes:
         return _try_many(
             options.seed,
@@ -67,12 +69,12 @@ def main() -> int:
     return 1 if outcome.problems else 0
 
 
-def _plant(names: str, *, seed: str, worlds: int) -> int:
+def _plant(names: str, *, seed: str, worlds: int, minutes: float) -> int:
     wanted = [bug for bug in BUGS if names in ("all", bug.name) or names in bug.name]
     print("| planted | worlds | the promise that broke |\n| --- | --- | --- |")
     rows = []
     for bug in wanted:
-        rows.append(look_for(bug, first=int(seed), worlds=worlds))
+        rows.append(look_for(bug, first=int(seed), worlds=worlds, seconds=minutes * 60))
         print(rows[-1], flush=True)
     return any(" | – | " in row for row in rows)
 

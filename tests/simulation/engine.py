@@ -38,6 +38,8 @@ class Engine:
         self.containers: dict[str, Container] = {}
         self.is_away = False
         self.started = 0
+        self.on_frame: Callable[[], None] = lambda: None
+        """Called as a container has written a frame."""
         self.dies_at: list[int] = []
         """For containers to come: the number of written frames at which each dies; 0 is none."""
         self._away: asyncio.Event | None = None
@@ -148,6 +150,7 @@ class Container:
             self.end(KILLED)
             return
         self.output.append(data)
+        self.engine.on_frame()
         self.wake()
 
     def wake(self) -> None:

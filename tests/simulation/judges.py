@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator
+from datetime import date, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
+from zoneinfo import ZoneInfo
 
-from orchestrator.domain.values import ChatJid
+from orchestrator.domain.values import ChatJid, Folder
 from tests.simulation.messenger import Post
 from tests.simulation.people import ASKING, CHANGING, Written
 from tests.simulation.service_judges import services
 from tests.simulation.services import is_said_by_tool
 
 if TYPE_CHECKING:
+    from tests.simulation.owner import OwnerAct
     from tests.simulation.world import World
 
 EARLY_MS = 2_000
@@ -21,6 +25,10 @@ EARLY_MS = 2_000
 
 UNDELIVERED = ("⚠️ Not delivered", "⚠️ Perhaps not delivered", "⚠️ I could not send", "⚠️ I do not know")
 """The beginnings of Andy's news that a message may not have arrived."""
+MOST_TASKS = 60
+"""Tasks that a host may have when all is quiet: its loops, and what they wait for."""
+TOKENS_AN_ANSWER = 40
+"""Tokens that one answer of a simulated model uses at the most."""
 CALM_ANSWER_MS = 12_000
 """How long an answer may take where nothing is amiss and no other group is in the way."""
 
@@ -29,7 +37,7 @@ def judge(world: World) -> None:
     """Add to the problems of a world what breaks a promise."""
     for find in (
         _unlisted, _errors, _loops, _left_over, _answers, _order, _reminders, _promptness, _news, _isolation,
-        services,
+        _owners_wishes, _sleeps, _spending, services,
     ):  # fmt: skip
         world.problems += find(world)
 
@@ -69,6 +77,18 @@ def _left_over(world: World) -> Iterator[str]:
         yield f"{container.process.name} is left over."
     for path in sorted(world.home.ipc.glob("*/input/*.json")):
         yield f"An input file is left over: {path.relative_to(world.home.root)}"
+    for row in world.rows(
+        "SELECT folder, turn_id FROM (SELECT group_folder AS folder, claim_turn AS turn_id"
+        " FROM cross_session_notifications WHERE claim_turn IS NOT NULL)"
+    ):
+        yield f"A notice of {row['folder']} is still claimed by turn {row['turn_id']}."
+    yield from _tasks_left(world)
+
+
+def _tasks_left(world: World) -> Iterator[str]:
+    """When all is quiet, no task of the host is left but its loops, however much it has lived through."""
+    if world.tasks_when_quiet > MOST_TASKS:
+        yield f"The host has {world.tasks_when_quiet} tasks though all is quiet: {world.names_of_tasks}"
 
 
 def _shown(world: World, jid: str) -> list[str]:
@@ -246,6 +266,8 @@ def _isolation(world: World) -> Iterator[str]:
     """No group sees another's words, neither in its chats nor in its files."""
     groups = {jid: group for group in world.plan.groups for jid in group.chats}
     owners = {one.said.token: groups[ChatJid(one.said.jid)] for one in world.people.all}
+    folders = {group.folder: group for group in world.plan.groups}
+    owners |= {act.token: folders[Folder(act.folder)] for act in world.plan.owner if act.kind != "rename"}
     posts = [post for messenger in world.messengers for post in messenger.shown]
     for token, own in owners.items():
         for post in posts:
@@ -265,3 +287,93 @@ def _files_of(world: World, folder: str) -> Iterator[Path]:
         for path in sorted((above / folder).rglob("*")):
             if path.is_file() and not path.is_symlink():
                 yield path
+
+
+def _owners_wishes(world: World) -> Iterator[str]:
+    """What the owner was told is done is done, once; what got no answer at most once."""
+    for act, _, _ in world.owner.accepted:
+        if act.kind != "rename":
+            yield from _problems_of_act(world, act, is_sure=True)
+    for act in world.owner.unsure:
+        if act.kind != "rename":
+            yield from _problems_of_act(world, act, is_sure=False)
+    yield from _names(world)
+
+
+def _problems_of_act(world: World, act: OwnerAct, *, is_sure: bool) -> Iterator[str]:
+    group = next(one for one in world.plan.groups if one.folder == act.folder)
+    shown = world.messenger_of(group.jid).shown
+    posts = [one for one in shown if one.jid == group.jid and one.by == "Andy" and _has(one.text, act.token)]
+    if act.kind == "daily":
+        zone = ZoneInfo(world.plan.zone)
+        days = [datetime.fromtimestamp(one.at_ms / 1000, zone) for one in posts]
+        if len({one.date() for one in days}) != len(days) and not world.has_set_clock():
+            yield f"Done twice on a day: {act} → {[str(one) for one in days]}"
+        return
+    if len(posts) > 1:
+        yield f"Done {len(posts)} times: {act} → {[one.text for one in posts]}"
+    texts = [one.text for one in shown if one.jid == group.jid]
+    is_excused = (
+        world.faults.had_disk
+        or any("⚠" in text or "could not" in text for text in texts)
+        or any(act.token in text for text in world.messenger_of(group.jid).unsure)
+        or world.rows(
+            "SELECT 1 FROM outbox WHERE state IN ('unknown', 'dead') AND text LIKE ?", f"%{act.token}%"
+        )
+    )
+    if not posts and is_sure and not is_excused:
+        yield f"Accepted and not done: {act}"
+
+
+def _names(world: World) -> Iterator[str]:
+    """A group has the last name that the owner was told it has."""
+    for group in world.plan.groups:
+        acts = [act for act in world.plan.owner if act.kind == "rename" and act.folder == group.folder]
+        accepted = [act.token for act, _, _ in world.owner.accepted if act in acts]
+        unsure = [act.token for act in world.owner.unsure if act in acts]
+        (row,) = world.rows("SELECT name FROM registered_groups WHERE folder = ?", group.folder)
+        if accepted and row["name"] not in (accepted[-1], *unsure):
+            yield f"{group.folder} was renamed to {accepted[-1]}, and is called {row['name']!r}"
+
+
+def _sleeps(world: World) -> Iterator[str]:
+    """An agent that was told to sleep does not wake by itself before."""
+    if world.has_set_clock():
+        return
+    for written in world.people.all:
+        said = written.said
+        turns = world.rows(
+            "SELECT t.id, t.group_folder AS folder, t.ended_ms"
+            " FROM messages m JOIN turns t ON t.id = m.turn_id"
+            " WHERE m.chat_jid = ? AND m.id = ? AND t.state = 'answered'",
+            said.jid,
+            f"p{written.post.number}",
+        )
+        if said.kind != "sleep" or not turns:
+            continue
+        (turn,) = turns
+        until_ms = turn["ended_ms"] + said.minutes * 60_000 - EARLY_MS
+        later = world.rows(
+            "SELECT kind, set_by, started_ms FROM cycles WHERE group_folder = ? AND turn_id > ?"
+            " ORDER BY started_ms LIMIT 1",
+            turn["folder"],
+            turn["id"],
+        )
+        for cycle in later:
+            if cycle["kind"] == "auto" and cycle["set_by"] is not None and cycle["started_ms"] < until_ms:
+                minutes = (cycle["started_ms"] - turn["ended_ms"]) / 60_000
+                yield f"Woke after {minutes:.1f} minutes (by {cycle['set_by']}): {said}"
+
+
+def _spending(world: World) -> Iterator[str]:
+    """What is used in a day is over its budget by no more than what was in flight."""
+    if not world.plan.budget_tokens:
+        return
+    zone = ZoneInfo(world.plan.zone)
+    used: Counter[date] = Counter()
+    for row in world.rows("SELECT at_ms, input_tokens + output_tokens AS tokens FROM usage"):
+        used[datetime.fromtimestamp(row["at_ms"] / 1000, zone).date()] += row["tokens"]
+    most = world.plan.budget_tokens + world.plan.cap * TOKENS_AN_ANSWER
+    for day, tokens in used.items():
+        if tokens > most and not world.has_set_clock():
+            yield f"Used {tokens} tokens on {day}, of a budget of {world.plan.budget_tokens}"

@@ -37,6 +37,8 @@ class Post:
     """Wall time of the messenger."""
     key: str = ""
     quotes: int | None = None
+    sign: str = ""
+    """The emoji that somebody put under the quoted post; empty of all that has words."""
 
 
 @dataclass(slots=True)
@@ -77,6 +79,8 @@ class Messenger:
         """All that stands in the chats, in order."""
         self.unsure: list[str] = []
         """Texts that the messenger refused for good, or whose sending ended in doubt: they may be missing."""
+        self.on_show: Callable[[], None] = lambda: None
+        """Called as a text of Andy's is about to be shown."""
         self.is_down = False
         self.taken = 0
         """How many of the events a host has taken in, or refused."""
@@ -84,9 +88,10 @@ class Messenger:
         self._keys: dict[str, Post] = {}
         self._changed = asyncio.Event()
 
-    def write(self, jid: str, by: str, text: str, *, quotes: int | None = None) -> Post:
-        """Have a person write."""
+    def write(self, jid: str, by: str, text: str, *, quotes: int | None = None, sign: str = "") -> Post:
+        """Have a person write, or put a sign under a post."""
         post = self._post(jid, text, by, quotes=quotes)
+        post.sign = sign
         self._tell(Event(post))
         return post
 
@@ -114,6 +119,7 @@ class Messenger:
         await asyncio.sleep(self.chance.uniform(0.01, 0.3))
         if self.is_down:
             raise ChannelDown("The line is dead.")
+        self.on_show()
         drawn, trouble = self.chance.random(), self.trouble
         for way in ("lost_before", "refused", "pause", "hangs", "breaks", "lost_after"):
             drawn -= getattr(trouble, way)
@@ -258,7 +264,7 @@ class MessengerChannel:
             id=MessageId(f"p{post.number}" if event.edits is event.deletes is None else f"c{post.number}"),
             sender=f"{self.name}:{post.by.lower()}",
             sender_name=post.by,
-            text=post.text,
+            text=f"[reacted {post.sign}]" if post.sign else post.text,
             sent_ms=post.at_ms,
             chat_name=post.jid,
             channel=self.name,
@@ -268,6 +274,8 @@ class MessengerChannel:
             else Quote(
                 message_id=MessageId(quoted.key or f"p{quoted.number}"), sender=quoted.by, text=quoted.text
             ),
+            ignored="a reaction" if post.sign else None,
+            reaction=post.sign or None,
             edits=None if event.edits is None else MessageId(f"p{event.edits}"),
             deletes=None if event.deletes is None else MessageId(f"p{event.deletes}"),
         )

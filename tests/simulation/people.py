@@ -10,14 +10,16 @@ from typing import TYPE_CHECKING
 
 from orchestrator.domain.errors import EngineGone, StoreError
 from orchestrator.domain.values import ChatJid, Folder, Group
+from tests.simulation.additions import with_additions
 from tests.simulation.messenger import Post, Trouble
+from tests.simulation.owner import OwnerAct
 from tests.simulation.services import ServicesPlan
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
 
 PERSONS = ("Jane", "Ali", "Minsu", "Rosa")
-ASKING = ("echo", "remind", "list")
+ASKING = ("echo", "remind", "list", "reply")
 """Kinds of messages that have an answer."""
 CHANGING = ("take back", "edit")
 """Kinds of messages that ask for an echo and are changed a moment later: they have one answer or none."""
@@ -39,6 +41,12 @@ class Said:
         match self.kind:
             case "echo" | "take back" | "edit":
                 return f"@Andy echo {self.token}"
+            case "reply":
+                return f"echo {self.token}"
+            case "react":
+                return "👍"
+            case "sleep":
+                return f"@Andy sleep for {self.minutes} minutes"
             case "remind":
                 return f"@Andy remind me in {self.minutes} minutes to {self.token}"
             case "list":
@@ -80,6 +88,16 @@ class Plan:
     idle_ms: int = 1_800_000
     zone: str = "Asia/Seoul"
     services: ServicesPlan = field(default_factory=ServicesPlan)
+    owner: tuple[OwnerAct, ...] = ()
+    """What the owner asks for over the HTTP API."""
+    loops: tuple[Folder, ...] = ()
+    """The groups whose agents wake by themselves."""
+    schema_behind: int = 0
+    """So many migrations older than the program is the database that the first host finds."""
+    ahead_ms: int = 0
+    """How far the wall clock is ahead as the world begins, to be in another season."""
+    budget_tokens: int = 0
+    """Tokens that all groups may use in a day; 0 is no bound."""
 
     @classmethod
     def drawn(cls, seed: str) -> Plan:
@@ -89,7 +107,7 @@ class Plan:
         services = ServicesPlan.drawn(seed, seconds=plan.seconds, near=near)
         if services.asks_model and services.is_alone:
             plan = replace(plan, faults=(), deaths=(), trouble=Trouble(), cap=5)
-        return replace(plan, services=services)
+        return with_additions(replace(plan, services=services), seed)
 
     @classmethod
     def _drawn_without_services(cls, seed: str) -> Plan:
@@ -119,13 +137,14 @@ class Plan:
     def next_moment(self, now_s: float) -> float:
         """Return when the next thing of the plan happens, in virtual seconds."""
         faults = (*self.faults, *self.services.faults)
-        moments = (self.seconds, *(one.at_s for one in self.said), *(one.at_s for one in faults))
+        done = (*self.said, *self.owner, *faults)
+        moments = (self.seconds, *(one.at_s for one in done))
         return min((at_s for at_s in moments if at_s > now_s), default=float("inf"))
 
     def is_amiss(self, now_s: float) -> bool:
         """Return whether something that was said or done a while ago may still have to take its course."""
         return (
-            any(one.at_s <= now_s <= one.at_s + 120 for one in self.said)
+            any(one.at_s <= now_s <= one.at_s + 120 for one in (*self.said, *self.owner))
             or any(one.at_s <= now_s <= one.at_s + 1_600 for one in self.faults)
             or any(one.at_s <= now_s <= one.end_s + 150 for one in self.services.faults)
         )
@@ -142,7 +161,7 @@ class Plan:
 
     def parts(self) -> Iterator[Plan]:
         """Yield plans with one thing less each, the largest pieces first: to find the few that matter."""
-        for name in ("faults", "said", "deaths"):
+        for name in ("faults", "said", "owner", "deaths"):
             items = getattr(self, name)
             size = len(items)
             while size >= 1:
@@ -154,11 +173,18 @@ class Plan:
                             continue
                     yield replace(self, **{name: less})
                 size //= 2
+        yield from self._with_less_turned_on()
         for services in self.services.parts():
             yield replace(self, services=services)
         for name in Trouble.__dataclass_fields__:
             if getattr(self.trouble, name):
                 yield replace(self, trouble=replace(self.trouble, **{name: 0.0}))
+
+    def _with_less_turned_on(self) -> Iterator[Plan]:
+        """Yield plans with one switch less each."""
+        for name, none in (("loops", ()), ("schema_behind", 0), ("ahead_ms", 0), ("budget_tokens", 0)):
+            if getattr(self, name):
+                yield replace(self, **{name: none})
 
 
 def _groups(chance: random.Random) -> Iterator[Group]:
@@ -262,13 +288,25 @@ class People:
     async def live(self) -> None:
         for said in self._plan.said:
             await asyncio.sleep(max(0.0, said.at_s - self._world.loop.time()))
-            messenger = self._world.messenger_of(said.jid)
-            post = messenger.write(said.jid, said.who, said.text)
+            post = self._say(said)
             self.all.append(Written(said, post, self._world.loop.time()))
             if said.kind in CHANGING:
                 # At once, while it is asked, or when it has long been answered.
+                messenger = self._world.messenger_of(said.jid)
                 change = messenger.delete if said.kind == "take back" else messenger.edit
                 self._world.loop.call_later((0.1, 2.0, 60.0)[said.minutes % 3], change, post)
+
+    def _say(self, said: Said) -> Post:
+        """Have a person write. Who replies or reacts means the last of Andy, if there is one."""
+        messenger = self._world.messenger_of(said.jid)
+        if said.kind not in ("reply", "react"):
+            return messenger.write(said.jid, said.who, said.text)
+        of_andy = [one.number for one in messenger.shown if one.jid == said.jid and one.by == "Andy"]
+        if not of_andy:
+            text = f"@Andy {said.text}" if said.kind == "reply" else f"{said.token} is what I think"
+            return messenger.write(said.jid, said.who, text)
+        sign = said.text if said.kind == "react" else ""
+        return messenger.write(said.jid, said.who, said.text, quotes=of_andy[-1], sign=sign)
 
     def is_heard(self) -> bool:
         """Return whether the host has taken in all that was written."""
@@ -296,7 +334,12 @@ class Faults:
         self._plan = plan
         self._chance = random.Random(f"{world.seed}:faults")
         self._again: list[int] = []
+        self._at_send: list[int] = []
+        self._at_frame: list[int] = []
         self.had_disk = False
+        world.engine.on_frame = lambda: self._kill_at(self._at_frame, "after a frame")
+        for messenger in world.messengers:
+            messenger.on_show = lambda: self._kill_at(self._at_send, "as a text is shown")
         world.engine.dies_at = list(plan.deaths)
         for messenger in world.messengers:
             messenger.trouble = replace(plan.trouble)
@@ -308,13 +351,20 @@ class Faults:
 
     def _begin(self, fault: Fault) -> None:
         world, later = self._world, self._world.loop.call_later
-        if fault.kind not in ("kill", "mute", "slow", "container"):
-            world.note("fault", str(fault))
+        if fault.kind in ("kill", "power"):
+            self._kill(fault)
+            return
+        if fault.kind in ("mute", "slow", "container"):
+            self._hurt_container(fault)
+            return
+        world.note("fault", str(fault))
         match fault.kind:
-            case "kill":
-                if fault.again:
-                    self._again.append(fault.again)
-                world.kill_in_steps(fault.amount, "")
+            case "kill at a send":
+                self._at_send.append(fault.amount)
+            case "kill at a frame":
+                self._at_frame.append(fault.amount)
+            case "second host":
+                world.start_second_host()
             case "engine":
                 world.engine.go_away()
                 later(fault.amount, self._engine_back)
@@ -324,12 +374,27 @@ class Faults:
                 later(fault.amount, messenger.come_up)
             case "clock":
                 world.loop.ahead_ms += fault.amount
-            case "disk":
-                self.had_disk = True
-                world.disk.is_full = True
-                later(fault.amount, self._disk_back)
             case _:
-                self._hurt_container(fault)
+                self._fill_disk(fault)
+
+    def _kill(self, fault: Fault) -> None:
+        if fault.again:
+            self._again.append(fault.again)
+        is_of_power = fault.kind == "power"
+        why = "as the power fails" if is_of_power else ""
+        self._world.kill_in_steps(fault.amount, why, is_of_power=is_of_power)
+
+    def _fill_disk(self, fault: Fault) -> None:
+        """Have the disk be full: files cannot be renamed, and with kind `full` nothing can be committed."""
+        self.had_disk = True
+        self._world.disk.is_full = True
+        self._world.storage.is_full = fault.kind == "full"
+        self._world.loop.call_later(fault.amount, self._disk_back)
+
+    def _kill_at(self, waiting: list[int], when: str) -> None:
+        """Kill the host in the steps that the next fault of a kind says, where one waits."""
+        if waiting:
+            self._world.kill_in_steps(waiting.pop(0), when)
 
     def _hurt_container(self, fault: Fault) -> None:
         world = self._world
@@ -356,7 +421,7 @@ class Faults:
         self._world.engine.come_back()
 
     def _disk_back(self) -> None:
-        self._world.disk.is_full = False
+        self._world.disk.is_full = self._world.storage.is_full = False
 
     def kills_while_starting(self) -> int:
         """Return in how many steps the host that starts now is killed; 0 is never."""
@@ -365,7 +430,8 @@ class Faults:
     def end(self) -> None:
         """End all misfortune: from now on the world is kind."""
         world = self._world
-        self._again.clear()
+        for waiting in (self._again, self._at_send, self._at_frame):
+            waiting.clear()
         world.engine.dies_at = []
         world.engine.come_back()
         self._disk_back()

@@ -7,16 +7,16 @@ effect before its commit.
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
-import time
 from dataclasses import dataclass
 from pathlib import Path
 
 REPOSITORY = Path(__file__).parents[2]
-COPIED = ("orchestrator", "agent_runner", "tests/simulation")
+COPIED = ("orchestrator", "agent_runner", "tests/simulation", "tests/support", "tests/doubles")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -223,8 +223,12 @@ BUGS = (
 )
 
 
-def look_for(bug: Planted, *, first: int, worlds: int) -> str:
-    """Try worlds of the program with a bug until one breaks a promise; return the row of the table."""
+def look_for(bug: Planted, *, first: int, worlds: int, seconds: float = 0.0) -> str:
+    """Try worlds of the program with a bug until one breaks a promise; return the row of the table.
+
+    A world that breaks a promise without the bug as well has not found it, and the next is tried. `seconds`
+    of CPU time are spent at the most; 0 is no bound.
+    """
     with tempfile.TemporaryDirectory(prefix="andy-planted-", dir=_fast()) as folder:
         root = Path(folder)
         for part in COPIED:
@@ -233,28 +237,32 @@ def look_for(bug: Planted, *, first: int, worlds: int) -> str:
         text = path.read_text(encoding="utf-8")
         assert text.count(bug.right) == 1, f"{bug.name}: {bug.path} has changed"
         path.write_text(text.replace(bug.right, bug.wrong), encoding="utf-8")
-        began = time.monotonic()
-        found = subprocess.run(
-            [
-                sys.executable,
-                root / "tests/simulation/__main__.py",
-                f"--seed={first}",
-                f"--worlds={worlds}",
-                "--until-broken",
-                *(["--models"] if bug.is_of_models else []),
-            ],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-    seconds = time.monotonic() - began
-    broken = next((line for line in found.stdout.splitlines() if line.startswith("Seed ")), None)
-    if broken is None:
-        last = (found.stderr.strip().splitlines() or ["not found"])[-1] if found.returncode else "not found"
-        return f"| {bug.name} | – | {last} |"
-    problem = broken.split(": ", 1)[1]
-    tried = found.stdout.splitlines()[-1].split()[0]
-    return f"| {bug.name} | {tried} ({seconds:.0f} s) | {problem.split(' | ')[0][:110]} |"
+        spent, tried, seed = 0.0, 0, first
+        while tried < worlds and (not seconds or spent < seconds):
+            options = [f"--seed={seed}", f"--worlds={worlds - tried}", "--until-broken"]
+            options += ["--models"] if bug.is_of_models else []
+            options += [f"--minutes={(seconds - spent) / 60}"] if seconds else []
+            found = _simulate(root, options)
+            last = (found.stdout.strip().splitlines() or [""])[-1]
+            counted = re.match(r"(\d+) worlds, .* in (\d+) CPU seconds", last)
+            if counted is None:
+                return f"| {bug.name} | – | {(found.stderr.strip().splitlines() or ['it ended'])[-1]} |"
+            tried, spent = tried + int(counted[1]), spent + max(1.0, float(counted[2]))
+            broken = next((line for line in found.stdout.splitlines() if line.startswith("Seed ")), None)
+            if broken is None:
+                break
+            name, problem = broken.removeprefix("Seed ").split(": ", 1)
+            if _simulate(REPOSITORY, [f"--seed={name}", "--worlds=1"]).returncode == 0:
+                problem = problem.split(" | ")[0].replace("|", "/")[:110]
+                return f"| {bug.name} | {tried} ({spent:.0f} s) | {problem} (seed {name}) |"
+            seed = int(name) + 1
+    return f"| {bug.name} | – | not found in {tried} ({spent:.0f} s) |"
+
+
+def _simulate(root: Path, options: list[str]) -> subprocess.CompletedProcess[str]:
+    """Run the worlds of a copy of the program."""
+    command = [sys.executable, root / "tests/simulation/__main__.py", *options]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
 def _fast() -> str | None:

@@ -11,6 +11,7 @@ import contextvars
 import gc
 import os
 import random
+import stat
 import sys
 import threading
 import time
@@ -25,6 +26,7 @@ from unittest.mock import patch
 import time_machine
 
 from tests.simulation.loop import PROCESS, SimulatedLoop, settle
+from tests.simulation.storage import UnsyncedFiles
 
 REPOSITORY = Path(__file__).parents[2]
 AUDITED = (
@@ -265,14 +267,26 @@ class Observer:
 class Disk:
     """The directories of the home: real ones on tmpfs, that can be full and signal their new files."""
 
-    def __init__(self, loop: SimulatedLoop, signals: Signals) -> None:
+    def __init__(self, loop: SimulatedLoop, signals: Signals, unsynced: UnsyncedFiles | None) -> None:
+        """`unsynced` notes what the disk may not have yet; None where the power does not fail."""
         self._loop = loop
         self._signals = signals
+        self._unsynced = unsynced
         self.is_full = False
         self._replace, self._rename, self._link = os.replace, os.rename, os.link
 
     def replace(self, source: Any, target: Any, **places: Any) -> None:
         self._move(self._replace, source, target, places)
+
+    def sync(self, descriptor: int) -> None:
+        """Note that a file or a directory is on the disk; tmpfs has nothing to sync."""
+        if self._unsynced is None:
+            return
+        found = os.fstat(descriptor)
+        if stat.S_ISDIR(found.st_mode):
+            self._unsynced.note_directory_sync(Path(f"/proc/self/fd/{descriptor}").readlink())
+        else:
+            self._unsynced.note_sync(found.st_dev, found.st_ino)
 
     def rename(self, source: Any, target: Any, **places: Any) -> None:
         self._move(self._rename, source, target, places)
@@ -280,6 +294,8 @@ class Disk:
     def _move(self, move: Callable[..., None], source: Any, target: Any, places: dict[str, Any]) -> None:
         if self.is_full and PROCESS.get().name != "outside":
             raise OSError(28, "No space left on device", str(target))
+        if self._unsynced is not None and not places:
+            self._unsynced.before_move(Path(source), Path(target), self._loop.time())
         move(source, target, **places)
         if not places:
             now = self._loop.wall_ns()

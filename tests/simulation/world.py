@@ -14,6 +14,7 @@ import shutil
 import sqlite3
 import sys
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
@@ -25,20 +26,26 @@ import structlog
 
 from orchestrator.app import Orchestrator
 from orchestrator.containers.runtime_selection import SelectedRuntime
+from orchestrator.domain.errors import HomeError
 from orchestrator.domain.home import Home
 from orchestrator.domain.settings import Settings
 from orchestrator.groups import registration
+from orchestrator.loop.service import apply_action
 from orchestrator.proxies.model.credentials import CredentialSource
 from orchestrator.proxies.model.limits import ModelProxyLimits
+from orchestrator.store import budgets
 from orchestrator.store import database as store_database
+from orchestrator.store.budgets import Period, Unit
 from orchestrator.store.database import Database
 from tests.simulation import surroundings
-from tests.simulation.engine import Engine, SimulatedRuntime, on_sigterm
-from tests.simulation.loop import PROCESS, Process, SimulatedLoop
+from tests.simulation.engine import KILLED, Engine, SimulatedRuntime, on_sigterm
+from tests.simulation.loop import PROCESS, START_MS, Process, SimulatedLoop
 from tests.simulation.messenger import EntryPoint, Messenger
 from tests.simulation.model_agent import ModelAgent
+from tests.simulation.owner import Door, Owner
 from tests.simulation.people import Faults, People, Plan
 from tests.simulation.services import KEYS, MODEL, Services, SimulatedUpstream, add_services
+from tests.simulation.storage import Storage, UnsyncedFiles
 from tests.simulation.wire import Wire
 
 MEMORY = Path("/dev/shm")
@@ -104,7 +111,16 @@ class World:
         self.refusals = surroundings.Refusals()
         self.loop = SimulatedLoop(self.seed, self.refusals.refuse)
         self._chance = random.Random(f"{self.seed}:world")
+        self.loop.ahead_ms = self.plan.ahead_ms
         self.home = Home(self.root / "home")
+        self.storage = Storage(self.home.database)
+        has_power_loss = any(fault.kind == "power" for fault in self.plan.faults)
+        self.unsynced = UnsyncedFiles(self.seed) if has_power_loss else None
+        self.power_losses = 0
+        self.tasks_when_quiet = 0
+        self.names_of_tasks = ""
+        self.second_hosts = 0
+        """Number of second hosts on the home that were refused."""
         self.host: Process | None = None
         self.orchestrator: Orchestrator | None = None
         self._host_number = 0
@@ -113,8 +129,10 @@ class World:
         self._locks: list[tuple[Process, Any]] = []
         self._graves: list[Any] = []
         self._kill_why = ""
+        self._is_kill_of_power = False
         self._stop: asyncio.Event | None = None
-        self.web: Any = None
+        self.door: Door | None = None
+        """The web server of the host that lives now."""
 
     # -- running ---------------------------------------------------------------------------------------
 
@@ -122,13 +140,10 @@ class World:
         """Live the world through, judge it, and return what happened."""
         shutil.rmtree(self.root, ignore_errors=True)
         (self.root / "engine").mkdir(parents=True)
-        keeper: sqlite3.Connection | None = None
         with ExitStack() as stack:
             stack.enter_context(surroundings.without_collections())
             _furnish(self.home, self.plan)
-            keeper = sqlite3.connect(self.home.database)  # so that no last connection tidies up after a kill
-            keeper.execute("SELECT count(*) FROM turns").fetchone()
-            stack.callback(keeper.close)
+            stack.enter_context(self.storage.open())
             asyncio.set_event_loop(self.loop)
             stack.callback(asyncio.set_event_loop, None)
             self._replace(stack)
@@ -168,13 +183,14 @@ class World:
         enter(surroundings.time_of(loop))
         enter(surroundings.chance_of(seed))
         self.signals = surroundings.Signals(loop, seed)
-        self.disk = surroundings.Disk(loop, self.signals)
+        self.disk = surroundings.Disk(loop, self.signals, self.unsynced)
         self.engine = Engine(loop, self.root / "engine", seed, self.note)
         self.messengers = (
             Messenger("chirp", loop, seed, self.note, is_idempotent=True),
             Messenger("flock", loop, seed, self.note, is_idempotent=False),
         )
         self.people = People(self, self.plan)
+        self.owner = Owner(self, self.plan.owner)
         self.faults = Faults(self, self.plan)
         self.services = Services(loop, seed, self.plan.services, self.note)
         self.wire = self.engine.wire = Wire(loop, seed)
@@ -182,6 +198,7 @@ class World:
         put: list[tuple[str, Any]] = [
             ("os.replace", self.disk.replace),
             ("os.rename", self.disk.rename),
+            ("os.fsync", self.disk.sync),
             ("aiosqlite.core.Thread", surroundings.SimulatedThread),
             ("aiosqlite.core.SimpleQueue", surroundings.StepQueue),
             ("agent_runner.watch.Observer", surroundings.Observer),
@@ -201,7 +218,7 @@ class World:
             # Files have times of the real clock, which say nothing of the world's.
             ("agent_runner.wire.trees.JUST_NOW_NS", 1 << 62),
             ("orchestrator.proxies.egress.proxy.EgressProxy.serve", _serve_nobody),
-            ("orchestrator.web.feature.WebFeature.serve", self._serve_web),
+            ("orchestrator.web.feature.WebFeature.serve", self._serve_web()),
             ("orchestrator.store.database._connect", self._connect),
             ("orchestrator.domain.home.Home.lock", self._lock),
         ]
@@ -214,6 +231,7 @@ class World:
     async def _live(self) -> None:
         self.start_host()
         self.loop.create_task(self.people.live(), name="people")
+        self.loop.create_task(self.owner.live(), name="owner")
         faults = self.loop.create_task(self.faults.live(), name="faults")
         leaps = self.loop.create_task(self._leap_when_idle(), name="leaps")
         await asyncio.sleep(self.plan.seconds)
@@ -252,7 +270,8 @@ class World:
             "SELECT min(ms) AS ms FROM ("
             "SELECT max(due_ms, ifnull(next_attempt_ms, 0), ifnull(claim_until_ms, 0)) AS ms"
             " FROM notifications WHERE status IN ('pending', 'sending') AND audience = 'user'"
-            " UNION ALL SELECT next_run FROM scheduled_tasks WHERE status = 'active')"
+            " UNION ALL SELECT next_run FROM scheduled_tasks WHERE status = 'active'"
+            " UNION ALL SELECT next_wake_ms FROM loop_state WHERE status = 'on')"
         )
         if row["ms"] is None:
             return float("inf")
@@ -268,11 +287,21 @@ class World:
             if (
                 self._host_task is not None  # one that was killed last may start only now
                 and self.people.is_content()
+                and self.owner.is_content()
                 and self.unsettled(reminders=True) == 0
                 and not self.engine.containers
             ):
+                self._count_tasks()
                 return
         self.note("world", "it did not become quiet")
+
+    def _count_tasks(self) -> None:
+        """Note how many tasks the host has now."""
+        if self.host is None:
+            return
+        alive = Counter(task.get_name().split(":")[0] for task in self.host.tasks if not task.done())
+        self.tasks_when_quiet = alive.total()
+        self.names_of_tasks = ", ".join(f"{count} {name}" for name, count in alive.most_common(8))
 
     async def _shut_down(self) -> None:
         assert self._stop is not None
@@ -294,6 +323,8 @@ class World:
     # -- the host --------------------------------------------------------------------------------------
 
     _is_stopping = False
+    _second: Process | None = None
+    """Another host that tries to start on the home."""
 
     def start_host(self) -> None:
         self._host_number += 1
@@ -342,10 +373,10 @@ class World:
         if not self._is_stopping:
             self.loop.call_later(5.0, self.start_host, context=contextvars.Context())
 
-    def kill_in_steps(self, steps: int, why: str) -> None:
-        """Kill the host before the step that is so many from now."""
+    def kill_in_steps(self, steps: int, why: str, *, is_of_power: bool = False) -> None:
+        """Kill the host before the step that is so many from now, and with it the machine it runs on."""
         self.loop.stop_at = self.loop.step + max(1, steps)
-        self._kill_why = why
+        self._kill_why, self._is_kill_of_power = why, is_of_power
 
     def kill_host(self, why: str) -> None:
         """End the host as SIGKILL does: its memory is gone, and what it had not committed."""
@@ -356,10 +387,57 @@ class World:
         self.host.is_dead = True
         self.wire.note_death(self.host)
         self._host_task = None
+        left = self.storage.before_power_loss() if self._is_kill_of_power else {}
         self._end_process_parts(self.host)
-        self.web = None
+        if self._second is not None:
+            self._second.is_dead = True
+            self._end_process_parts(self._second)
+            self._second = None
+        if left:
+            self._lose_power(left)
+        self.door = None
         pause = self._chance.choice((0.5, 3.0, 30.0, 600.0))
         self.loop.call_later(pause, self.start_host, context=contextvars.Context())
+
+    def _lose_power(self, left: dict[Path, bytes]) -> None:
+        """End all that runs on the host's machine, and leave on its disk what is there for sure."""
+        self.power_losses += 1
+        for container in self.engine.working:
+            container.end(KILLED)
+        self.storage.after_power_loss(left)
+        if self.unsynced is not None:
+            self.unsynced.lose(self.loop.time())
+
+    def start_second_host(self) -> None:
+        """Start another host on the same home, as a person does who forgot about the first one."""
+        is_up = self.host is not None and not self.host.is_dead and self.door is not None
+        if not is_up or self._second is not None:
+            return
+        process = self._second = Process("a second host")
+        self._graves.append(process)
+        task = self.loop.start(process, self._run_second_host(), process.name)
+        self._graves.append(task)
+
+    async def _run_second_host(self) -> None:
+        orchestrator = Orchestrator(
+            self.home,
+            Settings(andy_runtime="process", andy_agent="offline", andy_channels="chirp,flock"),
+            credentials=CredentialSource(self.home.root, {}),
+            say=lambda text: self.note("host", f"a second host: {text}"),
+        )
+        self._graves.append(orchestrator)
+        process = self._second
+        try:
+            await orchestrator.run(stop=asyncio.Event(), on_ready=self._two_are_up)
+        except HomeError as error:
+            self.second_hosts += 1
+            self.note("host", f"a second host is refused: {error}")
+        finally:
+            self._end_process_parts(process)
+            self._second = None
+
+    def _two_are_up(self, _: str) -> None:
+        self.problems.append("Two hosts run on one home.")
 
     def _end_process_parts(self, process: Process | None) -> None:
         """Let go of what the system takes back of a process that is gone; None is all of them."""
@@ -400,14 +478,26 @@ class World:
     def _open_upstream(self, limits: ModelProxyLimits) -> SimulatedUpstream:
         return SimulatedUpstream(self.services, limits)
 
-    async def _serve_web(self, *_: Any) -> None:
-        await asyncio.Event().wait()
+    def _serve_web(self) -> Any:
+        """Return what stands for `WebFeature.serve`: its app is there to be asked, where the owner asks."""
+
+        async def serve(feature: Any, *_: Any) -> None:
+            if self.plan.owner:
+                app = feature._app(lambda *_, **__: None)
+                self.door = Door(PROCESS.get(), app, feature.token)
+            else:
+                self.door = Door(PROCESS.get(), _nothing, "")
+            await asyncio.Event().wait()
+
+        return serve
 
     _real_connect = staticmethod(store_database._connect)
     _real_lock = Home.lock
 
     def _connect(self, *given: Any) -> sqlite3.Connection:
-        connection = self._real_connect(*given)
+        with self.storage.watching():
+            connection = self._real_connect(*given)
+        self.storage.watch(connection)
         self._connections.append((PROCESS.get(), connection))
         return connection
 
@@ -473,10 +563,11 @@ class World:
             " + (SELECT count(*) FROM runs WHERE ended_ms IS NULL)"
             " + (SELECT count(*) FROM notifications"
             " WHERE type = 'reminder' AND status IN ('pending', 'sending') AND ?)"
-            " + (SELECT count(*) FROM scheduled_tasks WHERE status = 'active' AND ?)"
+            " + (SELECT count(*) FROM scheduled_tasks"
+            " WHERE status = 'active' AND schedule_type = 'once' AND ?)"
             " AS n",
             reminders,
-            reminders and self.plan.services.asks_model,
+            reminders,
         )
         return int(row["n"])
 
@@ -553,6 +644,35 @@ def _furnish(home: Home, plan: Plan) -> None:
         atexit.register(lambda: path.unlink(missing_ok=True))
     shutil.copyfile(_template[0], home.database)
     asyncio.run(_register(home, plan))
+    if plan.schema_behind:
+        _age(home.database, plan.schema_behind)
+
+
+def _age(path: Path, versions: int) -> None:
+    """Put what a database has into one that an older program has made."""
+    newer = path.with_name("newer.db")
+    path.rename(newer)
+    older = store_database.migrations()[:-versions]
+    with patch.object(store_database, "migrations", lambda: older):
+        store_database._prepare(path)
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute("ATTACH ? AS newer", (str(newer),))
+    names = "SELECT name FROM {} WHERE type = 'table' AND sql NOT LIKE 'CREATE VIRTUAL%'"
+    known = {name for (name,) in connection.execute(names.format("newer.sqlite_master"))}
+    for (table,) in connection.execute(names.format("main.sqlite_master")).fetchall():
+        if table not in known or table.startswith(("sqlite_", "message_search")):
+            continue
+        both = [_columns(connection, schema, table) for schema in ("main", "newer")]
+        columns = ", ".join(name for name in both[0] if name in both[1])
+        connection.execute(
+            f"INSERT OR IGNORE INTO main.{table} ({columns}) SELECT {columns} FROM newer.{table}"
+        )
+    connection.close()
+    newer.unlink()
+
+
+def _columns(connection: sqlite3.Connection, schema: str, table: str) -> list[str]:
+    return [row[1] for row in connection.execute(f"PRAGMA {schema}.table_info({table})")]
 
 
 async def _register(home: Home, plan: Plan) -> None:
@@ -568,5 +688,17 @@ async def _register(home: Home, plan: Plan) -> None:
                 await registration.register(tx, group)
                 for jid in group.other_chats:
                     await registration.add_chat(tx, group.folder, jid, now_ms=0)
+            for folder in plan.loops:
+                await apply_action(tx, folder, "on", now_ms=START_MS + plan.ahead_ms)
+            if plan.budget_tokens:
+                await budgets.put(
+                    tx,
+                    folder=None,
+                    is_background=False,
+                    period=Period.DAY,
+                    unit=Unit.TOKENS,
+                    amount=plan.budget_tokens,
+                    now_ms=0,
+                )
     finally:
         await database.close()

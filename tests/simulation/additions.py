@@ -1,0 +1,141 @@
+"""Draw for some worlds further people and faults.
+
+They are drawn apart from all else, so that the worlds without them stay as they were.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from tests.simulation.owner import OwnerAct
+
+if TYPE_CHECKING:
+    from tests.simulation.people import Plan, Said
+
+SHARE = 0.6
+"""The share of the worlds without a model that have additions."""
+DAY_MS = 86_400_000
+SEASONS = {"autumn": -30 * DAY_MS, "spring": 124 * DAY_MS}
+"""How far the wall clock of a world is ahead: on the day before Berlin's clocks change, back and forward."""
+SILENT_SECONDS = 76 * 3600.0
+"""Length of a world whose people say nothing for three days."""
+
+
+def with_additions(plan: Plan, seed: str) -> Plan:
+    """Return the plan of a seed with what newer worlds have besides."""
+    chance = random.Random(f"{seed}:additions")
+    if plan.services.asks_model:
+        return replace(plan, budget_tokens=chance.choice((0,) * 5 + (120, 300)))
+    if chance.random() >= SHARE:
+        return plan
+    plan = replace(plan, schema_behind=chance.choice((0, 0, 1, chance.randrange(2, 12))))
+    if chance.random() < 0.06:
+        plan = _silent(plan, chance)
+    elif chance.random() < 0.06 and plan.seconds < 100_000:
+        season = chance.choice(sorted(SEASONS))
+        plan = replace(_stretched(plan, 30 * 3600.0), zone="Europe/Berlin", ahead_ms=SEASONS[season])
+    said = (*plan.said, *_said(plan, chance))
+    plan = replace(
+        plan,
+        said=tuple(sorted(said, key=lambda one: one.at_s)),
+        owner=tuple(sorted(_owner(plan, chance), key=lambda one: one.at_s)),
+    )
+    if chance.random() < 0.8:
+        faults = (*plan.faults, *_faults(plan, chance))
+        plan = replace(plan, faults=tuple(sorted(faults, key=lambda one: one.at_s)))
+    if chance.random() < 0.2:
+        plan = replace(plan, loops=tuple(group.folder for group in plan.groups))
+        plan = _asleep(plan, chance)
+    return plan
+
+
+def _stretched(plan: Plan, seconds: float) -> Plan:
+    """Return a plan whose people say the same over another time."""
+    factor = seconds / plan.seconds
+    return replace(
+        plan,
+        seconds=seconds,
+        said=tuple(replace(one, at_s=one.at_s * factor) for one in plan.said),
+        faults=tuple(replace(one, at_s=one.at_s * factor) for one in plan.faults),
+    )
+
+
+def _silent(plan: Plan, chance: random.Random) -> Plan:
+    """Return a plan whose people talk for an hour, then three days later for another."""
+    plan = _stretched(plan, 3600.0)
+    later = SILENT_SECONDS - 3600.0
+    half = chance.uniform(600, 3000)
+    return replace(
+        plan,
+        seconds=SILENT_SECONDS,
+        said=tuple(one if one.at_s < half else replace(one, at_s=one.at_s + later) for one in plan.said),
+        faults=tuple(one if one.at_s < half else replace(one, at_s=one.at_s + later) for one in plan.faults),
+    )
+
+
+def _said(plan: Plan, chance: random.Random) -> Iterator[Said]:
+    """Yield replies to Andy, and reactions."""
+    from tests.simulation.people import PERSONS, Said
+
+    chats = [jid for group in plan.groups for jid in group.chats]
+    moments = [one.at_s for one in plan.said]
+    for number in range(chance.randrange(2, 8)):
+        yield Said(
+            at_s=min(chance.choice(moments) + chance.uniform(5, 60), plan.seconds * 0.95),
+            who=chance.choice(PERSONS),
+            jid=chance.choice(chats),
+            kind=chance.choice(("reply", "reply", "react")),
+            token=f"zq{len(plan.said) + number}x",
+        )
+
+
+def _asleep(plan: Plan, chance: random.Random) -> Plan:
+    """Return a plan in which groups tell their agents to sleep, and say nothing more."""
+    from tests.simulation.people import Said
+
+    last = max((one.at_s for one in plan.said), default=0.0)
+    sleeps = tuple(
+        Said(
+            at_s=last + 30 + chance.uniform(0, 20),
+            who="Jane",
+            jid=group.jid,
+            kind="sleep",
+            token=f"zq{700 + number}x",
+            minutes=chance.choice((30, 60, 240)),
+        )
+        for number, group in enumerate(plan.groups)
+    )
+    return replace(plan, said=(*plan.said, *sleeps), seconds=max(plan.seconds, last + 5 * 3600.0))
+
+
+def _owner(plan: Plan, chance: random.Random) -> Iterator[OwnerAct]:
+    kinds = ("rename", "rename", "once", "reminder") + (("daily",) if plan.seconds > 90_000 else ())
+    for number in range(chance.randrange(0, 6)):
+        yield OwnerAct(
+            at_s=chance.uniform(5, plan.seconds * 0.9),
+            kind=chance.choice(kinds),
+            folder=chance.choice(plan.groups).folder,
+            token=f"zq{800 + number}x",
+            minutes=chance.choice((1, 2, 5)),
+        )
+
+
+def _faults(plan: Plan, chance: random.Random) -> Iterator[Fault]:  # noqa: F821
+    from tests.simulation.people import Fault
+
+    near = [one.at_s for one in plan.said]
+    kinds = ("power",) * 2 + ("kill at a send",) * 3 + ("kill at a frame",) * 3 + ("full", "second host")
+    for _ in range(chance.randrange(1, 7)):
+        kind = chance.choice(kinds)
+        amount = {
+            "power": chance.randrange(1, 400),
+            "kill at a send": chance.randrange(1, 40),
+            "kill at a frame": chance.randrange(1, 60),
+            "full": chance.choice((1, 10, 120)),
+            "second host": 0,
+        }[kind]
+        again = chance.choice((0, 0, chance.randrange(1, 900))) if kind == "power" else 0
+        yield Fault(at_s=chance.choice(near) + chance.uniform(0, 8), kind=kind, amount=amount, again=again)
