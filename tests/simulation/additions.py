@@ -28,7 +28,8 @@ def with_additions(plan: Plan, seed: str) -> Plan:
     """Return the plan of a seed with what newer worlds have besides."""
     chance = random.Random(f"{seed}:additions")
     if plan.services.asks_model:
-        return replace(plan, budget_tokens=chance.choice((0,) * 5 + (120, 300)))
+        budget = random.Random(f"{seed}:budget of tokens").choice((0,) * 5 + (120, 300))
+        return replace(plan, budget_tokens=budget)
     if chance.random() >= SHARE:
         return plan
     plan = replace(plan, schema_behind=chance.choice((0, 0, 1, chance.randrange(2, 12))))

@@ -41,7 +41,10 @@ def _answers(world: World) -> Iterator[str]:
         return
     is_calm = world.plan.is_calm_but_for_services
     tries = _first_tries(world)
-    for row in world.rows("SELECT id, kind, state, reason, ended_ms FROM turns"):
+    for row in world.rows(
+        "SELECT id, kind, state, reason, ended_ms FROM turns"
+        " WHERE id NOT IN (SELECT turn_id FROM turn_stops WHERE code = 'budget')"
+    ):
         what = f"turn {row['id']} ({row['kind']})"
         if row["state"] == "failed" and (is_calm or re.search("API Error|model", row["reason"] or "")):
             yield f"Failed although a service works: {what}: {row['reason']}"
@@ -124,7 +127,7 @@ def _notices(world: World) -> Iterator[str]:
     if world.faults.had_disk:
         return
     texts = [row["text"] for row in world.rows("SELECT text FROM outbox WHERE chat_jid = 'local:main'")]
-    for text, count in Counter(texts).items():
+    for text, count in Counter(text for text in texts if "budget" not in text).items():
         service = _named_in(text)
         times = sum(one.service == service for one in world.plan.services.faults)
         if count > times:

@@ -5,18 +5,21 @@ from __future__ import annotations
 import asyncio
 import secrets
 import socket
+import sqlite3
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import closing, suppress
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.simulation.loop import START_MS, Process, SimulatedLoop, WorldStuck
+from tests.simulation.storage import Storage, UnsyncedFiles
 from tests.simulation.surroundings import Refusals, Unlisted, audited, chance_of, time_of
 
 
@@ -110,3 +113,47 @@ def test_no_step_of_a_dead_process_is_run_not_even_its_finally() -> None:
     loop.run_until_complete(outside())
     assert ran == []
     loop.close()
+
+
+@pytest.mark.parametrize(("level", "left"), [("FULL", 2), ("NORMAL", 1)])
+def test_a_failure_of_power_takes_what_was_committed_without_being_synced(
+    tmp_path: Path, level: str, left: int
+) -> None:
+    path = tmp_path / "a.db"
+    first = sqlite3.connect(path, isolation_level=None)
+    first.execute("PRAGMA journal_mode = WAL")
+    first.execute("CREATE TABLE turns (id INTEGER)")
+    first.execute("INSERT INTO turns VALUES (1)")
+    storage = Storage(path)
+    with storage.open():
+        first.close()
+        with storage.watching():
+            connection = sqlite3.connect(path, isolation_level=None)
+        connection.execute(f"PRAGMA synchronous = {level}")
+        storage.watch(connection)
+        for statement in ("BEGIN IMMEDIATE", "INSERT INTO turns VALUES (2)", "COMMIT"):
+            connection.execute(statement)
+        disk = storage.before_power_loss()
+        connection.close()
+        storage.after_power_loss(disk)
+        with closing(sqlite3.connect(path)) as after:
+            assert after.execute("SELECT count(*) FROM turns").fetchone() == (left,)
+
+
+def test_a_failure_of_power_may_take_a_file_that_was_not_synced_and_no_other(tmp_path: Path) -> None:
+    unsynced, source = UnsyncedFiles("s"), tmp_path / "source"
+    for number in range(40):
+        source.write_text("new")
+        target = tmp_path / f"{number % 2}-{number}"
+        if number % 2:
+            found = source.stat()
+            unsynced.note_sync(found.st_dev, found.st_ino)
+        unsynced.before_move(source, target, now_s=1.0)
+        source.rename(target)
+        if number % 2:
+            unsynced.note_directory_sync(tmp_path)
+    unsynced.lose(now_s=2.0)
+    texts = {path.name: path.read_text() for path in tmp_path.iterdir()}
+    assert [text for name, text in texts.items() if name.startswith("1-")] == ["new"] * 20
+    assert {text for name, text in texts.items() if name.startswith("0-")} == {"new", ""}
+    assert len(texts) < 40

@@ -6,12 +6,17 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
+from zoneinfo import ZoneInfo
 
 import pytest
 
 from orchestrator.domain.model_services import OF_DOTENV
 from orchestrator.domain.values import ChatJid, Folder, Group
+from tests.simulation.additions import SEASONS
+from tests.simulation.owner import OwnerAct
 from tests.simulation.people import Fault, Plan, Said
 from tests.simulation.planted import BUGS, REPOSITORY, Planted
 from tests.simulation.services import KINDS, ServiceFault, ServicesPlan
@@ -99,6 +104,78 @@ def test_a_turn_comes_back_to_the_first_service_from_one_that_does_not_answer() 
     assert (outcome.problems, outcome.moves) == ([], 2)
 
 
+def test_each_fault_of_a_host_and_its_machine_meets_it_and_no_promise_breaks() -> None:
+    faults = (
+        Fault(at_s=2.0, kind="second host"),
+        Fault(at_s=4.0, kind="kill at a frame", amount=2),
+        Fault(at_s=60.0, kind="kill at a send", amount=2),
+        Fault(at_s=95.5, kind="power", amount=150),
+        Fault(at_s=130.0, kind="full", amount=20),
+    )
+    said = {5.0: "zq0x", 60.0: "zq1x", 95.0: "zq2x", 131.0: "zq4x"}
+    world = World("faults 3", _small_plan(said, ServicesPlan(), faults=faults))
+    assert world.run().problems == []
+    assert (world.second_hosts, world.kills, world.power_losses) == (1, 3, 1)
+    assert world.storage.refused > 0
+
+
+def test_people_reply_and_react_and_the_owner_asks_over_the_api_after_an_upgrade() -> None:
+    said = (
+        Said(at_s=40.0, who="Ali", jid=CHAT, kind="reply", token="zq11x"),
+        Said(at_s=50.0, who="Ali", jid=CHAT, kind="react", token="zq12x"),
+        Said(at_s=90.0, who="Jane", jid=CHAT, kind="sleep", token="zq13x", minutes=240),
+    )
+    acts = tuple(
+        OwnerAct(at_s=30.0 + number, kind=kind, folder="g0", token=f"zq{800 + number}x", minutes=1)
+        for number, kind in enumerate(("rename", "once", "reminder"))
+    )
+    plan = _plain_plan()
+    plan = replace(plan, said=(*plan.said, *said), owner=acts, loops=(Folder("g0"),), schema_behind=9)
+    world = World("people", plan)
+    assert world.run().problems == []
+    assert [act.kind for act, _, _ in world.owner.accepted] == ["rename", "once", "reminder"]
+    by_kind = {one.said.kind: one.post for one in world.people.all}
+    assert by_kind["reply"].quotes
+    assert by_kind["react"].sign
+    assert any("from version" in line.text for line in world.lines)
+    assert any("in 240 minutes" in line.text for line in world.lines if line.kind == "andy")
+
+
+def test_a_daily_task_comes_once_on_the_day_on_which_clocks_are_changed() -> None:
+    act = OwnerAct(at_s=5.0, kind="daily", folder="g0", token="zq800x")
+    evening_ms = SEASONS["spring"] + 22 * 3_600_000
+    plan = replace(_plain_plan(), owner=(act,), zone="Europe/Berlin", ahead_ms=evening_ms, seconds=4 * 3600.0)
+    world = World("spring", plan)
+    assert world.run().problems == []
+    zone = ZoneInfo("Europe/Berlin")
+    (messenger, _) = world.messengers
+    moments = [
+        datetime.fromtimestamp(one.at_ms / 1000, zone) for one in messenger.shown if "zq800x" in one.text
+    ]
+    assert [f"{one:%m-%d %H:%M}" for one in moments] == ["03-28 03:30"]
+
+
+def test_what_is_used_stays_within_its_budget() -> None:
+    said = {5.0 + 20 * number: f"zq{number}x" for number in range(8)}
+    plan = replace(_small_plan(said, ServicesPlan(asks_model=True)), budget_tokens=100)
+    world = World("budget", plan)
+    assert world.run().problems == []
+    assert any("the budget of all groups" in line.text for line in world.lines)
+
+
+CHAT = ChatJid("chirp:g0")
+
+
+def _plain_plan() -> Plan:
+    """Return a plan in which one person asks for two words and a reminder, and nothing goes wrong."""
+    kinds = ("echo", "remind", "echo")
+    said = tuple(
+        Said(at_s=5.0 + number, who="Jane", jid=CHAT, kind=kind, token=f"zq{number}x", minutes=1)
+        for number, kind in enumerate(kinds)
+    )
+    return replace(_small_plan({}, ServicesPlan()), said=said)
+
+
 BY_TOOL = "zq3x"
 """A word that a model says by a tool before its answer."""
 
@@ -111,12 +188,11 @@ def _small_plan(
     faults: tuple[Fault, ...] = (),
 ) -> Plan:
     """Return a plan of one group, in whose chat words are asked for at these times."""
-    chat = ChatJid("chirp:g0")
     return Plan(
         seconds=seconds,
-        groups=(Group(jid=chat, name="Group 0", folder=Folder("g0")),),
+        groups=(Group(jid=CHAT, name="Group 0", folder=Folder("g0")),),
         said=tuple(
-            Said(at_s=at_s, who="Jane", jid=chat, kind="echo", token=word) for at_s, word in said.items()
+            Said(at_s=at_s, who="Jane", jid=CHAT, kind="echo", token=word) for at_s, word in said.items()
         ),
         faults=faults,
         idle_ms=5_000,

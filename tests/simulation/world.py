@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+import croniter  # noqa: F401  # as it is imported first, it asks a program for the machine's architecture
 import structlog
 
 from orchestrator.app import Orchestrator
@@ -143,6 +144,9 @@ class World:
         with ExitStack() as stack:
             stack.enter_context(surroundings.without_collections())
             _furnish(self.home, self.plan)
+            if self.plan.schema_behind:
+                (found,) = self.rows("PRAGMA user_version")
+                self.note("world", f"the database is brought along from version {found[0]}")
             stack.enter_context(self.storage.open())
             asyncio.set_event_loop(self.loop)
             stack.callback(asyncio.set_event_loop, None)

@@ -237,6 +237,7 @@ def test_both_languages_ask_for_the_same(english: str, korean: str, parsed: str)
         ("wake me at 6:30", "get_up when=at 6:30"),
         ("6시 30분에 깨워줘", "get_up when=6시 30분에"),
         ("wake up in 45m", "wake after=45m"),
+        ("sleep for 240 minutes", "wake after=240 minutes"),
         ("45분 뒤에 일어나", "wake after=45분"),
         ("마감 전날 알려줘", "before_deadline before=전날"),
         ("블로그 마감 전날 저녁 6시에 알림 보내줘", "before_deadline before=전날 clock=저녁 6시 task=블로그"),
