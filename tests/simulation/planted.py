@@ -27,11 +27,30 @@ class Planted:
     path: str
     right: str
     wrong: str
+    also: tuple[tuple[str, str], ...] = ()
+    """Further replacements in the same file, where a second line of defence would hide the first."""
     is_of_models: bool = False
     """Whether only worlds whose agents ask a model can find it."""
 
 
 BUGS = (
+    Planted(
+        name="a sleep of four hours becomes five minutes (a race of the past)",
+        path="orchestrator/loop/cycle_starter.py",
+        right="        async with self._database.transaction() as tx:\n            # Read only now that",
+        wrong="        now_ms = self._clock.now_ms()\n"
+        "        async with self._database.transaction() as tx:\n            # Read only now that",
+        also=(
+            ("            now_ms = self._clock.now_ms()\n            ended", "            ended"),
+            ("CLOCK_SLACK_MS = 60_000\n", "CLOCK_SLACK_MS = 0\n"),
+        ),
+    ),
+    Planted(
+        name="a connection that is lost counts as the end of its container (a race of the past)",
+        path="orchestrator/containers/output.py",
+        right="                again = await self._rejoin(live)\n",
+        wrong="                again = None\n",
+    ),
     Planted(
         name="a text that is sent again has another id",
         path="orchestrator/outbound/delivery.py",
@@ -235,8 +254,10 @@ def look_for(bug: Planted, *, first: int, worlds: int, seconds: float = 0.0) -> 
             shutil.copytree(REPOSITORY / part, root / part, ignore=shutil.ignore_patterns("__pycache__"))
         path = root / bug.path
         text = path.read_text(encoding="utf-8")
-        assert text.count(bug.right) == 1, f"{bug.name}: {bug.path} has changed"
-        path.write_text(text.replace(bug.right, bug.wrong), encoding="utf-8")
+        for right, wrong in ((bug.right, bug.wrong), *bug.also):
+            assert text.count(right) == 1, f"{bug.name}: {bug.path} has changed"
+            text = text.replace(right, wrong)
+        path.write_text(text, encoding="utf-8")
         spent, tried, seed = 0.0, 0, first
         while tried < worlds and (not seconds or spent < seconds):
             options = [f"--seed={seed}", f"--worlds={worlds - tried}", "--until-broken"]
