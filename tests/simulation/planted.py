@@ -100,10 +100,10 @@ BUGS = (
         wrong="",
     ),
     Planted(
-        name="a frame that comes again is applied again",
-        path="orchestrator/containers/frame_effects.py",
-        right="    if not await runs.advance_frame(tx, run.id, frame.n):\n        return None\n",
-        wrong="    await runs.advance_frame(tx, run.id, frame.n)\n",
+        name="a frame is applied and its number is not stored",
+        path="orchestrator/store/runs.py",
+        right='"UPDATE runs SET last_frame = ? WHERE id',
+        wrong='"UPDATE runs SET last_frame = last_frame + 0 * ? WHERE id',
     ),
     Planted(
         name="frames count as read one too early",
