@@ -94,22 +94,25 @@ def _said(plan: Plan, chance: random.Random) -> Iterator[Said]:
 
 
 def _asleep(plan: Plan, chance: random.Random) -> Plan:
-    """Return a plan in which groups tell their agents to sleep, and say nothing more."""
+    """Return a plan in which all groups tell their agents to sleep, several times and at the same moments."""
     from tests.simulation.people import Said
 
     last = max((one.at_s for one in plan.said), default=0.0)
     sleeps = tuple(
         Said(
-            at_s=last + 30 + chance.uniform(0, 20),
+            at_s=last + 30 + 60 * again + chance.uniform(0, 3),
             who="Jane",
             jid=group.jid,
             kind="sleep",
-            token=f"zq{700 + number}x",
-            minutes=chance.choice((30, 60, 240)),
+            token=f"zq{700 + 10 * number + again}x",
+            minutes=240,
         )
         for number, group in enumerate(plan.groups)
+        for again in range(6)
     )
-    return replace(plan, said=(*plan.said, *sleeps), seconds=max(plan.seconds, last + 5 * 3600.0))
+    said = tuple(sorted((*plan.said, *sleeps), key=lambda one: one.at_s))
+    longer = chance.choice((900.0, 900.0, 4.5 * 3600.0))
+    return replace(plan, said=said, seconds=max(plan.seconds, last + longer))
 
 
 def _owner(plan: Plan, chance: random.Random) -> Iterator[OwnerAct]:

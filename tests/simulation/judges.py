@@ -340,6 +340,10 @@ def _sleeps(world: World) -> Iterator[str]:
     """An agent that was told to sleep does not wake by itself before."""
     if world.has_set_clock():
         return
+    for written, ended_ms, next_ms in world.people.sleeps:
+        sleeps_ms = (next_ms or 0) - ended_ms
+        if sleeps_ms < written.said.minutes * 60_000 - EARLY_MS:
+            yield f"Sleeps for {sleeps_ms / 60_000:.1f} minutes: {written.said}"
     for written in world.people.all:
         said = written.said
         turns = world.rows(

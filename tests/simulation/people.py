@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 PERSONS = ("Jane", "Ali", "Minsu", "Rosa")
 ASKING = ("echo", "remind", "list", "reply")
 """Kinds of messages that have an answer."""
+LOOKS_AFTER_SECONDS = 30.0
+"""Seconds after which the owner looks whether an agent that was told to sleep does."""
 CHANGING = ("take back", "edit")
 """Kinds of messages that ask for an echo and are changed a moment later: they have one answer or none."""
 
@@ -280,6 +282,8 @@ class People:
         self._world = world
         self._plan = plan
         self.all: list[Written] = []
+        self.sleeps: list[tuple[Written, int, int | None]] = []
+        """Wishes that an agent may sleep, when their turns ended, and until when it was seen to sleep."""
 
     @property
     def written(self) -> int:
@@ -290,6 +294,8 @@ class People:
             await asyncio.sleep(max(0.0, said.at_s - self._world.loop.time()))
             post = self._say(said)
             self.all.append(Written(said, post, self._world.loop.time()))
+            if said.kind == "sleep":
+                self._world.loop.call_later(LOOKS_AFTER_SECONDS, self._look_at_loop, self.all[-1])
             if said.kind in CHANGING:
                 # At once, while it is asked, or when it has long been answered.
                 messenger = self._world.messenger_of(said.jid)
@@ -307,6 +313,18 @@ class People:
             return messenger.write(said.jid, said.who, text)
         sign = said.text if said.kind == "react" else ""
         return messenger.write(said.jid, said.who, said.text, quotes=of_andy[-1], sign=sign)
+
+    def _look_at_loop(self, written: Written) -> None:
+        """Have the owner look up until when an agent sleeps that was told to sleep, if nothing came after."""
+        rows = self._world.rows(
+            "SELECT l.next_wake_ms, t.ended_ms FROM messages m JOIN turns t ON t.id = m.turn_id"
+            " JOIN loop_state l ON l.group_folder = t.group_folder"
+            " WHERE m.chat_jid = ? AND m.id = ? AND t.state = 'answered' AND l.last_end_ms >= t.ended_ms"
+            " AND t.id = (SELECT max(id) FROM turns WHERE group_folder = t.group_folder)",
+            written.said.jid,
+            f"p{written.post.number}",
+        )
+        self.sleeps += [(written, row["ended_ms"], row["next_wake_ms"]) for row in rows]
 
     def is_heard(self) -> bool:
         """Return whether the host has taken in all that was written."""
