@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import logging
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from agent_runner.ans.escaping import cleaned, one_line, visible, without_tags
+from agent_runner.ans.escaping import one_line, without_tags
 from agent_runner.ans.event import EventLevel
-from agent_runner.ans.notification import NoticeBatch, NoticeEntry
+from agent_runner.ans.notification import NoticeBatch
+from agent_runner.ans.template_data import MAX_CELL_CHARS, PREFIXES, FormattedEntry
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -20,45 +20,13 @@ logger = logging.getLogger(__name__)
 
 _BLANKS = " \t\n"
 """Blanks that a template leaves around its text. Others, such as a non-breaking space, belong to the text."""
-MAX_CELL_CHARS = 200
 MAX_LINE_CHARS = 2_400
 """The longest message there is, and its beginning of line."""
 MAX_ROWS_WITHOUT_TEMPLATE = 10
 FIELDS_WITHOUT_TEMPLATE = 5
-PREFIXES: Mapping[str, str] = {"critical": "!critical:", "error": "!error:", "warning": "!warning:"}
 
 Source = Callable[[NoticeBatch], str | None]
 """Gives the text of the template of a notification, if there is one."""
-
-
-class FormattedBatch(str):
-    """Text that was quoted already."""
-
-    __slots__ = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FormattedEntry:
-    """An event as templates see it. `count` is how often it happened."""
-
-    type: str
-    source: str
-    severity: str
-    timestamp: Any
-    payload: Mapping[str, Any]
-    count: int
-
-    @classmethod
-    def of(cls, entry: NoticeEntry) -> FormattedEntry:
-        event = entry.event
-        return cls(
-            type=event.type,
-            source=visible(event.source),
-            severity=event.severity.word,
-            timestamp=event.timestamp,
-            payload=cleaned(dict(event.payload)),
-            count=entry.count,
-        )
 
 
 class Formatter:

@@ -15,7 +15,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from agent_runner.ans.accumulator import REPEATED
 from agent_runner.ans.escaping import one_line
-from agent_runner.ans.formatter import MAX_CELL_CHARS, PREFIXES, FormattedBatch, FormattedEntry
+from agent_runner.ans.template_data import MAX_CELL_CHARS, PREFIXES, FormattedBatch, FormattedEntry
 
 KEPT_FILTERS = frozenset(
     {"count", "d", "default", "first", "float", "int", "last", "length", "lower", "round", "sort", "sum"}

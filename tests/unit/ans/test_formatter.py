@@ -18,11 +18,12 @@ from hypothesis import strategies as st
 from agent_runner.ans.accumulator import Accumulator
 from agent_runner.ans.escaping import one_line, visible, without_tags
 from agent_runner.ans.event import EventLevel, NoticeEvent
-from agent_runner.ans.formatter import MAX_CELL_CHARS, MAX_LINE_CHARS, Formatter
+from agent_runner.ans.formatter import MAX_LINE_CHARS, Formatter
 from agent_runner.ans.notification import NoticeBatch, NoticeEntry
 from agent_runner.ans.renderer import CLOSE, OPEN, compose
 from agent_runner.ans.subscriber import parse_subscriber
 from agent_runner.ans.subscriber_store import SubscriberStore
+from agent_runner.ans.template_data import MAX_CELL_CHARS
 
 SHELF = SubscriberStore(None).read()
 SUBSCRIBER = parse_subscriber(

@@ -1,0 +1,45 @@
+"""Define what templates of notices see: events with escaped texts, and text that is quoted already."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from agent_runner.ans.escaping import cleaned, visible
+from agent_runner.ans.notification import NoticeEntry
+
+MAX_CELL_CHARS = 200
+"""Characters of one value in a line or a table."""
+PREFIXES: Mapping[str, str] = {"critical": "!critical:", "error": "!error:", "warning": "!warning:"}
+"""The beginning of a text about events of a severity; the others have none."""
+
+
+class FormattedBatch(str):
+    """Text that was quoted already."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FormattedEntry:
+    """An event as templates see it. `count` is how often it happened."""
+
+    type: str
+    source: str
+    severity: str
+    timestamp: Any
+    payload: Mapping[str, Any]
+    count: int
+
+    @classmethod
+    def of(cls, entry: NoticeEntry) -> FormattedEntry:
+        event = entry.event
+        return cls(
+            type=event.type,
+            source=visible(event.source),
+            severity=event.severity.word,
+            timestamp=event.timestamp,
+            payload=cleaned(dict(event.payload)),
+            count=entry.count,
+        )
