@@ -1,9 +1,9 @@
 """Apply an edit or a deletion to a message that came in before.
 
-Not read yet: while its turn is queued, or as talk that no agent has seen, the words are replaced or gone. A
-turn that nobody asks for any more is withdrawn. Read already, while its turn runs or afterwards, nothing is
-asked again: an edit is kept as a note that the agent reads with the next question; deleted words are gone
-from the store, and from what is kept of the conversation, though what the agent made of them stays.
+While no agent has read the message, its text is replaced or removed, and a turn that no message asks for any
+more is withdrawn. Once an agent has read it, nothing is asked again: an edit is stored as a note that the
+agent reads with the next question; deleted text is removed from the store and from the stored conversation,
+but the agent's replies to it stay.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ FILE_CAME = "its file came, or never will"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Amendment:
-    """Says what an edit or a deletion has changed. `turn_id` is the turn that has changed, if one has."""
+    """The effect of an edit or a deletion. `turn_id` is the turn that it changed, if any."""
 
     reason: str
     message: Message | None = None
@@ -78,10 +78,10 @@ async def edit(
     now_ms: int,
     restricted_to: Role | None = None,
 ) -> Amendment | Inbound:
-    """Replace the words of a message, or return the message to store beside it or in its place.
+    """Replace the text of a message, or return the message to store beside it or in its place.
 
-    `is_request`: whether the message, with its new words, asks for something. `restricted_to` is the role of
-    its sender where it may not do everything: new words ask in no turn of other people.
+    `is_request`: whether the message asks for something with its new text. `restricted_to` is the sender's
+    role when that is restricted: the new text then joins no turn of other people.
     """
     assert message.edits is not None
     target = await messages.find(tx, message.chat_jid, message.edits)
@@ -110,7 +110,7 @@ async def edit(
 
 
 async def _withdraw_if_unrequested(tx: Tx, turn: Turn, *, now_ms: int) -> None:
-    """End a queued turn in which no message asks for anything; its messages stay as talk."""
+    """End a queued turn in which no message asks for anything; its messages stay stored as talk."""
     if not await messages.requests_of(tx, turn.id, limit=1):
         await messages.release_all(tx, turn.id, reason=WITHDRAWN)
         await turns.settle(tx, turn.id, TurnState.ANSWERED, reason=WITHDRAWN, now_ms=now_ms)
@@ -125,7 +125,7 @@ async def is_read(tx: Tx, target: Message, group: Group) -> bool:
 
 
 def _note(message: Inbound, target: Message, *, asked: bool) -> Inbound:
-    """Return the edit as a message of its own, which quotes what the message said before. Pure."""
+    """Return the edit as a message of its own, which quotes the message's earlier text. Pure."""
     before = Quote(message_id=target.id, sender=target.sender_name, text=target.text)
     if asked:
         return replace(message, text=f"[edited] {message.text}", quote=before, ignored=EDIT_OF_READ)

@@ -1,7 +1,7 @@
-"""Take what the owner answers in main to requests.
+"""Apply the owner's answers in the main chat to requests.
 
-Those of agents: `allow 7`, `always allow 7`, `refuse 7`. Those of chats that call and have no group:
-`register 3`, `register 3 as NAME`, `ignore 3`, `block 3`.
+Requests of agents: `allow 7`, `always allow 7`, `refuse 7`. Requests of chats that call Andy and have no
+group: `register 3`, `register 3 as NAME`, `ignore 3`, `block 3`.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ _KOREAN = {
 
 
 async def answer(tx: Tx, group: Group, text: str, *, role: Role, bus: EventBus, now_ms: int) -> str | None:
-    """Decide as a message of an owner in main says and return the reply; None of any other message.
+    """Decide a request as an owner's message in main says and return the reply; None for any other message.
 
-    The whole message has to be the answer: a sentence that has one in it is for the agent.
+    The whole message has to be the answer: a sentence that contains one is for the agent.
     """
     if not group.is_main or Permission.COMMAND not in RULES[role].may:
         return None
@@ -79,7 +79,7 @@ async def _decide(tx: Tx, found: re.Match[str], *, now_ms: int) -> str | None:
 
 
 async def _refuse_all(tx: Tx, name: str | None, *, now_ms: int) -> str | None:
-    """Refuse every request that waits, of one group or of all; None where it names no group."""
+    """Refuse every waiting request, of one group or of all; return None if `name` is no group."""
     group = await groups.by_folder(tx, name) if name is not None else None
     if name is not None and group is None:
         return None
@@ -90,7 +90,7 @@ async def _refuse_all(tx: Tx, name: str | None, *, now_ms: int) -> str | None:
 
 
 async def _decide_access(tx: Tx, found: re.Match[str], *, bus: EventBus, now_ms: int) -> str | None:
-    """Decide about a chat that has called; None where it is no request's number."""
+    """Decide about a chat that called Andy; return None if the number is no request's."""
     decision: AccessDecision = "register" if found["register"] else "ignore" if found["ignore"] else "block"
     number, name = int(found["number"]), found["name"]
     try:
@@ -98,7 +98,7 @@ async def _decide_access(tx: Tx, found: re.Match[str], *, bus: EventBus, now_ms:
     except UnknownAccessRequest:
         return None
     except AccessIsDecided as error:
-        # Nobody ignores a chat that has a group: some other list of numbers is meant, such as the agent's.
+        # A chat that has a group cannot be ignored: the number belongs to another list, such as the agent's.
         return str(error) if decision == "register" else None
     except BadRequest as error:
         return str(error)
@@ -110,7 +110,7 @@ async def _decide_access(tx: Tx, found: re.Match[str], *, bus: EventBus, now_ms:
 
 
 async def _ignore_all(tx: Tx, *, is_korean: bool, bus: EventBus, now_ms: int) -> str | None:
-    """Ignore every chat that waits; None where none does, as something else is meant then."""
+    """Ignore every waiting chat; return None if none waits, since the message then means something else."""
     ignored = await access.ignore_all(tx, by=DECIDER, now_ms=now_ms)
     if not ignored:
         return None

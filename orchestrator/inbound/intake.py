@@ -1,4 +1,4 @@
-"""Take a message in: judge who may ask what, store it and queue its turn, all in one transaction."""
+"""Accept a message: judge who may ask what, store it and queue its turn, all in one transaction."""
 
 from __future__ import annotations
 
@@ -63,23 +63,24 @@ Stop = Callable[..., Awaitable[str | None]]
 """`(tx, group, message, text, *, is_asked, role)`: stop what the message says to stop and return the reply,
 else None."""
 AnswerPoll = Callable[..., Awaitable[str | None]]
-"""`(tx, group, poll, votes, *, newest, is_text)`: answer the question of the board that a poll asks and
-return the reply, else None."""
+"""`(tx, group, poll, votes, *, newest, is_text)`: answer the board question of a poll; return the reply or
+None.
+"""
 Undo = Callable[..., Awaitable["ReplyAtOnce | None"]]
-"""`(tx, group, message, text, *, is_asked, role)`: undo what the message says to undo; None of any other."""
+"""`(tx, group, message, text, *, is_asked, role)`: undo what the message asks to undo; None for any other."""
 Forget = Callable[..., Awaitable["ReplyAtOnce | None"]]
-"""`(tx, group, message, text, *, is_asked)`: forget the sender who says so; None of any other message."""
+"""`(tx, group, message, text, *, is_asked)`: forget the sender if they ask for it, else return None."""
 MAX_TEXT_CHARS = 65_536
 MAX_QUOTE_CHARS = 4_000
 MAX_UNUSED_CHATS = 1_000
-"""Chats that were only seen and are remembered, the newest."""
+"""Number of chats without a group that are remembered, the newest first."""
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
 UNREADABLE = "its words could not be read"
 LOCAL = "chat"
-"""The kind of a wake request by a message that came through the terminal or HTTP."""
+"""Kind of the wake request for a message that came through the terminal or HTTP."""
 API = "api"
-"""Source of a wake by a message that came over HTTP: the command line and the console use it too."""
+"""Source of the wake request for a message over HTTP, which the command line and the console use too."""
 AT_ONCE = "without an agent"
 MAX_NAME_CHARS = 40
 _HANGUL = re.compile("[ㄱ-ㅎㅏ-ㅣ가-힣]")
@@ -92,9 +93,10 @@ class ReplyAtOnce:
 
     text: str
     turn_id: TurnId | None = None
-    """The turn that has ended with it; None where it is still to be recorded."""
+    """The turn that ended with this reply; None if it is not recorded yet."""
     is_for_host: bool = False
-    """Whether it answers words for the host alone, such as "stop", which no agent is to read as a request."""
+    """Whether the reply answers a command for the host, such as "stop", which no agent may read as a request.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,7 +107,7 @@ class Asker:
     role: Role
     rights: Rights
     is_listed: bool
-    """Whether the owner's list lets them ask."""
+    """Whether the owner's list of senders allows them to ask."""
 
     @property
     def may_ask(self) -> bool:
@@ -113,7 +115,7 @@ class Asker:
 
     @property
     def is_restricted(self) -> bool:
-        """Whether they ask in turns of their role's own."""
+        """Whether their questions run in turns with the rights of their role only."""
         return roles.is_restricted(self.rights, self.group)
 
     @property
@@ -131,19 +133,19 @@ class Accepted:
     turn_id: TurnId | None = None
     reason: str | None = None
     is_replied_to: bool = False
-    """Whether the chat is told something at once, without an agent."""
+    """Whether the chat gets a reply at once, without an agent."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Taken:
-    """A message that `Intake.take` stored in a transaction: for `Intake.announce`, once that is committed."""
+    """A message that `Intake.take` stored in a transaction; pass it to `Intake.announce` after the commit."""
 
     message: Inbound
     accepted: Accepted
     denied: SenderVerdict | None
-    """The reason why the sender may not ask, if it has to be logged."""
+    """Why the sender may not ask, if that has to be logged."""
     trouble: str | None
-    """The problem with the list of senders, if the owner has to be notified of it."""
+    """The fault in the list of senders, if the owner has to be notified of it."""
 
 
 class Intake:
@@ -166,9 +168,10 @@ class Intake:
         answer_poll: AnswerPoll | None = None,
         on_talk: Callable[[ChatJid], None] = lambda _: None,
     ) -> None:
-        """`read_senders` reads the owner's list of senders and blocks; without it everybody may ask.
+        """Set up the intake.
 
-        `on_talk` is told the chat of each message that calls nobody.
+        `read_senders` reads the owner's list of senders and blocks; without it everybody may ask. `on_talk`
+        is called with the chat of each message that does not call Andy.
         """
         self._database = database
         self._read_senders = read_senders
@@ -197,7 +200,7 @@ class Intake:
         return taken.accepted
 
     async def receive(self, message: Inbound, *, cursor: str | None = None) -> None:
-        """Accept for a channel, which only needs to know that the message is durable."""
+        """Accept a message of a channel, which only needs to know that it is stored durably."""
         await self.accept(message, cursor=cursor)
 
     async def take(self, tx: Tx, message: Inbound, *, cursor: str | None = None) -> Taken:
@@ -208,24 +211,26 @@ class Intake:
         """
         _check(message)
         message = _storable(message, self._clock.now_ms())
-        found = self._read_senders()
-        verdict = senders.judge(message, found)
+        sender_list = self._read_senders()
+        verdict = senders.judge(message, sender_list)
         accepted = await self._take(tx, message, verdict)
         if cursor is not None and message.channel is not None:
             await chats.set_cursor(tx, message.channel, cursor)
         is_trouble_new = False
-        if found.trouble and accepted.outcome != "unregistered":
-            is_trouble_new = await self._notify_broken_list(tx, found)
-        is_denial = verdict is not SenderVerdict.ALLOWED and (found.rules is None or found.rules.log_denied)
+        if sender_list.trouble and accepted.outcome != "unregistered":
+            is_trouble_new = await self._notify_broken_list(tx, sender_list)
+        is_denial = verdict is not SenderVerdict.ALLOWED and (
+            sender_list.rules is None or sender_list.rules.log_denied
+        )
         return Taken(
             message=message,
             accepted=accepted,
             denied=verdict if is_denial else None,
-            trouble=found.trouble if is_trouble_new else None,
+            trouble=sender_list.trouble if is_trouble_new else None,
         )
 
     def announce(self, taken: Taken) -> None:
-        """Publish the event of a message, and wake those who have to do with it."""
+        """Publish the event of a stored message, and wake the loops that it concerns."""
         message, accepted = taken.message, taken.accepted
         if taken.denied is not None:
             log.info(
@@ -247,10 +252,10 @@ class Intake:
         if accepted.turn_id is not None or accepted.reason == amendments.FILE_CAME:
             self._wakeups.lanes.set()
 
-    async def _notify_broken_list(self, tx: Tx, found: OwnerRules[SenderRules]) -> bool:
+    async def _notify_broken_list(self, tx: Tx, sender_list: OwnerRules[SenderRules]) -> bool:
         """Notify the owner that the list of senders is broken, once for each state of the file."""
-        text = f"⚠️ Until this is fixed, only you can ask me anything: {found.trouble}"
-        return await owner.notify(tx, text, about=found.version, now_ms=self._clock.now_ms())
+        text = f"⚠️ Until this is fixed, only you can ask me anything: {sender_list.trouble}"
+        return await owner.notify(tx, text, about=sender_list.version, now_ms=self._clock.now_ms())
 
     async def _take(self, tx: Tx, message: Inbound, verdict: SenderVerdict) -> Accepted:
         await chats.upsert(
@@ -275,7 +280,7 @@ class Intake:
                 outcome="duplicate", seq=known.seq, turn_id=known.turn_id, reason=known.ignored_reason
             )
         if await outbox.is_ours(tx, message.id):
-            # A channel may echo what was sent before the host has noted that it was.
+            # A channel may echo a message of Andy's own before the host has recorded that it was sent.
             return Accepted(outcome="duplicate", reason=messages.OWN_MESSAGE)
         if verdict is SenderVerdict.DROPPED:
             return Accepted(outcome="dropped", reason=senders.NOT_ALLOWED)
@@ -286,21 +291,21 @@ class Intake:
         return await self._take_registered(tx, message, group, asker)
 
     async def _take_from_stranger(self, tx: Tx, message: Inbound, *, may_ask: bool) -> None:
-        """Ask the owner about a chat without a group that calls; nothing else of its messages is stored."""
+        """Ask the owner about a chat without a group that calls Andy; store nothing else of its messages."""
         await chats.forget_unused(tx, newest=MAX_UNUSED_CHATS, but=message.chat_jid)
         if message.deletes is not None:
             await access_requests.blank(tx, message.chat_jid, message.deletes, sender=message.sender)
         if not may_ask or not triggers.is_stranger_calling(message, name=self._name):
             return
-        asked = await access.ask(tx, message, now_ms=self._clock.now_ms())
-        if asked is not None:
-            after_commit(tx, partial(self._bus.publish, "access.asked", detail=str(asked.id)))
+        request = await access.ask(tx, message, now_ms=self._clock.now_ms())
+        if request is not None:
+            after_commit(tx, partial(self._bus.publish, "access.asked", detail=str(request.id)))
             after_commit(tx, self._wakeups.outbox.set)
 
     async def _complete(
         self, tx: Tx, known: Message, message: Inbound, group: Group, asker: Asker
     ) -> Accepted:
-        """Put the file of a message into it. A voice note is a request if it turns out to call by name."""
+        """Store the file of a known message; a voice note that calls Andy by name becomes a request."""
         await messages.complete(tx, known, message)
         turn_id = known.turn_id
         is_call = message.spoken and triggers.is_called_aloud(message.spoken, group, name=self._name)
@@ -313,7 +318,7 @@ class Intake:
         return Accepted(outcome="amended", seq=known.seq, turn_id=turn_id, reason=amendments.FILE_CAME)
 
     async def _notify_unreadable(self, tx: Tx, message: Inbound, group: Group) -> None:
-        """Say in the chat that a message could not be read: once an hour, however many there are."""
+        """Tell the chat that a message could not be read, at most once an hour."""
         now_ms = self._clock.now_ms()
         await outbox.add(
             tx,
@@ -328,7 +333,8 @@ class Intake:
     async def _take_registered(self, tx: Tx, message: Inbound, group: Group, asker: Asker) -> Accepted:
         """Take a new message of a registered chat: an edit, a deletion, a command, a request or talk."""
         if is_hook(message.sender):
-            # No word of a program commands, stops or approves anything, nor answers a reminder.
+            # A message of a program is only stored: it may not command, stop or approve, nor answer a
+            # reminder.
             return await self._store(tx, message, group, asker)
         if message.deletes is not None:
             await polls.take_back(tx, group.folder, message.deletes, voter=message.sender)
@@ -340,7 +346,7 @@ class Intake:
             # Some messengers send an edit without what the message quotes: a reply to Andy still calls him.
             whole = await _with_quote_of_original(tx, message, message.edits)
             is_request = asker.may_ask and await self._why_ignored(tx, whole, group) is None
-            left = await amendments.edit(
+            edited = await amendments.edit(
                 tx,
                 message,
                 group,
@@ -348,9 +354,9 @@ class Intake:
                 restricted_to=asker.role if asker.is_restricted else None,
                 now_ms=self._clock.now_ms(),
             )
-            if isinstance(left, Amendment):
-                return _amended(left)
-            message = left
+            if isinstance(edited, Amendment):
+                return _amended(edited)
+            message = edited
         command = triggers.session_command(message.text, group, name=self._name)
         if command is not None and asker.may_ask and message.ignored is None:
             return await self._apply_command(tx, message, group, command, asker)
@@ -361,7 +367,7 @@ class Intake:
         return await self._store(tx, message, group, asker)
 
     async def _take_vote(self, tx: Tx, message: Inbound, group: Group, asker: Asker) -> Accepted | None:
-        """Count a vote; None of a message that is none, and of a text that is read like any other."""
+        """Count a vote; return None for other messages, and for a text that is to be read like any other."""
         counted = await self._count_vote(tx, message, group)
         if counted is None:
             return None
@@ -373,26 +379,28 @@ class Intake:
         return answered
 
     async def _count_vote(self, tx: Tx, message: Inbound, group: Group) -> CountedVote | None:
-        """Count a vote in a poll, or a text for Andy that answers one by numbers; None of all else."""
+        """Count a vote in a poll, or a text for Andy that answers one by numbers; return None for others."""
         if message.ignored is not None and message.vote is None:
             return None
         is_text = message.vote is None and await self._why_ignored(tx, message, group) is None
         if message.vote is None and not is_text:
             return None
-        said = replace(message, text=triggers.without_trigger(message.text, group, name=self._name))
-        return await votes.count(tx, said, group, is_text=is_text, now_ms=self._clock.now_ms())
+        request = replace(message, text=triggers.without_trigger(message.text, group, name=self._name))
+        return await votes.count(tx, request, group, is_text=is_text, now_ms=self._clock.now_ms())
 
     async def _answer_board(
         self, tx: Tx, counted: CountedVote, group: Group, asker: Asker, *, is_text: bool
     ) -> Accepted | None:
-        """Answer a question of the board by a vote, in a turn that has ended; None where that cannot be."""
+        """Answer a question of the board by a vote, in a turn that ends at once; None if not allowed."""
         may_answer = asker.may_ask and asker.changes_board and counted.is_new and counted.chosen
         if self._answer_poll is None or not may_answer:
             return None
-        given = await polls.votes_of(tx, counted.poll)
+        given_votes = await polls.votes_of(tx, counted.poll)
         newest = counted.poll.chosen_text(counted.chosen)
         async with turn_effects.recording(tx, turn_effects.PROVISIONAL, now_ms=self._clock.now_ms()):
-            text = await self._answer_poll(tx, group, counted.poll, given, newest=newest, is_text=is_text)
+            text = await self._answer_poll(
+                tx, group, counted.poll, given_votes, newest=newest, is_text=is_text
+            )
         if text is None:
             await turn_effects.forget_provisional(tx)
             return None
@@ -400,20 +408,20 @@ class Intake:
         return await self._record_reply(tx, message, group, ReplyAtOnce(text), asker)
 
     async def _store_vote(self, tx: Tx, counted: CountedVote, group: Group, asker: Asker) -> Accepted:
-        """Store the message of a vote. It begins a turn where it may, or replaces the person's last one."""
+        """Store the message of a vote: it starts a turn if it may, or replaces the person's previous vote."""
         message, now_ms = counted.message, self._clock.now_ms()
         if not counted.is_new:
             return Accepted(outcome="dropped", reason=polls_rules.VOTE)
-        # Nobody has to be told that a vote of theirs begins nothing: it counts all the same.
+        # A vote of somebody who may not ask starts no turn, but it counts: nothing is explained to them.
         is_begin = counted.is_begin and asker.may_ask
         if message.edits is not None:
             restricted_to = asker.role if asker.is_restricted else None
-            left = await amendments.edit(
+            edited = await amendments.edit(
                 tx, message, group, is_request=is_begin, restricted_to=restricted_to, now_ms=now_ms
             )
-            if isinstance(left, Amendment):
-                return _amended(left)
-            message = left
+            if isinstance(edited, Amendment):
+                return _amended(edited)
+            message = edited
         if not is_begin:
             return await self._store(tx, message, group, asker)
         accepted = await self._store(tx, replace(message, ignored=None, is_call=True), group, asker)
@@ -421,7 +429,7 @@ class Intake:
         return accepted
 
     async def _answer_at_once(self, tx: Tx, message: Inbound, group: Group, asker: Asker) -> Accepted | None:
-        """Answer what needs no agent, in a turn that has ended as soon as it is queued; None of all else."""
+        """Answer a message that needs no agent, in a turn that ends as it is queued; else return None."""
         text = message.reaction or triggers.without_trigger(message.text, group, name=self._name)
         is_asked = not message.ignored and await self._why_ignored(tx, message, group) is None
         stopped = None
@@ -442,7 +450,7 @@ class Intake:
     async def _record_reply(
         self, tx: Tx, message: Inbound, group: Group, reply: ReplyAtOnce, asker: Asker
     ) -> Accepted:
-        """Store a message that needs no agent in a turn of its own; send the reply, if it has words."""
+        """Store a message that needs no agent in a turn of its own; send the reply if it has text."""
         now_ms = self._clock.now_ms()
         turn_id = reply.turn_id
         if turn_id is None:
@@ -473,7 +481,7 @@ class Intake:
     async def _act_at_once(
         self, tx: Tx, group: Group, message: Inbound, text: str, asker: Asker, *, is_asked: bool, now_ms: int
     ) -> ReplyAtOnce | None:
-        """Do what needs no agent and return the reply; what it changes can be undone like a turn."""
+        """Do what needs no agent and return the reply; the changes can be undone like those of a turn."""
         reply = None
         async with turn_effects.recording(tx, turn_effects.PROVISIONAL, now_ms=now_ms):
             if self._approve is not None:
@@ -481,7 +489,7 @@ class Intake:
             if reply is None and self._at_once is not None and asker.changes_board:
                 reply = await self._at_once(tx, group, text, message.quote, is_asked=is_asked)
         if reply is None:
-            # Nothing was done, so that nothing is there; else the next turn would be given it.
+            # Nothing was done: drop the provisional record, or the next turn would be given its effects.
             await turn_effects.forget_provisional(tx)
             return None
         return ReplyAtOnce(reply)
@@ -489,11 +497,11 @@ class Intake:
     async def _apply_command(
         self, tx: Tx, message: Inbound, group: Group, command: SessionCommand, asker: Asker
     ) -> Accepted:
-        """Queue a turn of its own for a session command, or store why it may not be given."""
+        """Queue a turn for a session command, or store why the sender may not give it."""
         now_ms = self._clock.now_ms()
         why_not = None if Permission.COMMAND in asker.rights.may else triggers.ONLY_OWNER
         turn_id = None
-        # Others, who could ask nothing here, need not know that anyone listens.
+        # People who could ask nothing here need not learn that a program listens.
         is_explained = why_not is not None and await self._why_ignored(tx, message, group) is None
         if why_not is None:
             turn_id = await turns.add_command(tx, group.folder, message.chat_jid, command, now_ms=now_ms)
@@ -513,7 +521,7 @@ class Intake:
         return Accepted(outcome="queued", seq=seq, turn_id=turn_id)
 
     async def _explain_refusal(self, tx: Tx, message: Inbound, group: Group, why_not: str) -> None:
-        """Say in the chat why a command was refused."""
+        """Tell the chat why a command was refused."""
         await outbox.add(
             tx,
             chat_jid=message.chat_jid,
@@ -555,7 +563,7 @@ class Intake:
         return Accepted(outcome="queued", seq=seq, turn_id=turn_id)
 
     async def _wake_loop(self, tx: Tx, message: Inbound, group: Group, *, now_ms: int) -> None:
-        """Wake the group's loop, however long it wanted to sleep."""
+        """Wake the group's loop, however long it is set to sleep."""
         await wake_requests.add(
             tx,
             group.folder,
@@ -570,7 +578,7 @@ class Intake:
     async def _turn_for(
         self, tx: Tx, message: Inbound, group: Group, asker: Asker, *, is_request: bool, now_ms: int
     ) -> TurnId | None:
-        """Return the queued turn that a message belongs to; a request makes one, other talk only joins."""
+        """Return the queued turn that a message joins; a request creates one if needed, talk never does."""
         if is_request:
             turn_id = await _join(tx, message, group, asker, now_ms=now_ms)
             if message.vote is None:
@@ -581,7 +589,7 @@ class Intake:
 
 
 async def _asker(tx: Tx, message: Inbound, group: Group, *, is_listed: bool) -> Asker:
-    """Judge the sender of a message by the address that the channel has of them, and by nothing else."""
+    """Judge the sender of a message only by the address that the channel reports for them."""
     role = await people.role_in(
         tx, group, message.sender, alias=message.sender_alias, is_from_me=message.is_from_me
     )
@@ -601,7 +609,7 @@ async def _join(tx: Tx, message: Inbound, group: Group, asker: Asker, *, now_ms:
 
 
 async def _explain_role(tx: Tx, message: Inbound, group: Group, *, now_ms: int) -> bool:
-    """Say once, in the language of the request, that the sender's role may not ask; False if it was said."""
+    """Explain once, in the request's language, that the role may not ask; return False if done before."""
     if is_hook(message.sender):
         return False
     name = short(message.sender_name, MAX_NAME_CHARS)
@@ -644,10 +652,10 @@ def check_length(text: str) -> None:
 
 
 def _storable(message: Inbound, now_ms: int) -> Inbound:
-    """Return the message as SQLite can hold it and a calendar can show it.
+    """Return the message in a form that SQLite can store and a calendar can show.
 
-    Half a surrogate pair, as clients cut them, becomes `?`; a time before 1970 or more than a day ahead
-    becomes now.
+    Half of a surrogate pair, which some clients send, becomes `?`; a time before 1970 or more than a day
+    ahead becomes now.
     """
     changed: dict[str, Any] = {}
     for name in _FIELDS:
@@ -667,7 +675,7 @@ def _whole(text: str) -> str:
 
 
 async def _with_quote_of_original(tx: Tx, message: Inbound, original: MessageId) -> Inbound:
-    """Return an edit with the quote of the message that it changes, where it has none of its own."""
+    """Return an edit with the quote of the message that it changes, unless it has its own."""
     if message.quote is not None:
         return message
     target = await messages.find(tx, message.chat_jid, original)
@@ -675,7 +683,7 @@ async def _with_quote_of_original(tx: Tx, message: Inbound, original: MessageId)
 
 
 async def _with_stored_quote(tx: Tx, message: Inbound) -> Inbound:
-    """Return the message with the quoted words that the store has, which its sender cannot forge."""
+    """Return the message with the quoted text as stored, which its sender cannot forge."""
     if message.quote is None:
         return message
     quoted = await messages.find(tx, message.chat_jid, message.quote.message_id)
@@ -686,7 +694,7 @@ async def _with_stored_quote(tx: Tx, message: Inbound) -> Inbound:
 
 
 async def _is_addressed(tx: Tx, message: Inbound) -> bool:
-    """Return whether a message mentions the assistant's account or answers its words."""
+    """Return whether a message mentions the assistant's account or replies to one of its messages."""
     if message.is_call or message.quote is None:
         return message.is_call
     quoted = await messages.find(tx, message.chat_jid, message.quote.message_id)
@@ -702,7 +710,7 @@ def build_intake(
     forget: Forget | None = None,
     answer_poll: AnswerPoll | None = None,
 ) -> Intake:
-    """Make a host's intake, which reads the owner's list of senders anew when that file changes."""
+    """Build a host's intake, which reads the owner's list of senders again whenever that file changes."""
 
     async def approve(tx: Tx, group: Group, text: str, *, role: Role) -> str | None:
         return await approval_replies.answer(

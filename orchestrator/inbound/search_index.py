@@ -1,4 +1,4 @@
-"""Index the messages of before the index, in the background: new ones are indexed as they are stored."""
+"""Index messages that were stored before the search index existed, in the background, batch by batch."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from orchestrator.store.database import Database
 log = structlog.get_logger(__name__)
 
 PAUSE_SECONDS = 0.02
-"""Between two batches, so that filling takes less than half of the one connection that writes."""
+"""Seconds between two batches, so that indexing uses less than half of the one connection that writes."""
 
 
 async def fill_search_index(database: Database) -> None:
-    """Index batch by batch until every message is; after a crash or a stop, the next start goes on."""
+    """Index batch by batch until every message is indexed; after a stop, the next start continues."""
     batches = 0
     while True:
         async with database.reading() as tx:

@@ -22,7 +22,7 @@ class _Strict(BaseModel):
 
 
 class SenderRule(_Strict):
-    """Says who may ask in a chat, by the channel's exact ids, and what becomes of what others write."""
+    """Who may ask in a chat, by the channel's exact ids, and whether other people's messages are stored."""
 
     allow: Literal["*"] | frozenset[str]
     mode: Literal["trigger", "drop"] = "trigger"
@@ -34,31 +34,31 @@ class SenderRules(_Strict):
 
     default: SenderRule = SenderRule(allow="*")
     chats: dict[str, SenderRule] = Field(default_factory=dict)
-    """Rules by the chat's address, which replace the default."""
+    """Rules by the chat's address; each replaces the default rule."""
     log_denied: Annotated[bool, Field(alias="logDenied", strict=True)] = True
 
 
 class SenderVerdict(StrEnum):
-    """The rights of a sender's messages: to start a turn, to be read as context, or to be dropped."""
+    """The permission of a sender's messages: to start a turn, to be read as context, or to be dropped."""
 
     ALLOWED = "allowed"
     NO_TRIGGER = "no_trigger"
     DROPPED = "dropped"
 
 
-def judge(message: Inbound, found: OwnerRules[SenderRules]) -> SenderVerdict:
+def judge(message: Inbound, sender_list: OwnerRules[SenderRules]) -> SenderVerdict:
     """Return what the sender of a message may do.
 
-    Without a file everybody may ask; with a broken one only the owner, who always may. A hook is let in by
-    the owner who gave it out, and not by the list of people.
+    Without a file everybody may ask; with a broken file only the owner, who may always ask. A hook may always
+    ask, since the owner created it; the list is for people.
     """
     if message.is_from_me:
         return SenderVerdict.ALLOWED
-    if found.rules is None:
-        return SenderVerdict.NO_TRIGGER if found.trouble else SenderVerdict.ALLOWED
+    if sender_list.rules is None:
+        return SenderVerdict.NO_TRIGGER if sender_list.trouble else SenderVerdict.ALLOWED
     if is_hook(message.sender):
         return SenderVerdict.ALLOWED
-    rule = found.rules.chats.get(message.chat_jid, found.rules.default)
+    rule = sender_list.rules.chats.get(message.chat_jid, sender_list.rules.default)
     if rule.allow == "*" or message.sender in rule.allow:
         return SenderVerdict.ALLOWED
     return SenderVerdict.DROPPED if rule.mode == "drop" else SenderVerdict.NO_TRIGGER

@@ -1,6 +1,6 @@
 """Judge whether a message asks the assistant for something, and whether it is a session command. Pure.
 
-`/compact` and `/clear` are session commands: people say them to the conversation itself.
+The session commands are `/compact` and `/clear`, which act on the conversation itself.
 """
 
 from __future__ import annotations
@@ -14,28 +14,29 @@ NO_TRIGGER = "no trigger"
 HOOK = "a hook that calls nobody"
 EMPTY = "empty text"
 CALL_WORDS = 3
-"""Among so many words at its start a voice note names whom it calls."""
+"""Number of first words of a voice note among which a name counts as a call."""
 ONLY_OWNER = "only the owner may use this here"
 
 _COMMANDS = {f"/{command.value}": command for command in SessionCommand}
 
-# Scripts that put no space between words, and Hangul with its particles: their letters may touch a call.
+# Letters of scripts without spaces between words, and Hangul with its particles, may touch a call.
 _JOINED = (
     "\u0e00-\u0eff\u1000-\u109f\u1100-\u11ff\u1780-\u17ff\u3040-\u318f\u31f0-\u31ff\u3400-\u9fff"
     "\ua960-\ua97f\uac00-\ud7ff\uf900-\ufaff\U00020000-\U0003ffff"
 )
 _SPACED = rf"[^\W_{_JOINED}]"
 """A letter or digit of a script that writes spaces between words."""
-# The at sign of full width, as keyboards of East Asia write it, and the small one.
+# The at sign, its full-width form from East Asian keyboards, and its small form.
 _AT = "[@\uff20\ufe6b]"
-# What Korean speakers hang on a name they call: "@Andy야", "@앤디님".
+# Endings that Korean speakers attach to a name they call: "@Andy야", "@앤디님".
 _VOCATIVE = r"(?:(?:님아|이?야|아|님|씨)(?=[\s,.!?:]|$))?"
-# Not \b, which knows Hangul as letters. Before "@" no part of an address (joe_@andy.example) or of a link
-# (site.example/@andy) may stand; before a trigger without "@" no letter of any script ("bot" in "robot").
+# \b cannot be used, since Hangul counts as letters for it. Before "@" there may be no part of an address
+# (joe_@andy.example) or of a link (site.example/@andy); before a trigger without "@" there may be no letter
+# of any script ("bot" in "robot").
 _BEFORE_AT = rf"(?<!{_SPACED})(?<!{_SPACED}[-+_~])(?<![./=&%@])"
 _BEFORE_WORD = r"(?<![^\W_])(?<!\.)"
-# After it no longer name (@andyx, @andy_, @andy-murray), no address (@andy.example, @andy:matrix.example,
-# @andy@social.example) and no package (@andy/core).
+# After it there may be no longer name (@andyx, @andy_, @andy-murray), address (@andy.example,
+# @andy:matrix.example, @andy@social.example) or package (@andy/core).
 _AFTER = rf"(?!{_SPACED}|[_\u0300-\u036f]|[-./@]{_SPACED}|:[A-Za-z0-9-]+\.[A-Za-z0-9])"
 _CODE = re.compile(r"```.*?```|`[^`\n]+`", re.DOTALL)
 
@@ -43,8 +44,8 @@ _CODE = re.compile(r"```.*?```|`[^`\n]+`", re.DOTALL)
 def ignored_reason(text: str, group: Group, *, name: str, is_addressed: bool = False) -> str | None:
     """Return why a message asks for nothing, or None when it is a request.
 
-    `is_addressed`: the messenger says that it is for the assistant, by a mention of its account or as a reply
-    to a message of its own.
+    `is_addressed`: whether the messenger reports that it is for the assistant, by a mention of its account or
+    as a reply to one of its messages.
     """
     if not text.strip():
         return EMPTY
@@ -56,9 +57,9 @@ def ignored_reason(text: str, group: Group, *, name: str, is_addressed: bool = F
 def is_called(text: str, group: Group, *, name: str) -> bool:
     """Return whether `@name` or the group's own trigger is anywhere in the text, as a word of its own.
 
-    What stands in code, between backticks, and in a link calls nobody.
+    A name inside code (between backticks) or inside a link does not count.
     """
-    # Split, not matched by a pattern such as \S+://\S+, which is quadratic in a long word.
+    # The text is split, because a pattern such as \S+://\S+ takes quadratic time on a long word.
     words = " ".join(word for word in _CODE.sub(" ", _composed(text)).split() if "://" not in word)
     return re.search(f"{_either(group, name)}{_AFTER}", words, re.IGNORECASE) is not None
 
@@ -66,7 +67,8 @@ def is_called(text: str, group: Group, *, name: str) -> bool:
 def is_stranger_calling(message: Inbound, *, name: str) -> bool:
     """Return whether a message of a chat without a group is for Andy.
 
-    It begins with `@name`, the messenger says so, or it was written to an account that is Andy's alone.
+    It is if it begins with `@name`, if the messenger reports a mention, or if it was sent to an account that
+    is Andy's alone.
     """
     text = message.text or message.file or ""
     if not text.strip() or message.ignored or message.is_unreadable or message.deletes is not None:
@@ -77,7 +79,7 @@ def is_stranger_calling(message: Inbound, *, name: str) -> bool:
 
 
 def is_called_aloud(spoken: str, group: Group, *, name: str) -> bool:
-    """Return whether a voice note begins with the name: nobody says "at", and some say "hey" first."""
+    """Return whether a voice note begins with the name, perhaps after "hey"; nobody speaks the "@"."""
     calls = {_composed(call).removeprefix("@") for call in (name, group.trigger or "")}
     names = "|".join(re.escape(call) for call in calls if call)
     start = " ".join(_composed(spoken).split()[:CALL_WORDS])
@@ -85,12 +87,12 @@ def is_called_aloud(spoken: str, group: Group, *, name: str) -> bool:
 
 
 def without_trigger(text: str, group: Group, *, name: str) -> str:
-    """Return the text without the trigger it starts with; one in the middle of the text stays."""
+    """Return the text without the trigger at its start; a trigger in the middle stays."""
     return _at_start(group, name).sub("", _composed(text), count=1).lstrip(" \t\n,:").strip()
 
 
 def session_command(text: str, group: Group, *, name: str) -> SessionCommand | None:
-    """Return the command that a message is, whole and exact, with or without the trigger before it."""
+    """Return the session command if the message is exactly one, with or without the trigger before it."""
     has_trigger = is_called(text, group, name=name)
     return _COMMANDS.get(without_trigger(text, group, name=name) if has_trigger else text.strip())
 
@@ -106,7 +108,7 @@ def _either(group: Group, name: str) -> str:
 
 
 def _call(call: str) -> str:
-    """Return the pattern of one call, with what may not stand before it."""
+    """Return the pattern of one call, including the characters that may not precede it."""
     if call.startswith("@"):
         return f"{_BEFORE_AT}{_AT}{re.escape(call[1:])}"
     return f"{_BEFORE_WORD}{re.escape(call)}"

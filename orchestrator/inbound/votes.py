@@ -1,9 +1,9 @@
-"""Count a vote in a poll of Andy's own, and decide whether it begins a turn.
+"""Count a vote in one of Andy's polls, and decide whether it starts a turn.
 
-A vote is stored as a message that quotes the poll, so that the conversation has it like any other word; the
-newest of each person counts. It begins a turn as a reply would, but within bounds: the first, a changed one
-and the one that completes the chat, and at most `MAX_BEGUN` turns a poll. Such a turn waits for `COLLECT_MS`,
-so that it has the answers of those who follow at once.
+A vote is stored as a message that quotes the poll, so that it is part of the conversation; each person's
+newest vote counts. A vote starts a turn as a reply would, but only the first vote, a changed one, and the one
+that completes the chat do, and at most `MAX_BEGUN` per poll. Such a turn waits `COLLECT_MS`, so that it
+includes votes that follow at once.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from orchestrator.store.database import Tx
 from orchestrator.store.polls import PollVote
 
 MAX_BEGUN = 5
-"""Turns that the answers to one poll begin; what is voted after that is read with the next message."""
+"""Turns that the votes in one poll may start; later votes are read with the next message."""
 COLLECT_MS = 15_000
-"""Milliseconds that a turn which a vote begins waits for the votes of others."""
+"""Milliseconds that a turn started by a vote waits for further votes."""
 ANSWERED_BY_TEXT_MS = 7 * 24 * 3_600_000
-"""Milliseconds after which a poll that stands as a text is answered by a reply to it alone."""
+"""Milliseconds after which a poll sent as a text can be answered only by a reply to it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,18 +32,18 @@ class CountedVote:
 
     poll: Poll
     message: Inbound
-    """The message that stands for it: an edit of the person's last vote where no agent has read that."""
+    """The message stored for the vote: an edit of the person's previous vote if no agent has read that."""
     chosen: tuple[int, ...]
     is_begin: bool
-    """Whether it begins a turn, if its sender may ask."""
+    """Whether it starts a turn, provided that its sender may ask."""
     is_new: bool
-    """Whether it says something else than the person's vote before it."""
+    """Whether it differs from the person's previous vote."""
 
 
 async def count(tx: Tx, message: Inbound, group: Group, *, is_text: bool, now_ms: int) -> CountedVote | None:
-    """Count a vote; None of a message that is no vote in a poll of this group.
+    """Count a vote; return None for a message that is no vote in a poll of this group.
 
-    `is_text`: it is a text for Andy, which may answer a poll by numbers.
+    `is_text`: whether the message is a text for Andy, which may answer a poll by numbers.
     """
     poll = await _poll_of(tx, message, group, is_text=is_text, now_ms=now_ms)
     if poll is None or poll.ended_ms is not None or message.edits is not None:
@@ -56,24 +56,24 @@ async def count(tx: Tx, message: Inbound, group: Group, *, is_text: bool, now_ms
         return None
     is_new = before is None or before.chosen != chosen
     is_begin = is_new and await _begins(tx, poll, message, chosen, before)
-    stands_for = message
+    stored_as = message
     if message.vote is not None:
-        stands_for = await _standing_for(tx, message, group, poll, chosen, before, is_begin=is_begin)
+        stored_as = await _message_for(tx, message, group, poll, chosen, before, is_begin=is_begin)
     vote = PollVote(
         voter=message.sender,
         name=message.sender_name,
         chosen=chosen,
         voted_ms=message.sent_ms,
         vote_id=message.id,
-        message_id=stands_for.edits or message.id,
+        message_id=stored_as.edits or message.id,
     )
     if not await polls.put_vote(tx, poll, vote):
         return None
-    return CountedVote(poll=poll, message=stands_for, chosen=chosen, is_new=is_new, is_begin=is_begin)
+    return CountedVote(poll=poll, message=stored_as, chosen=chosen, is_new=is_new, is_begin=is_begin)
 
 
 async def collect(tx: Tx, poll: Poll, message: Inbound, *, now_ms: int) -> None:
-    """Have the turn that a vote has begun wait for the votes of others, unless it had begun before."""
+    """Let the turn that a vote started wait for further votes, unless it existed before."""
     stored = await messages.find(tx, message.chat_jid, message.id)
     if stored is not None and stored.turn_id is not None:
         await polls.note_begun(tx, poll)
@@ -87,12 +87,12 @@ async def _poll_of(tx: Tx, message: Inbound, group: Group, *, is_text: bool, now
     elif is_text and message.vote is None:
         since_ms = now_ms - ANSWERED_BY_TEXT_MS
         poll = await polls.open_text_of(tx, message.chat_jid, since_ms=since_ms)
-    # The ids of a chat are chosen in it: a poll of another chat is none here.
+    # A sender chooses message ids freely, so an id may match a poll of another chat: that one is ignored.
     is_own = poll is not None and poll.folder == group.folder and poll.chat_jid == message.chat_jid
     return poll if is_own else None
 
 
-async def _standing_for(
+async def _message_for(
     tx: Tx,
     message: Inbound,
     group: Group,
@@ -102,7 +102,7 @@ async def _standing_for(
     *,
     is_begin: bool,
 ) -> Inbound:
-    """Return the message for a vote, with what it answers; it replaces the last vote that nobody has read."""
+    """Return the message to store for a vote; it edits the person's previous vote if nobody has read that."""
     quote = message.quote or Quote(message_id=poll.message_id, sender="", text="")
     quote = quote if quote.text else replace(quote, text=poll.text)
     text = poll_rules.vote_text(poll, chosen)
@@ -124,5 +124,5 @@ async def _begins(
         return False
     if poll.begun == 0 or (before is not None and before.chosen):
         return True
-    voters = await polls.count_voters(tx, poll) + 1  # this one is not stored yet
+    voters = await polls.count_voters(tx, poll) + 1  # the new voter is not stored yet
     return message.people is not None and voters >= message.people - 1

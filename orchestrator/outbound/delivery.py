@@ -1,4 +1,4 @@
-"""Send what is in the outbox through the channels: in order within a chat, no chat waiting for another."""
+"""Send the outbox's messages through the channels: in order within a chat, independently between chats."""
 
 from __future__ import annotations
 
@@ -37,61 +37,63 @@ log = structlog.get_logger(__name__)
 FIRST_BACKOFF_MS = 5_000
 LONGEST_BACKOFF_MS = 3_600_000
 LEAST_PAUSE_MS = 200
-"""A messenger that asks for less is still not asked again at once."""
+"""Shortest pause in milliseconds, even if the messenger asks for a shorter one."""
 GIVE_UP_MS = 24 * 3_600_000
 KEPT_FILES = 20
-"""Copies of sent files that are kept for each group, so that the owner can open them in the console."""
+"""Number of sent files whose copies are retained per group, so that the owner can open them in the console.
+"""
 GIVE_UP_ATTEMPTS = 10
-"""Attempts before a message is given up. With the clock alone, a jump of it would end a message untried."""
+"""Least attempts before a message is given up: after a jump of the clock, age alone would end it untried."""
 SEND_SECONDS = 60.0
 FILE_BYTES_PER_SECOND = 100_000
-"""The slowest line that a file may leave by: its size adds to the seconds that a send may take."""
+"""Bytes per second of the slowest line that is allowed for: a file's size extends the timeout of its send."""
 STUCK_MS = 3_600_000
-"""Milliseconds that a message may fail while its messenger works and others of its chat wait behind it."""
+"""Milliseconds that a message may fail while its messenger is connected and others of its chat wait."""
 STUCK_ATTEMPTS = 5
 STUCK_REACTION_MS = 60_000
-"""The same for an emoji, which is worth no wait of a message."""
+"""The same for a reaction, for which no message should wait long."""
 SWEEP_SECONDS = 30.0
 
 
 def backoff_ms(attempts: int) -> int:
-    """Return the pause after `attempts` failed ones: 5 s, 10 s, 20 s … at most an hour."""
+    """Return the pause in milliseconds after `attempts` failures: 5 s, 10 s, 20 s … at most an hour."""
     return int(min(FIRST_BACKOFF_MS * 2 ** min(attempts - 1, 20), LONGEST_BACKOFF_MS))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeliveryHooks:
-    """Calls for those who have to know what becomes of a message, or may keep it from being sent.
+    """Callbacks that learn the result of each message, or keep it from being sent.
 
-    They are work for `Database.write`: they await nothing but `tx`.
+    They run as work for `Database.write`: they await nothing but `tx`.
     """
 
     why_not: Callable[[Tx, Outgoing], Awaitable[str | None]]
     """Return why a message must not be sent any more, or None; called right before it is sent."""
     note_sent: Callable[..., Awaitable[None]]
-    """`(tx, outgoing, *, now_ms)`: it was sent."""
+    """`(tx, outgoing, *, now_ms)`: called after the message was sent."""
     note_failed: Callable[..., Awaitable[Retry]]
-    """`(tx, outgoing, error, *, now_ms)`: a try failed; returns who decides about the next."""
+    """`(tx, outgoing, error, *, now_ms)`: called after a failed attempt; returns who decides about the next.
+    """
     note_ended: Callable[..., Awaitable[None]]
-    """`(tx, outgoing, error, *, now_ms)`: it will never be sent."""
+    """`(tx, outgoing, error, *, now_ms)`: called when the message will never be sent."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Links:
-    """The message that another one answers, the person whom it is for, and the thread that it belongs to."""
+    """The message to quote, the person to mention, and the thread to send to."""
 
     quote: Message | None
     mention: ChatMember | None
     thread: str | None
     poll: Poll | None = None
-    """The poll that it asks."""
+    """The poll that the message contains."""
     target: Message | None = None
-    """The message that a reaction is put under."""
+    """The message that a reaction belongs to."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Begun:
-    """A message as it is about to be sent, or why it must not be."""
+class _Attempt:
+    """A message that is about to be sent, or why it must not be."""
 
     head: Outgoing
     why_not: str | None
@@ -114,7 +116,11 @@ class Delivery:
         resends: Collection[str] = (),
         hooks: DeliveryHooks | None = None,
     ) -> None:
-        """`resends` names the channels on which what may have arrived is sent again, as their owner wants."""
+        """Set up the delivery.
+
+        `resends` names the channels on which a message is sent again even though it may have arrived, as the
+        owner has set.
+        """
         self._resends = resends
         self._hooks = hooks
         self._database = database
@@ -132,7 +138,7 @@ class Delivery:
             await self._wakeup.wait(at_most_seconds=await self._start_due())
 
     async def drain(self, *, seconds: float) -> None:
-        """Wait until all that is due is sent or has failed once, at most `seconds`. `run` does the work."""
+        """Wait, at most `seconds`, until each due message is sent or has failed once, while `run` sends."""
         with self._bus.listening() as events, suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 while await self._has_due():
@@ -151,7 +157,7 @@ class Delivery:
             if head.chat_jid in self._busy:
                 continue
             ahead_ms = head.next_attempt_ms - now_ms
-            if 0 < ahead_ms <= LONGEST_BACKOFF_MS:  # further ahead is a clock that was set back since
+            if 0 < ahead_ms <= LONGEST_BACKOFF_MS:  # a time further ahead: the clock was set back
                 wait = min(wait, ahead_ms / 1000)
                 continue
             self._busy.add(head.chat_jid)
@@ -162,7 +168,7 @@ class Delivery:
         try:
             await self._deliver(head)
         except Exception:
-            # The message stays due: without the pause a broken store would be asked without end.
+            # The message stays due: without the pause, a broken store would be queried in a tight loop.
             log.exception("delivery.failed", outgoing=head.id)
             await asyncio.sleep(1)
         finally:
@@ -173,7 +179,7 @@ class Delivery:
         channel = self._channel_for(head.chat_jid)
         parts = _parts(head, channel.max_text_chars if channel else None)
         if head.attachment is not None:
-            # What stands under a file is short, and may be nothing.
+            # A caption is short, and may be empty.
             parts = parts[:1] or ("",)
         if head.reacts_to is not None:
             parts = (head.text,)
@@ -182,16 +188,16 @@ class Delivery:
             return
         text = parts[0]
         features = channel.features if channel else frozenset()
-        begun = await self._database.write(lambda tx: self._begin(tx, head, parts, features))
-        if begun is None:
+        attempt = await self._database.write(lambda tx: self._begin(tx, head, parts, features))
+        if attempt is None:
             return
-        if begun.why_not is not None:
-            await self._finish(head, OutboxState.SKIPPED, error=begun.why_not)
+        if attempt.why_not is not None:
+            await self._finish(head, OutboxState.SKIPPED, error=attempt.why_not)
             return
-        await self._attempt(channel, begun.head, text, begun.links)
+        await self._attempt(channel, attempt.head, text, attempt.links)
 
     async def _attempt(self, channel: Channel | None, head: Outgoing, text: str, links: _Links) -> None:
-        """Send a message once and record what came of it."""
+        """Send a message once and record the result."""
         try:
             channel_id = await self._send(channel, head, text, links)
         except ChannelRefused as error:
@@ -216,7 +222,7 @@ class Delivery:
             await self._mark_sent(head, text, channel_id)
 
     async def _ask_by_numbers(self, head: Outgoing, error: str) -> None:
-        """Have a poll that its chat refuses be asked as a text, at once."""
+        """Make a poll that its chat refused due again, as a numbered text."""
         log.info("delivery.poll_as_text", outgoing=head.id, reason=error)
         async with self._database.transaction() as tx:
             await polls.note_text(tx, head.message_id)
@@ -224,8 +230,8 @@ class Delivery:
 
     async def _begin(
         self, tx: Tx, head: Outgoing, parts: Sequence[str], features: frozenset[Feature]
-    ) -> _Begun | None:
-        """Record that a message is about to be sent; None when the outbox has another one there by now."""
+    ) -> _Attempt | None:
+        """Record that a message is about to be sent; None if it has changed since it was read."""
         if not await outbox.is_as_read(tx, head):
             return None
         why_not = await self._hooks.why_not(tx, head) if self._hooks else None
@@ -239,7 +245,7 @@ class Delivery:
         if links.poll is not None and not links.poll.is_text and Feature.POLLS not in features:
             await polls.note_text(tx, head.message_id)
             links = replace(links, poll=replace(links.poll, is_text=True))
-        return _Begun(head=head, why_not=why_not, links=links)
+        return _Attempt(head=head, why_not=why_not, links=links)
 
     async def _send(
         self, channel: Channel | None, head: Outgoing, text: str, links: _Links
@@ -251,7 +257,8 @@ class Delivery:
             return None
         is_idempotent = Feature.IDEMPOTENT in channel.features
         if head.state is OutboxState.SENDING and not (is_idempotent or channel.name in self._resends):
-            # An earlier host ended between the send and its record: sent again, it could be read twice.
+            # An earlier host ended between the send and its record: sent again, the message could arrive
+            # twice.
             raise OutcomeUnknown
         seconds = SEND_SECONDS
         if head.attachment is not None:
@@ -272,7 +279,8 @@ class Delivery:
         except (ChannelDown, ChannelRefused, OutcomeUnknown):
             raise
         except Exception as error:
-            # A channel's library may raise anything; without a pause it would be asked again for ever.
+            # A channel's library may raise anything; an error without a pause would be retried in a tight
+            # loop.
             if isinstance(error, TimeoutError):
                 reason = f"The channel did not answer in {seconds:.0f} s."
             else:
@@ -319,8 +327,9 @@ class Delivery:
     ) -> None:
         """Make a message due again after a pause, or give it up as `end` when it is too old.
 
-        `pause_seconds` is the one that the messenger asks for; else each pause is longer than the last.
-        `moved_to` is the chat's new address, to which it goes then, with all that waits behind it.
+        `pause_seconds` is the pause that the messenger asks for; without it, each pause is longer than the
+        last. `moved_to` is the chat's new address, to which this message and all that wait behind it are
+        redirected.
         """
         now_ms = self._clock.now_ms()
         attempts = head.attempts + 1
@@ -338,17 +347,17 @@ class Delivery:
         if now_ms - head.created_ms > GIVE_UP_MS and attempts >= GIVE_UP_ATTEMPTS:
             await self._finish(head, end, error=error)
             return
-        asked_ms = min(max(int(pause_seconds * 1000), LEAST_PAUSE_MS), LONGEST_BACKOFF_MS)
-        at_ms = now_ms + (asked_ms if pause_seconds else backoff_ms(attempts))
+        requested_ms = min(max(int(pause_seconds * 1000), LEAST_PAUSE_MS), LONGEST_BACKOFF_MS)
+        at_ms = now_ms + (requested_ms if pause_seconds else backoff_ms(attempts))
         log.warning("delivery.later", outgoing=head.id, attempts=attempts, reason=error)
         async with self._database.transaction() as tx:
-            # Whoever sends an unknown one again, as the owner wants, need not look whether it arrived.
+            # Where the owner allows resends, it is sent as if for the first time, whether or not it has arrived.
             is_unknown = end is OutboxState.UNKNOWN
             await outbox.try_later(tx, head.id, at_ms=at_ms, error=error, forgets_tries=is_unknown)
             await _follow(tx, head, moved_to)
 
     async def _holds_up_chat(self, channel: Channel | None, head: Outgoing) -> bool:
-        """Return whether a message fails by itself, on a line that works, and others wait behind it."""
+        """Return whether only this message fails, on a connection that works, while others wait behind it."""
         if channel is None or head.attempts + 1 < STUCK_ATTEMPTS:
             return False
         status = channel.status()
@@ -373,9 +382,9 @@ class Delivery:
         notifies: bool = False,
         is_news: bool = True,
     ) -> None:
-        """Record the end of a message that is not sent; with `notifies` its chat is sent the reason.
+        """Record that a message will not be sent; with `notifies`, send the reason to its chat.
 
-        With `is_news` the group's agent is notified that nobody has read it.
+        With `is_news`, the group's agent is notified that nobody has read it.
         """
         now_ms = self._clock.now_ms()
         async with self._database.transaction() as tx:
@@ -396,18 +405,18 @@ class Delivery:
 
 
 async def _follow(tx: Tx, head: Outgoing, moved_to: str | None) -> None:
-    """Have all that waits for the chat of a message go to the address that the chat has now, if it moved."""
+    """Redirect all waiting messages of a chat to its new address, if it moved."""
     if moved_to is not None:
         await outbox.move(tx, head.chat_jid, ChatJid(moved_to))
 
 
 def _asking(poll: Poll | None) -> dict[str, Any]:
-    """Return the arguments of a send for a poll that is asked as such: a channel without any takes none."""
+    """Return the poll argument of a send; a channel without polls accepts no such argument."""
     return {} if poll is None or poll.is_text else {"poll": poll}
 
 
 async def _react(channel: Channel, head: Outgoing, target: Message | None) -> None:
-    """Put an emoji under a message: again is no harm, for it takes the place of the last one.
+    """Put an emoji under a message; repeating it is harmless, since it replaces the previous one.
 
     Raises:
         ChannelDown, ChannelRefused
@@ -429,7 +438,7 @@ async def _react(channel: Channel, head: Outgoing, target: Message | None) -> No
 
 
 async def _links(tx: Tx, head: Outgoing, features: frozenset[Feature]) -> _Links:
-    """Return what a message answers and whom it is for, as far as its channel can show that."""
+    """Return the quote, mention, thread and poll of a message, as far as its channel can show them."""
     if head.reacts_to is not None:
         target = await messages.find(tx, head.chat_jid, head.reacts_to)
         return _Links(quote=None, mention=None, thread=None, target=target)
@@ -445,10 +454,10 @@ async def _links(tx: Tx, head: Outgoing, features: frozenset[Feature]) -> _Links
 
 
 def _checked_size(file: Attachment, limit: int | None) -> int:
-    """Return the bytes of a file, 0 of a missing one. Blocks.
+    """Return the size of a file in bytes, 0 if it is missing. Blocks.
 
     Raises:
-        ChannelRefused: the messenger does not take one this large.
+        ChannelRefused: the messenger takes no file this large.
     """
     try:
         size = file.path.stat().st_size
@@ -463,24 +472,24 @@ def _checked_size(file: Attachment, limit: int | None) -> int:
 
 
 def _undelivered_text(head: Outgoing, error: str, *, is_known: bool) -> str:
-    """Return the message to a chat that it was not sent another one. It quotes nothing: words may be why."""
-    thing = f"the file {head.attachment.name}" if head.attachment else "an answer"
+    """Return the notice that a message was not sent. It quotes nothing, since its words may be the cause."""
+    subject = f"the file {head.attachment.name}" if head.attachment else "an answer"
     if is_known:
-        return f"⚠️ I could not send {thing}: {error}"
-    return f"⚠️ I do not know whether {thing} has arrived: {error}"
+        return f"⚠️ I could not send {subject}: {error}"
+    return f"⚠️ I do not know whether {subject} has arrived: {error}"
 
 
 def _text_as_shown(head: Outgoing, text: str) -> str:
-    """Return what the chat saw, in words."""
+    """Return the message as the chat saw it, with a file named in words."""
     if head.attachment is None:
         return text
     return "\n".join(part for part in (text, f"[file {head.attachment.name}]") if part)
 
 
 def _parts(head: Outgoing, limit: int | None) -> tuple[str, ...]:
-    """Return what people may see of a message, cut to `limit` characters; nothing when that is nothing."""
+    """Return the visible text of a message in parts of at most `limit` characters, possibly none."""
     if head.part is not None:
-        # Already cut, and the cut would go elsewhere now.
+        # It is a part already: a second cut could fall elsewhere.
         return (head.text,)
     shown = for_people(head.text)
     if head.turn_id is not None and is_silence(shown):

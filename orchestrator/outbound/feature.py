@@ -1,4 +1,4 @@
-"""Wiring of what leaves: delivery of the outbox, and the signs that show that Andy is at work."""
+"""Build the parts that send: delivery of the outbox, and the signs that Andy is at work."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ class OutboundFeature:
     def __init__(
         self, host: HostContext, channels: Channels, *, hooks: DeliveryHooks, tasks: asyncio.TaskGroup
     ) -> None:
-        """`hooks` hear what becomes of each message; `tasks` owns the sending jobs."""
+        """Build the parts.
+
+        `hooks` learn the result of each message; `tasks` owns the sending jobs.
+        """
         self._delivery = Delivery(
             host.database,
             clock=host.clock,
@@ -57,5 +60,5 @@ class OutboundFeature:
         }
 
     async def drain(self, *, seconds: float) -> None:
-        """Wait until all that is due is sent or has failed once, at most `seconds`."""
+        """Wait, at most `seconds`, until each due message is sent or has failed once."""
         await self._delivery.drain(seconds=seconds)

@@ -1,4 +1,4 @@
-"""Turn an agent's text into what people are shown: without internal parts, in messages that a channel takes.
+"""Turn an agent's text into messages for people: without internal parts, in lengths that a channel takes.
 
 Pure.
 """
@@ -12,7 +12,7 @@ from orchestrator.domain import schedule_tag
 
 FENCE = "```"
 FENCED_FROM = 64
-"""Below this limit a code fence is cut like any text: to close and open it again would fill the part."""
+"""Least limit for reopening a cut code fence; below it, the fence's lines would fill the part."""
 
 _PARAGRAPH = re.compile(r"\n(?:[ \t]*\n)+")
 _LINE = re.compile(r"\n")
@@ -21,32 +21,33 @@ _WORD = re.compile(r"\s+")
 _FENCE_RUN = re.compile(r"`{3,}")
 _LANGUAGE = re.compile(r"[\w+#.-]{1,20}(?=\n)")
 _MARK = re.compile(r"\\.|`+|\*{1,3}|_{1,3}|~~", re.DOTALL)
-"""Matches marks that begin or end bold, italic, struck-out text and code, but no escaped ones."""
+"""Matches unescaped marks that begin or end bold, italic, struck-out text or code."""
 _TAG = re.compile(r"<(/?)internal(?![\w-])", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
 class _Cut:
-    """The end of a part, and the beginning of the next; only white space lies between."""
+    """The end of one part and the start of the next; only white space is between them."""
 
     end: int
     next: int
 
 
 def for_people(text: str) -> str:
-    """Return the text without every `<internal>…</internal>`, nested ones too, and without the loop's tag.
+    """Return the text without `<internal>…</internal>` sections, also nested, and without the loop's tag.
 
     A tag that is never closed hides the rest of the text.
     """
     shown = schedule_tag.strip(_shown(text))
-    # Taking one out may have joined what stood around it into another: nobody writes so in good faith.
+    # Removing one section may join the text around it into another: hide all, as nobody writes that by
+    # accident.
     forged = _TAG.search(shown)
     return (shown[: forged.start()] if forged else shown).strip()
 
 
 def _shown(text: str) -> str:
-    """Return what stands outside of internal tags."""
-    # One pass from the start, so that a text of many tags costs no more than its length.
+    """Return the text outside of internal tags."""
+    # One pass over the text, so that many tags take no more than linear time.
     shown: list[str] = []
     depth = read_to = 0
     for tag in _TAG.finditer(text):
@@ -68,11 +69,11 @@ def _shown(text: str) -> str:
 
 
 def split(text: str, limit: int | None) -> tuple[str, ...]:
-    """Cut `text` into parts of at most `limit` characters (code points); None is no limit.
+    """Cut `text` into parts of at most `limit` characters (code points); None means no limit.
 
-    A part ends with a paragraph where it can, else with a line, a sentence, a word, at last between two
-    characters as people see them. Only white space is lost, at the cuts. A code fence that a cut goes
-    through is closed, and opened again in the next part; so are bold, italics, struck-out text and code.
+    A part ends with a paragraph where it can, else with a line, a sentence, a word, or at last between two
+    visible characters. Only white space at the cuts is lost. A code fence, bold, italic, struck-out text or
+    code that a cut divides is closed, and opened again in the next part.
     """
     parts: list[str] = []
     text, opening = text.strip(), ""
@@ -82,7 +83,7 @@ def split(text: str, limit: int | None) -> tuple[str, ...]:
         if closes:
             cut = _cut(text, len(opening), limit - len(closes))
             reopens, shorter = _across(text, cut.end)
-            # Other marks may be open at the new place: there is no room for longer ones.
+            # Other marks may be open at the new place, but there is room for no more than the first place's.
             reopens, closes = (reopens, shorter) if len(shorter) <= len(closes) else ("", "")
         parts.append(text[: cut.end] + closes)
         opening = reopens
@@ -93,9 +94,9 @@ def split(text: str, limit: int | None) -> tuple[str, ...]:
 
 
 def _cut(text: str, start: int, limit: int) -> _Cut:
-    """Return the best place after `start` that leaves at most `limit` characters before it.
+    """Return the best place to cut after position `start` and not after position `limit`.
 
-    The finest kind of place is taken rather than one that leaves three quarters of the room empty.
+    A finer kind of place is preferred to one that leaves three quarters of the part empty.
     """
     least = start + max(1, (limit - start) // 4)
     for kind in (_PARAGRAPH, _LINE, _SENTENCE, _WORD):
@@ -110,16 +111,16 @@ def _cut(text: str, start: int, limit: int) -> _Cut:
 
 
 def _between_characters(text: str, start: int, limit: int) -> int:
-    """Return the last place that cuts through no emoji, accent or fence; the limit if there is none."""
+    """Return the last place that divides no emoji, accent or fence; the limit if there is none."""
     import regex
 
-    # What may hang on the last character is seen too; nobody writes longer ones.
+    # Look a little further, at what may combine with the last character; nobody writes longer combinations.
     ends = [found.end() for found in regex.finditer(r"`{3,}|\X", text, pos=start, endpos=limit + 32)]
     return max((end for end in ends if end <= limit), default=limit)
 
 
 def _across(text: str, end: int) -> tuple[str, str]:
-    """Return what opens again what a cut at `end` goes through, and what closes it before the cut."""
+    """Return the marks that close what a cut at `end` divides, and those that open it again."""
     if fence := _open_fence(text, end):
         return fence, f"\n{FENCE}"
     marks = _open_marks(text, end)
@@ -127,9 +128,9 @@ def _across(text: str, end: int) -> tuple[str, str]:
 
 
 def _open_marks(text: str, end: int) -> list[str]:
-    """Return the marks that begin before `end` and end behind it, in their order.
+    """Return the marks that begin before `end` and end after it, in their order.
 
-    None goes over the end of a paragraph.
+    No mark extends beyond its paragraph.
     """
     before = list(_PARAGRAPH.finditer(text, 0, end))
     behind = _PARAGRAPH.search(text, end)
@@ -167,7 +168,7 @@ def _can_close(text: str, mark: re.Match[str]) -> bool:
 
 
 def _open_fence(text: str, end: int) -> str:
-    """Return the line that opens the fence again which is open at `end`; empty when none is."""
+    """Return the line that opens the fence again which is open at `end`; empty if none is open."""
     runs = list(_FENCE_RUN.finditer(text, 0, end))
     if len(runs) % 2 == 0:
         return ""

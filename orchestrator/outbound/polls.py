@@ -1,4 +1,4 @@
-"""End polls at their time: count no more votes, tell the messenger, and have the agent told of the result."""
+"""End polls at their time: count no more votes, close them in the messenger, and queue their turns."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SWEEP_SECONDS = 60.0
 
 
 class PollEnds:
-    """Ends what is due, one poll after another."""
+    """Ends the polls that are due, one after another."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class PollEnds:
                 await until_next(events, at_most_seconds=await self.end_due())
 
     async def end_due(self) -> float:
-        """End all that is due, and return in how many seconds to look again."""
+        """End the polls that are due, and return in how many seconds to look again."""
         if await self._database.read(partial(polls.ended_by, now_ms=self._clock.now_ms())):
             for poll in await self._database.write(self._end):
                 log.info("poll.ended", group=poll.folder, poll=poll.id)
@@ -63,13 +63,13 @@ class PollEnds:
         return min(SWEEP_SECONDS, max(0.0, (next_ms - self._clock.now_ms()) / 1000))
 
     async def _end(self, tx: Tx) -> list[Poll]:
-        """Record the ends that are due, each with the turn that is asked about it."""
+        """Record the ends that are due, each with the turn that reports the result to the agent."""
         now_ms = self._clock.now_ms()
         due = await polls.ended_by(tx, now_ms)
         for poll in due:
             group = await groups.by_jid(tx, poll.chat_jid)
             turn_id = None
-            # What nobody was asked, because it was never sent or its chat is gone, has no result.
+            # A poll that was never sent, or whose chat is gone, has no result.
             is_asked = await messages.find(tx, poll.chat_jid, poll.message_id) is not None
             if is_asked and group is not None and group.folder == poll.folder and poll.board_question is None:
                 rights = roles.rights_of(poll.role, settings.of(group))
@@ -85,7 +85,7 @@ class PollEnds:
         return due
 
     async def _close(self, poll: Poll) -> None:
-        """Tell the messenger of the end of a poll; while it is away, for a day."""
+        """Close a poll in the messenger; while that is unreachable, retry for a day."""
         channel = self._channel_for(poll.chat_jid)
         now_ms = self._clock.now_ms()
         message = await self._database.read(lambda tx: messages.find(tx, poll.chat_jid, poll.message_id))

@@ -22,7 +22,7 @@ SEEN = "👀"
 
 
 class Reactions:
-    """Shows a sign when a turn starts in a group, and takes it away when the turn fails."""
+    """Shows a sign when a turn starts in a group, and removes it when the turn fails."""
 
     def __init__(
         self, database: Database, *, channel_for: Callable[[ChatJid], Channel | None], bus: EventBus
@@ -31,12 +31,12 @@ class Reactions:
         self._channel_for = channel_for
         self._bus = bus
         self._shown: dict[TurnId, Message] = {}
-        """The message that bears the sign, of each turn that has not ended."""
+        """For each unfinished turn, the message that bears its sign."""
 
     async def run(self) -> None:
-        """Follow the turns until cancelled; events about turns only say when to look."""
+        """Follow the turns until cancelled; an event about a turn only triggers a new look at the store."""
         with self._bus.listening(*OF_TURNS) as events:
-            # An earlier host put a sign under what was tried before; no second one is put there.
+            # An earlier host already put a sign under turns that were tried before: do not add a second.
             self._shown = await self._database.read(lambda tx: messages.asked_in_groups(tx, is_running=False))
             while True:
                 await self._look()
@@ -44,13 +44,17 @@ class Reactions:
 
     async def _look(self) -> None:
         running, ended = await self._database.read(partial(_running_and_ended, shown=frozenset(self._shown)))
-        failed = [self._shown[one] for one, state in ended.items() if state is TurnState.FAILED]
-        begun = [message for turn_id, message in running.items() if turn_id not in self._shown]
-        self._shown = {one: at for one, at in (self._shown | dict(running)).items() if one not in ended}
-        await self._react(dict.fromkeys(failed, "") | dict.fromkeys(begun, SEEN))
+        failed = [self._shown[turn_id] for turn_id, state in ended.items() if state is TurnState.FAILED]
+        started = [message for turn_id, message in running.items() if turn_id not in self._shown]
+        self._shown = {
+            turn_id: message
+            for turn_id, message in (self._shown | dict(running)).items()
+            if turn_id not in ended
+        }
+        await self._react(dict.fromkeys(failed, "") | dict.fromkeys(started, SEEN))
 
     async def _react(self, signs: Mapping[Message, str]) -> None:
-        """All at once, so that one slow messenger holds no other up for long."""
+        """Set all signs concurrently, so that one slow messenger does not delay the others."""
         async with asyncio.TaskGroup() as calls:
             for message, sign in signs.items():
                 channel = self._channel_for(message.chat_jid)
@@ -61,7 +65,7 @@ class Reactions:
 def sign_loops(
     database: Database, *, channel_for: Callable[[ChatJid], Channel | None], bus: EventBus
 ) -> dict[str, Callable[[], Awaitable[None]]]:
-    """The loops that show in a chat what is going on there."""
+    """Return the loops that show in a chat that Andy is at work, by their names."""
     return {
         "typing": TypingSigns(database, channel_for=channel_for, bus=bus).run,
         "reactions": Reactions(database, channel_for=channel_for, bus=bus).run,
@@ -71,7 +75,7 @@ def sign_loops(
 async def _running_and_ended(
     tx: Tx, *, shown: frozenset[TurnId]
 ) -> tuple[dict[TurnId, Message], dict[TurnId, TurnState]]:
-    """Return the questions that are worked on, and the states of those turns of `shown` that have ended."""
+    """Return the messages of running turns, and the states of the turns in `shown` that have ended."""
     running = await messages.asked_in_groups(tx, is_running=True)
     ended = {
         turn_id: turn.state

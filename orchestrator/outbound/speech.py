@@ -1,6 +1,6 @@
-"""Read replies aloud: a program of the owner's speaks each, and the sound follows its text as a voice note.
+"""Read replies aloud: the owner's program speaks each, and the sound follows the text as a voice note.
 
-The text is sent as ever and waits for nothing; a reply that cannot be spoken stays a text.
+The text is sent as usual and never waits; a reply that cannot be spoken stays a text only.
 """
 
 from __future__ import annotations
@@ -32,13 +32,14 @@ from orchestrator.store.database import Tx
 log = structlog.get_logger(__name__)
 
 FILE = "{file}"
-"""The placeholder in a command for the file that it writes. Without it, the sound is its output."""
+"""Placeholder in the command for the file that the program writes; without it, it prints the sound."""
 MAX_SECONDS = 60.0
 MAX_BYTES = 8 * 1024 * 1024
 MAX_CHARS = 2_000
-"""Characters of a text that are spoken, two minutes: nobody listens to more."""
+"""Most characters of a text that is spoken, about two minutes; nobody listens longer."""
 BOUNDED = f'ulimit -c 0 -v {4 * 1024**2} -f {MAX_BYTES // 512} 2>/dev/null; exec "$@"'
-"""A shell command that limits a program (4 GiB of addresses) and then runs it in the shell's place."""
+"""A shell command that limits memory to 4 GiB of address space, then runs the program in place of the shell.
+"""
 NOT_TO_BE_SPOKEN = "too long to be spoken, or without words"
 RECENT_MS = 10 * 60_000
 """Milliseconds after which a sent text is no longer spoken: the host was down, and nobody waits for it."""
@@ -63,7 +64,7 @@ TO_OPUS = (
     "ogg",
     "-",
 )
-"""Options with which ffmpeg makes a voice note of any sound."""
+"""Options with which ffmpeg converts any sound to a voice note."""
 _KEPT = ("PATH", "HOME", "LANG", "LC_ALL", "PYTHONPATH", "VIRTUAL_ENV", "LD_LIBRARY_PATH")
 _CODE = re.compile(r"```.*?(?:```|$)", re.DOTALL)
 _ADDRESS = re.compile(r"\bhttps?://\S+")
@@ -71,12 +72,12 @@ _MARKS = re.compile(r"[*_~`#>|]+")
 
 
 class NotSpoken(Exception):
-    """There is no sound of a text; the text says why, and what to do about it."""
+    """A text could not be spoken; the message says why, and how to fix it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sound:
-    """A sound file that was made, and what it is."""
+    """A sound file and its media type."""
 
     body: bytes
     mime: str
@@ -84,13 +85,13 @@ class Sound:
 
 
 def spoken_words(text: str) -> str:
-    """Return what is read aloud of a reply: its words, without code, addresses and marks. Pure."""
+    """Return the words of a reply to read aloud, without code, addresses and formatting. Pure."""
     shown = _ADDRESS.sub("", _CODE.sub("", for_people(text)))
     return " ".join(_MARKS.sub("", shown).split())
 
 
 def kind_of(body: bytes) -> Sound | None:
-    """Tell what sound this is by its first bytes; None for what is none that is known. Pure."""
+    """Return the kind of a sound by its first bytes; None if it is not known. Pure."""
     match body[:4]:
         case b"OggS" if b"OpusHead" in body[:100]:
             return Sound(body=body, mime=VOICE_NOTE, name="voice.ogg")
@@ -106,14 +107,14 @@ def kind_of(body: bytes) -> Sound | None:
 
 
 class SpeechProgram:
-    """The owner's program: started for each text, which is on its stdin; it prints the sound or writes it."""
+    """The owner's program: it is started for each text, reads that on stdin, and prints or writes the sound."""
 
     def __init__(self, command: Sequence[str], *, seconds: float = MAX_SECONDS) -> None:
         self._command = tuple(command)
         self._seconds = seconds
 
     async def speak(self, text: str) -> Sound:
-        """Return the sound of a text, a voice note where ffmpeg can make one of it. Raises `NotSpoken`."""
+        """Return the sound of a text, as a voice note if ffmpeg is there. Raises `NotSpoken`."""
         try:
             async with asyncio.timeout(self._seconds):
                 sound = kind_of(await self._run_command(text.encode()))
@@ -133,7 +134,7 @@ class SpeechProgram:
 
 
 async def _as_voice_note(sound: Sound) -> Sound:
-    """Return it as messengers want voice notes; as it is where there is no ffmpeg."""
+    """Return the sound converted to a voice note, or unchanged if there is no ffmpeg."""
     ffmpeg = shutil.which("ffmpeg")
     if sound.mime == VOICE_NOTE or ffmpeg is None:
         return sound
@@ -141,7 +142,7 @@ async def _as_voice_note(sound: Sound) -> Sound:
 
 
 async def _run(command: Sequence[str], given: bytes) -> bytes:
-    """Run a program to its end and return what it printed. Cancelled, it kills it and its children.
+    """Run a program to its end and return its output. If cancelled, kill it and its children.
 
     Raises:
         NotSpoken: it cannot be started, fails, or prints too much.
@@ -175,7 +176,7 @@ async def _run(command: Sequence[str], given: bytes) -> bytes:
             os.killpg(process.pid, signal.SIGKILL)
         await process.wait()
         with suppress(TimeoutError):
-            async with asyncio.timeout(CLOSE_SECONDS):  # its pipes end with it
+            async with asyncio.timeout(CLOSE_SECONDS):  # closes its pipes, too
                 await asyncio.gather(process.stdout.read(), process.stderr.read())
     if len(printed.result()) > MAX_BYTES:
         raise NotSpoken(f"it made more than {MAX_BYTES // 1024**2} MiB")
@@ -186,7 +187,7 @@ async def _run(command: Sequence[str], given: bytes) -> bytes:
 
 
 async def _feed(pipe: asyncio.StreamWriter, given: bytes) -> None:
-    with suppress(ConnectionError):  # it needs not read all
+    with suppress(ConnectionError):  # the program may end without reading all of it
         pipe.write(given)
         await pipe.drain()
     pipe.close()
@@ -195,7 +196,7 @@ async def _feed(pipe: asyncio.StreamWriter, given: bytes) -> None:
 
 
 async def _take(pipe: asyncio.StreamReader, limit: int) -> bytes:
-    """Read to the end and keep `limit` bytes and one: a pipe that is not read holds its program up."""
+    """Read a pipe to its end, but return at most `limit` bytes and one: an unread pipe blocks its program."""
     data = bytearray()
     while chunk := await pipe.read(65_536):
         data += chunk[: limit + 1 - len(data)]
@@ -211,7 +212,7 @@ def _read(path: Path) -> bytes:
 
 
 class SpokenReplies:
-    """Follows what is sent, and lets a voice note follow each reply in groups that want one."""
+    """Follows what is sent, and adds a voice note to each reply in groups that want one."""
 
     def __init__(self, host: HostContext) -> None:
         words = shlex.split(host.settings.andy_speech_command)
@@ -221,7 +222,7 @@ class SpokenReplies:
         self._slots = asyncio.Semaphore(AT_ONCE)
 
     async def run(self) -> None:
-        """Speak until cancelled; nothing at all without a program. One chat does not wait for another."""
+        """Speak until cancelled; return at once if no program is set. Chats do not wait for each other."""
         if self._program is None:
             await asyncio.Event().wait()
             return
@@ -241,13 +242,14 @@ class SpokenReplies:
         return await self._host.reader.read(partial(_unspoken, since_ms=since_ms))
 
     async def _follow(self, program: SpeechProgram, chat: ChatJid) -> None:
-        """Speak what is to be spoken in a chat, one after another."""
+        """Speak a chat's waiting replies, one after another."""
         try:
             while found := [one for one in await self._unspoken() if one.chat_jid == chat]:
                 async with self._slots:
                     await self._speak(program, found[0])
         except Exception:
-            # It stays unspoken until the next look: on a full disk, not sooner than that.
+            # The reply stays unspoken until the next look; with a full disk, an earlier retry would fail
+            # again.
             log.exception("speech.failed", chat=chat)
         finally:
             self._busy.discard(chat)
@@ -265,7 +267,7 @@ class SpokenReplies:
             await self._queue(outgoing, sound)
 
     async def _leave(self, outgoing: Outgoing, why: str | None) -> None:
-        """Note that a reply stays a text; the owner is told once, unless it is only too long or wordless."""
+        """Record that a reply stays a text; notify the owner once, unless it is only too long or wordless."""
         now_ms = self._host.clock.now_ms()
         async with self._host.database.transaction() as tx:
             voice = await outbox.add_voice(tx, outgoing, None, now_ms=now_ms)
@@ -282,7 +284,7 @@ class SpokenReplies:
             self._host.wakeups.outbox.set()
 
     async def _queue(self, outgoing: Outgoing, sound: Sound) -> None:
-        """Queue the voice note once, whenever this host dies: it is held until its file is there."""
+        """Queue the voice note once, even if the host dies: its row waits until the file is stored."""
         file = file_of(self._host.home, outgoing, sound)
         now_ms = self._host.clock.now_ms()
         voice = await self._host.database.write(
@@ -294,8 +296,8 @@ class SpokenReplies:
 
 
 async def _unspoken(tx: Tx, *, since_ms: int) -> list[Outgoing]:
-    """Return the recent replies that are still to be spoken, in groups that want them so."""
-    # A group that has just switched speech on does not want to hear again what it has read already.
+    """Return the recent replies that are still to be spoken, in groups that want speech."""
+    # A group that just switched speech on does not want to hear replies that it has read already.
     wanted_since = {
         group.folder: await group_changes.switched_on_ms(tx, group.folder, "speech")
         for group in await groups.every(tx)
@@ -306,7 +308,7 @@ async def _unspoken(tx: Tx, *, since_ms: int) -> list[Outgoing]:
 
 
 def file_of(home: Home, outgoing: Outgoing, sound: Sound) -> Attachment:
-    """Return where the sound of a reply waits to be sent: the same place whenever it is made. Pure."""
+    """Return where the sound of a reply waits to be sent; the path depends on the reply alone. Pure."""
     digest = hashlib.sha256(f"speech:{outgoing.id}".encode()).hexdigest()[:24]
     return Attachment(path=home.data / "outgoing" / f"out-{digest}", name=sound.name, mime=sound.mime)
 

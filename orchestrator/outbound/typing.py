@@ -16,15 +16,15 @@ from orchestrator.store.database import Database
 log = structlog.get_logger(__name__)
 
 REFRESH_SECONDS = 10.0
-"""Messengers hide a sign by themselves after 10 to 25 s."""
+"""Seconds between two repeats: messengers hide the sign by themselves after 10 to 25 s."""
 SWEEP_SECONDS = 60.0
 CALL_SECONDS = 5.0
 OF_TURNS = ("turn.*", "run.adopted")
-"""The events after which another turn may run or have ended."""
+"""The events after which a turn may have started or ended."""
 
 
 class TypingSigns:
-    """Shows the sign where a question is being answered; a turn that nobody asked for shows none."""
+    """Shows the typing sign where a question is being answered; a turn that nobody asked for shows none."""
 
     def __init__(
         self, database: Database, *, channel_for: Callable[[ChatJid], Channel | None], bus: EventBus
@@ -43,7 +43,8 @@ class TypingSigns:
                     seconds = REFRESH_SECONDS if self._shown else SWEEP_SECONDS
                     await until_next(events, at_most_seconds=seconds)
             finally:
-                # A messenger may keep a sign that nobody hides, with no host left to do so.
+                # A messenger may show a sign for ever if nobody hides it, and after this no host is left to
+                # do so.
                 await asyncio.shield(self._set(self._shown, is_typing=False))
 
     async def _look(self) -> None:
@@ -53,7 +54,7 @@ class TypingSigns:
         await self._set(answering, is_typing=True)
 
     async def _set(self, chats: Iterable[ChatJid], *, is_typing: bool) -> None:
-        """All at once, so that one slow messenger holds no other up for long."""
+        """Set all signs concurrently, so that one slow messenger does not delay the others."""
         async with asyncio.TaskGroup() as calls:
             for jid in chats:
                 channel = self._channel_for(jid)

@@ -1,4 +1,4 @@
-"""Delete messages whose turn was undone, where the messenger can; say in the chat which could not be."""
+"""Delete the messages of undone turns, where the messenger can; tell the chat which could not be deleted."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NO_CHANNEL = "this messenger deletes no messages"
 
 
 class Withdrawals:
-    """Deletes what is due, one message after another."""
+    """Deletes the messages that are due, one after another."""
 
     def __init__(
         self,
@@ -36,7 +36,7 @@ class Withdrawals:
         bus: EventBus,
         wakeup: Wakeup,
     ) -> None:
-        """`wakeup` wakes who sends: a chat is told of what could not be deleted."""
+        """`wakeup` wakes the delivery of the notice about a message that could not be deleted."""
         self._database = database
         self._clock = clock
         self._channel_for = channel_for
@@ -44,7 +44,7 @@ class Withdrawals:
         self._wakeup = wakeup
 
     async def run(self) -> None:
-        """Delete what undos want deleted, until cancelled."""
+        """Delete the messages of undone turns, until cancelled."""
         with self._bus.listening("turn.undone") as events:
             while True:
                 await self.withdraw_due()
@@ -55,42 +55,45 @@ class Withdrawals:
                     continue
 
     async def withdraw_due(self) -> None:
-        """Try all that is due now."""
-        for one in await self._database.read(withdrawals.due):
-            if one.next_attempt_ms <= self._clock.now_ms():
-                await self._withdraw(one)
+        """Try all deletions that are due now."""
+        for withdrawal in await self._database.read(withdrawals.due):
+            if withdrawal.next_attempt_ms <= self._clock.now_ms():
+                await self._withdraw(withdrawal)
 
-    async def _withdraw(self, one: Withdrawal) -> None:
+    async def _withdraw(self, withdrawal: Withdrawal) -> None:
         async def look(tx: Tx) -> tuple[Outgoing | None, Message | None]:
-            found = await outbox.some(tx, [one.outbox_id])
-            if not found:
+            rows = await outbox.some(tx, [withdrawal.outbox_id])
+            if not rows:
                 return None, None
-            meant = found[0].reacts_to or found[0].message_id
-            return found[0], await messages.find(tx, found[0].chat_jid, meant)
+            message_id = rows[0].reacts_to or rows[0].message_id
+            return rows[0], await messages.find(tx, rows[0].chat_jid, message_id)
 
         outgoing, message = await self._database.read(look)
         if outgoing is None or message is None:
-            await self._database.write(lambda tx: withdrawals.finish(tx, one.outbox_id, error="it is gone"))
+            await self._database.write(
+                lambda tx: withdrawals.finish(tx, withdrawal.outbox_id, error="it is gone")
+            )
             return
         channel = self._channel_for(message.chat_jid)
         try:
             await _take_back(channel, outgoing, message)
         except (ChannelDown, TimeoutError) as error:
-            await self._postpone(one, outgoing, str(error) or "the messenger did not answer in time")
+            await self._postpone(withdrawal, outgoing, str(error) or "the messenger did not answer in time")
         except ChannelRefused as error:
-            await self._give_up(one, outgoing, str(error))
+            await self._give_up(withdrawal, outgoing, str(error))
         except Exception as error:
             log.exception("withdrawal.broke", message=message.id)
-            await self._give_up(one, outgoing, type(error).__name__)
+            await self._give_up(withdrawal, outgoing, type(error).__name__)
         else:
-            await self._finish(one, outgoing, message)
+            await self._finish(withdrawal, outgoing, message)
 
-    async def _finish(self, one: Withdrawal, outgoing: Outgoing, message: Message) -> None:
+    async def _finish(self, withdrawal: Withdrawal, outgoing: Outgoing, message: Message) -> None:
         async def work(tx: Tx) -> None:
-            await withdrawals.finish(tx, one.outbox_id)
+            await withdrawals.finish(tx, withdrawal.outbox_id)
             if outgoing.reacts_to is not None:
                 return
-            # As with a message that a person deletes: its words leave the store and the conversation.
+            # As when a person deletes a message: its text is removed from the store and from the
+            # conversation.
             await messages.blank(tx, message)
             turn_id = await outbox.blank(tx, message.id)
             if turn_id is not None and outgoing.folder is not None:
@@ -99,35 +102,35 @@ class Withdrawals:
         await self._database.write(work)
         self._bus.publish("message.amended", message=message.id)
 
-    async def _postpone(self, one: Withdrawal, outgoing: Outgoing, error: str) -> None:
+    async def _postpone(self, withdrawal: Withdrawal, outgoing: Outgoing, error: str) -> None:
         now_ms = self._clock.now_ms()
-        if now_ms - one.created_ms > GIVE_UP_MS:
-            await self._give_up(one, outgoing, error)
+        if now_ms - withdrawal.created_ms > GIVE_UP_MS:
+            await self._give_up(withdrawal, outgoing, error)
             return
-        at_ms = now_ms + backoff_ms(one.attempts + 1)
+        at_ms = now_ms + backoff_ms(withdrawal.attempts + 1)
         await self._database.write(
-            lambda tx: withdrawals.try_later(tx, one.outbox_id, at_ms=at_ms, error=error)
+            lambda tx: withdrawals.try_later(tx, withdrawal.outbox_id, at_ms=at_ms, error=error)
         )
 
-    async def _give_up(self, one: Withdrawal, outgoing: Outgoing, error: str) -> None:
+    async def _give_up(self, withdrawal: Withdrawal, outgoing: Outgoing, error: str) -> None:
         async def work(tx: Tx) -> None:
-            await withdrawals.finish(tx, one.outbox_id, error=error)
+            await withdrawals.finish(tx, withdrawal.outbox_id, error=error)
             await outbox.add(
                 tx,
                 chat_jid=outgoing.chat_jid,
                 folder=outgoing.folder,
                 text=f"⚠️ I could not delete a message that I had sent here: {error.rstrip('.')}.",
-                dedupe_key=f"withdrawn:{one.outbox_id}:{one.turn_id}",
+                dedupe_key=f"withdrawn:{withdrawal.outbox_id}:{withdrawal.turn_id}",
                 now_ms=self._clock.now_ms(),
             )
 
-        log.warning("withdrawal.given_up", outgoing=one.outbox_id, reason=error)
+        log.warning("withdrawal.given_up", outgoing=withdrawal.outbox_id, reason=error)
         await self._database.write(work)
         self._wakeup.set()
 
 
 async def _take_back(channel: Channel | None, outgoing: Outgoing, message: Message) -> None:
-    """Delete a message in its chat, or take an emoji off it.
+    """Delete a message in its chat, or remove a reaction from it.
 
     Raises:
         ChannelDown, ChannelRefused, TimeoutError

@@ -1,4 +1,4 @@
-"""Turn queued turns away that no model would answer, and notify chats that wait for an outage to end."""
+"""Fail queued turns that no model would answer, and tell chats when an outage keeps them waiting."""
 
 from __future__ import annotations
 
@@ -24,11 +24,12 @@ log = structlog.get_logger(__name__)
 BACKGROUND_PAUSE_MS = 60_000
 MAX_ASKERS = 200
 LOWERED = "asked with the role that its sender has now"
-"""The reason of a turn of which nothing is left, since all who asked in it have a lesser role by now."""
+"""The reason stored with a turn that has no requests left: everybody who asked in it has a lesser role now.
+"""
 
 
 class Availability:
-    """Decides before a turn begins whether it can be answered; its loop notifies chats of long outages."""
+    """Decides before a turn starts whether a model can answer it; its loop notifies chats of long outages."""
 
     def __init__(
         self,
@@ -50,10 +51,11 @@ class Availability:
         self._refusal = refusal
 
     async def turn_away(self, turn: Turn) -> bool:
-        """End a queued turn that no model would answer; return False when it may begin.
+        """End or postpone a queued turn that may not start now; return False when it may start.
 
-        What nobody waits for, a free cycle, stays queued and is looked at again in a minute. Nor may a turn
-        begin as it was queued where somebody who asked in it has a lesser role by now.
+        A turn that no model would answer is failed. A turn of a loop (kind AUTO), for which nobody waits,
+        stays queued and is tried again a minute later. A turn in which somebody asked whose role is lesser by
+        now is split: their messages go to a turn with the rights of that role.
         """
         group = await self._database.read(lambda tx: groups.by_folder(tx, turn.folder))
         if group is not None and turn.kind is TurnKind.CHAT and turn.command is None:
@@ -83,7 +85,7 @@ class Availability:
         return True
 
     async def run(self) -> None:
-        """Notify chats whose questions have waited longer for an outage than people wait in silence."""
+        """Notify chats whose question has waited too long for an outage to end, until cancelled."""
         while True:
             wait_ms = await self.notify_waiting()
             seconds = None if wait_ms is None else max(0.0, wait_ms / 1000)
@@ -94,19 +96,20 @@ class Availability:
         now_ms = self._clock.now_ms()
         ahead: list[int] = []
         async with self._database.transaction() as tx:
-            for one in await turn_outages.unannounced(tx):
-                due_ms = one.since_ms + failures.TELL_OUTAGE_AFTER_MS
+            for outage in await turn_outages.unannounced(tx):
+                due_ms = outage.since_ms + failures.TELL_OUTAGE_AFTER_MS
                 if due_ms > now_ms:
-                    # The clock may have been set back.
+                    # After the clock was set back, `due_ms` may be far ahead: wait no longer than the whole
+                    # delay.
                     ahead.append(min(due_ms - now_ms, failures.TELL_OUTAGE_AFTER_MS))
                     continue
-                await turn_outages.note_announced(tx, one.turn_id, now_ms=now_ms)
+                await turn_outages.note_announced(tx, outage.turn_id, now_ms=now_ms)
                 await outbox.add(
                     tx,
-                    chat_jid=one.chat_jid,
-                    folder=one.folder,
-                    text=failures.WAITING[one.cause],
-                    dedupe_key=f"outage:{one.turn_id}",
+                    chat_jid=outage.chat_jid,
+                    folder=outage.folder,
+                    text=failures.WAITING[outage.cause],
+                    dedupe_key=f"outage:{outage.turn_id}",
                     now_ms=now_ms,
                 )
         self._wakeups.outbox.set()
@@ -114,16 +117,16 @@ class Availability:
 
 
 async def _lower_askers(tx: Tx, turn_id: TurnId, group: Group, *, now_ms: int) -> bool:
-    """Give what was asked in a queued turn the roles that its senders have now, where those are lesser.
+    """Move the requests of a queued turn whose senders have a lesser role now into turns of that role.
 
-    Return whether the turn is another now: one that may do less, or of which something was taken.
+    Return whether the turn was changed: it is no longer queued, or requests were moved out of it.
     """
     turn = await turns.get(tx, turn_id)
     if turn is None or turn.state is not TurnState.QUEUED:
         return True
-    asked = await messages.requests_of(tx, turn.id, limit=MAX_ASKERS)
-    now = zip(asked, await people.roles_in(tx, group, asked), strict=True)
-    lowered = [(message, role) for message, role in now if rank(role) > rank(turn.role)]
+    requests = await messages.requests_of(tx, turn.id, limit=MAX_ASKERS)
+    current_roles = zip(requests, await people.roles_in(tx, group, requests), strict=True)
+    lowered = [(message, role) for message, role in current_roles if rank(role) > rank(turn.role)]
     for message, role in lowered:
         await _ask_as(tx, turn, message, role, group, now_ms=now_ms)
     if lowered and not await messages.requests_of(tx, turn.id, limit=1):
@@ -133,7 +136,7 @@ async def _lower_askers(tx: Tx, turn_id: TurnId, group: Group, *, now_ms: int) -
 
 
 async def _ask_as(tx: Tx, turn: Turn, message: Message, role: Role, group: Group, *, now_ms: int) -> None:
-    """Ask a message of a queued turn in one that has no more than a role's rights, or not at all."""
+    """Move a message to a turn that has only the rights of `role`, or release it if the role may not ask."""
     rights = roles.rights_of(role, settings.of(group))
     if Permission.CALL not in rights.may:
         await messages.release(tx, message.seq, reason=roles.MAY_NOT_CALL)

@@ -1,4 +1,4 @@
-"""Carry out what the plan of the queue decides: start containers, hand turns over, close containers."""
+"""Carry out the queue's plan: start containers, hand turns to them, close them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CLEARED = "🧹 I have forgotten our conversation. My files and reminders are st
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Containers:
-    """The calls by which the dispatcher has containers started, used and closed."""
+    """The calls by which the dispatcher starts, uses and closes containers."""
 
     live: Callable[[], Sequence[LiveRun]]
     start: Callable[[Turn], Awaitable[None]]
@@ -34,7 +34,7 @@ class Containers:
 
 
 async def turn_nobody_away(turn: Turn) -> bool:
-    """Return False: any turn can be answered. For a host whose agents need no model."""
+    """Return False: every turn may start. For a host whose agents need no model."""
     del turn
     return False
 
@@ -53,9 +53,11 @@ class Dispatcher:
         wakeups: Wakeups,
         turn_away: Callable[[Turn], Awaitable[bool]] = turn_nobody_away,
     ) -> None:
-        """`turn_away` settles a turn that no agent could answer now, and returns whether it has.
+        """Set up the dispatcher.
 
-        `cap` returns how many containers may live at once now, beside `overlap` that end while others start.
+        `turn_away` settles or postpones a turn that no agent could answer now, and returns whether it did.
+        `cap` returns how many containers may live at once now; `overlap` more may still be ending while
+        others start.
         """
         self._database = database
         self._containers = containers
@@ -86,7 +88,7 @@ class Dispatcher:
         return min(SWEEP_SECONDS, max(0.0, (decided.look_again_ms - self._clock.now_ms()) / 1000))
 
     async def _apply_safely(self, action: next_turns.Action, by_id: dict[TurnId, Turn]) -> None:
-        """Apply one action; an error of it is its own turn's and keeps no other turn from a slot."""
+        """Apply one action. Its error affects only its own turn: the other actions are still applied."""
         try:
             await self._apply(action, by_id)
         except StoreError:
@@ -97,7 +99,7 @@ class Dispatcher:
                 await self._requeue(action.turn_id)
 
     async def _requeue(self, turn_id: TurnId) -> None:
-        """Count an attempt that did not come to a run; one that did is settled by the run."""
+        """Count a failed attempt of a turn for which no run was started; a started run settles its turn."""
         async with self._database.transaction() as tx:
             turn = await turns.get(tx, turn_id)
             if turn is not None and turn.state is TurnState.QUEUED:
@@ -133,7 +135,7 @@ class Dispatcher:
                 assert_never(action)
 
     async def _clear_conversation(self, turn: Turn) -> None:
-        """Clear a conversation: it has no session to resume and no earlier message to read any more."""
+        """Clear the chat's conversation: its next turn resumes no session and reads no earlier message."""
         now_ms = self._clock.now_ms()
         async with self._database.transaction() as tx:
             current = await turns.get(tx, turn.id)

@@ -13,7 +13,7 @@ from orchestrator.queue.warm_starts import WarmStarts
 
 
 class QueueFeature:
-    """The queue of one host, made once its pool of containers is there."""
+    """The queue of one host, built after its pool of containers."""
 
     def __init__(self, host: HostContext, containers: ContainersFeature) -> None:
         pool = containers.pool
@@ -44,11 +44,11 @@ class QueueFeature:
 
     @property
     def is_taking_work(self) -> bool:
-        """Whether queued turns are still begun."""
+        """Whether queued turns are still started."""
         return self._dispatcher.is_taking_work
 
     def stop_taking_work(self) -> None:
-        """Begin no queued turn from now on: the host ends."""
+        """Start no queued turn from now on, because the host is shutting down."""
         self._dispatcher.is_taking_work = False
 
     def loops(self) -> dict[str, Callable[[], Any]]:

@@ -1,6 +1,6 @@
-"""Decide for which groups a container is started before they ask anything, and where there is none. Pure.
+"""Decide for which groups a container is started before anybody asks them something. Pure.
 
-Which container ends first when somebody waits for a slot is decided in `next_turns`.
+`next_turns` decides which container ends first when a turn waits for a slot.
 """
 
 from __future__ import annotations
@@ -12,11 +12,12 @@ from orchestrator.domain.turn_signs import Sign
 from orchestrator.domain.values import Folder, LiveRun, RunState, Turn, TurnKind, TurnState
 
 DUE_WITHIN_MS = 10_000
-"""So long before a task or a wake is due its container is started."""
+"""Milliseconds before a scheduled task or a wake-up is due at which its container is started."""
 CALLED_WITHIN_MS = 3_600_000
-"""So long after a group has called Andy, talk in it that calls nobody is a sign that it will again."""
+"""Milliseconds after a call of Andy during which other talk in the group counts as a sign of another call."""
 MOST_IN_VAIN = 2
-"""Unused containers in a row after which talk alone no longer starts one ahead for the group."""
+"""Containers in a row that were started ahead and not used, after which talk alone starts none for the group.
+"""
 
 _RANK = {sign: rank for rank, sign in enumerate(Sign)}
 
@@ -40,12 +41,13 @@ def choose(
     in_vain: Mapping[Folder, int],
     now_ms: int,
 ) -> list[ExpectedTurn]:
-    """Return the expected turns for which a container is started now, those with the strongest sign first.
+    """Return the expected turns for which to start a container now, the most certain first.
 
-    Only free slots are taken, at most `most` such containers wait at a time, and none takes the slot that a
-    turn is about to need. Talk alone starts none while a turn waits for its container to boot: on a small
-    machine each would take twice as long, and talk is no more than a guess. `turns` are all unsettled ones;
-    `in_vain` counts for each group how many containers in a row were started ahead and not used.
+    Only free slots are used, at most `most` unused containers wait at a time, and the slots of turns that are
+    about to start stay free. Talk alone starts no container while a turn waits for its own to boot: on a
+    small machine two that boot together take twice as long, and talk is only a guess. `turns` are all
+    unsettled turns; `in_vain` counts for each group how many containers in a row were started ahead and not
+    used.
     """
     held = sum(run.state is not RunState.LEFT for run in runs)
     waiting = {run for run in runs if run.state is RunState.READY}
@@ -62,10 +64,10 @@ def choose(
 
 
 def _about_to_start(turns: Sequence[Turn], runs: Sequence[LiveRun], now_ms: int) -> int:
-    begun = {run.turn_id for run in runs}
+    starting = {run.turn_id for run in runs}
     return sum(
         turn.state is TurnState.QUEUED
-        and turn.id not in begun
+        and turn.id not in starting
         and turn.not_before_ms <= now_ms
         and not any(run.takes(turn) for run in runs)
         for turn in turns
@@ -73,15 +75,15 @@ def _about_to_start(turns: Sequence[Turn], runs: Sequence[LiveRun], now_ms: int)
 
 
 def _is_of_use(
-    one: ExpectedTurn, turns: Sequence[Turn], runs: Sequence[LiveRun], in_vain: Mapping[Folder, int]
+    candidate: ExpectedTurn, turns: Sequence[Turn], runs: Sequence[LiveRun], in_vain: Mapping[Folder, int]
 ) -> bool:
-    """Tell whether a container of its own would be made for the turn if it came now."""
-    if one.sign is Sign.TALK and in_vain.get(one.folder, 0) >= MOST_IN_VAIN:
+    """Return whether the expected turn would need a new container if it came now."""
+    if candidate.sign is Sign.TALK and in_vain.get(candidate.folder, 0) >= MOST_IN_VAIN:
         return False
-    own = [run for run in runs if run.folder == one.folder]
+    own = [run for run in runs if run.folder == candidate.folder]
     if any(run.state is RunState.LEFT for run in own):
-        return False  # it may go on in the group's session: nothing is started beside it
-    if one.is_isolated:
+        return False  # its turn may go on in the session: start nothing beside it
+    if candidate.is_isolated:
         return not any(run.is_isolated and run.state is RunState.READY for run in own)
-    is_at_work = any(turn.folder == one.folder and turn.kind is not TurnKind.WORKER for turn in turns)
+    is_at_work = any(turn.folder == candidate.folder and turn.kind is not TurnKind.WORKER for turn in turns)
     return not is_at_work and all(run.is_isolated for run in own)

@@ -26,7 +26,7 @@ LONGEST_PAUSE_MS = 3_600_000
 _RANK = {kind: rank for rank, kind in enumerate(TurnKind, start=1)}
 _AGED = 0
 _WITHOUT_WORK = (RunState.READY, RunState.IDLE)
-"""The states of runs without work, in the order in which such runs are closed."""
+"""The states of runs that work on nothing, in the order in which such runs are closed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,14 +46,14 @@ class StartContainer:
 
 @dataclass(frozen=True, slots=True)
 class CloseContainer:
-    """Close a run that works on nothing, because another turn needs its slot or its session."""
+    """Close a run without work, because another turn needs its slot or its session."""
 
     run_id: RunId
 
 
 @dataclass(frozen=True, slots=True)
 class NotifyPlace:
-    """Say in the chat of a waiting turn how many are ahead of it; `place` 1 is the next."""
+    """Tell the chat of a waiting turn its place in the queue; `place` 1 starts next."""
 
     turn_id: TurnId
     place: int
@@ -61,7 +61,7 @@ class NotifyPlace:
 
 @dataclass(frozen=True, slots=True)
 class ClearConversation:
-    """Carry out a turn that clears the conversation: no run is left that remembers it."""
+    """Carry out a turn that clears the conversation; no run that remembers it is left."""
 
     turn_id: TurnId
 
@@ -79,15 +79,15 @@ class QueuePlan:
 
 @dataclass(slots=True, kw_only=True)
 class _Slots:
-    """The slots that are left while turns take theirs in the order of their claim."""
+    """Counts the slots that remain while the ready turns take theirs, the most urgent first."""
 
     free: int
     coming: int
-    """Closing runs that no turn counts on yet; below zero when more live than may."""
+    """Slots of closing runs that no turn has claimed yet; negative when more runs live than `cap` allows."""
     overlap: int
-    """Further closing runs that need not hold a slot, so that others can start while they end."""
+    """Closing runs that may still live beyond the cap, so that others can start while they end."""
     spare: list[LiveRun]
-    """Runs without work that no turn took yet, in the order in which they would be closed."""
+    """Runs without work that no turn has claimed yet, in the order in which they would be closed."""
 
     def make_room(self) -> list[Action]:
         """Close runs without work until a slot is free or on its way."""
@@ -97,7 +97,7 @@ class _Slots:
         return closed
 
     def take(self) -> bool:
-        """Take a free slot; False counts on the next that comes instead."""
+        """Take a free slot and return True; without one, claim the next to become free and return False."""
         if self.free < 1:
             self.coming -= 1
             return False
@@ -105,7 +105,7 @@ class _Slots:
         return True
 
     def wait(self) -> list[Action]:
-        """Count on the next slot that comes for a turn that cannot start yet, or keep a free one for it."""
+        """Reserve a slot for a turn that cannot start yet: the next that becomes free, or else a free one."""
         closed = self.make_room()
         if self.coming < 1 and self.free > 0:
             self.free -= 1
@@ -128,16 +128,16 @@ def plan(
 ) -> QueuePlan:
     """Return what to do, decided over all unsettled turns and live runs.
 
-    One turn a group at a time; at most `cap` runs live, closing ones counted until they are gone, but for
-    `overlap` of them. A run that was started ahead of its first turn is closed before any idle one. Chat
-    goes before task before worker before auto, first come first served within a kind; whoever waits
-    `AGEING_MS` goes to the front. An idle run goes to its own group's next turn, unless a turn with an
-    earlier claim has no slot: then it is closed, so that a busy group does not keep its slot for ever.
-    Runs in state LEFT hold no slot: the pool ends them before it starts another. A turn for which a run is
-    being made counts as running.
+    Each group has one turn at a time. At most `cap` runs live; a closing run counts until it is gone, except
+    for `overlap` of them. A run that was started ahead of its first turn is closed before an idle one. Chat
+    turns go before task, worker and auto turns, and within a kind the oldest first; a turn that has waited
+    `AGEING_MS` goes before all kinds. An idle run takes its own group's next turn, unless a more urgent turn
+    has no slot: then the run is closed, so that a busy group cannot hold its slot for ever. Runs in state
+    LEFT hold no slot: the pool ends them before it starts another. A turn for which a run is being started
+    counts as running.
     """
     runs = [run for run in runs if run.state is not RunState.LEFT]
-    turns = _with_begun(turns, runs)
+    turns = _with_starting(turns, runs)
     ready = _ready(turns, runs, now_ms)
     slots = _slots(runs, ready, cap, overlap)
     actions: list[Action] = []
@@ -168,7 +168,7 @@ def plan(
     return QueuePlan(actions=tuple(actions), look_again_ms=_look_again(turns, waiting, now_ms))
 
 
-def _with_begun(turns: Sequence[Turn], runs: Sequence[LiveRun]) -> list[Turn]:
+def _with_starting(turns: Sequence[Turn], runs: Sequence[LiveRun]) -> list[Turn]:
     made_for = {run.turn_id: run.id for run in runs if run.turn_id is not None}
     return [
         replace(turn, state=TurnState.RUNNING, run_id=made_for[turn.id]) if turn.id in made_for else turn
@@ -177,9 +177,9 @@ def _with_begun(turns: Sequence[Turn], runs: Sequence[LiveRun]) -> list[Turn]:
 
 
 def _ready(turns: Sequence[Turn], runs: Sequence[LiveRun], now_ms: int) -> list[Turn]:
-    """Return the next turn of each group that has none running, in the order of their claim.
+    """Return the next turn of each group that has none running, the most urgent first.
 
-    A chat turn runs beside a dashboard's worker, which may take minutes; a restricted one beside nothing.
+    A chat turn may run beside a dashboard's worker, which can take minutes. A restricted turn runs alone.
     """
     running = [turn for turn in turns if turn.state is TurnState.RUNNING]
     workers = {turn.run_id for turn in running if turn.kind is TurnKind.WORKER}
@@ -199,9 +199,9 @@ def _ready(turns: Sequence[Turn], runs: Sequence[LiveRun], now_ms: int) -> list[
 
 
 def _is_next(turn: Turn, turns: Sequence[Turn]) -> bool:
-    """Return whether no earlier turn of the chat is queued, also one that waits to be tried again.
+    """Return whether no earlier turn of the chat is queued, including one that waits for its next attempt.
 
-    A group's other chats go ahead of a turn that waits, but nothing of the group goes past a command.
+    A turn that waits does not hold up the group's other chats, but no turn of the group overtakes a command.
     """
     return turn.kind is not TurnKind.CHAT or not any(
         other.kind is TurnKind.CHAT
@@ -221,7 +221,7 @@ def _is_before(other: Turn, turn: Turn) -> bool:
 
 
 def _order(turn: Turn) -> tuple[int, bool, int]:
-    # What was asked before a command comes before it, also the rest of a turn that was split after it.
+    # A turn that was asked before a command runs before it; so does the rest of it when it was split later.
     return turn.after_command, turn.command is not None, turn.id
 
 
@@ -248,8 +248,10 @@ def _slots(runs: Sequence[LiveRun], ready: Sequence[Turn], cap: int, overlap: in
 
 
 def _spare(runs: Sequence[LiveRun], ready: Sequence[Turn]) -> list[LiveRun]:
-    """Return the runs without work: those no turn wants, started ahead before idle, longest first, then the
-    one whose turn claims last.
+    """Return the runs without work, in the order in which to close them.
+
+    First those that no turn wants: started ahead before idle, then the longest idle. Last those that a turn
+    wants, beginning with the least urgent turn's.
     """
     wanted = [own_run for turn in reversed(ready) if (own_run := _own_run(turn, runs)) is not None]
     unwanted = [run for run in runs if run.state in _WITHOUT_WORK and run not in wanted]
@@ -261,15 +263,16 @@ def _own_run(turn: Turn, runs: Sequence[LiveRun]) -> LiveRun | None:
 
 
 def _must_be_gone(turn: Turn, runs: Sequence[LiveRun]) -> list[LiveRun]:
-    """Return the runs that may not live beside a turn: of a restricted one all of its group, also at work.
+    """Return the runs that must end before a turn may start.
 
-    What a restricted container leaves in the group's mailbox could otherwise pass for another's.
+    For a restricted turn these are all of its group, also busy ones; for others the restricted ones. A file
+    that a restricted container leaves in the group's mailbox could otherwise pass for another's.
     """
     return [run for run in runs if run.folder == turn.folder and (run.is_restricted or turn.is_restricted)]
 
 
 def _must_end_first(turn: Turn, runs: Sequence[LiveRun]) -> bool:
-    # Two containers on one session would lose a branch of it.
+    # Two containers that resume one session each write a branch of it, and one branch is lost.
     return any(_is_session_of(run, turn) for run in runs)
 
 
@@ -278,7 +281,8 @@ def _is_session_of(run: LiveRun, turn: Turn) -> bool:
 
 
 def _clear(turn: Turn, runs: Sequence[LiveRun], slots: _Slots) -> list[Action]:
-    # It takes no slot, but the runs that remember have to end first: one that outlived a crash would go on.
+    # Clearing takes no slot, but the runs that remember the conversation have to end first: one that outlived
+    # a crash of the host would go on with it.
     remembering = [run for run in runs if _is_session_of(run, turn)]
     if not remembering:
         return [ClearConversation(turn.id)]

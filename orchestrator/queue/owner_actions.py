@@ -1,4 +1,4 @@
-"""The owner's actions on single turns: stop one, retry one."""
+"""Stop or retry a single turn for the owner."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ from orchestrator.store.database import Tx
 
 
 class TurnIsOver(BadRequest):
-    """This turn is over: there is nothing to stop."""
+    """The turn has already ended: there is nothing to stop."""
 
     code = "turn_is_over"
     http_status = 409
 
 
 class TurnNotRepeatable(BadRequest):
-    """Only what was asked in a chat, and failed or waits, can be tried again."""
+    """Only a chat turn that failed or waits can be tried again."""
 
     code = "turn_not_repeatable"
     http_status = 409
 
 
 class TurnActions:
-    """Stops turns and asks them again, each written into the audit."""
+    """Stops turns and tries them again; each action is written to the audit log."""
 
     def __init__(self, host: HostContext, *, stop_run: Callable[[RunId, str], Awaitable[None]]) -> None:
-        """`stop_run` kills a run; the turn in it fails for the reason given and is not tried again."""
+        """`stop_run` kills a run; the turn in it fails with the reason passed and is not tried again."""
         self._host = host
         self._stop_run = stop_run
 
     async def stop(self, turn_id: int) -> Turn:
-        """Fail a turn that waits or runs, and return it as it was.
+        """Fail a turn that waits or runs, and return it as it was before.
 
         Raises:
             UnknownTurn, TurnIsOver
@@ -58,7 +58,7 @@ class TurnActions:
         return turn
 
     async def ask_again(self, turn_id: int) -> Turn:
-        """Have a failed turn's messages asked anew, or a waiting one at once; return the turn that has them.
+        """Queue the messages of a failed turn again, or let a waiting turn start at once; return their turn.
 
         Raises:
             UnknownTurn, TurnNotRepeatable
@@ -70,9 +70,9 @@ class TurnActions:
             is_question = turn.kind is TurnKind.CHAT and turn.command is None
             if turn.state is TurnState.QUEUED:
                 await turns.hurry(tx, turn.id, now_ms=now_ms)
-                asked = turn.id
+                retry_id = turn.id
             elif turn.state is TurnState.FAILED and is_question and turn.last_seq is not None:
-                asked = await turns.join_chat(
+                retry_id = await turns.join_chat(
                     tx,
                     group.folder,
                     group.chat_for(turn.chat_jid),
@@ -80,14 +80,14 @@ class TurnActions:
                     role=turn.role,
                     is_restricted=turn.is_restricted,
                 )
-                await turns.take_over(tx, asked, turn)
+                await turns.take_over(tx, retry_id, turn)
             else:
                 raise TurnNotRepeatable
             await _note(tx, turn, "turn.ask_again", now_ms)
-            found = await _known(tx, asked)
-        self._host.bus.publish("turn.put_back", group=turn.folder, turn=found.id, attempt=found.attempt)
+            retry = await _known(tx, retry_id)
+        self._host.bus.publish("turn.put_back", group=turn.folder, turn=retry.id, attempt=retry.attempt)
         self._host.wakeups.lanes.set()
-        return found
+        return retry
 
 
 async def _known(tx: Tx, turn_id: int) -> Turn:

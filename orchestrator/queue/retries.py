@@ -1,4 +1,4 @@
-"""Decide what follows when a turn was not answered: try again at once, later, or fail it and say so."""
+"""Decide what happens to a turn that was not answered: try again at once or later, or fail and notify."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from orchestrator.store.model_refusals import ModelRefusal
 MAX_RETRIES = 5
 FIRST_DELAY_MS = 5_000
 MAX_RESTARTS = 20
-"""Runs that a turn may lose by restarts of the host: one that makes the host die must end, too."""
+"""Restarts of the host during one turn after which it fails: a turn that crashes the host must end, too."""
 TOO_MANY_RESTARTS = f"Andy was restarted {MAX_RESTARTS} times while I worked on it."
 
 
@@ -35,7 +35,7 @@ def retry_delay_ms(attempt: int) -> int | None:
 def restart_delay_ms(restarts: int) -> int | None:
     """Return the pause after the host was restarted during a turn, or None after the last restart.
 
-    It is 0, 5, 10, 20, 40, then 80 s each. `restarts`: how often that had happened before.
+    The pauses are 0, 5, 10, 20, 40, then 80 s each. `restarts` counts the earlier restarts during the turn.
     """
     if restarts >= MAX_RESTARTS:
         return None
@@ -43,14 +43,14 @@ def restart_delay_ms(restarts: int) -> int | None:
 
 
 def outage_delay_ms(elapsed_ms: int) -> int | None:
-    """Return the pause in an outage of `elapsed_ms` so far: 5 to 60 s; None when it has lasted too long."""
+    """Return the pause in an outage that has lasted `elapsed_ms`: 5 to 60 s; None after the longest wait."""
     if elapsed_ms >= failures.MAX_OUTAGE_MS:
         return None
     return max(FIRST_DELAY_MS, min(elapsed_ms // 2, failures.LONGEST_OUTAGE_PAUSE_MS))
 
 
 def image_delay_ms(elapsed_ms: int) -> int | None:
-    """Return the pause where the image has been missing for `elapsed_ms`; None when that is too long."""
+    """Return the pause when the image has been missing for `elapsed_ms`; None when that is too long."""
     return failures.IMAGE_PAUSE_MS if elapsed_ms < failures.MAX_IMAGE_WAIT_MS else None
 
 
@@ -64,12 +64,13 @@ async def requeue_or_fail(
     is_at_once: bool = False,
     fault: FailureOwner = FailureOwner.TURN,
 ) -> TurnState:
-    """Queue a turn again that a run left unanswered, or fail it; return which of the two.
+    """Queue a turn again that a run left unanswered, or fail it; return which of the two was done.
 
-    What the attempt had said and was still held is dropped, so that the next attempt speaks alone, and the
-    notices it was given are free for it. With `is_at_once` the next attempt does not wait: nothing has to
-    recover first. A turn to which the host has refused the model fails with the host's own reason, whatever
-    the container says; one that meets an outage counts no attempt, and is tried again while that may end.
+    Messages of the attempt that were still held back are dropped, so that the chat reads only the next
+    attempt's, and the notices that it had claimed are released. With `is_at_once` the next attempt does not
+    wait, since nothing has to recover first. A turn that the host refused the model fails with the host's own
+    reason, whatever the container reports. An outage does not count as an attempt; the turn is tried again
+    while it may end.
     """
     await outbox.drop_held(tx, turn.id)
     await notice_claims.release(tx, turn, now_ms=now_ms)
@@ -122,7 +123,7 @@ async def requeue_or_fail(
 
 
 async def _move(tx: Tx, turn: Turn, *, reason: str, now_ms: int) -> None:
-    """Queue a turn again that has left a service: another goes on with it at once, and no attempt counts."""
+    """Queue a turn again that moves to another model service: at once, and without counting an attempt."""
     await turns.put_back(tx, turn, reason=reason, not_before_ms=now_ms, counts_as_attempt=False)
     waited_ms = now_ms - (turn.started_ms or turn.queued_ms)
     if turn.kind is TurnKind.CHAT and waited_ms > failures.TELL_MOVE_AFTER_MS:
@@ -137,7 +138,7 @@ async def _move(tx: Tx, turn: Turn, *, reason: str, now_ms: int) -> None:
 
 
 async def fail(tx: Tx, turn: Turn, *, reason: str, now_ms: int, is_own_fault: bool = True) -> None:
-    """End a turn as failed, and notify the chat once in plain words."""
+    """End a turn as failed, and tell the chat the reason once."""
     await turns.settle(tx, turn.id, TurnState.FAILED, reason=reason, now_ms=now_ms, is_own_fault=is_own_fault)
     if turn.kind is TurnKind.CHAT:
         text = f"⚠️ I could not answer this: {reason} Your next message tries again."
@@ -149,10 +150,11 @@ async def fail(tx: Tx, turn: Turn, *, reason: str, now_ms: int, is_own_fault: bo
 
 
 async def refuse(tx: Tx, turn: Turn, *, now_ms: int) -> None:
-    """End a turn that no model answers until a key or a setting changes.
+    """Fail a turn that no model can answer until a key or a setting changes.
 
-    Who asked reads one sentence that they can do nothing about. The owner reads in main why, once for each
-    state of the model service; where that is the chat that asked, it is the answer.
+    The chat reads one sentence without details, since its members can do nothing about it. The owner reads
+    the cause in the main chat, once for each state of the model service; a question asked there is answered
+    with it.
     """
     refusals = await model_refusals.open_ones(tx)
     reason = f"{_cause(refusals[0])}." if refusals else failures.REFUSED_TASK
