@@ -63,8 +63,7 @@ Stop = Callable[..., Awaitable[str | None]]
 """`(tx, group, message, text, *, is_asked, role)`: stop what the message says to stop and return the reply,
 else None."""
 AnswerPoll = Callable[..., Awaitable[str | None]]
-"""`(tx, group, poll, votes, *, newest, is_text)`: answer the board question of a poll; return the reply or
-None.
+"""`(tx, group, poll, votes, *, newest, is_text)`: answer the board question of a poll and return the reply.
 """
 Undo = Callable[..., Awaitable["ReplyAtOnce | None"]]
 """`(tx, group, message, text, *, is_asked, role)`: undo what the message asks to undo; None for any other."""

@@ -351,7 +351,7 @@ class Delivery:
         at_ms = now_ms + (requested_ms if pause_seconds else backoff_ms(attempts))
         log.warning("delivery.later", outgoing=head.id, attempts=attempts, reason=error)
         async with self._database.transaction() as tx:
-            # Where the owner allows resends, it is sent as if for the first time, whether or not it has arrived.
+            # Where the owner allows resends, it is sent as if for the first time, even if it has arrived.
             is_unknown = end is OutboxState.UNKNOWN
             await outbox.try_later(tx, head.id, at_ms=at_ms, error=error, forgets_tries=is_unknown)
             await _follow(tx, head, moved_to)

@@ -107,7 +107,7 @@ def kind_of(body: bytes) -> Sound | None:
 
 
 class SpeechProgram:
-    """The owner's program: it is started for each text, reads that on stdin, and prints or writes the sound."""
+    """The owner's program: it is started for each text, reads it on stdin, and prints or writes the sound."""
 
     def __init__(self, command: Sequence[str], *, seconds: float = MAX_SECONDS) -> None:
         self._command = tuple(command)
