@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     import httpx
 
 DAYS = 60
-"""Days from today on of which events are known."""
+"""Days from today on whose events are fetched."""
 FETCH_SECONDS = 30.0
 READ_SECONDS = 60.0
-"""Seconds in which the process that reads a calendar must end; its bound on processor time is tighter."""
+"""Seconds after which the process that reads a calendar is killed; its limit of processor time is lower."""
 CPU_SECONDS = 20
-"""Seconds of processor time that reading a calendar may take: some hundred times what a large one needs."""
+"""Seconds of processor time that reading a calendar may take, some hundred times what a large one needs."""
 MAX_BYTES = 8 * 1024 * 1024
 MAX_REDIRECTS = 3
 QUERY = """<?xml version="1.0" encoding="utf-8"?>
@@ -43,7 +43,7 @@ class CalendarUnreadable(AndyError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CalendarLogin:
-    """The address of a calendar with what it asks for."""
+    """The address of a calendar, and the user and password for it."""
 
     address: str
     user: str | None = None
@@ -57,7 +57,7 @@ async def events(login: CalendarLogin, *, zone: ZoneInfo, now_ms: int) -> list[C
 
 
 async def fetch(login: CalendarLogin, *, first: date) -> bytes:
-    """Return what the server says: iCalendar text, or the XML of CalDAV. Raises `CalendarUnreadable`."""
+    """Return the server's answer: iCalendar text, or the XML of CalDAV. Raises `CalendarUnreadable`."""
     import httpx
 
     auth = httpx.BasicAuth(login.user, login.password or "") if login.user else None
@@ -89,7 +89,7 @@ def _query(client: httpx.AsyncClient, address: str, first: date) -> httpx.Reques
 
 
 async def _body(client: httpx.AsyncClient, request: httpx.Request) -> tuple[int, bytes]:
-    """Return status and body. Raises `CalendarUnreadable` of one that is too large."""
+    """Return status and body. Raises `CalendarUnreadable` if the body is too large."""
     answer = await client.send(request, stream=True)
     try:
         chunks, size = [], 0
@@ -117,7 +117,7 @@ def _without_address(reason: str, login: CalendarLogin) -> str:
 
 
 async def read(body: bytes, *, zone: ZoneInfo, first: date) -> list[CalendarEvent]:
-    """Return the events in what a server said, read in a process of its own. Raises `CalendarUnreadable`."""
+    """Return the events in a server's answer, read in a process of its own. Raises `CalendarUnreadable`."""
     names = ("PATH", "PYTHONPATH", "PYTHONHOME", "LANG")
     child = await asyncio.create_subprocess_exec(
         sys.executable,
@@ -131,11 +131,11 @@ async def read(body: bytes, *, zone: ZoneInfo, first: date) -> list[CalendarEven
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.DEVNULL,
         env={name: os.environ[name] for name in names if name in os.environ},
-        start_new_session=True,  # Ctrl+C in a terminal is for the host, which ends the child itself
+        start_new_session=True,  # Ctrl+C in a terminal is for the host, which then ends the child itself
     )
     try:
         async with asyncio.timeout(READ_SECONDS):
-            said, _ = await child.communicate(body)
+            output, _ = await child.communicate(body)
     except TimeoutError as error:
         raise CalendarUnreadable("It takes too long to read: follow a smaller one.") from error
     finally:
@@ -144,7 +144,7 @@ async def read(body: bytes, *, zone: ZoneInfo, first: date) -> list[CalendarEven
             await child.wait()
     if child.returncode != 0:
         raise CalendarUnreadable("It takes too much time or memory to read: follow a smaller one.")
-    return _events(json.loads(said))
+    return _events(json.loads(output))
 
 
 def _events(answer: dict[str, Any]) -> list[CalendarEvent]:

@@ -1,4 +1,4 @@
-"""Read the calendars that groups follow, again and again, and send a message before each event."""
+"""Read the calendars that groups follow, periodically, and send a message before each event."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from orchestrator.store.database import Tx
 from orchestrator.store.followed_calendars import FollowedCalendar, FollowedEvent
 
 Brief = Callable[[Tx, Turn, Group], Awaitable[str | None]]
-"""Returns what an agent reads with a message about its group; None where there is nothing."""
+"""Returns the part about its group that an agent reads with a message; None if there is nothing."""
 
 log = structlog.get_logger(__name__)
 
 READ_AGAIN_MS = 15 * 60_000
-"""A calendar that was read is read again after so many milliseconds."""
+"""Milliseconds until a calendar is read again."""
 TRY_AGAIN_MS = 60_000
-"""One that could not be read is tried again after so many, and twice as many after each further time."""
+"""Milliseconds until a calendar that could not be read is tried again; doubled after each further failure."""
 SWEEP_SECONDS = 60.0
 AT_ONCE = 4
 NOTIFIED_AT = 2
-"""Failures in a row after which the owner gets a message: the first may be a hiccup of the network."""
+"""Failures in a row after which the owner is notified: the first may be a hiccup of the network."""
 
 
 class CalendarFeature:
@@ -46,7 +46,7 @@ class CalendarFeature:
         return {"calendars": self._read_all, "calendar-notices": self._announce_all}
 
     def beside(self, board: Brief) -> Brief:
-        """Return a function that gives a group's dashboard, and what is on in its calendars."""
+        """Return a function that returns a group's dashboard, followed by the events of its calendars."""
 
         async def brief(tx: Tx, turn: Turn, group: Group) -> str | None:
             zone, now_ms = self._host.zone_of(group), self._host.clock.now_ms()
@@ -63,7 +63,7 @@ class CalendarFeature:
             await self._host.wakeups.calendars.wait(at_most_seconds=SWEEP_SECONDS)
 
     async def read_due(self) -> None:
-        """Read the calendars whose time has come; a slow one holds up none."""
+        """Read the calendars that are due concurrently, so that a slow one does not delay the others."""
         now_ms = self._host.clock.now_ms()
         async with self._host.reader.reading() as tx:
             due = [one for one in await followed_calendars.every(tx) if _is_due(one, now_ms)]
@@ -146,7 +146,7 @@ class CalendarFeature:
 
 
 def _is_due(calendar: FollowedCalendar, now_ms: int) -> bool:
-    """Return whether a calendar is to be read now; also where the clock was set back."""
+    """Return whether a calendar has to be read now, also after the clock was set back."""
     if calendar.looked_ms is None or calendar.looked_ms > now_ms:
         return True
     wait_ms = min(READ_AGAIN_MS, TRY_AGAIN_MS << min(calendar.failures, 5) >> 1)

@@ -1,7 +1,7 @@
 """Read iCalendar text (RFC 5545), or a CalDAV server's answer (RFC 4791), in a process of its own.
 
-Anyone who may send an invitation writes what is read here: a rule that comes every second, nested XML, a
-title of a megabyte. So the process has bounds on time and memory.
+Anyone who may send an invitation controls the input: a rule that repeats every second, nested XML, a title of
+a megabyte. So the process has limits of time and memory.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from zoneinfo import ZoneInfo
 from orchestrator.store.followed_calendars import CalendarEvent
 
 MAX_EVENTS = 1_000
-"""The most events of a calendar; the earliest are taken."""
+"""Most events of a calendar; the earliest are used."""
 MAX_TEXT_CHARS = 200
 MEMORY_BYTES = 1024**3
 MULTISTATUS = "{DAV:}multistatus"
@@ -34,9 +34,9 @@ class NotACalendar(ValueError):
 
 
 def read(body: bytes, *, zone: ZoneInfo, first: date, days: int) -> list[CalendarEvent]:
-    """Return the events of `days` days from `first` on, by their start.
+    """Return the events of `days` days from `first` on, in the order of their start.
 
-    `zone` is that of times without one, and says where a whole day begins. Raises `NotACalendar`.
+    `zone` applies to times without one, and to the start of whole days. Raises `NotACalendar`.
     """
     since = datetime(first.year, first.month, first.day, tzinfo=zone)
     until = since + days * DAY
@@ -50,10 +50,10 @@ def read(body: bytes, *, zone: ZoneInfo, first: date, days: int) -> list[Calenda
 
 
 def _between(calendar: Any, since: datetime, until: datetime) -> list[Any]:
-    """Return the events of a stretch of time. One that cannot be understood is left out with its series."""
+    """Return the events between two times. An event that cannot be parsed is left out with its series."""
     import recurring_ical_events
 
-    # RFC 5545 lets a start be left out of invitations; the library takes it for granted.
+    # RFC 5545 allows an invitation to have no start, but the library expects one.
     calendar.subcomponents = [
         one for one in calendar.subcomponents if one.name != "VEVENT" or "DTSTART" in one
     ]
@@ -69,7 +69,7 @@ def _between(calendar: Any, since: datetime, until: datetime) -> list[Any]:
 def _series(calendar: Any) -> list[Any]:
     """Return a calendar for each series of events, with the time zones of the whole."""
     by_uid: dict[str, list[Any]] = {}
-    # Not those inside of others: a series would hold two again, for ever.
+    # Only top-level components: a series that contained another would be split again without end.
     for one in (each for each in calendar.subcomponents if each.name == "VEVENT"):
         by_uid.setdefault(str(one.get("UID")), []).append(one)
     zones = calendar.walk("VTIMEZONE")
@@ -88,7 +88,7 @@ def _calendars(body: bytes) -> Iterator[Any]:
     try:
         texts = _from_caldav(body) if is_caldav else [body.decode("utf-8-sig", "replace")]
         found = [one for text in texts for one in Calendar.from_ical(text, multiple=True)]
-    except Exception as error:  # the parser meets bytes of anybody's, and fails in ways of its own
+    except Exception as error:  # the parser reads untrusted bytes, and raises errors of many kinds
         raise NotACalendar(str(error)[:MAX_TEXT_CHARS]) from error
     calendars = [one for one in found if one.name == "VCALENDAR"]
     if not calendars and not is_caldav:
@@ -105,7 +105,7 @@ def _from_caldav(body: bytes) -> list[str]:
 
 
 def _event(event: Any, zone: ZoneInfo) -> CalendarEvent | None:
-    """Return an event as it is stored; None of one that is called off or has a value that is none."""
+    """Return an event as it is stored; None if it is cancelled or has an invalid value."""
     try:
         if event.get("STATUS") == "CANCELLED":
             return None
@@ -129,7 +129,7 @@ def _ms(at: date, zone: ZoneInfo) -> int:
 
 
 def _line(text: Any) -> str:
-    """Return a text on one line, without control characters and marks that turn the direction of writing."""
+    """Return a text on one line, without control characters and marks that change the writing direction."""
     whole = str(text).encode("utf-8", "replace").decode()[: 10 * MAX_TEXT_CHARS]
     plain = "".join(" " if unicodedata.category(one) in {"Cc", "Zl", "Zp"} else one for one in whole)
     visible = "".join(one for one in plain if unicodedata.bidirectional(one) not in _TURNS)

@@ -1,4 +1,4 @@
-"""The values of a dashboard: tasks, questions, notifications, insights, and results of its tools."""
+"""Values of a dashboard: tasks, questions, notifications, insights, and the results of its tools."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ MAX_TITLE_CHARS = 200
 
 
 class Actor(StrEnum):
-    """The kind of author of a change. The host fills it in; a request cannot claim it."""
+    """The kind of author of a change. The host sets it; a request cannot choose it."""
 
     WORKER = "worker"
-    """The rules, or the model of the worker: neither may undo what a person set."""
+    """The dashboard worker, by its rules or by its model: neither may undo a person's change."""
     USER = "user"
-    """A person, at a terminal or by a reply that needs no model."""
+    """A person, in a terminal or by a reply that needs no model."""
     MAIN_AGENT = "main_agent"
-    """The group's agent, asked by a person or by a schedule."""
+    """The group's agent, prompted by a person or by a schedule."""
 
 
 class Priority(StrEnum):
@@ -41,7 +41,7 @@ class BoardTaskStatus(StrEnum):
 
     @property
     def is_terminal(self) -> bool:
-        """Return whether the task is over."""
+        """Return whether the task has ended."""
         return self in (BoardTaskStatus.COMPLETED, BoardTaskStatus.CANCELLED)
 
 
@@ -77,13 +77,13 @@ class NotificationStatus(StrEnum):
     DELIVERED = "delivered"
     CANCELLED = "cancelled"
     FAILED = "failed"
-    """Tried as often as it is tried."""
+    """Every allowed attempt failed."""
     EXPIRED = "expired"
-    """Its time had passed for so long that sending it would only confuse."""
+    """Its time had passed so long ago that sending it would only confuse."""
 
     @property
     def is_open(self) -> bool:
-        """Return whether the notification is still to come."""
+        """Return whether the notification is still to be sent."""
         return self in (NotificationStatus.PENDING, NotificationStatus.SENDING)
 
 
@@ -109,12 +109,12 @@ class Dashboard:
 
     folder: Folder
     revision: int
-    """Counts the changes: a row's version is the count at which it changed last."""
+    """Counter of the dashboard's changes; a row's version is the counter's value at the row's last change."""
     created_ms: int
     rules_last_ms: int | None = None
     rules_next_ms: int = 0
     zone: str | None = None
-    """The time zone by whose days the deadlines were counted last."""
+    """The time zone in which the deadlines were last computed."""
     worker_last_ms: int | None = None
     worker_revision: int | None = None
     worker_digest: str | None = None
@@ -124,11 +124,11 @@ class Dashboard:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deadline:
-    """A day or a moment. A day has its `date`, and counts from its start in the group's zone."""
+    """A day or a moment. A day has a `date`, and starts at midnight in the group's zone."""
 
     at_ms: int
     date: str | None = None
-    """`2026-02-10` of one that is a day; None of one that is a moment."""
+    """`2026-02-10` for a day; None for a moment."""
     text: str = ""
     """The deadline as it was written in the request."""
 
@@ -140,7 +140,7 @@ class Deadline:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BoardTask:
-    """A task: something to be done that stands on the dashboard. What runs at a time is a `ScheduledTask`."""
+    """A task on the dashboard, for people to do. A prompt that runs at set times is a `ScheduledTask`."""
 
     folder: Folder
     id: str
@@ -153,7 +153,7 @@ class BoardTask:
     last_update_ms: int
     """The time when its progress was last reported."""
     blocked_ms: int | None = None
-    """The time since which it is blocked; None if it is not."""
+    """When it became blocked; None if it is not."""
     blocker_note: str | None = None
     status: BoardTaskStatus = BoardTaskStatus.ACTIVE
     priority: Priority = Priority.MEDIUM
@@ -166,9 +166,9 @@ class BoardTask:
     updated_ms: int
     completed_ms: int | None = None
     archived_ms: int | None = None
-    """The time since which it is in the history; None while it is on the board."""
+    """When it moved to the history; None while it is on the board."""
     user_set: Mapping[str, int] = field(default_factory=dict)
-    """A field → when a person set it last."""
+    """Maps a field to the time at which a person last set it."""
     extra: Mapping[str, Any] = field(default_factory=dict)
     version: int = 0
     changed_turn: int | None = None
@@ -181,7 +181,7 @@ class BoardTask:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """A question that a person is to be asked."""
+    """A question for a person."""
 
     folder: Folder
     id: str
@@ -203,7 +203,7 @@ class Question:
     version: int = 0
     changed_turn: int | None = None
     options: tuple[str, ...] = ()
-    """The answers among which people choose one; none of a question that is answered in words."""
+    """The answers to choose from; empty for a question that is answered in words."""
 
     @property
     def is_open(self) -> bool:
@@ -213,7 +213,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notification:
-    """A text that is sent at a time, word for word. Its row is the schedule: there is no other."""
+    """A text that is sent word for word at a time. Its row is the only schedule of it."""
 
     folder: Folder
     id: str
@@ -244,21 +244,21 @@ class Notification:
     version: int = 0
     changed_turn: int | None = None
     number: int | None = None
-    """The number by which people name a reminder; None for other notifications."""
+    """The number that people call a reminder by; None for other notifications."""
     chat_jid: ChatJid | None = None
-    """The chat that a reminder goes to when its group is no longer registered."""
+    """The chat that a reminder goes to once its group is no longer registered."""
     asked_by: str | None = None
-    """The address of who asked for it; None where nobody did, or nobody knows."""
+    """The address of the person who asked for it; None if nobody did or it is unknown."""
 
     @property
     def is_of_person(self) -> bool:
-        """Return whether a person has set this reminder with their own words, through no model."""
+        """Return whether a person set this reminder with their own words, without a model."""
         return self.created_by is Actor.USER and self.type is NotificationType.REMINDER
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Insight:
-    """Something that the group has learned."""
+    """A fact that the group has learned."""
 
     folder: Folder
     id: str
@@ -274,7 +274,7 @@ class Insight:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Person:
-    """A person from imported files, kept as it is; only the id is read here."""
+    """A person from imported files, stored unchanged; only the id is read here."""
 
     folder: Folder
     id: str
@@ -283,7 +283,7 @@ class Person:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Project:
-    """A project from imported files, kept as it is; only the id is read here."""
+    """A project from imported files, stored unchanged; only the id is read here."""
 
     folder: Folder
     id: str
@@ -292,15 +292,15 @@ class Project:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BoardSnapshot:
-    """A whole dashboard at one moment: what is open, without the history."""
+    """A whole dashboard at one moment: its open items, without the history."""
 
     dashboard: Dashboard
     tasks: tuple[BoardTask, ...]
     """The tasks on the board: active, someday, and ended ones that are not in the history yet."""
     questions: tuple[Question, ...]
-    """Open ones."""
+    """The open questions."""
     answered: tuple[Question, ...]
-    """Answered ones that no worker has seen."""
+    """Answered questions that the worker has not read yet."""
     notifications: tuple[Notification, ...]
     """The notifications that are still to be sent."""
     unread: int = 0
@@ -309,7 +309,7 @@ class BoardSnapshot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotificationRequest:
-    """A notification as it is asked for, by rules, a worker, the agent or a person alike."""
+    """The request for a notification, by rules, the worker, the agent or a person alike."""
 
     message: str
     due_ms: int
@@ -319,7 +319,7 @@ class NotificationRequest:
     task_id: str | None = None
     question_id: str | None = None
     cause: str | None = None
-    """The rule that wants it (`deadline:24h`); None where no rule does."""
+    """The rule that requested it (`deadline:24h`); None if no rule did."""
     context: str = ""
     audience: Audience = Audience.USER
 
@@ -332,13 +332,13 @@ class Caller:
     now_ms: int
     turn_id: int | None = None
     is_person: bool = False
-    """A person wants it, by their own hand or by asking the agent: rules do not undo it."""
+    """Whether a person wants the change, directly or through the agent: rules do not undo it."""
     expect_version: int | None = None
-    """The version of the row that whoever asks has seen; None of one that does not say."""
+    """The version of the row that the caller has read; None if it does not say."""
 
     @property
     def is_automatic(self) -> bool:
-        """Return whether nobody asked for it: rules or a worker act."""
+        """Return whether nobody asked for the change: the worker made it."""
         return self.actor is Actor.WORKER
 
 
@@ -347,7 +347,7 @@ OK = "ok"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolResult:
-    """The result of a dashboard tool: `text` is to be read, `code` and `data` to act on."""
+    """The result of a dashboard tool: `text` is for reading, `code` and `data` are for programs."""
 
     text: str
     ok: bool = True
@@ -356,7 +356,7 @@ class ToolResult:
 
 
 class ToolRefused(Exception):
-    """A call that cannot be carried out. Raised before anything is written.
+    """A refused call of a dashboard tool. Raised before anything is written.
 
     Codes: VALIDATION, NOTHING_TO_CHANGE, NOT_FOUND, UNKNOWN_TASK, UNKNOWN_QUESTION, TASK_TERMINAL,
     NOT_TERMINAL, NOT_PENDING, ALREADY_DELIVERED, ALREADY_ANSWERED, CLOSED, EMPTY, DUPLICATE, COOLDOWN, CAP,

@@ -1,4 +1,4 @@
-"""Changes `.env`. It is the owner's, so what else stands in it, comments too, stays as it is."""
+"""Changes lines of `.env`. The file is the owner's: all other lines and comments stay as they are."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from orchestrator.domain.errors import SettingError
 
 
 def put(path: Path, values: Mapping[str, str], *, silences: Collection[str] = ()) -> list[str]:
-    """Set `values`, turn lines of `silences` into comments, and return the names of those that were.
+    """Set `values`, turn the lines of `silences` into comments, and return the names that were silenced.
 
-    The file is readable by its owner alone afterwards. Blocks.
+    Afterwards only the file's owner can read it. Blocks.
 
     Raises:
-        SettingError: it cannot be read or written; nothing was changed.
+        SettingError: the file cannot be read or written; nothing was changed.
     """
     from dotenv import dotenv_values
 

@@ -62,7 +62,7 @@ class HomeError(AndyError):
 
 
 class StoreError(AndyError):
-    """The database cannot be used. Loops wait until it can: a full disk has room again some day."""
+    """The database cannot be used. Loops wait until it can: a full disk may have room again later."""
 
     is_waited_out = True
 
@@ -72,7 +72,7 @@ class StoreTooNew(StoreError):
 
 
 class StoreCorrupt(StoreError):
-    """The database is damaged: restore a backup. It does not repair itself, so nothing waits for that."""
+    """The database is damaged: restore a backup. Nothing waits for it, since it does not repair itself."""
 
     is_waited_out = False
 
@@ -86,7 +86,7 @@ class MailboxError(AndyError):
 
 
 class ContextBusy(AndyError):
-    """The context of a group's conversation is being written by another process."""
+    """Another process is writing the context of a group's conversation."""
 
     code = "context_busy"
     http_status = 503
@@ -97,10 +97,10 @@ class ContextBusy(AndyError):
 
 
 class BadRequest(AndyError):
-    """The request cannot be taken as it stands.
+    """The request cannot be carried out as it is.
 
-    Over HTTP it is one of the described shape whose meaning is refused (422); what has another shape is
-    400, see `orchestrator/web/bodies.py`.
+    Over HTTP it is answered with 422: the body has the described shape, but its meaning is refused. A body of
+    another shape is answered with 400, see `orchestrator/web/bodies.py`.
     """
 
     code = "bad_request"
@@ -209,7 +209,7 @@ class TaskRefused(BadRequest):
 
 
 class ImportRefused(BadRequest):
-    """The files cannot be imported; nothing was changed."""
+    """The files of a dashboard cannot be imported; nothing was changed."""
 
     code = "import_refused"
 
@@ -250,9 +250,10 @@ class ChannelDown(ChannelError):
     def __init__(
         self, text: str | None = None, *, pause_seconds: float = 0.0, moved_to: str | None = None
     ) -> None:
-        """`pause_seconds` is how long the messenger asks to be left alone; 0 where it does not say.
+        """Set the reason.
 
-        `moved_to` is the new address of the chat, where the messenger says that it has another one now.
+        `pause_seconds` is the pause that the messenger asks for, 0 if it asks for none. `moved_to` is the
+        chat's new address, if the messenger reports one.
         """
         super().__init__(text)
         self.pause_seconds = pause_seconds
@@ -267,7 +268,10 @@ class ChannelRefused(ChannelError):
     """The channel will never take this message."""
 
     def __init__(self, text: str | None = None, *, is_chat_fine: bool = False) -> None:
-        """`is_chat_fine` says that the chat takes other messages, so that it can be notified of this one."""
+        """Set the reason.
+
+        `is_chat_fine`: whether the chat takes other messages, such as a notice about this one.
+        """
         super().__init__(text)
         self.is_chat_fine = is_chat_fine
 

@@ -1,4 +1,4 @@
-"""Names the causes for which turns are not answered, and words them for groups and the owner. Pure."""
+"""Classifies why turns are not answered, and words the reasons for groups and for the owner. Pure."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 MAX_OUTAGE_MS = 15 * 60_000
-"""So long a turn waits for an outage to end, counted from when it met it."""
+"""Milliseconds that a turn waits for an outage to end, counted from the moment it met the outage."""
 MAX_IMAGE_WAIT_MS = 24 * 3_600_000
-"""So long a turn waits for a missing image: a person has to build it."""
+"""Milliseconds that a turn waits for a missing image: a person has to build it, which takes longer."""
 IMAGE_PAUSE_MS = 10 * 60_000
-"""Between two tries without an image. The moment it is there, those who wait are tried at once."""
+"""Milliseconds between two attempts without an image. Once it is built, waiting turns start at once."""
 TELL_OUTAGE_AFTER_MS = 30_000
 LONGEST_OUTAGE_PAUSE_MS = 60_000
 
 
 STOPPED_BY_HAND = "it was stopped by hand."
 STOPPED_TEXT = "⏹️ I was stopped before I answered this. Ask again if you still want to know."
-"""The message of a turn that the owner stopped: unlike what failed, nothing tries it again."""
+"""The message about a turn that the owner stopped: unlike a failed turn, it is not tried again."""
 
 
 class ModelError(StrEnum):
@@ -30,47 +30,47 @@ class ModelError(StrEnum):
     NO_CREDIT = "no_credit"
     UNKNOWN_MODEL = "unknown_model"
     OUTAGE = "outage"
-    """The service is overloaded, broken, unreachable or silent, which passes by itself."""
+    """The service is overloaded, broken, unreachable or silent, which usually ends without anybody's help."""
     SLOW = "slow"
-    """The service has sent no byte of its answer for long; the request still waits."""
+    """The service has sent no part of its answer for a long time; the request still waits."""
     FOREIGN = "foreign"
-    """The service answers, but not as the Messages API does: with a page, a redirect or another format."""
+    """Something answers, but not with the Messages API: a web page, a redirect or another format."""
     OTHER = "other"
     """The request itself was wrong."""
 
     @property
     def is_permanent(self) -> bool:
-        """Whether it comes again at every request, until a key or a setting changes."""
+        """Whether every further request fails too, until a key or a setting changes."""
         return self not in (ModelError.OUTAGE, ModelError.SLOW, ModelError.FOREIGN, ModelError.OTHER)
 
 
 class Outage(StrEnum):
-    """A service that is down, comes back by itself, and for which turns wait."""
+    """A service that is down and is expected to come back; turns wait for it."""
 
     MODEL = "model"
     ENGINE = "engine"
 
 
 class FailureOwner(StrEnum):
-    """The part that is to blame for an unanswered turn; it decides what is counted."""
+    """The part that caused a turn to stay unanswered; it decides which failures are counted."""
 
     TURN = "turn"
     """The turn's own fault: its attempts are counted, and a task that fails repeatedly is paused."""
     HOST = "host"
-    """Something on the host: its attempts are counted, its task is not blamed."""
+    """Something on the host: the turn's attempts are counted, but its task is not blamed."""
     ENGINE = "engine"
     """No container engine answers: an outage, in which no attempt counts."""
     IMAGE = "image"
-    """The image of the agents is missing: an outage that a person ends, so it is waited for much longer."""
+    """The agents' image is missing: an outage that only a person can end, so turns wait much longer."""
     RESTART = "restart"
     """The host was restarted, or the container was removed: such losses are counted apart from attempts."""
 
 
-# For a group. Whoever asks there can do nothing about it, so there is no word of administration in it.
+# For a group. Its members can do nothing about the cause, so the text mentions no administration.
 REFUSED = "⚠️ I cannot answer at the moment: I cannot think without my model. Whoever runs me knows about it."
 REFUSED_TASK = "I cannot think without my model at the moment."
 STILL_REFUSED = "⚠️ I cannot answer yet: see above for what is to be done."
-"""The reply to the owner, who has been notified of the reason."""
+"""The reply to an owner who was notified of the reason before."""
 NO_IMAGE = f"my container image was missing for {MAX_IMAGE_WAIT_MS // 3_600_000} hours."
 WORKS_AGAIN = "✅ The model answers again."
 WAITING = {
@@ -84,7 +84,7 @@ TOO_LONG = {
 
 
 def refusal_cause(cause: ModelError, *, setting: str | None, model: str | None, status: int | None) -> str:
-    """Say to the owner what is wrong, as the middle of a sentence."""
+    """Return what is wrong, for the owner, as the middle of a sentence."""
     code = f" (HTTP {status})" if status else ""
     match cause:
         case ModelError.NO_KEY:
@@ -100,8 +100,8 @@ def refusal_cause(cause: ModelError, *, setting: str | None, model: str | None, 
             return f"the model service does not know {named}{code}"
 
 
-def refusal_mend(cause: ModelError, *, setting: str | None, model: str | None) -> str:
-    """Say what the owner can do about it, as a sentence."""
+def refusal_fix(cause: ModelError, *, setting: str | None, model: str | None) -> str:
+    """Return what the owner can do about it, as a sentence."""
     match cause:
         case ModelError.NO_KEY:
             name = setting or "ANTHROPIC_API_KEY"
@@ -131,7 +131,9 @@ def stand_in_notice(
     status: int | None,
     has_stand_in: bool = True,
 ) -> str:
-    """Tell the owner, once, that a service fails, whether others stand in for it, why, and what to do."""
+    """Return the notice to the owner that a service fails: why, whether others answer instead,
+    and the fix.
+    """
     trouble = service_trouble(cause, setting=setting, model=model, status=status)
     others = (
         "The next on the list answers meanwhile." if has_stand_in else "No other on the list answers now."
@@ -142,7 +144,7 @@ def stand_in_notice(
 
 
 def left_notice(service: str) -> str:
-    """Tell the owner that a service broke off or was silent in a turn, though it answers the host."""
+    """Return the notice that a service broke off in a turn, although it answers the host's own request."""
     return (
         f"⚠️ The model service '{service}' broke off or was silent in the middle of a turn, and the next on"
         " the list answered it. It answers a short question of mine, so the next turn asks it again. If that"
@@ -152,7 +154,7 @@ def left_notice(service: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ServiceTrouble:
-    """The cause of trouble, as the end of a sentence that names the service, and the fix as a sentence."""
+    """A service's trouble: the cause as the end of a sentence that names it, and the fix as a sentence."""
 
     cause: str
     fix: str
@@ -161,7 +163,7 @@ class ServiceTrouble:
 def service_trouble(
     cause: ModelError, *, setting: str | None, model: str | None, status: int | None
 ) -> ServiceTrouble:
-    """Say to the owner what is wrong with one service of several, and what can be done about it."""
+    """Return what is wrong with one service of several, and what the owner can do about it."""
     code = f" (HTTP {status})" if status else ""
     match cause:
         case ModelError.OUTAGE:
@@ -171,11 +173,11 @@ def service_trouble(
             return ServiceTrouble(f"answers what is not of the Messages API{code}", fix)
         case _:
             why = refusal_cause(cause, setting=setting, model=model, status=status)
-            return ServiceTrouble(f"cannot be used: {why}", refusal_mend(cause, setting=setting, model=model))
+            return ServiceTrouble(f"cannot be used: {why}", refusal_fix(cause, setting=setting, model=model))
 
 
 def refusal_notice(cause: ModelError, *, setting: str | None, model: str | None, status: int | None) -> str:
-    """Tell the owner, once, that questions are not answered, why, and what to do."""
+    """Return the notice to the owner that questions are not answered: why, and what to do."""
     why = refusal_cause(cause, setting=setting, model=model, status=status)
-    mend = refusal_mend(cause, setting=setting, model=model)
-    return f"⚠️ I cannot answer: {why}. {mend} I notice it within a minute and go on by myself."
+    fix = refusal_fix(cause, setting=setting, model=model)
+    return f"⚠️ I cannot answer: {why}. {fix} I notice it within a minute and go on by myself."

@@ -1,4 +1,4 @@
-"""The home: the directory of one Andy, and where everything in it is."""
+"""The home: the directory of one Andy, and the paths of everything in it."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ if TYPE_CHECKING:
     from filelock import FileLock
 
 HOME_KEY = "ANDY_HOME"
-# What main sees of the home. A list of what may be seen, so that a secret put there tomorrow is not.
+# The paths that the main group's agent can see. It is an allow-list, so that a secret added later is hidden.
 SHOWN_TO_MAIN = (
     "groups", "docs", "agent_runner", "orchestrator", "container",
     "README.md", "CHANGELOG.md", "LICENSE", "Makefile", "pyproject.toml",
 )  # fmt: skip
 
 
-def home_directory(given: Path | None, environment: Mapping[str, str] = os.environ) -> Path:
-    """Return where `groups/ data/ store/` are: the argument, `ANDY_HOME`, or what `default_home` says."""
-    named = given or (Path(environment[HOME_KEY]) if environment.get(HOME_KEY) else None)
+def home_directory(argument: Path | None, environment: Mapping[str, str] = os.environ) -> Path:
+    """Return the directory of `groups/ data/ store/`: the argument, `ANDY_HOME`, or `default_home`."""
+    named = argument or (Path(environment[HOME_KEY]) if environment.get(HOME_KEY) else None)
     return (named or default_home(environment)).expanduser().resolve()
 
 
 def default_home(environment: Mapping[str, str]) -> Path:
-    """Return the home where none is named: the current directory for an Andy that runs from a clone.
+    """Return the home when none is named: the current directory for an Andy that runs from a clone.
 
-    An installed Andy uses the current directory where that is a home already, or a clone; else the place
-    that the XDG rules give: `$XDG_DATA_HOME/andy`, which is `~/.local/share/andy` where that is not set.
+    An installed Andy uses the current directory if that is a home or a clone already. Otherwise it uses
+    `$XDG_DATA_HOME/andy`, by default `~/.local/share/andy`.
     """
     here = Path.cwd()
     marks = ("store/messages.db", installation.DOCKERFILE)
@@ -46,7 +46,7 @@ def default_home(environment: Mapping[str, str]) -> Path:
 
 
 UNDO = Path("data/undo")
-"""The place of the snapshots of groups' files in a home."""
+"""Directory of the snapshots of groups' files, below the home."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,22 +73,24 @@ class Home:
 
     @property
     def contexts(self) -> Path:
-        """One directory a group: what its conversation was about. In no container."""
+        """One directory per group, with the context of its conversation. No container sees it."""
         return self.data / "context"
 
     @property
     def undo(self) -> Path:
-        """One directory a group: what its files were before each turn. In no container and no backup."""
+        """One directory per group, with its files as they were before each turn; in no
+        container or backup.
+        """
         return self.root / UNDO
 
     @property
     def archive(self) -> Path:
-        """One file a year: rows that left the database."""
+        """One file per year, with rows that were removed from the database."""
         return self.data / "archive"
 
     @property
     def logs(self) -> Path:
-        """One directory a group, one file a run; for the owner alone, and in no container."""
+        """One directory per group, one file per run; readable by the owner alone, and in no container."""
         return self.data / "logs"
 
     @property
@@ -112,7 +114,7 @@ class Home:
 
     @property
     def starting_file(self) -> Path:
-        """Names the process that is starting and since when; it exists until that process listens."""
+        """The file that names the starting process and its start; it exists until that process listens."""
         return self.data / "starting"
 
     @property
@@ -129,10 +131,10 @@ class Home:
         try:
             for folder in (self.groups, self.data, self.ipc, self.database.parent):
                 folder.mkdir(parents=True, exist_ok=True)
-            # What lies in these is for the owner alone.
+            # Only the owner may read what is in these.
             for folder in (self.data, self.database.parent):
                 folder.chmod(0o711)
-            # Trying is the only sure answer: rights alone say nothing of a read-only or full disk.
+            # Only a trial write is sure: permissions alone do not reveal a read-only or full disk.
             probe = self.data / f".probe-{secrets.token_hex(4)}"
             probe.touch()
             probe.unlink()
@@ -144,8 +146,8 @@ class Home:
 
     @contextmanager
     def starting(self, *, now_ms: int) -> Iterator[Callable[[], None]]:
-        """Show others that this process is starting, until the callable that is yielded is called."""
-        # The mark of another process that is starting is neither replaced nor removed.
+        """Show other processes that this one is starting, until the yielded function is called."""
+        # The file of another process that is starting is neither replaced nor removed.
         is_first = self.starting_since_ms() is None
 
         def end() -> None:
@@ -166,11 +168,11 @@ class Home:
         except (OSError, ValueError):
             return None
         try:
-            # The file outlives a process that was killed, so the process itself is asked for.
+            # The file outlives a process that was killed, so check that the process still exists.
             os.kill(pid, 0)
         except ProcessLookupError:
             return None
-        except PermissionError:  # it lives, as another user
+        except PermissionError:  # the process exists, under another user
             pass
         return since_ms
 
@@ -178,11 +180,11 @@ class Home:
         """Take the lock of the home for this process; the caller releases it.
 
         Raises:
-            HomeError: an orchestrator runs on it.
+            HomeError: another orchestrator is running on it.
         """
         from filelock import FileLock, Timeout
 
-        # The system frees it when the process dies, however that happens; a file alone would stay.
+        # The system releases a file lock whenever the process dies; the mere existence of a file would stay.
         lock = FileLock(self.lock_file)
         try:
             lock.acquire(timeout=0)
@@ -193,11 +195,11 @@ class Home:
         return lock
 
     def token(self) -> str:
-        """Return the bearer token of the HTTP API, made at first use and readable by the owner alone."""
+        """Return the bearer token of the HTTP API, created at first use and readable by the owner alone."""
         return self._mark(self.token_file, secrets.token_urlsafe(32))
 
     def install_id(self) -> str:
-        """Return the id by which this install's containers are told from another's, made at first use."""
+        """Return the id that marks this install's containers, created at first use."""
         return self._mark(self.data / "install", secrets.token_hex(6))
 
     def _mark(self, path: Path, fresh: str) -> str:

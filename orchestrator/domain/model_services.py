@@ -1,7 +1,7 @@
 """Names the services that have models: presets, abilities, and how a choice of one is written. Pure.
 
-A service speaks Anthropic's Messages API. A choice is `SERVICE/MODEL`, a service's name alone, or a model of
-the service of `.env`, as it was written before there were others.
+A service speaks Anthropic's Messages API. A choice is `SERVICE/MODEL`, the name of a service alone, or, as in
+older settings, a model of the service in `.env`.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ OF_DOTENV = "anthropic"
 
 
 LEAST_WINDOW = 16_000
-"""Tokens that a first request needs: instructions and tools, a question, and room for an answer."""
+"""Tokens that even a first request needs: instructions and tools, a question, and room for an answer."""
 
 
 def too_small() -> str:
-    """Return why a window is too small, with the fix."""
+    """Return why a context window is too small, with the fix."""
     return (
         f"a first request needs {LEAST_WINDOW:,}: start the service with a larger one (llama.cpp: -c 32768)"
     )
@@ -34,7 +34,7 @@ class Ability(StrEnum):
     TOOLS = "tools"
     IMAGES = "images"
     COUNTING = "counting"
-    """It counts the tokens of a request that is not answered."""
+    """It counts the tokens of a request without answering it."""
 
 
 class WorkKind(StrEnum):
@@ -51,7 +51,7 @@ class WorkKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ServicePrice:
-    """Dollars for a million tokens."""
+    """A price in dollars per million tokens."""
 
     input: float
     output: float
@@ -69,15 +69,15 @@ class ModelService:
     url: str
     key_env: str | None = None
     model: str | None = None
-    """The model that is asked where a choice names the service alone."""
+    """The model that is used when a choice names only the service."""
     window: int | None = None
-    """Tokens that its model takes, as far as that is known."""
+    """Tokens of its model's context window, if known."""
     price: ServicePrice | None = None
     abilities: frozenset[Ability] = frozenset()
     tested_ms: int | None = None
-    """When it was asked for its abilities; None: they are those of its kind."""
+    """When its abilities were tested; None if they are only assumed from its kind."""
     first_byte_seconds: int | None = None
-    """Seconds that it may take to begin an answer; None: by where it is."""
+    """Seconds that it may take to start an answer; None for the default, which depends on where it is."""
 
     @property
     def place(self) -> str:
@@ -86,12 +86,12 @@ class ModelService:
 
     @property
     def is_near(self) -> bool:
-        """Whether it is on this machine or in a network of the owner's, where a long prompt takes minutes."""
+        """Whether it is on this machine or in the owner's network, where a long prompt can take minutes."""
         return is_near(urlsplit(self.url).hostname or "")
 
     @property
     def known_price(self) -> ServicePrice | None:
-        """The price that counts: a service of the owner's own that takes no key costs nothing."""
+        """The price to use: a service of the owner's own that needs no key costs nothing."""
         return FREE if self.price is None and self.is_near and self.key_env is None else self.price
 
 
@@ -103,7 +103,7 @@ class ServicePreset:
     title: str
     key_env: str | None = None
     is_bearer: bool = True
-    """Whether its key goes into `Authorization`; else into `x-api-key`."""
+    """Whether its key is sent in `Authorization`; otherwise in `x-api-key`."""
     abilities: frozenset[Ability] = frozenset({Ability.STREAM, Ability.TOOLS})
 
 
@@ -142,7 +142,7 @@ PRESETS: Mapping[str, ServicePreset] = {
 
 @dataclass(frozen=True, slots=True)
 class ModelChoice:
-    """A service, and the model that is asked there; None leaves the model to the service or the agent."""
+    """A service and a model of it; None leaves the model to the service or the agent."""
 
     service: str
     model: str | None
@@ -152,9 +152,9 @@ class ModelChoice:
 
 
 def read_choice(text: str | None, services: Collection[ModelService]) -> ModelChoice:
-    """Return what is chosen by `SERVICE/MODEL`, `SERVICE`, or a model of the service of `.env`.
+    """Return the choice that `SERVICE/MODEL`, `SERVICE`, or a model of the service in `.env` names.
 
-    A word before the first `/` that names no service is part of a model's name: gateways have such names.
+    If the word before the first `/` names no service, it is part of a model's name, as gateways have them.
     """
     if not text:
         return ModelChoice(OF_DOTENV, None)
@@ -168,9 +168,10 @@ def read_choice(text: str | None, services: Collection[ModelService]) -> ModelCh
 
 
 def is_near(host: str) -> bool:
-    """Return whether a host, as the owner wrote it, is meant to be on this machine or in their network.
+    """Return whether a host, as the owner wrote it, is on this machine or in their network.
 
-    A name of the internet that leads to a private address is not what was written, and is refused.
+    It judges the text, not the address it resolves to: an internet name that resolves to a private address is
+    refused elsewhere.
     """
     try:
         return not ipaddress.ip_address(host.strip("[]")).is_global

@@ -1,4 +1,4 @@
-"""Reads hosts and ports that containers may reach into one form, so that they can be compared."""
+"""Normalises hosts and ports that containers may reach, so that they can be compared."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ class NetworkTarget:
 
 
 def parse_target(text: str) -> NetworkTarget:
-    """Read `example.com:443`, `93.184.215.14:443` or `[2606:2800::1]:443`.
+    """Parse `example.com:443`, `93.184.215.14:443` or `[2606:2800::1]:443`.
 
-    What is read in more than one way elsewhere, such as `127.1` or `0x7f000001`, is none.
+    A host that programs read in different ways, such as `127.1` or `0x7f000001`, is refused.
 
     Raises:
-        ValueError: it is no host and port; the text says what one is.
+        ValueError: it is no host and port; the text describes the expected form.
     """
     host, colon, port = text.rpartition(":")
     if not colon or not _PORT.fullmatch(port) or int(port) > 65535:
@@ -43,12 +43,12 @@ def parse_target(text: str) -> NetworkTarget:
 
 
 def parse_host(text: str) -> str:
-    """Return a host name or an address in the form that a `NetworkTarget` has. Raises `ValueError`."""
+    """Return a host name or an address as `NetworkTarget` writes it. Raises `ValueError`."""
     if text.startswith("[") and text.endswith("]"):
         return str(ipaddress.IPv6Address(text[1:-1]))
     name = text.lower().removesuffix(".")
     labels = name.split(".")
-    # A name whose last part is a number is an address to some resolvers, so it has to be a whole one.
+    # Some resolvers read a name whose last part is a number as an address, so it has to be a whole address.
     if _NUMBER.fullmatch(labels[-1]):
         return str(ipaddress.IPv4Address(name))
     if len(name) > MAX_HOST_CHARS or not all(_LABEL.fullmatch(label) for label in labels):

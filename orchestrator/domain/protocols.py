@@ -1,7 +1,7 @@
 """Define the three Protocols of the host: `Channel`, `ContainerRuntime` and `RunningContainer`.
 
-The fourth, `Agent`, belongs to the container's program (`agent_runner.interfaces`). The store has none:
-tests use real SQLite.
+The fourth, `Agent`, belongs to the container's program (`agent_runner.interfaces`). The store has no
+Protocol: tests use real SQLite.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from orchestrator.domain.values import (
 
 
 class Receive(Protocol):
-    """Takes a message in from a channel."""
+    """Accepts a message from a channel."""
 
     def __call__(self, message: Inbound, *, cursor: str | None = None) -> Awaitable[None]:
-        """Store a message; return when it is durable.
+        """Store a message and return once it is durable.
 
-        `cursor` is the place in the messenger's own stream up to which the channel then has all messages.
-        It is stored in the same transaction under `message.channel` (`store.chats.cursor` reads it), so that
+        `cursor` is the place in the messenger's own stream up to which the channel then has all messages. It
+        is stored in the same transaction under `message.channel` (`store.chats.cursor` reads it), so that
         after a crash the channel asks for neither too much nor too little.
 
         Raises:
@@ -50,10 +50,10 @@ class Feature(StrEnum):
     MENTIONS = "mentions"
     REACTIONS = "reactions"
     POLLS = "polls"
-    """A question with options can be asked as such, and says who chose what."""
+    """A question with options can be sent as a poll, and its votes say who chose which option."""
     TYPING = "typing"
     MARKS = "marks"
-    """Bold, lists and code of Markdown are shown as such, in the messenger's own way."""
+    """Markdown's bold, lists and code are shown as such, in the messenger's own format."""
     EDITS = "edits"
     """Edits of messages come in."""
     DELETIONS = "deletions"
@@ -65,8 +65,10 @@ class Feature(StrEnum):
     THREADS = "threads"
     """A chat has threads or topics, and an answer goes into the one it belongs to."""
     IDEMPOTENT = "idempotent sends"
-    """A message that is sent again with its id is shown once; where the channel cannot know that for once, it
-    raises `OutcomeUnknown`. Without this, each send whose answer was lost ends as `OutcomeUnknown`."""
+    """A message that is sent again with the same id is shown once; if the channel cannot guarantee that for a
+    message, it raises `OutcomeUnknown`. Without this feature, each send whose answer was lost ends as
+    `OutcomeUnknown`.
+    """
 
 
 class Channel(Protocol):
@@ -74,7 +76,7 @@ class Channel(Protocol):
 
     name: str
     features: frozenset[Feature]
-    """The abilities of the messenger. A caller leaves out what they do not cover."""
+    """The abilities of the messenger. A caller leaves out what they do not include."""
     max_text_chars: int | None
     """The longest text that `send` takes, in code points; None when no text is too long."""
     max_file_bytes: int | None
@@ -124,7 +126,7 @@ class Channel(Protocol):
         ...
 
     async def react(self, message: Message, sign: str) -> None:
-        """Put `sign` under a message in place of the last one; an empty sign takes the last one away.
+        """Put `sign` under a message in place of the previous one; an empty sign removes it.
 
         Called with `Feature.REACTIONS` only.
 
@@ -182,9 +184,9 @@ class ContainerSpec:
     cpus: float = 2.0
     pids: int = 512
     is_open: bool = False
-    """Whether it may reach the internet, on a second network that is not closed."""
+    """Whether it may reach the internet, through a second network that is not internal."""
     node_label: str | None = None
-    """`NAME=VALUE`: a runtime of several machines starts it only where this label stands."""
+    """`NAME=VALUE`: a runtime of several machines starts it only on nodes with this label."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -202,15 +204,15 @@ class RunningContainer(Protocol):
     run_id: RunId
     folder: Folder
     ref: str
-    """The runtime's own name for it, which the store keeps to find it again."""
+    """The runtime's own id for it, which the store records to find the container again."""
     is_outdated: bool
-    """Whether it was made from another image than a container would be made from now; unknown is no."""
+    """Whether its image differs from the one that a container would be started from now; False if unknown."""
 
     def output(self) -> AsyncGenerator[bytes, None]:
         """Yield stdout from its first byte, in any chunks, until the container ends.
 
-        Called once; a caller that stops early closes it. An adopted container yields again what an earlier
-        host has read.
+        Called once; a caller that stops early closes it. A container adopted from an earlier host yields its
+        whole output again.
 
         Raises:
             EngineGone: the stream broke while the container may live on.
@@ -218,20 +220,22 @@ class RunningContainer(Protocol):
         ...
 
     async def wait(self) -> Exit:
-        """Wait until it has ended and return how. Raises `EngineGone`."""
+        """Wait until it has ended and return its exit. Raises `EngineGone`."""
         ...
 
     async def stop(self, *, grace_seconds: float = 2.0) -> None:
-        """Send SIGTERM, then SIGKILL after the grace; one that is gone is no error. Raises `EngineGone`."""
+        """Send SIGTERM, then SIGKILL after the grace. A missing container is no error. Raises
+        `EngineGone`.
+        """
         ...
 
     async def remove(self) -> None:
-        """Remove it with its output, once both are recorded. A container that is gone is no error."""
+        """Remove it with its output, once both are recorded. A missing container is no error."""
         ...
 
 
 class ContainerRuntime(Protocol):
-    """Starts containers, and finds those that an earlier host has left."""
+    """Starts containers, and finds those that an earlier host left running."""
 
     name: str
     is_isolated: bool
@@ -249,7 +253,9 @@ class ContainerRuntime(Protocol):
         ...
 
     async def adopt(self) -> Sequence[RunningContainer]:
-        """Return what an earlier host of this install left, ended ones too. Raises `EngineGone`."""
+        """Return the containers that an earlier host of this install left, also ended. Raises
+        `EngineGone`.
+        """
         ...
 
     async def close(self) -> None:

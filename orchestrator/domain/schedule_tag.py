@@ -1,6 +1,6 @@
-"""Finds `[SCHEDULE next="30m" reason="…"]` in what an agent says, and takes it out of what people read. Pure.
+"""Finds `[SCHEDULE next="30m" reason="…"]` in an agent's text, and removes it from what people read. Pure.
 
-A scanner, because one expression cannot tell a tag from code, a quotation or a word that begins alike.
+It is a scanner, because a regular expression cannot tell a tag from code, a quotation or a longer word.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 MAX_REASON_CHARS = 200
 MAX_VALUE_CHARS = 1_000
-"""A quotation mark that is still open after so many was forgotten."""
+"""Most characters of a quoted value; a longer one lacks its closing quotation mark."""
 ROUNDS = 5
 
 _NAME = re.compile(r"\[\s*(schedule)(?![\w-])", re.IGNORECASE)
@@ -34,12 +34,12 @@ _CLOSING = {
     "«": "»",
     "「": "」",
 }
-"""An opening quotation mark → what closes it."""
+"""Maps an opening quotation mark to its closing one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScheduleTag:
-    """One tag, well formed or not. `next` and `at` are as they were written."""
+    """One tag, well formed or not. `next` and `at` are as written."""
 
     start: int
     end: int
@@ -64,10 +64,10 @@ class _Reader:
     found: dict[str, str] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
     is_cut: bool = False
-    """The value that was read last ended with the text."""
+    """Whether the last value ended only with the text."""
 
     def read(self) -> int:
-        """Read up to the closing bracket and return where the tag ends."""
+        """Read up to the closing bracket and return the position where the tag ends."""
         while True:
             self._skip_blanks()
             if self.at >= len(self.text):
@@ -90,7 +90,7 @@ class _Reader:
         value = self._value()
         if name not in ("next", "at", "reason"):
             self.warnings.append(f"unknown attribute {name[:40]}")
-        # A time that was cut off may mean another one; a reason is worth having in part.
+        # A truncated time may mean another time, so it is dropped; a truncated reason is still useful.
         elif not self.is_cut or name == "reason":
             self.found.setdefault(name, value)
 
@@ -110,7 +110,7 @@ class _Reader:
         if end is not None:
             self.at = end + 1
             return re.sub(r"\\(.)", r"\1", self.text[start:end])
-        # A forgotten quotation mark must not swallow the rest of the answer: it ends with its line.
+        # A missing quotation mark must not swallow the rest of the answer: the value ends with its line.
         line_end = _line_end(self.text, start)
         bracket = self.text.find("]", start, line_end)
         self.at = line_end if bracket < 0 else bracket
@@ -119,7 +119,7 @@ class _Reader:
         return self.text[start : self.at]
 
     def _skip_word(self) -> bool:
-        """Skip what is no attribute, if the tag is closed on this line."""
+        """Skip a word that is no attribute, if the tag is closed on this line."""
         if self.text.find("]", self.at, _line_end(self.text, self.at)) < 0:
             return False
         word = _BARE.match(self.text, self.at)
@@ -128,7 +128,7 @@ class _Reader:
         return True
 
     def _unclosed(self) -> int:
-        """End a tag without a closing bracket at the end of the line on which its last attribute stands."""
+        """End a tag without a closing bracket at the end of the line of its last attribute."""
         self.warnings.append("not closed")
         while self.text[self.at - 1] in " \t\r\n,":
             self.at -= 1
@@ -136,13 +136,13 @@ class _Reader:
 
 
 def find(text: str) -> tuple[ScheduleTag, ...]:
-    """Return every tag of a text, in order. What is in code, a quoted line or quotation marks is no tag."""
+    """Return every tag of a text, in order. Code, quoted lines and quotations contain no tags."""
     return tuple(_tags(text)) if _NAME.search(text) else ()
 
 
 def strip(text: str) -> str:
-    """Return a text without tags, malformed ones and those that appear by removing others included."""
-    # Taking a tag out may join two halves to another; bounded, because the text may be made for that.
+    """Return a text without tags, including malformed ones and those that appear when others are removed."""
+    # Removing a tag may join two halves to another; bounded, since a text may be made to repeat that.
     for _ in range(ROUNDS):
         tags = find(text)
         if not tags:
@@ -162,18 +162,20 @@ def _without(text: str, tags: tuple[ScheduleTag, ...]) -> str:
 
 
 def neutralise(text: str) -> str:
-    """Escape tags in what people wrote, for a prompt that is read as XML. It reads as before."""
+    """Escape tags in people's texts, for a prompt that is read as XML. A reader sees the same text."""
     return _NAME.sub(lambda found: f"&#91;{found[0][1:]}", text)
 
 
 def bare(text: str) -> str:
-    """Return a text without blanks and brackets, in lower case, so that ways to write one tag are equal."""
+    """Return a text without blanks and brackets, in lower case, so that spellings of one tag
+    compare equal.
+    """
     return re.sub(r"[\s\[\]]+", "", text).lower()
 
 
-def is_echo(tag: ScheduleTag, heard: str) -> bool:
-    """Return whether a tag only repeats what people wrote, which is given as `bare` made it."""
-    return bare(tag.raw) in heard
+def is_echo(tag: ScheduleTag, people_text: str) -> bool:
+    """Return whether a tag only repeats what people wrote; `heard` is their text in `bare` form."""
+    return bare(tag.raw) in people_text
 
 
 def _tags(text: str) -> Iterator[ScheduleTag]:
@@ -189,21 +191,21 @@ def _tags(text: str) -> Iterator[ScheduleTag]:
 
 
 class _Protected:
-    """The places where no tag is meant; they are asked for in their order."""
+    """The spans in which no tag counts; queried in ascending order."""
 
     def __init__(self, text: str) -> None:
         self._spans = deque(sorted(_spans(text)))
         self._reach = 0
 
     def covers(self, place: int) -> bool:
-        # Asked for in their order, so a long text with many spans is walked once.
+        # Queries ascend, so a long text with many spans is walked once.
         while self._spans and self._spans[0][0] <= place:
             self._reach = max(self._reach, self._spans.popleft()[1])
         return place < self._reach
 
 
 def _tag_at(text: str, name: re.Match[str]) -> ScheduleTag | None:
-    """Return the tag at a place; None for prose in brackets that begins with the word."""
+    """Return the tag at a position; None for prose in brackets that begins with the same word."""
     at = _first_after_blanks(text, name.end())
     # `[Schedule](link)` and `[schedule for Monday]` are prose that people have to see.
     if not _ATTRIBUTE.match(text, at) and (name[1].islower() or text.startswith("](", at)):
@@ -240,7 +242,7 @@ def _is_quoted(text: str, tag: ScheduleTag) -> bool:
 
 
 def _end_of_quoted(text: str, start: int, closing: str) -> int | None:
-    """Return where the closing quotation mark is: no letter follows it, and no blank line comes before it."""
+    """Return the position of the closing mark: no letter follows it, and no blank line precedes it."""
     at = start
     while at < min(len(text), start + MAX_VALUE_CHARS):
         if text[at] == "\\":
@@ -266,7 +268,7 @@ def _line_end(text: str, at: int) -> int:
 
 
 def _after(text: str, tag: ScheduleTag) -> int:
-    """Return where the text goes on: a tag alone on its line takes the line along, another one a blank."""
+    """Return the position after a tag: with the line if the tag is alone on it, else with one blank."""
     starts_line = not text[text.rfind("\n", 0, tag.start) + 1 : tag.start].strip()
     rest = re.compile(r"[ \t]*(\n|\Z)").match(text, tag.end)
     if starts_line and rest is not None:

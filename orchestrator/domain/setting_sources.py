@@ -1,6 +1,6 @@
-"""Reads what is set: `andy.toml` < `.env` < the environment < the command line. Nothing is validated here.
+"""Reads the settings: `andy.toml` < `.env` < the environment < the command line. Nothing is validated here.
 
-It is quick to load, so commands that only need the time zone take it from here; `settings.py` validates.
+It loads quickly, so commands that need only the time zone use it; `settings.py` validates.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from orchestrator.domain.errors import SettingError
 
 TABLES = ("agents", "heartbeat", "notify")
-"""Names of tables that `andy.toml` may have: `[agents.worker] enabled` is `agents_worker_enabled`."""
+"""Tables that `andy.toml` may have: `[agents.worker] enabled` is the setting `agents_worker_enabled`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SettingSource:
-    """The settings of one place. Names are as they are written there, of any case, and may be unknown."""
+    """The settings of one place. Names are as written there, in any case, and may be unknown."""
 
     kind: Literal["toml", "dotenv", "environment", "command line"]
     name: str
@@ -29,22 +29,22 @@ class SettingSource:
 
     @property
     def values(self) -> dict[str, Any]:
-        """The values that count: a name without a value in `.env` or the environment says nothing."""
+        """The values that count: a name with an empty value in `.env` or the environment is ignored."""
         if self.kind == "toml":
             return dict(self.said)
         return {key: value for key, value in self.said.items() if value is not None and value != ""}
 
 
 COMMAND_LINE: Literal["command line"] = "command line"
-"""The kind of what the command line says, which a start that comes later is given again."""
+"""Kind of the command line's settings, which a later start of the same host uses again."""
 COMPOSE_HOME = "/andy"
-"""The home in Andy's container of docker-compose.yml."""
+"""The home inside Andy's container of docker-compose.yml."""
 
 
 def read_sources(
     home: Path, environment: Mapping[str, str] = os.environ, **overrides: Any
 ) -> tuple[SettingSource, ...]:
-    """Return what each place says, the weakest first.
+    """Return the settings of each place, the weakest first.
 
     Raises:
         SettingError: a file cannot be read; the text names it.
@@ -59,24 +59,24 @@ def read_sources(
 
 
 def merged(sources: tuple[SettingSource, ...]) -> dict[str, Any]:
-    """Return each value by its name in lower case, of the strongest place that has one."""
+    """Return each value by its lower-case name, from the strongest place that sets it."""
     return {key.lower(): value for source in sources for key, value in source.values.items()}
 
 
 def zone(home: Path, environment: Mapping[str, str] = os.environ) -> ZoneInfo:
     """Return the owner's time zone, as `settings.load` does, in a hundredth of the time.
 
-    Another setting that is wrong goes unnoticed.
+    Errors in other settings go unnoticed.
 
     Raises:
-        SettingError: it is none, or a file cannot be read.
+        SettingError: it is no time zone, or a file cannot be read.
     """
-    # Without pydantic: a command that prints one time would otherwise wait for all settings.
-    given = merged(read_sources(home, environment)).get("tz")
-    if given is None:
+    # Without pydantic, since loading all settings takes longer than a command that prints one time.
+    name = merged(read_sources(home, environment)).get("tz")
+    if name is None:
         return ZoneInfo(zone_of_this_machine())
     try:
-        return ZoneInfo(known_zone(given))
+        return ZoneInfo(known_zone(name))
     except (TypeError, ValueError):
         from orchestrator.domain import settings  # its error names the place and the fix
 
@@ -84,7 +84,7 @@ def zone(home: Path, environment: Mapping[str, str] = os.environ) -> ZoneInfo:
 
 
 def known_zone(name: str) -> str:
-    """Return the name of a time zone as it is. Raises `ValueError` when there is no such zone."""
+    """Return the name of a time zone unchanged. Raises `ValueError` when there is no such zone."""
     try:
         ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError) as error:
@@ -93,7 +93,7 @@ def known_zone(name: str) -> str:
 
 
 def zone_of_this_machine() -> str:
-    """Return the name of the zone that this machine is set to, `UTC` when it has none that is known."""
+    """Return the name of this machine's time zone, `UTC` if that is not known."""
     from tzlocal import get_localzone_name
 
     try:
@@ -103,10 +103,10 @@ def zone_of_this_machine() -> str:
 
 
 def unreadable(path: Path, error: OSError | ValueError) -> SettingError:
-    """Return the error that says why a file of settings cannot be read, with the command that fixes it."""
+    """Return the error that says why a settings file cannot be read, with the command that fixes it."""
     if not isinstance(error, PermissionError):
         return SettingError(f"{path} cannot be read: {error}. Correct it as UTF-8 text, or remove it.")
-    if os.environ.get("ANDY_HOME") == COMPOSE_HOME:  # a path of the container is none of the host's
+    if os.environ.get("ANDY_HOME") == COMPOSE_HOME:  # the path is the container's, not the host's
         where, named = "on the host, beside docker-compose.yml", path.name
     else:
         where, named = "type", str(path)
@@ -126,7 +126,7 @@ def _from_toml(path: Path) -> dict[str, Any]:
 
 
 def _flat(found: Mapping[str, Any], above: str = "") -> dict[str, Any]:
-    """Return the keys of `TABLES` by their one name, the others as they are."""
+    """Return the keys of `TABLES` by their flat names, the others unchanged."""
     flat: dict[str, Any] = {}
     for key, value in found.items():
         is_table = isinstance(value, dict) and (above or key.lower() in TABLES)

@@ -61,7 +61,7 @@ def _channel_names(text: str) -> str:
 
 
 def _command_line(text: str) -> str:
-    """Accept what a shell would take apart into words."""
+    """Accept a text that a shell can split into words."""
     try:
         shlex.split(text)
     except ValueError as error:
@@ -120,7 +120,7 @@ class ModelPrice(BaseModel):
 
 
 def _from_json(value: Any) -> Any:
-    """Return a table as a file has it, or of its JSON where there can be no tables."""
+    """Return a table as a file has it, or parsed from JSON, for places that have no tables."""
     try:
         return json.loads(value) if isinstance(value, str) else value
     except ValueError as error:
@@ -148,11 +148,11 @@ RETENTION_DAYS = {
     "turns": 365,
     "usage": 730,
 }
-"""A table → how many days what is over stays in it, if the owner says nothing else; 0 is for ever."""
+"""Days that ended rows stay in each table, unless the owner sets another number; 0 is for ever."""
 
 
 def _beside_the_usual(days: dict[str, int]) -> dict[str, int]:
-    # Reminders were a table of their own once: a home that says how long they stay is read on.
+    # Reminders were a table of their own once: a home that still sets their days is accepted.
     days = {table: stays for table, stays in days.items() if table != "reminders"}
     for table in days:
         if table not in RETENTION_DAYS:
@@ -168,13 +168,11 @@ class Settings(BaseModel):
 
     @property
     def origins(self) -> Mapping[str, str]:
-        """Map each setting that some place names to that place: `.env`, `andy.toml`, `environment` or
-        `command line`.
-        """
+        """Map each setting to the place that set it: `.env`, `andy.toml`, `environment` or `command line`."""
         return self._origins
 
     def read_from(self, origins: Mapping[str, str]) -> Self:
-        """Remember the place that each setting came from, and return the settings."""
+        """Record the place that each setting came from, and return the settings."""
         self._origins = {name: place for name, place in origins.items() if name in type(self).model_fields}
         return self
 
@@ -188,7 +186,7 @@ class Settings(BaseModel):
         0,
         ge=0,
         le=100,
-        description="How many on one machine of a swarm, where its label `andy.slots` is silent; 0: all.",
+        description="Containers on one machine of a swarm without a label `andy.slots`; 0: all.",
     )
     andy_foresight: int = Field(
         2,
@@ -208,7 +206,7 @@ class Settings(BaseModel):
     andy_turn_tokens: int = Field(
         32_000,
         ge=0,
-        description="Tokens a model may write in a turn before it is told that it was enough; 0 is no limit.",
+        description="Tokens a model may write in a turn before it is stopped; 0 is no limit.",
     )
     andy_max_output_tokens: int = Field(
         0,
@@ -307,49 +305,49 @@ class Settings(BaseModel):
         AfterValidator(_beside_the_usual),
     ] = Field(
         default_factory=lambda: RETENTION_DAYS,
-        description="Days that what is over stays in a table before it goes into the archive; 0 is for ever.",
+        description="Days that ended rows stay in a table before they are archived; 0 is for ever.",
     )
     andy_context_summary: Literal["extractive", "model"] = Field(
         "extractive",
-        description="Who sums up what left a conversation's window: sentences are chosen, or a model writes.",
+        description="How old messages are summed up: `extractive` selects sentences, `model` writes.",
     )
     andy_context_model: str = Field(
-        "claude-haiku-4-5", min_length=1, description="The model that sums up, where one does; a cheap one."
+        "claude-haiku-4-5",
+        min_length=1,
+        description="The model that writes summaries; a cheap one is enough.",
     )
     andy_log_level: Literal["debug", "info", "warning", "error"] = Field(
         "info", description="How much is logged; never the text of a message."
     )
     agents_worker_enabled: bool = Field(
-        default=True, description="Whether dashboards are kept up by themselves at all."
+        default=True, description="Whether dashboards are updated automatically at all."
     )
-    agents_worker_use_llm: bool = Field(
-        default=True, description="Whether a model looks where rules cannot judge."
-    )
+    agents_worker_use_llm: bool = Field(default=True, description="Whether a model judges what rules cannot.")
     agents_worker_fallback_to_rules: bool = Field(
         default=True,
-        description="Whether rules keep dashboards up, also when the model fails or there is none.",
+        description="Whether rules update dashboards, also when the model fails or there is none.",
     )
     agents_worker_model: str = Field("", description="The worker's model; empty: the group's own.")
     heartbeat_interval_s: int = Field(
-        1800, ge=1, le=86_400, description="Seconds between two looks of the rules at a dashboard."
+        1800, ge=1, le=86_400, description="Seconds between two updates of a dashboard by the rules."
     )
     notify_slots: Annotated[str, AfterValidator(_times_of_day)] = Field(
-        "09:00,18:00", description="When a group is told what has no time of its own."
+        "09:00,18:00", description="Times of day for notifications that have no time of their own."
     )
     notify_quiet_start: int = Field(
-        23, ge=0, le=23, description="The hour from which nothing that is not urgent is told by itself."
+        23, ge=0, le=23, description="The hour from which only urgent notifications are sent."
     )
     notify_quiet_end: int = Field(
-        8, ge=0, le=23, description="The hour at which that ends; the same as its start: never quiet."
+        8, ge=0, le=23, description="The hour at which that ends; the same hour as the start: never."
     )
     notify_daily_limit: int = Field(
         10,
         ge=0,
         le=1_000,
-        description="What a group is told a day by itself, urgent things not counted; 0: all.",
+        description="Automatic notifications to a group in a day, urgent ones not counted; 0: no limit.",
     )
     notify_cap_per_task: int = Field(
-        3, ge=1, le=100, description="Notifications of one task that may be to come at once."
+        3, ge=1, le=100, description="Notifications of one task that may be pending at a time."
     )
 
     @property
@@ -372,7 +370,7 @@ class Settings(BaseModel):
         return tuple(sorted(time.fromisoformat(part) for part in self.notify_slots.split(",")))
 
     def warnings(self) -> list[str]:
-        """Return a sentence for each setting that has no effect as it is set."""
+        """Return a sentence for each setting that has no effect."""
         if self.agents_worker_enabled and not (
             self.agents_worker_use_llm or self.agents_worker_fallback_to_rules
         ):
@@ -388,7 +386,7 @@ def load(home: Path, environment: Mapping[str, str] = os.environ, **overrides: A
     """Read the settings of a home.
 
     Raises:
-        SettingError: one line that names the place, the name and the fix.
+        SettingError: one line with the place, the name and the fix.
     """
     sources = read_sources(home, environment, **overrides)
     for source in sources:
@@ -413,7 +411,8 @@ def changed_since(
 ) -> dict[str, str]:
     """Return the settings that the next start would read differently, each with its place ("": the default).
 
-    What the command line says stays. It is empty where a file cannot be read: the doctor names that.
+    Settings from the command line stay. The result is empty if a file cannot be read, which the doctor
+    reports.
     """
     later = as_next_start(running, home, environment)
     return {
@@ -424,7 +423,7 @@ def changed_since(
 
 
 def as_next_start(running: Settings, home: Path, environment: Mapping[str, str] = os.environ) -> Settings:
-    """Return the settings that the next start would read, or the running ones where it could read none."""
+    """Return the settings that the next start would read, or the running ones if it could not read them."""
     given = {name: getattr(running, name) for name, place in running.origins.items() if place == COMMAND_LINE}
     try:
         return load(home, environment, **given)
@@ -433,10 +432,11 @@ def as_next_start(running: Settings, home: Path, environment: Mapping[str, str] 
 
 
 def _check_names(source: SettingSource) -> None:
-    """Refuse a name that is no setting but was meant as one. Raises `SettingError`.
+    """Refuse a name that is no setting but was probably meant as one. Raises `SettingError`.
 
-    In `andy.toml` that is every other name. `.env` also has keys of the model, so there it is one that begins
-    with `ANDY_` or is nearly one of ours; the environment is full of others' names, so there only the first.
+    In `andy.toml` that is every unknown name. `.env` also contains keys of model services, so there it is a
+    name that begins with `ANDY_` or is nearly one of Andy's; the environment contains other programs' names,
+    so there it is only one that begins with `ANDY_`.
     """
     for key in source.said:
         if key.lower() in Settings.model_fields or (key == HOME_KEY and source.kind != "toml"):
@@ -453,7 +453,7 @@ def _unknown(key: str, where: str) -> SettingError:
 
 
 def _meant_by(key: str) -> str | None:
-    """Return the setting that a name is nearly written as, None when there is none."""
+    """Return the setting whose name is nearly the same, None if there is none."""
     import difflib
 
     return next(iter(difflib.get_close_matches(key.upper(), known_names(), n=1, cutoff=0.85)), None)

@@ -1,4 +1,4 @@
-"""Recognises the word by which an agent says that nothing is to be sent. Pure."""
+"""Recognises the word by which an agent replies that nothing is to be sent. Pure."""
 
 from __future__ import annotations
 
@@ -7,5 +7,5 @@ _DRESS = " \t\r\n*_`\"'“”.!()[]"
 
 
 def is_silence(text: str) -> bool:
-    """Return whether the word is all of the text, apart from marks around it: `SILENT`, `**SILENT**.`"""
+    """Return whether the text is only this word, apart from formatting: `SILENT`, `**SILENT**.`"""
     return text.strip(_DRESS) == WORD

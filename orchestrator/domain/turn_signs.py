@@ -9,25 +9,25 @@ from orchestrator.base.wakeups import Wakeup
 from orchestrator.domain.values import ChatJid, Folder
 
 MAX_SIGNS = 200
-"""So many are kept at a time: somebody types in chats by the hundred that have no agent."""
+"""Most signs that wait at a time: people may type in hundreds of chats that have no agent."""
 
 
 class Sign(StrEnum):
-    """A reason to expect a turn. Their order is that in which slots are given."""
+    """A reason to expect a turn, in the order in which slots are assigned."""
 
     DUE = "due"
-    """A task or a wake is due within seconds."""
+    """A scheduled task or a wake-up is due within seconds."""
     TYPING = "typing"
     """Somebody types in the group's chat."""
     OPENED = "opened"
     """Somebody has opened the chat on this machine."""
     TALK = "talk"
-    """Somebody wrote in a group that called Andy not long ago, and called nobody."""
+    """Somebody wrote without calling Andy in a group that called him not long ago."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnSign:
-    """A sign, with the group it is about by its address or by its folder."""
+    """A sign, with the address or the folder of its group."""
 
     sign: Sign
     jid: ChatJid | None = None
@@ -35,21 +35,21 @@ class TurnSign:
 
 
 class TurnSigns:
-    """Keeps signs until they are looked at. It is used from the event loop only; what is lost costs time."""
+    """Collects signs until they are read. Used from the event loop only; a lost sign only costs time."""
 
-    def __init__(self, news: Wakeup) -> None:
-        """`news` is set by each sign."""
-        self._news = news
+    def __init__(self, wakeup: Wakeup) -> None:
+        """`wakeup` is set by each sign."""
+        self._wakeup = wakeup
         self._waiting: dict[TurnSign, None] = {}
 
     def note(self, sign: Sign, *, jid: ChatJid | None = None, folder: Folder | None = None) -> None:
-        """Keep a sign, and wake whoever acts on signs."""
+        """Store a sign, and wake the loop that acts on signs."""
         if len(self._waiting) < MAX_SIGNS:
             self._waiting[TurnSign(sign=sign, jid=jid, folder=folder)] = None
-            self._news.set()
+            self._wakeup.set()
 
     def take(self) -> list[TurnSign]:
-        """Return what has come since the last call, oldest first."""
-        taken = list(self._waiting)
+        """Return the signs since the last call, oldest first."""
+        signs = list(self._waiting)
         self._waiting.clear()
-        return taken
+        return signs

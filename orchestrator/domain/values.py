@@ -1,4 +1,4 @@
-"""The frozen values that the host passes around; the store makes them of rows in `_from_row`."""
+"""The frozen values that the host passes around; the store builds them from rows in `_from_row`."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ ChatJid = NewType("ChatJid", str)
 MessageId = NewType("MessageId", str)
 """The channel's id of a message, unique in its chat."""
 Seq = NewType("Seq", int)
-"""A message's place in the store: cursors are made of these."""
+"""A message's position in the store; cursors are positions of this kind."""
 OFFLINE = "offline"
-"""An agent without a model, in place of a model's provider."""
+"""The value of a model's provider for an agent without a model."""
 TurnId = NewType("TurnId", int)
 RunId = NewType("RunId", str)
 
 
 def person_of(sender: str) -> str:
-    """Return a short name of a sender, the same in every message, that does not show their address."""
+    """Return a short name of a sender, the same in every message, that does not reveal their address."""
     return hashlib.sha256(sender.encode("utf-8", "replace")).hexdigest()[:16] if sender else ""
 
 
@@ -36,12 +36,12 @@ HOOK_PREFIX = "hook:"
 
 
 def is_hook(sender: str) -> bool:
-    """Return whether a sender is a program behind a hook, which is no person and no member of a chat."""
+    """Return whether a sender is a program behind a hook: no person, and no member of a chat."""
     return sender.startswith(HOOK_PREFIX)
 
 
 class Role(StrEnum):
-    """The roles of people in a group, in the order in which they may less."""
+    """The roles of people in a group, from the one with most rights to the one with fewest."""
 
     OWNER = "owner"
     MEMBER = "member"
@@ -49,12 +49,12 @@ class Role(StrEnum):
 
 
 def rank(role: Role) -> int:
-    """Return the place of a role, 0 for the one that may most."""
+    """Return the rank of a role, 0 for the one with most rights."""
     return tuple(Role).index(role)
 
 
 def least(roles: Iterable[Role]) -> Role:
-    """Return the role among these that may least, and that of an owner where there is none."""
+    """Return the role with fewest rights among these, and the owner's if there are none."""
     return max(roles, key=rank, default=Role.OWNER)
 
 
@@ -66,7 +66,7 @@ class TurnState(StrEnum):
 
 
 class TurnKind(StrEnum):
-    """The purpose of a turn. Their order is that in which free slots are given."""
+    """The purpose of a turn, in the order in which free slots are assigned."""
 
     CHAT = "chat"
     TASK = "task"
@@ -83,7 +83,7 @@ class SessionCommand(StrEnum):
 
 class OutboxState(StrEnum):
     HELD = "held"
-    """The turn that says it has not ended yet."""
+    """Held back until the turn that wrote it has ended."""
     PENDING = "pending"
     SENDING = "sending"
     SENT = "sent"
@@ -95,14 +95,14 @@ class OutboxState(StrEnum):
 
 
 class Retry(StrEnum):
-    """The part that sends a message again which could not be sent."""
+    """The part that decides whether and when a message that could not be sent is sent again."""
 
     AS_MESSAGES_ARE = "as_messages_are"
-    """The outbox: later and later, for a day."""
+    """The outbox: with growing pauses, for a day."""
     BY_THE_LEDGER = "by_the_ledger"
-    """The ledger of notifications, from which it comes."""
+    """The ledger of notifications, where the message comes from."""
     BY_ANOTHER = "by_another"
-    """Another message, which says the same and is tried for a day: its failure is no news."""
+    """Another message with the same content, tried for a day: nobody needs to hear of this failure."""
     NEVER = "never"
 
 
@@ -111,7 +111,7 @@ class Group:
     """The chats that share an agent, a folder and settings: one, or several in different messengers."""
 
     jid: ChatJid
-    """The chat that is told what nobody asked for in another: the first, or the one that the owner chose."""
+    """The chat that receives the group's notifications: the first one, or the one that the owner chose."""
     name: str
     folder: Folder
     trigger: str | None = None
@@ -128,7 +128,7 @@ class Group:
         return (self.jid, *self.other_chats)
 
     def chat_for(self, asked_in: ChatJid | None) -> ChatJid:
-        """Return where to write: the chat in which it was asked, or `jid` where that is none of its own."""
+        """Return the chat to write to: `asked_in` if it is one of the group's, else `jid`."""
         return asked_in if asked_in is not None and asked_in in self.chats else self.jid
 
 
@@ -168,7 +168,7 @@ class Quote:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inbound:
-    """A message as a channel hands it in."""
+    """A message as a channel delivers it."""
 
     chat_jid: ChatJid
     id: MessageId
@@ -181,38 +181,40 @@ class Inbound:
     channel: str | None = None
     is_group: bool = False
     people: int | None = None
-    """The number of people in the chat, Andy among them; None where the messenger does not say with it."""
+    """The number of people in the chat, including Andy; None if the messenger does not report it."""
     quote: Quote | None = None
     is_call: bool = False
     """Whether the message is for Andy, whatever its text: it mentions his account or replies to him."""
     is_direct: bool = False
-    """Whether one person writes it to an account that is Andy's alone: before the chat is registered, too,
-    all that is written there is for Andy."""
+    """Whether one person wrote it directly to an account that is Andy's alone: it is for Andy, even before
+    the chat is registered.
+    """
     edits: MessageId | None = None
-    """The message whose text this one is to replace."""
+    """The id of the message whose text this one replaces."""
     deletes: MessageId | None = None
-    """The message that its sender took back; there is no text then."""
+    """The id of the message that its sender deleted; there is no text then."""
     is_moderated: bool = False
-    """Whether its sender may take back what others wrote in this chat, as the messenger has judged."""
+    """Whether its sender may delete other people's messages in this chat, as the messenger reports."""
     ignored: str | None = None
-    """The reason why it asks for nothing whatever its text, such as a reaction; None of any other message."""
+    """The reason why it asks for nothing whatever its text, such as a reaction; None for other messages."""
     vote: tuple[int, ...] | None = None
-    """The places, from 0, of the options that somebody has chosen in the poll that it quotes; none are a vote
-    that is taken back. Such a message is `ignored`."""
+    """The places, from 0, of the options chosen in the quoted poll; empty withdraws
+    the vote. It is `ignored`.
+    """
     reaction: str | None = None
-    """The sign that somebody put under the quoted message; such a message is `ignored`."""
+    """The emoji that somebody put under the quoted message; such a message is `ignored`."""
     is_unreadable: bool = False
     """Whether the message arrived but its text could not be decrypted."""
     file: str | None = None
-    """The words that stand for its file: the file's path, or why there is none."""
+    """The text that represents its file: the file's path, or why there is none."""
     spoken: str = ""
     """The transcription of its voice note, which is part of `file`, too."""
     file_until_ms: int | None = None
-    """The time until which the turn waits for the file, which comes with the same message again."""
+    """The time until which its turn waits for the file, which comes with the same message again."""
     thread: str | None = None
-    """The thread or topic of the chat that it stands in, as the messenger calls it."""
+    """The messenger's id of the thread or topic of the chat that it belongs to."""
     sender_alias: str | None = None
-    """Another address of the same sender, as the messenger itself says."""
+    """Another address of the same sender, as the messenger reports it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -226,7 +228,7 @@ class Attachment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Message:
-    """A stored message. Either a turn has it, or `ignored_reason` says why none does."""
+    """A stored message. It belongs to a turn, or `ignored_reason` says why it does not."""
 
     seq: Seq
     chat_jid: ChatJid
@@ -242,9 +244,9 @@ class Message:
     turn_id: TurnId | None
     ignored_reason: str | None
     file: str | None = None
-    """The words in its text that stand for its file."""
+    """The part of its text that represents its file."""
     file_until_ms: int | None = None
-    """The time until which the file may be fetched; None without a file, and once that is over."""
+    """The time until which the file may be fetched; None without a file, and after that time."""
     folder: Folder | None = None
     """The group that its chat belonged to when it was stored."""
 
@@ -264,7 +266,7 @@ class Turn:
     prompt: str | None
     attempt: int
     restarts: int = 0
-    """Runs of it that were lost by restarts of the host, which are no attempts."""
+    """Runs of it that were lost by restarts of the host, which do not count as attempts."""
     run_id: RunId | None
     state: TurnState
     reason: str | None
@@ -275,11 +277,11 @@ class Turn:
     is_place_notified: bool
     command: SessionCommand | None = None
     after_command: int = 0
-    """The last command turn of its group before it: turns on two sides of one never merge."""
+    """The last command turn of its group before it: turns before and after a command are never merged."""
     role: Role = Role.OWNER
-    """The least of the roles of those who asked in it; what nobody in a chat asked is the owner's."""
+    """The lowest role among those who asked in it; the owner's for a turn that nobody in a chat asked."""
     is_restricted: bool = False
-    """Whether that role may not do everything, so that its container and session are its own."""
+    """Whether that role may not do everything, so that the turn gets a container and a session of its own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -298,32 +300,32 @@ class Run:
     exit_kind: str | None
     exit_detail: str | None
     model: str | None = None
-    """The model that was ordered; None leaves the choice to the agent."""
+    """The model that was requested; None leaves the choice to the agent."""
     provider: str | None = None
-    """The place that its session is bound to: the service that has the model, with its address."""
+    """The provider that its session is bound to: the service that has the model, with its address."""
     service: str | None = None
-    """The name of that service; None is the one of `.env`."""
+    """The name of that service; None is the one in `.env`."""
     role: Role | None = None
-    """The role of the restricted turn that it is for; None of a run for whoever asks."""
+    """The role of the restricted turn that it was started for; None for a run that serves everybody."""
     restore_mode: RestoreMode | None = None
-    """The way in which it continued the group's conversation; None of a run apart from that."""
+    """The way in which it continued the group's conversation; None for a run apart from the conversation."""
     restore_reason: str | None = None
 
 
 class RunState(StrEnum):
     STARTING = "starting"
     READY = "ready"
-    """Started ahead of its first turn, which may come or not. It gives its slot up to whoever waits."""
+    """Started ahead of its first turn, which may never come. It gives its slot up to any waiting turn."""
     BUSY = "busy"
     IDLE = "idle"
     CLOSING = "closing"
     LEFT = "left"
-    """Given up: it may live on unheard, or is dead and cannot be removed. It holds no slot."""
+    """Abandoned: the host no longer reads it, or it is dead and cannot be removed. It holds no slot."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveRun:
-    """A container that holds a slot, or one that was given up."""
+    """A container that holds a slot, or one that was abandoned."""
 
     id: RunId
     folder: Folder
@@ -333,11 +335,11 @@ class LiveRun:
     """Milliseconds of the steady clock, as in `idle_since_ms`."""
     idle_since_ms: int = 0
     begun_ms: int = 0
-    """The time when the run began, by the wall clock; 0 for one that was given up."""
+    """When the run started, by the wall clock in epoch milliseconds; 0 for an abandoned one."""
     is_worn: bool = False
-    """Older than a container may get: takes no further turn."""
+    """Whether it is older than a container may get: it takes no further turn."""
     turn_id: TurnId | None = None
-    """The turn that it is made for, while the store has that as queued still."""
+    """The turn that it is started for, while the store still lists that turn as queued."""
     is_awaited: bool = False
     """Whether a turn waits for it to boot."""
     is_restricted: bool = False
@@ -371,19 +373,19 @@ class Outgoing:
     turn_id: TurnId | None
     error: str | None
     part: int | None = None
-    """The number of its part of a long text, from 0; None of a text in one message."""
+    """The number of this part of a long text, from 0; None for a text in one message."""
     attachment: Attachment | None = None
     mention: str | None = None
-    """The address of the person whom it is for, where not all of its chat are meant."""
+    """The address of the person whom it is for, if it is not for the whole chat."""
     reacts_to: MessageId | None = None
-    """The message of its chat under which its text, an emoji, is put; empty, it takes the last one away."""
+    """The message of its chat that its text, an emoji, is put under; an empty text removes the emoji."""
 
 
 class TaskStatus(StrEnum):
     ACTIVE = "active"
     PAUSED = "paused"
     COMPLETED = "completed"
-    """It was to run once, and has."""
+    """It had only one time, and has run."""
     CANCELLED = "cancelled"
 
 
@@ -394,10 +396,10 @@ class ScheduleKind(StrEnum):
 
 
 class Dst(StrEnum):
-    """The meaning of a cron time on a day when the clocks change."""
+    """The treatment of a cron time on a day when the clocks change."""
 
     ONCE = "once"
-    """Shown twice, it counts the first time; skipped, it counts as much later."""
+    """A time that is shown twice counts the first time; a skipped one counts as much later."""
     BOTH = "both"
     """It counts whenever the clocks show it: twice, or not at all."""
 
@@ -418,7 +420,7 @@ class Overlap(StrEnum):
 
 
 class CatchUp(StrEnum):
-    """The rule for due times at which Andy was down."""
+    """The rule for due times that passed while Andy was down."""
 
     SKIP = "skip"
     LATEST = "latest"
@@ -461,7 +463,7 @@ class PlannedTask:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScheduledTask:
-    """A request to an agent that is made at set times."""
+    """A prompt that is given to an agent at set times."""
 
     id: str
     folder: Folder
@@ -472,7 +474,7 @@ class ScheduledTask:
     overlap: Overlap = Overlap.SKIP
     catch_up: CatchUp = CatchUp.LATEST
     check: str | None = None
-    """A bash script that is run in the container first and may say that there is nothing to do."""
+    """A bash script that runs in the container first and can report that there is nothing to do."""
     status: TaskStatus = TaskStatus.ACTIVE
     status_reason: str | None = None
     status_ms: int = 0
@@ -482,7 +484,7 @@ class ScheduledTask:
     failures: int = 0
     created_ms: int = 0
     role: Role = Role.OWNER
-    """The role of whoever had it made: it runs with no more than that."""
+    """The role of the person who created it: it runs with no more rights."""
 
     @property
     def is_over(self) -> bool:
@@ -491,7 +493,7 @@ class ScheduledTask:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskRun:
-    """One run of a task, or one that was left out."""
+    """One run of a task, or a due time at which it did not run."""
 
     id: int
     task_id: str

@@ -14,14 +14,14 @@ class SearchService(StrEnum):
     ANTHROPIC = "anthropic"
     """Anthropic's model service, while it writes an answer. No other model service searches."""
     SEARXNG = "searxng"
-    """A SearXNG of the owner's, asked by the host for any model."""
+    """A SearXNG of the owner's, which the host queries for any model."""
     BRAVE = "brave"
-    """Brave's search, asked by the host for any model with the owner's key."""
+    """Brave's search, which the host queries for any model with the owner's key."""
     OFF = "off"
 
     @property
     def is_asked_by_host(self) -> bool:
-        """Whether the host searches, so that the agent has a tool of Andy's for it."""
+        """Whether the host searches, so that the agent gets Andy's own search tool."""
         return self in (SearchService.SEARXNG, SearchService.BRAVE)
 
 
@@ -29,7 +29,7 @@ _YES, _NO = {"true", "1", "yes", "on"}, {"false", "0", "no", "off", ""}
 
 
 def word_of(value: object) -> object:
-    """Return a setting as the name of a service. It was a switch once: true is `anthropic`, false `off`."""
+    """Return a setting as the name of a service. Older settings: true is `anthropic`, false is `off`."""
     if not isinstance(value, bool | str):
         return value
     text = str(value).strip().casefold()[:40]

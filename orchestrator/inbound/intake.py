@@ -142,7 +142,7 @@ class Taken:
     message: Inbound
     accepted: Accepted
     denied: SenderVerdict | None
-    """Why the sender may not ask, if that has to be logged."""
+    """The reason why the sender may not ask, if it has to be logged."""
     trouble: str | None
     """The fault in the list of senders, if the owner has to be notified of it."""
 

@@ -56,8 +56,8 @@ class NoticeService:
         self._clock = clock
 
     async def answer(self, tx: Tx, group: Group, turn: Turn | None, asked: Asked, request_id: str) -> Reply:
-        """Carry out what the group's agent asks, in the turn that runs if there is one, and return the
-        reply.
+        """Carry out what the group's agent asks, in the turn that runs if there is one,
+        and return the reply.
         """
         try:
             match asked:
@@ -151,8 +151,8 @@ async def _replaced(tx: Tx, fresh: NewNotice) -> NoticeRow | None:
 
 
 def _has(turn: Turn, older: NoticeRow | None) -> bool:
-    """Return whether this turn may tell the older words already; the new words are then told in the next
-    turn.
+    """Return whether this turn may tell the older words already; the new words are
+    then told in the next turn.
     """
     return older is not None and older.claim_turn == turn.id
 
@@ -283,8 +283,8 @@ class NoticeRequest:
         return self.deliver_at in notify_self.IN_THIS_TURN
 
     def key(self, turn_id: int | None) -> str | None:
-        """Return what makes two notices the same while they wait: the agent's key, or all of it in a turn
-        tried again.
+        """Return what makes two notices the same while they wait: the agent's key, or all
+        of it in a turn tried again.
         """
         if self.dedupe_key is not None:
             return f"{OF_ITS_AGENT}{self.dedupe_key}"

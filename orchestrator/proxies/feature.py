@@ -321,7 +321,7 @@ class ContainerProxies:
         now_ms = self._host.clock.now_ms()
         about = {"setting": service.key_env, "model": identity.model}
         why = failures.refusal_cause(error, status=answered.status, **about)
-        fix = failures.refusal_mend(error, **about)
+        fix = failures.refusal_fix(error, **about)
         async with self._host.database.transaction() as tx:
             if identity.turn_id is not None:
                 await turn_outages.note_stop(

@@ -1,8 +1,7 @@
 """Compute when a cron expression is due: five fields, by the clocks of a zone. Pure.
 
-Beyond the usual fields, `L` is the last day of the month, `2#1` its first Tuesday and `5L` its last Friday.
-What is counted follows the fields: `0 8 * * 2 every 2 weeks from 2026-11-24`. The reader of times writes
-both.
+Beyond the usual fields, `L` is the last day of the month, `2#1` its first Tuesday and `5L` its last Friday. A
+rhythm may follow the fields: `0 8 * * 2 every 2 weeks from 2026-11-24`. The reader of times writes both.
 """
 
 from __future__ import annotations
@@ -19,9 +18,9 @@ from orchestrator.domain.errors import BadSchedule
 from orchestrator.domain.values import Dst
 
 MAX_YEARS = 10
-"""An expression that is not due for so long never is: 29 February comes at least every eighth year."""
+"""Years without a due time after which an expression never comes: 29 February skips at most seven."""
 LONGEST_SHIFT = timedelta(hours=3)
-"""More than any zone of today sets its clocks back at once."""
+"""More than any zone sets its clocks back at once today."""
 
 _ITEM = re.compile(r"(\*|(\w+)(?:-(\w+))?)(?:/(\d{1,2}))?", re.ASCII)
 _COUNTED = re.compile(
@@ -53,8 +52,7 @@ class _Field:
                 raise BadSchedule(f"cron: '{item}' is no {self.name}: {self._rule()}.")
 
     def _fits(self, whole: str, first: str | None, last: str | None, step: str | None) -> bool:
-        # croniter reads `5/15` as `5-59/15`, which not every cron does: it is refused here instead of
-        # guessed.
+        # croniter reads `5/15` as `5-59/15`, but not every cron does: refuse it instead of guessing.
         if step is not None and not (0 < int(step) <= self.high - self.low and (whole == "*" or last)):
             return False
         if first is None:
@@ -84,7 +82,7 @@ _FIELDS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Expression:
-    """The usual five fields, and what narrows their days."""
+    """The usual five fields, and the rhythm that narrows their days."""
 
     fields: tuple[str, ...]
     rhythm: Rhythm
@@ -98,14 +96,14 @@ def checked(text: str) -> str:
     """Return the expression in its normal form.
 
     Raises:
-        BadSchedule: it has not five fields, one of them is none, or it never comes. Words such as
-            `@daily`, seconds and `?` are refused.
+        BadSchedule: it has not five fields, one of them is invalid, or it never comes. Words
+            such as `@daily`, seconds and `?` are refused.
     """
     expression = " ".join(text.lower().split())
     parsed = _parsed(expression)
     for field, value in zip(_FIELDS, parsed.fields, strict=True):
         field.check(value)
-    # The 30th of February passes each field alone and would be searched for at every look.
+    # The 30th of February passes each field alone, and every look would search all years for it.
     from_day = parsed.rhythm.start or date(2024, 1, 1)
     if next(_walls(expression, datetime.combine(from_day, datetime.min.time())), None) is None:
         raise BadSchedule(f"cron: '{expression}' never comes: there is no such date.")
@@ -118,7 +116,7 @@ def checked(text: str) -> str:
 
 
 def _parsed(expression: str) -> _Expression:
-    """Split an expression into its usual fields and what narrows them. Raises `BadSchedule`."""
+    """Split an expression into its usual fields and its rhythm. Raises `BadSchedule`."""
     counted = _COUNTED.fullmatch(expression.lower())
     fields = (counted["fields"] if counted else expression.lower()).split()
     if len(fields) != len(_FIELDS):
@@ -151,26 +149,28 @@ def _counted(expression: str, counted: re.Match[str], rhythm: Rhythm) -> Rhythm:
 
 
 def usual_dst(expression: str) -> Dst:
-    """Return the default for daylight saving: `both` for a rhythm through all hours, else `once`."""
+    """Return the default for daylight saving: `both` for an expression that runs in every hour,
+    else `once`.
+    """
     return Dst.BOTH if expression.split()[1].startswith("*") else Dst.ONCE
 
 
-# Pages ask for the same days of the same tasks again and again, and an expression is costly to read.
+# Pages ask for the same days of the same tasks again and again, and an expression is slow to parse.
 @lru_cache(maxsize=8_192)
 def next_ms(expression: str, *, after_ms: int, zone: ZoneInfo, dst: Dst) -> int:
     """Return the first due time later than `after_ms`, epoch ms. Raises `BadSchedule` when there is none."""
     after = after_ms // 1000
-    found: list[int] = []
-    # Clocks that are set back show a later time earlier, and what they skip comes later than what follows it,
-    # so the first wall time found is not always the first.
+    candidates: list[int] = []
+    # When clocks are set back, a later moment shows an earlier time; when they skip an hour, its times move
+    # behind later ones. So the first wall time that is due is not always the first moment.
     for wall in _walls(expression, _first_wall(after, zone)):
         moments = _moments(wall, zone, dst)
-        if found and moments and moments[0] > min(found):
+        if candidates and moments and moments[0] > min(candidates):
             break
-        found += [moment for moment in moments if moment > after]
-    if not found:
+        candidates += [moment for moment in moments if moment > after]
+    if not candidates:
         raise BadSchedule(f"cron: '{expression}' does not come in {MAX_YEARS} years.")
-    return min(found) * 1000
+    return min(candidates) * 1000
 
 
 def _walls(expression: str, after: datetime) -> Iterator[datetime]:
@@ -179,7 +179,7 @@ def _walls(expression: str, after: datetime) -> Iterator[datetime]:
     from croniter import CroniterBadDateError, croniter
 
     parsed = _parsed(expression)
-    # Given a time without a zone, croniter knows no daylight saving: `_moments` decides what that means.
+    # Without a zone, croniter applies no daylight saving: `_moments` decides about it.
     times = croniter(parsed.text, after, max_years_between_matches=MAX_YEARS)
     furthest = max(after.date(), parsed.rhythm.start or after.date()) + timedelta(days=366 * MAX_YEARS)
     try:
@@ -187,20 +187,19 @@ def _walls(expression: str, after: datetime) -> Iterator[datetime]:
             if parsed.rhythm.is_on(wall.date()):
                 yield wall
             else:
-                # One look a day, also for an expression of every minute.
+                # Skip the rest of a day that does not count, also for an expression of every minute.
                 times.set_current(wall.replace(hour=23, minute=59, second=0), force=True)
     except CroniterBadDateError:
         return
 
 
 def _first_wall(after: int, zone: ZoneInfo) -> datetime:
-    """Return where to begin: earlier than the clocks show where they are changed within hours."""
+    """Return the wall time to search from: an earlier one if the clocks change within hours."""
     now = datetime.fromtimestamp(after, zone)
     before, soon = (
         datetime.fromtimestamp(after + hours * LONGEST_SHIFT.total_seconds(), zone) for hours in (-1, 1)
     )
-    # In the hour that comes twice a wall time behind the present one may still be ahead, and after the hour
-    # that is skipped its times are.
+    # In the repeated hour, an earlier wall time may still be ahead; after a skipped hour, its times are.
     changed = max(timedelta(0), _offset(now) - _offset(soon), _offset(now) - _offset(before))
     return now.replace(tzinfo=None, second=0) - changed
 
@@ -208,15 +207,15 @@ def _first_wall(after: int, zone: ZoneInfo) -> datetime:
 def _moments(wall: datetime, zone: ZoneInfo, dst: Dst) -> list[int]:
     """Return the moments, in epoch seconds, at which the clocks show `wall`.
 
-    One that they skip is as much later, as for a reminder, or none.
+    For a wall time that the clocks skip, it is the moment as much later, as for a reminder, or none.
     """
-    # The two readings differ only where clocks are changed: in the hour that is skipped or repeated.
+    # The two readings differ only in an hour that is skipped or repeated.
     first, second = (int(wall.replace(tzinfo=zone, fold=fold).timestamp()) for fold in (0, 1))
     if first == second:
         return [first]
     if first < second:
         return [first] if dst is Dst.ONCE else [first, second]
-    # In a gap the first reading is by the offset before it, so it lies behind the jump.
+    # In a skipped hour the first reading uses the offset before the jump, so it is after the jump.
     return [first] if dst is Dst.ONCE else []
 
 

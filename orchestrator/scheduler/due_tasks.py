@@ -1,6 +1,6 @@
-"""Turn due scheduled tasks into queued turns, and keep their due times in their group's zone.
+"""Queue turns for due scheduled tasks, and recompute due times when a group's zone or the clock changes.
 
-`decide` is pure: it says which due times run, which were missed, and when the task is due next.
+`decide` is pure: it returns which due times run, which were missed, and when the task is due next.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ NO_GROUP = "its group is no longer registered"
 
 
 LATE_MS = 120_000
-"""A due time so long ago was missed: the loop looks at least every minute."""
+"""Milliseconds after which a due time counts as missed; the loop looks at least every minute."""
 OVERLAPS = "its last run had not ended"
 MISSED = "Andy was not running"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FiredTask:
-    """The result for a scheduled task that was due: the turns that were queued, or `outcome` alone."""
+    """The result for a due scheduled task: the queued turns, or only an `outcome`."""
 
     task: ScheduledTask
     outcome: str
@@ -47,7 +47,7 @@ class FiredTask:
 
 
 async def fire_due(tx: Tx, *, now_ms: int) -> list[FiredTask]:
-    """Queue the scheduled tasks that are due and set their next due times, in the given transaction."""
+    """Queue the scheduled tasks that are due and set their next due times, in the caller's transaction."""
     return [await _fire(tx, task, now_ms=now_ms) for task in await tasks.due(tx, now_ms)]
 
 
@@ -58,7 +58,7 @@ async def _fire(tx: Tx, task: ScheduledTask, *, now_ms: int) -> FiredTask:
     try:
         decision = decide(task, await task_runs.open_turns(tx, task.id), now_ms=now_ms)
     except (AndyError, ValueError, LookupError, ArithmeticError) as error:
-        # A zone that is gone or an expression that is read no more stops its own task, not the others.
+        # A removed zone or an expression that is no longer accepted stops its own task, not the others.
         log.warning("task.unusable", task=task.id, group=task.folder, reason=str(error))
         return await _stop(tx, task, f"its schedule cannot be used any more: {error}", now_ms=now_ms)
     return await _carry_out(tx, task, group, decision, now_ms=now_ms)
@@ -84,7 +84,7 @@ async def _carry_out(
         )
         for at in decision.run
     ]
-    # A one-time task that was missed and not caught up has no turn whose end would complete it.
+    # A one-time task that was missed and not caught up gets no turn whose end would complete it.
     if not turns and decision.next_ms is None:
         await tasks.complete(tx, task.id, result=f"Left out: {decision.reason}", now_ms=now_ms)
     return FiredTask(task=task, outcome="due" if turns else "skipped", turns=tuple(turns))
@@ -100,9 +100,9 @@ def _cause(due_ms: int, now_ms: int) -> Cause:
 
 
 async def follow_clock(tx: Tx, *, now_ms: int) -> None:
-    """Bring a due time closer that lies further off than its schedule allows: the clock was set back."""
+    """Move a due time closer that is further ahead than its schedule allows: the clock was set back."""
     for task in await tasks.every(tx):
-        # A single time is a moment that somebody named: no change of the clock moves it.
+        # A one-time task has a fixed moment: a change of the clock does not move it.
         if task.next_ms is None or task.schedule.kind is ScheduleKind.ONCE:
             continue
         schedule = task.schedule
@@ -110,20 +110,19 @@ async def follow_clock(tx: Tx, *, now_ms: int) -> None:
             zone = ZoneInfo(schedule.timezone)
             planned = timing.plan(schedule.kind, schedule.value, dst=schedule.dst, now_ms=now_ms, zone=zone)
         except (AndyError, ValueError, LookupError):
-            continue  # it is stopped, and said to be, when it is due
+            continue  # it is stopped with a notice when it is due
         if planned.next_ms < task.next_ms:
             await tasks.replan(tx, task.id, timezone=schedule.timezone, next_ms=planned.next_ms)
 
 
 async def follow_zones(tx: Tx, zone_of: Callable[[Group], ZoneInfo], *, now_ms: int) -> None:
-    """Recompute the due times of cron schedules in the zone that their group is in now."""
+    """Recompute the due times of cron schedules in their group's present zone."""
     registered = {group.folder: group for group in await groups.every(tx)}
     for task in await tasks.every(tx):
         group = registered.get(task.folder)
         if group is None or task.schedule.kind is not ScheduleKind.CRON:
             continue
-        # Intervals and single times are moments and hold in every zone; only cron follows the clock on the
-        # wall.
+        # Intervals and single times are moments, the same in every zone; only cron follows the wall clock.
         zone = zone_of(group)
         if zone.key != task.schedule.timezone:
             try:
@@ -131,7 +130,7 @@ async def follow_zones(tx: Tx, zone_of: Callable[[Group], ZoneInfo], *, now_ms: 
                     task.schedule.kind, task.schedule.value, dst=task.schedule.dst, now_ms=now_ms, zone=zone
                 )
             except (AndyError, ValueError, LookupError):
-                continue  # it is stopped, and said to be, when it is due
+                continue  # it is stopped with a notice when it is due
             await tasks.replan(tx, task.id, timezone=zone.key, next_ms=planned.next_ms)
 
 
@@ -143,20 +142,20 @@ class DueDecision:
     """The due times that are queued as turns, oldest first."""
     next_ms: int | None
     left_out_ms: int | None = None
-    """The newest that is not run."""
+    """The newest due time that does not run."""
     reason: str | None = None
-    """The reason why it is not run, with the number of those that are not."""
+    """The reason why it does not run, with the number of due times that do not."""
 
 
 def decide(task: ScheduledTask, open_turns: Collection[TurnState], *, now_ms: int) -> DueDecision:
-    """Decide over a scheduled task that is due; `open_turns` are the states of its unfinished turns.
+    """Decide about a scheduled task that is due; `open_turns` are the states of its unfinished turns.
 
-    Of due times that were missed, `catch_up` says which count: none, the latest, or the newest ten. While a
-    run is open, `overlap` says whether none begins or one waits.
+    `catch_up` selects among missed due times: none, the latest, or the newest ten. While a run is open,
+    `overlap` decides whether no other is queued or one waits.
     """
     assert task.next_ms is not None
     times = timing.due_times(task.schedule, task.next_ms, now_ms=now_ms)
-    # First what was missed, then what overlaps: a time that is not caught up cannot stand in a run's way.
+    # First missed times, then overlaps: a missed time that is dropped cannot block a run.
     wanted = _to_catch_up(times, task.catch_up, now_ms)
     run = _without_overlap(wanted, open_turns, task.overlap)
     left_out = [at for at in times if at not in run]
@@ -169,14 +168,14 @@ def decide(task: ScheduledTask, open_turns: Collection[TurnState], *, now_ms: in
 
 
 def is_late(due_ms: int, *, now_ms: int) -> bool:
-    """Return whether a due time was missed: it lies more than `LATE_MS` back."""
+    """Return whether a due time was missed: it is more than `LATE_MS` ago."""
     return now_ms - due_ms > LATE_MS
 
 
 def _to_catch_up(times: tuple[int, ...], catch_up: CatchUp, now_ms: int) -> tuple[int, ...]:
     match catch_up:
         case CatchUp.SKIP:
-            # Even with `skip` the newest time runs when it is only a little late: the loop sleeps up to a
+            # Even with `skip` the newest time runs if it is only a little late, since the loop sleeps up to a
             # minute.
             return tuple(at for at in times[-1:] if not is_late(at, now_ms=now_ms))
         case CatchUp.LATEST:
@@ -192,13 +191,13 @@ def _without_overlap(
         return wanted
     if overlap is Overlap.SKIP or TurnState.QUEUED in open_turns:
         return ()
-    # One may wait behind the one that runs; more would pile up behind a task that is always slow.
+    # One run may wait for the running one; more would accumulate for a task that is always slow.
     return wanted[-1:]
 
 
 def _reason(count: int, *, is_overlap: bool) -> str:
     why = OVERLAPS if is_overlap else MISSED
-    # The list of missed times is cut, so the count may say only "or more".
+    # The list of missed times is cut at a maximum, so beyond that the count is "or more".
     if count == 1:
         return why
     return f"{why} ({count}{' or more' if count >= timing.MAX_CAUGHT_UP - 1 else ''} due times)"

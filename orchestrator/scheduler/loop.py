@@ -1,4 +1,4 @@
-"""Do what is due at its time: a timer from the database, and a sweep for what it missed."""
+"""Run scheduled tasks at their time: a timer from the database, and a sweep in case a wake-up was missed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SET_BACK_MS = 60_000
 class Scheduler:
     """Wakes at the next due time, or when something changed.
 
-    Scheduled tasks become turns, their next due time set in the same transaction.
+    Scheduled tasks become turns; their next due time is set in the same transaction.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class Scheduler:
         self._bus = bus
         self._zone_of = zone_of
         self._ahead_ms: int | None = None
-        """How far the wall clock is ahead of the steady one."""
+        """Milliseconds that the wall clock is ahead of the steady clock."""
 
     @classmethod
     def of(cls, host: HostContext) -> Scheduler:
@@ -47,35 +47,35 @@ class Scheduler:
         return cls(host.database, clock=host.clock, wakeups=host.wakeups, bus=host.bus, zone_of=host.zone_of)
 
     async def run(self) -> None:
-        """Do what is due until the task is cancelled."""
+        """Queue what is due, until the task is cancelled."""
         wait_seconds = await self.fire_due()
         while True:
             await self._wakeups.scheduler.wait(at_most_seconds=wait_seconds)
             wait_seconds = await self.fire_due()
 
     async def fire_due(self) -> float:
-        """Do all that is due now, and return in how many seconds to look again."""
+        """Queue all that is due now, and return in how many seconds to look again."""
         now_ms = self._clock.now_ms()
         async with self._database.transaction() as tx:
             if self._was_set_back(now_ms):
                 await due_tasks.follow_clock(tx, now_ms=now_ms)
             fired = await due_tasks.fire_due(tx, now_ms=now_ms)
-            # After what was due meanwhile: that was due by the old zone.
+            # After the due tasks were queued: those were due by the old zone.
             await due_tasks.follow_zones(tx, self._zone_of, now_ms=now_ms)
             next_ms = await tasks.next_due_ms(tx)
-        # Published after the commit: who hears of a turn has to find its row.
+        # Published after the commit, since a listener has to find the turn's row.
         if fired:
             self._publish(fired)
         if next_ms is None:
             return SWEEP_SECONDS
         self._wakeups.foresight.set()
-        # Never longer than the sweep, for the wall clock may be set while this sleeps.
+        # Never longer than the sweep, since the wall clock may be set during this sleep.
         return min(SWEEP_SECONDS, max(0.0, (next_ms - self._clock.now_ms()) / 1000))
 
     def _was_set_back(self, now_ms: int) -> bool:
-        """Return whether the clock went back since the last look; the first look assumes so."""
+        """Return whether the wall clock went back since the last look; the first look assumes that it did."""
         before, self._ahead_ms = self._ahead_ms, now_ms - self._clock.steady_ms()
-        # The steady clock never jumps, so a change of the difference is the wall clock's.
+        # The steady clock never jumps, so a change of the difference is a jump of the wall clock.
         return before is None or self._ahead_ms < before - SET_BACK_MS
 
     def _publish(self, fired: list[due_tasks.FiredTask]) -> None:

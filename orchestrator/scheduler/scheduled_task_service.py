@@ -42,7 +42,7 @@ Choice = TypeVar("Choice", bound=StrEnum)
 
 
 class ReadTime(Protocol):
-    """Reads a time as people write it, in a group's zone, as epoch ms. Raises `BadTime`."""
+    """Reads a time as people write it, in a group's zone, as epoch milliseconds. Raises `BadTime`."""
 
     def __call__(self, text: str, *, now_ms: int, zone: ZoneInfo) -> int: ...
 
@@ -57,7 +57,7 @@ class PlanFor(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScheduleReader:
-    """The functions that read schedules; `timing.schedule_reader` makes one."""
+    """The functions that read schedules; `timing.schedule_reader` builds one."""
 
     plan: PlanFor
     following: Callable[[Schedule, int, int], int | None]
@@ -66,7 +66,7 @@ class ScheduleReader:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScheduledTaskRequest:
-    """A scheduled task as it is asked for, unchecked. None means the default or, in a change, no change."""
+    """The unchecked request for a scheduled task. None means the default or, in a change, no change."""
 
     prompt: str | None = None
     kind: str | None = None
@@ -76,17 +76,17 @@ class ScheduledTaskRequest:
     overlap: str | None = None
     catch_up: str | None = None
     check: str | None = None
-    """An empty one is none."""
+    """An empty text removes the check."""
 
 
 async def find(tx: Tx, task_id: str, *, folder: Folder | None = None) -> ScheduledTask:
-    """Return a scheduled task, of `folder` if that is given.
+    """Return a scheduled task, of `folder` if that is set.
 
     Raises:
-        UnknownTask: there is none; another group's is told of no more than one that is not there.
+        UnknownTask: there is none, or it is another group's.
     """
     task = await tasks.get(tx, task_id)
-    # The same answer for both, so that no group can find out which ids others have.
+    # Both cases get the same answer, so that no group can find out which ids others have.
     if task is None or folder not in (None, task.folder):
         raise UnknownTask(task_id)
     return task
@@ -103,13 +103,13 @@ async def create(
     task_id: str | None = None,
     role: Role = Role.OWNER,
 ) -> ScheduledTask:
-    """Create a scheduled task of a group. Its answers go to the chat in which it was asked for.
+    """Create a scheduled task of a group. Its answers go to the chat in which it was requested.
 
-    `task_id` is the id of one that comes from elsewhere; others get a new one. `role` is that of who asks
-    for it: its turns may do no more.
+    `task_id` is the id of an imported task; others get a new one. `role` is the requester's: its turns get no
+    more rights.
 
     Raises:
-        BadSchedule, BadTime: it can never be due, or not as it is asked for.
+        BadSchedule, BadTime: it can never be due, or not as requested.
         TaskRefused: the group has too many.
     """
     if await tasks.count_open(tx, group.folder) >= MAX_OPEN:
@@ -138,10 +138,11 @@ async def update(
     now_ms: int,
     role: Role = Role.OWNER,
 ) -> ScheduledTask:
-    """Change what is given of a scheduled task. A new schedule counts from now, also of a completed one.
+    """Change the fields of a scheduled task that the request sets. A new schedule
+    counts from now, also for a completed task.
 
-    A run that waits already is asked as it was. Changed by somebody of a lesser `role` it may do no more than
-    they.
+    A run that is queued already keeps its prompt. After a change by somebody of a lesser `role`, the task has
+    no more rights than they.
 
     Raises:
         BadSchedule, BadTime: nothing is changed.
@@ -150,7 +151,7 @@ async def update(
     is_moved = any((request.kind, request.value, request.dst))
     if task.status is TaskStatus.CANCELLED or (task.is_over and not is_moved):
         raise TaskRefused(f"Task {task.id} is {task.status.value}.")
-    # Who changes a task has looked at its failures, so they are counted anew.
+    # Whoever changes a task has seen its failures, so they are counted anew.
     changed = replace(
         _with_choices(task, request),
         prompt=request.prompt or task.prompt,
@@ -170,7 +171,7 @@ def _moved(
     if request.value is None and kind != task.schedule.kind:
         raise BadSchedule(f"A change to {kind} needs a value too.")
     value = request.value or task.schedule.value
-    # With a new expression the default for daylight saving is chosen anew: it depends on the expression.
+    # The default for daylight saving depends on the expression, so a new one chooses it again.
     dst = request.dst or (task.schedule.dst.value if request.value is None else None)
     planned = times.plan(group, kind, value, dst=dst, now_ms=now_ms)
     is_revived = task.status is TaskStatus.COMPLETED
@@ -184,7 +185,7 @@ def _moved(
 
 
 async def pause(tx: Tx, task: ScheduledTask, *, now_ms: int) -> ScheduledTask:
-    """Pause a scheduled task until it is resumed; a queued run does not begin.
+    """Pause a scheduled task until it is resumed; a queued run does not start.
 
     Raises `TaskRefused` when it is completed or cancelled.
     """
@@ -195,14 +196,14 @@ async def pause(tx: Tx, task: ScheduledTask, *, now_ms: int) -> ScheduledTask:
 
 
 async def resume(tx: Tx, task: ScheduledTask, times: ScheduleReader, *, now_ms: int) -> ScheduledTask:
-    """Resume a paused scheduled task at its next time from now: nothing is caught up.
+    """Resume a paused scheduled task at its next time from now, without catching up.
 
     Raises `TaskRefused` when it is completed or cancelled, or its only time has passed.
     """
     _refuse_over(task)
     if task.status is TaskStatus.ACTIVE:
         return task
-    # Missed times are not caught up: who paused a task did not want them.
+    # Missed times are not caught up: whoever paused the task did not want them.
     next_ms = None if task.next_ms is None else times.following(task.schedule, task.next_ms, now_ms)
     if next_ms is None:
         raise TaskRefused(f"The time of task {task.id} has passed: give it a new one.")
@@ -220,7 +221,7 @@ async def resume(tx: Tx, task: ScheduledTask, times: ScheduleReader, *, now_ms: 
 
 
 async def cancel(tx: Tx, task: ScheduledTask, *, now_ms: int) -> ScheduledTask:
-    """Cancel a scheduled task for good. A queued run does not begin; one that has begun goes on."""
+    """Cancel a scheduled task for good. A queued run does not start; a running one goes on."""
     if task.status is not TaskStatus.CANCELLED:
         await _put(
             tx,
@@ -232,13 +233,13 @@ async def cancel(tx: Tx, task: ScheduledTask, *, now_ms: int) -> ScheduledTask:
                 next_ms=None,
             ),
         )
-        # Only what waits: one that runs may be in the middle of something that its tools cannot undo.
+        # Only queued runs: a running one may be in the middle of something that its tools cannot undo.
         await task_stops.stop_queued(tx, task, reason="its task was cancelled.", now_ms=now_ms)
     return await find(tx, task.id)
 
 
 async def restore(tx: Tx, task: ScheduledTask, times: ScheduleReader, *, now_ms: int) -> ScheduledTask:
-    """Take back that a scheduled task was cancelled: it goes on at its next time from now.
+    """Undo the cancellation of a scheduled task: it goes on at its next time from now.
 
     Raises `TaskRefused` when its only time has passed.
     """
@@ -260,7 +261,7 @@ async def restore(tx: Tx, task: ScheduledTask, times: ScheduleReader, *, now_ms:
 
 
 async def run_now(tx: Tx, task: ScheduledTask, *, now_ms: int) -> TurnId:
-    """Queue a run of a scheduled task besides its schedule, also of a paused or completed one.
+    """Queue an extra run of a scheduled task, also of a paused or completed one.
 
     Raises:
         TaskRefused: it is cancelled, or runs or waits already.
@@ -270,7 +271,7 @@ async def run_now(tx: Tx, task: ScheduledTask, *, now_ms: int) -> TurnId:
         raise TaskRefused(f"Task {task.id} is cancelled.")
     if await task_runs.open_turns(tx, task.id):
         raise TaskRefused(f"Task {task.id} runs already, or waits to.")
-    # The schedule is untouched: a run by hand is one more, and the due time stays.
+    # A run by hand is an extra one: the schedule and the due time stay.
     group = await groups.known(tx, task.folder)
     return await scheduled_task_turns.queue_turn(
         tx, task, group, cause=Cause.BY_HAND, due_ms=now_ms, now_ms=now_ms
@@ -293,7 +294,7 @@ def _choice(kind: type[Choice], text: str | None, name: str, usual: Choice) -> C
     try:
         return kind(text)
     except ValueError:
-        # `from None`: who asked sees the words that fit, not Python's own message.
+        # `from None`: the requester reads the allowed values, not Python's own message.
         raise BadSchedule(f"{name}: '{text}' is unknown: use {', '.join(kind)}.") from None
 
 
@@ -322,7 +323,7 @@ async def add(
 async def apply_action(
     tx: Tx, task_id: str, action: str, times: ScheduleReader, *, now_ms: int
 ) -> ScheduledTask:
-    """Do one of the owner's actions, audited: `pause`, `resume`, `cancel`, `restore` or `run`.
+    """Apply one of the owner's actions, with an audit entry: `pause`, `resume`, `cancel`, `restore` or `run`.
 
     Raises:
         UnknownTask, TaskRefused, UnknownGroup: nothing was done.
@@ -336,7 +337,7 @@ async def apply_action(
 async def change(
     tx: Tx, task_id: str, request: ScheduledTaskRequest, times: ScheduleReader, *, now_ms: int
 ) -> ScheduledTask:
-    """Change a scheduled task for the owner, audited. Raises what `find` and `update` raise."""
+    """Change a scheduled task for the owner, with an audit entry. Raises what `find` and `update` raise."""
     task = await update(tx, await find(tx, task_id), request, times, now_ms=now_ms)
     await _record(tx, task, "change", now_ms=now_ms)
     return task

@@ -1,4 +1,4 @@
-"""Run a scheduled task once: queue its turn, stop it before it begins, report its failure."""
+"""Handle one run of a scheduled task: queue its turn, stop it before it starts, report its failure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from orchestrator.store import outbox, task_runs, task_stops, tasks, turns
 from orchestrator.store.database import Tx
 
 MAX_FAILURES = 5
-"""So many in a row pause a task."""
+"""Failures in a row after which a task is paused."""
 SHOWN_CHARS = 80
 
 
@@ -25,9 +25,11 @@ async def queue_turn(
 
 
 async def why_stopped(tx: Tx, turn: Turn) -> str | None:
-    """Return why a turn is not tried again: its scheduled task was paused or cancelled meanwhile."""
+    """Return why a turn is not tried again: its scheduled task was paused or cancelled
+    meanwhile; else None.
+    """
     task = await tasks.get(tx, turn.task_id) if turn.task_id is not None else None
-    # A change before the turn was queued does not count: a run by hand of a paused task goes on.
+    # A pause from before the turn was queued does not count: a paused task can be run by hand.
     if task is None or task.status_ms <= turn.queued_ms:
         return None
     is_stopped = task.status in (TaskStatus.PAUSED, TaskStatus.CANCELLED)
@@ -35,12 +37,12 @@ async def why_stopped(tx: Tx, turn: Turn) -> str | None:
 
 
 async def report_failure(tx: Tx, turn: Turn, *, reason: str, now_ms: int) -> None:
-    """Notify the group of a run that nobody will repeat, and pause a task that fails time and again."""
+    """Notify the group of a failed run that will not be repeated, and pause a task that keeps failing."""
     task = await tasks.get(tx, turn.task_id) if turn.task_id is not None else None
     run = await task_runs.of_turn(tx, turn.id)
     if task is None or run is None:
         return
-    # A repeating task comes again by itself; one line for each failure would flood the chat.
+    # A repeating task will run again anyway; one line for each failure would flood the chat.
     if task.schedule.kind is ScheduleKind.ONCE or run.cause is Cause.BY_HAND:
         text = f"⚠️ I could not do “{shorten(task)}”: {reason}"
         await _notify_group(tx, task, turn, text, key=f"task-failed:{turn.id}", now_ms=now_ms)
@@ -49,7 +51,7 @@ async def report_failure(tx: Tx, turn: Turn, *, reason: str, now_ms: int) -> Non
 
 
 def is_failing(task: ScheduledTask) -> bool:
-    """Return whether a scheduled task failed so often in a row that it is to be paused."""
+    """Return whether a scheduled task failed so often in a row that it has to be paused."""
     return task.status is TaskStatus.ACTIVE and task.failures >= MAX_FAILURES
 
 
@@ -57,7 +59,7 @@ async def pause_failing(tx: Tx, task: ScheduledTask, turn: Turn, *, reason: str,
     """Pause a scheduled task and notify its group, once."""
     why = f"it failed {task.failures} times in a row, last with: {reason}"
     await task_stops.stop(tx, task, reason=why, now_ms=now_ms)
-    # With the time in the key each pause is told, also of a task that was resumed and failed anew.
+    # The time in the key makes each pause a new message, also for a task that was resumed and failed again.
     text = f"⏸️ I have paused “{shorten(task)}” ({task.id}): {why} It goes on when it is resumed."
     await _notify_group(tx, task, turn, text, key=f"task-paused:{task.id}:{now_ms}", now_ms=now_ms)
 

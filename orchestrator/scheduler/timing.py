@@ -1,7 +1,7 @@
 """Compute when scheduled tasks are due: cron, interval, once. Pure.
 
-An interval is elapsed time from its first due time on and never drifts; a cron expression is what the
-clocks of the zone show (`cron`); a task that runs once has one moment.
+An interval is elapsed time from its first due time and never drifts; a cron expression follows the clocks of
+the zone (`cron`); a one-time task has one moment.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ _MILLISECONDS = re.compile(r"[0-9]{1,15}")
 def schedule_reader(
     zone_of: Callable[[Group], ZoneInfo], *, read_time: ReadTime | None = None
 ) -> ScheduleReader:
-    """Return how schedules are read, each in the zone of its group.
+    """Return the functions that read schedules, each in the zone of its group.
 
-    `read_time` reads the one time of a task that runs once, where more is understood than agents write.
+    `read_time` reads the time of a one-time task, in more forms than agents write.
     """
 
     def plan_for(group: Group, kind: str, value: str, *, dst: str | None, now_ms: int) -> PlannedTask:
@@ -46,9 +46,9 @@ def schedule_reader(
 def plan(kind: str, value: str, *, dst: str | None, now_ms: int, zone: ZoneInfo) -> PlannedTask:
     """Check a schedule as an agent writes it, and return it with its first due time.
 
-    `kind` is `cron` (five fields, or words such as `every other Tuesday at 8:00`), `interval`
-    (milliseconds, a duration such as `1h30m`, or words after `every`) or `once` (an ISO time, a duration or
-    words). `dst` is `once`, `both` or None for what is usual.
+    `kind` is `cron` (five fields, or words such as `every other Tuesday at 8:00`), `interval` (milliseconds,
+    a duration such as `1h30m`, or words after `every`) or `once` (an ISO time, a duration or words). `dst` is
+    `once`, `both` or None for what is usual.
 
     Raises:
         BadSchedule: the kind is unknown, or the value is none of that kind.
@@ -91,7 +91,7 @@ def _interval(value: str, *, dst: str | None, now_ms: int, zone: ZoneInfo) -> Pl
 
 
 def _in_words(text: str, *, dst: str | None, now_ms: int, zone: ZoneInfo) -> PlannedTask | None:
-    """Plan what repeats in words; None of a text that is no such words."""
+    """Plan a repetition in words; return None if the text is none."""
     repeated = when.recurrence(text, now_ms=now_ms, zone=zone)
     if repeated is None:
         return None
@@ -128,7 +128,7 @@ def _interval_ms(text: str) -> int:
 
 
 def following_ms(schedule: Schedule, due_ms: int, *, after_ms: int) -> int | None:
-    """Return the first due time later than `after_ms`, in step with `due_ms`; None when there is none."""
+    """Return the first due time after `after_ms`, in step with `due_ms`; None when there is none."""
     match schedule.kind:
         case ScheduleKind.CRON:
             return _next_cron(schedule, after_ms)
@@ -159,13 +159,15 @@ def due_times(schedule: Schedule, due_ms: int, *, now_ms: int) -> tuple[int, ...
 
 
 def _cron_times(schedule: Schedule, due_ms: int, now_ms: int) -> tuple[int, ...]:
-    """Look back an hour, then twice as far each time: a year of minutes is never counted through."""
+    """Search back an hour, then twice as far each time, so that a year of minutes is never
+    counted through.
+    """
     look_back_ms = _FIRST_LOOK_BACK_MS
     while True:
         start_ms = max(due_ms, now_ms - look_back_ms)
         found = tuple(_cron_between(schedule, start_ms, now_ms))
         if len(found) >= MAX_CAUGHT_UP or start_ms == due_ms:
-            # The first is due by what was planned, even where the expression would not say so again.
+            # The first time stands as planned, even if the expression would no longer yield it.
             times = found if start_ms > due_ms else (due_ms, *found)
             return times[-MAX_CAUGHT_UP:]
         look_back_ms *= 2

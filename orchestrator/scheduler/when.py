@@ -1,4 +1,4 @@
-"""Read a point in time as an agent writes it, by the one reader of times. Pure."""
+"""Read a point in time as an agent writes it, with the shared reader of times. Pure."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class RefusedTime(BadTime):
-    """The reader of times refused a text. `refusal` has the reason, and the times that it can mean."""
+    """The reader of times refused a text. `refusal` has the reason and the possible times."""
 
     def __init__(self, text: str, refusal: TimeRefusal, why: str) -> None:
         super().__init__(why)
@@ -32,17 +32,17 @@ class RefusedTime(BadTime):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WrittenSchedule:
-    """A schedule as one text names it: the type and the value that `timing.plan` takes."""
+    """A schedule in one text: the type and the value that `timing.plan` takes."""
 
     kind: str
     value: str
 
 
 def schedule(text: str, *, now_ms: int, zone: ZoneInfo) -> WrittenSchedule:
-    """Return what `every Monday at 9`, `every 2 hours`, `0 9 * * 1` or `tomorrow at 8` names.
+    """Return the schedule that `every Monday at 9`, `every 2 hours`, `0 9 * * 1` or `tomorrow at 8` names.
 
     Raises:
-        BadTime: it names nothing, no time of day, or several times; see `RefusedTime.refusal`.
+        BadTime: it names no schedule, no time of day, or several times; see `RefusedTime.refusal`.
     """
     words = " ".join(text.split())
     if _CRON.fullmatch(words):
@@ -56,13 +56,13 @@ def schedule(text: str, *, now_ms: int, zone: ZoneInfo) -> WrittenSchedule:
 
 
 def point_ms(text: str, *, now_ms: int, zone: ZoneInfo) -> int:
-    """Return `2026-11-22T18:30`, with or without offset, `1h30m` or `tomorrow 9am` as epoch ms.
+    """Return `2026-11-22T18:30`, with or without offset, `1h30m` or `tomorrow 9am` as epoch milliseconds.
 
-    A time without offset is read in `zone`; of the two it may mean when clocks go back, the first to come.
-    A day alone is 09:00.
+    A time without offset is in `zone`; if the clocks show it twice, the first to come is meant. A day alone
+    means 09:00.
 
     Raises:
-        BadTime: it is no time, does not exist on that day, is past, or lies more than ten years ahead.
+        BadTime: it is no time, does not exist on that day, is past, or is more than ten years ahead.
     """
     now = datetime.fromtimestamp(now_ms / 1000, UTC)
     read = times.read(text, now=now, zone=zone, policy=POLICY)
@@ -82,7 +82,7 @@ def point_ms(text: str, *, now_ms: int, zone: ZoneInfo) -> int:
 
 
 def duration(text: str) -> timedelta | None:
-    """Return the span that `1h30m`, `1h30` or `2d` names; None where its length is not fixed."""
+    """Return the span that `1h30m`, `1h30` or `2d` names; None if its length is not fixed."""
     read = times.read(text, now=_EPOCH, zone=UTC, policy=times.TimePolicy(days_ahead=_ANY_DAYS))
     meanings = read.choices if isinstance(read, TimeRefusal) else (read,)
     span = next((one for one in meanings if isinstance(one, Duration) and not one.months), None)
@@ -90,7 +90,7 @@ def duration(text: str) -> timedelta | None:
 
 
 def recurrence(text: str, *, now_ms: int, zone: ZoneInfo) -> Recurrence | None:
-    """Return what `every other Tuesday at 8:00` names; None of a text that names nothing that repeats.
+    """Return the repetition that `every other Tuesday at 8:00` names; None if the text names none.
 
     Raises:
         BadTime: it repeats, but lacks a time of day, or can mean several times.

@@ -452,5 +452,5 @@ def _refusal(one: ModelRefusal) -> dict[str, Any]:
         "model": one.model or None,
         "since_ms": one.since_ms,
         "text": failures.refusal_cause(one.cause, status=one.status, **about),
-        "mend": failures.refusal_mend(one.cause, **about),
+        "mend": failures.refusal_fix(one.cause, **about),
     }
