@@ -224,8 +224,8 @@ class RunningContainer(Protocol):
         ...
 
     async def stop(self, *, grace_seconds: float = 2.0) -> None:
-        """Send SIGTERM, then SIGKILL after the grace. A missing container is no error. Raises
-        `EngineGone`.
+        """Send SIGTERM, then SIGKILL after the grace. A missing container is no error.
+        Raises `EngineGone`.
         """
         ...
 
@@ -253,8 +253,8 @@ class ContainerRuntime(Protocol):
         ...
 
     async def adopt(self) -> Sequence[RunningContainer]:
-        """Return the containers that an earlier host of this install left, also ended. Raises
-        `EngineGone`.
+        """Return the containers that an earlier host of this install left, also ended.
+        Raises `EngineGone`.
         """
         ...
 

@@ -167,8 +167,8 @@ def neutralise(text: str) -> str:
 
 
 def bare(text: str) -> str:
-    """Return a text without blanks and brackets, in lower case, so that spellings of one tag
-    compare equal.
+    """Return a text without blanks and brackets, in lower case, so that spellings of
+    one tag compare equal.
     """
     return re.sub(r"[\s\[\]]+", "", text).lower()
 

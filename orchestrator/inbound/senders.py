@@ -22,7 +22,9 @@ class _Strict(BaseModel):
 
 
 class SenderRule(_Strict):
-    """Who may ask in a chat, by the channel's exact ids, and whether other people's messages are stored."""
+    """The people who may ask in a chat, by the channel's exact ids, and whether other people's
+    messages are stored.
+    """
 
     allow: Literal["*"] | frozenset[str]
     mode: Literal["trigger", "drop"] = "trigger"

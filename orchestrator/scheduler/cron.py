@@ -149,8 +149,8 @@ def _counted(expression: str, counted: re.Match[str], rhythm: Rhythm) -> Rhythm:
 
 
 def usual_dst(expression: str) -> Dst:
-    """Return the default for daylight saving: `both` for an expression that runs in every hour,
-    else `once`.
+    """Return the default for daylight saving: `both` for an expression that runs in
+    every hour, else `once`.
     """
     return Dst.BOTH if expression.split()[1].startswith("*") else Dst.ONCE
 

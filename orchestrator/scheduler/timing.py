@@ -159,8 +159,8 @@ def due_times(schedule: Schedule, due_ms: int, *, now_ms: int) -> tuple[int, ...
 
 
 def _cron_times(schedule: Schedule, due_ms: int, now_ms: int) -> tuple[int, ...]:
-    """Search back an hour, then twice as far each time, so that a year of minutes is never
-    counted through.
+    """Search back an hour, then twice as far each time, so that a year of minutes is
+    never counted through.
     """
     look_back_ms = _FIRST_LOOK_BACK_MS
     while True:
