@@ -86,7 +86,7 @@ async def apply(
     if turn is None or frame.turn not in (None, turn.id):
         return None
     if frame.new_session_id and not run.is_isolated:
-        await sessions.keep(tx, run.folder, frame.new_session_id, now_ms=now_ms)
+        await sessions.put_current(tx, run.folder, frame.new_session_id, now_ms=now_ms)
     match frame:
         case Ack():
             await turns.acknowledge(tx, turn.id, now_ms=now_ms)
@@ -112,7 +112,7 @@ async def keep_session(tx: Tx, run: Run, session_id: str, *, now_ms: int) -> boo
     """Store the session that a heartbeat names, if a turn of this run is under way; tell whether it is."""
     if run.is_isolated or await turns.running_in(tx, run.id) is None:
         return False
-    await sessions.keep(tx, run.folder, session_id, now_ms=now_ms)
+    await sessions.put_current(tx, run.folder, session_id, now_ms=now_ms)
     return True
 
 

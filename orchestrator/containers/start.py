@@ -140,7 +140,7 @@ class RunCreator:
                 return None
             restoration = await self._still_valid(tx, turn, group, restoration)
             run = self._asking(_with_restoration(live.run, restoration), group, turn, restoration)
-            await runs.note_begun(tx, run)
+            await runs.note_continued(tx, run)
             await turns.start(tx, turn.id, run.id, now_ms=self._context.clock.now_ms())
             first = await self._context.ports.compose(tx, turn, group, run.id)
             order = await self._order(tx, run, group, first, restoration)

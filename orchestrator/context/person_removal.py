@@ -242,7 +242,7 @@ async def _facts(tx: Tx, group: Group, removal: PersonRemoval) -> RemovalFacts:
     for one in removal.addresses:
         addresses |= await people.addresses_of(tx, one)
     names = tuple(await person_records.names_of(tx, folder, addresses))
-    said = await person_records.said(tx, folder, addresses, last_seq=last_seq)
+    said = await person_records.messages_of(tx, folder, addresses, last_seq=last_seq)
     return RemovalFacts(
         group=group,
         removal=removal,

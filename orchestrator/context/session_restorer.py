@@ -124,7 +124,7 @@ class SessionRestorer:
                 session_id=session_id,
                 answered=await checkpoints.answered(tx, turn.folder, session_id) if session_id else None,
                 marks=await checkpoints.marks(tx, turn.folder, session_id) if session_id else (),
-                again=await checkpoints.asked_again(tx, turn, cursor),
+                again=await checkpoints.turns_in_prompt(tx, turn, cursor),
                 model=asked.model,
                 model_window=await runs.window_of(tx, asked.model),
                 provider=asked.provider,

@@ -76,7 +76,7 @@ async def collect(tx: Tx, poll: Poll, message: Inbound, *, now_ms: int) -> None:
     """Let the turn that a vote started wait for further votes, unless it existed before."""
     stored = await messages.find(tx, message.chat_jid, message.id)
     if stored is not None and stored.turn_id is not None:
-        await polls.note_begun(tx, poll)
+        await polls.note_turn_started(tx, poll)
         await turns.collect(tx, stored.turn_id, first=stored.seq, until_ms=now_ms + COLLECT_MS)
 
 

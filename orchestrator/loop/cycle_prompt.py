@@ -60,7 +60,7 @@ def _trigger_line(triggers: Sequence[WakeRequest]) -> str:
 async def _since(tx: Tx, folder: Folder, last_end_ms: int | None, *, zone: ZoneInfo, now_ms: int) -> str:
     if last_end_ms is None:
         return "This is your first cycle."
-    found = await cycles.said_between(tx, folder, since_ms=last_end_ms)
+    found = await cycles.counts_since(tx, folder, since_ms=last_end_ms)
     when = f"{local_minute(last_end_ms, zone)}, {format_span(now_ms - last_end_ms)} ago"
     return (
         f"Since your last cycle ended ({when}): "

@@ -37,7 +37,9 @@ class Reactions:
         """Follow the turns until cancelled; an event about a turn only triggers a new look at the store."""
         with self._bus.listening(*OF_TURNS) as events:
             # An earlier host already put a sign under turns that were tried before: do not add a second.
-            self._shown = await self._database.read(lambda tx: messages.asked_in_groups(tx, is_running=False))
+            self._shown = await self._database.read(
+                lambda tx: messages.questions_in_groups(tx, is_running=False)
+            )
             while True:
                 await self._look()
                 await until_next(events, at_most_seconds=SWEEP_SECONDS)
@@ -76,7 +78,7 @@ async def _running_and_ended(
     tx: Tx, *, shown: frozenset[TurnId]
 ) -> tuple[dict[TurnId, Message], dict[TurnId, TurnState]]:
     """Return the messages of running turns, and the states of the turns in `shown` that have ended."""
-    running = await messages.asked_in_groups(tx, is_running=True)
+    running = await messages.questions_in_groups(tx, is_running=True)
     ended = {
         turn_id: turn.state
         for turn_id in shown - running.keys()

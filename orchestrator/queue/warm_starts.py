@@ -79,7 +79,7 @@ class WarmStarts:
             group = await _group_of(tx, one)
             if group is None:
                 continue
-            asked_ms = await turns.last_asked_ms(tx, group.folder) if one.sign is Sign.TALK else now_ms
+            asked_ms = await turns.last_question_ms(tx, group.folder) if one.sign is Sign.TALK else now_ms
             if asked_ms is not None and asked_ms >= now_ms - foresight.CALLED_WITHIN_MS:
                 found.append(ExpectedTurn(folder=group.folder, sign=one.sign))
         return found

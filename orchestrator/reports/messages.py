@@ -29,7 +29,7 @@ async def rows(
     found = await messages.page(tx, group.folder, limit=limit, before=before, after=after)
     several = await chats.of_group(tx, group) if len(group.chats) > 1 else []
     labels = {chat.jid: chat.label for chat in several}
-    said_in = await messages.turns_that_said(tx, found)
+    said_in = await messages.turns_of_own(tx, found)
     ids = {one.turn_id for one in found if one.turn_id is not None}
     known = {turn.id: turn for turn in await turns.some(tx, ids)}
     is_queued = any(turn.state is TurnState.QUEUED for turn in known.values())

@@ -1,4 +1,4 @@
-"""`access_requests`: chats without a group that called Andy, and what the owner decided of each."""
+"""`access_requests`: chats without a group that called Andy, and the owner's decision about each."""
 
 from __future__ import annotations
 
@@ -11,52 +11,52 @@ from orchestrator.domain.values import ChatJid, MessageId
 from orchestrator.store.database import Tx, returned
 
 UNREGISTERED = "the end of its group"
-"""The `decided_by` of a chat that is ignored because its group was taken off."""
+"""The `decided_by` of a chat that is ignored because its group was unregistered."""
 
 
 class AccessState(StrEnum):
     WAITING = "waiting"
     REGISTERED = "registered"
     IGNORED = "ignored"
-    """Not asked about for a while."""
+    """Calls of the chat raise no new request for a while."""
     BLOCKED = "blocked"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewAccessRequest:
-    """A chat that calls, as its owner is to see it; every text is bounded."""
+    """A chat that calls Andy, as the owner is shown it; every text has a maximal length."""
 
     chat_jid: ChatJid
     chat_name: str
-    """Empty where nobody gave it one."""
+    """Empty if the messenger reports no name."""
     channel: str
     is_direct: bool
-    """Whether one person writes there to an account that is Andy's alone."""
+    """Whether one person writes there directly to an account that is Andy's alone."""
     people: int | None
-    """The number of its members; None where the messenger does not say."""
+    """The number of its members; None if the messenger does not report it."""
     sender: str
     sender_name: str
     is_owner: bool
-    """Whether the owner himself has called."""
+    """Whether the owner wrote the call."""
     message_id: MessageId
     words: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccessRequest(NewAccessRequest):
-    """A request and what was decided of it; `words` are gone then."""
+    """A request and its decision; `words` is empty once it is decided."""
 
     id: int
     state: AccessState
     asked_ms: int
     notified_ms: int | None
-    """The time when main was asked about it; None of one that is only listed."""
+    """When the main chat was asked about it; None for a request that is only listed."""
     decided_ms: int | None
     decided_by: str | None
 
 
 async def add(tx: Tx, request: NewAccessRequest, *, now_ms: int) -> AccessRequest:
-    """Add a request that waits, in the place of an older one of the same chat."""
+    """Add a waiting request, in place of an older one of the same chat."""
     await tx.execute("DELETE FROM access_requests WHERE chat_jid = ?", (request.chat_jid,))
     cursor = await tx.execute(
         """
@@ -104,7 +104,7 @@ async def waiting(tx: Tx, *, limit: int | None = None) -> list[AccessRequest]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaitingCounts:
-    """Numbers of requests that are not decided: all of them, and those that main was not asked about."""
+    """Numbers of undecided requests: all of them, and those that the main chat was not asked about."""
 
     all: int
     listed: int
@@ -122,24 +122,24 @@ async def count_waiting(tx: Tx) -> WaitingCounts:
 
 
 async def every(tx: Tx) -> dict[ChatJid, AccessRequest]:
-    """Return all requests by the chats that made them."""
+    """Return all requests, keyed by their chats."""
     rows = await tx.execute_fetchall("SELECT * FROM access_requests")
     return {ChatJid(row["chat_jid"]): _from_row(row) for row in rows}
 
 
 async def note_notified(tx: Tx, number: int, *, now_ms: int) -> None:
-    """Record that main was asked about a request."""
+    """Record that the main chat was asked about a request."""
     await tx.execute("UPDATE access_requests SET notified_ms = ? WHERE id = ?", (now_ms, number))
 
 
 async def count_notified(tx: Tx, *, since_ms: int) -> int:
-    """Return about how many chats main was asked since `since_ms`."""
+    """Return about how many requests the main chat was asked about since `since_ms`."""
     cursor = await tx.execute("SELECT count(*) AS n FROM access_requests WHERE notified_ms > ?", (since_ms,))
     return int((await returned(cursor))["n"])
 
 
 async def decide(tx: Tx, number: int, state: AccessState, *, by: str, now_ms: int) -> None:
-    """Record what was decided, and forget what was written."""
+    """Record a decision, and delete the stored text of the call."""
     await tx.execute(
         """
         UPDATE access_requests SET state = ?, decided_by = ?, decided_ms = ?, words = '' WHERE id = ?
@@ -149,7 +149,7 @@ async def decide(tx: Tx, number: int, state: AccessState, *, by: str, now_ms: in
 
 
 async def settle_registered(tx: Tx, jid: ChatJid, *, now_ms: int) -> None:
-    """Record that a chat got a group, in whatever way."""
+    """Record that a chat got a group, by whatever way."""
     await tx.execute(
         """
         UPDATE access_requests SET state = 'registered', decided_by = 'registration', decided_ms = ?,
@@ -161,7 +161,7 @@ async def settle_registered(tx: Tx, jid: ChatJid, *, now_ms: int) -> None:
 
 
 async def ignore_unregistered(tx: Tx, jids: Sequence[ChatJid], *, now_ms: int) -> None:
-    """Ignore chats of a messenger whose group was taken off: their next call is no news to the owner."""
+    """Ignore chats whose group was unregistered: the owner need not hear of their next call."""
     await tx.executemany(
         """
         INSERT INTO access_requests (chat_jid, chat_name, channel, is_direct, sender, sender_name, is_owner,
@@ -175,7 +175,7 @@ async def ignore_unregistered(tx: Tx, jids: Sequence[ChatJid], *, now_ms: int) -
 
 
 async def blank(tx: Tx, jid: ChatJid, message_id: MessageId, *, sender: str) -> None:
-    """Forget the words of a request whose sender has taken them back."""
+    """Delete the stored text of a call that its sender has deleted."""
     await tx.execute(
         "UPDATE access_requests SET words = '' WHERE chat_jid = ? AND message_id = ? AND sender = ?",
         (jid, message_id, sender),

@@ -1,4 +1,4 @@
-"""`approvals`: what agents asked to be allowed, and what their owner decided."""
+"""`approvals`: the actions that agents requested approval for, and the owner's decisions."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from orchestrator.domain.values import Folder, RunId, TurnId
 from orchestrator.store.database import Tx, returned
 
 FOR_EVER_MS = 1 << 52
-"""The `expires_ms` of a refusal that holds until the owner takes it back; far in the future."""
+"""The `expires_ms` of a refusal that lasts until the owner withdraws it: a time far in the future."""
 
 
 class ApprovalKind(StrEnum):
     EGRESS = "egress"
-    """A request to reach a place outside: `host:port`."""
+    """A request to connect to an outside address: `host:port`."""
     MCP = "mcp"
     """A request to call a tool of an MCP server: `server/tool`."""
 
@@ -23,23 +23,23 @@ class ApprovalKind(StrEnum):
 class ApprovalState(StrEnum):
     WAITING = "waiting"
     ONCE = "once"
-    """Allowed for a while, a tool's call for once."""
+    """Allowed for a while; for a tool, one call."""
     ALWAYS = "always"
     USED = "used"
-    """Allowed for once, and done."""
+    """The one allowed call was made."""
     REFUSED = "refused"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Approval:
-    """A request and what was decided of it."""
+    """A request and its decision."""
 
     id: int
     folder: Folder
     kind: ApprovalKind
     subject: str
     call_hash: str
-    """The hash that identifies the call of a tool, whatever the tool's name; empty for other kinds."""
+    """Hash that identifies one call of a tool with its arguments; empty for other kinds."""
     detail: str
     run_id: RunId
     turn_id: TurnId | None
@@ -51,17 +51,17 @@ class Approval:
 
     @property
     def is_for_ever(self) -> bool:
-        """Whether it is refused until the owner takes that back."""
+        """Whether it is refused until the owner withdraws the refusal."""
         return self.state is ApprovalState.REFUSED and self.expires_ms >= FOR_EVER_MS
 
     def is_waiting(self, now_ms: int) -> bool:
-        """Tell whether it can still be decided."""
+        """Return whether it can still be decided."""
         return self.state is ApprovalState.WAITING and now_ms < self.expires_ms
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApprovalRequest:
-    """An action that a group's agent needs the owner's approval for."""
+    """An action for which a group's agent needs the owner's approval."""
 
     folder: Folder
     kind: ApprovalKind
@@ -73,7 +73,7 @@ class ApprovalRequest:
 
 
 async def add(tx: Tx, request: ApprovalRequest, *, now_ms: int, expires_ms: int) -> Approval:
-    """Add a request that waits until `expires_ms`."""
+    """Add a request that can be decided until `expires_ms`."""
     cursor = await tx.execute(
         """
         INSERT INTO approvals (group_folder, kind, subject, call_hash, detail, run_id, turn_id, state,
@@ -96,7 +96,9 @@ async def add(tx: Tx, request: ApprovalRequest, *, now_ms: int, expires_ms: int)
 
 
 async def standing(tx: Tx, request: ApprovalRequest, *, now_ms: int) -> Approval | None:
-    """Return what holds now of a request; that just this was refused goes before what is allowed for ever."""
+    """Return the decision in force for a request; a refusal of this very call
+    precedes a permanent approval.
+    """
     cursor = await tx.execute(
         """
         SELECT * FROM approvals
@@ -118,7 +120,7 @@ async def standing(tx: Tx, request: ApprovalRequest, *, now_ms: int) -> Approval
 
 
 async def places_for_now(tx: Tx, folder: Folder, *, now_ms: int) -> list[str]:
-    """Return the places outside that a group may reach for a while, each as `host:port`."""
+    """Return the outside addresses that a group may reach for a while, each as `host:port`."""
     rows = await tx.execute_fetchall(
         """
         SELECT subject FROM approvals
@@ -130,7 +132,7 @@ async def places_for_now(tx: Tx, folder: Folder, *, now_ms: int) -> list[str]:
 
 
 async def end_standing(tx: Tx, folder: Folder, kind: ApprovalKind, subject: str, *, now_ms: int) -> None:
-    """Have what was decided of a subject for a while, or refused for good, hold no longer."""
+    """End a temporary decision or a permanent refusal about a subject."""
     await tx.execute(
         """
         UPDATE approvals SET expires_ms = :now
@@ -144,7 +146,7 @@ async def end_standing(tx: Tx, folder: Folder, kind: ApprovalKind, subject: str,
 async def decide(
     tx: Tx, approval_id: int, state: ApprovalState, *, by: str, expires_ms: int, now_ms: int
 ) -> None:
-    """Record a decision that holds until `expires_ms`."""
+    """Record a decision that is in force until `expires_ms`."""
     await tx.execute(
         "UPDATE approvals SET state = ?, decided_by = ?, decided_ms = ?, expires_ms = ? WHERE id = ?",
         (state, by, now_ms, expires_ms, approval_id),
@@ -152,7 +154,7 @@ async def decide(
 
 
 async def use(tx: Tx, approval_id: int) -> None:
-    """Record that what was allowed for once is done."""
+    """Record that the one allowed call was made."""
     await tx.execute("UPDATE approvals SET state = 'used' WHERE id = ? AND state = 'once'", (approval_id,))
 
 
@@ -178,14 +180,14 @@ async def waiting(tx: Tx, folder: Folder | None, *, now_ms: int) -> list[Approva
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApprovalCounts:
-    """Numbers of requests that a group made, and of those that were refused, in some time."""
+    """Numbers of requests that a group made, and of refused ones, in some time."""
 
     asked: int
     refused: int
 
 
 async def counts_since(tx: Tx, folder: Folder, *, since_ms: int) -> ApprovalCounts:
-    """Return how many requests of a group were made and refused since `since_ms`."""
+    """Return how many requests of a group were made, and how many refused, since `since_ms`."""
     cursor = await tx.execute(
         """
         SELECT count(*) FILTER (WHERE asked_ms >= :since) AS asked,
@@ -221,7 +223,7 @@ async def newest(
 
 
 async def open_and_standing(tx: Tx, *, now_ms: int) -> list[Approval]:
-    """Return what waits, what is allowed now, and what is refused for ever, oldest first."""
+    """Return waiting requests, approvals in force, and permanent refusals, oldest first."""
     rows = await tx.execute_fetchall(
         """
         SELECT * FROM approvals
@@ -235,7 +237,7 @@ async def open_and_standing(tx: Tx, *, now_ms: int) -> list[Approval]:
 
 
 async def remove_of(tx: Tx, folder: Folder) -> None:
-    """Delete all of a group that is gone: another one may get its folder."""
+    """Delete all approvals of an unregistered group, since another group may get its folder."""
     await tx.execute("DELETE FROM approvals WHERE group_folder = ? COLLATE NOCASE", (folder,))
 
 

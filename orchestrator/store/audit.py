@@ -1,4 +1,4 @@
-"""`audit`: what was done, refused and reached, each row sealed over the one before. Only ever added to."""
+"""`audit`: actions, refusals and connections, each row hashed with the one before. Rows are only added."""
 
 from __future__ import annotations
 
@@ -33,12 +33,13 @@ class ChainVerdict:
 
     rows: int
     head: str
-    """The hash of the newest row. Noted elsewhere, it proves later that the rows up to it are the same."""
+    """The hash of the newest row. A copy stored elsewhere later proves that the rows up to it are unchanged.
+    """
     fault: str | None = None
 
 
 async def registered_folders(tx: Tx) -> list[Folder]:
-    """Return the folders of all groups that were ever registered, also of those that are gone."""
+    """Return the folders of all groups that were ever registered, also of removed ones."""
     rows = await tx.execute_fetchall(
         "SELECT DISTINCT group_folder FROM audit WHERE kind = 'group.registered'"
     )
@@ -48,7 +49,7 @@ async def registered_folders(tx: Tx) -> list[Folder]:
 async def append(tx: Tx, event: AuditEvent) -> None:
     """Add one row at the end of the chain.
 
-    Call it in a transaction: two writers at once would fork the chain.
+    Call it in a transaction: two concurrent writers would fork the chain.
     """
     row = await returned(
         await tx.execute(
@@ -72,7 +73,7 @@ async def append(tx: Tx, event: AuditEvent) -> None:
 
 
 def sealed(previous: str, content: tuple[Any, ...]) -> str:
-    """Return SHA-256 in hex over the hash of the row before and the content of this row."""
+    """Return the SHA-256 in hex of the previous row's hash and this row's content."""
     canonical = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
     return hashlib.sha256(f"{previous}\n{canonical}".encode()).hexdigest()
 
@@ -100,7 +101,7 @@ async def newest(
 
 
 async def of_turn(tx: Tx, turn_id: TurnId, *, since_ms: int) -> list[dict[str, Any]]:
-    """Return the rows of one turn, oldest first, none from before `since_ms`, when the turn was queued."""
+    """Return the rows of one turn since `since_ms`, the time when it was queued, oldest first."""
     rows = await tx.execute_fetchall(
         "SELECT * FROM audit WHERE turn_id = ? AND at_ms >= ? ORDER BY id", (turn_id, since_ms)
     )
@@ -121,9 +122,9 @@ def _to_dict(row: sqlite3.Row) -> dict[str, Any]:
 
 
 async def verify(tx: Tx, *, after: ChainVerdict | None = None) -> ChainVerdict:
-    """Check the chain from its first row and find a row that was changed, left out or cut off at the end.
+    """Check the chain from its first row for a row that was changed, removed, or cut off at the end.
 
-    With an earlier verdict only the rows `after` it are read, if its newest row is as it was.
+    With an earlier verdict, only the rows `after` it are read, provided that its newest row is unchanged.
     """
     head, number = FIRST_HASH, 0
     if after is not None and after.fault is None and await _is_there(tx, after):
@@ -156,7 +157,7 @@ def _fault(row: sqlite3.Row, expected: int, previous: str) -> str | None:
 
 
 async def _fault_of_table(tx: Tx, last: int) -> str | None:
-    # SQLite keeps the highest number it ever gave, also when its row is gone.
+    # SQLite remembers the highest number it ever assigned, even after that row was deleted.
     cursor = await tx.execute("SELECT max(seq) AS last FROM sqlite_sequence WHERE name = 'audit'")
     ever = (await returned(cursor))["last"] or 0
     if ever > last:

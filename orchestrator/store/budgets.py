@@ -1,4 +1,4 @@
-"""`budgets`: how much may be used of the model service, by whom, in a day or a month."""
+"""`budgets`: limits on the use of the model service, by group and by day or month."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from orchestrator.domain.values import Folder
 from orchestrator.store.database import Tx, returned
 
 ALL_GROUPS = "*"
-"""The name that stands for all groups; no folder can have it."""
+"""The name that means all groups; no folder can have it."""
 
 
 class Period(StrEnum):
@@ -29,9 +29,10 @@ class Unit(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
-    """A limit of `amount` of `unit` in each `period`; it is over all groups together when `folder` is None.
+    """A limit of `amount` of `unit` in each `period`; for all groups together when `folder` is None.
 
-    With `is_background` it counts and bounds only what nobody waits for: tasks, the worker, free cycles.
+    With `is_background` it counts and limits only turns that nobody waits for: tasks, the worker, cycles of
+    loops.
     """
 
     id: int
@@ -47,7 +48,7 @@ AS_JSON = """
          'id', id, 'group_folder', group_folder, 'is_background', is_background, 'period', period,
          'unit', unit, 'amount', amount)) FROM budgets)
 """
-"""All budgets as one value, for a statement that is asked at each request."""
+"""All budgets as one JSON value, for a statement that runs at each request."""
 
 
 def from_json(text: str) -> tuple[Budget, ...]:
@@ -65,7 +66,7 @@ async def put(
     amount: int,
     now_ms: int,
 ) -> Budget:
-    """Set a budget in place of the one with the same folder, period and unit, and return it."""
+    """Set a budget, in place of one with the same folder, period and unit, and return it."""
     cursor = await tx.execute(
         """
         INSERT INTO budgets (group_folder, is_background, period, unit, amount, set_ms)

@@ -1,6 +1,6 @@
-"""`chats` and `chat_members`: every chat that was seen, registered or not, and who is in it.
+"""`chats` and `chat_members`: every chat that was seen, registered or not, and its members.
 
-How far a channel has read its messenger's stream stands in `router_state`.
+`router_state` has each channel's position in its messenger's stream.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from orchestrator.domain.values import Chat, ChatJid, ChatMember, Group
 from orchestrator.store.database import Tx, returned
 
 _REFERRED_BY = ("messages", "turns", "outbox", "scheduled_tasks", "notifications", "access_requests")
-# Without a message its messenger has listed it, and does so again.
+# A chat without a message was listed by its messenger, and will be listed again.
 _IS_UNUSED = "last_message_ms IS NOT NULL AND NOT EXISTS (SELECT 1 FROM group_chats AS g WHERE g.jid = c.jid)"
 for _table in _REFERRED_BY:
     _IS_UNUSED += f" AND NOT EXISTS (SELECT 1 FROM {_table} AS r WHERE r.chat_jid = c.jid)"  # noqa: S608 - ours
@@ -38,8 +38,10 @@ async def upsert(
 
 
 async def forget_unused(tx: Tx, *, newest: int, but: ChatJid) -> None:
-    """Delete chats that were only seen, beyond the `newest`, `but` one: strangers make them in any number."""
-    # Up to a hundred more stay until then, so that not every message of a flood looks for them.
+    """Delete chats without a group beyond the `newest`, except one: strangers can create any
+    number of chats.
+    """
+    # Up to a hundred extra chats stay, so that not every message of a flood runs the search for them.
     cursor = await tx.execute("SELECT count(*) AS n FROM chats")
     known = (await returned(cursor))["n"]
     if known <= newest or known % 100:
@@ -61,7 +63,7 @@ async def get(tx: Tx, jid: ChatJid) -> Chat | None:
 
 
 async def every(tx: Tx) -> list[Chat]:
-    """Return all chats, the one that was active last first."""
+    """Return all chats, the most recently active first."""
     rows = await tx.execute_fetchall("SELECT * FROM chats ORDER BY last_message_ms DESC NULLS LAST, jid")
     return [_from_row(row) for row in rows]
 
@@ -85,7 +87,7 @@ def _from_row(row: sqlite3.Row) -> Chat:
 
 
 async def replace_members(tx: Tx, chat_jid: ChatJid, members: Sequence[ChatMember]) -> bool:
-    """Replace the members of a known chat and return whether they have changed."""
+    """Replace the members of a known chat and return whether they changed."""
     listed = {one.jid: one for one in members}
     if {one.jid: one for one in await members_of(tx, chat_jid)} == listed:
         return False
@@ -98,7 +100,7 @@ async def replace_members(tx: Tx, chat_jid: ChatJid, members: Sequence[ChatMembe
 
 
 async def members_of(tx: Tx, chat_jid: ChatJid) -> list[ChatMember]:
-    """Return the members of a chat, as its messenger listed them last."""
+    """Return the members of a chat, as its messenger last listed them."""
     rows = await tx.execute_fetchall(
         "SELECT * FROM chat_members WHERE chat_jid = ? ORDER BY member_jid", (chat_jid,)
     )
@@ -112,7 +114,7 @@ def _cursor_key(channel: str) -> str:
 
 
 async def cursor(tx: Tx, channel: str) -> str | None:
-    """Return the place in its messenger's stream up to which a channel has stored all, or None."""
+    """Return the position in its messenger's stream up to which a channel has stored everything, or None."""
     found = await tx.execute("SELECT value FROM router_state WHERE key = ?", (_cursor_key(channel),))
     row = await found.fetchone()
     return str(row["value"]) if row else None
@@ -129,7 +131,7 @@ async def set_cursor(tx: Tx, channel: str, value: str) -> None:
 
 
 async def cursors_of(tx: Tx, prefix: str) -> dict[str, str]:
-    """Return the places that are stored under names with this beginning, by the rest of the name."""
+    """Return the positions stored under names with this prefix, keyed by the rest of the name."""
     key = _cursor_key(prefix)
     rows = await tx.execute_fetchall(
         "SELECT key, value FROM router_state WHERE key >= ? AND key < ?", (key, f"{key}~")
@@ -138,5 +140,5 @@ async def cursors_of(tx: Tx, prefix: str) -> dict[str, str]:
 
 
 async def forget_cursor(tx: Tx, channel: str) -> None:
-    """Have a channel begin anew, as another account must."""
+    """Delete a channel's position, so that it starts anew, as it must with another account."""
     await tx.execute("DELETE FROM router_state WHERE key = ?", (_cursor_key(channel),))

@@ -1,4 +1,4 @@
-"""`checkpoints` and `answered_sessions`: how far a group's session is known to hold its conversation."""
+"""`checkpoints` and `answered_sessions`: the turns that a group's agent session is known to contain."""
 
 from __future__ import annotations
 
@@ -8,13 +8,15 @@ from orchestrator.domain.values import Folder, Run, SessionCommand, Turn, TurnId
 from orchestrator.store import prompt_messages
 from orchestrator.store.database import Tx
 
-KEPT = 200
-"""So many a group: more turns than that are not missed one by one."""
+MAX_MARKS = 200
+"""Checkpoints per group; if more turns are missing in a session, they are not listed one by one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointMark:
-    """An answered turn, and its last message in the session's transcript; None outside of that session."""
+    """An answered turn, and its last message in the session's transcript; None if it was
+    outside the session.
+    """
 
     turn: TurnId
     uuid: str | None
@@ -22,19 +24,19 @@ class CheckpointMark:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnsweredSession:
-    """The record of a session in which a turn was answered."""
+    """The latest answered turn of a session."""
 
     session_id: str
     at_ms: int
-    """The time when it answered last."""
+    """When it last answered a turn."""
     model: str | None = None
-    """The model that was ordered for that turn."""
+    """The model that was requested for that turn."""
     provider: str | None = None
     context_tokens: int = 0
 
 
 async def add(tx: Tx, run: Run, turn: Turn, *, session_id: str, uuid: str, now_ms: int) -> None:
-    """Record that a turn is complete in its session: `uuid` names its last message in the transcript."""
+    """Record that a turn is complete in its session: `uuid` is its last message in the transcript."""
     await _add(tx, turn, session_id, uuid)
     await tx.execute(
         """
@@ -47,7 +49,7 @@ async def add(tx: Tx, run: Run, turn: Turn, *, session_id: str, uuid: str, now_m
 
 
 async def add_outside(tx: Tx, turn: Turn) -> None:
-    """Record that a turn was answered by an agent that has no session."""
+    """Record that a turn was answered by an agent without a session."""
     await _add(tx, turn, None, None)
 
 
@@ -64,12 +66,12 @@ async def _add(tx: Tx, turn: Turn, session_id: str | None, uuid: str | None) -> 
         DELETE FROM checkpoints WHERE group_folder = :folder AND id <= (
             SELECT id FROM checkpoints WHERE group_folder = :folder ORDER BY id DESC LIMIT 1 OFFSET :kept)
         """,
-        {"folder": turn.folder, "kept": KEPT},
+        {"folder": turn.folder, "kept": MAX_MARKS},
     )
 
 
 async def answered(tx: Tx, folder: Folder, session_id: str) -> AnsweredSession | None:
-    """Return what is known of a session; None when no turn was answered in it."""
+    """Return the record of a session; None when no turn was answered in it."""
     cursor = await tx.execute(
         """
         SELECT answered_sessions.session_id, at_ms, model, provider, coalesce(context_tokens, 0) AS tokens
@@ -104,9 +106,9 @@ async def marks(tx: Tx, folder: Folder, session_id: str) -> list[CheckpointMark]
     return [CheckpointMark(turn=TurnId(row["turn_id"]), uuid=row["uuid"]) for row in rows]
 
 
-async def asked_again(tx: Tx, turn: Turn, after: int) -> list[TurnId]:
-    """Return the turns whose questions a turn's prompt holds, its own among them: those since the cursor
-    `after`.
+async def turns_in_prompt(tx: Tx, turn: Turn, after: int) -> list[TurnId]:
+    """Return the turns whose questions are in a turn's prompt, including its own:
+    those after cursor `after`.
     """
     if turn.last_seq is None or turn.command is SessionCommand.COMPACT:
         return [turn.id]

@@ -1,4 +1,4 @@
-"""`commands`: the requests of containers, stored once each with the reply they got."""
+"""`commands`: the requests of containers, each stored once with its reply."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from orchestrator.store.database import Tx
 
 
 async def answered(tx: Tx, folder: Folder, request_id: str) -> Reply | None:
-    """Return the reply that this request got before, or None."""
+    """Return the reply that a request got earlier, or None."""
     cursor = await tx.execute(
         "SELECT * FROM commands WHERE group_folder = ? AND request_id = ?", (folder, request_id)
     )
@@ -49,7 +49,7 @@ async def record(tx: Tx, folder: Folder, command_type: str, reply: Reply, *, now
 
 
 async def forget(tx: Tx, folder: Folder, is_meant: Callable[[str], bool]) -> None:
-    """Take the words out of the answers that a group got whose text or data is meant."""
+    """Delete the contents of those replies to a group whose text or data `is_meant` selects."""
     rows = await tx.execute_fetchall(
         "SELECT request_id, text, data FROM commands WHERE group_folder = ?", (folder,)
     )

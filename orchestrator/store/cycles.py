@@ -1,4 +1,4 @@
-"""`cycles`: the turns of groups whose loop is on, each from its start to what was decided at its end."""
+"""`cycles`: the turns of groups whose loop is on, each from its start to the decision at its end."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from orchestrator.store.database import Tx, returned
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cycle:
-    """One cycle of a loop. The fields `schedule_…` hold what its agent asked for last."""
+    """One cycle of a loop. The fields `schedule_…` have the agent's last request for a wake-up."""
 
     id: int
     folder: Folder
@@ -39,7 +39,7 @@ class Cycle:
 
 
 async def begin(tx: Tx, turn: Turn, *, set_by: str | None, now_ms: int) -> int:
-    """Record that a turn's cycle, or another attempt at it, begins, and return the cycle's id."""
+    """Record the start of a turn's cycle, or of another attempt at it, and return the cycle's id."""
     cursor = await tx.execute(
         """
         INSERT INTO cycles (group_folder, turn_id, kind, set_by, started_ms) VALUES (?, ?, ?, ?, ?)
@@ -53,7 +53,7 @@ async def begin(tx: Tx, turn: Turn, *, set_by: str | None, now_ms: int) -> int:
 
 
 async def note_triggers(tx: Tx, cycle_id: int, triggers: Sequence[str]) -> None:
-    """Store what woke the agent for this cycle."""
+    """Store the wake requests that started this cycle."""
     await tx.execute(
         "UPDATE cycles SET trigger_json = ? WHERE id = ?",
         (json.dumps(list(triggers), ensure_ascii=False), cycle_id),
@@ -61,7 +61,7 @@ async def note_triggers(tx: Tx, cycle_id: int, triggers: Sequence[str]) -> None:
 
 
 async def note_wish(tx: Tx, cycle_id: int, *, raw: str, reason: str, asked_ms: int, is_soonest: bool) -> None:
-    """Store when the agent asks to wake next, in place of what it asked before in this cycle."""
+    """Store when the agent asks to wake next, in place of its earlier request in this cycle."""
     await tx.execute(
         """
         UPDATE cycles SET schedule_raw = ?, schedule_reason = ?, schedule_asked_ms = ?, is_soonest = ?
@@ -72,12 +72,12 @@ async def note_wish(tx: Tx, cycle_id: int, *, raw: str, reason: str, asked_ms: i
 
 
 async def note_spoken(tx: Tx, cycle_id: int) -> None:
-    """Record that the turn of a cycle said something that people see."""
+    """Record that the turn of a cycle sent a message to people."""
     await tx.execute("UPDATE cycles SET has_spoken = 1 WHERE id = ?", (cycle_id,))
 
 
 async def open_ones(tx: Tx) -> list[Cycle]:
-    """Return the cycles that have not ended, of all groups."""
+    """Return the unfinished cycles of all groups."""
     rows = await tx.execute_fetchall("SELECT * FROM cycles WHERE ended_ms IS NULL ORDER BY id")
     return [_from_row(row) for row in rows]
 
@@ -90,7 +90,7 @@ async def of_turn(tx: Tx, turn_id: TurnId) -> Cycle | None:
 
 
 async def running_of(tx: Tx, folder: Folder) -> Cycle | None:
-    """Return the cycle of a group that has not ended, or None."""
+    """Return the unfinished cycle of a group, or None."""
     cursor = await tx.execute("SELECT * FROM cycles WHERE group_folder = ? AND ended_ms IS NULL", (folder,))
     row = await cursor.fetchone()
     return _from_row(row) if row else None
@@ -131,7 +131,7 @@ async def end(
 
 
 async def self_set_starts(tx: Tx, folder: Folder, *, since_ms: int) -> tuple[int, ...]:
-    """Return when cycles began by a wake that the agent had set (epoch ms), oldest first."""
+    """Return the start times (epoch ms) of cycles that the agent's own wake-ups started, oldest first."""
     rows = await tx.execute_fetchall(
         """
         SELECT started_ms FROM cycles WHERE group_folder = ? AND set_by = 'agent' AND started_ms > ?
@@ -143,7 +143,7 @@ async def self_set_starts(tx: Tx, folder: Folder, *, since_ms: int) -> tuple[int
 
 
 async def file_starts(tx: Tx, folder: Folder, *, since_ms: int) -> tuple[int, ...]:
-    """Return when free cycles began by changed files alone (epoch ms), oldest first."""
+    """Return the start times (epoch ms) of free cycles that only changed files started, oldest first."""
     rows = await tx.execute_fetchall(
         """
         SELECT started_ms FROM cycles
@@ -157,7 +157,7 @@ async def file_starts(tx: Tx, folder: Folder, *, since_ms: int) -> tuple[int, ..
 
 
 async def caps_by(tx: Tx, folder: Folder, turn_id: TurnId) -> int:
-    """Return how often an unanswered turn has capped the sleep."""
+    """Return how often an unanswered turn has limited the sleep."""
     cursor = await tx.execute(
         "SELECT count(*) AS n FROM cycles WHERE group_folder = ? AND capped_by = ?", (folder, turn_id)
     )
@@ -165,7 +165,7 @@ async def caps_by(tx: Tx, folder: Folder, turn_id: TurnId) -> int:
 
 
 async def unanswered(tx: Tx, folder: Folder) -> TurnId | None:
-    """Return the newest question of the group's chat that got no word, neither then nor since, or None."""
+    """Return the newest question of the group's chat that nothing was replied to, then or since, or None."""
     cursor = await tx.execute(
         """
         SELECT turns.id FROM turns JOIN cycles ON cycles.turn_id = turns.id
@@ -204,8 +204,8 @@ async def newest(tx: Tx, folder: Folder, *, limit: int) -> list[Cycle]:
     return [_from_row(row) for row in rows]
 
 
-async def said_between(tx: Tx, folder: Folder, *, since_ms: int) -> dict[str, Any]:
-    """Count what happened in a group's chats since `since_ms`, each number up to 500: `{messages, turns}`."""
+async def counts_since(tx: Tx, folder: Folder, *, since_ms: int) -> dict[str, Any]:
+    """Count messages and turns in a group's chats since `since_ms`, each up to 500: `{messages, turns}`."""
     cursor = await tx.execute(
         """
         SELECT (SELECT count(*) FROM (

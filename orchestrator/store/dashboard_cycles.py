@@ -1,4 +1,4 @@
-"""`worker_cycles`: what the background worker of dashboards did, and the turns in which a model did it."""
+"""`worker_cycles`: the passes of the dashboards' background worker, and the turns of its model."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ _CHANGING = ("dashboard_tasks", "questions", "notifications")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndedCycle:
-    """A cycle of a model whose turn is settled, and which is not recorded as ended yet."""
+    """A cycle of a model whose turn has ended, but whose own end is not recorded yet."""
 
     cycle_id: int
     folder: Folder
@@ -72,7 +72,7 @@ class EndedCycle:
 
 
 async def add_turn(tx: Tx, group: Group, *, now_ms: int) -> TurnId:
-    """Queue a turn that keeps a dashboard up, in a container of its own."""
+    """Queue a turn in which a model updates a dashboard, in a container of its own."""
     cursor = await tx.execute(
         """
         INSERT INTO turns (group_folder, chat_jid, kind, is_isolated, state, queued_ms, not_before_ms)
@@ -84,7 +84,7 @@ async def add_turn(tx: Tx, group: Group, *, now_ms: int) -> TurnId:
 
 
 async def open_model_cycle(tx: Tx, folder: Folder) -> int | None:
-    """Return the turn in which a model looks at the dashboard, or is about to; None without one."""
+    """Return the queued or running turn in which a model updates the dashboard; None without one."""
     cursor = await tx.execute(
         """
         SELECT turn_id FROM worker_cycles
@@ -97,7 +97,7 @@ async def open_model_cycle(tx: Tx, folder: Folder) -> int | None:
 
 
 async def ended_model_cycles(tx: Tx) -> list[EndedCycle]:
-    """Return the cycles of models whose turn is settled and that are still open, oldest first."""
+    """Return the models' cycles whose turn has ended and that are still open, oldest first."""
     rows = await tx.execute_fetchall(
         """
         SELECT c.id, c.group_folder, c.turn_id, c.trigger_json, t.state, t.reason
@@ -119,7 +119,7 @@ async def ended_model_cycles(tx: Tx) -> list[EndedCycle]:
 
 
 async def changed_by(tx: Tx, turn_id: int) -> int:
-    """Count the rows that this turn was the last to change."""
+    """Count the rows whose last change was made by this turn."""
     counts = [
         await tx.execute(f"SELECT count(*) AS n FROM {table} WHERE changed_turn = ?", (turn_id,))  # noqa: S608
         for table in _CHANGING
@@ -128,7 +128,7 @@ async def changed_by(tx: Tx, turn_id: int) -> int:
 
 
 async def was_changed_beside(tx: Tx, turn_id: int, folder: Folder) -> bool:
-    """Return whether somebody else changed a task since the turn was shown the dashboard."""
+    """Return whether anybody else changed a task since the turn was shown the dashboard."""
     cursor = await tx.execute(
         """
         SELECT 1 FROM dashboard_tasks t JOIN dashboard_views v ON v.turn_id = :turn

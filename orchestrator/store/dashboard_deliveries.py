@@ -22,9 +22,9 @@ from orchestrator.store.database import Tx, returned
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DueNotification:
-    """A notification whose time has come, with the rows by which it is decided what happens to it.
+    """A due notification, with the rows that decide what happens to it.
 
-    `group`, `task` and `question` are None where there is none, or where the row is gone.
+    `group`, `task` and `question` are None if there is none, or if the row is gone.
     """
 
     row: Notification
@@ -32,7 +32,7 @@ class DueNotification:
     task: BoardTask | None
     question: Question | None
     is_reworded: bool
-    """Whether a person or an agent has chosen its text."""
+    """Whether a person or an agent wrote its text."""
 
 
 async def due(tx: Tx, now_ms: int, *, limit: int) -> list[DueNotification]:
@@ -75,12 +75,11 @@ async def claim(
 ) -> bool:
     """Claim a due notification with its current message, and put it into the outbox as `text`.
 
-    `poll` is what it asks, where people choose among answers.
-
-    Returns False when another dispatcher has it or it is over. One that was tried before keeps its message
-    id; one whose message is on its way already is left as it is.
+    `poll` is the question if people choose among answers. Return False when another dispatcher has claimed it
+    or it has ended. A notification that was tried before keeps its message id; one whose message is already
+    on its way is left unchanged.
     """
-    # Another process may have claimed it since it was read; the version in the row decides.
+    # Another process may have claimed it since it was read: the version in the row decides.
     cursor = await tx.execute(
         """
         UPDATE notifications SET status = 'sending', claim_token = :token, claim_until_ms = :until,
@@ -147,7 +146,7 @@ async def _person(tx: Tx, one: Notification) -> str | None:
 async def keep_claim(tx: Tx, one: Notification, *, text: str, until_ms: int) -> bool:
     """Extend a claim whose message still waits in the outbox; return False when there is no such message.
 
-    What no messenger has got yet becomes `text`, which is what the notification says now.
+    A message that no messenger has got yet is replaced by `text`, the notification's present text.
     """
     cursor = await tx.execute(
         """
@@ -181,12 +180,12 @@ async def of_outgoing(tx: Tx, outgoing: Outgoing) -> Notification | None:
 
 
 async def hold(tx: Tx, outgoing: Outgoing, *, error: str) -> None:
-    """Keep a message that could not be sent until its notification is claimed again."""
+    """Hold a message that could not be sent until its notification is claimed again."""
     await tx.execute("UPDATE outbox SET state = 'held', error = ? WHERE id = ?", (error, outgoing.id))
 
 
 async def call_back(tx: Tx, one: Notification) -> bool:
-    """Hold the message of a claimed notification until it is claimed again; return False when it has left."""
+    """Hold the message of a claimed notification until it is claimed again; return False if it was sent."""
     cursor = await tx.execute(
         "UPDATE outbox SET state = 'held' WHERE id = ? AND state = 'pending'", (one.outbox_id,)
     )
@@ -194,7 +193,7 @@ async def call_back(tx: Tx, one: Notification) -> bool:
 
 
 async def drop_held(tx: Tx, *, now_ms: int) -> int:
-    """End the messages whose notification nobody will claim any more, and return how many."""
+    """End the messages whose notification will never be claimed again, and return how many."""
     cursor = await tx.execute(
         """
         UPDATE outbox SET state = ?, sent_ms = NULL, next_attempt_ms = ?
@@ -208,9 +207,7 @@ async def drop_held(tx: Tx, *, now_ms: int) -> int:
 
 
 async def count_unasked(tx: Tx, folder: Folder, *, since_ms: int) -> int:
-    """Count the notifications since `since_ms`, sent or about to be, that nobody asked for and that are not
-    urgent.
-    """
+    """Count automatic notifications since `since_ms`, sent or about to be, that are not urgent."""
     cursor = await tx.execute(
         """
         SELECT count(*) AS n FROM notifications
@@ -225,7 +222,7 @@ async def count_unasked(tx: Tx, folder: Folder, *, since_ms: int) -> int:
 async def delivered_by_rules(tx: Tx, folder: Folder, *, since_ms: int) -> list[sqlite3.Row]:
     """Return the alerts, nudges and reminders about deadlines that ended since `since_ms`.
 
-    The rules decide by them when another may come.
+    The rules use them to decide when the next may come.
     """
     rows = await tx.execute_fetchall(
         """
@@ -244,7 +241,7 @@ async def delivered_by_rules(tx: Tx, folder: Folder, *, since_ms: int) -> list[s
     return list(rows)
 
 
-async def asked(tx: Tx, folder: Folder) -> dict[tuple[str, QuestionType], int]:
+async def last_question_times(tx: Tx, folder: Folder) -> dict[tuple[str, QuestionType], int]:
     """Return when a question of each kind about each task was last shown, answered or closed (epoch ms)."""
     rows = await tx.execute_fetchall(
         """

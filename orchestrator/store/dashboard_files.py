@@ -1,6 +1,7 @@
-"""Read a whole dashboard as plain rows, from which its files are written, over a connection of its own.
+"""Read a whole dashboard as plain rows, for writing its files, over a connection of its own.
 
-A dashboard may have tens of thousands of rows. Frozen values of them all would take longer than the rest.
+A dashboard may have tens of thousands of rows. Building frozen values of them all would take longer than the
+rest.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ from orchestrator.domain.values import Folder
 from orchestrator.store.database import readonly_uri
 
 _ERA_MS = 62_135_596_800_000
-"""From the year 1 to 1970: seconds are counted from there, or the division would round towards 1970."""
+"""Milliseconds from year 1 to 1970: seconds are counted from year 1, or the
+division would round up before 1970.
+"""
 
 
 class TaskRow(NamedTuple):
@@ -101,14 +104,14 @@ Row = TypeVar("Row", TaskRow, QuestionRow, NotificationRow, InsightRow)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DashboardRows:
-    """All rows of a dashboard, each list ordered by the second that counts for it and then by id."""
+    """All rows of a dashboard, each list ordered by its relevant second and then by id."""
 
     revision: int
     tasks: list[TaskRow]
     """The tasks on the board."""
     history: list[TaskRow]
     questions: list[QuestionRow]
-    """Open and answered ones: one that was closed unanswered is none that the files know."""
+    """Open and answered questions; one that was closed unanswered is not exported."""
     notifications: list[NotificationRow]
     insights: list[InsightRow]
     people: list[str]
@@ -117,7 +120,7 @@ class DashboardRows:
 
 
 def read(path: Path, folder: Folder) -> DashboardRows | None:
-    """Read a dashboard as of one moment; return None for a group that has none. Blocks, but holds no lock.
+    """Read a dashboard as of one moment; return None for a group without one. Blocks, but holds no lock.
 
     Raises:
         StoreError: there is no database at `path`, or a newer Andy's.

@@ -1,4 +1,4 @@
-"""`insights`, `people` and `projects`: what a group knows."""
+"""`insights`, `people` and `projects`: a group's knowledge."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from orchestrator.store.database import Tx
 
 
 async def add_insight(tx: Tx, insight: Insight) -> None:
-    """Insert an insight. Raises `sqlite3.IntegrityError` when its content is there already."""
+    """Insert an insight. Raises `sqlite3.IntegrityError` when its content exists already."""
     await tx.execute(
         """
         INSERT INTO insights
@@ -52,7 +52,7 @@ async def insights(tx: Tx, folder: Folder) -> list[Insight]:
 
 
 async def forget(tx: Tx, folder: Folder, row_id: str) -> None:
-    """Delete an insight, or what is known of a person."""
+    """Delete an insight, or the record of a person."""
     await tx.execute("DELETE FROM insights WHERE group_folder = ? AND id = ?", (folder, row_id))
     await tx.execute("DELETE FROM people WHERE group_folder = ? AND id = ?", (folder, row_id))
 

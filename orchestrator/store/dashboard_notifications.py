@@ -1,6 +1,6 @@
-"""`notifications` and `notification_history`: texts that are sent at a time, and what became of each.
+"""`notifications` and `notification_history`: texts to send at a time, and the history of each.
 
-The rows are the schedule: nothing else remembers what is due.
+The rows are the schedule: nothing else remembers due times.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _OPEN = "status IN ('pending', 'sending')"
 
 
 async def put(tx: Tx, notification: Notification, *, was: int | None) -> bool:
-    """Write a notification; `was` is the version that was read, None of a new one. False when it is stale.
+    """Write a notification; `was` is the version that was read, None if new. Return False if it is stale.
 
     A new reminder without a number gets the next one.
     """
@@ -61,10 +61,10 @@ async def listed(
 ) -> list[Notification]:
     """Return notifications of one group or of all, by due time.
 
-    No `statuses` means any; a negative limit is none.
+    No `statuses` means any; a negative limit means no limit.
     """
     if folder is not None and len(statuses) != 1:
-        # One look a status: each comes in order from its index, none is sorted.
+        # One query per status: each yields rows in the order of its index, so nothing is sorted.
         found = [
             one
             for status in statuses or NotificationStatus
@@ -105,7 +105,7 @@ async def listed(
 
 
 async def count_open(tx: Tx, folder: Folder) -> int:
-    """Count the notifications that are still to come."""
+    """Count the notifications that are still to be sent."""
     cursor = await tx.execute(
         f"SELECT count(*) AS n FROM notifications WHERE group_folder = ? AND {_OPEN}",  # noqa: S608
         (folder,),
@@ -114,7 +114,7 @@ async def count_open(tx: Tx, folder: Folder) -> int:
 
 
 async def to_come(tx: Tx, folder: Folder, *, limit: int = -1) -> list[Notification]:
-    """Return the notifications that are still to come, by due time; a negative limit is none."""
+    """Return the notifications that are still to be sent, by due time; a negative limit means no limit."""
     rows = await tx.execute_fetchall(
         f"""
         SELECT * FROM notifications WHERE group_folder = ? AND {_OPEN} ORDER BY due_ms, id LIMIT ?
@@ -127,8 +127,8 @@ async def to_come(tx: Tx, folder: Folder, *, limit: int = -1) -> list[Notificati
 async def alike(
     tx: Tx, folder: Folder, kind: NotificationType, *, task_id: str | None, question_id: str | None
 ) -> list[Notification]:
-    """Return the notifications of one type about the same task or question: to come, delivered or
-    cancelled.
+    """Return the notifications of one type about the same task or question: pending,
+    delivered or cancelled.
     """
     key = "task_id = :task" if task_id is not None else "task_id IS NULL AND question_id IS :question"
     rows = await tx.execute_fetchall(
@@ -165,7 +165,7 @@ async def open_of_question(tx: Tx, folder: Folder, question_id: str) -> list[Not
 
 
 async def orphans(tx: Tx, folder: Folder) -> list[Notification]:
-    """Return the notifications to come whose task is over or gone."""
+    """Return the pending notifications whose task has ended or is gone."""
     rows = await tx.execute_fetchall(
         """
         SELECT n.* FROM notifications n
@@ -180,7 +180,7 @@ async def orphans(tx: Tx, folder: Folder) -> list[Notification]:
 
 
 async def reminders(tx: Tx, folder: Folder | None = None) -> list[Notification]:
-    """Return the reminders of a group, or of all, that are still to come, the next first."""
+    """Return the pending reminders of a group, or of all groups, the next first."""
     rows = await tx.execute_fetchall(
         f"""
         SELECT * FROM notifications
@@ -193,12 +193,12 @@ async def reminders(tx: Tx, folder: Folder | None = None) -> list[Notification]:
 
 
 async def by_number(tx: Tx, number: int) -> Notification | None:
-    """Return a reminder of any group; None where there is none of this number."""
+    """Return a reminder of any group by its number, or None."""
     return await _first(tx, "number = ?", number)
 
 
 async def by_id(tx: Tx, notification_id: str) -> Notification | None:
-    """Return the notification of any group; of several, which only imports bring, the first group's."""
+    """Return a notification of any group by its id; imports may repeat an id: then the first group's."""
     return await _first(tx, "id = ? ORDER BY group_folder", notification_id)
 
 
@@ -304,7 +304,7 @@ def _to_row(one: Notification) -> dict[str, Any]:
 
 
 def _from_row(row: sqlite3.Row) -> Notification:
-    # A dashboard has thousands of rows: unpacked at once, in the table's order, not looked up by name.
+    # A dashboard has thousands of rows: unpacked in the table's order, which is faster than by name.
     (folder, notification_id, message, audience, due_ms, due_text, kind, priority, task_id, question_id,
      cause, status, context, created_by, created_ms, delivered_ms, cancelled_ms, cancel_reason, attempts,
      next_attempt_ms, claim_token, claim_until_ms, outbox_id, channel_msg_id, late_ms, error, version,
@@ -355,14 +355,14 @@ class HistoryEntry:
     notification_id: str
     at_ms: int
     what: str
-    """`created`, `moved`, `postponed`, `reworded`, `reprioritised`, `not sent`, or the status it ended in."""
+    """`created`, `moved`, `postponed`, `reworded`, `reprioritised`, `not sent`, or the final status."""
     by: str
     """`worker`, `user`, `main_agent`, or `host`."""
     turn_id: int | None = None
-    """The turn in which an agent did it."""
+    """The turn in which an agent made the change."""
     detail: Mapping[str, Any]
     id: int = 0
-    """The number in the store, which grows; 0 for a notification that is not stored yet."""
+    """The ascending number in the store; 0 for an entry that is not stored yet."""
 
 
 async def add_history(tx: Tx, entry: HistoryEntry) -> None:
@@ -406,7 +406,7 @@ async def newest_history_id(tx: Tx) -> int:
 
 
 async def history_after(tx: Tx, entry_id: int, *, limit: int) -> list[HistoryEntry]:
-    """Return the changes in all groups that came after one, oldest first."""
+    """Return the changes in all groups after a certain one, oldest first."""
     rows = await tx.execute_fetchall(
         "SELECT * FROM notification_history WHERE id > ? ORDER BY id LIMIT ?", (entry_id, limit)
     )

@@ -1,6 +1,6 @@
-"""`questions` and `question_lists`: what people are asked, and the numbers under which they were asked.
+"""`questions` and `question_lists`: questions for people, and the numbers under which they were shown.
 
-Answered and closed questions stay, so that cooldowns hold.
+Answered and closed questions stay stored, since cooldowns depend on them.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ _OPEN = "answered_ms IS NULL AND closed_ms IS NULL"
 
 
 def normal(text: str) -> str:
-    """Return a question without case, spaces and marks: questions that ask the same become equal."""
+    """Return a question without case, spaces and punctuation, so that equal questions compare equal."""
     return re.sub(r"[\W_]+", "", normalized("NFKC", text).casefold()) or text.strip()
 
 
 async def put(tx: Tx, question: Question, *, was: int | None) -> bool:
-    """Write a question; `was` is the version that was read, None of a new one. False when it is stale."""
+    """Write a question; `was` is the version that was read, None if new. Return False if it is stale."""
     return await dashboards.put_row(tx, "questions", _to_row(question), was=was)
 
 
@@ -71,8 +71,8 @@ async def count_open(tx: Tx, folder: Folder) -> int:
 
 
 async def unprocessed(tx: Tx, folder: Folder, *, limit: int = -1) -> list[Question]:
-    """Return the answered questions that no worker has seen, the oldest answer first; a negative limit is
-    none.
+    """Return the answered questions that no worker has read, the oldest answer first;
+    a negative limit is none.
     """
     rows = await tx.execute_fetchall(
         """
@@ -93,7 +93,7 @@ async def every(tx: Tx, folder: Folder) -> list[Question]:
 
 
 async def of_task(tx: Tx, folder: Folder, task_id: str, kind: QuestionType | None = None) -> list[Question]:
-    """Return all questions that ever were about a task, of one type or any, newest first."""
+    """Return all questions ever asked about a task, of one type or any, newest first."""
     rows = await tx.execute_fetchall(
         """
         SELECT * FROM questions WHERE group_folder = :folder AND task_id = :task
@@ -116,9 +116,9 @@ async def open_like(tx: Tx, folder: Folder, text: str) -> list[Question]:
 async def settled_like(
     tx: Tx, folder: Folder, text: str, task_id: str | None, *, unsettled: Sequence[str]
 ) -> list[Question]:
-    """Return the questions about the same task that ask the same as `text` and are settled, newest first.
+    """Return the settled questions about the same task that ask the same as `text`, newest first.
 
-    A question is settled that was answered, or closed for another reason than one of `unsettled`.
+    A question is settled when it was answered, or closed for a reason outside of `unsettled`.
     """
     rows = await tx.execute_fetchall(
         f"""
@@ -138,7 +138,7 @@ async def settled_like(
 
 
 async def settled(tx: Tx, folder: Folder, *, unsettled: Sequence[str]) -> dict[tuple[str, QuestionType], int]:
-    """Return when a question of each kind about each task was last settled (epoch ms), as `settled_like`."""
+    """Return when a question of each kind about each task was last settled (epoch ms), see `settled_like`."""
     rows = await tx.execute_fetchall(
         """
         SELECT task_id, type, max(max(ifnull(answered_ms, 0), ifnull(closed_ms, 0))) AS at_ms FROM questions
@@ -164,7 +164,7 @@ async def ids_like(tx: Tx, folder: Folder, prefix: str) -> list[str]:
 
 
 async def note_processed(tx: Tx, folder: Folder, question_id: str, *, now_ms: int) -> None:
-    """Record that a worker has seen the answer."""
+    """Record that a worker has read the answer."""
     await tx.execute(
         "UPDATE questions SET processed_ms = ? WHERE group_folder = ? AND id = ?",
         (now_ms, folder, question_id),
@@ -172,7 +172,7 @@ async def note_processed(tx: Tx, folder: Folder, question_id: str, *, now_ms: in
 
 
 async def forget_names(tx: Tx, folder: Folder, names: Sequence[str]) -> None:
-    """Take the names of a person out of the answers that say who chose them, as in "Plum (Jane, Tom)"."""
+    """Remove a person's names from answers that name who chose them, as in "Plum (Jane, Tom)"."""
     for one in await every(tx, folder):
         answer = one.answer or ""
         for name in names:
@@ -184,8 +184,8 @@ async def forget_names(tx: Tx, folder: Folder, names: Sequence[str]) -> None:
             )
 
 
-async def note_asked(tx: Tx, folder: Folder, question_id: str, *, now_ms: int) -> None:
-    """Record that people were shown a question; its cooldown begins."""
+async def note_shown(tx: Tx, folder: Folder, question_id: str, *, now_ms: int) -> None:
+    """Record that people were shown a question; its cooldown starts."""
     await tx.execute(
         """
         UPDATE questions SET last_asked_ms = ?, asked_count = asked_count + 1
@@ -222,7 +222,7 @@ def _to_row(question: Question) -> dict[str, Any]:
 
 
 def _from_row(row: sqlite3.Row) -> Question:
-    # Unpacked at once, in the table's order, like the other rows of a dashboard.
+    # Unpacked in the table's order, which is faster than by name, like the other rows of a dashboard.
     (folder, question_id, question, _normal, context, priority, kind, task_id, asked_count, last_asked_ms,
      cooldown_h, created_by, created_ms, answer, answered_ms, closed_ms, closed_reason, processed_ms,
      version, changed_turn, options_json) = row  # fmt: skip
@@ -259,8 +259,8 @@ async def note_list(tx: Tx, folder: Folder, ids: Sequence[str], *, now_ms: int) 
 
 
 async def newest_list(tx: Tx, folder: Folder, *, since_ms: int) -> tuple[str, ...]:
-    """Return the question ids of the newest list that was shown since `since_ms` and not answered yet, or
-    none.
+    """Return the question ids of the newest list that was shown since `since_ms` and
+    not answered yet, or none.
     """
     cursor = await tx.execute(
         """

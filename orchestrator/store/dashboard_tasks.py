@@ -1,4 +1,4 @@
-"""`dashboard_tasks`: the things that people of a group have to do."""
+"""`dashboard_tasks`: the tasks of a group's people."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from orchestrator.store.database import Tx, returned
 _STATUSES = {one.value: one for one in BoardTaskStatus}
 _PRIORITIES = {one.value: one for one in Priority}
 _ORDER = "ORDER BY deadline_ms IS NULL, deadline_ms, id"
-"""The next deadline first, then those without, by id."""
+"""The SQL order: the next deadline first, then tasks without one, by id."""
 
 
 async def put(tx: Tx, task: BoardTask, *, was: int | None) -> bool:
-    """Write a task; `was` is the version that was read, None of a new one. False when it is stale."""
+    """Write a task; `was` is the version that was read, None if new. Return False if it is stale."""
     return await dashboards.put_row(tx, "dashboard_tasks", _to_row(task), was=was)
 
 
@@ -56,7 +56,9 @@ async def on_boards_of_all(tx: Tx, *, limit: int) -> list[BoardTask]:
 
 
 async def due_between(tx: Tx, folder: Folder | None, from_ms: int, until_ms: int) -> list[BoardTask]:
-    """Return the active tasks of a group, or of all, whose deadline, or its day's start, is in a span."""
+    """Return the active tasks of a group, or of all, whose deadline (or the start of its day)
+    is in a span.
+    """
     rows = await tx.execute_fetchall(
         """
         SELECT * FROM dashboard_tasks
@@ -70,7 +72,7 @@ async def due_between(tx: Tx, folder: Folder | None, from_ms: int, until_ms: int
 
 
 async def past_deadline(tx: Tx, *, now_ms: int, limit: int) -> list[BoardTask]:
-    """Return the active tasks of all groups whose deadline, or its day, has begun; the longest ago first."""
+    """Return the active tasks of all groups whose deadline or its day has started, the oldest first."""
     rows = await tx.execute_fetchall(
         """
         SELECT * FROM dashboard_tasks
@@ -117,7 +119,7 @@ async def days(tx: Tx, folder: Folder) -> list[str]:
 
 
 async def move_day(tx: Tx, folder: Folder, day: str, *, at_ms: int, version: int) -> int:
-    """Set the moment at which a day that is a deadline begins, and return how many tasks that changes."""
+    """Set the moment at which a deadline's day starts, and return how many tasks that changes."""
     cursor = await tx.execute(
         """
         UPDATE dashboard_tasks SET deadline_ms = :at, version = :version
@@ -179,7 +181,7 @@ def _json(value: Any) -> str:
 
 
 def _from_row(row: sqlite3.Row) -> BoardTask:
-    # A dashboard has thousands of rows: unpacked at once, in the table's order, not looked up by name.
+    # A dashboard has thousands of rows: unpacked in the table's order, which is faster than by name.
     (folder, task_id, title, raw_input, deadline_date, deadline_ms, deadline_text, estimation, pct,
      progress_note, last_update_ms, blocked_ms, blocker_note, status, priority, context, tags, links,
      recurring, reflection, created_ms, updated_ms, completed_ms, archived_ms, user_set, extra, version,

@@ -1,8 +1,7 @@
-"""`dashboards`, `dashboard_views`, `dashboard_seen`: one row for each dashboard, and what each turn was
-shown.
+"""`dashboards`, `dashboard_views`, `dashboard_seen`: a row for each dashboard, and the views of turns.
 
-Every change of a dashboard counts its revision up, and each changed row takes that number as its version. A
-turn writes only rows whose version it was shown, so nobody overwrites a change that they have not seen.
+Every change of a dashboard increments its revision, and each changed row gets that number as its version. A
+turn may write only rows whose version it was shown, so nobody overwrites a change that they have not seen.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ async def ensure(tx: Tx, folder: Folder, *, now_ms: int) -> Dashboard:
 
 
 async def advance(tx: Tx, folder: Folder) -> int:
-    """Count one more change and return the count, which is the version of what is written next."""
+    """Increment the dashboard's revision and return it: the version of the rows written next."""
     cursor = await tx.execute(
         "UPDATE dashboards SET revision = revision + 1 WHERE group_folder = ? RETURNING revision", (folder,)
     )
@@ -50,7 +49,7 @@ async def advance(tx: Tx, folder: Folder) -> int:
 
 
 async def due_for_rules(tx: Tx, now_ms: int) -> list[Dashboard]:
-    """Return the dashboards that the rules are to look at, the longest due first."""
+    """Return the dashboards that are due for a pass of the rules, the longest due first."""
     rows = await tx.execute_fetchall(
         "SELECT * FROM dashboards WHERE rules_next_ms <= ? ORDER BY rules_next_ms, group_folder", (now_ms,)
     )
@@ -65,24 +64,24 @@ async def note_rules(tx: Tx, folder: Folder, *, now_ms: int, next_ms: int) -> No
 
 
 async def wake_rules(tx: Tx, folder: Folder, *, now_ms: int) -> None:
-    """Make the rules look at a dashboard now instead of at the next beat."""
-    # `min`, so that a board that is due already is not put off.
+    """Let the rules look at a dashboard now instead of at the end of the interval."""
+    # `min`, so that a board that is due already is not postponed.
     await tx.execute(
         "UPDATE dashboards SET rules_next_ms = min(rules_next_ms, ?) WHERE group_folder = ?", (now_ms, folder)
     )
 
 
 async def next_rules_ms(tx: Tx) -> int | None:
-    """Return when the rules look at a dashboard next (epoch ms), or None."""
+    """Return when the rules next look at a dashboard (epoch ms), or None."""
     cursor = await tx.execute("SELECT min(rules_next_ms) AS at FROM dashboards")
     return (await returned(cursor))["at"]  # type: ignore[no-any-return]
 
 
 async def hasten_rules(tx: Tx) -> None:
-    """Make the rules look once at the very minute at which a deadline calls for something new.
+    """Let the rules look at a board in the very minute at which a deadline may call for a notification.
 
-    That is a day before it and at its time; of a moment also two hours before. A day is over 23 to 25 hours
-    after it began, and what is said of that is said in the morning after.
+    A moment calls for one a day and two hours before it, and when it comes; a day calls for one a day before
+    its start, at its start, and 25 hours later: by then it is over, also where the clocks changed.
     """
     # The bounds on the deadline keep the join to tasks near enough to matter: 25 h back, 24 h ahead.
     await tx.execute(
@@ -108,7 +107,7 @@ async def note_zone(tx: Tx, folder: Folder, zone: str) -> None:
 
 
 async def note_worker(tx: Tx, folder: Folder, *, now_ms: int, revision: int, digest: str) -> None:
-    """Record the revision and digest of the dashboard that a model was shown last."""
+    """Record the revision and digest of the dashboard that a model was last shown."""
     await tx.execute(
         """
         UPDATE dashboards SET worker_last_ms = ?, worker_revision = ?, worker_digest = ?
@@ -119,7 +118,7 @@ async def note_worker(tx: Tx, folder: Folder, *, now_ms: int, revision: int, dig
 
 
 async def lease(tx: Tx, folder: Folder, owner: str, *, now_ms: int, until_ms: int) -> bool:
-    """Take or extend the lease on looking after a dashboard; return False while another owner has it."""
+    """Take or extend the lease on updating a dashboard; return False while another owner has it."""
     cursor = await tx.execute(
         """
         UPDATE dashboards SET lease_owner = :owner, lease_until_ms = :until
@@ -132,7 +131,7 @@ async def lease(tx: Tx, folder: Folder, owner: str, *, now_ms: int, until_ms: in
 
 
 async def release(tx: Tx, folder: Folder, owner: str) -> None:
-    # Only by its owner: a pass that outlived its lease must not free that of the next one.
+    # Only the owner may free it: a pass that outlived its lease must not free the lease of the next one.
     await tx.execute(
         """
         UPDATE dashboards SET lease_owner = NULL, lease_until_ms = NULL
@@ -183,14 +182,14 @@ def _from_row(row: sqlite3.Row) -> Dashboard:
 
 
 async def put_row(tx: Tx, table: str, row: Mapping[str, object], *, was: int | None) -> bool:
-    """Write `row` by its column names and return False when it is stale; `was` is the version that was read.
+    """Write `row` by its column names; `was` is the version that was read. Return False if it is stale.
 
-    False: it has another version by now, and nothing was written.
+    It is stale when it has another version by now; then nothing is written.
     """
     if was is None:
         await tx.execute(_insert(table, tuple(row)), row)
         return True
-    # The version stands in the WHERE clause, so nobody can write between the look and the update.
+    # The version is in the WHERE clause, so no write can happen between the check and the update.
     cursor = await tx.execute(_update(table, tuple(row)), {**row, "was": was})
     return cursor.rowcount == 1
 
@@ -213,9 +212,7 @@ def _update(table: str, columns: tuple[str, ...]) -> str:
 
 
 async def note_view(tx: Tx, turn_id: int, folder: Folder, revision: int) -> None:
-    """Record that a turn is shown the whole dashboard at `revision`; earlier views of this turn count no
-    more.
-    """
+    """Record that a turn is shown the whole dashboard at `revision`; its earlier views no longer count."""
     await tx.execute(
         """
         INSERT INTO dashboard_views (turn_id, group_folder, revision) VALUES (?, ?, ?)
@@ -247,7 +244,7 @@ async def note_seen(tx: Tx, turn_id: int, row_id: str, version: int) -> None:
 async def has_seen(tx: Tx, turn_id: int, row_id: str, version: int) -> bool:
     """Return whether a turn knows this version of a row.
 
-    A turn that was shown no dashboard counts as knowing it.
+    A turn that was shown no dashboard counts as knowing every version.
     """
     cursor = await tx.execute(
         """

@@ -1,7 +1,7 @@
-"""Open, migrate and lock the one database.
+"""Open, migrate and lock the only database.
 
 asyncio and aiosqlite are imported where a connection is opened: commands that only read import this module
-too, and these two would be a third of what they take.
+too, and the two imports would take a third of their time.
 """
 
 from __future__ import annotations
@@ -29,30 +29,30 @@ else:
 
 BUSY_MS = 5_000
 WAL_BYTES = 64 * 1024**2
-"""Bytes of the write-ahead log that are kept between two checkpoints; what is more is cut off then.
+"""Bytes of the write-ahead log that are retained between two checkpoints; the rest is cut off.
 
-Without it the file stays as large as it ever was. While somebody reads an old state it grows: SQLite may not
-overwrite what the reader still needs, and the first write after the reader has ended starts it anew.
+Without this limit the file stays as large as it ever was. It still grows while a connection reads an old
+state, which SQLite may not overwrite; the first write after that read starts the log from its beginning.
 """
 CUT_WAIT_MS = 500
-"""So long a checkpoint that cuts the log off waits for readers."""
+"""Milliseconds that a checkpoint which cuts off the log waits for readers."""
 ROWS_A_STEP = 64
-"""Rows that aiosqlite fetches at once when rows are iterated over."""
+"""Rows that aiosqlite fetches at a time when a query is iterated."""
 
 T = TypeVar("T")
 
 
 class Database:
-    """One connection to the database. Every transaction is `BEGIN IMMEDIATE` behind one lock.
+    """One connection to the database. Every transaction is `BEGIN IMMEDIATE` under one lock.
 
-    `write` and `read` are one way to a thread and back, `transaction` and `reading` one for each statement:
-    they are for what has to await something else in between, or is rare.
+    `write` and `read` take one round trip to the database's thread; `transaction` and `reading` take one for
+    each statement. Use the latter only where something else is awaited in between, or for rare work.
     """
 
     def __init__(
         self, connection: Connection, direct: sqlite3.Connection, *, read_path: Path | None = None
     ) -> None:
-        """`direct` is what `connection` wraps; `read_path` the path of a database that is only read."""
+        """`direct` is the connection that `connection` wraps; `read_path` is set for a read-only database."""
         import asyncio
         from concurrent.futures import ThreadPoolExecutor
 
@@ -62,15 +62,15 @@ class Database:
         self._lock = asyncio.Lock()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="database")
         self._waiting: list[Work] = []
-        """What is written together as soon as the lock is free."""
+        """Work that is written in one transaction as soon as the lock is free."""
 
     @classmethod
     async def open(cls, path: Path) -> Self:
-        """Open `path` for writing, and create and migrate it as needed.
+        """Open `path` for writing; create and migrate it if needed.
 
         Raises:
             StoreTooNew: a newer Andy wrote it.
-            StoreError: it cannot be opened, is corrupt, or a migration failed; it is then as it was.
+            StoreError: it cannot be opened, is corrupt, or a migration failed; it is unchanged then.
         """
         import asyncio
 
@@ -101,11 +101,11 @@ class Database:
         return cls(connection, direct, read_path=read_path)
 
     async def write(self, work: Callable[[Tx], Awaitable[T]]) -> T:
-        """Do `work` in a transaction and return what it gives: all of it is committed, or nothing.
+        """Run `work` in a transaction and return its result: all of it is committed, or nothing.
 
-        It is done in a thread: it awaits nothing but its transaction, and touches what belongs to the event
-        loop only by `after_commit`. Those who wait at the same time share one transaction, and so its flush
-        to the disk. Cancelled once it has begun, it ends first.
+        It runs in a thread: it may await nothing but its transaction, and use objects of the event loop only
+        through `after_commit`. Writers that wait at the same time share one transaction, and so one flush to
+        the disk. If the caller is cancelled after it started, it still runs to its end first.
         """
         own = Work(do=work)
         self._waiting.append(own)
@@ -126,16 +126,18 @@ class Database:
         raise own.error
 
     async def read(self, query: Callable[[Tx], Awaitable[T]]) -> T:
-        """Return what `query` finds in committed rows. It is done in a thread, as with `write`.
+        """Return the result of `query` over committed rows. It runs in a thread, as with `write`.
 
         Raises:
-            StoreError: by a connection that only reads, when the database cannot be read or is damaged.
+            StoreError: for a read-only connection, when the database cannot be read or is damaged.
         """
         async with self.reading():
             return await self._in_thread(run_at_once, self._direct, query)
 
     async def _in_thread(self, function: Callable[..., T], *given: Any) -> T:
-        """Call a function in the database's thread. Cancelled, it ends first: only then is the lock free."""
+        """Call a function in the database's thread. If cancelled, wait for its end: only
+        then is the lock free.
+        """
         import asyncio
 
         job = asyncio.get_running_loop().run_in_executor(self._thread, function, *given)
@@ -158,16 +160,16 @@ class Database:
 
     @asynccontextmanager
     async def reading(self) -> AsyncIterator[Tx]:
-        """Give the block committed rows only; it waits while a transaction is open, where one can be.
+        """Give the block committed rows only; it waits while a transaction of this connection is open.
 
         Raises:
-            StoreError: by a connection that only reads, when the database cannot be read or is damaged.
+            StoreError: for a read-only connection, when the database cannot be read or is damaged.
         """
         if self._read_path is not None:
             try:
                 yield self._connection
             except (sqlite3.IntegrityError, sqlite3.ProgrammingError):
-                raise  # these are bugs of ours
+                raise  # these are programming errors
             except sqlite3.Error as error:
                 raise unusable(self._read_path, error) from error
             return
@@ -175,7 +177,7 @@ class Database:
             yield self._connection
 
     async def path(self) -> Path:
-        """Return the path of the database, for those who read it over a connection of their own."""
+        """Return the path of the database, for readers with a connection of their own."""
         rows = await self._connection.execute_fetchall("PRAGMA database_list")
         return Path(next(iter(rows))["file"])
 
@@ -185,14 +187,14 @@ class Database:
             self._thread.shutdown(wait=False)
 
     async def _roll_back(self) -> None:
-        # A cancelled await still runs its statement: queue behind it, then look.
+        # A cancelled await still runs its statement: wait behind it in the queue, then check.
         await self._connection.execute("SELECT 1")
         if self._connection.in_transaction:
             await self._connection.execute("ROLLBACK")
 
 
 async def _surely(work: Coroutine[Any, Any, None]) -> None:
-    """Wait for `work` to end even when cancelled meanwhile: the lock must not be free before."""
+    """Wait for `work` to end even when cancelled meanwhile: the lock must not be released before."""
     import asyncio
 
     task = asyncio.create_task(work, name="roll-back")
@@ -203,7 +205,7 @@ async def _surely(work: Coroutine[Any, Any, None]) -> None:
 
 
 async def _ended(job: Future[Any]) -> None:
-    """Wait for a job to end. Cancelled meanwhile, be so once it has ended."""
+    """Wait for a job to end. If cancelled meanwhile, raise the cancellation after its end."""
     import asyncio
 
     cancelled = False
@@ -217,7 +219,7 @@ async def _ended(job: Future[Any]) -> None:
 
 
 def after_commit(tx: Tx, call: Later) -> None:
-    """Call what belongs to the event loop, such as a wake-up, once `Database.write` has committed.
+    """Call a function of the event loop, such as a wake-up, after `Database.write` has committed.
 
     In a `Database.transaction`, which runs in the event loop itself, it is called at once.
     """
@@ -229,15 +231,15 @@ def after_commit(tx: Tx, call: Later) -> None:
 
 
 async def returned(cursor: Cursor) -> sqlite3.Row:
-    """Return the one row that a `RETURNING` clause gave."""
+    """Return the only row that a `RETURNING` clause gave."""
     row = await cursor.fetchone()
     assert row is not None
     return row
 
 
 def _explained(error: sqlite3.Error) -> Exception:
-    """Translate an error of SQLite: a broken constraint is our bug and stays, all else is for the owner to
-    fix.
+    """Translate an error of SQLite. A broken constraint is a programming error and
+    stays; others name the fix.
     """
     if isinstance(error, sqlite3.IntegrityError | sqlite3.ProgrammingError):
         return error
@@ -253,9 +255,9 @@ def wal_bytes(path: Path) -> int:
 
 
 def cut_log(path: Path) -> bool:
-    """Move the write-ahead log into the database and cut it off; False where a reader is in the way. Blocks.
+    """Move the write-ahead log into the database and cut it off; False if a reader prevents it. Blocks.
 
-    It waits a moment for readers that end soon, and writers wait with it.
+    It waits a moment for readers that end soon; writers wait with it.
     """
     try:
         with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=rw", uri=True)) as connection:
@@ -300,7 +302,7 @@ def _is_damage(error: sqlite3.Error) -> bool:
 
 
 def _damaged(path: Path, found: object) -> str:
-    """Return the sentence that says that a database is damaged and what to put in its place."""
+    """Return the sentence that a database is damaged, with the copy to restore."""
     copies = sorted(path.parent.glob(f"{path.stem}.before-v*.db"), key=lambda copy: copy.stat().st_mtime)
     newest = f", or {copies[-1]}, made before the last upgrade" if copies else ""
     reason = " ".join(str(found).split())
@@ -311,7 +313,7 @@ def _damaged(path: Path, found: object) -> str:
 
 
 def _connect(place: Path | str, *pragmas: str) -> sqlite3.Connection:
-    """Connect to a path or URI. Any thread may use the connection, one after another."""
+    """Connect to a path or URI. Several threads may use the connection, but not at the same time."""
     is_uri = isinstance(place, str)
     connection = sqlite3.connect(
         place, uri=is_uri, isolation_level=None, cached_statements=256, check_same_thread=False
@@ -339,7 +341,7 @@ def readonly_uri(path: Path) -> str:
     """Return the URI that opens a database for reading only. Blocks.
 
     Raises:
-        StoreError: there is none, or a newer Andy wrote it.
+        StoreError: there is no database, or a newer Andy wrote it.
     """
     refuse_missing(path)
     refuse_newer(path)
@@ -347,7 +349,7 @@ def readonly_uri(path: Path) -> str:
 
 
 def refuse_missing(path: Path) -> None:
-    """Do nothing where a database is. Blocks. Raises `StoreError` where none is, with the fix."""
+    """Raise `StoreError`, with the fix, if there is no database. Blocks."""
     if not path.is_file():
         raise StoreError(
             f"There is no database at {path} yet: start Andy once with 'andy up', or say where with --home."
@@ -355,7 +357,7 @@ def refuse_missing(path: Path) -> None:
 
 
 def refuse_newer(path: Path) -> None:
-    """Do nothing where a database is missing or of a known version. Blocks.
+    """Raise an error if a database exists that this Andy cannot read. Blocks.
 
     Raises:
         StoreTooNew: a newer Andy wrote it.
@@ -377,18 +379,18 @@ def refuse_newer(path: Path) -> None:
 
 
 def migration_ahead(path: Path) -> tuple[int, int] | None:
-    """Return the version that the next opening migrates, and the one it becomes; else None. Blocks."""
+    """Return the database's version and the one that the next opening migrates it to; else None. Blocks."""
     known = len(_migration_files())
     try:
         with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as connection:
             found = _version(connection)
     except sqlite3.Error:
-        return None  # there is none, or it cannot be read, which the opening says
+        return None  # there is none, or it cannot be read; opening it reports that
     return (found, known) if 0 < found < known else None
 
 
 def copy_before(path: Path, version: int) -> Path:
-    """Return the path of the copy that is made before a database becomes of a version."""
+    """Return the path of the copy that is made before a database is migrated to a version."""
     return path.with_name(f"{path.stem}.before-v{version}.db")
 
 
@@ -419,7 +421,7 @@ def _back_up(connection: sqlite3.Connection, target: Path) -> None:
 
 @cache
 def migrations() -> tuple[str, ...]:
-    """Return the numbered scripts in order; the n-th leads to `user_version` n. Read once."""
+    """Return the numbered scripts in order; the n-th leads to `user_version` n. They are read once."""
     return tuple(path.read_text(encoding="utf-8") for path in _migration_files())
 
 

@@ -1,8 +1,8 @@
-"""Runs the functions of this package to their end at once, on a connection of the standard library.
+"""Runs the store's functions to their end in the calling thread, on a standard sqlite3 connection.
 
-They await nothing but the database. Where each statement is done when it returns, a whole query or
-transaction is one call: in a command without an event loop, and in the host's thread of the database, where
-every statement for itself would be a way there and back.
+The functions await nothing but the database. Here each statement is done when it returns, so a whole query or
+transaction is one call: for commands without an event loop, and in the host's database thread, where a round
+trip per statement would be slow.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ Later = Callable[[], object]
 def run_at_once(
     connection: sqlite3.Connection, work: Callable[[Tx], Awaitable[T]], later: list[Later] | None = None
 ) -> T:
-    """Return what `work` gives, done on `connection` in this thread. Blocks.
+    """Return the result of `work`, run on `connection` in this thread. Blocks.
 
-    `later` collects what is to be called once it is committed.
+    `later` collects the calls to make after the commit.
 
     Raises:
-        RuntimeError: it waited for something else than the database.
+        RuntimeError: it awaited something other than the database.
     """
     steps = work(cast("Tx", DirectConnection(connection, [] if later is None else later))).__await__()
     try:
@@ -43,7 +43,7 @@ def run_at_once(
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Work:
-    """Something to be done in a transaction, and once it was tried, what came of it."""
+    """Work to do in a transaction, and its result once it was tried."""
 
     do: Callable[[Tx], Awaitable[Any]]
     value: Any = None
@@ -53,9 +53,9 @@ class Work:
 
 
 def write_together(connection: sqlite3.Connection, works: Sequence[Work]) -> None:
-    """Do all `works` in one transaction, so that they share its flush to the disk. Blocks.
+    """Run all `works` in one transaction, so that they share its flush to the disk. Blocks.
 
-    One that raises is undone alone. When the transaction itself fails, all of them have failed.
+    If one raises, only its changes are undone. If the transaction itself fails, all of them have failed.
     """
     try:
         connection.execute("BEGIN IMMEDIATE")
@@ -78,13 +78,13 @@ def _do_undoably(connection: sqlite3.Connection, work: Work) -> None:
     except BaseException as error:
         work.error = error
         if not connection.in_transaction:
-            raise  # SQLite has given the whole transaction up, as it may on a full disk
+            raise  # SQLite has rolled back the whole transaction, as it may on a full disk
         connection.execute("ROLLBACK TO work")
     connection.execute("RELEASE work")
 
 
 class DirectConnection:
-    """Has the methods of `aiosqlite.Connection` that the store uses; each is done when it returns."""
+    """The methods of `aiosqlite.Connection` that the store uses; each is done when it returns."""
 
     __slots__ = ("_connection", "later")
 
@@ -103,7 +103,7 @@ class DirectConnection:
 
 
 class _DirectCursor:
-    """The return value of `execute`: awaiting it, or entering it with `async with`, gives a cursor."""
+    """The result of `execute`: awaiting it, or entering it with `async with`, gives a cursor."""
 
     __slots__ = ("_cursor",)
 

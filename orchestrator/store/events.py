@@ -1,4 +1,4 @@
-"""`events`: what happened in loops, written in the transaction of the fact itself."""
+"""`events`: the events of loops, each written in the transaction that caused it."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Any
 
 from orchestrator.store.database import Tx, returned
 
-KEPT = 10_000
+MAX_EVENTS = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedEvent:
-    """A committed event: ids and numbers, never what a message says."""
+    """A committed event: ids and numbers, never the text of a message."""
 
     seq: int
     at_ms: int
@@ -56,8 +56,8 @@ async def newest(tx: Tx, *, group: str | None = None, limit: int) -> list[Record
 
 
 async def prune(tx: Tx) -> None:
-    """Delete all but the newest `KEPT` events."""
-    await tx.execute("DELETE FROM events WHERE seq <= (SELECT max(seq) FROM events) - ?", (KEPT,))
+    """Delete all but the newest `MAX_EVENTS` events."""
+    await tx.execute("DELETE FROM events WHERE seq <= (SELECT max(seq) FROM events) - ?", (MAX_EVENTS,))
 
 
 def _from_row(row: sqlite3.Row) -> RecordedEvent:

@@ -1,4 +1,4 @@
-"""Read what a group's agent was asked and what it answered, turn by turn: the material of a conversation."""
+"""Read the questions to a group's agent and its answers, turn by turn: the material of a conversation."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MAX_REQUESTS = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AskingMessage:
-    """One message that asked something; `sender` is empty where no person wrote it."""
+    """One message of a turn's question; `sender` is empty if no person wrote it."""
 
     text: str
     sender: str = ""
@@ -23,7 +23,7 @@ class AskingMessage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnExchange:
-    """One turn of a conversation, as far as it has come."""
+    """One turn of a conversation, with its replies so far."""
 
     turn: TurnId
     kind: TurnKind
@@ -31,7 +31,7 @@ class TurnExchange:
     command: SessionCommand | None
     asked: tuple[AskingMessage, ...]
     asked_ms: int
-    """The time when it was queued."""
+    """When it was queued."""
     said: tuple[str, ...]
     """The texts that the turn sent to its own chat, as the agent wrote them, oldest first."""
     ended_ms: int | None
@@ -44,7 +44,7 @@ class TurnExchange:
 async def after(tx: Tx, folder: Folder, mark: int, *, limit: int) -> list[TurnExchange]:
     """Return the newest `limit` turns after `mark` in the group's own session, oldest first.
 
-    Those that clear the conversation are among them; those that were answered without an agent are not.
+    Commands that clear the conversation are included; turns that were answered without an agent are not.
     """
     rows = await tx.execute_fetchall(
         """
@@ -61,7 +61,7 @@ async def after(tx: Tx, folder: Folder, mark: int, *, limit: int) -> list[TurnEx
 
 
 async def of_turns(tx: Tx, folder: Folder, turns: Iterable[int]) -> list[TurnExchange]:
-    """Return those of the given turns of a group that exist, oldest first."""
+    """Return those of the given turns that exist in a group, oldest first."""
     rows = await tx.execute_fetchall(
         "SELECT * FROM turns WHERE group_folder = ? AND id IN (SELECT value FROM json_each(?)) ORDER BY id",
         (folder, json.dumps(sorted(turns))),
@@ -112,12 +112,12 @@ async def _asked(tx: Tx, turn: TurnId, prompt: str | None) -> tuple[AskingMessag
 
 
 def _text_of(row: sqlite3.Row) -> str:
-    """Return the text of a message. That of a hook is one line: a second could pass for another sender's."""
+    """Return the text of a message. A hook's text is one line: a second could pass for another sender's."""
     return " ".join(row["content"].split()) if is_hook(row["sender"]) else row["content"]
 
 
 async def _said(tx: Tx, turn: TurnId) -> tuple[str, ...]:
-    """Return the agent's own words; what the host says about a turn (its place, its failure) is left out."""
+    """Return the agent's own messages in a turn; the host's about the turn (place, failure) are left out."""
     rows = await tx.execute_fetchall(
         """
         SELECT text, file_name FROM outbox

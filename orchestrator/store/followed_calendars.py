@@ -1,4 +1,4 @@
-"""`followed_calendars` and `calendar_events`: calendars of the owner's, and what was read of them last."""
+"""`followed_calendars` and `calendar_events`: the owner's calendars, and their events as last read."""
 
 from __future__ import annotations
 
@@ -26,40 +26,40 @@ class FollowedCalendar:
     folder: Folder
     name: str
     address: str
-    """Its `https://` address, or the name under which `.env` has it."""
+    """Its `https://` address, or the name of the line in `.env` that has it."""
     user: str | None
     password_env: str | None
-    """The name under which `.env` has the password."""
+    """The name of the line in `.env` that has the password."""
     notice_minutes: int | None
     """Minutes before an event at which the chat gets a message; None for no message."""
     created_ms: int = 0
     looked_ms: int | None = None
-    """The last time when it was asked."""
+    """When a read was last attempted."""
     read_ms: int | None = None
-    """The last time when it could be read."""
+    """When it was last read successfully."""
     failures: int = 0
     """Times in a row that it could not be read."""
     problem: str | None = None
-    """The reason why it could not be read last; None where it could."""
+    """The reason why the last read failed; None if it succeeded."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CalendarEvent:
-    """One event to come; of a series, one of its times."""
+    """One coming event, or one occurrence of a series."""
 
     id: str
-    """The same for all times of a series."""
+    """The id of the event, shared by all occurrences of a series."""
     start_ms: int
     end_ms: int
     is_all_day: bool
-    """Whether it is of whole days: from midnight in the zone of the group, to midnight."""
+    """Whether it lasts whole days: from midnight to midnight in the zone of the group."""
     title: str
     place: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FollowedEvent:
-    """An event with the calendar that it is of."""
+    """An event and its calendar."""
 
     calendar: FollowedCalendar
     event: CalendarEvent
@@ -83,7 +83,7 @@ async def add(tx: Tx, calendar: FollowedCalendar, *, now_ms: int) -> FollowedCal
 
 
 async def every(tx: Tx, folder: str | None = None) -> list[FollowedCalendar]:
-    """Return the calendars that a group follows, or all groups."""
+    """Return the calendars that a group follows, or those of all groups."""
     rows = await tx.execute_fetchall(
         "SELECT * FROM followed_calendars WHERE ? IS NULL OR group_folder = ? ORDER BY group_folder, name",
         (folder, folder),
@@ -108,7 +108,7 @@ async def remove_of(tx: Tx, folder: Folder) -> None:
 
 
 async def note_read(tx: Tx, calendar_id: int, events: Iterable[CalendarEvent], *, now_ms: int) -> bool:
-    """Put events in the place of those that were read before. Return False where the calendar is gone."""
+    """Replace the events of a calendar. Return False if the calendar is gone."""
     cursor = await tx.execute(
         "UPDATE followed_calendars SET looked_ms = ?, read_ms = ?, failures = 0, problem = NULL WHERE id = ?",
         (now_ms, now_ms, calendar_id),
@@ -127,7 +127,7 @@ async def note_read(tx: Tx, calendar_id: int, events: Iterable[CalendarEvent], *
 
 
 async def note_failure(tx: Tx, calendar_id: int, problem: str, *, now_ms: int) -> int:
-    """Record why a calendar could not be read. Return how often in a row; 0 where the calendar is gone."""
+    """Record why a calendar could not be read. Return the failures in a row; 0 if the calendar is gone."""
     cursor = await tx.execute(
         "UPDATE followed_calendars SET looked_ms = ?, failures = failures + 1, problem = ? WHERE id = ?"
         " RETURNING failures",
@@ -138,7 +138,7 @@ async def note_failure(tx: Tx, calendar_id: int, problem: str, *, now_ms: int) -
 
 
 async def between(tx: Tx, folder: str | None, from_ms: int, until_ms: int) -> list[FollowedEvent]:
-    """Return the events of a group, or of all, that touch a stretch of time, by their start."""
+    """Return the events of a group, or of all, that overlap a span of time, by their start."""
     rows = await tx.execute_fetchall(
         """
         SELECT c.*, e.id AS event_id, e.start_ms, e.end_ms, e.is_all_day, e.title, e.place

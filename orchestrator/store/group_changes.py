@@ -1,4 +1,4 @@
-"""`group_changes`: what was changed of a group's name, settings and memory, so that it can be put back."""
+"""`group_changes`: changes of a group's name, settings and memory, so that they can be reversed."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from orchestrator.domain.errors import BadRequest
 from orchestrator.domain.values import Folder
 from orchestrator.store.database import Tx
 
-KEPT = 30
-"""So many of the newest changes are kept of each part of each group."""
+MAX_CHANGES = 30
+"""Changes that are stored of each part of each group; older ones are deleted."""
 
 
 class GroupPart(StrEnum):
@@ -39,23 +39,23 @@ class GroupChange:
     """One change, with the whole text before it and after it."""
 
     number: int = 0
-    """Given by the database."""
+    """Assigned by the database."""
     folder: Folder
     part: GroupPart
     at_ms: int
     by: str
-    """The browser, or the command line."""
+    """`browser` or `command line`."""
     before: str
     after: str
     added: int
     """The number of added lines; `removed` is the number of removed ones."""
     removed: int
     undoes: int | None = None
-    """The change before which the text was as it is again."""
+    """The number of the change that this one reverses; None for other changes."""
 
 
 async def add(tx: Tx, change: GroupChange) -> int:
-    """Store a change, forget the oldest of its part beyond `KEPT`, and return its number."""
+    """Store a change, delete the oldest of its part beyond the limit, and return its number."""
     cursor = await tx.execute(
         """
         INSERT INTO group_changes
@@ -82,13 +82,13 @@ async def add(tx: Tx, change: GroupChange) -> int:
             SELECT id FROM group_changes WHERE group_folder = :folder AND part = :part
             ORDER BY id DESC LIMIT 1 OFFSET :kept)
         """,
-        {"folder": change.folder, "part": change.part, "kept": KEPT},
+        {"folder": change.folder, "part": change.part, "kept": MAX_CHANGES},
     )
     return number
 
 
 async def rewrite(tx: Tx, folder: Folder, change: Callable[[str], str]) -> None:
-    """Change the texts that are kept of changes of a group's memory, such as to forget a line of them."""
+    """Rewrite the stored texts of changes of a group's memory, such as to forget a line in them."""
     found = await tx.execute_fetchall(
         "SELECT id, before, after FROM group_changes WHERE group_folder = ? AND part = 'memory'", (folder,)
     )
@@ -101,7 +101,7 @@ async def rewrite(tx: Tx, folder: Folder, change: Callable[[str], str]) -> None:
 
 
 async def rows(tx: Tx, folder: Folder) -> list[dict[str, Any]]:
-    """Return the changes that are kept of a group, newest first, as rows without their texts."""
+    """Return the stored changes of a group, newest first, as rows without their texts."""
     found = await tx.execute_fetchall(
         """
         SELECT id AS number, group_folder AS "group", part, at_ms, by_whom AS "by", added, removed, undoes
@@ -113,7 +113,7 @@ async def rows(tx: Tx, folder: Folder) -> list[dict[str, Any]]:
 
 
 async def last_settings(tx: Tx, folder: Folder) -> dict[str, Any]:
-    """Return the settings as the newest change of them left them; none where no change is kept."""
+    """Return the settings after the newest stored change of them; None if no change is stored."""
     cursor = await tx.execute(
         "SELECT after FROM group_changes WHERE group_folder = ? AND part = 'settings'"
         " ORDER BY id DESC LIMIT 1",
@@ -124,7 +124,7 @@ async def last_settings(tx: Tx, folder: Folder) -> dict[str, Any]:
 
 
 async def switched_on_ms(tx: Tx, folder: Folder, setting: str) -> int:
-    """Return when a group's setting last became true, in epoch milliseconds; 0 where no change says so."""
+    """Return when a group's setting last became true, in epoch milliseconds; 0 if no change records it."""
     path = f"$.{setting}"
     cursor = await tx.execute(
         """
@@ -151,7 +151,7 @@ async def get(tx: Tx, folder: Folder, number: int) -> GroupChange:
 
 
 async def made_with(tx: Tx, change: GroupChange) -> list[GroupChange]:
-    """Return a change and those that were made with it, at the same moment by the same hand; newest first."""
+    """Return a change and those made with it, at the same moment by the same person; newest first."""
     rows = await tx.execute_fetchall(
         "SELECT * FROM group_changes WHERE group_folder = ? AND at_ms = ? AND by_whom = ? ORDER BY id DESC",
         (change.folder, change.at_ms, change.by),

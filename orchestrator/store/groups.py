@@ -60,17 +60,17 @@ async def add_chat(tx: Tx, folder: Folder, jid: ChatJid, *, now_ms: int) -> None
 
 
 async def remove_chat(tx: Tx, folder: Folder, jid: ChatJid) -> None:
-    """Take a chat from a group, whose `jid` is another by now."""
+    """Remove a chat from a group; the group's `jid` has to be another one already."""
     await tx.execute("DELETE FROM group_chats WHERE group_folder = ? AND jid = ?", (folder, jid))
 
 
 async def set_jid(tx: Tx, folder: Folder, jid: ChatJid) -> None:
-    """Have one of a group's chats be told what nobody asked for in another."""
+    """Set the chat that receives the group's notifications."""
     await tx.execute("UPDATE registered_groups SET jid = ? WHERE folder = ?", (jid, folder))
 
 
 async def set_profile(tx: Tx, group: Group) -> None:
-    """Replace what people know a group by and what calls Andy in it, checked beforehand."""
+    """Replace a group's name and trigger, which the caller has checked."""
     await tx.execute(
         "UPDATE registered_groups SET name = ?, trigger_pattern = ?, requires_trigger = ? WHERE folder = ?",
         (group.name, group.trigger, group.requires_trigger, group.folder),
@@ -78,7 +78,7 @@ async def set_profile(tx: Tx, group: Group) -> None:
 
 
 async def set_config(tx: Tx, folder: Folder, config: Mapping[str, Any], *, now_ms: int) -> None:
-    """Replace a group's configuration, checked beforehand, and note when."""
+    """Replace a group's configuration, which the caller has checked, and record when."""
     await tx.execute(
         "UPDATE registered_groups SET container_config = ? WHERE folder = ?", (json.dumps(config), folder)
     )
@@ -92,7 +92,7 @@ async def set_config(tx: Tx, folder: Folder, config: Mapping[str, Any], *, now_m
 
 
 async def configured_ms(tx: Tx) -> dict[Folder, int]:
-    """Return when each folder was configured last (epoch ms); folders that never were are left out."""
+    """Return when each folder was last configured (epoch ms); folders that never were are left out."""
     rows = await tx.execute_fetchall(
         "SELECT key, value FROM router_state WHERE key >= ? AND key < ?", (_CONFIGURED, f"{_CONFIGURED}~")
     )
@@ -117,7 +117,7 @@ async def by_folder(tx: Tx, folder: str) -> Group | None:
 
 
 async def known(tx: Tx, folder: str) -> Group:
-    """Return the group of a folder. Raises `UnknownGroup`, which lists the folders there are."""
+    """Return the group of a folder. Raises `UnknownGroup`, which lists the existing folders."""
     group = await by_folder(tx, folder)
     if group is None:
         raise UnknownGroup(folder, [one.folder for one in await every(tx)])
@@ -126,7 +126,7 @@ async def known(tx: Tx, folder: str) -> Group:
 
 async def by_jid(tx: Tx, jid: ChatJid) -> Group | None:
     """Return the group that a chat belongs to, or None."""
-    # The collation is that of the folders' index, so that no message reads through all groups.
+    # The collation is the folder index's; with another one, each message would scan all groups.
     cursor = await tx.execute(
         f"{_GROUPS} JOIN group_chats c ON g.folder = c.group_folder COLLATE NOCASE WHERE c.jid = ?", (jid,)
     )

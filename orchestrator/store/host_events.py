@@ -1,7 +1,7 @@
 """Turn events on the host into notices for a group's agent, in the transaction of the event itself.
 
-Facts of one kind are one notice while they wait: counted, the newest named. They never begin a turn. Texts of
-people are quoted shortly, and nothing is named that the agent may not see.
+Waiting facts of one kind are joined in one notice, with a count and the newest ones named. They never start a
+turn. People's texts are quoted in short, and nothing is named that the agent may not see.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ log = structlog.get_logger(__name__)
 MAX_NAMED = 5
 QUOTED_CHARS = 80
 MAX_REPEATED_CHARS = 300
-"""Characters of what an earlier notice named, which are named again where that notice was lost."""
+"""Characters of an earlier notice that are repeated when that notice was lost."""
 MAX_SIGN_CHARS = 4
 SOURCE = "host"
 NOT_DELIVERED = "Not delivered, and not tried again"
@@ -34,7 +34,7 @@ TTL_MS = 3 * DAY_MS
 async def reply_undelivered(tx: Tx, outgoing: Outgoing, error: str, *, is_known: bool, now_ms: int) -> None:
     """Add the notice that a message was given up and that its chat has not seen it, or may not have.
 
-    Where the message itself named earlier ones that were lost, those are named again, and not their notice.
+    If the message itself named earlier lost messages, those are named again, but not their notice.
     """
     if outgoing.folder is None:
         return
@@ -56,10 +56,10 @@ async def reply_undelivered(tx: Tx, outgoing: Outgoing, error: str, *, is_known:
 
 
 def _without_notices(text: str) -> tuple[str, list[str]]:
-    """Return a text without the notices of lost messages in it, and what those named."""
+    """Return a text without the notices of lost messages in it, and the texts that those named."""
     lines, items = [], []
     for line in text.splitlines():
-        # An agent may put a sign before a notice.
+        # An agent may put an emoji before a notice.
         lead = next((one for one in _LEADS if 0 <= line.find(f"{one}: ") <= MAX_SIGN_CHARS), None)
         if lead is None:
             lines.append(line)
@@ -111,9 +111,9 @@ async def budget_warning(tx: Tx, folder: Folder, text: str, *, percent: int, key
 
 
 async def mounts_refused(tx: Tx, folder: Folder, names: Sequence[str], *, now_ms: int) -> None:
-    """Add the notice that folders which the owner granted are not shown, or only for reading.
+    """Add the notice that granted folders are not shown to the agent, or only for reading.
 
-    Where they are on the host is the owner's own affair, and so is why: that was told in main.
+    The path on the host and the reason are for the owner, who reads them in the main chat.
     """
     for name in names:
         await _note(
@@ -142,7 +142,7 @@ async def command_refused(tx: Tx, folder: Folder, command: str, reason: str, *, 
 
 
 async def approval_decided(tx: Tx, folder: Folder, text: str, *, now_ms: int) -> None:
-    """Add the notice that the owner has decided what the group's agent had asked for."""
+    """Add the notice that the owner has decided about an approval that the group's agent requested."""
     await _note(
         tx,
         folder,
@@ -154,7 +154,7 @@ async def approval_decided(tx: Tx, folder: Folder, text: str, *, now_ms: int) ->
 
 
 async def turn_undone(tx: Tx, folder: Folder, text: str, *, now_ms: int) -> None:
-    """Add the notice that what the group's agent did in a turn was taken back."""
+    """Add the notice that the changes of an earlier turn of the group's agent were undone."""
     await _note(
         tx,
         folder,
@@ -182,7 +182,7 @@ async def _note(
     dedupe_key = f"host:{event_type}:{key}"
     waiting = await notices.pending_by_key(tx, folder, dedupe_key)
     if waiting is not None and waiting.claim_turn is not None:
-        await notices.part_from_key(tx, waiting.id)  # it is being told as it is
+        await notices.part_from_key(tx, waiting.id)  # its turn reads it now as it is
         waiting = None
     if waiting is None and await notices.undelivered(tx, folder, NoticeMaker.HOST) >= MAX_HOST_FACTS:
         log.warning("notice.left_out", group=folder, type=event_type, reason="enough facts wait already")
@@ -211,6 +211,6 @@ def joined_line(lead: str, named: Sequence[str], count: int) -> str:
 
 
 def quoted(text: str, most: int = QUOTED_CHARS) -> str:
-    """Return what people or their tools wrote as one short line."""
+    """Return a text of people or tools as one short line."""
     line = " ".join(text.split())
     return line if len(line) <= most else f"{line[: most - 1]}…"

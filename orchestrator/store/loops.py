@@ -1,4 +1,4 @@
-"""`loop_state`: whether a group's agent wakes by itself, when next, and which turn is its cycle."""
+"""`loop_state`: whether a group's agent wakes by itself, the next time, and the turn of its cycle."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from orchestrator.store.database import Tx, returned
 class LoopStatus(StrEnum):
     ON = "on"
     PAUSED = "paused"
-    """The loop does not wake by itself; requests in the chat are answered."""
+    """The loop does not wake by itself; questions in the chat are answered."""
     STOPPED = "stopped"
 
 
@@ -71,7 +71,7 @@ async def alive(tx: Tx) -> list[Loop]:
 
 async def switch_on(tx: Tx, folder: Folder, *, auto_ms: int, next_wake: NextWake, now_ms: int) -> None:
     """Let a group's agent wake by itself from now on."""
-    # Old streaks and a reason to hold back belong to the time before and would bind the new beginning.
+    # Old streaks and an old reason to wait belong to the time before, and would affect the new start.
     await tx.execute(
         """
         INSERT INTO loop_state (group_folder, status, auto_interval_ms, next_wake_ms, wake_set_by,
@@ -105,7 +105,7 @@ async def set_wake(tx: Tx, folder: Folder, next_wake: NextWake) -> None:
 
 
 async def set_times(tx: Tx, folder: Folder, *, next_wake_ms: int | None, last_start_ms: int | None) -> None:
-    """Correct the times of a loop after the clock of the machine was set."""
+    """Correct the times of a loop after the machine's clock was set."""
     await tx.execute(
         "UPDATE loop_state SET next_wake_ms = ?, last_start_ms = ? WHERE group_folder = ?",
         (next_wake_ms, last_start_ms, folder),
@@ -113,8 +113,8 @@ async def set_times(tx: Tx, folder: Folder, *, next_wake_ms: int | None, last_st
 
 
 async def hold(tx: Tx, folder: Folder, reason: str | None) -> None:
-    """Store why no cycle is started though it is time; None says that nothing holds it back."""
-    # Written only when it differs: the loop looks after each event and mostly finds the same reason.
+    """Store why no cycle is started although one is due; None means that nothing prevents it."""
+    # Written only when it changes: the loop looks after each event and mostly finds the same reason.
     await tx.execute(
         "UPDATE loop_state SET held_reason = ? WHERE group_folder = ? AND held_reason IS NOT ?",
         (reason, folder, reason),
@@ -124,11 +124,11 @@ async def hold(tx: Tx, folder: Folder, reason: str | None) -> None:
 async def lease(
     tx: Tx, folder: Folder, turn_id: TurnId, *, next_wake_ms: int, now_ms: int, until_ms: int
 ) -> bool:
-    """Make a queued turn the loop's cycle; return False while the lease of another turn lasts.
+    """Make a queued turn the loop's cycle; return False while another turn's lease lasts.
 
-    It counts as a start, so that one that comes to nothing is not tried again at once.
+    It counts as a start, so that a turn that fails to start is not tried again at once.
     """
-    # The condition and the write are one statement, so two that try at once cannot both win.
+    # The condition and the write are one statement, so that of two concurrent attempts only one can win.
     cursor = await tx.execute(
         """
         UPDATE loop_state SET lease_owner = :owner, lease_until_ms = :until, last_start_ms = :now,
@@ -155,8 +155,8 @@ async def renew(tx: Tx, folder: Folder, *, until_ms: int) -> None:
 
 
 async def start(tx: Tx, folder: Folder, turn_id: TurnId, *, now_ms: int, until_ms: int) -> None:
-    """Begin a cycle: its turn takes the lease, whoever waited with one."""
-    # A question that begins while a free cycle waits is the cycle from now on.
+    """Start a cycle: its turn takes the lease, also from a turn that waits with it."""
+    # A question that starts while a free cycle waits becomes the cycle.
     await tx.execute(
         """
         UPDATE loop_state SET lease_owner = ?, lease_until_ms = ?, last_start_ms = ?, held_reason = NULL
@@ -168,7 +168,7 @@ async def start(tx: Tx, folder: Folder, turn_id: TurnId, *, now_ms: int, until_m
 
 async def release(tx: Tx, folder: Folder, turn_id: TurnId | None = None) -> None:
     """Free the lease of this turn, or of whichever turn has it."""
-    # With a turn given, a lease that a later turn has taken meanwhile is left alone.
+    # With a turn passed, a lease that a later turn has taken meanwhile stays.
     await tx.execute(
         """
         UPDATE loop_state SET lease_owner = NULL, lease_until_ms = NULL
@@ -181,7 +181,7 @@ async def release(tx: Tx, folder: Folder, turn_id: TurnId | None = None) -> None
 async def end(
     tx: Tx, folder: Folder, *, auto_ms: int, soonest_streak: int, is_noop: bool, ended_ms: int
 ) -> None:
-    """Record what a cycle leaves behind besides the next wake."""
+    """Record the result of a cycle, except for the next wake-up."""
     await tx.execute(
         """
         UPDATE loop_state
@@ -210,8 +210,8 @@ async def set_prompt(tx: Tx, turn_id: TurnId, prompt: str) -> None:
 
 
 async def drop_waiting_turn(tx: Tx, folder: Folder) -> bool:
-    """Remove a free cycle that never began and return whether there was one; it leaves no trace."""
-    # One that was in a run may have said something and has to end like any other turn.
+    """Delete a free cycle that never started, without a trace, and return whether there was one."""
+    # One that was in a run may have sent messages, so it has to end like any other turn.
     cursor = await tx.execute(
         """
         DELETE FROM turns WHERE group_folder = ? AND kind = 'auto' AND state = 'queued' AND run_id IS NULL
@@ -222,7 +222,7 @@ async def drop_waiting_turn(tx: Tx, folder: Folder) -> bool:
 
 
 def lease_of(turn_id: TurnId) -> str:
-    """Return the name under which a turn holds the lease."""
+    """Return the name of the lease's owner for a turn."""
     return f"turn:{turn_id}"
 
 

@@ -1,4 +1,4 @@
-"""`mcp_servers`: the owner's servers that agents of some groups may call, by name."""
+"""`mcp_servers`: the owner's MCP servers by name, and the groups whose agents may call them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from orchestrator.store.database import Tx
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class McpServer:
-    """A server, where its secret is found, and whose agents may call it.
+    """A server, the name of its secret, and the groups whose agents may call it.
 
     It has a `url`, or else the `command` of a program in the owner's folder `mcp/NAME/`, which has no secret.
     """

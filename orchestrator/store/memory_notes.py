@@ -1,4 +1,4 @@
-"""`memory_notes`: what agents note of people, with whom it concerns and who said it."""
+"""`memory_notes`: agents' notes about people, with the people concerned and the people who said it."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from orchestrator.store.database import Tx, returned
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryNote:
-    """One sentence that is remembered. People are named by their messenger's addresses."""
+    """One remembered sentence. People are identified by their messenger addresses."""
 
     id: int = 0
-    """Given by the database."""
+    """Assigned by the database."""
     folder: Folder
     text: str
     about: tuple[str, ...] = ()
@@ -26,13 +26,13 @@ class MemoryNote:
     at_ms: int
 
     def belongs_to(self, addresses: Collection[str]) -> bool:
-        """Return whether it concerns a person with these addresses, or was said by them."""
+        """Return whether it is about a person with these addresses, or was said by them."""
         return any(one in addresses for one in (*self.about, *self.said_by))
 
     def goes_with(self, addresses: Collection[str]) -> bool:
-        """Return whether it goes when the person with these addresses is forgotten.
+        """Return whether to delete it when the person with these addresses is forgotten.
 
-        It does where it concerns them, and where nobody else said it and it concerns nobody else.
+        That is so if it is about them, unless it is also about somebody else or was said by somebody else.
         """
         if any(one in addresses for one in self.about):
             return True
@@ -40,7 +40,7 @@ class MemoryNote:
 
 
 async def add(tx: Tx, note: MemoryNote, *, request_id: str) -> int:
-    """Store a note and return its number; that of the same request before, where it comes again."""
+    """Store a note and return its number; a repeated request returns the number of its earlier note."""
     await tx.execute(
         """
         INSERT INTO memory_notes (group_folder, text, about_json, said_by_json, at_ms, request_id)
@@ -82,7 +82,7 @@ async def forget(tx: Tx, folder: Folder, number: int) -> bool:
 
 
 async def set_said_by(tx: Tx, number: int, said_by: Collection[str]) -> None:
-    """Change who said a note, such as when one of several is forgotten."""
+    """Change who said a note, for example when one of several people is forgotten."""
     text = json.dumps(list(said_by), ensure_ascii=False)
     await tx.execute("UPDATE memory_notes SET said_by_json = ? WHERE id = ?", (text, number))
 

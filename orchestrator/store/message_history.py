@@ -1,4 +1,4 @@
-"""All messages of a group by the time when they were sent, and those that an import brings."""
+"""Read all messages of a group by the time they were sent, and store imported ones."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from orchestrator.store.database import Tx
 from orchestrator.store.messages import OWN_MESSAGE
 
 IMPORTED = "imported"
-"""The reason why no turn has a message that another program has brought: no prompt has it either."""
+"""The `ignored_reason` of a message from another program: it belongs to no turn and no prompt."""
 _KEY = "import:"
 
 
 async def by_time(tx: Tx, folder: Folder) -> AsyncIterator[sqlite3.Row]:
-    """Yield the messages of a group that have words or a file, oldest first, each with the chat's name.
+    """Yield the messages of a group with text or a file, oldest first, each with the chat's name.
 
-    `sent_file` is the name of the file that Andy sent with it.
+    `sent_file` is the name of a file that Andy sent with it.
     """
     cursor = await tx.execute(
         """
@@ -37,7 +37,7 @@ async def by_time(tx: Tx, folder: Folder) -> AsyncIterator[sqlite3.Row]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportedMessage:
-    """A message of the past, which nobody answers."""
+    """A past message, which nobody answers."""
 
     id: MessageId
     sender: str
@@ -50,7 +50,7 @@ class ImportedMessage:
 async def add_imported(
     tx: Tx, folder: Folder, chat_jid: ChatJid, messages: Iterable[ImportedMessage], *, now_ms: int
 ) -> int:
-    """Store messages of the past, and return how many; those whose id the chat has already are left out."""
+    """Store past messages, and return how many; messages whose id exists in the chat are left out."""
     cursor = await tx.executemany(
         """
         INSERT INTO messages (chat_jid, id, sender, sender_name, content, sent_ms, received_ms,
@@ -78,14 +78,14 @@ async def add_imported(
 
 
 async def import_note(tx: Tx, key: str) -> str | None:
-    """Return what an import has noted under a key, or None."""
+    """Return the note of an earlier import under a key, or None."""
     cursor = await tx.execute("SELECT value FROM router_state WHERE key = ?", (_KEY + key,))
     row = await cursor.fetchone()
     return str(row["value"]) if row else None
 
 
 async def set_import_note(tx: Tx, key: str, value: str) -> None:
-    """Note something by which the next import sees what this one has brought."""
+    """Store a note that tells the next import which messages this one has stored."""
     await tx.execute(
         """
         INSERT INTO router_state (key, value) VALUES (:key, :value)

@@ -1,9 +1,9 @@
-"""`message_search`: the index over the words of all messages. Triggers keep it; old rows are filled in here.
+"""`message_search`: the index over the text of all messages. Triggers update it; old rows are added here.
 
-Terms of three characters and more are looked up in the index. Shorter ones, as many Korean words are, stand
-in no index of trigrams: the messages themselves are looked through for them, newest first. That takes a few
-milliseconds where many have them, and up to a second for a million where none has. So it is with every term
-until the index is whole.
+Terms of three or more characters are looked up in the index. Shorter ones, such as many Korean words, are not
+in an index of trigrams: the messages themselves are scanned for them, newest first. That takes some
+milliseconds where many messages match, and up to a second per million where none does. Until the index is
+complete, every term is searched in this way.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ MAX_TERMS = 8
 MAX_QUERY_CHARS = 200
 INDEXED_CHARS = 3
 FILL_BATCH = 1_000
-"""Messages that are indexed in one transaction, about 15 ms: so long waits a message that comes meanwhile."""
+"""Messages indexed in one transaction, about 15 ms: a message that arrives meanwhile waits that long."""
 ESCAPE = "!"
 _NOT_ASKED = """(m.is_bot_message = 0 OR NOT EXISTS (
     SELECT 1 FROM outbox o WHERE o.message_id = m.id AND o.dedupe_key LIKE :asked || '%'))"""
@@ -35,12 +35,12 @@ class BadSearch(BadRequest):
 
 
 def parse_terms(text: str) -> list[str]:
-    """Return the words of a search, all of which a message has to have; words in "quotes" are one.
+    """Return the terms of a search, all of which a message has to contain; words in "quotes" are one term.
 
-    No character has a meaning of its own besides the quotes, so no text is a mistake of syntax.
+    No character but the quote has a special meaning, so no text is a syntax error.
 
     Raises:
-        BadSearch: there is nothing to look for, or too much.
+        BadSearch: there is nothing to search for, or too much.
     """
     if len(text) > MAX_QUERY_CHARS:
         raise BadSearch(f"The search has {len(text):,} characters; at most {MAX_QUERY_CHARS} are taken.")
@@ -64,9 +64,9 @@ async def find(
     limit: int,
     is_for_agent: bool = False,
 ) -> list[Message]:
-    """Find the messages that have all `terms`, in any case, the newest first; of one group, or of all.
+    """Find the messages with all `terms`, ignoring case, newest first; of one group, or of all.
 
-    `is_for_agent` leaves out what asked the owner something in words of others.
+    `is_for_agent` leaves out questions to the owner that quote other people.
     """
     is_whole = await indexed_from(tx) <= 1
     indexed = [term for term in terms if is_whole and len(term) >= INDEXED_CHARS]
@@ -74,7 +74,7 @@ async def find(
     patterns = {f"pattern{number}": _pattern(term) for number, term in enumerate(scanned)}
     joined = "message_search s JOIN messages m ON m.seq = s.rowid" if indexed else "messages m"
     matched = "s.message_search MATCH :match" if indexed else "TRUE"
-    # By the rowid of the table that is walked through, so that nothing has to be sorted.
+    # By the rowid of the table that is scanned, so that nothing has to be sorted.
     number = "s.rowid" if indexed else "m.seq"
     of_group = "TRUE" if folder is None else "m.group_folder = :folder"
     is_shown = _NOT_ASKED if is_for_agent else "TRUE"
@@ -100,7 +100,7 @@ async def find(
 
 
 def _quoted(term: str) -> str:
-    """A string of FTS5, in which nothing but the quote has a meaning."""
+    """Return a term as an FTS5 string, in which only the quote has a meaning."""
     return '"' + term.replace('"', '""') + '"'
 
 
@@ -109,7 +109,7 @@ def _pattern(term: str) -> str:
 
 
 async def indexed_from(tx: Tx) -> int:
-    """The number of the oldest message that is in the index; 1 or less when all are."""
+    """Return the number of the oldest indexed message; 1 or less when all are indexed."""
     cursor = await tx.execute("SELECT from_seq FROM message_search_progress")
     return int((await returned(cursor))["from_seq"])
 

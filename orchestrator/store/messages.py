@@ -1,4 +1,4 @@
-"""`messages`: every accepted message, once, with its outcome."""
+"""`messages`: every accepted message, stored once, with its outcome."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ async def add(
     turn_id: TurnId | None,
     ignored_reason: str | None,
 ) -> Seq:
-    """Store a message that is not there yet, with the turn that has it or the reason why none does."""
+    """Store a message that is not there yet, with its turn or the reason why it has none."""
     cursor = await tx.execute(
         """
         INSERT INTO messages (chat_jid, id, sender, sender_name, content, sent_ms, received_ms, is_from_me,
@@ -78,14 +78,14 @@ async def add(
 
 
 def with_file(text: str, file: str | None) -> str:
-    """Return the text of a message with the words for its file on a line of their own."""
+    """Return the text of a message with its file's placeholder on a line of its own."""
     return "\n".join(part for part in (text, file) if part)
 
 
 async def complete(tx: Tx, message: Message, whole: Inbound) -> None:
-    """Put the file of a message, or why there is none, in the place of the words that said it was to come.
+    """Replace the placeholder of a message's file by the file, or by the reason why there is none.
 
-    An edit or a deletion that came meanwhile is left as it is. Who quoted the message sees the file too.
+    An edit or a deletion that came meanwhile stays. Quotes of the message show the file, too.
     """
     # An empty `content` means that the message was deleted while its file was fetched: it stays empty.
     await tx.execute(
@@ -117,8 +117,8 @@ async def complete(tx: Tx, message: Message, whole: Inbound) -> None:
 
 
 async def claim(tx: Tx, seq: Seq, turn_id: TurnId) -> None:
-    """Let a message that had no turn ask something in one: it turned out to be a request."""
-    # One statement for all three columns, because a CHECK wants a turn or a reason, never both.
+    """Assign a message without a turn to one, because it turned out to be a request."""
+    # One statement for all three columns, because a CHECK constraint demands a turn or a reason, never both.
     await tx.execute(
         "UPDATE messages SET turn_id = ?, is_request = 1, ignored_reason = NULL WHERE seq = ?",
         (turn_id, seq),
@@ -136,9 +136,9 @@ async def newest_texts(tx: Tx, chat_jid: ChatJid, *, limit: int) -> list[str]:
 async def add_own(
     tx: Tx, sent: Outgoing, *, text: str, name: str, now_ms: int, channel_id: MessageId | None = None
 ) -> None:
-    """Store what was sent, as the chat saw it. Storing it again changes nothing.
+    """Store a sent message as the chat saw it. Storing it again changes nothing.
 
-    `channel_id` is the messenger's own id of it, where it has one.
+    `channel_id` is the messenger's own id of it, if it has one.
     """
     # Sending and storing are two steps; a host that is killed between them stores the same message again.
     await tx.execute(
@@ -162,7 +162,7 @@ async def add_own(
 
 
 async def own_by_channel_id(tx: Tx, chat_jid: ChatJid, channel_id: MessageId) -> MessageId | None:
-    """Return the id by which Andy knows a message of its own that the messenger calls `channel_id`."""
+    """Return Andy's id of its own message that the messenger calls `channel_id`."""
     cursor = await tx.execute(
         "SELECT id FROM messages WHERE chat_jid = ? AND channel_id = ?", (chat_jid, channel_id)
     )
@@ -171,7 +171,7 @@ async def own_by_channel_id(tx: Tx, chat_jid: ChatJid, channel_id: MessageId) ->
 
 
 async def channel_id_of(tx: Tx, chat_jid: ChatJid, message_id: MessageId) -> MessageId | None:
-    """Return what the messenger calls a message of Andy's own, or None where it takes Andy's id."""
+    """Return the messenger's id of a message of Andy's own, or None if it uses Andy's id."""
     cursor = await tx.execute(
         "SELECT channel_id FROM messages WHERE chat_jid = ? AND id = ?", (chat_jid, message_id)
     )
@@ -180,7 +180,7 @@ async def channel_id_of(tx: Tx, chat_jid: ChatJid, message_id: MessageId) -> Mes
 
 
 async def rewrite(tx: Tx, seq: Seq, text: str, *, is_request: bool) -> None:
-    """Give a message other words; its file stays. `is_request`: whether its turn is asked for by it."""
+    """Change the text of a message; its file stays. `is_request`: whether it asks for its turn."""
     await tx.execute(
         """
         UPDATE messages SET content = :text || coalesce(char(10) || file_words, ''),
@@ -192,8 +192,8 @@ async def rewrite(tx: Tx, seq: Seq, text: str, *, is_request: bool) -> None:
 
 
 async def blank(tx: Tx, message: Message) -> None:
-    """Take a message's words out of the store, also where others quote them. The row and its outcome stay."""
-    # The row stays, so that the same message is not taken for a new one when the channel delivers it again.
+    """Delete a message's text, also where others quote it. The row and its outcome stay."""
+    # The row stays, so that the message is not taken for a new one when the channel delivers it again.
     await tx.execute("UPDATE messages SET content = '', file_words = NULL WHERE seq = ?", (message.seq,))
     await tx.execute(
         "UPDATE messages SET quoted_content = '' WHERE chat_jid = ? AND quoted_id = ?",
@@ -202,14 +202,14 @@ async def blank(tx: Tx, message: Message) -> None:
 
 
 async def release(tx: Tx, seq: Seq, *, reason: str) -> None:
-    """Take a message out of its turn, with the reason why it has none."""
+    """Remove a message from its turn, with the reason why it has none."""
     await tx.execute(
         "UPDATE messages SET turn_id = NULL, is_request = 0, ignored_reason = ? WHERE seq = ?", (reason, seq)
     )
 
 
 async def release_all(tx: Tx, turn_id: TurnId, *, reason: str) -> None:
-    """Take all messages out of a turn."""
+    """Remove all messages from a turn, with the reason."""
     await tx.execute(
         "UPDATE messages SET turn_id = NULL, is_request = 0, ignored_reason = ? WHERE turn_id = ?",
         (reason, turn_id),
@@ -238,16 +238,16 @@ async def by_id(tx: Tx, message_id: str) -> Message | None:
 
 
 async def requests_of(tx: Tx, turn_id: TurnId, *, limit: int) -> list[Message]:
-    """The first messages that made or joined a turn by asking something, oldest first."""
+    """Return the first messages that created or joined a turn with a request, oldest first."""
     rows = await tx.execute_fetchall(
         "SELECT * FROM messages WHERE turn_id = ? AND is_request = 1 ORDER BY seq LIMIT ?", (turn_id, limit)
     )
     return [from_row(row) for row in rows]
 
 
-async def asked_in_groups(tx: Tx, *, is_running: bool) -> dict[TurnId, Message]:
-    """The last question of each open chat turn of a group that was started, or that runs now."""
-    # Only turns that were started: what waits in the queue got no reaction under it yet.
+async def questions_in_groups(tx: Tx, *, is_running: bool) -> dict[TurnId, Message]:
+    """Return the last question of each open group turn that was started, or that runs now."""
+    # Only turns that were started: a waiting turn has got no reaction yet.
     rows = await tx.execute_fetchall(
         """
         SELECT m.*, t.id AS turn FROM turns t
@@ -259,7 +259,7 @@ async def asked_in_groups(tx: Tx, *, is_running: bool) -> dict[TurnId, Message]:
         """,
         {"is_running": is_running},
     )
-    # No messenger knows the message of a hook.
+    # A hook's message exists in no messenger.
     return {TurnId(row["turn"]): from_row(row) for row in rows if not is_hook(row["sender"])}
 
 
@@ -278,12 +278,12 @@ async def first_of_turns(tx: Tx, turn_ids: Collection[int]) -> dict[int, FirstOf
 
 
 async def asker_of(tx: Tx, *turn_ids: TurnId | int | None) -> str | None:
-    """The address of who asked last, but for the account itself and hooks, in the first of these turns that
-    has one.
+    """Return the address of the last person who asked in the first of these turns that has one.
+
+    The assistant's own account and hooks are left out.
     """
     for turn_id in turn_ids:
-        # The account itself is left out: an owner who writes from the assistant's own number is nobody to
-        # mention.
+        # An owner who writes from the assistant's own number cannot be mentioned.
         cursor = await tx.execute(
             """
             SELECT sender FROM messages
@@ -299,10 +299,12 @@ async def asker_of(tx: Tx, *turn_ids: TurnId | int | None) -> str | None:
 
 
 async def author(tx: Tx, chat_jid: ChatJid, sender: str) -> ChatMember | None:
-    """Somebody who has written in a group, by the name that they have now; None of a chat between two."""
+    """Return somebody who has written in a group chat, by their present name; None in
+    a chat of two people.
+    """
     if is_hook(sender):
         return None
-    # A mention needs the name by which the chat knows somebody; who never wrote here has none.
+    # A mention needs the name by which the chat knows a person; somebody who never wrote has none.
     cursor = await tx.execute(
         """
         SELECT m.sender_name FROM messages m JOIN chats c ON c.jid = m.chat_jid AND c.is_group = 1
@@ -315,11 +317,11 @@ async def author(tx: Tx, chat_jid: ChatJid, sender: str) -> ChatMember | None:
 
 
 async def to_quote(tx: Tx, turn_id: TurnId, chat_jid: ChatJid) -> Message | None:
-    """The message that a turn answers, if others wrote since it, and since the turn spoke last."""
+    """Return the message that a turn answers, if others wrote since it, and since the turn's last message."""
     asked = await requests_of(tx, turn_id, limit=1)
     if not asked or asked[0].chat_jid != chat_jid or is_hook(asked[0].sender):
         return None
-    # Without other messages in between a quote tells people nothing that they do not see.
+    # Without other messages in between, a quote shows people nothing new.
     cursor = await tx.execute(
         """
         SELECT m.seq FROM messages m WHERE m.chat_jid = :jid AND m.seq > :asked AND m.seq > coalesce((
@@ -334,7 +336,7 @@ async def to_quote(tx: Tx, turn_id: TurnId, chat_jid: ChatJid) -> Message | None
 
 
 async def thread_of(tx: Tx, turn_id: TurnId, chat_jid: ChatJid) -> str | None:
-    """Return the thread of the newest question of a turn, or None when it stands in none."""
+    """Return the thread of the newest question of a turn, or None when it is in no thread."""
     asked = await requests_of(tx, turn_id, limit=1)
     if not asked or asked[0].chat_jid != chat_jid:
         return None
@@ -346,7 +348,8 @@ async def page(
     tx: Tx, folder: Folder, *, limit: int, before: int | None = None, after: int | None = None
 ) -> list[Message]:
     """Return messages of a group, Andy's own too, oldest first: the newest, or those next to a `seq`."""
-    # From a `seq` on, the nearest are wanted and not the newest; both come out oldest first.
+    # Before or after a `seq`, the nearest messages are selected, not the newest; both are returned oldest
+    # first.
     order = "DESC" if after is None else "ASC"
     rows = await tx.execute_fetchall(
         f"""
@@ -362,9 +365,9 @@ async def page(
     return [from_row(row) for row in rows]
 
 
-async def turns_that_said(tx: Tx, said: Sequence[Message]) -> dict[int, int]:
-    """The turn that each of Andy's own messages was said in, by the `seq` of the message."""
-    # Andy's own messages have no turn in this table; only the outbox knows who said them.
+async def turns_of_own(tx: Tx, said: Sequence[Message]) -> dict[int, int]:
+    """Return the turn in which each of Andy's own messages was sent, keyed by the message's `seq`."""
+    # Andy's own messages have no turn in this table; only the outbox records it.
     ids = {one.id: one.seq for one in said if one.is_bot_message}
     rows = await tx.execute_fetchall(
         """
@@ -385,7 +388,7 @@ async def count(tx: Tx, folder: Folder) -> int:
 
 
 async def newest(tx: Tx, chat_jid: ChatJid, *, limit: int) -> list[Message]:
-    """The newest messages of a chat, oldest first, Andy's own among them."""
+    """Return the newest messages of a chat, including Andy's own, oldest first."""
     rows = await tx.execute_fetchall(
         "SELECT * FROM (SELECT * FROM messages WHERE chat_jid = ? ORDER BY seq DESC LIMIT ?) ORDER BY seq",
         (chat_jid, limit),
@@ -406,7 +409,7 @@ async def sent_in(tx: Tx, turn_id: TurnId) -> list[Message]:
 
 
 async def before_in_turn(tx: Tx, turn_id: TurnId, chat_jid: ChatJid, message_id: MessageId | str) -> int:
-    """Count the messages of a turn that came before one of them."""
+    """Count the messages of a turn that precede one of them."""
     cursor = await tx.execute(
         """
         SELECT count(*) AS n FROM messages
@@ -451,24 +454,24 @@ MAX_UNREAD = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupSummary:
-    """A group as a list of conversations shows it: its newest message, and what the owner has not read."""
+    """A group in a list of conversations: its newest message, and the number of unread ones."""
 
     folder: Folder
     name: str
     sender: str
-    """The name of the writer of the newest message; empty where there is none yet."""
+    """The name of the newest message's sender; empty if there is no message yet."""
     text: str
     """The beginning of the newest message."""
     at_ms: int | None
     unread: int
     """Messages after the last one that the owner was shown in the console, at most `MAX_UNREAD`."""
     state: str
-    """`running` or `queued` where a turn is, `failed` where the last question got no answer, else empty."""
+    """`running` or `queued` if a turn is, `failed` if the last question got no answer, else empty."""
 
 
 async def group_summaries(tx: Tx) -> Collection[GroupSummary]:
-    """Return all groups, the one that was written to last first."""
-    # One statement: a query for each of fifty groups took 125 ms.
+    """Return all groups, the most recently active first."""
+    # One statement: a query for each of fifty groups took 125 ms in total.
     rows = await tx.execute_fetchall(
         """
         SELECT g.folder, g.name, m.sent_ms AS at_ms, coalesce(m.sender_name, '') AS sender,
@@ -493,7 +496,7 @@ async def group_summaries(tx: Tx) -> Collection[GroupSummary]:
 
 
 async def mark_read(tx: Tx, folder: Folder, seq: int) -> None:
-    """Note that the owner was shown the messages of a group up to this one; it never goes back."""
+    """Record that the owner was shown a group's messages up to this one; it never goes back."""
     await tx.execute(
         """
         INSERT INTO router_state (key, value) VALUES (:key, :seq)
@@ -504,7 +507,7 @@ async def mark_read(tx: Tx, folder: Folder, seq: int) -> None:
 
 
 async def read_up_to(tx: Tx, folder: Folder) -> int:
-    """Return the last message of a group that the owner was shown in the console; 0 where none was."""
+    """Return the last message of a group that the owner was shown in the console; 0 if there is none."""
     cursor = await tx.execute("SELECT value FROM router_state WHERE key = ?", (_READ + folder,))
     row = await cursor.fetchone()
     return int(row["value"]) if row else 0

@@ -1,4 +1,4 @@
-"""`model_refusals`: what the model service refuses until a key or a setting changes."""
+"""`model_refusals`: requests that the model service refuses until a key or a setting changes."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from orchestrator.domain.failures import ModelError
 from orchestrator.store.database import Tx
 
 OWN_CHOICE = ""
-"""The name that stands for the model which an agent chooses if none is set."""
+"""The name that means the model which an agent chooses if none is set."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelRefusal:
-    """One state of the model service in which it answers nothing, or not for one model."""
+    """A period in which the model service refuses all requests, or those for one model."""
 
     id: int
     cause: ModelError
@@ -33,7 +33,7 @@ class ModelRefusal:
 async def begin(
     tx: Tx, *, cause: ModelError, model: str | None, setting: str | None, status: int | None, now_ms: int
 ) -> None:
-    """Record a refusal; one that is open with the same cause keeps its time."""
+    """Record a refusal; an open one with the same cause retains its start."""
     await tx.execute(
         "UPDATE model_refusals SET ended_ms = ? WHERE ended_ms IS NULL AND model IS ? AND cause <> ?",
         (now_ms, model, cause),
@@ -58,7 +58,7 @@ async def note_notified(tx: Tx, refusal_id: int, *, now_ms: int) -> None:
 
 
 async def open_ones(tx: Tx) -> list[ModelRefusal]:
-    """Return the refusals that last, oldest first."""
+    """Return the unfinished refusals, oldest first."""
     rows = await tx.execute_fetchall("SELECT * FROM model_refusals WHERE ended_ms IS NULL ORDER BY id")
     return [_from_row(row) for row in rows]
 

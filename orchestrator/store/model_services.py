@@ -1,4 +1,4 @@
-"""`model_services` and `model_choices`: the services that have models, by name, and which answers what."""
+"""`model_services` and `model_choices`: the services that have models, and which is chosen for which work."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from orchestrator.store.database import Tx
 
 @dataclass(frozen=True, slots=True)
 class ChosenModel:
-    """A choice of the owner's, as it was written."""
+    """A choice of the owner's, as written."""
 
     work: WorkKind
     model: str
     may_be_dearer: bool = False
-    """Whether it may stand in for a service that costs less."""
+    """Whether it may replace a service that costs less."""
 
 
 async def put(tx: Tx, service: ModelService, *, now_ms: int) -> None:
@@ -50,7 +50,7 @@ async def remove(tx: Tx, name: str) -> None:
 
 
 async def every(tx: Tx) -> list[ModelService]:
-    """Return the services, by their names; the one of `.env` is not among them."""
+    """Return the services by their names, without the one of `.env`."""
     rows = await tx.execute_fetchall("SELECT * FROM model_services ORDER BY name")
     return [_from_row(row) for row in rows]
 
@@ -60,13 +60,13 @@ async def by_name(tx: Tx, name: str) -> ModelService | None:
 
 
 async def choices(tx: Tx) -> list[ChosenModel]:
-    """Return what the owner chose, those to fall back on in their order."""
+    """Return the owner's choices, fallbacks in their order."""
     rows = await tx.execute_fetchall("SELECT * FROM model_choices ORDER BY work, place")
     return [ChosenModel(WorkKind(row["work"]), row["model"], bool(row["may_be_dearer"])) for row in rows]
 
 
 async def choose(tx: Tx, work: WorkKind, chosen: Sequence[ChosenModel], *, now_ms: int) -> None:
-    """Store what is chosen for a kind of work in place of what was; nothing leaves it to the settings."""
+    """Replace the choice for a kind of work; no choice leaves it to the settings."""
     await tx.execute("DELETE FROM model_choices WHERE work = ?", (work,))
     for place, one in enumerate(chosen):
         await tx.execute(

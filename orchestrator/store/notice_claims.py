@@ -1,7 +1,7 @@
-"""Join notices and turns: a turn claims the notices it is to tell, and has told them once it ends well.
+"""Assign notices to turns: a turn claims the notices for its agent; they are delivered if it ends well.
 
-A claim is one attempt's at one turn. It is confirmed in the transaction of that attempt's end, for what the
-agent was really told; whatever else ends the attempt sets it free.
+A claim belongs to one attempt at one turn. The transaction that ends the attempt confirms it for the notices
+that the agent really received; any other end of the attempt releases it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ LEFT_SESSION = "its conversation has ended"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeliveredNoticeRow:
-    """A notice that a model received, as it is shown to people."""
+    """A notice that a model received, as people are shown it."""
 
     folder: Folder
     turn_id: int
@@ -38,15 +38,14 @@ class DeliveredNoticeRow:
 
 
 async def claim(tx: Tx, turn: Turn, *, session_id: str | None, now_ms: int) -> list[NoticeRow]:
-    """Claim for an attempt the notices it is to tell, the most urgent first; a second call returns the same
-    and more.
+    """Claim the notices that an attempt delivers, most urgent first; a second call returns the same and more.
 
-    `session_id` is the conversation it goes on with. What was made in a turn that has not ended yet waits
-    for its end; what was told and is urgent comes once more in each new conversation.
+    `session_id` is the conversation that it continues. A notice made in an unfinished turn waits for that
+    turn's end; a delivered urgent one is delivered once more in each new conversation.
     """
     if turn.kind is TurnKind.CHAT:
         await _count_turn(tx, turn)
-    # A second call in one attempt counts what the first has taken, or a turn could be told twice as much.
+    # A second call in one attempt counts the claims of the first, or the limit would apply twice.
     room = MAX_TOLD - len(await claimed_by(tx, turn))
     await tx.execute(
         f"""
@@ -80,8 +79,8 @@ _MADE_IN_OPEN_TURN = """coalesce(made_turn IN (
 
 
 async def _count_turn(tx: Tx, turn: Turn) -> None:
-    """A turn of the chat begins: what waits for a number of them waits for one less. Each counts once."""
-    # `counted_turn` holds over retries and restarts: a turn that is tried three times counts once.
+    """Count a chat turn that starts: notices that wait for a number of turns wait for one less."""
+    # `counted_turn` is stored across retries and restarts: a turn that is tried three times counts once.
     await tx.execute(
         f"""
         UPDATE cross_session_notifications SET turns_remaining = turns_remaining - 1, counted_turn = :turn
@@ -93,7 +92,7 @@ async def _count_turn(tx: Tx, turn: Turn) -> None:
 
 
 async def take_now(tx: Tx, turn: Turn, notice_id: int, *, now_ms: int) -> None:
-    """Claim for the attempt a notice that was just made in it and can still be told in it."""
+    """Claim for the attempt a notice that was just made in it and can still be delivered in it."""
     await tx.execute(
         """
         UPDATE cross_session_notifications SET claim_turn = ?, claim_attempt = ?, claimed_ms = ?
@@ -121,11 +120,12 @@ async def claimed_by(tx: Tx, turn: Turn) -> list[NoticeRow]:
 async def settle(
     tx: Tx, turn: Turn, delivered: Sequence[DeliveredNotice], *, session_id: str | None, now_ms: int
 ) -> list[int]:
-    """Record that a turn ended well: claims it confirms are told, the others are free. Returns the ids told.
+    """Record that a turn ended well: confirmed claims are delivered, others released.
+    Return the delivered ids.
 
-    What a container says of notices that this attempt does not have counts for nothing.
+    A container's report about notices that this attempt has not claimed is ignored.
     """
-    # Only ids of this attempt count: a container must not mark another turn's notices as told.
+    # Only ids of this attempt count: a container must not mark another turn's notices as delivered.
     texts = {one.id: plain(one.text) for one in delivered if one.id is not None}
     done = [notice for notice in await claimed_by(tx, turn) if notice.id in texts]
     await tx.executemany(
@@ -137,14 +137,14 @@ async def settle(
         """,
         [(now_ms, session_id, texts[notice.id], notice.id) for notice in done],
     )
-    # What the agent was not told comes again with the next turn, so everything left is freed here.
+    # Notices that the agent did not receive come again with the next turn, so they are released here.
     await release(tx, turn, now_ms=now_ms)
     await _record(tx, turn, _for_people(turn, delivered, done, now_ms=now_ms))
     return [notice.id for notice in done]
 
 
 async def release(tx: Tx, turn: Turn, *, now_ms: int) -> None:
-    """Free the claims of a turn, and end notices that lived in a conversation of the turn's own."""
+    """Release the claims of a turn, and end notices that belonged to the turn's own conversation."""
     await tx.execute(
         """
         UPDATE cross_session_notifications SET claim_turn = NULL, claim_attempt = NULL, claimed_ms = NULL
@@ -152,14 +152,15 @@ async def release(tx: Tx, turn: Turn, *, now_ms: int) -> None:
         """,
         (turn.id,),
     )
-    # An isolated task talks in a session that nobody resumes, so its notes can reach no one.
+    # An isolated task has a session that nobody resumes, so its notices can reach nobody.
     if turn.is_isolated:
         await _end_where(tx, "made_turn = ?", turn.id, folder=turn.folder, now_ms=now_ms)
 
 
 async def free_stale(tx: Tx, *, now_ms: int) -> int:
-    """Free the claims of attempts that run no more, and return how many; normally there are none."""
-    # The clock alone would free the claims of a turn that thinks for half an hour, and tell them twice.
+    """Release the claims of attempts that no longer run, and return how many; normally there are none."""
+    # Releasing by time alone would release the claims of a turn that works for half an hour, and deliver
+    # twice.
     cursor = await tx.execute(
         """
         UPDATE cross_session_notifications SET claim_turn = NULL, claim_attempt = NULL, claimed_ms = NULL
@@ -175,13 +176,12 @@ async def free_stale(tx: Tx, *, now_ms: int) -> int:
 
 
 async def enter_session(tx: Tx, folder: Folder, session_id: str | None) -> None:
-    """Record that the group's conversation goes on in `session_id`, or in a session whose id is not known
-    yet.
+    """Record that the group's conversation goes on in `session_id`, or in a session without an id yet.
 
-    What waits in it goes along, also where the old session was lost or too old: for those who talk it is the
-    same conversation, and what was noted may be all that is left of it.
+    Waiting notices move along, also if the old session was lost or too old: for the people it is the same
+    conversation, and the notices may be all that is left of it.
     """
-    # Only what is still pending moves; what was told belongs to the session that has read it.
+    # Only pending notices move; delivered ones belong to the session that has read them.
     await tx.execute(
         f"""
         UPDATE cross_session_notifications SET session_id = :session
@@ -193,7 +193,7 @@ async def enter_session(tx: Tx, folder: Folder, session_id: str | None) -> None:
 
 
 async def leave_session(tx: Tx, folder: Folder, *, now_ms: int) -> None:
-    """Record that the group's conversation has ended, and end the notices that lived in it."""
+    """Record that the group's conversation has ended, and end the notices that belonged to it."""
     await _end_where(tx, "?", 1, folder=folder, now_ms=now_ms)
 
 
@@ -214,15 +214,17 @@ async def _end_where(tx: Tx, where: str, value: object, *, folder: Folder, now_m
 def _for_people(
     turn: Turn, delivered: Sequence[DeliveredNotice], done: Sequence[NoticeRow], *, now_ms: int
 ) -> list[DeliveredNoticeRow]:
-    """Return the urgent notices: stored ones by the host's priority, the run's own by the container's."""
+    """Return the urgent notices for people: stored ones by the host's priority, the run's own by the
+    container's.
+    """
     known = {notice.id: notice for notice in done}
     shown: list[DeliveredNoticeRow] = []
     for one in delivered[:MAX_TOLD]:
-        # Taken out of the map, so a container that names one notice twice shows it once.
+        # Removed from the map, so that a container that names one notice twice shows it once.
         notice = known.pop(one.id, None) if one.id is not None else None
         if one.id is not None and notice is None:
             continue
-        # For a kept notice the host's priority counts: a container could call anything critical.
+        # For a stored notice the host's priority counts: a container could call anything critical.
         priority = notice.priority if notice else one.priority
         if priority not in ("high", "critical"):
             continue
@@ -254,7 +256,7 @@ async def _record(tx: Tx, turn: Turn, shown: Iterable[DeliveredNoticeRow]) -> No
 
 
 async def recently_delivered(tx: Tx, *, since_ms: int, limit: int) -> list[DeliveredNoticeRow]:
-    """Return the notices of high priority that models were told, newest first."""
+    """Return the notices of high priority that models received, newest first."""
     rows = await tx.execute_fetchall(
         "SELECT * FROM told_notices WHERE told_ms >= ? ORDER BY id DESC LIMIT ?", (since_ms, limit)
     )
@@ -273,8 +275,8 @@ async def recently_delivered(tx: Tx, *, since_ms: int, limit: int) -> list[Deliv
 
 
 def plain(text: str) -> str:
-    """Return a text of a container as the store takes it: bounded, without control characters and halves of
-    pairs.
+    """Return a container's text in a form that can be stored: bounded, without
+    control characters and surrogates.
     """
     # Half a surrogate pair cannot be stored as UTF-8, and a container may send one.
     whole = text[:MAX_NOTICE_CHARS].encode("utf-8", "replace").decode("utf-8")

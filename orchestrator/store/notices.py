@@ -1,8 +1,7 @@
-"""`cross_session_notifications`: the notices for a group's agent, until they were told and their time is
-over.
+"""`cross_session_notifications`: notices for a group's agent, until they are delivered and expire.
 
-`pending → delivered → acknowledged`; whatever was not acknowledged can be `cancelled`, and is `expired` once
-its time is over. Which turn has one, and what that comes to, is in `notice_claims`.
+`pending → delivered → acknowledged`; a notice that was not acknowledged can be `cancelled`, and is `expired`
+after its time. `notice_claims` assigns notices to turns.
 """
 
 from __future__ import annotations
@@ -19,10 +18,10 @@ from orchestrator.domain.values import Folder, TurnId
 from orchestrator.store.database import Tx, returned
 
 DAY_MS = 24 * 3_600_000
-KEPT_MS = 30 * DAY_MS
-"""So long after its end a notice can still be looked at."""
+RETENTION_MS = 30 * DAY_MS
+"""Milliseconds after its end for which a notice can still be read."""
 MAX_HOST_FACTS = 20
-"""So many facts of the host wait for one group at once."""
+"""Most facts of the host that wait for one group at once."""
 
 
 class NoticeState(StrEnum):
@@ -110,14 +109,14 @@ class NoticeRow:
 
     @property
     def message(self) -> str:
-        """Return what the notice says in words, empty where it has none."""
+        """Return the notice's message, empty if it has none."""
         return str(self.payload.get("message", ""))
 
 
 async def add(tx: Tx, fresh: NewNotice, *, now_ms: int) -> NoticeRow:
-    """Store a notice; a pending one with the same key takes its contents and is counted once more.
+    """Store a notice; a pending one with the same key takes its contents and increments its count.
 
-    A turn that was given the older one has it no more: what is told now is not what that turn tells.
+    A turn that had claimed the older one loses its claim: the turn delivers the older text, not the new one.
     """
     cursor = await tx.execute(
         """
@@ -185,12 +184,12 @@ async def pending_by_key(tx: Tx, folder: Folder, key: str) -> NoticeRow | None:
 
 
 async def part_from_key(tx: Tx, notice_id: int) -> None:
-    """Take the key from a pending notice, so that the next one with this key is another notice."""
+    """Remove the key from a pending notice, so that the next one with this key becomes another notice."""
     await tx.execute("UPDATE cross_session_notifications SET dedupe_key = NULL WHERE id = ?", (notice_id,))
 
 
 async def undelivered(tx: Tx, folder: Folder, maker: NoticeMaker) -> int:
-    """Count the notices that wait to be told."""
+    """Count the notices that wait for delivery."""
     cursor = await tx.execute(
         f"""
         SELECT count(*) AS n FROM cross_session_notifications
@@ -202,8 +201,8 @@ async def undelivered(tx: Tx, folder: Folder, maker: NoticeMaker) -> int:
 
 
 async def of_group(tx: Tx, folder: Folder, *, with_over: bool, limit: int) -> list[NoticeRow]:
-    """Return the notices that wait or were told and not acknowledged, the most urgent first."""
-    # With those that are over, the newest is what somebody looks for, however urgent an older one was.
+    """Return the notices that are pending or delivered and not acknowledged, the most urgent first."""
+    # With ended notices included, the newest come first, however urgent an older one was.
     rows = await tx.execute_fetchall(
         f"""
         SELECT * FROM cross_session_notifications
@@ -216,7 +215,7 @@ async def of_group(tx: Tx, folder: Folder, *, with_over: bool, limit: int) -> li
 
 
 async def acknowledge(tx: Tx, folder: Folder, notice_id: int, *, now_ms: int) -> bool:
-    """Record that the agent has dealt with a notice; return False when it is not the group's, or over."""
+    """Record that the agent has handled a notice; return False if it is not the group's, or has ended."""
     cursor = await tx.execute(
         """
         UPDATE cross_session_notifications SET state = 'acknowledged', acknowledged_ms = :now, ended_ms = :now
@@ -228,7 +227,7 @@ async def acknowledge(tx: Tx, folder: Folder, notice_id: int, *, now_ms: int) ->
 
 
 async def cancel(tx: Tx, folder: Folder, notice_id: int, *, reason: str, now_ms: int) -> bool:
-    """Cancel a notice; return False when it is not the group's, or over."""
+    """Cancel a notice; return False if it is not the group's, or has ended."""
     cursor = await tx.execute(
         """
         UPDATE cross_session_notifications SET state = 'cancelled', reason = :reason, ended_ms = :now
@@ -240,9 +239,9 @@ async def cancel(tx: Tx, folder: Folder, notice_id: int, *, reason: str, now_ms:
 
 
 async def forget(tx: Tx, folder: Folder, notice_id: int, *, now_ms: int) -> None:
-    """Cancel a notice and take its words out of the store."""
+    """Cancel a notice and delete its text."""
     await cancel(tx, folder, notice_id, reason="forgotten", now_ms=now_ms)
-    # The row stays for the counts; its words go, because somebody took back what it quotes.
+    # The row stays for the counts; its text goes, because the message that it quotes was deleted.
     await tx.execute(
         """
         UPDATE cross_session_notifications SET payload_json = '{}', formatted_content = NULL
@@ -253,8 +252,8 @@ async def forget(tx: Tx, folder: Folder, notice_id: int, *, now_ms: int) -> None
 
 
 async def expire(tx: Tx, *, now_ms: int) -> list[NoticeRow]:
-    """End and return all notices whose time is over and that no turn has claimed."""
-    # One that is claimed is being told right now: its turn decides, and the next look comes anyway.
+    """End and return all notices whose time has passed and that no turn has claimed."""
+    # A claimed notice is being delivered right now: its turn decides, and the next pass comes anyway.
     rows = await tx.execute_fetchall(
         """
         UPDATE cross_session_notifications
@@ -270,10 +269,10 @@ async def expire(tx: Tx, *, now_ms: int) -> list[NoticeRow]:
 
 
 async def prune(tx: Tx, *, now_ms: int) -> None:
-    """Delete notices that ended long ago, and those that were told long ago and have no time to end by."""
-    # A notice that was told and never acknowledged may have no end; without the second case it would stay for
+    """Delete notices that ended long ago, and those delivered long ago that never expire."""
+    # A delivered notice that is never acknowledged may have no end; without the second case it would stay for
     # ever.
-    before = {"before": now_ms - KEPT_MS}
+    before = {"before": now_ms - RETENTION_MS}
     await tx.execute(
         """
         DELETE FROM cross_session_notifications

@@ -22,10 +22,9 @@ from orchestrator.domain.values import (
 from orchestrator.store.database import Tx, returned
 
 OF_OWNER = "owner:"
-"""The beginning of the key of a message in which the host speaks to the owner."""
+"""Prefix of the keys of messages in which the host speaks to the owner."""
 ASKED_OF_OWNER = f"{OF_OWNER}asked:"
-"""The beginning of the keys of messages that ask the owner something in words of others: no agent is given
-them."""
+"""Prefix of the keys of messages to the owner that quote other people: no agent reads those."""
 
 
 async def add(
@@ -42,11 +41,11 @@ async def add(
     mention: str | None = None,
     reacts_to: MessageId | None = None,
 ) -> bool:
-    """Queue a message and return whether it is new; False when one with this key is there.
+    """Queue a message and return whether it is new; False when one with the same key exists.
 
-    The channel's message id is chosen here, before any attempt, so that a resend cannot double.
+    The channel's message id is chosen here, before any attempt, so that a resend cannot duplicate it.
     """
-    # A turn that is tried again says the same things under the same keys, and only the first counts.
+    # A turn that is tried again sends the same messages under the same keys, and only the first ones count.
     cursor = await tx.execute(
         """
         INSERT INTO outbox (group_folder, chat_jid, text, dedupe_key, message_id, state,
@@ -75,8 +74,8 @@ async def add(
 
 
 async def replace_unsent(tx: Tx, key_prefix: str, text: str) -> bool:
-    """Give another text to a message that no attempt was made to send; return whether there is one."""
-    # The end of the range is the prefix with its last character one further: LIKE would read "_" as any.
+    """Replace the text of a message that was never tried to be sent; return whether there is one."""
+    # The range ends at the prefix with its last character incremented; LIKE would treat "_" as a wildcard.
     end = key_prefix[:-1] + chr(ord(key_prefix[-1]) + 1)
     cursor = await tx.execute(
         """
@@ -102,13 +101,13 @@ async def add_failure(tx: Tx, turn: Turn, text: str, *, now_ms: int) -> None:
 
 
 def _new_message_id() -> MessageId:
-    # WhatsApp clients write ids in this form, `3EB0` and upper-case hexadecimal digits; others stand out.
+    # Ids in the form of WhatsApp clients: `3EB0` and upper-case hexadecimal digits; other forms stand out.
     return MessageId(f"3EB0{secrets.token_hex(9).upper()}")
 
 
 async def release(tx: Tx, turn_id: TurnId, *, now_ms: int) -> int:
     """Release the messages that a turn held back, and return how many."""
-    # The time is set anew: the message may have been held for longer than any retry would wait.
+    # The time is set anew: the message may have been held longer than retries would wait.
     cursor = await tx.execute(
         "UPDATE outbox SET state = 'pending', next_attempt_ms = ? WHERE turn_id = ? AND state = 'held'",
         (now_ms, turn_id),
@@ -118,24 +117,24 @@ async def release(tx: Tx, turn_id: TurnId, *, now_ms: int) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutboxSize:
-    """A number of messages and their characters."""
+    """A number of messages and the number of their characters."""
 
     count: int
     chars: int
 
 
 async def held(tx: Tx, turn_id: TurnId) -> OutboxSize:
-    """Return how much a turn has said that is held back."""
+    """Return the size of a turn's messages that are held back."""
     return await _amount(tx, "turn_id = ? AND state = 'held'", turn_id)
 
 
-async def said_in(tx: Tx, turn_id: TurnId) -> OutboxSize:
-    """Return how much a turn has said that is not held back."""
+async def released_in(tx: Tx, turn_id: TurnId) -> OutboxSize:
+    """Return the size of a turn's messages that are not held back."""
     return await _amount(tx, "turn_id = ? AND state <> 'held'", turn_id)
 
 
-async def said_outside_turns(tx: Tx, folder: Folder, *, since_ms: int) -> int:
-    """Return how many texts a group's agent had sent since `since_ms` that belong to no turn."""
+async def count_outside_turns(tx: Tx, folder: Folder, *, since_ms: int) -> int:
+    """Return how many texts outside of turns a group's agent had sent since `since_ms`."""
     cursor = await tx.execute(
         """
         SELECT count(*) AS n FROM outbox
@@ -147,13 +146,13 @@ async def said_outside_turns(tx: Tx, folder: Folder, *, since_ms: int) -> int:
 
 
 async def waiting_of(tx: Tx, folder: Folder) -> OutboxSize:
-    """Return how much of a group's messages is on its way."""
+    """Return the size of a group's messages that wait or are being sent."""
     return await _amount(tx, "state IN ('pending', 'sending') AND group_folder = ?", folder)
 
 
 async def unsent_files(tx: Tx, folder: Folder, *, since_ms: int) -> int:
     """Count the files of a group that wait, or that were given up since `since_ms`."""
-    # Those given up count for a while: the owner may still have them sent again.
+    # Files that were given up count for a while, since the owner may have them sent again.
     cursor = await tx.execute(
         """
         SELECT count(*) AS n FROM outbox WHERE group_folder = ? AND file_path IS NOT NULL
@@ -166,7 +165,7 @@ async def unsent_files(tx: Tx, folder: Folder, *, since_ms: int) -> int:
 
 
 async def files_in_use(tx: Tx, *, since_ms: int) -> frozenset[Path]:
-    """Return the copies of files that are still needed: on their way, sent or given up since `since_ms`."""
+    """Return the copies of files that are still needed: waiting, or sent or given up since `since_ms`."""
     rows = await tx.execute_fetchall(
         """
         SELECT file_path FROM outbox WHERE file_path IS NOT NULL
@@ -179,11 +178,11 @@ async def files_in_use(tx: Tx, *, since_ms: int) -> frozenset[Path]:
 
 
 async def surplus_files(tx: Tx, folder: Folder | None, *, keeps: int) -> list[Path]:
-    """Return the copies of sent files of a group that are older than the newest `keeps`, the next ones first.
+    """Return the copies of a group's sent files that are older than the newest `keeps`, the newest first.
 
-    At most `keeps` of them: those before were surplus earlier.
+    At most `keeps` of them, since older ones were returned by earlier calls.
     """
-    # Sorted by the time of sending, for a file that was retried for hours is newer than its id says.
+    # Sorted by the time of sending, because a file that was retried for hours is newer than its id suggests.
     rows = await tx.execute_fetchall(
         """
         SELECT file_path FROM outbox WHERE group_folder IS ? AND file_path IS NOT NULL AND state = 'sent'
@@ -195,7 +194,7 @@ async def surplus_files(tx: Tx, folder: Folder | None, *, keeps: int) -> list[Pa
 
 
 async def file_names(tx: Tx, message_ids: Collection[MessageId]) -> dict[str, str]:
-    """Return the names of the files that left with messages, by the ids of those that had one."""
+    """Return the names of the files that were sent with messages, by message id."""
     rows = await tx.execute_fetchall(
         """
         SELECT message_id, file_name FROM outbox WHERE file_path IS NOT NULL
@@ -218,9 +217,10 @@ async def _amount(tx: Tx, where: str, value: object) -> OutboxSize:
 async def unspoken(tx: Tx, *, since_ms: int) -> list[Outgoing]:
     """Return replies to chats, sent since then, whose voice note was neither queued nor given up.
 
-    Of the last thousand messages: there are no others so new. One in parts is too long to be spoken.
+    Only the last thousand messages are searched: older ones are not this recent. A reply in parts is too long
+    to be spoken.
     """
-    # Without the bound on ids this would read the whole table each time that something was sent.
+    # Without the limit on ids this would read the whole table after each sent message.
     rows = await tx.execute_fetchall(
         """
         SELECT outbox.* FROM outbox JOIN turns ON turns.id = outbox.turn_id
@@ -237,8 +237,8 @@ async def unspoken(tx: Tx, *, since_ms: int) -> list[Outgoing]:
 
 
 async def add_voice(tx: Tx, spoken: Outgoing, file: Attachment | None, *, now_ms: int) -> Outgoing:
-    """Hold the voice note of a reply, once, until its file is there; return it, also one from before."""
-    # The key is that of the reply, so a host that is killed while it speaks makes no second voice note.
+    """Add the voice note of a reply, once, held until its file is stored; return it, also an earlier one."""
+    # The key is derived from the reply's, so a host that is killed meanwhile makes no second voice note.
     key = f"speech:{spoken.id}"
     await add(
         tx,
@@ -257,7 +257,7 @@ async def add_voice(tx: Tx, spoken: Outgoing, file: Attachment | None, *, now_ms
 
 
 async def release_voice(tx: Tx, outgoing_id: int, *, now_ms: int) -> None:
-    """Let a voice note that is held be sent."""
+    """Release a held voice note for sending."""
     await tx.execute(
         "UPDATE outbox SET state = 'pending', next_attempt_ms = ? WHERE id = ? AND state = 'held'",
         (now_ms, outgoing_id),
@@ -266,13 +266,13 @@ async def release_voice(tx: Tx, outgoing_id: int, *, now_ms: int) -> None:
 
 async def drop_held(tx: Tx, turn_id: TurnId) -> None:
     """Delete the held messages of an attempt that did not end well."""
-    # Nothing of them was sent, so the next attempt may say all of it again without saying it twice.
+    # None of them was sent, so the next attempt can send the same messages without duplicates.
     await tx.execute("DELETE FROM outbox WHERE turn_id = ? AND state = 'held'", (turn_id,))
 
 
 async def heads(tx: Tx) -> list[Outgoing]:
     """Return the next message of each chat: each chat keeps its order and waits for no other chat."""
-    # The parts of a long message sort by the id of the whole, or later messages would come between them.
+    # Parts of a long message sort by the id of the whole, or later messages would come between them.
     rows = await tx.execute_fetchall(
         """
         SELECT * FROM (
@@ -285,7 +285,7 @@ async def heads(tx: Tx) -> list[Outgoing]:
 
 
 async def is_as_read(tx: Tx, one: Outgoing) -> bool:
-    """Return whether a message still waits with the text that was read; it may have been called back."""
+    """Return whether a message still waits with the text that was read, and was not cancelled or changed."""
     # Between reading the queue and sending, an agent may have cancelled or changed a notification.
     cursor = await tx.execute(
         "SELECT 1 FROM outbox WHERE id = ? AND state IN ('pending', 'sending') AND text = ?",
@@ -300,7 +300,7 @@ async def split(tx: Tx, whole: Outgoing, parts: Sequence[str]) -> Outgoing:
     Each part has a message id of its own, so that one sent before a crash is not sent again after it.
     """
     await tx.execute("UPDATE outbox SET text = ?, part = 0 WHERE id = ?", (parts[0], whole.id))
-    # Only the first row keeps the key, so a repeat of the whole message still finds it and adds nothing.
+    # Only the first row keeps the key, so that a repeat of the whole message finds it and adds nothing.
     for number, text in enumerate(parts[1:], start=1):
         await tx.execute(
             """
@@ -317,14 +317,14 @@ async def split(tx: Tx, whole: Outgoing, parts: Sequence[str]) -> Outgoing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FirstTry:
-    """The login that may have put a message into its chat, and since when."""
+    """The messenger login that first tried to send a message, and when."""
 
     by: str
     at_ms: int
 
 
 async def note_try(tx: Tx, message_id: MessageId, *, by: str, now_ms: int) -> FirstTry | None:
-    """Return the first try to send a message; None, recording this one as the first, where there was none."""
+    """Return the first attempt to send a message; if there was none, record this one and return None."""
     cursor = await tx.execute("SELECT tried_by, tried_ms FROM outbox WHERE message_id = ?", (message_id,))
     row = await cursor.fetchone()
     if row is not None and row["tried_by"] is not None:
@@ -334,14 +334,14 @@ async def note_try(tx: Tx, message_id: MessageId, *, by: str, now_ms: int) -> Fi
 
 
 async def renew_try(tx: Tx, message_id: MessageId, *, by: str, now_ms: int) -> None:
-    """Record this try as the first: none before it has put the message into its chat."""
+    """Record this attempt as the first: the earlier ones did not reach the chat."""
     await tx.execute(
         "UPDATE outbox SET tried_by = ?, tried_ms = ? WHERE message_id = ?", (by, now_ms, message_id)
     )
 
 
 async def begin_attempt(tx: Tx, outgoing_id: int) -> None:
-    # Committed before the send: after a crash the row says that the message may be out already.
+    # Committed before the send: after a crash the row shows that the message may have been sent.
     await tx.execute(
         "UPDATE outbox SET state = 'sending', attempts = attempts + 1 WHERE id = ?", (outgoing_id,)
     )
@@ -351,7 +351,7 @@ async def finish(
     tx: Tx, outgoing_id: int, state: OutboxState, *, now_ms: int, error: str | None = None
 ) -> None:
     """Record the end of a message: `SENT`, `SKIPPED`, `UNKNOWN` or `DEAD`."""
-    # Only what was sent has a time of sending; the surplus of files is counted by it.
+    # Only sent messages have a time of sending; surplus files are selected by it.
     await tx.execute(
         "UPDATE outbox SET state = ?, sent_ms = ?, error = ? WHERE id = ?",
         (state, now_ms if state is OutboxState.SENT else None, error, outgoing_id),
@@ -378,9 +378,9 @@ async def has_more(tx: Tx, chat_jid: ChatJid) -> bool:
 
 
 async def add_undelivered(tx: Tx, outgoing: Outgoing, text: str, *, now_ms: int) -> bool:
-    """Queue the message that another one was given up, once for each; return whether it is new.
+    """Queue the notice that a message was given up, once for each; return whether it is new.
 
-    None is queued for such a message itself: a chat that takes neither would be notified without end.
+    There is none about such a notice itself, or a chat that takes neither would be notified without end.
     """
     cursor = await tx.execute(
         "SELECT 1 FROM outbox WHERE id = ? AND dedupe_key LIKE 'undelivered:%'", (outgoing.id,)
@@ -398,7 +398,7 @@ async def add_undelivered(tx: Tx, outgoing: Outgoing, text: str, *, now_ms: int)
 
 
 async def hurry(tx: Tx, patterns: Sequence[str], *, now_ms: int) -> int:
-    """Make messages that failed before due now in chats whose address is LIKE one; return how many."""
+    """Make failed messages due now in chats whose address is LIKE one of `patterns`; return how many."""
     cursor = await tx.execute(
         f"""
         UPDATE outbox SET next_attempt_ms = ? WHERE state = 'pending' AND next_attempt_ms > ?
@@ -410,9 +410,9 @@ async def hurry(tx: Tx, patterns: Sequence[str], *, now_ms: int) -> int:
 
 
 async def move(tx: Tx, old: ChatJid, new: ChatJid) -> None:
-    """Have what was not sent yet to a chat go to the chat's new address.
+    """Redirect a chat's unsent messages to its new address.
 
-    Nothing moves while a message is being sent to the old one: what waits behind it would overtake it.
+    Nothing is redirected while a message is being sent to the old address: later ones would overtake it.
     """
     await tx.execute(
         """
@@ -424,9 +424,9 @@ async def move(tx: Tx, old: ChatJid, new: ChatJid) -> None:
 
 
 async def revive(tx: Tx, outgoing_id: int, *, now_ms: int) -> bool:
-    """Queue a message again that is dead or unknown, and return whether it was."""
-    # It counts as new, or the age limit for messages would give it up again at once. Of an unknown one the
-    # owner has decided that it is sent again; a dead one is still looked for where its channel can do that.
+    """Queue a dead or unknown message again, and return whether it was one."""
+    # It counts as new, or the age limit would give it up again at once. For an unknown message the owner has
+    # decided to send it again; for a dead one, a channel that can still checks whether it arrived.
     cursor = await tx.execute(
         """
         UPDATE outbox SET state = 'pending', attempts = 0, created_ms = :now, next_attempt_ms = :now,
@@ -452,7 +452,7 @@ async def of_turn(tx: Tx, turn_id: TurnId) -> list[Outgoing]:
 
 
 async def some(tx: Tx, ids: Collection[int]) -> list[Outgoing]:
-    """Return messages with the parts that they were cut into."""
+    """Return messages with the parts into which they were split."""
     rows = await tx.execute_fetchall(
         """
         SELECT * FROM outbox WHERE id IN (SELECT value FROM json_each(:ids))
@@ -464,7 +464,7 @@ async def some(tx: Tx, ids: Collection[int]) -> list[Outgoing]:
 
 
 async def skip_unsent(tx: Tx, ids: Collection[int]) -> None:
-    """Let messages go unsent that were not tried yet, because their turn was undone."""
+    """Skip messages that were not tried yet, because their turn was undone."""
     await tx.execute(
         """
         UPDATE outbox SET state = 'skipped', error = 'its turn was undone'
@@ -489,8 +489,8 @@ async def by_key(tx: Tx, key: str) -> Outgoing | None:
 
 
 async def blank(tx: Tx, message_id: MessageId) -> TurnId | None:
-    """Take the words out of what was sent as a message; return the turn that said them, None of no turn."""
-    # Somebody deletes one part in the messenger and means the message: all its parts lose their words.
+    """Delete the text of a sent message; return its turn, or None."""
+    # If a person deletes one part in the messenger, all parts of the message lose their text.
     cursor = await tx.execute(
         "SELECT coalesce(part_of, id) AS whole, turn_id FROM outbox WHERE message_id = ? AND state = 'sent'",
         (message_id,),

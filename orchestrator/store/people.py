@@ -1,4 +1,4 @@
-"""`group_people` and `sender_aliases`: everybody seen in a group, and the addresses that one person has."""
+"""`group_people` and `sender_aliases`: everybody seen in a group, and all addresses of one person."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from orchestrator.store.database import Tx
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeenPerson:
-    """Somebody who wrote in a group, or was listed in one of its chats, under one address."""
+    """A person who wrote in a group, or was listed in one of its chats, under one address."""
 
     address: str
     name: str
-    """The name that they gave themselves last. It decides nothing: anybody may take any name."""
+    """The person's last self-chosen name. It decides nothing: anybody may choose any name."""
     since_seq: int
-    """The first message that they may know of: the one before it was there when they were first seen."""
+    """The first message that they may know: earlier ones existed when they were first seen."""
     since_ms: int
 
 
 async def note(tx: Tx, folder: Folder, address: str, name: str, *, now_ms: int) -> None:
-    """Note that somebody is in a group, by the name that they have now."""
+    """Record that a person is in a group, with their present name."""
     await tx.execute(
         """
         INSERT INTO group_people (group_folder, address, name, since_seq, since_ms)
@@ -37,7 +37,7 @@ async def note(tx: Tx, folder: Folder, address: str, name: str, *, now_ms: int) 
 
 
 async def note_members(tx: Tx, chat_jid: ChatJid, *, now_ms: int) -> None:
-    """Note the members of a chat as seen in its group, those who never wrote too."""
+    """Record the members of a chat as seen in its group, including those who never wrote."""
     await tx.execute(
         """
         INSERT INTO group_people (group_folder, address, name, since_seq, since_ms)
@@ -52,7 +52,7 @@ async def note_members(tx: Tx, chat_jid: ChatJid, *, now_ms: int) -> None:
 
 
 async def note_alias(tx: Tx, alias: str, person: str) -> None:
-    """Note that the messenger knows one person by two addresses."""
+    """Record that the messenger knows one person by two addresses."""
     await tx.execute(
         """
         INSERT INTO sender_aliases (alias, person) VALUES (:alias, :person)
@@ -77,7 +77,7 @@ async def addresses_of(tx: Tx, address: str) -> frozenset[str]:
 
 
 async def of_group(tx: Tx, folder: Folder) -> list[SeenPerson]:
-    """Return everybody seen in a group, the one who was seen first before others."""
+    """Return everybody seen in a group, in the order in which they were first seen."""
     rows = await tx.execute_fetchall(
         "SELECT * FROM group_people WHERE group_folder = ? ORDER BY since_seq, address", (folder,)
     )
@@ -85,7 +85,7 @@ async def of_group(tx: Tx, folder: Folder) -> list[SeenPerson]:
 
 
 async def since(tx: Tx, folder: Folder, addresses: Iterable[str]) -> int | None:
-    """Return the first message that somebody with these addresses may know of; None for a stranger."""
+    """Return the first message that a person with these addresses may know; None for a stranger."""
     found = await _some(tx, folder, list(addresses))
     return min((one.since_seq for one in found), default=None)
 

@@ -1,4 +1,4 @@
-"""Rows of several tables about one person of a group: what they said, asked for, and are called."""
+"""Rows of several tables about one person of a group: what they messages_of, asked for, and are called."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _FILE = re.compile(r"attachments/([\w.,()+-]+)")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestedEntry:
-    """A reminder or a task of the board that somebody asked for and that is open."""
+    """An open reminder or board task that a person requested."""
 
     id: str
     text: str
@@ -24,7 +24,7 @@ class RequestedEntry:
 
 
 async def askers_of(tx: Tx, turn_id: TurnId | int) -> list[str]:
-    """Return the addresses of those who asked in a turn, the first one first."""
+    """Return the addresses of the people who asked in a turn, in the order of their first message."""
     rows = await tx.execute_fetchall(
         "SELECT sender FROM messages WHERE turn_id = ? AND is_request = 1 AND sender <> ''"
         " GROUP BY sender ORDER BY min(seq)",
@@ -53,7 +53,7 @@ async def names_of(tx: Tx, folder: Folder, addresses: Collection[str]) -> list[s
 
 
 async def count_messages(tx: Tx, folder: Folder, addresses: Collection[str]) -> int:
-    """Return how many messages of a person are stored with their words."""
+    """Count the stored messages of a person that have text."""
     cursor = await tx.execute(
         """
         SELECT count(*) AS n FROM messages WHERE group_folder = ? AND content <> '' AND is_bot_message = 0
@@ -64,7 +64,7 @@ async def count_messages(tx: Tx, folder: Folder, addresses: Collection[str]) -> 
     return int((await returned(cursor))["n"])
 
 
-async def said(tx: Tx, folder: Folder, addresses: Collection[str], *, last_seq: int) -> list[Message]:
+async def messages_of(tx: Tx, folder: Folder, addresses: Collection[str], *, last_seq: int) -> list[Message]:
     """Return the messages of a person up to one, oldest first, those without words too."""
     rows = await tx.execute_fetchall(
         """
@@ -77,7 +77,7 @@ async def said(tx: Tx, folder: Folder, addresses: Collection[str], *, last_seq: 
 
 
 async def answers_to(tx: Tx, folder: Folder, addresses: Collection[str], *, last_seq: int) -> list[Message]:
-    """Return the stored answers in turns in which nobody else asked, oldest first."""
+    """Return the stored answers of turns in which nobody else asked, oldest first."""
     rows = await tx.execute_fetchall(
         """
         SELECT m.* FROM outbox o JOIN messages m ON m.chat_jid = o.chat_jid AND m.id = o.message_id
@@ -90,7 +90,7 @@ async def answers_to(tx: Tx, folder: Folder, addresses: Collection[str], *, last
 
 
 async def turns_of(tx: Tx, folder: Folder, addresses: Collection[str], *, last_seq: int) -> list[TurnId]:
-    """Return the turns in which a person asked, and nobody else."""
+    """Return the turns in which only this person asked."""
     rows = await tx.execute_fetchall(
         """
         SELECT turn_id FROM messages
@@ -104,7 +104,7 @@ async def turns_of(tx: Tx, folder: Folder, addresses: Collection[str], *, last_s
 
 
 async def reminders_of(tx: Tx, folder: Folder, addresses: Collection[str]) -> list[RequestedEntry]:
-    """Return the reminders to come that a person asked for."""
+    """Return the pending reminders that a person requested."""
     rows = await tx.execute_fetchall(
         """
         SELECT id, message AS text, due_ms FROM notifications
@@ -120,7 +120,7 @@ async def reminders_of(tx: Tx, folder: Folder, addresses: Collection[str]) -> li
 
 
 async def tasks_of(tx: Tx, folder: Folder, addresses: Collection[str]) -> list[RequestedEntry]:
-    """Return the open tasks of the board that a person asked for, or changed last."""
+    """Return the open board tasks that a person requested or last changed."""
     rows = await tx.execute_fetchall(
         """
         SELECT id, title AS text, deadline_ms AS due_ms FROM dashboard_tasks
@@ -136,7 +136,7 @@ async def tasks_of(tx: Tx, folder: Folder, addresses: Collection[str]) -> list[R
 
 
 async def files_of_others(tx: Tx, folder: Folder, addresses: Collection[str]) -> list[str]:
-    """Return the names of the files that came with messages of other people of a group."""
+    """Return the names of the files that came with other people's messages in a group."""
     rows = await tx.execute_fetchall(
         """
         SELECT DISTINCT file_words FROM messages WHERE group_folder = ? AND file_words IS NOT NULL
@@ -148,14 +148,14 @@ async def files_of_others(tx: Tx, folder: Folder, addresses: Collection[str]) ->
 
 
 def files_in(words: str) -> list[str]:
-    """Return the names of the files that the words for a message's file name. Pure."""
+    """Return the file names in the placeholder of a message's file. Pure."""
     return [name.rstrip(",") for name in _FILE.findall(words)]
 
 
 async def forget_names(tx: Tx, folder: Folder, addresses: Collection[str], seqs: Collection[Seq]) -> None:
-    """Take the names of a person out of the rows of a group: of those seen, members, senders and quotes.
+    """Remove a person's names from the rows of a group: people, members, senders and quotes.
 
-    The addresses stay with the messages' rows, which have no words: roles and stops go by them.
+    The addresses stay in the messages' rows, which have no text: roles and stops depend on them.
     """
     given = {"folder": folder, "addresses": _listed(addresses), "seqs": json.dumps(list(seqs))}
     await tx.execute(
@@ -187,7 +187,7 @@ async def forget_names(tx: Tx, folder: Folder, addresses: Collection[str], seqs:
 
 
 async def forget_calls(tx: Tx, turn_ids: Collection[TurnId]) -> None:
-    """Take the summaries out of the tool calls of turns: they have words of who asked."""
+    """Delete the summaries of the tool calls of turns: they may quote the person."""
     await tx.execute(
         "UPDATE tool_calls SET summary = '' WHERE turn_id IN (SELECT value FROM json_each(?))",
         (json.dumps(list(turn_ids)),),

@@ -1,4 +1,4 @@
-"""`person_removals`: people who are to be forgotten in a group, until that is done."""
+"""`person_removals`: requests to forget a person in a group, until they are carried out."""
 
 from __future__ import annotations
 
@@ -13,34 +13,34 @@ from orchestrator.store.database import Tx
 
 
 class RemovalState(StrEnum):
-    """The states of a removal; one that is done has no row."""
+    """The state of a removal; a finished one has no row."""
 
     ASKED = "asked"
-    """The person was asked whether it is meant."""
+    """The person was asked to confirm."""
     DUE = "due"
-    """It is to be done as soon as no turn of the group runs."""
+    """To be carried out as soon as no turn of the group runs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PersonRemoval:
-    """One person who is to be forgotten in one group."""
+    """The removal of one person from one group."""
 
     id: int = 0
-    """Given by the database."""
+    """Assigned by the database."""
     folder: Folder
     addresses: frozenset[str]
     chat_jid: ChatJid | None
-    """The chat that is told when it is done; None where nobody in a chat asked."""
+    """The chat that is notified when it is done; None if nobody requested it in a chat."""
     by: str
     """The person's address, "console" or "command line"."""
     state: RemovalState
     last_seq: int = 0
-    """Messages up to this one go."""
+    """Messages up to this one are deleted."""
     at_ms: int
 
 
 async def put(tx: Tx, removal: PersonRemoval) -> None:
-    """Store a removal in the place of earlier ones of the same person; messages up to now go with it."""
+    """Store a removal in place of earlier ones of the same person; it covers all messages up to now."""
     for one in await of_person(tx, removal.folder, removal.addresses):
         await finish(tx, one)
     await tx.execute(
@@ -68,7 +68,7 @@ async def of_group(tx: Tx, folder: Folder) -> list[PersonRemoval]:
 
 
 async def due(tx: Tx) -> list[PersonRemoval]:
-    """Return the removals of all groups that are to be done, oldest first."""
+    """Return the removals of all groups that are to be carried out, oldest first."""
     rows = await tx.execute_fetchall("SELECT * FROM person_removals WHERE state = 'due' ORDER BY id")
     return [_from_row(row) for row in rows]
 
@@ -79,7 +79,7 @@ async def of_person(tx: Tx, folder: Folder, addresses: Collection[str]) -> list[
 
 
 async def finish(tx: Tx, removal: PersonRemoval) -> None:
-    """Delete a removal: it is done, or another takes its place."""
+    """Delete a removal that is finished or replaced."""
     await tx.execute("DELETE FROM person_removals WHERE id = ?", (removal.id,))
 
 

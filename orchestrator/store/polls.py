@@ -1,4 +1,4 @@
-"""`polls` and `poll_votes`: questions with options that chats were asked, and who chose what."""
+"""`polls` and `poll_votes`: questions with options that were sent to chats, and the votes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from orchestrator.domain.values import ChatJid, Folder, MessageId, Role, TurnId
 from orchestrator.store.database import Tx, returned
 
 MAX_VOTES = 2_000
-"""Votes of one poll that are stored: as many as a large chat has people."""
+"""Most stored votes of one poll: as many as a large chat has people."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,11 +22,11 @@ class PollVote:
     voter: str
     name: str
     chosen: tuple[int, ...]
-    """The places of the options, from 0; none of a vote that was taken back."""
+    """The places of the chosen options, from 0; empty if the vote was withdrawn."""
     voted_ms: int
     vote_id: MessageId
     message_id: MessageId
-    """The message that stands for it in the conversation."""
+    """The message that represents the vote in the conversation."""
 
 
 async def add(tx: Tx, poll: Poll) -> None:
@@ -54,7 +54,7 @@ async def add(tx: Tx, poll: Poll) -> None:
 
 
 async def count_since(tx: Tx, folder: Folder, since_ms: int) -> int:
-    """Return how many polls of a group were asked since then."""
+    """Return how many polls of a group were created since then."""
     cursor = await tx.execute(
         "SELECT count(*) AS n FROM polls WHERE group_folder = ? AND created_ms >= ?", (folder, since_ms)
     )
@@ -62,23 +62,23 @@ async def count_since(tx: Tx, folder: Folder, since_ms: int) -> int:
 
 
 async def of_message(tx: Tx, message_id: MessageId | None) -> Poll | None:
-    """Return the poll that a message of Andy's own asks, or None."""
+    """Return the poll in a message of Andy's own, or None."""
     return await _one(tx, "message_id = ?", message_id)
 
 
 async def of_ref(tx: Tx, channel_ref: str) -> Poll | None:
-    """Return the poll that its messenger calls so, or None."""
+    """Return the poll with this id of its messenger, or None."""
     return await _one(tx, "channel_ref = ?", channel_ref)
 
 
 async def ended_in(tx: Tx, turn_id: TurnId) -> list[Poll]:
-    """Return the polls whose end a turn is asked about."""
+    """Return the ended polls whose result a turn reports."""
     rows = await tx.execute_fetchall("SELECT * FROM polls WHERE end_turn = ? ORDER BY id", (turn_id,))
     return [_from_row(row) for row in rows]
 
 
 async def open_text_of(tx: Tx, chat_jid: ChatJid, *, since_ms: int) -> Poll | None:
-    """Return the newest poll of a chat that was sent since then as a text with numbers and has not ended."""
+    """Return the newest unfinished poll of a chat that was sent since then as a text with numbers."""
     return await _one(
         tx,
         """id = (SELECT max(p.id) FROM polls AS p JOIN outbox AS o ON o.message_id = p.message_id
@@ -90,7 +90,7 @@ async def open_text_of(tx: Tx, chat_jid: ChatJid, *, since_ms: int) -> Poll | No
 
 
 async def some_of(tx: Tx, message_ids: Sequence[MessageId]) -> list[Poll]:
-    """Return the polls that messages ask, in the order in which they were asked."""
+    """Return the polls in messages, in the order in which they were created."""
     rows = await tx.execute_fetchall(
         "SELECT * FROM polls WHERE message_id IN (SELECT value FROM json_each(?)) ORDER BY id",
         (json.dumps(list(message_ids)),),
@@ -99,7 +99,7 @@ async def some_of(tx: Tx, message_ids: Sequence[MessageId]) -> list[Poll]:
 
 
 async def ended_by(tx: Tx, now_ms: int) -> list[Poll]:
-    """Return the polls whose time is over, and of which that is not recorded yet."""
+    """Return the polls whose time has passed, and whose end is not recorded yet."""
     rows = await tx.execute_fetchall(
         "SELECT * FROM polls WHERE ends_ms <= ? AND ended_ms IS NULL ORDER BY ends_ms", (now_ms,)
     )
@@ -107,7 +107,7 @@ async def ended_by(tx: Tx, now_ms: int) -> list[Poll]:
 
 
 async def to_close(tx: Tx) -> list[Poll]:
-    """Return the polls that have ended, and whose messenger still has to be told."""
+    """Return the polls that have ended, but are not closed in their messenger yet."""
     rows = await tx.execute_fetchall(
         "SELECT * FROM polls WHERE ended_ms IS NOT NULL AND ends_ms IS NOT NULL AND closed_ms IS NULL"
         " ORDER BY id"
@@ -116,14 +116,14 @@ async def to_close(tx: Tx) -> list[Poll]:
 
 
 async def next_end_ms(tx: Tx) -> int | None:
-    """Return when the next poll ends, in epoch ms; None where none will."""
+    """Return when the next poll ends, in epoch milliseconds; None if none will."""
     rows = await tx.execute_fetchall("SELECT min(ends_ms) AS at_ms FROM polls WHERE ended_ms IS NULL")
     found = next(iter(rows))["at_ms"]
     return int(found) if found is not None else None
 
 
 async def end(tx: Tx, poll: Poll, turn_id: TurnId | None, *, now_ms: int) -> None:
-    """Record that a poll is over, with the turn that is asked about that."""
+    """Record that a poll has ended, with the turn that reports its result."""
     await tx.execute(
         "UPDATE polls SET ended_ms = ?, end_turn = ? WHERE id = ? AND ended_ms IS NULL",
         (now_ms, turn_id, poll.id),
@@ -131,32 +131,32 @@ async def end(tx: Tx, poll: Poll, turn_id: TurnId | None, *, now_ms: int) -> Non
 
 
 async def note_closed(tx: Tx, poll: Poll, *, now_ms: int) -> None:
-    """Record that the messenger knows of the end of a poll, or will never be told."""
+    """Record that a poll was closed in its messenger, or never will be."""
     await tx.execute("UPDATE polls SET closed_ms = ? WHERE id = ?", (now_ms, poll.id))
 
 
 async def note_text(tx: Tx, message_id: MessageId) -> None:
-    """Record that a poll is asked as a text with numbers."""
+    """Record that a poll is sent as a text with numbers."""
     await tx.execute("UPDATE polls SET is_text = 1 WHERE message_id = ?", (message_id,))
 
 
 async def note_ref(tx: Tx, message_id: MessageId, channel_ref: str) -> None:
-    """Record what the messenger calls a poll."""
+    """Record the messenger's id of a poll."""
     await tx.execute("UPDATE polls SET channel_ref = ? WHERE message_id = ?", (channel_ref, message_id))
 
 
-async def note_begun(tx: Tx, poll: Poll) -> None:
+async def note_turn_started(tx: Tx, poll: Poll) -> None:
     """Record that an answer has begun a turn."""
     await tx.execute("UPDATE polls SET begun = begun + 1 WHERE id = ?", (poll.id,))
 
 
 async def move(tx: Tx, old: ChatJid, new: ChatJid) -> None:
-    """Have the polls of a chat belong to the chat's new address."""
+    """Assign the polls of a chat to its new address."""
     await tx.execute("UPDATE polls SET chat_jid = ? WHERE chat_jid = ?", (new, old))
 
 
 async def votes_of(tx: Tx, poll: Poll) -> list[PollVote]:
-    """Return the newest vote of each person, those that were taken back too, in the order of their time."""
+    """Return the newest vote of each person, including withdrawn ones, in the order of their time."""
     rows = await tx.execute_fetchall(
         "SELECT * FROM poll_votes WHERE poll_id = ? ORDER BY voted_ms, voter", (poll.id,)
     )
@@ -171,7 +171,7 @@ async def vote_of(tx: Tx, poll: Poll, voter: str) -> PollVote | None:
 
 
 async def count_voters(tx: Tx, poll: Poll) -> int:
-    """Return how many people have chosen something."""
+    """Return how many people have chosen at least one option."""
     cursor = await tx.execute(
         "SELECT count(*) AS n FROM poll_votes WHERE poll_id = ? AND chosen_json <> '[]'", (poll.id,)
     )
@@ -179,7 +179,7 @@ async def count_voters(tx: Tx, poll: Poll) -> int:
 
 
 async def put_vote(tx: Tx, poll: Poll, vote: PollVote) -> bool:
-    """Store a vote in place of the person's last one; False where that is newer, or no room is left."""
+    """Replace the person's vote; return False if the stored one is newer, or no room is left."""
     cursor = await tx.execute(
         """
         INSERT INTO poll_votes (poll_id, voter, voter_name, chosen_json, voted_ms, vote_id, message_id)
@@ -205,7 +205,7 @@ async def put_vote(tx: Tx, poll: Poll, vote: PollVote) -> bool:
 
 
 async def take_back(tx: Tx, folder: Folder, vote_id: MessageId, *, voter: str) -> None:
-    """Take back the vote that a person has deleted in the messenger."""
+    """Withdraw the vote that a person has deleted in the messenger."""
     await tx.execute(
         """
         UPDATE poll_votes SET chosen_json = '[]' WHERE vote_id = ? AND voter = ?

@@ -1,4 +1,4 @@
-"""`messages` for a prompt: those of all chats of a group that a turn is asked among."""
+"""`messages` for a prompt: those from all chats of the group that belong to a turn or surround it."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from orchestrator.store.database import Tx, returned
 from orchestrator.store.messages import from_row
 from orchestrator.store.outbox import ASKED_OF_OWNER
 
-# The cursor is the group's: while a turn of one chat waits, the answer in another may move it past the turn's
-# messages, which are therefore found by their turn as well. What an import has brought is long answered.
+# The cursor is the group's: while a turn of one chat waits, an answer in another chat may move it past the
+# turn's messages, so those are found by their turn as well. Imported messages need no answer.
 _SINCE = """
     m.group_folder = :folder AND m.seq > :cursor AND m.seq <= :last AND m.ignored_reason IS NOT 'imported'
     AND (m.chat_jid = :jid OR NOT EXISTS (
         SELECT 1 FROM turns t WHERE t.id = m.turn_id AND t.state IN ('queued', 'running')))
 """
-_SAID = """
+_SHOWN = """
     trim(m.content) <> ''
     AND NOT EXISTS (SELECT 1 FROM turns t WHERE t.id = m.turn_id AND t.command IS NOT NULL)
     AND (m.turn_id = :turn OR m.is_request = 0 OR NOT EXISTS (
@@ -30,23 +30,23 @@ _SAID = """
 
 
 async def find(tx: Tx, turn: Turn, cursor_seq: Seq, *, limit: int) -> list[Message]:
-    """Return the newest `limit` messages that a turn is asked among, oldest first.
+    """Return the newest `limit` messages for a turn's prompt, oldest first.
 
-    These are its own, and those of all chats of its group after the cursor up to its last. What another chat
-    waits to have answered is left out: it is asked in a turn of its own. Andy's own are left out, for the
-    session holds them, except those no turn said (a reminder) or a restricted one; of these, what asks the
-    owner something in words of strangers or of other groups' agents, which would steer the agent of main. So
-    are session commands, which are said to the conversation and not in it, and what was stopped in a chat,
-    with the words that stopped it. A restricted turn has no session, and finds all that Andy said.
+    These are the turn's own, and those of all the group's chats after the cursor up to the turn's last. Left
+    out are: messages that wait for an answer in another turn; session commands; questions that were stopped
+    in a chat, with the message that stopped them; and Andy's own messages, which the session contains. Of
+    Andy's own, those from outside of turns (a reminder) or from a restricted turn are included, except
+    questions to the owner that quote strangers or other groups' agents: those could steer the main group's
+    agent. A restricted turn has no session, so all of Andy's messages are included.
     """
-    # The newest and not the oldest are kept when there are too many: what was said last is what is asked
-    # about. The group is read backwards up to the limit, however much was said in it since the cursor.
+    # With too many messages the newest are selected, since the question is about those. The group is read
+    # backwards up to the limit, however many messages came since the cursor.
     rows = await tx.execute_fetchall(
         f"""
         SELECT * FROM (
             SELECT m.* FROM messages m
-            WHERE {_SAID} AND (m.turn_id = :turn OR m.seq IN (
-                SELECT m.seq FROM messages m WHERE {_SINCE} AND {_SAID} ORDER BY m.seq DESC LIMIT :limit))
+            WHERE {_SHOWN} AND (m.turn_id = :turn OR m.seq IN (
+                SELECT m.seq FROM messages m WHERE {_SINCE} AND {_SHOWN} ORDER BY m.seq DESC LIMIT :limit))
             ORDER BY m.seq DESC LIMIT :limit)
         ORDER BY seq
         """,  # noqa: S608 - constants
@@ -56,7 +56,7 @@ async def find(tx: Tx, turn: Turn, cursor_seq: Seq, *, limit: int) -> list[Messa
 
 
 async def count(tx: Tx, turn: Turn, cursor_seq: Seq) -> int:
-    """Return the number of messages of others that were said since the cursor, up to the last of the turn."""
+    """Count other people's messages since the cursor, up to the last of the turn."""
     cursor = await tx.execute(
         f"SELECT count(*) AS n FROM messages m WHERE {_SINCE} AND m.is_bot_message = 0",  # noqa: S608 - constants
         _place(turn, cursor_seq),
@@ -65,7 +65,7 @@ async def count(tx: Tx, turn: Turn, cursor_seq: Seq) -> int:
 
 
 async def turns_of(tx: Tx, turn: Turn, cursor_seq: int) -> list[TurnId]:
-    """Return the turns whose messages `find` finds beside its own."""
+    """Return the turns of the messages that `find` returns beside the turn's own."""
     rows = await tx.execute_fetchall(
         f"SELECT DISTINCT m.turn_id FROM messages m WHERE {_SINCE} AND m.turn_id IS NOT NULL",  # noqa: S608
         _place(turn, cursor_seq),

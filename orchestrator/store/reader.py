@@ -1,7 +1,7 @@
-"""Reads a database once, without an event loop or a thread: for commands that look and end.
+"""Reads a database once, without an event loop or a thread: for commands that read and end.
 
-The functions of this package that only read take what `reading` gives as their transaction. Such a command is
-done in a tenth of a second, of which asyncio and aiosqlite would be a third.
+The store's read functions accept the value of `reading` as their transaction. Such a command takes a tenth of
+a second, of which importing asyncio and aiosqlite would be a third.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 def read_once(path: Path, query: Callable[[Tx], Awaitable[T]]) -> T:
-    """Return what `query` finds in the database at `path`, all of it as it was at one moment. Blocks.
+    """Return the result of `query` on the database at `path`, as of one moment. Blocks.
 
     Raises:
         StoreError: there is no database, a newer Andy wrote it, or it cannot be read.
@@ -35,6 +35,6 @@ def read_once(path: Path, query: Callable[[Tx], Awaitable[T]]) -> T:
             connection.execute("BEGIN")
             return run_at_once(connection, query)
     except (sqlite3.IntegrityError, sqlite3.ProgrammingError):
-        raise  # these are bugs of ours
+        raise  # these are programming errors
     except sqlite3.Error as error:
         raise unusable(path, error) from error

@@ -1,7 +1,7 @@
-"""Find and delete the rows of each table that ended long ago and that nothing needs any more.
+"""Find and delete the rows of each table that ended long ago and that nothing refers to any more.
 
-Never among them: the audit, whose chain has no gaps, what was learned (insights, people, projects), budgets,
-groups, sessions. What has a bound of its own is not here either: events, wakes, notices, checkpoints.
+Never deleted are: the audit, whose chain has no gaps; insights, people, projects; budgets, groups, sessions.
+Tables with a limit of their own are not here either: events, wakes, notices, checkpoints.
 """
 
 from __future__ import annotations
@@ -17,23 +17,24 @@ from typing import Any
 from orchestrator.store.database import Tx, readonly_uri
 
 ROWID, OVER_MS = "_rowid", "_over_ms"
-"""Names of two values that are read with each row besides its columns: its number, and its time."""
+"""Names of two values that are read with each row besides its columns: its rowid, and when it ended."""
 Rows = Sequence[Mapping[str, Any]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetentionPolicy:
-    """The SQL by which it is seen which rows of a table may be removed."""
+    """The SQL that decides which rows of a table may be removed."""
 
     table: str
     time: str
-    """SQL: when a row was over, in epoch ms."""
+    """SQL: when a row ended, in epoch milliseconds."""
     is_over: str
-    """SQL: whether nothing refers to a row, and nothing is still to be done with it."""
+    """SQL: whether nothing refers to a row, and nothing remains to be done with it."""
     more: str = ""
-    """SQL: one more column for the archive, of rows that the database removes with this one."""
+    """SQL: one more column for the archive, with the rows that the database deletes together with this one.
+    """
     removed_with_it: tuple[str, ...] = ()
-    """Tables whose rows only say something of this one, by its `turn_id`: they go with it, unarchived."""
+    """Tables whose rows only describe this one, by its `turn_id`: they are deleted with it, not archived."""
 
 
 _OPEN_TASK = """EXISTS (SELECT 1 FROM dashboard_tasks AS t WHERE t.group_folder = {0}.group_folder
@@ -62,7 +63,7 @@ POLICIES = (
     RetentionPolicy(
         table="notifications",
         time="coalesce(delivered_ms, cancelled_ms, due_ms)",
-        # The rules look up what an open task or question was told last, so as not to tell it twice.
+        # The rules look up the last notification about an open task or question, to avoid a repetition.
         is_over="status NOT IN ('pending', 'sending') AND (NOT ("
         + _OPEN_TASK.format("notifications")
         + f" OR {_OPEN_QUESTION}) OR {_LATER_ALIKE})",
@@ -101,7 +102,7 @@ POLICIES = (
     RetentionPolicy(
         table="messages",
         time="received_ms",
-        # A prompt reaches back over what was not answered: the newest of a chat stay, however old they are.
+        # A prompt may go back to unanswered messages: the newest of a chat stay, however old they are.
         is_over="seq < (SELECT m.seq FROM messages AS m WHERE m.chat_jid = messages.chat_jid"
         " ORDER BY m.seq DESC LIMIT 1 OFFSET 500)"
         " AND (turn_id IS NULL OR EXISTS (SELECT 1 FROM turns WHERE id = turn_id AND ended_ms IS NOT NULL))",
@@ -109,12 +110,12 @@ POLICIES = (
     RetentionPolicy(
         table="polls",
         time="coalesce(ended_ms, created_ms)",
-        # Who votes late answers it as long as it stands in the chat's history.
+        # A late vote answers a poll as long as the poll is in the chat's history.
         is_over="(ended_ms IS NOT NULL OR ends_ms IS NULL)"
         " AND NOT EXISTS (SELECT 1 FROM messages AS m WHERE m.id = polls.message_id)",
         more=_VOTES,
     ),
-    # What failed for good stays: its owner may send it again.
+    # Messages that failed for good stay: the owner may send them again.
     RetentionPolicy(
         table="outbox",
         time="coalesce(sent_ms, created_ms)",
@@ -140,7 +141,7 @@ POLICIES = (
     RetentionPolicy(
         table="turns",
         time="ended_ms",
-        # A message names its turn for as long as it is kept; a command parts what was said from what follows.
+        # A message refers to its turn as long as it exists; a command separates earlier from later messages.
         is_over="ended_ms IS NOT NULL AND command IS NULL"
         " AND NOT EXISTS (SELECT 1 FROM messages AS m WHERE m.turn_id = turns.id)"
         " AND NOT EXISTS (SELECT 1 FROM outbox AS o WHERE o.turn_id = turns.id)"
@@ -162,7 +163,7 @@ POLICIES = (
 
 
 def over(database: Path, policy: RetentionPolicy, *, before_ms: int, limit: int) -> Rows:
-    """Return the rows that ended before `before_ms`, oldest first, each with its rowid and that time. Blocks.
+    """Return the rows that ended before `before_ms`, oldest first, each with rowid and end. Blocks.
 
     Raises:
         StoreError: there is no database, or a newer Andy's.
@@ -181,7 +182,7 @@ def over(database: Path, policy: RetentionPolicy, *, before_ms: int, limit: int)
 
 
 async def remove(tx: Tx, policy: RetentionPolicy, rows: Rows) -> int:
-    """Delete the rows that are unchanged since they were read and still over, and return how many."""
+    """Delete the rows that have not changed since they were read, and return how many."""
     by_id = {row[ROWID]: row for row in rows}
     found = await tx.execute_fetchall(
         f"""

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 async def begin(tx: Tx, run: Run) -> None:
-    """Record a run before its container is made, so that no container is ever unknown."""
+    """Record a run before its container is created, so that no container is ever unknown."""
     await tx.execute(
         """
         INSERT INTO runs (id, group_folder, is_isolated, runtime, token_hash, started_ms,
@@ -45,7 +45,7 @@ async def note_ref(tx: Tx, run_id: RunId, ref: str) -> None:
     await tx.execute("UPDATE runs SET container_ref = ? WHERE id = ?", (ref, run_id))
 
 
-async def note_begun(tx: Tx, run: Run) -> None:
+async def note_continued(tx: Tx, run: Run) -> None:
     """Record how a run that was started ahead goes on with its conversation, now that a turn is there."""
     await tx.execute(
         """
@@ -57,8 +57,8 @@ async def note_begun(tx: Tx, run: Run) -> None:
 
 
 async def note_restored(tx: Tx, run_id: RunId, mode: RestoreMode, *, reason: str) -> bool:
-    """Correct how a run went on with its conversation; return False when that is recorded already, or there
-    is none.
+    """Correct how a run continued its conversation; return False if that is recorded
+    already, or there is no run.
     """
     cursor = await tx.execute(
         """
@@ -71,8 +71,8 @@ async def note_restored(tx: Tx, run_id: RunId, mode: RestoreMode, *, reason: str
 
 
 async def note_context(tx: Tx, run_id: RunId, *, tokens: int, window: int) -> None:
-    """Store how much of the model's window the conversation fills, as far as that is known."""
-    # 0 means unknown: an answer without numbers must not wipe out what was measured before.
+    """Store how much of the model's window the conversation fills, as far as it is known."""
+    # 0 means unknown: an answer without numbers must not erase the last measured value.
     await tx.execute(
         """
         UPDATE runs SET context_tokens = coalesce(nullif(?, 0), context_tokens),
@@ -85,7 +85,7 @@ async def note_context(tx: Tx, run_id: RunId, *, tokens: int, window: int) -> No
 
 async def window_of(tx: Tx, model: str | None) -> int | None:
     """Return the size of a model's window in tokens when it was last used, or None."""
-    # The same model may be served with another window, so the newest run is believed.
+    # The same model may be served with another window later, so the newest run counts.
     cursor = await tx.execute(
         """
         SELECT context_window FROM runs WHERE model IS ? AND context_window > 0
@@ -98,7 +98,7 @@ async def window_of(tx: Tx, model: str | None) -> int | None:
 
 
 async def last_restores(tx: Tx) -> list[Run]:
-    """Return, by folder, the newest run of each group that went on with its conversation."""
+    """Return, by folder, the newest run of each group that continued its conversation."""
     rows = await tx.execute_fetchall(
         """
         SELECT *, max(started_ms) FROM runs WHERE restore_mode IS NOT NULL
@@ -109,9 +109,8 @@ async def last_restores(tx: Tx) -> list[Run]:
 
 
 async def advance_frame(tx: Tx, run_id: RunId, frame: int) -> bool:
-    """Record frame number `frame` and return True; False when it, or a later one, was recorded before."""
-    # A host that takes over a container reads its output again from the start; frames that counted are passed
-    # over.
+    """Record frame number `frame`; return False when this or a later frame was recorded before."""
+    # A host that takes over a container reads its output from the start: recorded frames are skipped.
     cursor = await tx.execute(
         "UPDATE runs SET last_frame = ? WHERE id = ? AND last_frame < ?", (frame, run_id, frame)
     )
@@ -119,7 +118,7 @@ async def advance_frame(tx: Tx, run_id: RunId, frame: int) -> bool:
 
 
 async def end(tx: Tx, run_id: RunId, *, kind: str, detail: str, now_ms: int) -> None:
-    # The first end stays: a sweep may find a container gone that was recorded as stopped.
+    # The first end stays: a sweep may find a container gone whose stop is already recorded.
     await tx.execute(
         "UPDATE runs SET ended_ms = ?, exit_kind = ?, exit_detail = ? WHERE id = ? AND ended_ms IS NULL",
         (now_ms, kind, detail, run_id),
@@ -134,7 +133,7 @@ async def live(tx: Tx) -> list[Run]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenHolder:
-    """The owner of a run token: a live run, its turn if it works on one, its group, and all budgets."""
+    """The holder of a run token: a live run, its running turn if any, its group, and all budgets."""
 
     run_id: RunId
     folder: Folder
@@ -145,16 +144,16 @@ class TokenHolder:
     container_config: dict[str, Any]
     budgets: tuple[Budget, ...]
     service: str | None
-    """The service that the run asks; None is the one of `.env`."""
+    """The model service that the run uses; None is the one in `.env`."""
     model: str | None
     is_isolated: bool
     role: Role
-    """The least of the roles of its turn and of the run itself."""
+    """The lowest role among the turn's and the run's own."""
 
 
 async def bearer_of(tx: Tx, token_hash: str) -> TokenHolder | None:
-    """Find the owner of the token with this hash, in one statement because every request asks for it."""
-    # An ended run's token opens nothing, whoever has kept it.
+    """Return the holder of the token with this hash, in one statement because every request needs it."""
+    # The token of an ended run is refused, whoever has it.
     rows = await tx.execute_fetchall(
         f"""
         SELECT runs.id AS run_id, runs.group_folder, turns.id AS turn_id, turns.kind, turns.task_id,
@@ -201,7 +200,7 @@ async def numbered(
     tx: Tx, *, limit: int, folder: str | None = None, before: int | None = None
 ) -> list[tuple[int, Run]]:
     """Return the newest runs, or the newest numbered below `before`, newest first, each with its number."""
-    # Run ids do not grow; the row's number is the only thing that grows and can page.
+    # Run ids do not ascend; only the row's number does, so pages use it.
     rows = await tx.execute_fetchall(
         """
         SELECT rowid AS number, * FROM runs
@@ -214,10 +213,8 @@ async def numbered(
 
 
 async def bad_ends(tx: Tx, *, since_ms: int) -> list[dict[str, Any]]:
-    """Summarise by kind how containers ended that nobody asked to end: `{kind, count, last_ms, group,
-    reason}`.
-    """
-    # `closed` and `stopped` are what the host itself asked for and no failure.
+    """Count containers' unrequested ends by kind: `{kind, count, last_ms, group, reason}`."""
+    # `closed` and `stopped` are ends that the host itself requested, so they are no failures.
     rows = await tx.execute_fetchall(
         """
         SELECT exit_kind AS kind, count(*) AS count, max(ended_ms) AS last_ms, group_folder AS "group",
@@ -230,7 +227,7 @@ async def bad_ends(tx: Tx, *, since_ms: int) -> list[dict[str, Any]]:
 
 
 async def restricted_at(tx: Tx, folder: Folder, at_ms: int) -> list[Role]:
-    """Return the roles of the restricted containers of a group that lived at a moment."""
+    """Return the roles of the restricted containers of a group that were live at a moment."""
     rows = await tx.execute_fetchall(
         """
         SELECT DISTINCT role FROM runs

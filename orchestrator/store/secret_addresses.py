@@ -1,6 +1,6 @@
-"""`secret_addresses`: what was given out to programs: calendars to read, and hooks to bring a text in.
+"""`secret_addresses`: addresses for programs: calendars to read, and hooks that bring in a text.
 
-An address holds a secret, of which the store has the hash alone: a copy of the database opens nothing.
+An address contains a secret, of which only the hash is stored: a copy of the database gives no access.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ MINUTE_MS, DAY_MS = 60_000, 86_400_000
 
 
 class AddressKind(StrEnum):
-    """The one thing that an address can do."""
+    """The only purpose that an address serves."""
 
     CALENDAR = "calendar"
     HOOK = "hook"
@@ -35,23 +35,23 @@ class UnknownAddress(BadRequest):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SecretAddress:
-    """One address that was given out."""
+    """One address that was created for somebody."""
 
     id: int
     kind: AddressKind
     folder: Folder
     name: str
-    """The device, person or program that it was made for; may be empty of a calendar."""
+    """The device, person or program that it was created for; may be empty for a calendar."""
     is_request: bool
-    """Whether the text of a hook asks the group's agent for something."""
+    """Whether a hook's text asks the group's agent for something."""
     created_ms: int
     used_ms: int | None
-    """The time when it was used last, in epoch milliseconds; None before the first time."""
+    """When it was last used, in epoch milliseconds; None if never."""
     uses: int
     minute_uses: int
-    """Uses in the minute of the last one."""
+    """Uses in the minute of the last use."""
     day_uses: int
-    """Uses in the day of the last one, in UTC."""
+    """Uses in the day (UTC) of the last use."""
 
 
 async def add(
@@ -99,7 +99,7 @@ async def note_use(tx: Tx, address_id: int, *, now_ms: int) -> None:
 
 
 async def remove_of(tx: Tx, folder: Folder) -> None:
-    """Remove the addresses of a group that is unregistered: another may be given its folder."""
+    """Delete the addresses of an unregistered group, since another group may get its folder."""
     await tx.execute("DELETE FROM secret_addresses WHERE group_folder = ?", (folder,))
 
 

@@ -1,7 +1,7 @@
-"""`sessions` and `router_state`: what the host remembers of each group between its runs.
+"""`sessions` and `router_state`: the host's memory of each group between its runs.
 
-That is the agent session to resume, the last message that was answered, the deleted messages still to
-be removed from its context, and what was seen last of its folder.
+These are the agent session to resume, the last answered message, the deleted messages that are still in its
+context, and the last snapshot of its folder.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ async def current(tx: Tx, folder: Folder) -> str | None:
     return row["session_id"] if row else None
 
 
-async def keep(tx: Tx, folder: Folder, session_id: str, *, now_ms: int) -> None:
+async def put_current(tx: Tx, folder: Folder, session_id: str, *, now_ms: int) -> None:
     """Store the session to resume next time; the conversation stays the same when its session changes."""
     same = await tx.execute(
         "UPDATE sessions SET updated_ms = ? WHERE group_folder = ? AND session_id = ?",
@@ -42,7 +42,7 @@ async def keep(tx: Tx, folder: Folder, session_id: str, *, now_ms: int) -> None:
 
 
 async def lose(tx: Tx, folder: Folder) -> None:
-    """Start a new session next time and go on with the same conversation: the old session is lost."""
+    """Start a new session next time, in the same conversation: the old session is lost."""
     await notice_claims.enter_session(tx, folder, None)
     await tx.execute("DELETE FROM sessions WHERE group_folder = ?", (folder,))
 
@@ -54,14 +54,14 @@ async def forget(tx: Tx, folder: Folder, *, now_ms: int) -> None:
 
 
 async def cursor_of(tx: Tx, folder: Folder) -> Seq:
-    """Return the place of the last message that the group's agent has answered; 0 before the first."""
+    """Return the position of the last message that the group's agent has answered; 0 before the first."""
     cursor = await tx.execute("SELECT value FROM router_state WHERE key = ?", (_cursor_key(folder),))
     row = await cursor.fetchone()
     return Seq(int(row["value"])) if row else Seq(0)
 
 
 async def move_cursor(tx: Tx, folder: Folder, seq: Seq) -> None:
-    """Set the cursor forward; it never goes back."""
+    """Move the cursor forward; it never goes back."""
     await tx.execute(
         """
         INSERT INTO router_state (key, value) VALUES (:key, :seq)
@@ -77,14 +77,14 @@ def _cursor_key(folder: Folder) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PendingDeletion:
-    """A turn in which messages were deleted, and the one that was deleted last."""
+    """A turn in which messages were deleted, and the last deleted one."""
 
     turn: TurnId
     seq: Seq
 
 
 async def note_deletion(tx: Tx, folder: Folder, turn: TurnId, seq: Seq) -> None:
-    """Record that a deleted message is to be removed from the context of its group."""
+    """Record that a deleted message has to be removed from the context of its group."""
     await tx.execute(
         """
         INSERT INTO router_state (key, value) VALUES (:key, :seq)
@@ -95,7 +95,7 @@ async def note_deletion(tx: Tx, folder: Folder, turn: TurnId, seq: Seq) -> None:
 
 
 async def pending_deletions(tx: Tx, folder: Folder) -> list[PendingDeletion]:
-    """Return the deletions that are still to be removed from the context of a group."""
+    """Return the deletions that still have to be removed from a group's context."""
     prefix = _deletions_prefix(folder)
     rows = await tx.execute_fetchall(
         "SELECT key, value FROM router_state WHERE key >= ? AND key < ?", (prefix, f"{prefix}~")
@@ -107,7 +107,7 @@ async def pending_deletions(tx: Tx, folder: Folder) -> list[PendingDeletion]:
 
 
 async def groups_to_forget(tx: Tx) -> list[Folder]:
-    """Return the groups that have deletions to carry out, or a session to end because of one."""
+    """Return the groups with pending deletions, or with a session to end because of one."""
     rows = await tx.execute_fetchall(
         """
         SELECT key FROM router_state
@@ -119,7 +119,7 @@ async def groups_to_forget(tx: Tx) -> list[Folder]:
 
 
 async def finish_deletions(tx: Tx, folder: Folder, found: Iterable[PendingDeletion]) -> None:
-    """Forget deletions that are done. A turn in which another message was deleted since then stays."""
+    """Delete the finished deletions. A turn with a newer deletion stays."""
     for one in found:
         await tx.execute(
             "DELETE FROM router_state WHERE key = ? AND value = ?",
@@ -128,7 +128,7 @@ async def finish_deletions(tx: Tx, folder: Folder, found: Iterable[PendingDeleti
 
 
 async def note_new_session(tx: Tx, folder: Folder) -> None:
-    """Record that the group's session holds words that were forgotten: no later run may go on with it."""
+    """Record that the group's session contains deleted text: no later run may resume it."""
     await tx.execute(
         "INSERT INTO router_state (key, value) VALUES (?, '1') ON CONFLICT DO NOTHING",
         (f"new_session:{folder}",),
@@ -136,7 +136,7 @@ async def note_new_session(tx: Tx, folder: Folder) -> None:
 
 
 async def take_new_session(tx: Tx, folder: Folder) -> bool:
-    """Return whether a new session was to begin, once."""
+    """Return, once, whether a new session has to be started."""
     cursor = await tx.execute("DELETE FROM router_state WHERE key = ?", (f"new_session:{folder}",))
     return cursor.rowcount == 1
 
@@ -174,7 +174,7 @@ async def note_workspace(tx: Tx, folder: Folder, seen: WorkspaceSnapshot) -> Non
 
 
 async def forget_workspace(tx: Tx, folder: Folder) -> None:
-    """Delete what was seen of a folder that is not watched any more."""
+    """Delete the snapshot of a folder that is no longer watched."""
     await tx.execute("DELETE FROM router_state WHERE key = ?", (_workspace_key(folder),))
 
 

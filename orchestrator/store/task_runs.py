@@ -1,4 +1,4 @@
-"""`task_run_logs`: every run of a scheduled task, and every due time that was left out."""
+"""`task_run_logs`: every run of a scheduled task, and every due time that was skipped."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from orchestrator.domain.values import Cause, ScheduledTask, TaskRun, TaskRunSta
 from orchestrator.store import tasks
 from orchestrator.store.database import Tx
 
-MAX_KEPT = 200
+MAX_RUNS = 200
 """Runs of one task that are stored; older ones are deleted."""
 MAX_RESULT_CHARS = 200
 
@@ -16,12 +16,12 @@ MAX_RESULT_CHARS = 200
 async def begin(
     tx: Tx, task: ScheduledTask, turn_id: TurnId, *, cause: Cause, due_ms: int, now_ms: int
 ) -> None:
-    """Record that a turn runs a task; the end of the turn closes the record."""
+    """Record that a turn runs a task; the end of the turn completes the record."""
     await _add(tx, task, TaskRunStatus.RUNNING, turn_id, cause=cause, due_ms=due_ms, now_ms=now_ms)
 
 
 async def skip(tx: Tx, task: ScheduledTask, *, reason: str, cause: Cause, due_ms: int, now_ms: int) -> None:
-    """Record that a due time was left out."""
+    """Record that a due time was skipped."""
     await _add(tx, task, TaskRunStatus.SKIPPED, None, cause=cause, due_ms=due_ms, now_ms=now_ms, error=reason)
 
 
@@ -36,7 +36,7 @@ async def _add(
     now_ms: int,
     error: str | None = None,
 ) -> None:
-    # Bounded at each insert: a task that runs every minute writes half a million rows a year.
+    # Limited at each insert: a task that runs every minute writes half a million rows a year.
     await tx.execute(
         """
         INSERT INTO task_run_logs (task_id, cause, due_at, run_at, turn_id, status, error)
@@ -49,19 +49,19 @@ async def _add(
         DELETE FROM task_run_logs WHERE task_id = :task AND status <> 'running' AND id <= (
             SELECT id FROM task_run_logs WHERE task_id = :task ORDER BY id DESC LIMIT 1 OFFSET :kept)
         """,
-        {"task": task.id, "kept": MAX_KEPT},
+        {"task": task.id, "kept": MAX_RUNS},
     )
 
 
 async def close(
     tx: Tx, turn_id: TurnId, state: TurnState, *, reason: str | None, now_ms: int, is_own_fault: bool
 ) -> None:
-    """End the task run of a turn; other turns, and runs that have ended, stay as they are.
+    """End the task run of a turn; other turns, and runs that have ended, stay unchanged.
 
     A failure counts against the task if it `is_own_fault`.
     """
     is_success = state is TurnState.ANSWERED
-    # Only a run that is still open: a turn's end may be recorded twice, and counts as one failure.
+    # Only an open run: a turn's end may be recorded twice, but counts as one failure.
     cursor = await tx.execute(
         """
         UPDATE task_run_logs SET
@@ -90,7 +90,7 @@ async def close(
 
 
 async def cancel(tx: Tx, turn_id: TurnId, *, reason: str) -> None:
-    """End a task run that never began."""
+    """End a task run that never started."""
     await tx.execute(
         """
         UPDATE task_run_logs SET status = 'cancelled', duration_ms = 0, error = ?

@@ -8,25 +8,25 @@ from orchestrator.store.database import Tx
 
 
 async def stop_queued(tx: Tx, task: ScheduledTask, *, reason: str, now_ms: int) -> None:
-    """Let none of a task's runs begin that wait."""
+    """Cancel the waiting runs of a task."""
     for turn in await turns.queued_of_task(tx, task.id):
         await cancel(tx, turn, reason=reason, now_ms=now_ms)
 
 
 async def cancel(tx: Tx, turn: Turn, *, reason: str, now_ms: int) -> None:
-    """End a task's turn unanswered, which is no failure of the task."""
+    """End a task's turn unanswered, without counting a failure of the task."""
     await task_runs.cancel(tx, turn.id, reason=reason)
     await turns.settle(tx, turn.id, TurnState.FAILED, reason=reason, now_ms=now_ms)
 
 
 async def stop(tx: Tx, task: ScheduledTask, *, reason: str, now_ms: int) -> None:
-    """Pause a task and whatever of it waits."""
+    """Pause a task and cancel its waiting runs."""
     await tasks.change_status(tx, task.id, TaskStatus.PAUSED, reason=reason, now_ms=now_ms)
     await stop_queued(tx, task, reason="its task was paused.", now_ms=now_ms)
 
 
 async def stop_of_group(tx: Tx, folder: Folder, *, reason: str, now_ms: int) -> int:
-    """Pause all tasks of a group; tells how many were active."""
+    """Pause all tasks of a group; return how many were active."""
     active = [task for task in await tasks.every(tx, folder) if task.status is TaskStatus.ACTIVE]
     for task in active:
         await stop(tx, task, reason=reason, now_ms=now_ms)

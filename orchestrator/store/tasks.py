@@ -1,4 +1,4 @@
-"""`scheduled_tasks`: what agents are asked at a time."""
+"""`scheduled_tasks`: prompts for agents at set times."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _OPEN = "status IN ('active', 'paused')"
 
 async def put(tx: Tx, task: ScheduledTask) -> None:
     """Insert or update a task."""
-    # On conflict group, chat and last run stay: a change of a task never moves it to another group.
+    # On conflict, group, chat and last run stay: a change of a task never moves it to another group.
     await tx.execute(
         """
         INSERT INTO scheduled_tasks
@@ -45,7 +45,7 @@ async def put(tx: Tx, task: ScheduledTask) -> None:
 
 
 async def move(tx: Tx, folder: Folder, old: ChatJid, new: ChatJid) -> None:
-    """Let what a group's agent is asked in a chat by itself be answered in another, also what waits."""
+    """Move tasks, and their waiting turns, from one chat of a group to another."""
     await tx.execute(
         "UPDATE scheduled_tasks SET chat_jid = ? WHERE group_folder = ? AND chat_jid = ?", (new, folder, old)
     )
@@ -65,9 +65,7 @@ async def get(tx: Tx, task_id: str) -> ScheduledTask | None:
 
 
 async def every(tx: Tx, folder: Folder | None = None, *, with_over: bool = False) -> list[ScheduledTask]:
-    """Return the tasks of a group, or all, the next due first; completed and cancelled ones only on
-    request.
-    """
+    """Return the tasks of a group, or of all, the next due first; ended ones only on request."""
     rows = await tx.execute_fetchall(
         f"""
         SELECT * FROM scheduled_tasks
@@ -89,7 +87,7 @@ async def count_open(tx: Tx, folder: Folder) -> int:
 
 
 async def due(tx: Tx, now_ms: int) -> list[ScheduledTask]:
-    """Return the active tasks whose time has come, the longest due first."""
+    """Return the active tasks that are due, the longest due first."""
     rows = await tx.execute_fetchall(
         "SELECT * FROM scheduled_tasks WHERE status = 'active' AND next_run <= ? ORDER BY next_run, id",
         (now_ms,),
@@ -98,7 +96,7 @@ async def due(tx: Tx, now_ms: int) -> list[ScheduledTask]:
 
 
 async def next_due_ms(tx: Tx, *, after_ms: int = -1) -> int | None:
-    """Return when the next active task is due, of those after `after_ms`; None when there is none."""
+    """Return when the next active task after `after_ms` is due; None when there is none."""
     # The smallest is enough: the scheduler sleeps until then and looks at all that is due.
     cursor = await tx.execute(
         "SELECT min(next_run) AS due FROM scheduled_tasks WHERE status = 'active' AND next_run > ?",
@@ -128,8 +126,8 @@ async def change_status(tx: Tx, task_id: str, status: TaskStatus, *, reason: str
 async def note_end(
     tx: Tx, task_id: str, *, is_success: bool, failures: int, result: str, now_ms: int
 ) -> None:
-    """Record how a run ended, and how much a failure counts; it completes a task that runs once."""
-    # Failures count in a row: one success begins anew.
+    """Record the end of a run, and how much a failure counts; a one-time task is completed by it."""
+    # Failures count in a row: one success resets them.
     await tx.execute(
         """
         UPDATE scheduled_tasks SET last_run = :now, last_result = :result,
@@ -148,8 +146,8 @@ async def note_end(
 
 
 async def complete(tx: Tx, task_id: str, *, result: str, now_ms: int) -> None:
-    """End a task that is never due again and has not run."""
-    # For a time that was skipped altogether: `note_end` never comes, as no turn was queued.
+    """End a task that has not run and never will be due again."""
+    # For a one-time task whose time was skipped: no turn was queued, so `note_end` is never called.
     await tx.execute(
         "UPDATE scheduled_tasks SET status = 'completed', status_at = ?, last_result = ? WHERE id = ?",
         (now_ms, result, task_id),

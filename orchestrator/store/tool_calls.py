@@ -1,4 +1,4 @@
-"""`tool_calls`: what agents did with their tools in each turn, for people to see; it decides nothing."""
+"""`tool_calls`: the agents' tool calls in each turn, for people to see; nothing depends on them."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from orchestrator.domain.values import Run, RunId, Turn, TurnId
 from orchestrator.store.database import Tx
 
-KEPT_A_TURN = 300
-"""Over all of its attempts; later calls leave no row."""
+MAX_CALLS = 300
+"""Most stored calls of a turn, over all of its attempts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolCallRecord:
-    """One call of a tool. Its texts are a container's."""
+    """One call of a tool. Its texts come from a container."""
 
     run_id: RunId
     attempt: int
@@ -32,7 +32,7 @@ class ToolCallRecord:
 async def begin(
     tx: Tx, turn: Turn, run: Run, *, call_id: str, parent_id: str | None, tool: str, summary: str, now_ms: int
 ) -> bool:
-    """Add a call that began now; False when it is there already, or the turn has `KEPT_A_TURN`."""
+    """Add a call that started now; False when it exists already, or the turn has `MAX_CALLS`."""
     cursor = await tx.execute(
         """
         INSERT INTO tool_calls (turn_id, run_id, attempt, call_id, parent_id, tool, summary, started_ms)
@@ -49,14 +49,14 @@ async def begin(
             "tool": tool,
             "summary": summary,
             "now": now_ms,
-            "kept": KEPT_A_TURN,
+            "kept": MAX_CALLS,
         },
     )
     return cursor.rowcount == 1
 
 
 async def end(tx: Tx, turn: Turn, run: Run, *, call_id: str, is_ok: bool, took_ms: int, now_ms: int) -> bool:
-    """Record how a call ended. It cannot have taken longer than since its turn was started."""
+    """Record the end of a call. Its duration is limited to the time since its turn was started."""
     cursor = await tx.execute(
         """
         UPDATE tool_calls SET is_ok = ?, duration_ms = ?
@@ -74,7 +74,7 @@ async def end(tx: Tx, turn: Turn, run: Run, *, call_id: str, is_ok: bool, took_m
 
 
 async def of_turn(tx: Tx, turn_id: TurnId) -> list[ToolCallRecord]:
-    """Return the calls of a turn in the order in which they were told, of all its attempts."""
+    """Return the calls of a turn, of all its attempts, in the order in which they were reported."""
     rows = await tx.execute_fetchall("SELECT * FROM tool_calls WHERE turn_id = ? ORDER BY id", (turn_id,))
     return [_from_row(row) for row in rows]
 

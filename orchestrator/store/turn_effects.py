@@ -1,9 +1,9 @@
-"""`turn_effects`: each row that a turn's commands changed, before and after, so that it can be put back.
+"""`turn_effects`: each row that a turn's commands changed, before and after, for undoing the turn.
 
-SQLite records it. Temporary triggers on the tables of `TRACKED` write the row before and after a change into
-`turn_effects`, in the transaction of the change, while `recording` says which turn that is. No service that
-changes a row has to know of it, and a row that cascades is recorded like any other. The triggers belong to
-the connection of the host and are made from the schema at hand, when a turn sends its first command.
+SQLite records the changes: temporary triggers on the tables of `TRACKED` write the row before and after a
+change into `turn_effects`, in the transaction of the change, while `recording` names the turn. No service
+that changes a row has to do anything, and cascading changes are recorded like any other. The triggers belong
+to the host's connection; they are created from the present schema when a turn sends its first command.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from orchestrator.store.database import Tx
 from orchestrator.store.outbox import OF_OWNER
 
 DAY_MS = 24 * 3_600_000
-KEPT_MS = 7 * DAY_MS
+UNDO_MS = 7 * DAY_MS
 """Milliseconds for which a turn can be undone."""
 FILE = "file"
-"""The name in place of a table's for a file of the group's folder; its key is the path."""
+"""Table name of an effect on a file of the group's folder; its key is the path."""
 UNKNOWN_FILES = "unknown_files"
-"""The name in place of a table's where it is not known which files changed; its key is the reason."""
+"""Table name of an effect on an unknown set of files; its key is the reason."""
 OUT_OF_REACH = "out_of_reach"
-"""The name in place of a table's for a change that no undo reaches; its key is a kind and an own id."""
+"""Table name of a change that an undo cannot reverse; its key is a kind and an id."""
 PROVISIONAL = TurnId(0)
-"""The turn of changes whose turn has no number yet."""
+"""Turn id of changes whose turn has no number yet."""
 _BOARD = frozenset({"version", "changed_turn"})
 Row = dict[str, Any]
 
@@ -43,9 +43,11 @@ class TrackedTable:
     title: str | None = None
     """The column that people know a row by; None for rows that only belong to others and are not listed."""
     moving: frozenset[str] = frozenset()
-    """Columns that the host changes by itself: alone they do not count as a later change, and they stay."""
+    """Columns that the host itself changes: alone they do not count as a later
+    change, and an undo leaves them.
+    """
     is_sending: bool = False
-    """Whether only added rows are recorded: messages and runs, which are stopped and not deleted."""
+    """Whether only added rows are recorded: messages and runs, which an undo stops but does not delete."""
     condition: str = "1"
     """A condition in SQL on `{row}`, the row that is changed."""
 
@@ -86,7 +88,7 @@ TRACKED = (
                 *("state", "deliveries", "delivered_ms", "told_session", "formatted_content"),
             }
         ),
-        # The host tells its facts by itself, and the next of a kind takes the place of the last.
+        # The host adds its facts without a request, and the next of a kind replaces the last.
         condition="{row}.agent <> 'host'",
     ),
     TrackedTable(name="registered_groups", key=("jid",), title="name"),
@@ -112,7 +114,7 @@ TRACKED = (
             {"is_text", "channel_ref", "chat_jid", "ended_ms", "closed_ms", "begun", "end_turn"}
         ),
     ),
-    # A warning of the host's to the owner is no act of the turn in which there was a reason for it.
+    # A warning of the host to the owner is not an action of the turn that caused it.
     TrackedTable(
         name="outbox",
         title="text",
@@ -126,7 +128,7 @@ BY_NAME = {table.name: table for table in TRACKED}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowEffect:
-    """A row that a turn changed, or a file."""
+    """The change of a row or file by a turn."""
 
     turn_id: TurnId
     table: str
@@ -145,14 +147,14 @@ class RowEffect:
 async def recording(tx: Tx, turn_id: TurnId, *, now_ms: int, with_sent: bool = False) -> AsyncIterator[None]:
     """Record the rows that the block changes as effects of a turn.
 
-    `with_sent` records changes of rows, too, that are else recorded only where they are added.
+    `with_sent` also records changes of rows for which else only additions are recorded.
     """
     await _make_triggers(tx)
     await tx.execute("INSERT INTO temp.recorded_turn VALUES (?, ?, ?)", (turn_id, now_ms, with_sent))
     try:
         yield
     finally:
-        # Of a transaction that is gone there is nothing to take back: its row went with it.
+        # After a rollback there is nothing to remove: the row was rolled back, too.
         with suppress(sqlite3.OperationalError):
             await tx.execute("DELETE FROM temp.recorded_turn")
 
@@ -172,7 +174,7 @@ async def _make_triggers(tx: Tx) -> None:
 
 
 def _triggers(table: TrackedTable, columns: Sequence[str]) -> list[str]:
-    """Return the statements that make the triggers of a table. Pure; all names are constants of ours."""
+    """Return the statements that create the triggers of a table. Pure; all names are constants of Andy's."""
 
     def image(row: str) -> str:
         return "json_object(" + ", ".join(f"'{name}', {row}.\"{name}\"" for name in columns) + ")"
@@ -204,7 +206,7 @@ def _triggers(table: TrackedTable, columns: Sequence[str]) -> list[str]:
 
 
 async def adopt(tx: Tx, turn_id: TurnId) -> None:
-    """Give to a turn the changes that were recorded before it had a number."""
+    """Assign the changes that were recorded before a turn had a number to that turn."""
     await tx.execute("UPDATE turn_effects SET turn_id = ? WHERE turn_id = ?", (turn_id, PROVISIONAL))
 
 
@@ -214,7 +216,7 @@ async def forget_provisional(tx: Tx) -> None:
 
 
 async def add(tx: Tx, effect: RowEffect, *, now_ms: int) -> None:
-    """Record what no trigger sees: a file that a turn changed. The first state before a turn stays."""
+    """Record a change that triggers cannot see: of a file. The first state before a turn stays."""
     await tx.execute(
         """
         INSERT INTO turn_effects (turn_id, at_ms, table_name, row_key, before, after)
@@ -233,7 +235,7 @@ async def add(tx: Tx, effect: RowEffect, *, now_ms: int) -> None:
 
 
 async def note_out_of_reach(tx: Tx, turn_id: TurnId, kind: str, own_id: str, *, now_ms: int) -> None:
-    """Record a change that no undo reaches, so that an undo says so."""
+    """Record a change that an undo cannot reverse, so that the undo can report it."""
     effect = RowEffect(
         turn_id=turn_id, table=OUT_OF_REACH, row_key=json.dumps([kind, own_id]), before=None, after={}
     )
@@ -241,7 +243,7 @@ async def note_out_of_reach(tx: Tx, turn_id: TurnId, kind: str, own_id: str, *, 
 
 
 async def of_turn(tx: Tx, turn_id: TurnId) -> list[RowEffect]:
-    """Return what a turn changed, in the order in which it first did; not what is as it was before it."""
+    """Return the effects of a turn in the order of its first changes, without those that cancel out."""
     rows = await tx.execute_fetchall("SELECT * FROM turn_effects WHERE turn_id = ? ORDER BY id", (turn_id,))
     effects = [_from_row(row) for row in rows]
     return [one for one in effects if one.before != one.after]
@@ -258,7 +260,7 @@ async def later_turns(tx: Tx, effect: RowEffect) -> list[TurnId]:
 
 
 async def current(tx: Tx, effect: RowEffect) -> Row | None:
-    """Return the row as it is now; None where there is none."""
+    """Return the present row; None if there is none."""
     table = BY_NAME[effect.table]
     where = " AND ".join(f'"{name}" = ?' for name in table.key)
     rows = await tx.execute_fetchall(f"SELECT * FROM {table.name} WHERE {where}", effect.key)  # noqa: S608 - ours
@@ -267,7 +269,7 @@ async def current(tx: Tx, effect: RowEffect) -> Row | None:
 
 
 def is_as_after(effect: RowEffect, now: Row | None) -> bool:
-    """Return whether a row is as a turn left it, apart from what the host moves by itself. Pure."""
+    """Return whether a row is as a turn left it, apart from `moving` columns. Pure."""
     if now is None or effect.after is None:
         return now is None and effect.after is None
     moving = BY_NAME[effect.table].moving
@@ -275,18 +277,17 @@ def is_as_after(effect: RowEffect, now: Row | None) -> bool:
 
 
 async def put_back(tx: Tx, effects: Sequence[RowEffect]) -> None:
-    """Make the rows of all these effects as they were before.
+    """Restore the rows of all these effects to their state before the turn.
 
-    Where nothing but moving columns has changed since, those stay as they are now.
+    Where only `moving` columns have changed since, those keep their present values.
 
     Raises:
-        sqlite3.IntegrityError: something else is in the place of a row by now.
+        sqlite3.IntegrityError: another row has taken the place of one by now.
     """
     places = {table.name: place for place, table in enumerate(TRACKED)}
     ordered = sorted(effects, key=lambda one: places[one.table])
     states = [(one, await current(tx, one)) for one in ordered]
-    # First what goes, then what changes, then what comes again: two rows may want the same unique value.
-    # Rows that refer to others stand behind them in `TRACKED`: they go first and come last.
+    # Rows that refer to others come after them in `TRACKED`: they are deleted first and added last.
     for one, now in reversed(states):
         if one.before is None and now is not None:
             await _remove(tx, one)
@@ -305,7 +306,7 @@ async def put_back(tx: Tx, effects: Sequence[RowEffect]) -> None:
 
 async def _remove(tx: Tx, effect: RowEffect) -> None:
     if effect.table == "scheduled_tasks" and await _has_run(tx, effect):
-        # Its runs are history, and a run belongs to a task: it ends instead of never having been.
+        # A task's runs are history and belong to the task, so the task ends instead of being deleted.
         await tx.execute(
             "UPDATE scheduled_tasks SET status = 'cancelled', next_run = NULL WHERE id = ?", effect.key
         )
@@ -338,16 +339,16 @@ async def _update(tx: Tx, effect: RowEffect, now: Row) -> None:
 
 
 async def forget(tx: Tx, folder: Folder) -> None:
-    """Delete all that could be put back of a group, such as when it has something forgotten for good."""
+    """Delete all stored effects of a group, for example when something is forgotten for good."""
     await tx.execute(
         "DELETE FROM turn_effects WHERE turn_id IN (SELECT id FROM turns WHERE group_folder = ?)", (folder,)
     )
 
 
 async def expire(tx: Tx, *, now_ms: int) -> None:
-    """Delete what is older than `KEPT_MS`."""
-    await tx.execute("DELETE FROM turn_effects WHERE at_ms < ?", (now_ms - KEPT_MS,))
-    await tx.execute("DELETE FROM undos WHERE at_ms < ? AND has_files_due = 0", (now_ms - KEPT_MS,))
+    """Delete what is older than `UNDO_MS`."""
+    await tx.execute("DELETE FROM turn_effects WHERE at_ms < ?", (now_ms - UNDO_MS,))
+    await tx.execute("DELETE FROM undos WHERE at_ms < ? AND has_files_due = 0", (now_ms - UNDO_MS,))
 
 
 def _from_row(row: sqlite3.Row) -> RowEffect:

@@ -1,4 +1,4 @@
-"""`turn_moves` and `service_outages`: services that turns have left, and those that are down."""
+"""`turn_moves` and `service_outages`: services that turns have left, and services that are down."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from orchestrator.store.database import Tx
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceOutage:
-    """One time in which a service did not answer the host's own requests."""
+    """A period in which a service does not answer the host's own requests."""
 
     service: str
     cause: ModelError
@@ -24,7 +24,7 @@ class ServiceOutage:
 async def leave(
     tx: Tx, turn_id: TurnId, service: str, *, run_id: RunId, cause: ModelError, now_ms: int
 ) -> None:
-    """Record that a turn goes on elsewhere than at a service that did not answer it in this run."""
+    """Record that a turn leaves a service that did not answer it in this run."""
     await tx.execute(
         """
         INSERT INTO turn_moves (turn_id, service, run_id, cause, at_ms) VALUES (?, ?, ?, ?, ?)
@@ -35,13 +35,13 @@ async def leave(
 
 
 async def left_in(tx: Tx, turn_id: TurnId, run_id: RunId | None) -> bool:
-    """Return whether a turn has left the service that this run asks."""
+    """Return whether a turn has left the service that this run uses."""
     cursor = await tx.execute("SELECT 1 FROM turn_moves WHERE turn_id = ? AND run_id = ?", (turn_id, run_id))
     return await cursor.fetchone() is not None
 
 
 async def of_unsettled(tx: Tx) -> dict[TurnId, set[str]]:
-    """Return the services that turns have left which have not ended."""
+    """Return the services that unfinished turns have left."""
     rows = await tx.execute_fetchall(
         """
         SELECT turn_id, service FROM turn_moves JOIN turns ON turns.id = turn_id
@@ -73,7 +73,7 @@ async def note_notified(tx: Tx, service: str, *, now_ms: int) -> None:
 
 
 async def end_outage(tx: Tx, service: str, *, now_ms: int) -> bool:
-    """Record that a service answers again; False when it was not known to be down."""
+    """Record that a service answers again; return False when it was not recorded as down."""
     cursor = await tx.execute(
         "UPDATE service_outages SET ended_ms = ? WHERE service = ? AND ended_ms IS NULL", (now_ms, service)
     )

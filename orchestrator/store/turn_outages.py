@@ -1,7 +1,7 @@
-"""`turn_outages` and `turn_stops`: turns that wait for what is down, and turns that the host stopped.
+"""`turn_outages` and `turn_stops`: turns that wait for a service, and turns that the host stopped.
 
-A turn waits for an overloaded model or for a Docker that is away. It is stopped when waiting is no use: the
-model service refuses it, a budget is used up, or the outage lasts too long.
+A turn waits for an overloaded model, or for Docker. It is stopped when waiting does not help: the model
+service refuses it, a budget is used up, or the outage lasts too long.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class WaitingTurn:
 
 
 async def begin(tx: Tx, turn_id: TurnId, cause: Outage, *, since_ms: int) -> int:
-    """Record that a turn meets an outage and return since when (epoch ms): an earlier start stays."""
+    """Record that a turn meets an outage and return its start (epoch ms); an earlier start stays."""
     cursor = await tx.execute(
         """
         INSERT INTO turn_outages (turn_id, cause, since_ms) VALUES (?, ?, ?)
@@ -46,7 +46,7 @@ async def begin(tx: Tx, turn_id: TurnId, cause: Outage, *, since_ms: int) -> int
 
 
 async def end(tx: Tx, turn_id: TurnId, cause: Outage) -> None:
-    """Delete the outage of a turn that has got what it waited for."""
+    """Delete the outage of a turn, because it is over for this turn."""
     await tx.execute("DELETE FROM turn_outages WHERE turn_id = ? AND cause = ?", (turn_id, cause))
 
 
@@ -69,7 +69,7 @@ async def of_model(tx: Tx) -> set[TurnId]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CurrentOutage:
-    """Number of turns that wait for what is down now, and the time since which the first does."""
+    """The number of turns that wait for something now down, and since when the first one does."""
 
     turns: int
     since_ms: int
@@ -125,7 +125,7 @@ def _from_row(row: sqlite3.Row) -> WaitingTurn:
 
 
 REFUSED = "model_refused"
-"""The model service answers no question: `model_refusals` says why."""
+"""The model service answers no question: `model_refusals` has the reason."""
 OUTAGE = "outage"
 """The host was down for too long."""
 IN_CHAT = "stopped_in_chat"

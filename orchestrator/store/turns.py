@@ -28,12 +28,14 @@ from orchestrator.store import task_runs
 from orchestrator.store.database import Tx, returned
 
 _ASIDE = "put_aside:"
-"""A key of `router_state` with the address of a chat: its failed turns up to the value are put aside."""
+"""Prefix of keys of `router_state`, followed by a chat's address: its failed
+turns up to the value are dismissed.
+"""
 LONGEST_WAIT_FOR_FILES_MS = 180_000
-"""However many files come one after another."""
+"""Longest wait in milliseconds, even if one file follows another."""
 ASKED_BEFORE_END_MS = 60_000
-"""So long after the end of a turn is recorded a request of it may still be read: what came while the host was
-away is read beside the output of the containers that it takes over.
+"""Milliseconds after a recorded end of a turn in which its requests may still be read: requests from the time
+when the host was away are read beside the output of the containers that it takes over.
 """
 
 
@@ -46,12 +48,12 @@ async def join_chat(
     role: Role = Role.OWNER,
     is_restricted: bool = False,
 ) -> TurnId:
-    """Return the queued turn of a chat of a group that somebody of a role joins; create it if there is none.
+    """Return the queued turn of a chat that somebody of a role joins; create it if there is none.
 
-    Who may do everything joins the others who may, whose turn then has the least of their roles.
+    People with all rights share one turn, which gets the lowest of their roles.
     """
-    # A unique index allows one such turn a chat: what people write while an agent works becomes one question.
-    # Who `is_restricted` asks in a turn of the role's own, which lowers nobody's and gains by nobody's.
+    # A unique index allows one such turn per chat: messages during an agent's work become one question. An
+    # `is_restricted` person asks in a turn of that role, which lowers nobody's rights and gains by nobody's.
     command_id = await _last_command(tx, folder)
     waiting = await _queued_after(tx, chat_jid, command_id, role if is_restricted else None)
     if waiting is not None:
@@ -80,9 +82,8 @@ async def join_chat(
 async def add_command(
     tx: Tx, folder: Folder, chat_jid: ChatJid, command: SessionCommand, *, now_ms: int
 ) -> TurnId:
-    """Queue a command: it runs after what was asked before it, and no later message joins that."""
-    # A command needs a turn of its own even beside a queued question: it is said to the conversation, not in
-    # it.
+    """Queue a command: it runs after earlier questions, and no later message joins those."""
+    # A command needs its own turn even beside a queued question: it acts on the conversation, not within it.
     cursor = await tx.execute(
         """
         INSERT INTO turns (group_folder, chat_jid, kind, state, queued_ms, not_before_ms,
@@ -98,7 +99,7 @@ async def add_answered(
     tx: Tx, folder: Folder, chat_jid: ChatJid, *, reason: str, now_ms: int, role: Role = Role.OWNER
 ) -> TurnId:
     """Record a chat turn that was answered without an agent."""
-    # The message needs a turn, for a CHECK wants each to have either a turn or a reason why it has none.
+    # A CHECK constraint demands that each message has a turn or a reason why it has none.
     cursor = await tx.execute(
         """
         INSERT INTO turns (group_folder, chat_jid, kind, state, reason, queued_ms, not_before_ms, ended_ms,
@@ -111,7 +112,7 @@ async def add_answered(
 
 
 async def _last_command(tx: Tx, folder: Folder) -> int:
-    # Of the group and not of the chat: all its chats are one conversation.
+    # By group and not by chat: all chats of a group are one conversation.
     cursor = await tx.execute(
         "SELECT max(id) AS id FROM turns WHERE group_folder = ? AND command IS NOT NULL", (folder,)
     )
@@ -121,8 +122,8 @@ async def _last_command(tx: Tx, folder: Folder) -> int:
 async def add_task(
     tx: Tx, task: ScheduledTask, *, chat_jid: ChatJid, now_ms: int, is_restricted: bool = False
 ) -> TurnId:
-    """Queue a turn that asks an agent what a task says, to be answered in `chat_jid`."""
-    # The prompt is copied: a task that is changed while this waits does not change what was due.
+    """Queue a turn with a task's prompt, to be answered in `chat_jid`."""
+    # The prompt is copied: a later change of the task does not affect a turn that waits.
     cursor = await tx.execute(
         """
         INSERT INTO turns (group_folder, chat_jid, kind, is_isolated, task_id, prompt, state,
@@ -152,9 +153,8 @@ async def queued_of_task(tx: Tx, task_id: str) -> list[Turn]:
 
 
 async def queued_chat(tx: Tx, folder: Folder, chat_jid: ChatJid) -> Turn | None:
-    """Return the queued turn that talk of a chat joins that comes now, or None; no restricted one."""
-    # Only a turn behind the newest command may take the message: `/clear` must not swallow what was said
-    # after it.
+    """Return the queued unrestricted turn that a chat's present talk joins, or None."""
+    # Only a turn after the newest command may take the message: `/clear` must not remove later messages.
     return await _queued_after(tx, chat_jid, await _last_command(tx, folder), None)
 
 
@@ -173,8 +173,8 @@ async def _queued_after(tx: Tx, jid: ChatJid, command_id: int, restricted_to: Ro
 
 
 async def extend(tx: Tx, turn_id: TurnId, seq: Seq) -> None:
-    """Make a queued turn include the message at `seq`."""
-    # An edit may turn an older message into a request, so the new place can lie before the first as well.
+    """Include the message at `seq` in a queued turn."""
+    # An edit may make an older message a request, so the position may also be before the first one.
     await tx.execute(
         """
         UPDATE turns SET first_seq = min(coalesce(first_seq, :seq), :seq),
@@ -186,7 +186,7 @@ async def extend(tx: Tx, turn_id: TurnId, seq: Seq) -> None:
 
 
 async def move(tx: Tx, folder: Folder, old: ChatJid, new: ChatJid) -> None:
-    """Have what was asked in a chat, and is not answered yet, be answered at the chat's new address."""
+    """Redirect unanswered turns of a chat to the chat's new address."""
     await tx.execute(
         """
         UPDATE turns SET chat_jid = ?
@@ -199,7 +199,7 @@ async def move(tx: Tx, folder: Folder, old: ChatJid, new: ChatJid) -> None:
 async def unsettled(tx: Tx) -> list[Turn]:
     """Return all turns that are queued or running, oldest first.
 
-    What is asked in a chat waits for files of that chat which are still being fetched, but not for ever.
+    A chat's question waits for files of that chat that are still being fetched, up to a maximal time.
     """
     # The wait is computed at each look and not stored: a file that arrives early lets its turn start at once.
     rows = await tx.execute_fetchall(
@@ -221,7 +221,7 @@ def _waiting_for_files(turn: Turn, until_ms: int | None) -> Turn:
     return replace(turn, not_before_ms=max(turn.not_before_ms, until_ms))
 
 
-async def last_asked_ms(tx: Tx, folder: Folder) -> int | None:
+async def last_question_ms(tx: Tx, folder: Folder) -> int | None:
     """Return when something was last asked in the chat of a group; None when nothing was."""
     cursor = await tx.execute(
         "SELECT queued_ms FROM turns WHERE group_folder = ? AND kind = 'chat' ORDER BY id DESC LIMIT 1",
@@ -253,7 +253,7 @@ async def some(tx: Tx, turn_ids: Collection[TurnId]) -> list[Turn]:
 
 
 async def places(tx: Tx) -> dict[TurnId, int]:
-    """Return the place of each queued turn among all queued ones, from 1 on."""
+    """Return the position of each queued turn among all queued ones, from 1."""
     rows = await tx.execute_fetchall("SELECT id FROM turns WHERE state = 'queued' ORDER BY id")
     return {TurnId(row["id"]): place for place, row in enumerate(rows, start=1)}
 
@@ -265,7 +265,7 @@ async def running_in(tx: Tx, run_id: RunId) -> Turn | None:
 
 
 async def running_of(tx: Tx, folder: Folder) -> Turn | None:
-    """Return the turn that a group's agent works on; a chat turn goes before the upkeep of a dashboard."""
+    """Return the turn that a group's agent works on; a chat turn goes before a dashboard worker's."""
     cursor = await tx.execute(
         "SELECT * FROM turns WHERE group_folder = ? AND state = 'running' ORDER BY kind = 'worker' LIMIT 1",
         (folder,),
@@ -279,39 +279,38 @@ async def asking(
 ) -> Turn | None:
     """Return the turn in which a group's agent makes a request, or None when it belongs to no turn.
 
-    It is the `claimed` one if that can be, else one that ran when the request was written, at `written_ms`
-    (epoch ms; None when that is unknown).
+    It is the `claimed` turn if that is possible, else one that ran when the request was written, at
+    `written_ms` (epoch milliseconds; None when unknown).
 
-    A request outlives who wrote it. When the host or the container dies before it is read, its turn waits to
-    be tried again; when the host was away for longer than its agent waits, its turn has ended by now.
+    A request may outlive its writer. If the host or the container dies before it is read, its turn waits for
+    the next attempt; if the host was away for longer than the agent waits, its turn has ended by now.
     """
     # The number comes from the container, so it counts only for a turn of the container's own group.
     turn = await get(tx, TurnId(claimed)) if claimed is not None else None
-    if turn is not None and turn.folder == folder and _may_have_asked(turn, now_ms=now_ms):
+    if turn is not None and turn.folder == folder and _may_be_requester(turn, now_ms=now_ms):
         return turn
-    turn = await running_of(tx, folder) or await _given_back(tx, folder)
+    turn = await running_of(tx, folder) or await _put_back_by_crash(tx, folder)
     is_older = turn is not None and written_ms is not None and written_ms < (turn.started_ms or 0)
     return None if is_older else turn
 
 
-def _may_have_asked(turn: Turn, *, now_ms: int) -> bool:
+def _may_be_requester(turn: Turn, *, now_ms: int) -> bool:
     match turn.state:
         case TurnState.RUNNING:
             return True
         case TurnState.QUEUED:
-            # A queued turn that was in a run was given back by a crash; one that never ran cannot have asked.
+            # A queued turn with a run was returned by a crash; one that never ran cannot have made a request.
             return turn.run_id is not None
         case TurnState.ANSWERED:
             return turn.ended_ms is not None and now_ms - turn.ended_ms <= ASKED_BEFORE_END_MS
         case TurnState.FAILED:
-            # A failed turn was reported to people as such: nothing more may be done in its name.
+            # People were notified that a failed turn failed: nothing more may be done in its name.
             return False
 
 
-async def _given_back(tx: Tx, folder: Folder) -> Turn | None:
-    """Return the turn of a group that has been in a run and waits for the next."""
-    # The upkeep of a dashboard has a running turn of its own beside the chat, so a group may have two of
-    # these.
+async def _put_back_by_crash(tx: Tx, folder: Folder) -> Turn | None:
+    """Return the turn of a group that has been in a run and waits for the next attempt."""
+    # A dashboard's worker has a turn beside the chat's, so a group may have two of these.
     cursor = await tx.execute(
         """
         SELECT * FROM turns WHERE group_folder = ? AND state = 'queued' AND run_id IS NOT NULL
@@ -333,7 +332,7 @@ async def answering_chats(tx: Tx) -> list[ChatJid]:
 
 async def recent(tx: Tx, *, limit: int, folder: str | None = None, before: int | None = None) -> list[Turn]:
     """Return the newest turns, or the newest with an id below `before`, newest first."""
-    # Paged by id and not by offset, so that turns which come meanwhile shift no page.
+    # Pages by id and not by offset, so that turns that come meanwhile shift no page.
     rows = await tx.execute_fetchall(
         """
         SELECT * FROM turns
@@ -346,8 +345,8 @@ async def recent(tx: Tx, *, limit: int, folder: str | None = None, before: int |
 
 
 async def start(tx: Tx, turn_id: TurnId, run_id: RunId, *, now_ms: int) -> None:
-    """Give a queued turn to a run: it is running from now on."""
-    # The time of an earlier attempt's acknowledgement would make this one look as if its agent had answered.
+    """Assign a queued turn to a run: it is running from now on."""
+    # The acknowledgement of an earlier attempt would make this attempt look acknowledged, too.
     await tx.execute(
         """
         UPDATE turns SET state = 'running', run_id = ?, started_ms = ?, acked_ms = NULL
@@ -370,12 +369,11 @@ async def acked_ms(tx: Tx, turn_id: TurnId) -> int | None:
 async def settle(
     tx: Tx, turn_id: TurnId, state: TurnState, *, reason: str | None, now_ms: int, is_own_fault: bool = True
 ) -> None:
-    """Record the one outcome of a turn, `ANSWERED` or `FAILED`; a task's run ends with its turn.
+    """Record the only outcome of a turn, `ANSWERED` or `FAILED`; a task's run ends with its turn.
 
     A failure counts against the task if it `is_own_fault`.
     """
-    # Two may end a turn at once (its run's exit and its last frame); the condition on the state lets the
-    # first win.
+    # A run's exit and its last frame may both end a turn; the condition on the state lets the first win.
     await tx.execute(
         """
         UPDATE turns SET state = ?, reason = ?, ended_ms = ? WHERE id = ? AND state IN ('queued', 'running')
@@ -394,8 +392,10 @@ async def put_back(
     counts_as_attempt: bool = True,
     counts_as_restart: bool = False,
 ) -> None:
-    """Queue a turn again. A chat turn that was queued behind it joins it: one question, one answer."""
-    # A command is never merged: what came after it must not slip in before it.
+    """Queue a turn again. A chat turn that was queued after it is merged into it: one
+    question, one answer.
+    """
+    # A command is never merged: later messages must not run before it.
     is_question = turn.kind is TurnKind.CHAT and turn.command is None
     own_role = turn.role if turn.is_restricted else None
     younger = await _queued_after(tx, turn.chat_jid, turn.after_command, own_role) if is_question else None
@@ -423,8 +423,8 @@ async def put_back(
 
 
 async def hurry(tx: Tx, turn_id: TurnId, *, now_ms: int) -> None:
-    """Let a queued turn wait no longer for its next try."""
-    # `min`, because a turn that is due already must not be put off.
+    """End the wait of a queued turn for its next attempt."""
+    # `min`, because a turn that is due already must not be postponed.
     await tx.execute(
         "UPDATE turns SET not_before_ms = min(not_before_ms, ?) WHERE id = ? AND state = 'queued'",
         (now_ms, turn_id),
@@ -432,7 +432,7 @@ async def hurry(tx: Tx, turn_id: TurnId, *, now_ms: int) -> None:
 
 
 async def collect(tx: Tx, turn_id: TurnId, *, first: Seq, until_ms: int) -> None:
-    """Let a queued turn that a message has begun, and nothing else is in, wait for more of its kind."""
+    """Let a queued turn with only its first message wait for more of its kind."""
     await tx.execute(
         """
         UPDATE turns SET not_before_ms = max(not_before_ms, ?)
@@ -443,7 +443,7 @@ async def collect(tx: Tx, turn_id: TurnId, *, first: Seq, until_ms: int) -> None
 
 
 async def hurry_new(tx: Tx, turn_id: TurnId, *, now_ms: int) -> None:
-    """Let a queued turn that was never tried wait for nobody: somebody asks for something in it."""
+    """Let a queued turn that was never tried start without waiting: somebody asks for something in it."""
     await tx.execute(
         """
         UPDATE turns SET not_before_ms = min(not_before_ms, ?)
@@ -454,8 +454,8 @@ async def hurry_new(tx: Tx, turn_id: TurnId, *, now_ms: int) -> None:
 
 
 async def take_over(tx: Tx, turn_id: TurnId, failed: Turn) -> None:
-    """Give the messages of a failed turn to a queued one of the same chat."""
-    # A failed turn stays failed: its outcome was told to people. Only its messages are asked again.
+    """Move the messages of a failed turn to a queued one of the same chat."""
+    # A failed turn stays failed, since people were notified of that. Only its messages are asked again.
     await tx.execute("UPDATE messages SET turn_id = ? WHERE turn_id = ?", (turn_id, failed.id))
     await tx.execute(
         """
@@ -468,10 +468,11 @@ async def take_over(tx: Tx, turn_id: TurnId, failed: Turn) -> None:
 
 
 async def split(tx: Tx, turn: Turn, *, after: Seq) -> Turn:
-    """Let what came to a turn that runs `after` a message wait in a turn of its own, which is the next of its
-    chat. Return the turn that is left; put back, it takes all of it in again.
+    """Move the messages of a running turn `after` one of them to a new queued turn, the next of its chat.
+
+    Return the remaining turn; if it is put back, it merges with the new one again.
     """
-    # It keeps the time at which the whole was queued, so that who wrote last loses no place in the queue.
+    # The new turn keeps the time at which the whole was queued, so that later writers lose no place.
     cursor = await tx.execute(
         """
         INSERT INTO turns (group_folder, chat_jid, kind, state, queued_ms, not_before_ms, after_command,
@@ -484,7 +485,7 @@ async def split(tx: Tx, turn: Turn, *, after: Seq) -> Turn:
         {"id": turn.id, "after": after},
     )
     rest = (await returned(cursor))["id"]
-    # In the same transaction as the new turn: a crash in between would leave messages in both or in neither.
+    # In the transaction that creates the turn: a crash in between would leave messages in both or in neither.
     await tx.execute("UPDATE messages SET turn_id = ? WHERE turn_id = ? AND seq > ?", (rest, turn.id, after))
     await tx.execute("UPDATE turns SET last_seq = ? WHERE id = ?", (after, turn.id))
     return replace(turn, last_seq=after)
@@ -501,8 +502,8 @@ async def counts(tx: Tx) -> dict[str, int]:
 
 
 async def failures(tx: Tx, *, since_ms: int) -> list[dict[str, Any]]:
-    """Summarise the turns that were given up as one kind: `{kind, count, last_ms, group, reason}`, or
-    nothing.
+    """Count the turns that were given up, as one kind: `{kind, count, last_ms, group,
+    reason}`, or nothing.
     """
     rows = await tx.execute_fetchall(
         """
@@ -516,9 +517,9 @@ async def failures(tx: Tx, *, since_ms: int) -> list[dict[str, Any]]:
 
 
 async def last_failed(tx: Tx, *, since_ms: int, limit: int) -> list[Turn]:
-    """Return the failed chat turn of each chat after which no other one of the chat came, newest first.
+    """Return the failed chat turn of each chat that no later turn of the chat follows, newest first.
 
-    Those that the owner has put aside are left out.
+    Those that the owner has dismissed are left out.
     """
     rows = await tx.execute_fetchall(
         """
@@ -539,7 +540,7 @@ async def last_failed(tx: Tx, *, since_ms: int, limit: int) -> list[Turn]:
 
 
 async def put_aside(tx: Tx, turn: Turn) -> None:
-    """Note that the owner has seen that a turn failed, and wants nothing done about it."""
+    """Record that the owner has seen that a turn failed, and wants nothing done about it."""
     await tx.execute(
         """
         INSERT INTO router_state (key, value) VALUES (:key, :turn)

@@ -1,4 +1,4 @@
-"""`undos`: each undo is a turn of its own; it names the turn that it takes back."""
+"""`undos`: each undo is a turn of its own, with the turn that it undoes."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ class Undo:
     """One undo."""
 
     turn_id: TurnId
-    """The turn that the undo itself is: its effects are those of the other one, reversed."""
+    """The undo's own turn: its effects are those of the other turn, reversed."""
     undoes: TurnId
     folder: Folder
     by: str
     """The address of the person in the chat, "console" or "command line"."""
     at_ms: int
     has_files_due: bool = False
-    """Whether files of the group have still to be put back."""
+    """Whether files of the group still have to be restored."""
 
 
 async def add(tx: Tx, undo: Undo) -> None:
@@ -37,13 +37,13 @@ async def add(tx: Tx, undo: Undo) -> None:
 
 
 async def get(tx: Tx, turn_id: TurnId) -> Undo | None:
-    """Return the undo that a turn is; None for any other turn."""
+    """Return the undo with this turn; None for any other turn."""
     rows = await tx.execute_fetchall("SELECT * FROM undos WHERE turn_id = ?", (turn_id,))
     return next((_from_row(row) for row in rows), None)
 
 
 async def of_turn(tx: Tx, turn_id: TurnId) -> Undo | None:
-    """Return the undo that holds of a turn; None where there is none, or it was undone itself."""
+    """Return the effective undo of a turn; None if there is none, or if it was undone itself."""
     rows = await tx.execute_fetchall(
         "SELECT * FROM undos WHERE undoes = ? ORDER BY turn_id DESC LIMIT 1", (turn_id,)
     )
@@ -65,7 +65,7 @@ async def undoable(tx: Tx, turn_ids: Collection[int]) -> set[int]:
 
 
 async def due(tx: Tx, folder: Folder | None = None) -> list[Undo]:
-    """Return the undos whose files have still to be put back, oldest first."""
+    """Return the undos whose files still have to be restored, oldest first."""
     rows = await tx.execute_fetchall("SELECT * FROM undos WHERE has_files_due = 1 ORDER BY turn_id")
     return [one for one in map(_from_row, rows) if folder in (None, one.folder)]
 

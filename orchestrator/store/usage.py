@@ -12,7 +12,7 @@ from orchestrator.domain.values import Folder, Role, RunId, TurnId, TurnKind
 from orchestrator.store.database import Tx, returned
 
 BUCKET_MS = 15 * 60_000
-"""Zones differ by quarters of an hour: days of any zone are made of these."""
+"""Milliseconds of a bucket: zones differ by quarters of an hour, so days of any zone are sums of these."""
 
 LONGEST_TURN_MS = 6 * 3_600_000
 
@@ -47,11 +47,11 @@ class UsageEntry:
     searches: int = 0
     """Web searches that the service made."""
     is_assumed: bool = False
-    """Whether the cost is by the price of other models of its family."""
+    """Whether the cost uses the price of another model of its family."""
     service: str | None = None
     """The name of the service that answered; None is the one of `.env`."""
     is_subagent: bool = False
-    """Whether a subagent asked, as the container says; it counts in the sums of its turn like any other."""
+    """Whether a subagent asked, as the container reports; it counts in its turn like any other request."""
 
     @property
     def is_background(self) -> bool:
@@ -59,7 +59,7 @@ class UsageEntry:
 
     @property
     def tokens(self) -> int:
-        """All that was read or written, cached or not."""
+        """All tokens that were read or written, cached or not."""
         return self.input_tokens + self.output_tokens + self.cache_read_tokens + self.cache_write_tokens
 
 
@@ -85,7 +85,7 @@ class Sums:
     cost_nano_usd: int = 0
     unpriced: int = 0
     assumed: int = 0
-    """Answers whose cost is by the price of other models."""
+    """Answers whose cost uses the price of another model."""
     cut: int = 0
 
     @property
@@ -98,7 +98,7 @@ class Sums:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UsagePart:
-    """The usage of one group by one model in one kind of turn, and by what is asked for besides."""
+    """The usage of one group by one model in one kind of turn, and by one more column on request."""
 
     group: str
     model: str | None
@@ -116,15 +116,15 @@ class Share:
 
 
 def is_background(kind: TurnKind | None) -> bool:
-    """Return whether nobody waits for a turn of this kind; None, a request outside of any turn, counts as
-    such.
+    """Return whether nobody waits for a turn of this kind; None, a request outside of turns,
+    counts so, too.
     """
     return kind is not TurnKind.CHAT
 
 
 def sums_of(entries: Iterable[UsageEntry]) -> Sums:
     """Return the sums of entries that are not stored yet."""
-    # Answers in flight are not in the table yet, but count against a budget all the same.
+    # Unfinished answers are not in the table yet, but count against a budget.
     total = Sums()
     for one in entries:
         total += Sums(
@@ -174,7 +174,7 @@ async def add(tx: Tx, entry: UsageEntry) -> None:
 
 async def spent(tx: Tx, *, folder: Folder | None, since_ms: int, only_background: bool) -> Sums:
     """Return the sums since a time, over all groups when `folder` is None."""
-    # A request outside of any turn has no kind and counts as background: nobody waits for it.
+    # A request outside of turns has no kind and counts as background: nobody waits for it.
     cursor = await tx.execute(
         f"""
         SELECT {_SUMS} FROM usage
@@ -211,9 +211,9 @@ async def spent_by(
 async def parts(
     tx: Tx, *, since_ms: int, folder: Folder | None = None, other: str | None = None
 ) -> list[UsagePart]:
-    """Return the usage since a time in parts, in one pass; `other` is one more column to tell apart."""
+    """Return the usage since a time in parts, in one pass; `other` is one more column to group by."""
     assert other in {None, "task_id", "service", "is_subagent"}
-    # The name goes into the SQL text, so only these are let through.
+    # The name becomes part of the SQL text, so only these are accepted.
     rows = await tx.execute_fetchall(
         f"""
         SELECT group_folder, model, kind, {other or "NULL"} AS other, {_SUMS}
@@ -237,7 +237,7 @@ async def parts(
 async def summed_by_spans(
     tx: Tx, starts_ms: Sequence[int], *, until_ms: int, folder: Folder | None = None
 ) -> list[Sums]:
-    """Return the sums of spans, each of which ends where the next begins, and the last at `until_ms`."""
+    """Return the sums of spans, each of which ends where the next starts, the last at `until_ms`."""
     ends_ms = [*starts_ms[1:], until_ms]
     values = ", ".join(["(?, ?, ?)"] * len(starts_ms))
     numbers = [
@@ -258,12 +258,12 @@ async def summed_by_spans(
 async def summed(tx: Tx, column: str, *, folder: Folder | None = None) -> dict[Any, Sums]:
     """Return the sums by `group_folder`, `task_id`, `kind`, `model`, `service` or `is_subagent` (1 or 0)."""
     assert column in {"group_folder", "task_id", "kind", "model", "service", "is_subagent"}
-    # The name goes into the SQL text, so only these are let through.
+    # The name becomes part of the SQL text, so only these are accepted.
     return {row["key"]: _sums(row) for row in await _grouped(tx, column, folder)}
 
 
 async def summed_by_time(tx: Tx, *, folder: Folder | None = None) -> dict[int, Sums]:
-    """Return the sums by quarter of an hour, keyed by the epoch ms of its beginning."""
+    """Return the sums by quarter of an hour, keyed by its start in epoch milliseconds."""
     rows = await _grouped(tx, f"at_ms / {BUCKET_MS} * {BUCKET_MS}", folder)
     return {row["key"]: _sums(row) for row in rows}
 
@@ -300,7 +300,7 @@ async def shares(tx: Tx, *, since_ms: int = 0) -> dict[Share, Sums]:
 
 
 async def plain_answers(tx: Tx, *, since_ms: int, until_ms: int) -> list[PlainAnswer]:
-    """Return the turns that ended between the two times with one answer of a model and no tool."""
+    """Return the turns that ended between the two times with one answer of a model and no tool call."""
     # The index is on `at_ms`, so the lower bound keeps this from reading the whole table.
     rows = await tx.execute_fetchall(
         """

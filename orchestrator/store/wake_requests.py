@@ -1,4 +1,4 @@
-"""`wakes`: the requests to wake a group's agent; each stays until a cycle has taken it."""
+"""`wakes`: requests to wake a group's agent; each waits until a cycle takes it."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from orchestrator.store.database import Tx
 
 MAX_REASON_CHARS = 100
 MESSAGE = "message:"
-"""The prefix of the keys of messages: a turn of the chat takes requests with it, a free cycle takes all."""
+"""Prefix of the keys of messages: a chat turn takes requests with it, a free cycle takes all."""
 MAX_PENDING = 1_000
-KEPT_MS = 30 * 24 * 3_600_000
+RETENTION_MS = 30 * 24 * 3_600_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WakeRequest:
-    """A reason for a cycle in a few words; what happened is stored elsewhere."""
+    """A reason for a cycle in a few words; the event itself is stored elsewhere."""
 
     id: int
     folder: Folder
@@ -43,8 +43,8 @@ async def add(
 ) -> bool:
     """Request a cycle of a group; return False when its loop is off or the same request waits already.
 
-    `source` is the part of Andy, or the messenger, from which the request comes, such as `api`; it is in the
-    event `trigger:…`.
+    `source` is the part of Andy, or the messenger, that requests it, such as `api`; it is in the event
+    `trigger:…`.
     """
     cursor = await tx.execute(
         """
@@ -93,7 +93,9 @@ async def take(tx: Tx, wakes: Sequence[WakeRequest], cycle_id: int) -> None:
 
 async def prune(tx: Tx, *, now_ms: int) -> None:
     """Delete requests that were taken long ago."""
-    await tx.execute("DELETE FROM wakes WHERE cycle_id IS NOT NULL AND created_ms < ?", (now_ms - KEPT_MS,))
+    await tx.execute(
+        "DELETE FROM wakes WHERE cycle_id IS NOT NULL AND created_ms < ?", (now_ms - RETENTION_MS,)
+    )
 
 
 def _from_row(row: sqlite3.Row) -> WakeRequest:

@@ -1,6 +1,6 @@
 """`web_sessions` and `used_forms`: the browsers that are signed in to the console, and the forms they sent.
 
-A secret is stored as its hash alone. The forms of a session go with it.
+Only the hash of a secret is stored. The forms of a session are deleted with it.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from orchestrator.store.database import Tx
 
 DAY_MS = 24 * 3_600_000
 IDLE_MS = 7 * DAY_MS
-"""A session that was not used for so long is over."""
+"""Milliseconds without use after which a session ends."""
 LIFE_MS = 30 * DAY_MS
-"""No session is older than this, however often it is used."""
+"""Milliseconds after which a session ends, however often it is used."""
 
 
 class UnknownSession(BadRequest):
@@ -32,7 +32,7 @@ class WebSession:
     id: str
     secret_hash: str
     browser: str
-    """The name of the browser, shortened; others that showed its cookie follow after ", also "."""
+    """The name of the browser, shortened; other browsers that showed its cookie follow after ", also "."""
     created_ms: int
     seen_ms: int
 
@@ -41,7 +41,7 @@ class WebSession:
 
 
 async def add(tx: Tx, session: WebSession) -> None:
-    """Store a session, and remove those that are over."""
+    """Store a session, and delete those that have ended."""
     await tx.execute(
         "DELETE FROM web_sessions WHERE seen_ms < ? OR created_ms < ?",
         (session.created_ms - IDLE_MS, session.created_ms - LIFE_MS),
@@ -59,13 +59,13 @@ async def find(tx: Tx, session_id: str) -> WebSession | None:
 
 
 async def every(tx: Tx, *, now_ms: int) -> list[WebSession]:
-    """Return the sessions that are not over, the one that was used last first."""
+    """Return the sessions that have not ended, the most recently used first."""
     rows = await tx.execute_fetchall("SELECT * FROM web_sessions ORDER BY seen_ms DESC, id")
     return [one for row in rows if not (one := _from_row(row)).is_over(now_ms)]
 
 
 async def touch(tx: Tx, session_id: str, *, browser: str, now_ms: int) -> None:
-    """Set when a session was used last, and the browsers that used it."""
+    """Set when a session was last used, and the browsers that used it."""
     await tx.execute(
         "UPDATE web_sessions SET seen_ms = ?, browser = ? WHERE id = ?", (now_ms, browser, session_id)
     )
@@ -84,7 +84,7 @@ async def remove_all(tx: Tx) -> int:
 
 
 async def use_form(tx: Tx, session_id: str, number: str, *, now_ms: int) -> bool:
-    """Record that a form is being carried out. Return False where it was sent before."""
+    """Record that a form is being carried out. Return False if it was sent before."""
     cursor = await tx.execute(
         """
         INSERT INTO used_forms (number, session_id, used_ms) VALUES (?, ?, ?)
@@ -96,12 +96,12 @@ async def use_form(tx: Tx, session_id: str, number: str, *, now_ms: int) -> bool
 
 
 async def finish_form(tx: Tx, number: str) -> None:
-    """Record that what a form asks for was done."""
+    """Record that a form's request was carried out."""
     await tx.execute("UPDATE used_forms SET is_done = 1 WHERE number = ?", (number,))
 
 
 async def is_form_done(tx: Tx, number: str) -> bool:
-    """Return whether what a form asks for is known to have been done."""
+    """Return whether a form's request is recorded as carried out."""
     cursor = await tx.execute("SELECT 1 FROM used_forms WHERE number = ? AND is_done = 1", (number,))
     return await cursor.fetchone() is not None
 

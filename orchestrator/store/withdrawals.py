@@ -1,4 +1,4 @@
-"""`withdrawals`: messages that were sent and are to be deleted in their chats, `due → done | failed`."""
+"""`withdrawals`: sent messages that are to be deleted in their chats, `due → done | failed`."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ class Withdrawal:
 
     outbox_id: int
     turn_id: TurnId
-    """The turn that the undo is."""
+    """The turn of the undo."""
     created_ms: int
     attempts: int
     next_attempt_ms: int
 
 
 async def add(tx: Tx, outbox_id: int, turn_id: TurnId, *, now_ms: int) -> None:
-    """Have a message be deleted; one whose deletion failed before is tried anew."""
+    """Request the deletion of a message; one whose deletion failed before is tried again."""
     await tx.execute(
         """
         INSERT INTO withdrawals (outbox_id, turn_id, created_ms, next_attempt_ms) VALUES (?, ?, ?, ?)
@@ -34,7 +34,7 @@ async def add(tx: Tx, outbox_id: int, turn_id: TurnId, *, now_ms: int) -> None:
 
 
 async def due(tx: Tx) -> list[Withdrawal]:
-    """Return what is to be deleted, the longest due first."""
+    """Return the messages to delete, the longest due first."""
     rows = await tx.execute_fetchall(
         "SELECT * FROM withdrawals WHERE state = 'due' ORDER BY next_attempt_ms, outbox_id"
     )
@@ -42,7 +42,7 @@ async def due(tx: Tx) -> list[Withdrawal]:
 
 
 async def count_of(tx: Tx, turn_id: TurnId) -> int:
-    """Return how many messages an undo has had deleted, or still has to."""
+    """Return how many messages an undo has deleted, or still has to delete."""
     rows = await tx.execute_fetchall(
         "SELECT count(*) AS n FROM withdrawals WHERE turn_id = ? AND state <> 'failed'", (turn_id,)
     )

@@ -139,7 +139,7 @@ class UndoService:
 
         With `chat_jid`, only what was asked in that chat counts.
         """
-        since_ms = self.clock.now_ms() - turn_effects.KEPT_MS
+        since_ms = self.clock.now_ms() - turn_effects.UNDO_MS
         for turn in await turns.recent(tx, limit=RECENT_TURNS, folder=folder):
             is_meant = chat_jid is None or (turn.kind is TurnKind.CHAT and turn.chat_jid == chat_jid)
             is_over = turn.ended_ms is not None and turn.queued_ms >= since_ms

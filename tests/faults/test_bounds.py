@@ -109,7 +109,7 @@ async def test_a_turn_sends_a_hundred_messages_at_most_however_fast_they_leave(f
 
     assert (await send(family, "one more", 999)).code == "too_many"
     async with family.database.reading() as tx:
-        assert (await outbox.said_in(tx, turn.id)).count == messages.MAX_A_TURN
+        assert (await outbox.released_in(tx, turn.id)).count == messages.MAX_A_TURN
 
 
 @pytest.mark.parametrize(

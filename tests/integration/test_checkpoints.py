@@ -89,7 +89,7 @@ async def test_a_run_apart_from_the_conversation_leaves_no_mark_in_it(family):
 async def test_a_session_in_which_nothing_was_answered_is_not_known(family):
     await answer(family, "hi")
     async with family.database.transaction() as tx:
-        await sessions.keep(tx, FAMILY, "s-2", now_ms=1)
+        await sessions.put_current(tx, FAMILY, "s-2", now_ms=1)
     assert await known(family, "s-2") == (None, [])
 
 
@@ -104,7 +104,7 @@ async def test_marks_are_those_since_the_session_began(family):
 
 
 async def test_the_oldest_marks_give_way(family, monkeypatch):
-    monkeypatch.setattr(checkpoints, "KEPT", 3)
+    monkeypatch.setattr(checkpoints, "MAX_MARKS", 3)
     turns = [await answer(family, f"question {number}") for number in range(5)]
     _, marks = await known(family)
     assert [mark.turn for mark in marks] == turns[-3:]
@@ -122,7 +122,7 @@ async def test_a_prompt_asks_again_what_failed_and_not_what_was_answered(family)
     (new,) = await family.queued()
     async with family.database.reading() as tx:
         cursor = await sessions.cursor_of(tx, FAMILY)
-        again = await checkpoints.asked_again(tx, new, cursor)
+        again = await checkpoints.turns_in_prompt(tx, new, cursor)
     assert again == [failed.id, new.id]
     _, _, order = await family.start_next()
     assert "failed" in order.prompt
@@ -195,7 +195,7 @@ async def started(family: StoreHarness, tmp_path: Path, restore, *, order=0):
 
 async def test_a_container_is_told_what_was_decided_before_its_run_was_recorded(family, tmp_path):
     async with family.database.transaction() as tx:
-        await sessions.keep(tx, FAMILY, "s-1", now_ms=1)
+        await sessions.put_current(tx, FAMILY, "s-1", now_ms=1)
     await family.hear("@Andy hi")
     seen = []
 
@@ -230,7 +230,7 @@ async def test_what_was_decided_for_another_session_is_left(family, tmp_path):
 
     async def restore(turn, group, session_id):
         async with family.database.transaction() as tx:
-            await sessions.keep(tx, FAMILY, "s-2", now_ms=1)
+            await sessions.put_current(tx, FAMILY, "s-2", now_ms=1)
         return Restoration(restore=RestoreOrder(mode="fresh"), decided_on_session=session_id, session_id=None)
 
     order, row = await started(family, tmp_path, restore)

@@ -28,7 +28,7 @@ async def andy(tmp_path: Path) -> AndyProcess:
     database = await Database.open(home / "store" / "messages.db")
     async with database.transaction() as tx:
         await registration.ensure_main(tx, now_ms=1)
-        await sessions.keep(tx, Folder("main"), "the-session", now_ms=1)
+        await sessions.put_current(tx, Folder("main"), "the-session", now_ms=1)
     await database.close()
     return AndyProcess(home, environment={"TZ": "Asia/Seoul"})
 

@@ -85,7 +85,7 @@ class ForgetHouse(PersonHouse):
         await self.note("Jun owes me five", people=["Jun"])
         await self.end_turn()
         async with self.harness.database.transaction() as tx:
-            await sessions.keep(tx, FAMILY, SESSION, now_ms=now_ms)
+            await sessions.put_current(tx, FAMILY, SESSION, now_ms=now_ms)
 
     async def tell(self, text: str, sender: str = MINA, name: str = "Mina", **more: object) -> str:
         """Have somebody write, and return what the host answers at once; empty where an agent is to."""

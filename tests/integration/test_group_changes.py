@@ -14,7 +14,7 @@ from orchestrator.groups import changes, memory_templates
 from orchestrator.groups.changes import GroupChangeRefused, diff
 from orchestrator.groups.registration import GroupProfile, ProfileRefused
 from orchestrator.store import group_changes, groups
-from orchestrator.store.group_changes import KEPT, GroupPart, UnknownGroupChange
+from orchestrator.store.group_changes import MAX_CHANGES, GroupPart, UnknownGroupChange
 from orchestrator.web.api.groups import GroupApi, group_routes
 from orchestrator.web.app import web_app
 from tests.processes.andy import AndyProcess
@@ -162,12 +162,12 @@ async def test_a_memory_too_large_to_be_kept_whole_is_not_replaced(store_harness
 
 
 async def test_the_oldest_changes_of_each_part_are_forgotten(store_harness, home):
-    for number in range(KEPT + 3):
+    for number in range(MAX_CHANGES + 3):
         await put(store_harness, home, MEMORY, f"{number}")
     await put(store_harness, home, SETTINGS, '{"cpus": 2}')
     await put(store_harness, home, SETTINGS, '{"cpus": 2}')
     found = await kept(store_harness)
-    assert [one["part"] for one in found].count("memory") == KEPT
+    assert [one["part"] for one in found].count("memory") == MAX_CHANGES
     assert [one["part"] for one in found].count("settings") == 1, "what changes nothing is no change"
     async with store_harness.database.reading() as tx:
         with pytest.raises(UnknownGroupChange, match="history"):

@@ -148,7 +148,7 @@ async def filled(store_harness: StoreHarness, tmp_path: Path) -> MemoryHouse:
     )
     async with store_harness.database.transaction() as tx:
         await group_changes.add(tx, change)
-        await sessions.keep(tx, FAMILY, SESSION, now_ms=now_ms)
+        await sessions.put_current(tx, FAMILY, SESSION, now_ms=now_ms)
     await store_harness.hear("@Andy go on")
     await store_harness.start_next()
     await home.use("save_insight", content="Jane collects jazz records", category="life")

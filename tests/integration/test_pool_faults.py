@@ -248,7 +248,7 @@ async def test_signs_of_life_of_a_known_session_write_nothing(harness: Harness) 
 
 async def test_a_session_is_not_taken_of_a_sign_of_life_outside_a_turn(harness: Harness) -> None:
     async with harness.store_harness.database.transaction() as tx:
-        await sessions.keep(tx, Folder("family"), "gone", now_ms=1)
+        await sessions.put_current(tx, Folder("family"), "gone", now_ms=1)
     turn, container = await harness.start()
     container.say(TurnEnd(n=1, turn=turn.id, status="error", error="no such session", code="session_gone"))
     container.say(Heartbeat(n=2, new_session_id="another"))

@@ -110,7 +110,7 @@ async def test_a_group_that_comes_back_has_its_session_and_its_history(store_har
     await store_harness.hear("@Andy one")
     await store_harness.answer("first")
     async with store_harness.database.transaction() as tx:
-        await sessions.keep(tx, group.folder, "session-1", now_ms=1)
+        await sessions.put_current(tx, group.folder, "session-1", now_ms=1)
     await unregister(store_harness, "family")
     assert (await store_harness.hear("@Andy two")).outcome == "unregistered"
 

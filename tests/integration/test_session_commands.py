@@ -113,7 +113,7 @@ async def test_a_command_put_back_takes_in_nothing(family):
 
 async def test_clearing_forgets_the_session_and_what_was_said_before(family):
     async with family.database.transaction() as tx:
-        await sessions.keep(tx, a_group().folder, "session-1", now_ms=1)
+        await sessions.put_current(tx, a_group().folder, "session-1", now_ms=1)
     await family.hear("old talk")
     accepted = await family.hear("/clear", **OWNER)
     dispatcher, _ = a_dispatcher(family)

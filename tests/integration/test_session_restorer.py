@@ -363,7 +363,7 @@ async def test_whatever_goes_wrong_costs_no_answer(talked: Harness, monkeypatch)
     assert mode_of(await talked.restore()) == ("resume", SESSION)
     await talked.begin("a first question in a new session")
     async with talked.store_harness.database.transaction() as tx:
-        await sessions.keep(tx, FAMILY, "0b9d1f3e-1111-4222-8333-555555555555", now_ms=1)
+        await sessions.put_current(tx, FAMILY, "0b9d1f3e-1111-4222-8333-555555555555", now_ms=1)
     await talked.store_harness.lose(talked.run)
     assert mode_of(await talked.restore()) == ("fresh", None)
 

@@ -138,8 +138,8 @@ async def test_the_cursor_goes_forward_only_and_each_group_has_its_own(database)
 async def test_a_session_is_replaced_and_forgotten(database):
     async with database.transaction() as tx:
         assert await sessions.current(tx, FAMILY) is None
-        await sessions.keep(tx, FAMILY, "one", now_ms=1)
-        await sessions.keep(tx, FAMILY, "two", now_ms=2)
+        await sessions.put_current(tx, FAMILY, "one", now_ms=1)
+        await sessions.put_current(tx, FAMILY, "two", now_ms=2)
         assert await sessions.current(tx, FAMILY) == "two"
         await sessions.forget(tx, FAMILY, now_ms=3)
         assert await sessions.current(tx, FAMILY) is None

@@ -147,7 +147,7 @@ async def test_a_hostile_container_fills_no_table_and_speaks_for_no_other_turn(
     work.say(ToolStart, call="301", tool="Bash")
     await work.is_heard()
     assert [one.call_id for one in await work.calls()][-1] == "300"
-    assert len(await work.calls()) == tool_calls.KEPT_A_TURN
+    assert len(await work.calls()) == tool_calls.MAX_CALLS
 
 
 async def test_a_kind_that_a_later_runner_sends_is_passed_over_in_silence(

@@ -103,7 +103,7 @@ class ServicesHarness:
         run = await self.store_harness.begin_run(is_isolated=turn.is_isolated)
         run = self.orders.asked(group, turn).of(replace(run, token_hash=token_hash(token)))
         async with self.store_harness.database.transaction() as tx:
-            await runs.note_begun(tx, run)
+            await runs.note_continued(tx, run)
             await tx.execute("UPDATE runs SET token_hash = ? WHERE id = ?", (run.token_hash, run.id))
         first = await self.store_harness.give(turn, run)
         order = self.orders.order(run, group, first, None)

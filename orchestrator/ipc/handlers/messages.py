@@ -178,11 +178,11 @@ async def notify_model_missing(tx: Tx, caller: CommandCaller, command: ModelMiss
 async def _too_many(tx: Tx, caller: CommandCaller, turn: Turn | None) -> str | None:
     if (await outbox.waiting_of(tx, caller.group.folder)).count >= MAX_WAITING:
         return f"{MAX_WAITING} messages are on their way already: wait until they are sent."
-    if turn is not None and (await outbox.said_in(tx, turn.id)).count >= MAX_A_TURN:
+    if turn is not None and (await outbox.released_in(tx, turn.id)).count >= MAX_A_TURN:
         return f"You have sent {MAX_A_TURN} messages in this turn: say the rest in your answer."
     if turn is None:
         folder, since_ms = caller.group.folder, caller.now_ms - HOUR_MS
-        if await outbox.said_outside_turns(tx, folder, since_ms=since_ms) >= MAX_OUTSIDE_AN_HOUR:
+        if await outbox.count_outside_turns(tx, folder, since_ms=since_ms) >= MAX_OUTSIDE_AN_HOUR:
             await _notify_of_flood(tx, caller)
             return f"{MAX_OUTSIDE_AN_HOUR} messages that nobody had asked for were sent in this hour: wait."
     return None

@@ -19,7 +19,7 @@ PATIENT_MS = 120_000
 
 
 async def test_what_is_told_is_kept_up_to_a_bound(due, monkeypatch):
-    monkeypatch.setattr(events, "KEPT", 20)
+    monkeypatch.setattr(events, "MAX_EVENTS", 20)
     monkeypatch.setattr(cycle_starter, "PRUNE_EVERY", 10)
     await due.until("11:00:00", answer=SILENT)
     assert len(await due.harness.rows("SELECT * FROM events")) <= 30
