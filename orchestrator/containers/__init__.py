@@ -1,1 +1,1 @@
-"""Start, watch, re-attach and end the containers of groups. Start with `pool.py`."""
+"""Start, watch, re-attach and end the containers of groups. Start reading with `pool.py`."""

@@ -1,4 +1,6 @@
-"""Decide which of the owner's folders a group may see, by a list that no container and no agent reaches."""
+"""Decide which of the owner's folders a group may see, by a list that no
+container and no agent can change.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ BLOCKED = (
     ".env", ".env.*", ".netrc", ".npmrc", ".pypirc", "id_rsa", "id_ecdsa", "id_ed25519", "private_key",
     ".secret", ".secrets",
 )  # fmt: skip
-"""Names that no part of a path may have, whatever the list says: they usually hold secrets."""
+"""Names that no part of a path may have, whatever the list allows: they usually contain secrets."""
 
 
 class _Strict(BaseModel):
@@ -31,7 +33,7 @@ class _Strict(BaseModel):
 
 
 class Root(_Strict):
-    """A folder of the list: groups may see what lies in it."""
+    """A folder of the list: groups may see what is in it."""
 
     path: str = Field(min_length=1)
     allow_read_write: Annotated[bool, Field(alias="allowReadWrite", strict=True)] = False
@@ -48,25 +50,29 @@ class MountRules(_Strict):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MountRequester:
-    """The group for which mounts are decided, and the paths that no group ever gets."""
+    """The group that requests mounts, and the paths that no group ever gets."""
 
     is_main: bool
     own_home: Path
     """The user's home: what `~` means."""
     protected: tuple[Path, ...]
-    """Resolved; neither they, nor what is in them, nor what they are in."""
+    """Resolved paths that may not be mounted: neither they, nor their contents, nor
+    folders that contain them.
+    """
     hindrance: Callable[[Path], str | None] = lambda _: None
-    """Returns why containers cannot be given a path, where Andy runs in a container itself; else None."""
+    """Returns why containers cannot be given a path, if Andy runs in a container itself; else None."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Extra:
-    """The mounts that are granted, and a line for the owner about each that is not, or only read-only."""
+    """The granted mounts, and a line for the owner about each that is refused, or
+    only granted for reading.
+    """
 
     mounts: tuple[Mount, ...] = ()
     refusals: tuple[str, ...] = ()
     names: tuple[str, ...] = ()
-    """The names of the refused ones as the group would see them: these say nothing of the host's paths."""
+    """The refused mounts' names as the group would see them: they reveal nothing of the host's paths."""
 
 
 class MountRefused(Exception):
@@ -74,7 +80,7 @@ class MountRefused(Exception):
 
 
 Resolve = Callable[[Path], Path | None]
-"""Follow every link of a path to a folder or a plain file; None when there is no such thing."""
+"""Follows every link of a path to a folder or a plain file; returns None when there is none."""
 
 
 def resolve(path: Path) -> Path | None:
@@ -89,7 +95,7 @@ def resolve(path: Path) -> Path | None:
 def decide(
     requests: Iterable[MountRequest], rules: MountRules, asker: MountRequester, *, resolve: Resolve = resolve
 ) -> Extra:
-    """Grant or refuse each requested mount by itself: one that is refused does not affect the others."""
+    """Grant or refuse each requested mount independently: a refused one does not affect the others."""
     mounts: dict[str, Mount] = {}
     refusals: list[str] = []
     names: list[str] = []
@@ -146,13 +152,15 @@ def _real(request: MountRequest, rules: MountRules, asker: MountRequester, resol
 
 
 def _holds(outer: Path, inner: Path) -> bool:
-    """Tell whether `inner` is `outer` or lies in it, also on a disk that ignores case."""
+    """Return whether `inner` is `outer` or inside of it, also on a disk that ignores case."""
     parts = [part.casefold() for part in outer.parts]
     return [part.casefold() for part in inner.parts[: len(parts)]] == parts
 
 
 def _blocked_part(path: Path, patterns: Sequence[str]) -> str | None:
-    """Return a part of the path that matches a pattern as a whole (`tokenizer` is not `token`), else None."""
+    """Return a part of the path that matches a pattern as a whole (`token` does not
+    match `tokenizer`), else None.
+    """
     folded = [pattern.casefold() for pattern in patterns]
     return next(
         (part for part in path.parts if any(fnmatchcase(part.casefold(), one) for one in folded)), None
@@ -160,7 +168,7 @@ def _blocked_part(path: Path, patterns: Sequence[str]) -> str | None:
 
 
 def _root_of(real: Path, rules: MountRules, asker: MountRequester, resolve: Resolve) -> Root:
-    """Return the innermost root that a path lies in. Raises `MountRefused`."""
+    """Return the innermost root that contains a path. Raises `MountRefused`."""
     roots = ((resolve(_expanded(root.path, asker)), root) for root in rules.allowed_roots)
     above = [(path, root) for path, root in roots if path is not None and real.is_relative_to(path)]
     if not above:
@@ -183,7 +191,7 @@ def _expanded(path: str, asker: MountRequester) -> Path:
 
 
 class MountAllowlist:
-    """Decides by the owner's file as it is at that moment."""
+    """Decides by the present content of the owner's file."""
 
     def __init__(
         self,
@@ -204,7 +212,7 @@ class MountAllowlist:
         self._protected = tuple(path.resolve() for path in owned)
 
     def grant(self, group: Group) -> Extra:
-        """Decide on the mounts that the group's configuration asks for. Blocks."""
+        """Decide about the mounts that the group's configuration requests. Blocks."""
         requests = settings.of(group).mounts
         if not requests:
             return Extra()

@@ -1,4 +1,4 @@
-"""Wiring of containers: the runtime, the orders of runs, the pool, the run logs and the group reconciler."""
+"""Build the parts of containers: the runtime, the orders of runs, the pool, the run logs, the reconciler."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ log = structlog.get_logger(__name__)
 
 DAY_MS = 24 * 3_600_000
 IMAGE_SECONDS = 5.0
-"""Between two looks for an image that is missing."""
+"""Seconds between two checks for a missing image."""
 IMAGE_IS_THERE = "✅ The image is there: agents start again, and what waited is answered now."
 
 
@@ -50,7 +50,9 @@ class ContainersFeature:
     pool: RunPool
 
     def __init__(self, host: HostContext, *, say: Callable[[str], None], leaves_containers: bool) -> None:
-        """`say` tells whoever started the host; `leaves_containers` lets Docker's live on after it ends."""
+        """`say` informs whoever started the host; with `leaves_containers`, Docker's
+        containers outlive the host.
+        """
         self._host = host
         self._say = say
         self._leaves_containers = leaves_containers
@@ -81,8 +83,8 @@ class ContainersFeature:
             say=self._say,
         )
         self._image_watch = ImageWatch(self._host, self.selected)
-        # Compose removes only its own containers: 'docker compose down' would leave agents behind, so there
-        # they always end with the host.
+        # Compose removes only its own containers: 'docker compose down' would leave agents running, so under
+        # Compose they always end with the host.
         self._leaves_containers = self._leaves_containers and self.selected.siblings is None
         self._logs.about = {"image": self.selected.image}
         stack.push_async_callback(self.selected.runtime.close)
@@ -100,7 +102,7 @@ class ContainersFeature:
         self._host.wakeups.outbox.set()
 
     async def nodes(self) -> list[dict[str, Any]]:
-        """Return the machines of the swarm with what runs there; none where agents run on this machine.
+        """Return the machines of the swarm and their containers; none if agents run on this machine.
 
         Raises:
             ContainerError: the engine does not answer.
@@ -114,12 +116,12 @@ class ContainersFeature:
         return [asdict(node) for node in found]
 
     def cap(self) -> int:
-        """Return how many containers may live at once now: by the setting, and by what the nodes take."""
+        """Return how many containers may live at once now: by the setting, and by the nodes' slots."""
         cap, room = self._host.settings.max_concurrent_containers, self.selected.room()
         return cap if room is None else max(1, min(cap, room))
 
     async def connect(self, proxies: ContainerProxies, credentials: CredentialSource) -> None:
-        """Let containers reach the proxies and nothing else of the host; make the orders of runs."""
+        """Let containers reach the host's proxies and nothing else of it; build the orders of runs."""
         self._proxies = proxies
         await self.selected.shut_host(proxies.ports, self._say)
         token = await asyncio.to_thread(self._host.home.token)
@@ -133,12 +135,12 @@ class ContainersFeature:
         )
 
     async def prepare(self) -> None:
-        """Load what the first turn would wait for; call when the host answers, which then was not later."""
+        """Load what the first turn needs, after the host answers, so that this does not delay its start."""
         await asyncio.to_thread(_load)
         await self._proxies.prepare()
 
     def start_pool(self, ports: RunPorts, tasks: asyncio.TaskGroup) -> RunPool:
-        """Make the pool, whose runs are tasks of `tasks`."""
+        """Build the pool, whose runs are tasks of `tasks`."""
         settings = self._host.settings
         self.pool = RunPool(
             self._host.database,
@@ -158,7 +160,7 @@ class ContainersFeature:
         return self.pool
 
     def loops(self) -> dict[str, Callable[[], Any]]:
-        """Return the loops to supervise by their names, once the pool is there."""
+        """Return the loops to supervise by their names, after the pool was built."""
         reconciler = GroupReconciler(
             self._host.database,
             ensure_folder=self.orders.ensure_memory_files,
@@ -188,7 +190,7 @@ class ContainersFeature:
             log.warning("shared_memory.not_made", reason=str(error))
 
     async def stop_run(self, run_id: RunId, reason: str) -> None:
-        """Stop a run that went out of bounds; `reason` is what its group reads."""
+        """Stop a run that exceeded a limit; `reason` is what its group reads."""
         await self.pool.stop(run_id, reason)
 
     def stop_run_soon(self, run_id: RunId, reason: str) -> None:
@@ -196,7 +198,7 @@ class ContainersFeature:
         self.pool.stop_soon(run_id, reason)
 
     def leave_none(self) -> None:
-        """Have every container end with this host: the store of the next start knows none of them."""
+        """Let every container end with this host, because the next start will have another store."""
         self._leaves_containers = False
 
     async def shut_down(self) -> None:
@@ -208,32 +210,32 @@ class ContainersFeature:
 
 
 class ImageWatch:
-    """Notices when the agents' image is missing and when it is there again, with nobody writing a message."""
+    """Notices without any message when the agents' image is missing and when it is there again."""
 
     def __init__(self, host: HostContext, selected: SelectedRuntime) -> None:
         self._host = host
         self._selected = selected
         self.is_missing: bool | None = None
-        """Whether it was missing at the last look; None before the first."""
+        """Whether it was missing at the last check; None before the first."""
 
     async def run(self) -> None:
-        """Look once, whenever a container could not be started, and often while the image is missing."""
+        """Check after each container that could not be started, and often while the image is missing."""
         while True:
             await self.look()
             await self._host.wakeups.image.wait(at_most_seconds=IMAGE_SECONDS if self.is_missing else None)
 
     async def look(self) -> None:
-        """Notify the owner of what has changed; once the image is there, try those who wait at once."""
+        """Notify the owner of a change; once the image is there, let waiting turns start at once."""
         is_there = await self._selected.is_image_there()
         if is_there is None or self.is_missing is (not is_there):
-            return  # no engine tells, or nothing has changed
+            return  # no engine answers, or nothing has changed
         was_missing, self.is_missing = self.is_missing, not is_there
         now_ms = self._host.clock.now_ms()
         if not is_there:
             problem = await self._selected.image_problem()
             log.warning("image.missing", image=self._selected.image)
             async with self._host.database.transaction() as tx:
-                # Once a day: a host that is started again and again does not say it each time.
+                # Once a day: a host that restarts again and again does not repeat the message.
                 await owner.notify(tx, f"⚠️ {problem}", about=f"image:{now_ms // DAY_MS}", now_ms=now_ms)
         else:
             async with self._host.database.transaction() as tx:

@@ -1,8 +1,8 @@
-"""Keep agents away from what the host serves to others, by a rule of its firewall for the agents' bridge.
+"""Keep agents away from the host's other services, by a firewall rule for the agents' bridge.
 
-A bridge without a way out still leads to the host itself, and so to whatever listens on any address of it
-that is not loopback: its address in the local network, Docker's own bridge, another install's proxy. With
-the rule, the proxies of this install are all that is left. Setting it takes root or CAP_NET_ADMIN.
+A bridge without a way out still leads to the host itself, and so to whatever listens on a non-loopback
+address: in the local network, on Docker's own bridge, or another install's proxy. With the rule, only the
+proxies of this install can be reached. Setting it needs root or CAP_NET_ADMIN.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ class Firewall:
 
     @property
     def chain(self) -> str:
-        return f"ANDY-{self.install}"[:28]  # the kernel takes no longer names
+        return f"ANDY-{self.install}"[:28]  # the kernel accepts no longer names
 
     def apply(self, ports: Collection[int]) -> None:
-        """Let agents reach these ports of the gateway, and nothing else of the host. Safe to call again.
+        """Let agents reach these ports of the gateway, and nothing else of the host. It may be repeated.
 
         Raises:
             FirewallOutOfReach: this user may not, or there is no such bridge on this machine.
@@ -51,19 +51,19 @@ class Firewall:
             raise FirewallOutOfReach(f"the bridge {self.bridge} is not on this machine")
         if not self.is_there():
             self._call("-N", self.chain)
-        # The old rules go only once the new ones stand before them, so that no moment is open.
+        # The old rules are removed only after the new ones are in force, so that nothing is open in between.
         old = self._rules()
         for number, rule in enumerate(self._wanted(ports), start=1):
             self._call("-I", self.chain, str(number), *rule)
         for _ in old:
             self._call("-D", self.chain, str(len(ports) + 2))
-        others = self._jumps()  # also of an earlier bridge, which is gone
+        others = self._jumps()  # also for an earlier bridge, which is gone
         self._call("-I", *self._jump)
         for one in others:
             self._call("-D", *one)
 
     def remove(self) -> None:
-        """Take the rule away. One that is not there is no error. Raises `FirewallOutOfReach`."""
+        """Remove the rule; a missing one is no error. Raises `FirewallOutOfReach`."""
         if not self.is_there():
             return
         for one in self._jumps():
@@ -72,16 +72,16 @@ class Firewall:
         self._call("-X", self.chain)
 
     def is_there(self) -> bool:
-        """Tell whether there is a chain of this install, on whatever bridge, as far as this user can see."""
+        """Return whether a chain of this install exists, for whatever bridge, as far as this user can see."""
         return self._succeeds("-n", "-L", self.chain)
 
     def is_applied(self) -> bool:
-        """Tell whether the rule is in force. Raises `FirewallOutOfReach` when it cannot be told."""
-        self._call("-n", "-L", "INPUT")  # tells that it can be read, which the next does not
+        """Return whether the rule is in force. Raises `FirewallOutOfReach` when that cannot be determined."""
+        self._call("-n", "-L", "INPUT")  # checks that the firewall can be read at all; the next call does not
         return self._succeeds("-C", *self._jump) and bool(self._rules())
 
     def commands(self, ports: Collection[int]) -> str:
-        """Return the commands that root may type instead, in one line."""
+        """Return the commands that root can type instead, in one line."""
         calls = [("-N", self.chain), *(("-A", self.chain, *rule) for rule in self._wanted(ports))]
         return " && ".join(" ".join(("iptables", *call)) for call in (*calls, ("-I", *self._jump)))
 
@@ -90,14 +90,14 @@ class Firewall:
         return ("INPUT", "-i", self.bridge, "-j", self.chain)
 
     def _wanted(self, ports: Collection[int]) -> Sequence[tuple[str, ...]]:
-        # A return leaves the word to the owner's own rules, which may be stricter.
+        # RETURN leaves the decision to the owner's own rules, which may be stricter.
         accepted = [
             ("-d", self.gateway, "-p", "tcp", "--dport", str(port), "-j", "RETURN") for port in sorted(ports)
         ]
         return [*accepted, ("-j", "REJECT")]
 
     def _jumps(self) -> list[list[str]]:
-        """Return the rules that lead to the chain, each as its iptables arguments."""
+        """Return the rules that jump to the chain, each as its iptables arguments."""
         rules = [line.split()[1:] for line in self._call("-S", "INPUT").splitlines()]
         return [words for words in rules if words[-1] == self.chain]
 

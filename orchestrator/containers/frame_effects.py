@@ -32,8 +32,8 @@ from orchestrator.store import checkpoints, notice_claims, outbox, runs, session
 from orchestrator.store.database import Tx
 
 RequeueTurn = Callable[..., Awaitable[TurnState]]
-"""`(tx, turn, *, reason, is_retryable, now_ms, is_at_once, fault)`: queue a turn again that was not
-answered, or fail it. Returns its new state.
+"""`(tx, turn, *, reason, is_retryable, now_ms, is_at_once, fault)`: queue an unanswered turn again, or fail
+it. Returns its new state.
 """
 
 OnSuccess = Callable[[Tx, Turn], Awaitable[None]]
@@ -42,7 +42,7 @@ OnSuccess = Callable[[Tx, Turn], Awaitable[None]]
 LOST_SESSION = "session_gone"
 SESSION_GONE = "its session was gone when it was to be resumed"
 MAX_RESULTS, MAX_RESULT_CHARS = 100, 1_000_000
-"""The results, and their characters in all, that one attempt at a turn may give; further ones are dropped."""
+"""Results of one attempt at a turn, and their characters in all; further results are dropped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,17 +52,17 @@ class FrameEffect:
     turn: Turn
     is_acked: bool = False
     ended: TurnState | None = None
-    """The state the turn ended this attempt in: answered, failed or queued again."""
+    """The state in which the turn ended this attempt: answered, failed or queued again."""
     reason: str | None = None
-    """The reason why the turn was not answered; None if it was, or is not over."""
+    """The reason why the turn was not answered; None if it was, or has not ended."""
     is_left_out: bool = False
-    """Whether its result was dropped, for the turn has said enough."""
+    """Whether its result was dropped, because the turn has reached its limit."""
     delivered_notices: tuple[int, ...] = ()
-    """The ids of the notices that reached the agent, of those that the turn was given."""
+    """The ids of the turn's notices that reached the agent."""
     restored: RestoreMode | None = None
-    """The way in which the conversation was really restored, if the frame reported it first."""
+    """The way in which the conversation was really restored, if this frame reported it first."""
     is_progress: bool = False
-    """Whether a call of a tool began or ended."""
+    """Whether a tool call started or ended."""
 
 
 async def ignore_success(tx: Tx, turn: Turn) -> None:
@@ -79,7 +79,7 @@ async def apply(
     now_ms: int,
     on_success: OnSuccess = ignore_success,
 ) -> FrameEffect | None:
-    """Apply a frame; None when it was applied before, or names a turn that is not this run's."""
+    """Apply a frame; return None if it was applied before, or names a turn of another run."""
     if not await runs.advance_frame(tx, run.id, frame.n):
         return None
     turn = await turns.running_in(tx, run.id)
@@ -109,7 +109,7 @@ async def apply(
 
 
 async def keep_session(tx: Tx, run: Run, session_id: str, *, now_ms: int) -> bool:
-    """Store the session that a heartbeat names, if a turn of this run is under way; tell whether it is."""
+    """Store the session that a heartbeat names, if a turn of this run is running; return whether it is."""
     if run.is_isolated or await turns.running_in(tx, run.id) is None:
         return False
     await sessions.put_current(tx, run.folder, session_id, now_ms=now_ms)
@@ -117,7 +117,7 @@ async def keep_session(tx: Tx, run: Run, session_id: str, *, now_ms: int) -> boo
 
 
 async def _hold_result(tx: Tx, run: Run, turn: Turn, frame: Result, *, now_ms: int) -> bool:
-    """Keep a result in the outbox until its turn has ended; False when that would be too much."""
+    """Hold a result in the outbox until its turn has ended; return False when the limit is reached."""
     text = (frame.result or "")[:MAX_TEXT_CHARS]
     if not text or turn.kind is TurnKind.WORKER or is_silence(text):
         return True
@@ -137,7 +137,7 @@ async def _hold_result(tx: Tx, run: Run, turn: Turn, frame: Result, *, now_ms: i
 
 
 async def _note_call(tx: Tx, run: Run, turn: Turn, frame: ToolStart | ToolEnd, *, now_ms: int) -> bool:
-    """Record that a call of a tool began or ended; False when that is no news, or too much."""
+    """Record that a tool call started or ended; return False if it is known already, or beyond the limit."""
     if isinstance(frame, ToolEnd):
         is_ok = frame.status == "success"
         return await tool_calls.end(
@@ -156,7 +156,7 @@ async def _note_call(tx: Tx, run: Run, turn: Turn, frame: ToolStart | ToolEnd, *
 
 
 async def _note_restored(tx: Tx, run: Run, frame: Ack | TurnEnd) -> RestoreMode | None:
-    """Record how the runner went on with the conversation; None when it did as the host had planned."""
+    """Record how the runner continued the conversation; return None if it did as the host had planned."""
     if frame.restored is None:
         return None
     is_news = await runs.note_restored(tx, run.id, frame.restored, reason=SESSION_GONE)
@@ -164,7 +164,9 @@ async def _note_restored(tx: Tx, run: Run, frame: Ack | TurnEnd) -> RestoreMode 
 
 
 async def _add_checkpoint(tx: Tx, run: Run, turn: Turn, frame: TurnEnd, *, now_ms: int) -> None:
-    """Record up to where the session holds the turn, or that an agent without a session has answered it."""
+    """Record the position up to which the session contains the turn, or that it was
+    answered without a session.
+    """
     if run.is_isolated:
         return
     session_id = await sessions.current(tx, run.folder)
@@ -227,6 +229,6 @@ def _reason(frame: TurnEnd) -> str | None:
 
 
 def plain_reason(text: str | None) -> str:
-    """Return one line of at most 200 characters of an agent's own error text, ending like a sentence."""
+    """Return an agent's own error text as one line of at most 200 characters, ending like a sentence."""
     line = " ".join((text or "the agent gave no reason").split())[:200]
     return line if line.endswith((".", "!", "?")) else f"{line}."

@@ -1,6 +1,6 @@
 """The state of every live run: a container that holds a slot, from the decision to start it until its end.
 
-Only what the host may forget is kept here. What must outlive the host is in the store.
+Only state that the host may lose is here; everything else is in the store.
 """
 
 from __future__ import annotations
@@ -22,9 +22,11 @@ from orchestrator.domain.values import Folder, Group, LiveRun, Run, RunId, RunSt
 from orchestrator.groups import settings
 
 DRAFTS_AT_ONCE, DRAFTS_A_SECOND = 2_000, 10.0
-"""Pieces of text that grows. A host that adopts a container reads all at once that the last text came in."""
+"""Burst and rate per second of draft pieces. A host that adopts a container reads
+all of its last text's at once.
+"""
 MAX_BOOT_SECONDS = 60.0
-"""Seconds of processor time, at most, that a container is assumed to have used before its first turn."""
+"""Most seconds of processor time that a container is assumed to have used before its first turn."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +36,7 @@ class ContainerMakeup:
     environment: Mapping[str, str]
     """The container's environment without its token."""
     mcp_programs: Mapping[str, tuple[str, ...]]
-    """The commands of the owner's MCP servers whose folders it sees, by name."""
+    """The commands of the owner's MCP servers whose folders it can see, by name."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -42,7 +44,7 @@ class LiveRunState:
     """The state of one container that holds a slot. All times are milliseconds of the steady clock."""
 
     run: Run
-    """The run as it is recorded; before that, as far as it is known."""
+    """The run as recorded; before that, as far as it is known."""
     state: RunState
     started_ms: int
     state_since_ms: int
@@ -53,47 +55,47 @@ class LiveRunState:
     failure: str | None = None
     """The problem that the runner itself reported, if any."""
     verdict: timeouts.TimeoutVerdict | None = None
-    """The decision that the run has to end, with its reason; None before it is made."""
+    """The decision that the run has to end, with its reason; None before that."""
     stop: timeouts.TimeoutVerdict | None = None
-    """The decision of a person that the run has to end: it stands until the runtime has carried it out."""
+    """A person's decision that the run has to end: it applies until the runtime has carried it out."""
     close_reason: str | None = None
     """The reason why the container was asked to close; None if it was not."""
     has_exited: bool = False
-    """Whether its exit was seen, as opposed to a container that was given up."""
+    """Whether its exit was observed; False for a container that was abandoned."""
     frame_rate: TokenBucket
     work_rate: TokenBucket
     last_frame: int
     """The number of the last frame that was applied."""
     turn_id: TurnId | None = None
-    """The turn that the run is made for, until that is recorded: from then on the store knows."""
+    """The turn that the run is started for, until that is recorded: from then on the store has it."""
     session_id: str | None = None
-    """The agent session that is recorded for the run, or was handed to it."""
+    """The agent session that is recorded for the run, or was passed to it."""
     config: dict[str, Any] = field(default_factory=dict)
     """The group's configuration when the container was made."""
     turn_ms: int | None = None
     """The group's own limit for a turn, if it has one."""
     is_retired: bool = False
-    """Whether it ends after the turn it has: its group is gone or changed, or its image was replaced."""
+    """Whether it ends after its present turn: its group is gone or changed, or its image was replaced."""
     draft: DraftText = field(default_factory=DraftText)
-    """The text that its model is writing."""
+    """The text that its model is writing at the moment."""
     free_replays: int = 0
-    """Repeated frames that count against no rate limit: those that an earlier host or stream has read."""
+    """Repeated frames that no rate limit counts: those that an earlier host or stream has read."""
     unreadable_frames: int = 0
     silenced_turn: int | None = None
-    """The turn whose further results are left out, for it has said enough."""
+    """The turn whose further results are dropped, because it has reached its limit."""
     task: asyncio.Task[None] | None = field(default=None, repr=False)
     sign: Sign | None = None
-    """The sign for which the container was started ahead of its first turn; None if a turn started it."""
+    """The sign for which the container was started ahead; None if a turn started it."""
     is_unused: bool = False
-    """Whether it was started ahead, and no turn has been given to it."""
+    """Whether it was started ahead and has had no turn yet."""
     cpu_seconds: float | None = None
-    """The processor time it took to get ready, as it says; None before that."""
+    """The processor seconds that its boot took, as it reports; None before that."""
     made_with: ContainerMakeup | None = None
     """The fixed parts of a container that was started before its first turn."""
 
     @property
     def has_to_go(self) -> bool:
-        """Tell whether the container is to be killed."""
+        """Return whether the container has to be killed."""
         return self.verdict is not None and self.verdict.kill
 
     @property
@@ -107,12 +109,12 @@ class LiveRunState:
         self.state, self.state_since_ms = state, now_ms
 
     def begin(self, run: Run, group: Group, *, now_ms: int) -> None:
-        """Take over the run as it was recorded. Its container has its whole time to start from here on."""
+        """Store the recorded run. Its container gets the full time for its start from here on."""
         self.run, self.turn_id, self.started_ms = run, None, now_ms
         self.apply_config(group)
 
     def apply_config(self, group: Group) -> None:
-        """Remember the configuration that the container is made with."""
+        """Store the configuration with which the container is created."""
         self.config, self.turn_ms = group.container_config, settings.of(group).timeout_ms
 
     def limits(self, common: timeouts.RunTimeouts) -> timeouts.RunTimeouts:
@@ -120,7 +122,7 @@ class LiveRunState:
         return replace(common, turn_ms=self.turn_ms or common.turn_ms)
 
     def vitals(self) -> timeouts.Vitals:
-        """Return what the timeouts are judged by."""
+        """Return the facts by which the timeouts are judged."""
         return timeouts.Vitals(
             state=self.state,
             is_isolated=self.run.is_isolated,
@@ -135,15 +137,15 @@ class ForesightFigures:
     """Counts of the containers that were started before their first turn, since the host started."""
 
     hits: Counter[Sign] = field(default_factory=Counter)
-    """Containers that received a turn, by the sign that they were started for."""
+    """Containers that received a turn, by the sign for which they were started."""
     misses: Counter[Sign] = field(default_factory=Counter)
-    """Containers that ended without a turn, by the sign that they were started for."""
+    """Containers that ended without a turn, by the sign for which they were started."""
     wasted_cpu_seconds: float = 0.0
     unused_in_a_row: Counter[Folder] = field(default_factory=Counter)
-    """Containers of each group that ended without a turn since the last one that received a turn."""
+    """For each group, containers that ended without a turn since the last one that received one."""
 
     def count_hit(self, live: LiveRunState) -> None:
-        """Count a container that is given its first turn."""
+        """Count a container that gets its first turn."""
         live.is_unused = False
         if live.sign is not None:
             self.hits[live.sign] += 1
@@ -154,7 +156,7 @@ class ForesightFigures:
         if live.sign is not None:
             self.misses[live.sign] += 1
         self.unused_in_a_row[live.run.folder] += 1
-        # One that has not said what it used was busy getting ready, which keeps one processor at work.
+        # A container that has not reported its use was still booting, which occupies one processor.
         used = (now_ms - live.started_ms) / 1000 if live.cpu_seconds is None else live.cpu_seconds
         self.wasted_cpu_seconds += min(used, MAX_BOOT_SECONDS)
 
@@ -178,7 +180,7 @@ class LiveRuns:
         self.foresight = ForesightFigures()
 
     def __iter__(self) -> Iterator[LiveRunState]:
-        """Go over the runs that live now, whatever comes or goes meanwhile."""
+        """Iterate over the present runs, whatever is added or removed meanwhile."""
         return iter(list(self._by_run.values()))
 
     def __len__(self) -> int:
@@ -213,7 +215,7 @@ class LiveRuns:
         return live
 
     def release_slot(self, live: LiveRunState) -> None:
-        """Forget a run and wake the queue, for its slot is free."""
+        """Forget a run and wake the queue, because its slot is free."""
         del self._by_run[live.run.id]
         self._wakeups.lanes.set()
 

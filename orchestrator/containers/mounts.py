@@ -1,4 +1,4 @@
-"""List the host's directories that a group's container sees, and make them."""
+"""List the host's directories that a group's container sees, and create them."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ class GroupDirectory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileRights:
-    """The use that a restricted container may make of its group's files."""
+    """The access of a restricted container to its group's files."""
 
     reads: bool
-    """Whether it sees them; else it has an empty folder in their place."""
+    """Whether it sees them; otherwise it has an empty folder in their place."""
     writes: bool
 
 
@@ -52,9 +52,10 @@ NO_FILES = FileRights(reads=False, writes=False)
 def places(group: Group, rights: FileRights | None = None) -> tuple[GroupDirectory, ...]:
     """List the directories that belong to a group alone, and for main the prompt of all groups. Pure.
 
-    None is written by both sides, so the host never writes where a container can plant a link; but for the
-    texts that agents begin with, for which it follows none. A container with `rights` is restricted: the
-    session and all that it may not see are folders of its own, which are empty when it starts.
+    No directory is written by both sides, so the host never writes where a container can plant a link. The
+    exception are the texts that agents start with, for which the host follows no link. A container with
+    `rights` is restricted: its session, and all that it may not see, are folders of its own, empty at its
+    start.
     """
     ipc, session = Path("data/ipc", group.folder), Path("data/sessions", group.folder)
     env, files = Path("data/env", group.folder), Path("groups", group.folder)
@@ -79,7 +80,7 @@ def places(group: Group, rights: FileRights | None = None) -> tuple[GroupDirecto
 
 
 def apart(group: Group) -> Path:
-    """Return the folder, below the home, with what a restricted container of a group has for itself. Pure."""
+    """Return the folder, below the home, with a restricted container's own files. Pure."""
     return Path("data/sessions", group.folder, "apart")
 
 
@@ -93,8 +94,8 @@ def plan_mounts(
 ) -> tuple[Mount, ...]:
     """List the mounts of a group's container. Pure.
 
-    `has_global` tells whether `groups/global/` is there, `shown` which of `SHOWN_TO_MAIN` are. Main gets
-    those, each by itself, in an empty directory: the rest of the home, its secrets with it, is not there.
+    `has_global`: whether `groups/global/` exists; `shown`: which of `SHOWN_TO_MAIN` exist. Main gets those,
+    each as a mount of its own, in an empty directory: the rest of the home, with its secrets, is not there.
     """
     own = tuple(
         Mount(source=home / place.path, target=place.target, is_writable=place.is_writable)
@@ -110,10 +111,10 @@ def plan_mounts(
 def prepare(
     group: Group, *, home: Path, uid: int, gid: int | None = None, rights: FileRights | None = None
 ) -> tuple[Mount, ...]:
-    """Make a group's directories, give it those it writes, and list its mounts. Blocks.
+    """Create a group's directories, set the owner of those it writes, and list its mounts. Blocks.
 
-    `uid` is whom the container runs as; a host that is not root can give to itself alone. With `rights` it is
-    a restricted one, and nothing of what another has left for itself, or was answered, is there any more.
+    `uid` is the container's user; a host that is not root cannot change owners. With `rights` the container
+    is restricted, and the files and answers of earlier ones are removed.
 
     Raises:
         ContainerError: a link or a file is in the way, or a directory is another user's.
@@ -133,7 +134,7 @@ def prepare(
 
 
 def _empty(path: Path) -> None:
-    """Remove a folder with all that is in it, following no link. Raises `OSError`."""
+    """Remove a folder with its contents, following no link. Raises `OSError`."""
     if path.is_symlink():
         raise ContainerError(f"{path} is a link: remove it.")
     if path.exists():
@@ -141,9 +142,9 @@ def _empty(path: Path) -> None:
 
 
 def program_folder(home: Path, name: str) -> Path | None:
-    """Return the owner's folder with an MCP server that is a program; None when it is not there. Blocks.
+    """Return the owner's folder of an MCP server that is a program; None when it does not exist. Blocks.
 
-    A link counts as missing: whoever mounts follows it as root, to wherever it leads by then.
+    A link counts as missing: the mount would follow it as root, to wherever it leads by then.
     """
     folder = home / "mcp" / name
     return folder if _is_directory(folder.parent) and _is_directory(folder) else None
@@ -159,7 +160,7 @@ def _make(home: Path, place: GroupDirectory, owner: ContainerUser) -> None:
 
 @contextmanager
 def _entered(home: Path, place: GroupDirectory) -> Iterator[int]:
-    """Open a directory under the home, made where missing, without following a link on the way."""
+    """Open a directory under the home, created if missing, without following a link on the way."""
     here = os.open(home, os.O_RDONLY | os.O_DIRECTORY)
     try:
         for number, part in enumerate(place.path.parts, start=1):
@@ -196,7 +197,7 @@ def _made(parent: int, name: str, mode: int) -> bool:
 
 
 def _give(descriptor: int, path: Path, owner: ContainerUser) -> None:
-    """Make the container's user the owner of a directory, and of what the host has put into it before."""
+    """Make the container's user the owner of a directory, and of what the host has put into it."""
     if os.geteuid() == ROOT:
         os.fchown(descriptor, owner.uid, owner.gid)
         for name in os.listdir(descriptor):
@@ -217,7 +218,7 @@ def _view(home: Path) -> Path:
 
 
 def _lay_view(home: Path) -> tuple[str, ...]:
-    """Make an empty stand-in for each shown entry, to mount it on: an engine would make it as root."""
+    """Create an empty mount point for each shown entry: an engine would create it as root."""
     view = _view(home)
     view.mkdir(mode=READABLE, parents=True, exist_ok=True)
     shown = tuple(name for name in SHOWN_TO_MAIN if _is_directory(home / name) or _is_file(home / name))

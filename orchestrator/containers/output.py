@@ -1,6 +1,6 @@
-"""Read the output of a container to its end: decode its frames, apply each to the store, publish the effects.
+"""Read the output of a container to its end: decode frames, apply each to the store, publish the effects.
 
-A lost engine does not end a run: the container is looked for again for `REJOIN_SECONDS`.
+A lost engine does not end a run: the container is searched for `REJOIN_SECONDS`.
 """
 
 from __future__ import annotations
@@ -52,7 +52,9 @@ log = structlog.get_logger(__name__)
 REJOIN_SECONDS = 60.0
 """Seconds that a container is searched for while its engine does not answer; then its turn is retried."""
 MAX_LOGGED_REFUSALS = 10
-"""So many unreadable frames of a run are logged one by one, then each thousandth: one could send millions."""
+"""Unreadable frames of a run that are logged one by one, then each thousandth: a
+container could send millions.
+"""
 ENDLESS_OUTPUT = timeouts.TimeoutVerdict(kill=True, reason="it talked without end.", is_retryable=False)
 OTHER_VERSION = timeouts.TimeoutVerdict(
     kill=True,
@@ -62,7 +64,7 @@ OTHER_VERSION = timeouts.TimeoutVerdict(
 
 
 class OutputReader:
-    """Reads containers. One serves all of them; what is known of each is in its `LiveRunState`."""
+    """Reads containers. One reader serves all; the state of each is in its `LiveRunState`."""
 
     def __init__(self, context: PoolContext, *, termination: Termination, orphans: Orphans) -> None:
         self._context = context
@@ -74,7 +76,7 @@ class OutputReader:
         try:
             return await self._read_to_end(live, container)
         except EngineGone as gone:
-            live.container = None  # so that the timeouts do not count its silence
+            live.container = None  # so that the timeouts do not count the engine's absence
             await self.note_outage(live)
             try:
                 again = await self._rejoin(live)
@@ -89,9 +91,10 @@ class OutputReader:
         return await self.follow(live, again)
 
     async def note_outage(self, live: LiveRunState, *, is_over: bool = False) -> None:
-        """Record since when a container's turn waits for its engine, or that it no longer does (`is_over`).
+        """Record since when a container's turn waits for its engine, or that the outage
+        has ended (`is_over`).
 
-        Whoever asked is notified of an outage that lasts.
+        The chat is notified of an outage that lasts.
         """
         async for attempt in until_stored():
             with attempt:
@@ -113,7 +116,7 @@ class OutputReader:
         return classify_exit(live, exited)
 
     async def _rejoin(self, live: LiveRunState) -> RunningContainer | None:
-        """Find the container again; None when the engine answers and has it no more.
+        """Find the container again; return None when the engine answers and does not have it.
 
         Raises:
             TimeoutError: no engine answered in time.
@@ -131,8 +134,8 @@ class OutputReader:
     async def _read_frames(self, live: LiveRunState, container: RunningContainer) -> None:
         """Apply the container's frames until its output ends, or it has to be killed.
 
-        What is in its pipe then is not read any more, and the pipe is closed: an engine does not end a
-        container whose output nobody reads.
+        Then its remaining output is not read, and the pipe is closed: an engine does not end a container
+        whose output nobody reads.
         """
         decoder = FrameDecoder()
         live.free_replays = live.last_frame
@@ -145,15 +148,17 @@ class OutputReader:
                     return
 
     async def _parsed(self, live: LiveRunState, line: FrameLine) -> Frame | None:
-        """Parse a frame; None for what cannot be read, or is of a kind that only a later host knows."""
+        """Parse a frame; return None if it cannot be read, or is of a kind that only a
+        later version knows.
+        """
         try:
             return parse_frame(line)
-        except UnknownKind:  # of a later runner: it says nothing that has to be heard
+        except UnknownKind:  # from a newer runner: an optional kind of frame
             await self._limit_rate(live)
         except OtherVersion as error:
             await self._limit_rate(live)
             if live.last_frame_ms is None and live.verdict is None:
-                # One that an earlier host understood is followed by one of today's image: that may be right.
+                # A frame from an older image may be one that the host's earlier version understood.
                 verdict = replace(OTHER_VERSION, is_retryable=live.last_frame > 0)
                 log.warning("run.other_version", run=live.run.id, group=live.run.folder, reason=str(error))
                 self._termination.schedule_kill(live, verdict)
@@ -172,9 +177,10 @@ class OutputReader:
         if isinstance(frame, Draft):
             await self._take_draft(live, frame)
             return
-        is_new = frame.n > live.last_frame  # else an earlier host or stream has read it
+        is_new = frame.n > live.last_frame  # otherwise an earlier host or stream has read it
         if is_new or live.free_replays == 0:
-            # What a turn says of its work counts apart: short turns with tools must not look like a flood.
+            # A turn's progress has a limit of its own: short turns with many tool calls must not look like a
+            # flood.
             of_work = isinstance(frame, ToolStart | ToolEnd)
             await self._limit_rate(live, live.work_rate if of_work else None)
         else:
@@ -188,7 +194,7 @@ class OutputReader:
                     await self._keep_session(live, frame.new_session_id)
                 return
             case ToolStart() if is_new:
-                # In a thread: which secrets are known is read from a file.
+                # In a thread: the known secrets are read from a file.
                 frame = await asyncio.to_thread(turn_progress.safe_start, frame, self._context.ports.redact)
             case FailureFrame():
                 live.failure = frame_effects.plain_reason(frame.error)
@@ -197,7 +203,7 @@ class OutputReader:
             live.last_frame = frame.n
 
     async def _take_draft(self, live: LiveRunState, frame: Draft) -> None:
-        """Keep text that grows in memory alone: a lost piece of it costs nothing, a row for each would."""
+        """Store a growing text in memory only: a lost piece costs nothing, but a row for each would."""
         await self._limit_rate(live, live.work_rate)
         if frame.n <= live.last_frame:
             return
@@ -216,13 +222,13 @@ class OutputReader:
             self._termination.schedule_kill(live, ENDLESS_OUTPUT)
 
     def _note_standby(self, live: LiveRunState, cpu_seconds: float) -> None:
-        """Publish that a container which was started ahead has booted; one says so once."""
+        """Publish, once, that a container which was started ahead has booted."""
         if live.sign is not None and live.cpu_seconds is None:
             live.cpu_seconds = cpu_seconds
             self._context.bus.publish("run.ready", group=live.run.folder, run=live.run.id)
 
     async def _keep_session(self, live: LiveRunState, session_id: str | None) -> None:
-        """Record a turn's session before its first result: a crash then does not cost the conversation."""
+        """Record a turn's session before its first result, so that a crash does not lose the conversation."""
         if session_id is None or session_id == live.session_id or live.run.is_isolated:
             return
         if live.state is not RunState.BUSY:
@@ -235,7 +241,7 @@ class OutputReader:
                         live.session_id = session_id
 
     async def _apply(self, live: LiveRunState, frame: Frame) -> None:
-        """Apply a frame, however often the disk refuses: a frame left out would be a lost answer."""
+        """Apply a frame, retrying while the disk refuses: a dropped frame would be a lost answer."""
         now_ms = self._context.clock.now_ms
         ports = self._context.ports
         async for attempt in until_stored():
@@ -255,7 +261,7 @@ class OutputReader:
             await self._act_on(live, effect)
 
     async def _act_on(self, live: LiveRunState, effect: frame_effects.FrameEffect) -> None:
-        """Do what follows from a frame once it is stored: events, wake-ups, and the run's next state."""
+        """Act on a stored frame: events, wake-ups, and the run's next state."""
         ids = {"group": live.run.folder, "turn": effect.turn.id, "run": live.run.id}
         if effect.is_acked:
             self._context.bus.publish("turn.acknowledged", **ids)
@@ -277,7 +283,7 @@ class OutputReader:
             return
         live.draft.forget()
         live.enter(RunState.IDLE, self._context.clock.steady_ms())
-        # The patience is for one turn: hundreds of quick questions in a row are no flood.
+        # The limit is per turn: hundreds of quick questions in a row are no flood.
         live.frame_rate.forgive()
         live.work_rate.forgive()
         if effect.ended is not TurnState.ANSWERED:

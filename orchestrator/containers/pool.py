@@ -1,8 +1,8 @@
-"""The pool of live containers: what the queue sees of them, and what it may ask of them.
+"""The pool of live containers: the queue's view of them, and its operations on them.
 
-`start` records a run and makes its container, `output` reads its frames, `timeouts` decides when it has to
-go, `termination` ends it and records that, `reattach` takes over what an earlier host left; `live_runs` holds
-the state of all of them.
+`start` records a run and creates its container, `output` reads its frames, `timeouts` decides when it has to
+end, `termination` ends it and records that, `reattach` takes over an earlier host's containers; `live_runs`
+has the state of all of them.
 """
 
 from __future__ import annotations
@@ -38,7 +38,9 @@ REAP_SECONDS = 2.0
 """Seconds between two checks of the timeouts while there is a run or an orphan."""
 STOP_ALL_SECONDS = 10
 WRITE_SECONDS = 0.2
-"""Seconds that the queue waits until a turn is written for a live container; the rest is done beside it."""
+"""Seconds that the queue waits until a turn is written for a live container; then
+it continues without waiting.
+"""
 TURN_NOT_WRITTEN = timeouts.TimeoutVerdict(kill=True, reason="I could not write my own files.")
 
 
@@ -83,17 +85,17 @@ class RunPool:
     # For the queue
 
     def live(self) -> list[LiveRun]:
-        """Return every container that holds a slot, and those that were given up and may still be there."""
+        """Return every container that holds a slot, and abandoned ones that may still exist."""
         return self._live_runs.as_runs() + self._orphans.as_runs()
 
     async def draft(self, run_id: RunId | None, turn_id: TurnId) -> str:
-        """Return the text that is being written in a turn, without secrets; empty where there is none."""
+        """Return the text that a turn's model is writing, without secrets; empty if there is none."""
         live = self._live_runs.get(run_id) if run_id else None
         text = live.draft.of(turn_id) if live else ""
         return await asyncio.to_thread(self._context.ports.redact, text) if text else ""
 
     async def start(self, turn: Turn) -> None:
-        """Give a queued turn to a new container. Its slot is taken at once; all else is a task of its own."""
+        """Give a queued turn to a new container. Its slot is taken at once; the rest is a task of its own."""
         live = self._live_runs.admit(self._creator.new_run(turn), RunState.STARTING, turn_id=turn.id)
         self._termination.spawn(live, self._starter.run(live, turn))
 
@@ -108,28 +110,28 @@ class RunPool:
 
     @property
     def foresight(self) -> ForesightFigures:
-        """The counts of the containers that were started before their first turn."""
+        """Return the counts of containers that were started ahead of their first turn."""
         return self._live_runs.foresight
 
     async def hand_over(self, turn: Turn, run_id: RunId) -> None:
         """Give a queued turn to a live container, unless that has ended or is busy by now."""
         live = self._live_runs.get(run_id)
         if live is not None and live.state is RunState.READY:
-            # How its conversation goes on is read from files: nobody waits for another group's.
+            # The state of its conversation is read from files: other groups do not wait for that.
             live.enter(RunState.BUSY, self._context.clock.steady_ms())
             live.turn_id = turn.id
             self._context.tasks.create_task(self._begin(live, turn), name=f"begin:{run_id}")
         elif live is not None and live.state is RunState.IDLE:
             order = await self._record_hand_over(turn, live)
             if order is not None:
-                # Its files are read first. If that takes a while, no other group waits for it.
+                # Its files are read first. If that takes long, no other group waits for it.
                 writing = self._context.tasks.create_task(
                     self._write(live, turn, order), name=f"write:{run_id}"
                 )
                 await asyncio.wait({writing}, timeout=WRITE_SECONDS)
 
     async def _begin(self, live: LiveRunState, turn: Turn) -> None:
-        """Give its first turn to a container that was started ahead, or end it: the queue goes on then."""
+        """Give its first turn to a container that was started ahead, or end it; the queue then goes on."""
         try:
             order = await self._creator.begin_standby(live, turn)
         except Exception:
@@ -158,8 +160,10 @@ class RunPool:
         )
 
     async def _record_hand_over(self, turn: Turn, live: LiveRunState) -> TurnOrder | None:
-        """Record the turn as running in the run; None if it cannot have it, which leaves the run idle."""
-        # The run is busy from here on: it is not to be closed, or given another turn, while this is stored.
+        """Record the turn as running in the run; return None, with the run idle, if the run
+        cannot have it.
+        """
+        # The run is busy from here on: it must not be closed, or given another turn, during the write.
         idle_since_ms = live.state_since_ms
         live.enter(RunState.BUSY, self._context.clock.steady_ms())
         order = None
@@ -175,7 +179,7 @@ class RunPool:
     async def _start_turn(self, tx: Tx, turn: Turn, live: LiveRunState) -> TurnOrder | None:
         group = await groups.by_folder(tx, turn.folder)
         if group is None or live.is_retired or not self._still_fits(live, group, turn):
-            # Another container has to be made for it, with what the group has set by now.
+            # It needs another container, with the group's present settings.
             after_commit(tx, partial(self._retire_one, live))
             return None
         if live.state is not RunState.BUSY or not await is_queued(tx, turn):
@@ -184,7 +188,7 @@ class RunPool:
         return await self._context.ports.compose(tx, turn, group, live.run.id)
 
     def _still_fits(self, live: LiveRunState, group: Group, turn: Turn) -> bool:
-        """Tell whether a container has what its group has set by now, and asks the service of a turn."""
+        """Return whether a container has its group's present settings and uses the turn's service."""
         asked = self._context.ports.asked(group, turn)
         return group.container_config == live.config and (asked is None or asked.is_asked_by(live.run))
 
@@ -193,7 +197,7 @@ class RunPool:
         self._context.wakeups.lanes.set()
 
     async def close(self, run_id: RunId, *, reason: str = "its slot is needed") -> None:
-        """End a container that works on nothing; its slot is free once it is gone."""
+        """End a container without work; its slot is free once it is gone."""
         live = self._live_runs.get(run_id)
         if live is not None and live.state is RunState.READY:
             self._termination.dismiss(live, reason=reason)
@@ -201,7 +205,7 @@ class RunPool:
             await self._termination.close(live, reason=reason)
 
     async def stop(self, run_id: RunId, reason: str) -> None:
-        """Kill a run in whatever state; a turn in it fails with `reason`, and is not tried again."""
+        """Kill a run in whatever state; a turn in it fails with `reason` and is not tried again."""
         live = self._live_runs.get(run_id)
         if live is not None and live.verdict is None:
             live.stop = timeouts.TimeoutVerdict(kill=True, reason=reason, is_retryable=False)
@@ -222,26 +226,28 @@ class RunPool:
     async def adopt(self) -> None:
         """Re-attach to the containers of an earlier host, or end them.
 
-        It is called once, before the queue runs. Runs without a container give their turns back.
+        It is called once, before the queue runs. Turns of runs without a container are queued again.
 
         Raises:
-            EngineGone: the runtime cannot be asked.
+            EngineGone: the engine does not answer.
         """
         await self._reattachment.run()
 
     async def reap(self) -> None:
-        """End what is overdue, every `REAP_SECONDS`; sleep while there is no run and no orphan."""
+        """End overdue containers, every `REAP_SECONDS`; sleep while there is no run and no orphan."""
         while True:
             is_needed = self._live_runs or self._orphans
             await self._context.wakeups.reaper.wait(at_most_seconds=REAP_SECONDS if is_needed else None)
             await self._termination.end_overdue()
 
     def tasks(self) -> list[asyncio.Task[None]]:
-        """Return the tasks of all runs. Cancelled as a host ends, they leave their containers alone."""
+        """Return the tasks of all runs. If they are cancelled at the host's end, they
+        leave their containers alone.
+        """
         return [live.task for live in self._live_runs if live.task is not None]
 
     async def drain(self, *, seconds: float) -> None:
-        """Wait until no turn runs, at most `seconds`. What was started ahead ends at once."""
+        """Wait, at most `seconds`, until no turn runs. Containers that were started ahead end at once."""
         for live in self._live_runs:
             if live.state is RunState.READY:
                 self._termination.dismiss(live, reason="Andy ends")

@@ -1,4 +1,4 @@
-"""Define what the pool is given: functions of other packages (`RunPorts`) and services (`PoolContext`)."""
+"""Define the pool's dependencies: functions of other packages (`RunPorts`) and services (`PoolContext`)."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ class Restoration:
 
     restore: RestoreOrder
     decided_on_session: str | None
-    """The group's session when this was decided: with another one, the decision no longer holds."""
+    """The group's session at the time of the decision: with another session, it no longer applies."""
     session_id: str | None
-    """The session to resume, if one is."""
+    """The session to resume, if any."""
     model: str | None = None
     provider: str | None = None
     service: str | None = None
-    """The name of the service that is asked; None is the one of `.env`."""
+    """The name of the model service; None is the one of `.env`."""
     facts: Mapping[str, Any] = field(default_factory=dict)
     """Numbers about the decision, published with the event."""
 
@@ -50,29 +50,29 @@ class AskedAgent:
 
     agent: AgentName
     model: str | None
-    """The model as the run's order names it; None leaves the choice to the agent."""
+    """The model in the run's order; None leaves the choice to the agent."""
     service: str | None
-    """The place that a session is bound to: the service with its address."""
+    """The service with its address, to which a session is bound."""
     name: str | None = None
     """The name of the service; None is the one of `.env`."""
 
     @property
     def provider(self) -> str | None:
-        """Return what a run records as its provider: the service, or that no model is asked."""
+        """Return a run's recorded provider: the service, or that no model is used."""
         return OFFLINE if self.agent == "offline" else self.service
 
     def of(self, run: Run) -> Run:
-        """Return a run as it is recorded when it asks this."""
+        """Return a run with this agent, model and service recorded."""
         return replace(run, model=self.model, provider=self.provider, service=self.name)
 
     def is_asked_by(self, run: Run) -> bool:
-        """Return whether a run, as it is recorded, asks this. One of no provider is of an earlier version."""
+        """Return whether a recorded run uses this agent and service. Older versions recorded no provider."""
         recorded = (run.model, run.provider, run.service)
         return run.provider is None or recorded == (self.model, self.provider, self.name)
 
 
 def asks_whatever(group: Group, turn: Turn) -> AskedAgent | None:
-    """Leave open what a run asks: for a host with one service."""
+    """Leave the agent and service of a run open: for a host with one service."""
     del group, turn
     return None
 
@@ -85,7 +85,7 @@ async def resume_plainly(turn: Turn, group: Group, session_id: str | None) -> Re
 
 
 async def keep_nothing(turn: Turn) -> None:
-    """Begin a turn without keeping what its group's files were."""
+    """Start a turn without a snapshot of its group's files."""
     del turn
 
 
@@ -94,7 +94,7 @@ class RunPorts:
     """Functions of other packages that the pool calls; `app` passes them in. Those without `await` block."""
 
     compose: Callable[[Tx, Turn, Group, RunId], Awaitable[TurnOrder]]
-    """Write a turn's prompt and what goes with it."""
+    """Write a turn's prompt and the rest of its order."""
     order: Callable[[Run, Group, TurnOrder, str | None], RunOrder]
     """Write the first order of a container, with the session that it resumes."""
     token: Callable[[], tuple[str, str]]
@@ -102,9 +102,9 @@ class RunPorts:
     environment: Callable[[Group, AgentName, str], Mapping[str, str]]
     """Return a container's environment variables; the last argument is its token."""
     prepare: Callable[[Group, Role | None], Awaitable[Sequence[Mount]]]
-    """Make the group's directories and return what a container of it sees, for a role alone or for all."""
+    """Create the group's directories and return a container's mounts, for one role or for all."""
     watch: Callable[[Folder], Awaitable[None]]
-    """Read the group's mailboxes from now on."""
+    """Start reading the group's mailboxes."""
     unwatch: Callable[[Folder], Awaitable[None]]
     """Stop reading the group's mailboxes, after one last look."""
     write_turn: Callable[[Folder, TurnOrder], None]
@@ -121,14 +121,14 @@ class RunPorts:
     new_run_id: Callable[[], RunId]
     on_success: frame_effects.OnSuccess = frame_effects.ignore_success
     asked: Callable[[Group, Turn], AskedAgent | None] = asks_whatever
-    """Return the agent, the model and the service that a turn asks now."""
+    """Return the agent, the model and the service for a turn."""
     before_turn: Callable[[Turn], Awaitable[None]] = keep_nothing
-    """Keep a group's files as they are before an agent begins a turn: some seconds at most; never raises."""
+    """Take a snapshot of a group's files before an agent's turn: some seconds at most; never raises."""
     redact: Callable[[str], str] = redact
-    """Take secrets out of what a container says of its work."""
+    """Remove secrets from a container's texts about its work."""
     restore: Callable[[Turn, Group, str | None], Awaitable[Restoration]] = resume_plainly
-    """Decide how a new container goes on with the conversation of a group that has this session. It may read
-    files, and never fails a turn.
+    """Decide how a new container continues the conversation of a group with this session. It may read files,
+    and never fails a turn.
     """
 
 
@@ -148,17 +148,17 @@ class PoolContext:
 
 
 def until_stored() -> AsyncIterator[Attempt]:
-    """Try again while the disk refuses: `async for attempt in until_stored(): with attempt: …`."""
+    """Retry while the disk refuses: `async for attempt in until_stored(): with attempt: …`."""
     import stamina
 
     return stamina.retry_context(on=_passes, attempts=None, timeout=None, wait_initial=0.5, wait_max=10)
 
 
 def _passes(error: Exception) -> bool:
-    """Tell whether an error may pass: a full disk has room again some day, a damaged database stays so."""
+    """Return whether an error may pass: a full disk may have room again, a damaged database stays damaged."""
     return isinstance(error, StoreError) and not isinstance(error, StoreCorrupt)
 
 
 def event_word(state: TurnState) -> str:
-    """Return what follows `turn.` in the name of the event that announces a turn's new state."""
+    """Return the part after `turn.` in the name of the event for a turn's new state."""
     return "put_back" if state is TurnState.QUEUED else state.value

@@ -1,4 +1,4 @@
-"""Re-attach, as a host starts, to the containers that an earlier host left: read on, or end them."""
+"""At the start of a host, take over the containers that an earlier host left: read on, or end them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ STOPPED_IDLE = RunEnd(kind=RunEndKind.STOPPED, reason="Andy was restarted.", is_
 
 
 class Reattachment:
-    """Takes over containers of an earlier host, once, before the queue runs."""
+    """Takes over the containers of an earlier host, once, before the queue runs."""
 
     def __init__(
         self,
@@ -50,13 +50,13 @@ class Reattachment:
         """Read recorded containers from their first frame, remove others, settle runs without a container.
 
         Raises:
-            EngineGone: the runtime cannot be asked.
+            EngineGone: the engine does not answer.
         """
         found = {container.run_id: container for container in await self._context.runtime.adopt()}
         async with self._context.database.reading() as tx:
             recorded = {run.id: run for run in await runs.live(tx)}
             busy = {run_id for run_id in recorded if await turns.running_in(tx, run_id) is not None}
-        # What is left in an input folder for any other run, nobody will read.
+        # Files in an input folder for any other run will be read by nobody.
         await asyncio.to_thread(self._context.ports.remove_files_of_others, found.keys() & recorded.keys())
         for run_id, container in found.items():
             if run_id in recorded:
@@ -66,7 +66,7 @@ class Reattachment:
                 await self._orphans.remove(container, orphan)
         for run_id in recorded.keys() - found.keys():
             await self._context.logs.resume(recorded[run_id])
-            # A host that stops under Compose takes idle containers along: nobody lost anything by that.
+            # A host that stops under Compose ends idle containers, too: nobody lost anything by that.
             await self._termination.settle(recorded[run_id], LOST if run_id in busy else STOPPED_IDLE)
 
     async def _take_over(self, run: Run, container: RunningContainer) -> None:
@@ -78,7 +78,7 @@ class Reattachment:
             session_id = await sessions.current(tx, run.folder)
         is_first = run.last_frame == 0
         if is_first and turn is None:
-            # It was started ahead and given nothing: nobody misses it, and its environment may be outdated.
+            # It was started ahead and has no turn: nobody waits for it, and its environment may be outdated.
             await self._orphans.remove(container, Orphan.of(run))
             await self._termination.settle(run, UNUSED)
             return
@@ -88,7 +88,7 @@ class Reattachment:
         await ports.watch(run.folder)
         await self._context.logs.resume(run)
         live = self._live_runs.admit(run, RunState.IDLE if turn is None else RunState.BUSY)
-        # Counted as heard from now: the host was away, so its silence until here says nothing.
+        # Its silence counts from now: while the host was away, nobody could hear it.
         live.container, live.last_frame_ms = container, self._context.clock.steady_ms()
         live.session_id = session_id
         live.is_retired = container.is_outdated
@@ -102,11 +102,11 @@ class Reattachment:
         self._termination.spawn(live, self._reader.follow(live, container))
         self._context.bus.publish("run.adopted", group=run.folder, run=run.id)
         if live.is_retired and live.state is RunState.IDLE:
-            # What it has said is still read; the next question goes to a container of today's image.
+            # Its remaining output is read; the next question goes to a container of the present image.
             await self._termination.close(live, reason=IMAGE_REPLACED)
 
     async def _order_again(self, run: Run, turn: Turn, group: Group, *, is_first: bool) -> TurnOrder:
-        # A run that was started ahead needs its terms with its first turn; any other leaves them unread.
+        # A run that was started ahead needs its terms with its first turn; any other run ignores them.
         if is_first:
             return await self._creator.write_again(run, turn, group)
         async with self._context.database.reading() as tx:

@@ -1,4 +1,4 @@
-"""Rows of several tables about one person of a group: what they messages_of, asked for, and are called."""
+"""Rows of several tables about one person of a group: their messages, requests and names."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ async def count_messages(tx: Tx, folder: Folder, addresses: Collection[str]) -> 
 
 
 async def messages_of(tx: Tx, folder: Folder, addresses: Collection[str], *, last_seq: int) -> list[Message]:
-    """Return the messages of a person up to one, oldest first, those without words too."""
+    """Return the messages of a person up to `last_seq`, oldest first, including those without text."""
     rows = await tx.execute_fetchall(
         """
         SELECT * FROM messages WHERE group_folder = ? AND seq <= ? AND is_bot_message = 0

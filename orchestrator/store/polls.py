@@ -146,7 +146,7 @@ async def note_ref(tx: Tx, message_id: MessageId, channel_ref: str) -> None:
 
 
 async def note_turn_started(tx: Tx, poll: Poll) -> None:
-    """Record that an answer has begun a turn."""
+    """Record that a vote has started a turn."""
     await tx.execute("UPDATE polls SET begun = begun + 1 WHERE id = ?", (poll.id,))
 
 

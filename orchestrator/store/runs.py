@@ -46,7 +46,7 @@ async def note_ref(tx: Tx, run_id: RunId, ref: str) -> None:
 
 
 async def note_continued(tx: Tx, run: Run) -> None:
-    """Record how a run that was started ahead goes on with its conversation, now that a turn is there."""
+    """Record how a run that was started ahead continues its conversation, now that it has a turn."""
     await tx.execute(
         """
         UPDATE runs SET model = ?, provider = ?, service = ?, restore_mode = ?, restore_reason = ?

@@ -222,7 +222,7 @@ def _waiting_for_files(turn: Turn, until_ms: int | None) -> Turn:
 
 
 async def last_question_ms(tx: Tx, folder: Folder) -> int | None:
-    """Return when something was last asked in the chat of a group; None when nothing was."""
+    """Return when somebody last asked in a chat of a group; None when nobody did."""
     cursor = await tx.execute(
         "SELECT queued_ms FROM turns WHERE group_folder = ? AND kind = 'chat' ORDER BY id DESC LIMIT 1",
         (folder,),

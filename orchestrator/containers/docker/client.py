@@ -1,4 +1,4 @@
-"""Clients of the engine: one a thread, blocking calls off the event loop, errors in our own words."""
+"""Clients of the engine: one per thread, blocking calls off the event loop, errors as errors of the host."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ALREADY_SO = frozenset({304, 404, 409})
 
 
 def ping(*, seconds: float) -> None:
-    """Tell at once that nobody listens where the engine should, before anything slow is loaded. Blocks.
+    """Check that something listens at the engine's address, before anything slow is loaded. Blocks.
 
     Raises:
         EngineGone
@@ -45,16 +45,18 @@ def ping(*, seconds: float) -> None:
 
 
 def load_library() -> None:
-    """Import docker-py without what guesses in which encoding a text is: 3 MiB, and an engine says it."""
+    """Import docker-py without its detection of text encodings: that takes 3 MiB, and
+    an engine names its encoding.
+    """
     with warnings.catch_warnings(), without("charset_normalizer", "chardet"):
-        warnings.simplefilter("ignore")  # it would say so on stderr
+        warnings.simplefilter("ignore")  # it would warn about that on stderr
         import docker  # noqa: F401
 
 
 def connect(*, version: str = "auto", seconds: float = CALL_SECONDS) -> APIClient:
-    """Make a client for the engine that the environment names (`DOCKER_HOST`), else the local socket.
+    """Create a client for the engine that the environment names (`DOCKER_HOST`), else the local socket.
 
-    Asks the engine its version unless `version` is given. Blocks; raises what docker-py raises.
+    The engine is asked for its API version unless `version` is passed. Blocks; raises docker-py's errors.
     """
     load_library()
     import docker
@@ -69,7 +71,7 @@ class ContainerNotFound(ContainerError):
 
 @contextmanager
 def translated() -> Iterator[None]:
-    """Turn what docker-py and its transport raise into errors of the host.
+    """Turn errors of docker-py and its transport into errors of the host.
 
     Raises:
         EngineGone, ImageMissing, NotThere, ContainerError
@@ -85,7 +87,7 @@ def translated() -> Iterator[None]:
     except docker.errors.NotFound as error:
         raise ContainerNotFound(f"Docker has none such: {error.explanation or error}") from error
     except docker.errors.APIError as error:
-        if error.status_code == NOT_READY:  # such as a manager of a swarm that has just started again
+        if error.status_code == NOT_READY:  # such as a swarm's manager that has just restarted
             raise EngineGone(f"Docker is not ready: {error.explanation or error}") from error
         raise ContainerError(f"Docker refuses: {error.explanation or error}") from error
     except (docker.errors.DockerException, requests.RequestException, OSError) as error:
@@ -94,7 +96,7 @@ def translated() -> Iterator[None]:
 
 @contextmanager
 def already_so() -> Iterator[None]:
-    """Take "it is gone" and "it is done already" as success."""
+    """Treat "it is gone" and "it is done already" as success."""
     import docker.errors
 
     try:
@@ -114,7 +116,7 @@ class EngineCalls:
         self._version = "auto"
 
     async def call(self, work: Callable[[APIClient], T]) -> T:
-        """Run `work` with the client of its thread. Cancelling lets it run on unseen.
+        """Run `work` with the client of its thread. If cancelled, it continues in the background.
 
         Raises:
             EngineGone, ImageMissing, NotThere, ContainerError
@@ -122,17 +124,17 @@ class EngineCalls:
         return await self.submit(work)
 
     def submit(self, work: Callable[[APIClient], T]) -> asyncio.Future[T]:
-        """Like `call`, but hand back the future, for one who must know the end even when cancelled."""
+        """Like `call`, but return the future, for a caller that must know the end even when cancelled."""
         return asyncio.get_running_loop().run_in_executor(self._pool, self._run, work)
 
     def connect(self) -> APIClient:
-        """Make a client for one stream, which the caller closes. Blocks."""
+        """Create a client for one stream, which the caller closes. Blocks."""
         client = connect(version=self._version)
         self._version = client.api_version
         return client
 
     async def close(self) -> None:
-        """Wait for the calls under way, then close the connections."""
+        """Wait for the calls in progress, then close the connections."""
         await asyncio.to_thread(self._pool.shutdown, cancel_futures=True)
         for client in self._clients:
             client.close()
@@ -143,7 +145,7 @@ class EngineCalls:
             try:
                 return work(client)
             except (LookupError, TypeError, AttributeError, ValueError) as error:
-                # Another program answers where the engine should, or an engine of another kind.
+                # Another program answers at the engine's address, or an engine of another kind.
                 raise ContainerError(
                     f"Docker answered with what no engine says ({type(error).__name__}: {str(error)[:100]}): "
                     "look at what 'docker version' says."

@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     from docker import APIClient
 
 OnLog = Callable[[RunId, bytes], None]
-"""Takes stderr as it comes, on the event loop; it must not block."""
+"""Receives pieces of stderr on the event loop; it must not block."""
 BREAK_SECONDS = 5.0
 
 
 class DockerContainer:
-    """A `RunningContainer` of the engine. `wires` are those of a container started just now."""
+    """A `RunningContainer` of the engine. `wires` are set only for a container that was just started."""
 
     def __init__(
         self,
@@ -83,7 +83,7 @@ class DockerContainer:
         self.release()
 
     def release(self) -> None:
-        """Let go of threads and connections; the container stays."""
+        """Release threads and connections; the container stays."""
         for pump in tuple(self._pumps):
             pump.close()
         if self._wires is not None:
@@ -110,7 +110,9 @@ class DockerContainer:
             pump.close()
 
     async def _confirm_end(self) -> None:
-        """The stream ends a moment before the engine knows the container has; a broken one ends alone."""
+        """Wait for the container's end: its stream ends a moment before the engine
+        reports that; a broken one ends alone.
+        """
         try:
             async with asyncio.timeout(BREAK_SECONDS):
                 await self.wait()
@@ -150,5 +152,5 @@ def _was_oom_killed(client: APIClient, *, ref: str) -> bool:
 
     try:
         return bool(client.inspect_container(ref)["State"]["OOMKilled"])
-    except docker.errors.NotFound:  # removed since
+    except docker.errors.NotFound:  # removed meanwhile
         return False

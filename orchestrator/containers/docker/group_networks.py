@@ -1,6 +1,6 @@
-"""The networks of agents where Andy is a container itself: one a group, closed, with Andy alone on it, too.
+"""The networks of agents when Andy is a container itself: one internal network per group, with Andy on it.
 
-Not one for all: Andy has to be reached there, and whoever is reached on a network reaches its neighbours.
+They cannot share one network: Andy has to be reachable on it, and then containers on it can reach each other.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 ALIAS = "orchestrator"
 """The name by which agents reach Andy. Their own is `andy`."""
 IN_USE_OR_GONE = (403, 404)
-# The host has no address on it either, so its own ports are out of reach.
+# The host has no address on it either, so its own ports cannot be reached.
 NO_HOST = ("com.docker.network.bridge.inhibit_ipv4", "true")
 
 
 class GroupNetworks:
-    """`join` for a container to come, `tidy` at the start, `remove` at the end. All of it blocks."""
+    """`join` for a coming container, `tidy` at the start, `remove` at the end. All of it blocks."""
 
     def __init__(self, *, install: str, own_id: str) -> None:
         self._install = install
@@ -32,9 +32,9 @@ class GroupNetworks:
         self._one_at_a_time = threading.Lock()
 
     def join(self, client: APIClient, folder: Folder) -> str:
-        """Return the name of the group's network, made where missing, with Andy on it.
+        """Return the name of the group's network, created if missing, with Andy on it.
 
-        Raises what docker-py raises, and `ContainerError` when a network of that name is another's.
+        Raises docker-py's errors, and `ContainerError` when a network of that name is another's.
         """
         with self._one_at_a_time:
             found = self._find_or_make(client, f"{self._prefix}{folder}")
@@ -42,12 +42,12 @@ class GroupNetworks:
         return str(found["Name"])
 
     def tidy(self, client: APIClient) -> None:
-        """Remove networks that no agent lives on any more, and be on the others."""
+        """Remove networks without agents, and connect to the others."""
         with self._one_at_a_time:
             self._tidy(client)
 
     def remove(self, client: APIClient) -> None:
-        """Remove all that nobody else is on."""
+        """Remove all networks that nobody else is connected to."""
         with self._one_at_a_time:
             for one in self._own(client):
                 self._leave(client, one["Id"])
@@ -62,7 +62,7 @@ class GroupNetworks:
         except docker.errors.APIError as error:
             if "address pool" not in str(error.explanation):
                 raise
-        # The engine has addresses for about thirty networks: give back those that are not used.
+        # The engine has addresses for about thirty networks: remove unused ones.
         self._tidy(client)
         return network.find_or_make(client, name, self._install, is_internal=True, option=NO_HOST)
 
@@ -93,7 +93,7 @@ class GroupNetworks:
 
 
 def _remove(client: APIClient, ref: str) -> None:
-    """Remove a network, unless somebody came onto it meanwhile."""
+    """Remove a network, unless a container was connected to it meanwhile."""
     import docker.errors
 
     try:

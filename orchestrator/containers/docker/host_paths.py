@@ -1,4 +1,6 @@
-"""Paths on the host, for an Andy that runs in a container itself: its agents are sibling containers."""
+"""Paths on the host, for an Andy in a container: agents are sibling containers,
+mounted from the host's paths.
+"""
 
 from __future__ import annotations
 
@@ -20,17 +22,17 @@ NEEDED = ("groups", "data", "store")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostPaths:
-    """This container: its id, what it has mounted, and its address on the network it was started in."""
+    """This container: its id, its mounts, and its address on the network on which it was started."""
 
     own_id: str
     held: Sequence[BindMount]
     address: str | None
 
     def on_host(self, path: Path) -> Path:
-        """Tell where the host has a path of ours.
+        """Return the host's path of a path in this container.
 
         Raises:
-            ContainerError: it is in this container alone; the text has the line to add.
+            ContainerError: it exists in this container alone; the text has the line to add.
         """
         held = mounted_at(self.held, PurePosixPath(path))
         if held is None:
@@ -38,7 +40,7 @@ class HostPaths:
         return Path(held.outside(PurePosixPath(path)))
 
     def check_home(self, home: Path) -> None:
-        """Refuse a home whose folders agents could not be given. Raises `ContainerError`."""
+        """Check that agents can be given the folders of a home. Raises `ContainerError`."""
         for name in NEEDED:
             held = mounted_at(self.held, PurePosixPath(home / name))
             if held is None or not held.is_writable:
@@ -47,14 +49,16 @@ class HostPaths:
                 )
 
     def hindrance(self, path: Path) -> str | None:
-        """Tell why an owner's folder cannot be shown: only one that is mounted by itself has a sure place."""
+        """Return why an owner's folder cannot be shown: only a folder with a mount of its
+        own has a known host path.
+        """
         if any(one.destination == str(path) and one.kind == "bind" for one in self.held):
             return None
         return f"Andy's own container has no such folder of the host. {fix(path)}"
 
 
 def fix(path: Path) -> str:
-    """The line that makes a folder of the host known to Andy."""
+    """Return the line that mounts a folder of the host into Andy's container."""
     source = f"./{path.name}" if path.name in NEEDED else str(path)
     return (
         f"Add '- {source}:{path}' to the 'volumes' of 'andy' in docker-compose.yml: 'docker compose up -d'."
@@ -62,7 +66,7 @@ def fix(path: Path) -> str:
 
 
 def find() -> HostPaths | None:
-    """Ask the engine what this container is; None where this is none of its containers. Blocks.
+    """Return the engine's description of this container; None outside of its containers. Blocks.
 
     Raises:
         EngineGone, ContainerError
@@ -73,13 +77,13 @@ def find() -> HostPaths | None:
     try:
         with docker_client.translated(), closing(docker_client.connect()) as client:
             seen = client.inspect_container(found_id)
-    except ContainerNotFound:  # an engine beside us in the same container: its paths are ours
+    except ContainerNotFound:  # an engine in this same container: its paths are this container's
         return None
     return HostPaths(own_id=seen["Id"], held=BindMount.of(seen["Mounts"]), address=_address(seen))
 
 
 def _address(seen: dict[str, Any]) -> str | None:
-    """The address on the network of Compose: none of those that agents share with us."""
+    """Return the address on Compose's network, not one on the networks shared with agents."""
     networks = seen["NetworkSettings"]["Networks"]
     return next(
         (

@@ -1,4 +1,4 @@
-"""The network that the containers of an install share with the host, and with nobody else."""
+"""The network that an install's containers share with the host only."""
 
 from __future__ import annotations
 
@@ -29,7 +29,9 @@ NO_NEIGHBOURS = ("com.docker.network.bridge.enable_icc", "false")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetworkInfo:
-    """`gateway` is the host's address on it, where the containers reach the host; `bridge` its interface."""
+    """`gateway` is the host's address on the network, where containers reach it;
+    `bridge` is its interface.
+    """
 
     name: str
     gateway: str
@@ -37,33 +39,34 @@ class NetworkInfo:
 
 
 async def ensure_network(install: str) -> NetworkInfo:
-    """Find or make `andy-{install}`: an internal bridge whose containers reach the host, not each other.
+    """Find or create `andy-{install}`: an internal bridge whose containers reach the
+    host, but not each other.
 
-    They reach whatever listens on an address of the host that is not loopback, unless a `Firewall` stands
-    before it.
+    They reach whatever listens on a non-loopback address of the host, unless a `Firewall` prevents it.
 
     Raises:
         EngineGone: no engine answers.
-        ContainerError: a network of that name is another's, or is not closed.
+        ContainerError: a network of that name is another's, or is not internal.
     """
     return await asyncio.to_thread(_ensure, install)
 
 
 def find_network(client: APIClient, install: str) -> NetworkInfo | None:
-    """Return the network of an install, if it has one. Blocks. Raises what docker-py raises."""
+    """Find the network of an install, or return None. Blocks. Raises docker-py's errors."""
     found = named(client, _name(install))
     return None if found is None else _info(found)
 
 
 async def remove_network(install: str) -> None:
-    """Remove the network. "Already gone" is no error. Raises like `ensure_network`."""
+    """Remove the network; a missing one is no error. Raises like `ensure_network`."""
     await asyncio.to_thread(_remove, install)
 
 
 def open_network(client: APIClient, *, install: str, suffix: str = "open") -> str:
-    """Find or make `andy-{install}-{suffix}`: it leads to the internet but not to other containers. Blocks.
+    """Find or create `andy-{install}-{suffix}`, with a way to the internet but not to
+    other containers. Blocks.
 
-    Raises what docker-py raises, and `ContainerError` when a network of that name is another's.
+    Raises docker-py's errors, and `ContainerError` when a network of that name is another's.
     """
     name = open_name(install, suffix=suffix)
     return str(find_or_make(client, name, install, is_internal=False)["Name"])
@@ -76,9 +79,9 @@ def open_name(install: str, *, suffix: str = "open") -> str:
 def find_or_make(
     client: APIClient, name: str, install: str, *, is_internal: bool, option: tuple[str, str] = NO_NEIGHBOURS
 ) -> dict[str, Any]:
-    """Return the network of that name, made where missing with `option`. Blocks.
+    """Return the network of that name, created with `option` if missing. Blocks.
 
-    Raises what docker-py raises, and `ContainerError` when a network of that name is another's.
+    Raises docker-py's errors, and `ContainerError` when a network of that name is another's.
     """
     found = named(client, name) or _made(client, name, install, is_internal=is_internal, option=option)
     _refuse_others(found, install, is_internal=is_internal, option=option)
@@ -110,7 +113,7 @@ def _name(install: str) -> str:
 
 
 def named(client: APIClient, name: str) -> dict[str, Any] | None:
-    """Find the network of that name; of several, the oldest: the engine lets two be made at once."""
+    """Find the network of that name; of several, the oldest, since the engine can create two at once."""
     found = [each for each in client.networks(names=[f"^{name}$"]) if each["Name"] == name]
     return min(found, key=_age) if found else None
 
@@ -131,7 +134,7 @@ def _made(
             options=dict([option]),
         )["Id"]
     except docker.errors.APIError as error:
-        # An engine as it is installed has addresses for 31 networks.
+        # A freshly installed engine has addresses for 31 networks.
         if "address pool" in str(error.explanation):
             raise ContainerError(NO_ADDRESSES) from error
         if error.status_code != ANOTHER_WAS_FASTER:
@@ -147,7 +150,7 @@ def _made(
 
 
 def _refuse_less(client: APIClient, made: dict[str, Any], option: tuple[str, str]) -> None:
-    """Remove a network that the engine made with less than it was asked for, and say so."""
+    """Remove a network that the engine created with fewer options than requested, and raise an error."""
     key, value = option
     if (made["Options"] or {}).get(key) != value:
         client.remove_network(made["Id"])

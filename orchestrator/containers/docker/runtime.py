@@ -26,22 +26,23 @@ if TYPE_CHECKING:
 
 PING_SECONDS = 2.0
 ANSWER_SECONDS = 20.0
-"""An engine that listens is there, however slow: without it, agents would not be isolated."""
+"""Seconds to wait for an engine that listens, however slow: without an engine, agents would not be isolated.
+"""
 DISCARD_SECONDS = 20.0
 INSTALL_LABEL, GROUP_LABEL, RUN_LABEL = "andy.install", "andy.group", "andy.run"
 TASK_LABEL = "com.docker.swarm.task.id"
-"""The label that Docker puts on the containers of a swarm, which are not this runtime's to remove."""
-# The engine keeps the output until the host has handled it, and a flood of it cannot fill the disk.
+"""The label that Docker puts on containers of a swarm, which this runtime may not remove."""
+# The engine stores the output until the host has handled it; with a limit, a flood cannot fill the disk.
 LOG_DRIVER, LOG_LIMITS = "json-file", {"max-size": "16m", "max-file": "4"}
-# The engine's resolver would ask the host's servers for the container: a way out of a closed network.
+# The engine's resolver would query the host's servers for the container: a way out of an internal network.
 NO_NAMES = ("127.0.0.1",)
 
 
 async def probe() -> None:
-    """Ask whether an engine answers: for 2 s whether one listens, and such a one for 20 s.
+    """Wait for an engine: 2 s for one that listens, then 20 s for its answer.
 
     Raises:
-        EngineGone: none does.
+        EngineGone: none answers.
     """
     try:
         async with asyncio.timeout(PING_SECONDS + ANSWER_SECONDS):
@@ -51,7 +52,7 @@ async def probe() -> None:
 
 
 async def answers(*, seconds: float) -> bool:
-    """Tell whether an engine answers in time."""
+    """Return whether an engine answers in time."""
     try:
         async with asyncio.timeout(seconds):
             await probe()
@@ -67,7 +68,7 @@ def _ping() -> None:
 
 
 def _no_log(run_id: RunId, data: bytes) -> None:
-    """Drop what a container says on stderr; its tail is kept for its exit all the same."""
+    """Drop a container's stderr; its end is still recorded with the exit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,10 +88,10 @@ class _Found:
 class DockerRuntime:
     """A `ContainerRuntime` on the Docker engine that the environment names.
 
-    `install` tells its containers from those of other installs; `network` is the name of an existing
-    network (none: no network at all), unless `network_for` finds or makes one for a group; `open_network`
-    does so for what open containers join besides; `on_host` tells where the engine has a path of ours;
-    `user` is `uid:gid`; `command` replaces the image's own entrypoint.
+    `install` distinguishes its containers from those of other installs; `network` is the name of an existing
+    network (None: no network), unless `network_for` finds or creates one for a group; `open_network` does so
+    for the second network of open containers; `on_host` returns the engine's path of a path here; `user` is
+    `uid:gid`; `command` replaces the image's own entrypoint.
     """
 
     name = "docker"
@@ -124,7 +125,7 @@ class DockerRuntime:
 
     async def start(self, spec: ContainerSpec, order: str) -> DockerContainer:
         abandoned = threading.Event()
-        self._starting.add(spec.run_id)  # first: `adopt` may see the container at once
+        self._starting.add(spec.run_id)  # before the call: `adopt` may see the container at once
         launch = self._calls.submit(
             partial(self._launch, spec=spec, order=order, abandoned=abandoned),
         )
@@ -172,7 +173,7 @@ class DockerRuntime:
     def _launch(
         self, client: APIClient, *, spec: ContainerSpec, order: str, abandoned: threading.Event
     ) -> _Launched:
-        """Create, attach, start, order: attached first, so that no output is lost. Blocks."""
+        """Create, attach, start, send the order: attached first, so that no output is lost. Blocks."""
         name = container_name(spec)
         _go_on(abandoned)
         ref = _create(client, name, self._recipe(client, spec))
@@ -198,7 +199,7 @@ class DockerRuntime:
         client.connect_container_to_network(ref, self._open_network(client))
 
     async def _discard(self, launch: asyncio.Future[_Launched]) -> None:
-        """Remove what a cancelled start has made. Its thread does, unless it was done already."""
+        """Remove the container of a cancelled start, unless the start's thread has done it."""
         with suppress(AndyError, TimeoutError):
             async with asyncio.timeout(DISCARD_SECONDS):
                 launched = await asyncio.shield(launch)
@@ -206,7 +207,9 @@ class DockerRuntime:
                 await asyncio.shield(self._calls.submit(partial(remove_container, ref=launched.ref)))
 
     def _list(self, client: APIClient) -> list[_Found]:
-        """List the started containers of this install; remove those whose host died before. Blocks."""
+        """List the started containers of this install; remove those whose host died
+        before their start. Blocks.
+        """
         started = []
         found = _containers(client, self._install)
         image_id = _image_id(client, self._image) if found else None
@@ -278,7 +281,7 @@ class DockerRuntime:
 def _scratch(user: str) -> dict[str, str]:
     """Return the writable mounts of a read-only root: `/tmp`, and the home, where the CLI stores its caches.
 
-    A scratch directory takes the mode of what lies under it, so the home has to be given to its user.
+    A tmpfs takes the mode of the directory under it, so the home has to be given to its user.
     """
     uid, _, gid = user.partition(":")
     limits = "rw,exec,nosuid,nodev,size=256m"
@@ -289,9 +292,9 @@ def _scratch(user: str) -> dict[str, str]:
 
 
 def container_name(spec: ContainerSpec) -> str:
-    """`andy-{run}`, every character one that the engine takes.
+    """Return `andy-{run}`, with only characters that the engine allows.
 
-    No folder is in it: containers of one network can look up each other's names by their addresses.
+    It contains no folder name, because containers of one network can look up each other's names.
     """
     return re.sub(r"[^A-Za-z0-9_.-]", "-", f"andy-{spec.run_id}")
 
@@ -304,13 +307,13 @@ def _create(client: APIClient, name: str, recipe: dict[str, Any]) -> str:
     except docker.errors.APIError:
         raise
     except BaseException:
-        # The answer was lost, the container may not be. Its name has the run in it, so it is ours.
+        # The answer was lost, but the container may exist. Its name contains the run, so it is this one.
         _remove_quietly(client, name)
         raise
 
 
 def _remove_quietly(client: APIClient, ref: str) -> None:
-    """Remove on the way out of another error, which tells more. What stays is found by `adopt`."""
+    """Remove a container while another error is raised, which is more important. `adopt` finds a leftover."""
     import docker.errors
     import requests
 
@@ -319,13 +322,13 @@ def _remove_quietly(client: APIClient, ref: str) -> None:
 
 
 def remove_runs(client: APIClient, *, install: str) -> None:
-    """Kill and remove the containers of an install on this engine, but those of a swarm. Blocks."""
+    """Kill and remove the containers of an install on this engine, except a swarm's. Blocks."""
     for each in _containers(client, install):
         remove_container(client, ref=each["Id"])
 
 
 def _containers(client: APIClient, install: str) -> list[dict[str, Any]]:
-    # One label: the filter before the engine of a Compose host takes no more.
+    # Only one label, since the filter before a Compose host's engine accepts no more.
     found = client.containers(all=True, filters={"label": [f"{INSTALL_LABEL}={install}"]})
     return [each for each in found if RUN_LABEL in each["Labels"] and TASK_LABEL not in each["Labels"]]
 
@@ -337,11 +340,11 @@ def _image_id(client: APIClient, image: str) -> str | None:
     try:
         return str(client.inspect_image(image)["Id"])  # type: ignore[no-untyped-call]
     except docker.errors.NotFound:
-        return None  # nothing newer could be started: what runs stays
+        return None  # no newer container could be started: the present one stays
 
 
 def _remove_unless_started(client: APIClient, ref: str) -> None:
-    """Remove a container that nobody starts any more. One of our own may have started since it was listed."""
+    """Remove a container whose start was abandoned. One of ours may have started since it was listed."""
     import docker.errors
 
     with suppress(docker.errors.NotFound):

@@ -1,4 +1,4 @@
-"""The engine's byte streams: a container's attached wires, its kept output, its end."""
+"""The engine's byte streams: a container's attached streams, its stored output, its end."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ class AttachedStreams:
         response.close()
 
     def write_order(self, order: str, *, name: str) -> None:
-        """Write the line and end stdin, in a thread of that name: a container need not read it.
+        """Write the line and end stdin, in a thread of that name, since a container may never read it.
 
-        One that has ended already, or never reads, is told by its exit or its silence.
+        A container that ended, or never reads, is noticed by its exit or its silence.
         """
         threading.Thread(target=self._write, args=(order.encode() + b"\n",), name=name, daemon=True).start()
 
@@ -45,7 +45,7 @@ class AttachedStreams:
         self._socket.close()
 
     def _write(self, line: bytes) -> None:
-        with suppress(OSError):  # it has ended, or was let go of
+        with suppress(OSError):  # it has ended, or was released
             self._socket.sendall(line)
             self._socket.shutdown(socket.SHUT_WR)
 
@@ -71,12 +71,12 @@ class EngineResponse:
 
 
 def stored_output(connect: Callable[[], APIClient], ref: str) -> EngineResponse:
-    """Ask for all that the container has said, from the first byte, and what it goes on to say. Blocks."""
+    """Request all output of the container, from the first byte, and its further output. Blocks."""
     return _stream(connect(), "GET", f"{ref}/logs?follow=1&stdout=1&stderr=1")
 
 
 def ended(connect: Callable[[], APIClient], ref: str) -> EngineResponse:
-    """Ask for the container's end: `{"StatusCode": …}`, once it has one. Blocks for the asking only."""
+    """Request the container's exit: `{"StatusCode": …}`, sent once it ends. Blocks for the request only."""
     return _stream(connect(), "POST", f"{ref}/wait")
 
 
@@ -89,7 +89,9 @@ def _stream(client: APIClient, method: str, path: str) -> EngineResponse:
 
 
 def _ask(client: APIClient, method: str, path: str, headers: dict[str, str] | None = None) -> Response:
-    """docker-py's own calls give no way to end a stream from another thread: the answer is kept in hand."""
+    """Send a request and return the open answer: docker-py's own calls cannot be
+    ended from another thread.
+    """
     import requests
     from docker.errors import create_api_error_from_http_exception
 
@@ -103,12 +105,12 @@ def _ask(client: APIClient, method: str, path: str, headers: dict[str, str] | No
 
 
 def _socket_of(response: Response) -> socket.socket:
-    """A socket of its own on the answer's connection: hanging up on it ends the other's reading."""
+    """Return a socket of the answer's connection: shutting it down ends a read in another thread."""
     duplicate = socket.socket(fileno=os.dup(response.raw.fileno()))
     duplicate.settimeout(None)
     return duplicate
 
 
 def _hang_up(wire: socket.socket) -> None:
-    with suppress(OSError):  # the other side was faster
+    with suppress(OSError):  # the other side closed first
         wire.shutdown(socket.SHUT_RDWR)

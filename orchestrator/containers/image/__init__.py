@@ -1,1 +1,1 @@
-"""Build the agent image and tell whether it is current. Start with `build.py`."""
+"""Build the agent image and check whether it is current. Start with `build.py`."""

@@ -1,4 +1,4 @@
-"""The first layer of the agent image: from a registry, or from Debian's own archive if none answers."""
+"""The base of the agent image: from a registry, or from Debian's own archive if no registry answers."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     import docker
 
 PYTHON_IMAGE = "python:3.13-slim-bookworm"
-"""The base from a registry. `make pin` adds the digest of the one that was looked at."""
+"""The base from a registry. `make pin` adds the digest of the image that was checked."""
 DEBIAN_IMAGE = "andy-base:bookworm"
 DEBIAN_LABEL = "andy.base"
 DEBIAN_RECIPE = "bookworm minbase python3,python3-venv,ca-certificates 1"
-"""The recipe of the Debian base. A base made from another recipe is built again."""
+"""The recipe of the Debian base. A base with another recipe is built again."""
 PULL_SILENCE_SECONDS = 60.0
 UNWANTED = ("dev", "proc", "sys", "run", "tmp", "var/log", "var/cache/apt", "var/lib/apt/lists",
             "usr/share/doc", "usr/share/man", "usr/share/info", "usr/share/locale")  # fmt: skip
@@ -32,16 +32,16 @@ UNWANTED = ("dev", "proc", "sys", "run", "tmp", "var/log", "var/cache/apt", "var
 
 class BaseImage(StrEnum):
     AUTO = "auto"
-    """Use a base that exists already; else pull one; else build it from Debian."""
+    """Use an existing base; else pull one; else build it from Debian."""
     PULL = "pull"
     DEBIAN = "debian"
 
 
 def provide_base(client: docker.APIClient, base: BaseImage, progress: BuildProgress) -> str:
-    """Make the base image present and return its tag.
+    """Make sure that the base image exists and return its tag.
 
     Raises:
-        NoBaseImage: it cannot be had; the text names the fix.
+        NoBaseImage: it cannot be provided; the text names the fix.
     """
     match base:
         case BaseImage.PULL:
@@ -79,7 +79,7 @@ def tag_of(name: str) -> str:
 
 
 def labels_of(client: docker.APIClient, tag: str) -> dict[str, str]:
-    """The labels of an image; none when it is not there."""
+    """Return the labels of an image; empty if there is no image."""
     found = inspect(client, tag)
     return (found["Config"]["Labels"] or {}) if found else {}
 
@@ -98,12 +98,12 @@ def _pulled(client: docker.APIClient, progress: BuildProgress) -> str:
 
 
 def _pull_events(client: docker.APIClient) -> Iterator[dict[str, Any]]:
-    """Yield what the engine tells of the pull. docker-py's own call would wait for ever on a silent one."""
+    """Yield the engine's pull events. docker-py's own call would wait for ever for a silent registry."""
     from docker.auth import get_config_header
     from requests import RequestException
 
     repository, _, tag = tag_of(PYTHON_IMAGE).rpartition(":")
-    # Of a name with a digest the engine is asked for that: it takes no other image then.
+    # A name with a digest is requested by the digest: the engine then accepts no other image.
     tag = PYTHON_IMAGE.partition("@")[2] or tag
     header = get_config_header(client, "docker.io")
     try:
@@ -168,8 +168,8 @@ def find_debootstrap(*, user_id: int, path: str) -> str:
 
 @contextmanager
 def _scratch() -> Iterator[Path]:
-    # Not /tmp, which is often mounted nodev. Removed without leaving its file system: a broken
-    # bootstrap may have left the host's /proc mounted in it.
+    # Not /tmp, which is often mounted nodev. Removed without crossing file systems: a broken bootstrap may
+    # have left the host's /proc mounted in it.
     folder = Path(tempfile.mkdtemp(prefix="andy-base-", dir="/var/tmp"))
     try:
         yield folder
@@ -178,7 +178,7 @@ def _scratch() -> Iterator[Path]:
 
 
 def pack_root(root: Path, target: Path, progress: BuildProgress) -> Path:
-    """Write `root` without its `UNWANTED` contents as the tar `target`, and return that."""
+    """Write `root` without its `UNWANTED` contents as the tar `target`, and return that path."""
     excludes = [f"--exclude=./{folder}/*" for folder in UNWANTED]
     _run(["tar", "--numeric-owner", *excludes, "-C", str(root), "-cf", str(target), "."], progress)
     return target
@@ -190,14 +190,14 @@ def _import(client: docker.APIClient, packed: Path, progress: BuildProgress) -> 
         f'LABEL {DEBIAN_LABEL}="{DEBIAN_RECIPE}"',
         "ENV PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
     ]
-    # The tag is part of the name: Podman reads no other.
+    # The tag is part of the name: Podman accepts no other form.
     answer = client.import_image(src=str(packed), repository=DEBIAN_IMAGE, changes=changes)
     if not _has_debian(client):
         raise NoBaseImage(progress.account(f"the engine did not take it and said {answer}"))
 
 
 def _run(command: Sequence[str], progress: BuildProgress) -> None:
-    """Run a program to its end, saying a line the first time it does a new sort of thing."""
+    """Run a program to its end, reporting the first line of each kind of progress."""
     seen: set[str] = set()
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, text=True

@@ -1,4 +1,4 @@
-"""The agent image: is it here, is it made of the sources that are here, and build it.
+"""The agent image: check that it exists and is current, and build it.
 
 All of it blocks, for minutes at worst: call it in a worker thread, with a client of that thread's own.
 """
@@ -42,13 +42,13 @@ PASSED_ON = (
 
 
 def is_present(client: docker.APIClient, tag: str = TAG) -> bool:
-    """Tell whether there is an image of that tag. Raises `EngineGone`."""
+    """Return whether there is an image of that tag. Raises `EngineGone`."""
     with _engine_errors():
         return inspect(client, tag) is not None
 
 
 def is_current(client: docker.APIClient, tag: str, sources: ImageSources) -> bool:
-    """Tell whether the image is there, made of today's sources, and speaks today's wire.
+    """Return whether the image exists, was built from the present sources, and has the present wire version.
 
     Raises:
         EngineGone: no engine answers.
@@ -74,7 +74,7 @@ def build(
     about: Mapping[str, str] | None = None,
     say: Say,
 ) -> str:
-    """Build the image, telling its progress to `say` line by line, and return its id.
+    """Build the image, reporting its progress to `say` line by line, and return its id.
 
     Takes minutes the first time and seconds after a change of the runner. `layers` are of `LAYERS`; None
     stands for those of the image that is there. The certificate authorities in the folder `authorities` are
@@ -98,7 +98,7 @@ def build(
             tag=tag,
             labels=labels,
             buildargs={**build_arguments(base_image, os.environ), "WITH": " ".join(chosen)},
-            # The proxies, names and indexes that the host's settings tell of are reachable from the host.
+            # Proxies, names and indexes of the host's settings can be reached from the host.
             network_mode="host",
             rm=True,
             forcerm=True,
@@ -109,13 +109,13 @@ def build(
 
 
 def layers_of(client: docker.APIClient, tag: str = TAG) -> tuple[str, ...]:
-    """Return what was put into the image besides; nothing where there is no image."""
+    """Return the optional layers of the image; empty if there is no image."""
     found = labels_of(client, tag).get(LAYERS_LABEL, "").split()
     return tuple(layer for layer in found if layer in LAYERS)
 
 
 def _replace(client: docker.APIClient, tag: str, before: dict[str, Any] | None) -> str:
-    """Return the new image's id, and let go of the one it replaced."""
+    """Return the new image's id, and remove the one that it replaced."""
     after = inspect(client, tag)
     if after is None:
         raise ImageNotBuilt(f"The engine built {tag} and has lost it since: run 'andy image build' again.")
@@ -125,7 +125,7 @@ def _replace(client: docker.APIClient, tag: str, before: dict[str, Any] | None) 
 
 
 def _let_go(client: docker.APIClient, image_id: str) -> None:
-    """Remove an image unless it has another tag or a container needs it."""
+    """Remove an image unless it has another tag or a container uses it."""
     from docker.errors import APIError
 
     found = inspect(client, image_id)

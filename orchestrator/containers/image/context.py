@@ -1,4 +1,4 @@
-"""The build context of the agent image: one list of files, for its hash and for the engine."""
+"""The build context of the agent image: one list of files, for the hash and for the engine."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from orchestrator.domain.errors import ImageNotBuilt
 DOCKERFILE = "container/Dockerfile"
 CERTIFICATES = "container/certificates"
 TAKEN_CERTIFICATES = f"{CERTIFICATES}/host"
-"""The folder in the build context for this machine's certificates, which `make certificates` also fills."""
+"""Folder in the build context for this machine's certificates, which `make certificates` also fills."""
 HOST_AUTHORITIES = Path("/usr/local/share/ca-certificates")
 
 
 @dataclass(frozen=True, slots=True)
 class ImageSources:
-    """The two folders of which the agent image is made, wherever each of them is."""
+    """The two folders from which the agent image is built."""
 
     runner: Path
     """The package `agent_runner`."""
@@ -33,7 +33,7 @@ class ImageSources:
         return cls(runner=root / "agent_runner", container=root / "container")
 
     def files(self) -> dict[str, Path]:
-        """Return the files that the image is made of, by their names in the build context, sorted.
+        """Return the files of the image, by their names in the build context, sorted.
 
         Bytecode, hidden files, links and this machine's certificates are left out.
 
@@ -51,7 +51,7 @@ class ImageSources:
         return dict(sorted(found.items()))
 
     def hash(self) -> str:
-        """Hash the names and contents of `files`: 16 hex digits, the same on every machine.
+        """Return a hash of the names and contents of `files`: 16 hex digits, the same on every machine.
 
         Raises like `files`.
         """
@@ -69,10 +69,10 @@ def _is_litter(name: str) -> bool:
 
 
 def build_context(sources: ImageSources, authorities: Path = HOST_AUTHORITIES) -> io.BytesIO:
-    """Pack the files of `sources` and the host's certificate authorities (`authorities/**/*.crt`) as a tar.
+    """Return the files of `sources` and the host's certificate authorities (`authorities/**/*.crt`) as a tar.
 
-    Owner, mode and time are the same everywhere: they neither miss the engine's cache nor carry a strict
-    umask into the image.
+    Owner, mode and time are the same everywhere, so that they neither miss the engine's cache nor bring a
+    strict umask into the image.
 
     Raises like `ImageSources.files`.
     """
@@ -81,7 +81,7 @@ def build_context(sources: ImageSources, authorities: Path = HOST_AUTHORITIES) -
         files[f"{TAKEN_CERTIFICATES}/{path.relative_to(authorities).as_posix()}"] = path
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w") as tar:
-        # With its folders, as other builders pack it: an engine that has built the one has the other.
+        # Folders are included, as other builders do: then all of them share the engine's cache.
         _add_folder(tar, CERTIFICATES)
         for folder in _folders_below(CERTIFICATES, files):
             _add_folder(tar, folder)
@@ -91,7 +91,7 @@ def build_context(sources: ImageSources, authorities: Path = HOST_AUTHORITIES) -
 
 
 def _folders_below(top: str, names: Iterable[str]) -> list[str]:
-    """Every folder under `top` that one of `names` lies in, outer ones first."""
+    """Return every folder under `top` that contains one of `names`, outer ones first."""
     found = {str(folder) for name in names for folder in PurePosixPath(name).parents}
     return sorted(folder for folder in found if folder.startswith(f"{top}/"))
 

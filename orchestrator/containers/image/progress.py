@@ -1,4 +1,4 @@
-"""The progress of an image build, read from its output: its phase, the time in it, and its failure."""
+"""The progress of an image build, read from its output: its phase, its duration, and its failure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 from orchestrator.domain.errors import ImageNotBuilt
 
 Say = Callable[[str], None]
-"""Take one line for a person."""
+"""Shows one line to a person."""
 
 PHASES = {
     "base": "the tools of the image",
@@ -33,7 +33,7 @@ _LINE_CHARS = 120
 
 
 class BuildProgress:
-    """Says lines as `phase: line (elapsed)`; remembers the last ones for an error."""
+    """Reports lines as `phase: line (elapsed)`; remembers the last ones for an error."""
 
     def __init__(self, say: Say) -> None:
         self._say = say
@@ -42,17 +42,17 @@ class BuildProgress:
         self.phase = "base"
 
     def enter(self, phase: str) -> None:
-        """Go on to a phase and say what it is about."""
+        """Enter a phase and report what it does."""
         self.phase = phase
         self.tell(PHASES.get(phase, phase))
 
     def tell(self, line: str) -> None:
-        """Say one line."""
+        """Report one line."""
         self._tail.append(line)
         self._say(f"{self.phase}: {line} ({time.monotonic() - self._started:.0f} s)")
 
     def keep(self, line: str) -> None:
-        """Remember a line that is worth reading only after a failure."""
+        """Remember a line that is only useful after a failure."""
         self._tail.append(line)
 
     def account(self, reason: str) -> str:
@@ -65,7 +65,7 @@ class BuildProgress:
 
 
 def follow_build(events: Iterable[dict[str, Any]], progress: BuildProgress) -> None:
-    """Say the engine's build stream line by line; each stage of the Dockerfile is a phase.
+    """Report the engine's build stream line by line; each stage of the Dockerfile is a phase.
 
     Raises:
         ImageNotBuilt: a step failed; the text has its last lines.
@@ -78,7 +78,7 @@ def follow_build(events: Iterable[dict[str, Any]], progress: BuildProgress) -> N
 
 
 def _reason(error: str) -> str:
-    """The engine's error without the whole command, which stands in the last lines already."""
+    """Return the engine's error without the command, which is in the last lines already."""
     code = re.search(r"returned a non-zero code: (\d+)$", error)
     return f"a command ended with code {code[1]}" if code else error.strip().rstrip(".")
 

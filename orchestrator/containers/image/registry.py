@@ -1,4 +1,4 @@
-"""Push the agent image to a registry, and fetch one that is named by its digest. All of it blocks."""
+"""Push the agent image to a registry, and pull one that is named by its digest. All of it blocks."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ FIXES = (
     ("timeout", "it does not answer: fix the network or the name"),
     ("no space left", "its disk is full"),
 )  # fmt: skip
-"""Messages of an engine about a registry that it cannot use, and their fixes."""
+"""Engines' messages about a registry that cannot be used, and their fixes."""
 
 
 class RegistryRefused(ContainerError):
-    """A registry did not take the image, or does not have it."""
+    """A registry did not accept the image, or does not have it."""
 
 
 def repository_of(name: str) -> str:
@@ -52,13 +52,13 @@ def tag_of(name: str) -> str:
 
 
 def push(client: docker.APIClient, image: str, registry: str, *, say: Say) -> str:
-    """Push an image under its own tag and return its name with the digest, by which nodes can be told it.
+    """Push an image under its own tag and return its name with the digest, which nodes can be given.
 
     `registry` is a host with or without a port and a path: `registry:5000`, `ghcr.io/me`.
 
     Raises:
         ImageMissing: there is no such image.
-        RegistryRefused: it did not take it; the text has the fix.
+        RegistryRefused: it was not accepted; the text has the fix.
     """
     host = registry.partition("/")[0]
     if not _REGISTRY.fullmatch(registry):
@@ -81,7 +81,7 @@ def push(client: docker.APIClient, image: str, registry: str, *, say: Say) -> st
 
 
 def fetch(client: docker.APIClient, name: str, *, say: Say) -> None:
-    """Pull an image that is named by its digest, unless it is here. Raises `RegistryRefused`."""
+    """Pull an image that is named by its digest, unless it exists here. Raises `RegistryRefused`."""
     if inspect(client, name) is not None:
         return
     say(f"Pulling {name} …")
@@ -94,7 +94,7 @@ def fetch(client: docker.APIClient, name: str, *, say: Say) -> None:
 
 
 def _follow(events: Iterable[dict[str, Any]], say: Say) -> str:
-    """Say how much has been sent, and return the digest. Raises `RegistryRefused`."""
+    """Report how much was sent, and return the digest. Raises `RegistryRefused`."""
     sent: dict[str, int] = {}
     total: dict[str, int] = {}
     digest, said_at = "", time.monotonic()

@@ -1,4 +1,4 @@
-"""The log files of runs: their names, their lines, their end. `data/logs/{folder}/{utc time}-{run}.log`."""
+"""The log files of runs: names, lines, removal. `data/logs/{folder}/{utc time}-{run}.log`."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def path_of(root: Path, folder: str, run: str, started_ms: int) -> Path:
 
 
 def of_group(root: Path, folder: str) -> list[RunFile]:
-    """A group's logs, the oldest first."""
+    """Return a group's logs, the oldest first."""
     try:
         names = sorted(path.name for path in (root / folder).iterdir())
     except (FileNotFoundError, NotADirectoryError):
@@ -56,13 +56,13 @@ def of_group(root: Path, folder: str) -> list[RunFile]:
 
 
 def event_line(at_ms: int, kind: str, facts: Mapping[str, object]) -> str:
-    """`2026-11-22T03:15:01.123Z turn.put_back turn=3 reason="I ran out of memory."`."""
+    """Return a line such as `2026-11-22T03:15:01.123Z turn.put_back turn=3 reason="I ran out of memory."`."""
     fields = "".join(f" {name}={_value(value)}" for name, value in facts.items() if value is not None)
     return f"{utc_stamp(at_ms)} {kind}{fields}\n"
 
 
 def read_event(line: str) -> LoggedEvent | None:
-    """The event that a line tells; None for what a container said, and for half a line."""
+    """Return the event in a line; None for a container's output, and for an incomplete line."""
     found = _EVENT.match(line.rstrip("\n"))
     if found is None:
         return None
@@ -72,12 +72,14 @@ def read_event(line: str) -> LoggedEvent | None:
 
 
 def stderr_line(at_ms: int, end: int, text: str) -> str:
-    """A line of a container; `end` is where in its stderr it ends. It cannot look like an event."""
+    """Return the line for a piece of stderr; `end` is the position of its end. It cannot look
+    like an event.
+    """
     return f"{utc_stamp(at_ms)} stderr@{end}| {printable(text)}\n"
 
 
 def printable(text: str) -> str:
-    """`text` on one line, harmless to a terminal: what moves the cursor or hides is written as an escape."""
+    """Return `text` on one line, safe for a terminal: control and invisible characters become escapes."""
     if text.isprintable():
         return text
     return "".join(
@@ -87,10 +89,10 @@ def printable(text: str) -> str:
 
 
 def append(path: Path, text: str, *, may_begin: bool) -> int:
-    """Add to a log that only its owner reads, made where it may begin; give its size then.
+    """Append to a log that only its owner can read, created if `may_begin`; return its size then.
 
     Raises:
-        OSError: it cannot be written, or something that is no file of its own is in its place.
+        OSError: it cannot be written, or is not a plain file.
     """
     if may_begin:
         for folder in (path.parent.parent, path.parent):
@@ -114,9 +116,9 @@ def handled_bytes(path: Path) -> int:
 
 
 def prune(root: Path, *, now_ms: int, keep: Collection[Path]) -> int:
-    """Remove each group's logs beyond the newest `MAX_FILES` and older than `MAX_AGE_MS`, but not `keep`.
+    """Remove each group's logs beyond the newest `MAX_FILES` and older than `MAX_AGE_MS`, except `keep`.
 
-    Gives how many went. Raises `OSError`.
+    Return how many were removed. Raises `OSError`.
     """
     gone = [path for folder in _folders(root) for path in _surplus(root, folder, now_ms) if path not in keep]
     for path in gone:

@@ -9,16 +9,16 @@ from orchestrator.containers.streams import Tail
 BURST_BYTES = 256 * 1024
 BYTES_A_SECOND = 32 * 1024
 RESUME_BYTES = 64 * 1024
-"""Bytes of allowance that must be saved before a flood is logged again, so that there are few, large gaps."""
+"""Bytes of allowance that must accumulate before a flood is logged again, so that gaps are few and large."""
 TOTAL_BYTES = 4 * 1024 * 1024
 GAP_TAIL_BYTES = 4096
 LINE_COST = 48
-"""Bytes that a line costs beyond its own: its time and position are written before it."""
+"""Bytes counted for a line beyond its own: its time and position are written before it."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoggedPiece:
-    """A piece to write down. `end` is where in the stream it ends."""
+    """A piece to log. `end` is the position of its end in the stream."""
 
     data: bytes
     end: int
@@ -34,10 +34,10 @@ class LogGap:
 
 
 class LogFlow:
-    """One stderr, byte by byte. An engine may tell all of it again; `rewind` says that it does now."""
+    """One stderr stream, byte by byte. After `rewind` the engine repeats it from the start."""
 
     def __init__(self, *, now_ms: int, handled_bytes: int = 0) -> None:
-        """`handled_bytes`: how many bytes an earlier host has dealt with."""
+        """`handled_bytes`: the bytes that an earlier host has processed."""
         self._place = handled_bytes
         self._handled_bytes = handled_bytes
         self._tokens = float(BURST_BYTES)
@@ -59,7 +59,7 @@ class LogFlow:
         self._place = 0
 
     def take(self, data: bytes, *, now_ms: int, room: int) -> list[LogGap | LoggedPiece]:
-        """Tell what of `data` to write; `room` is what the writer can hold yet."""
+        """Return the parts of `data` to write; `room` is how many the writer can still take."""
         fresh = self._fresh(data)
         if not fresh:
             return []
@@ -77,7 +77,7 @@ class LogFlow:
         return pieces
 
     def end_gap(self) -> list[LogGap]:
-        """The gap up to here, if there is one."""
+        """Return the present gap, if there is one."""
         if not self.has_gap:
             return []
         gap = LogGap(self._dropped, self._tail.text(), self._handled_bytes)

@@ -1,4 +1,4 @@
-"""Read logs: the last lines of one, and what comes after them. Works whether the host runs or not."""
+"""Read logs: the last lines of one, and the lines that follow. Works whether or not the host runs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class NoLog(BadRequest):
 
 
 def run_log(root: Path, folder: str, run: str | None) -> RunFile:
-    """The log of a run, by the beginning of its id; the newest where none is named. Raises `NoLog`."""
+    """Return the log of a run by the beginning of its id, or the newest log. Raises `NoLog`."""
     found = files.of_group(root, folder)
     if run is not None:
         found = [one for one in found if one.run.startswith(run)]
@@ -38,10 +38,10 @@ def run_log(root: Path, folder: str, run: str | None) -> RunFile:
 
 
 def last_lines(path: Path, count: int) -> tuple[list[str], int]:
-    """The last `count` whole lines, and where in the file they end, in bytes.
+    """Return the last `count` whole lines, and the position of their end in bytes.
 
     Raises:
-        NoLog: it is not there (any more).
+        NoLog: it does not exist (any more).
     """
     try:
         with path.open("rb") as file:
@@ -67,7 +67,9 @@ def _last_bytes(file: BinaryIO, end: int, count: int) -> bytes:
 
 
 class Follower:
-    """A reader of the lines that are added to a file. It goes on in the new file if the file is replaced."""
+    """A reader of the lines that are added to a file. It continues in the new file if
+    the file is replaced.
+    """
 
     def __init__(self, path: Path, *, start: int = 0) -> None:
         self.path = path
@@ -75,7 +77,7 @@ class Follower:
         self._inode: int | None = None
 
     def more(self) -> list[str]:
-        """The whole lines that came since the last look."""
+        """Return the whole lines that were added since the last call."""
         try:
             with self.path.open("rb") as file:
                 self._look_at(os.fstat(file.fileno()))
@@ -96,9 +98,9 @@ class Follower:
 def follow_group(
     root: Path, folder: str, *, shown: RunFile | None, start: int, wait: Callable[[], None]
 ) -> Iterator[str]:
-    """Yield each new line of the group's runs, also of runs that begin later, with a line before a change.
+    """Yield each new line of the group's runs, including later runs, with a line before each change of run.
 
-    `shown` is the log whose lines up to byte `start` were seen; what other runs said before is not told.
+    `shown` is the log whose lines up to byte `start` were shown; earlier lines of other runs are left out.
     """
     followers = {one.path: Follower(one.path, start=_size(one.path)) for one in files.of_group(root, folder)}
     if shown is not None:

@@ -1,4 +1,4 @@
-"""One log a run: what it was, each event of its life, what it said on stderr."""
+"""One log per run: its settings, each event, and its stderr."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ GAP_SECONDS = 2.0
 
 @dataclass(frozen=True, slots=True)
 class _LoggedEvent:
-    """An event."""
+    """An event to log."""
 
     kind: str
     facts: Mapping[str, object]
@@ -37,7 +37,7 @@ class _LoggedEvent:
 
 @dataclass(frozen=True, slots=True)
 class _Item:
-    """Something on its way to the file."""
+    """An entry on its way to the file."""
 
     at_ms: int
     what: _LoggedEvent | LoggedPiece | LogGap
@@ -45,7 +45,7 @@ class _Item:
 
 @dataclass(slots=True, kw_only=True)
 class _Log:
-    """The log of a run that lives."""
+    """The log of a live run."""
 
     run: RunId
     path: Path
@@ -56,7 +56,7 @@ class _Log:
     is_full_noted: bool = False
     is_break_noted: bool = False
     has_ended: bool = False
-    # The writing thread's own:
+    # Used by the writing thread only:
     rest: bytes = b""
     rest_end: int = 0
     size: int = 0
@@ -64,8 +64,10 @@ class _Log:
 
 
 class RunLogs:
-    """The logs of all runs. A log never holds anybody up: what a container floods, or the disk does not
-    take, is left out and counted. Texts of messages are not among the facts of events.
+    """The logs of all runs.
+
+    A log never blocks a run: what exceeds the rate, or cannot be written, is left out and counted. The events
+    contain no message texts.
     """
 
     def __init__(self, root: Path, *, clock: Clock) -> None:
@@ -75,15 +77,15 @@ class RunLogs:
         self._wake = Wakeup()
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="run-log")
         self.about: Mapping[str, object] = {}
-        """What is so of every run: goes into its first line."""
+        """Facts about every run, for its first line."""
 
     def begin(self, run: Run, facts: Mapping[str, object]) -> None:
-        """Open the log of a new run; `facts` say what it is. Does not block."""
+        """Open the log of a new run; `facts` describe it. Does not block."""
         opened = self._admit(run, handled_bytes=0)
         self._write_event(opened, "run.begun", {"run": run.id, "group": run.folder, **facts, **self.about})
 
     async def resume(self, run: Run) -> None:
-        """Go on with the log that an earlier host began. The engine will tell all of its stderr again."""
+        """Continue the log of an earlier host. The engine will repeat all of its stderr."""
         path = self._path(run)
         try:
             handled_bytes = await asyncio.to_thread(files.handled_bytes, path)
@@ -93,13 +95,13 @@ class RunLogs:
         self._admit(run, handled_bytes=handled_bytes).flow.rewind()
 
     def note(self, run_id: RunId, kind: str, facts: Mapping[str, object]) -> None:
-        """Write down what is of use in the log alone. Does not block."""
+        """Log an event that is only of use in the log. Does not block."""
         opened = self._logs.get(run_id)
         if opened is not None:
             self._write_event(opened, kind, facts)
 
     def take_event(self, event: HostEvent) -> None:
-        """Write down what happened to a run; the bus tells every event. Does not block."""
+        """Log an event of a run, from the event bus. Does not block."""
         opened = self._logs.get(RunId(event.run)) if event.run else None
         if opened is None:
             return
@@ -112,7 +114,7 @@ class RunLogs:
         self._write_event(opened, event.kind, facts)
 
     def take_stderr(self, run_id: RunId, data: bytes) -> None:
-        """Write down what a container says beside its answers, as much as may be kept. Does not block."""
+        """Log a container's stderr, as far as the rate allows. Does not block."""
         opened = self._logs.get(run_id)
         if opened is None or opened.has_ended:
             return
@@ -124,7 +126,7 @@ class RunLogs:
         self._wake.set()
 
     async def run(self) -> None:
-        """The writing loop: asleep while nothing happens."""
+        """Write entries, asleep while there are none."""
         while True:
             has_gap = any(_is_waiting(one) for one in self._logs.values())
             await self._wake.wait(at_most_seconds=GAP_SECONDS if has_gap else None)
@@ -132,7 +134,7 @@ class RunLogs:
             await self._write_all()
 
     async def close(self) -> None:
-        """Write what is left. Call it when no more output is read."""
+        """Write the remaining entries. Call it when no more output is read."""
         for opened in self._logs.values():
             self._end_gap(opened)
             if not opened.has_ended:
@@ -189,7 +191,7 @@ class RunLogs:
         pending, opened.pending, opened.pending_bytes = opened.pending, [], 0
         live = frozenset(one.path for one in self._logs.values())
         work = partial(self._append, opened, pending, live, is_last=opened.has_ended)
-        # Shielded, because one that is cancelled before its thread takes it would lose its lines.
+        # Shielded, because a call that is cancelled before its thread starts would lose its lines.
         error = await asyncio.shield(asyncio.get_running_loop().run_in_executor(self._thread, work))
         if error is not None and not opened.is_break_noted:
             log.warning("run_log.not_written", run=opened.run, reason=error)
@@ -197,12 +199,12 @@ class RunLogs:
         if opened.has_ended and not opened.pending:
             self._logs.pop(opened.run, None)
 
-    # In the thread, one at a time
+    # In the thread, one call at a time
 
     def _append(
         self, opened: _Log, pending: list[_Item], live: frozenset[Path], *, is_last: bool
     ) -> str | None:
-        """Write lines; give the reason why they could not be."""
+        """Write lines; return the reason if they could not be written."""
         text = "".join(line for item in pending if _fits(opened, item) for line in _lines(opened, item))
         if is_last:
             text += "".join(_flush(opened, self._clock.now_ms()))
@@ -217,12 +219,12 @@ class RunLogs:
 
 
 def _is_waiting(opened: _Log) -> bool:
-    """Whether a gap is to be told even if nothing more is said."""
+    """Return whether a gap has to be logged even without further output."""
     return opened.gap_since_ms is not None and not opened.flow.is_full
 
 
 def _fits(opened: _Log, item: _Item) -> bool:
-    """A full file takes the end of its run and no more."""
+    """Return whether an entry fits: a full file takes only the end of its run."""
     is_end = isinstance(item.what, LogGap) or (
         isinstance(item.what, _LoggedEvent) and item.what.kind.startswith("run.")
     )
@@ -245,7 +247,7 @@ def _lines(opened: _Log, item: _Item) -> Iterator[str]:
 
 
 def _said(opened: _Log, at_ms: int, piece: LoggedPiece) -> Iterator[str]:
-    """Whole lines; the rest waits for its end, unless it is very long."""
+    """Return the whole lines; the rest waits for its end, unless it is very long."""
     text = opened.rest + piece.data
     end = piece.end - len(text)
     *whole, opened.rest = text.split(b"\n")
@@ -264,7 +266,7 @@ def _flush(opened: _Log, at_ms: int) -> Iterator[str]:
 
 
 def _broken(line: bytes, at_ms: int, end: int) -> Iterator[str]:
-    """A line in parts that a terminal can show."""
+    """Return a line in parts that a terminal can show."""
     for start in range(0, len(line), LINE_BYTES):
         text = line[start : start + LINE_BYTES].decode(errors="backslashreplace")
         yield files.stderr_line(at_ms, end, text.rstrip("\r"))

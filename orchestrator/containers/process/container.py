@@ -1,4 +1,4 @@
-"""One process that stands for a container."""
+"""One process in place of a container."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from orchestrator.domain.protocols import ContainerSpec, Exit
 from orchestrator.domain.values import RunId
 
 OnLog = Callable[[RunId, bytes], None]
-"""Takes stderr as it comes, on the event loop; it must not block."""
+"""Receives pieces of stderr on the event loop; it must not block."""
 CHUNK_BYTES = 64 * 1024
 ORDER_SECONDS = 30.0
 STDERR_SECONDS = 1.0
 
 
 class _Wires(SubprocessStreamProtocol):
-    """The pipes of a process. With it the group that it leads ends."""
+    """The pipes of a process, which leads a process group."""
 
     def __init__(self) -> None:
         loop = asyncio.get_running_loop()
@@ -59,7 +59,7 @@ class _Started:
 
 
 class ProcessContainer:
-    """A `RunningContainer` that is a process and all it has started: like in a container, that ends with it.
+    """A `RunningContainer` that is a process and its children, which end with it as in a container.
 
     `ref` is `PID:START`. It has no image, and ends with its host.
     """
@@ -83,7 +83,7 @@ class ProcessContainer:
         self._ended: asyncio.Task[None] | None = None
 
     async def begin(self, command: Sequence[str]) -> None:
-        """Lay out the directory and start the process. After an error `remove` cleans up.
+        """Create the directory and start the process. After an error, `remove` cleans up.
 
         Raises:
             ContainerError
@@ -107,7 +107,7 @@ class ProcessContainer:
         except TimeoutError as error:
             raise ContainerError(f"The process did not read its order in {ORDER_SECONDS:g} s.") from error
         except (BrokenPipeError, ConnectionResetError):
-            return  # it has ended already, and its exit tells how
+            return  # it has ended already; its exit is reported
         finally:
             stdin.close()
 
@@ -168,13 +168,15 @@ class ProcessContainer:
         await self._hear_stderr_out()
 
     async def _kill(self, started: _Started) -> None:
-        """End it and what it started: while it lives, its children are known as such."""
+        """Kill it and its children, which can be found as such while it lives."""
         await asyncio.to_thread(kill_marked, self._layout.mark)
         if not started.ended.done():
             kill_group(started.process.pid)
 
     async def _until_ended(self, started: _Started) -> None:
-        """Have what left the group end too: a tool must not go on beside the next attempt at its turn."""
+        """Wait until processes that left the group have ended, too: none may go on beside
+        the next attempt.
+        """
         await started.ended
         await asyncio.to_thread(kill_marked, self._layout.mark)
 
@@ -188,16 +190,16 @@ class ProcessContainer:
             self._on_log(self.run_id, data)
 
     async def _hear_stderr_out(self) -> None:
-        """Read the rest of stderr, for a few seconds: a process that could not be ended may hold it open."""
+        """Read the rest of stderr, for a few seconds: a process that could not be killed may have it open."""
         if self._listening is not None:
             await asyncio.wait([self._listening], timeout=STDERR_SECONDS)
 
     def _note(self) -> None:
-        """Leave word of it for a later host."""
+        """Write down the process for a later host."""
         self.ref = str(ProcessIdentity.of(self._started.process.pid))
         write_whole(self._layout.identity, self.ref, mode=0o600)
 
     async def _on_disk(self, work: Callable[[], None]) -> None:
-        """Do blocking work in a thread. Cancelled, it goes on; `remove` waits for it."""
+        """Run blocking work in a thread. If cancelled, it continues; `remove` waits for it."""
         self._disk = asyncio.create_task(asyncio.to_thread(work), name=f"disk:{self.run_id}")
         await asyncio.shield(self._disk)

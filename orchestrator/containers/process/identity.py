@@ -1,4 +1,4 @@
-"""Recognise processes again, to end them: a number alone may by then be another's."""
+"""Identify processes, to end them: a process number alone may belong to another process by then."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ PROC = Path("/proc")
 
 @dataclass(frozen=True, slots=True)
 class ProcessIdentity:
-    """A process by its number and the moment it started."""
+    """A process by its number and its start time."""
 
     pid: int
     started: str
 
     @classmethod
     def of(cls, pid: int) -> ProcessIdentity:
-        """Look a process up. Its start is empty when there is none. Blocks."""
+        """Look a process up. Its start is empty when there is no process. Blocks."""
         return cls(pid, _started(pid))
 
     @classmethod
@@ -38,25 +38,25 @@ class ProcessIdentity:
         return f"{self.pid}:{self.started}"
 
     def is_alive(self) -> bool:
-        """Tell whether that very process is still there. Blocks."""
+        """Return whether exactly this process still exists. Blocks."""
         return bool(self.started) and _started(self.pid) == self.started
 
 
 def kill_group(leader: int) -> None:
-    """End a process and all it started that stayed in its group."""
+    """Kill a process and its children that stayed in its group."""
     with suppress(ProcessLookupError):
         os.killpg(leader, signal.SIGKILL)
 
 
 def kill_marked(mark: str) -> None:
-    """End every process that has `mark` (`NAME=VALUE`) in its environment, and what such a process started.
+    """Kill every process that has `mark` (`NAME=VALUE`) in its environment, and its children.
 
-    A process hands its environment on, also to what leaves its group and session and outlives it; where one
-    cleared it, the child is found as long as its parent lives. Returns once they are gone, or after
+    A process inherits its environment, even after it leaves its group and session and outlives its parent; if
+    it cleared the environment, it is found as long as its parent lives. Returns once they are gone, or after
     `DEATH_SECONDS`. Without `/proc` it finds nothing. Blocks.
     """
     deadline = time.monotonic() + DEATH_SECONDS
-    # Again until none is left: one may have been started between the look and the blow.
+    # Repeated until none is left: one may be started between the search and the kill.
     while (found := _tree(mark)) and time.monotonic() < deadline:
         for pid in found:
             with suppress(ProcessLookupError, PermissionError):

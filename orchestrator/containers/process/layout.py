@@ -1,4 +1,4 @@
-"""A container's mounts and environment for an ordinary process: symbolic links, and a few variables."""
+"""The mounts and environment of a container, for an ordinary process: symbolic links, and a few variables."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PASSED_ON = (
 
 @dataclass(frozen=True, slots=True)
 class ProcessLayout:
-    """The directory of one run. It holds links to what is mounted, and a home of its own."""
+    """The directory of one run: links to the mounts, and a home of its own."""
 
     run: Path
 
@@ -44,7 +44,7 @@ class ProcessLayout:
 
     @property
     def mark(self) -> str:
-        """The environment entry that all processes of this run have, and no others."""
+        """The environment entry that only the processes of this run have."""
         return f"ANDY_WORKSPACE={self.workspace}"
 
     def make(self, mounts: Sequence[Mount]) -> None:
@@ -65,16 +65,16 @@ class ProcessLayout:
             path.symlink_to(source)
 
     def remove(self) -> None:
-        """Remove the directory with its links, following none. "Already gone" is no error."""
+        """Remove the directory with its links, following none. A missing one is no error."""
         if self.run.exists():
             shutil.rmtree(self.run)
 
 
 def links(mounts: Sequence[Mount]) -> dict[PurePosixPath, Path]:
-    """Tell which links stand for the mounts, by their place under the workspace. Pure.
+    """Return the links that represent the mounts, by their place under the workspace. Pure.
 
-    A mount with others inside it becomes a plain directory: a link would let them be made in its source,
-    and show what they are to hide.
+    A mount with others inside of it becomes a plain directory: through a link they would be created in its
+    source, and what they hide would be visible.
     """
     targets = {PurePosixPath(mount.target): mount.source.absolute() for mount in mounts}
     above = {parent for target in targets for parent in target.parents}
@@ -86,9 +86,9 @@ def links(mounts: Sequence[Mount]) -> dict[PurePosixPath, Path]:
 
 
 def environment(layout: ProcessLayout, spec: ContainerSpec, host: Mapping[str, str]) -> dict[str, str]:
-    """Make the process's environment: the names in `PASSED_ON`, the spec's, the layout's. Pure.
+    """Return the process's environment: the names in `PASSED_ON`, the spec's, the layout's. Pure.
 
-    Nothing else of the host's passes, so no secret does.
+    Nothing else of the host's environment is passed, so no secret is.
     """
     passed_on = {name: host[name] for name in PASSED_ON if name in host}
     mark, _, workspace = layout.mark.partition("=")

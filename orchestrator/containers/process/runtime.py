@@ -1,4 +1,4 @@
-"""Containers that are none: ordinary processes with the same wire, for demos and tests. Not isolated."""
+"""Ordinary processes in place of containers, with the same wire, for demos and tests. Not isolated."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from orchestrator.domain.values import RunId
 
 
 def _no_log(run_id: RunId, data: bytes) -> None:
-    """Drop what a process says on stderr; its tail is kept for its exit all the same."""
+    """Drop a process's stderr; its end is still recorded with the exit."""
 
 
 class ProcessRuntime:
     """A `ContainerRuntime` of subprocesses. Each has a directory `data/process/{run}` under `home`.
 
-    `command` replaces `python -m agent_runner`. A process is kept from nothing: it is the user who runs
-    the host. Limits of the spec are not enforced, and read-only mounts can be written.
+    `command` replaces `python -m agent_runner`. A process is not restricted: it runs as the host's user.
+    Limits of the spec are not enforced, and read-only mounts can be written.
     """
 
     name = "process"
@@ -53,12 +53,12 @@ class ProcessRuntime:
         return running
 
     async def adopt(self) -> Sequence[ProcessContainer]:
-        """End what an earlier host left: its pipes died with it, so nothing can be heard of it any more."""
+        """End the processes of an earlier host: their pipes ended with it, so their output is lost."""
         await asyncio.to_thread(_clear, self._runs, self._live)
         return ()
 
     async def close(self) -> None:
-        """End what still runs: no process can be heard by a later host."""
+        """End the running processes: a later host could not read their output."""
         for running in tuple(self._live.values()):
             await running.remove()
 
@@ -68,10 +68,10 @@ class ProcessRuntime:
 
 def _clear(runs: Path, live: Container[object]) -> None:
     for run in runs.iterdir() if runs.is_dir() else ():
-        # Asked now, not before the listing: a run is live before its directory is made.
+        # Read now, not before the listing: a run is live before its directory is created.
         if run.name not in live:
             layout = ProcessLayout(run)
-            # Without a readable identity a number proves nothing, so it is not killed by that.
+            # Without a readable identity, a number alone proves nothing, so the process is not killed.
             with suppress(FileNotFoundError, ValueError):
                 _end(ProcessIdentity.parse(layout.identity.read_text(encoding="utf-8")))
             kill_marked(layout.mark)
