@@ -51,7 +51,7 @@ async def list_questions(ctx: ServiceContext, texts: rule_texts.AnswerTexts) -> 
         ctx.tx, ctx.folder, [question.id for question in open_questions], now_ms=ctx.now_ms
     )
     for question in open_questions:
-        await dashboard_questions.note_asked(ctx.tx, ctx.folder, question.id, now_ms=ctx.now_ms)
+        await dashboard_questions.note_shown(ctx.tx, ctx.folder, question.id, now_ms=ctx.now_ms)
     lines = [
         f"{number}. {' '.join(question.question.split())}"
         for number, question in enumerate(open_questions, start=1)

@@ -201,7 +201,7 @@ async def _past(tx: Tx, folder: Folder, *, now_ms: int) -> AlertHistory:
         # An alert about both a task and its question counts for both.
         for key in {row["task_id"], row["question_id"]} - {None}:
             delivered.setdefault(key, []).append(alert)
-    last_asked = await dashboard_deliveries.asked(tx, folder)
+    last_asked = await dashboard_deliveries.last_question_times(tx, folder)
     settled = await dashboard_questions.settled(tx, folder, unsettled=dedupe.UNSETTLED)
     return AlertHistory(
         asked=last_asked, settled=settled, delivered={key: tuple(rows) for key, rows in delivered.items()}
