@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from functools import cache
+from typing import Any, cast
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from agent_runner.ipc_client import HostClient
 from agent_runner.wire.mailbox import TRANSPORT, Command, Reply
@@ -16,13 +17,19 @@ class BadArguments(ValueError):
     """Arguments of a tool do not fit; the text names each of them, and says why."""
 
 
+@cache
+def _schema_of(model: type[BaseModel]) -> dict[str, Any]:
+    """Return a model's JSON Schema, which takes a millisecond and more to make and never changes."""
+    return model.model_json_schema(by_alias=False)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tool:
     """One tool: its description for the model, and the command whose fields are its arguments."""
 
     name: str
     description: str
-    command: type[Any]
+    command: type[BaseModel]
     """The request of `agent_runner.wire.mailbox`; what its fields describe is what the model fills in."""
     preset: Mapping[str, Any] = field(default_factory=dict)
     """Fields that have these values where the model gives none."""
@@ -36,14 +43,15 @@ class Tool:
 
     def full_schema(self) -> dict[str, Any]:
         """Return pydantic's JSON Schema of the arguments."""
-        schema: dict[str, Any] = self.command.model_json_schema(by_alias=False)
-        schema.pop("description", None)  # the command's docstring is for those who read the code
-        fields = schema["properties"]
-        for name, value in self.preset.items():
-            fields[name]["default"] = value
-        schema["properties"] = {name: fields[name] for name in fields if name not in TRANSPORT}
-        needed = [name for name in schema.pop("required", ()) if name not in TRANSPORT]
-        return schema | ({"required": needed} if needed else {})
+        schema = _schema_of(self.command)
+        fields = {
+            name: shown | ({"default": self.preset[name]} if name in self.preset else {})
+            for name, shown in schema["properties"].items()
+            if name not in TRANSPORT
+        }
+        needed = [name for name in schema.get("required", ()) if name not in TRANSPORT]
+        # Without the command's docstring, which is for those who read the code.
+        return {"properties": fields} | ({"required": needed} if needed else {})
 
     def schema(self) -> dict[str, Any]:
         """Return the JSON Schema of the arguments as a model is shown it: shorter than pydantic's."""
@@ -91,12 +99,10 @@ class Tool:
         if unknown:
             raise BadArguments(_refusal_of(f"{name}: there is no such argument" for name in sorted(unknown)))
         try:
-            command: Command = self.command.model_validate(
-                {**self.preset, **arguments}, by_alias=False, by_name=True
-            )
+            command = self.command.model_validate({**self.preset, **arguments}, by_alias=False, by_name=True)
         except ValidationError as error:
             raise BadArguments(mistakes(error)) from error
-        return command
+        return cast("Command", command)
 
     def _check_words(self, arguments: dict[str, Any]) -> None:
         """Refuse other words than the model is shown: the wire leaves it to the host to say which fit."""

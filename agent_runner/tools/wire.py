@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from agent_runner.tools.tool import BadArguments, Tool, mistakes
 from agent_runner.wire import context_tools, dashboard, mailbox
@@ -28,14 +28,12 @@ class WrappedTool(Tool):
             given = self.arguments.model_validate(arguments)
         except ValidationError as error:
             raise BadArguments(mistakes(error)) from error
-        command: Command = self.command(
-            tool=self.name, arguments=given.model_dump(mode="json", exclude_unset=True)
-        )
-        return command
+        fields = {"tool": self.name, "arguments": given.model_dump(mode="json", exclude_unset=True)}
+        return cast("Command", self.command.model_validate(fields))
 
 
 def _tools(
-    table: Iterable[OfferedTool], command: type[Any], *, refusal: str = "bad_arguments"
+    table: Iterable[OfferedTool], command: type[BaseModel], *, refusal: str = "bad_arguments"
 ) -> tuple[Tool, ...]:
     return tuple(
         WrappedTool(

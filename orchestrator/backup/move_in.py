@@ -16,6 +16,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 from zoneinfo import ZoneInfo
 
+from agent_runner.wire.mailbox import ScheduleTask
 from orchestrator.backup.foreign_home import ForeignGroup, ForeignHome, ForeignNote, ForeignTask
 from orchestrator.base.dirfd import give_to_owner_of, inner, opened
 from orchestrator.base.tables import counted
@@ -27,7 +28,7 @@ from orchestrator.domain.values import ChatJid, Folder, Group, MessageId
 from orchestrator.groups import registration
 from orchestrator.groups.registration import Registration
 from orchestrator.scheduler import scheduled_task_service
-from orchestrator.scheduler.scheduled_task_service import ScheduledTaskRequest, ScheduleReader
+from orchestrator.scheduler.scheduled_task_service import ScheduleReader
 from orchestrator.store import groups, message_history, tasks
 from orchestrator.store.database import Tx
 from orchestrator.store.message_history import ImportedMessage
@@ -182,10 +183,10 @@ class Import:
         zone = self.times.plan(group, "interval", "1h", dst=None, now_ms=now_ms).schedule.timezone
         if task.kind == "cron" and task.zone:
             _refuse_other_clock(task.zone, zone, group, now_ms=now_ms)
-        request = ScheduledTaskRequest(
+        request = ScheduleTask.model_construct(
             prompt=task.prompt,
-            kind=task.kind,
-            value=task.value,
+            schedule_type=task.kind,
+            schedule_value=task.value,
             context_mode="group" if task.is_in_conversation else "isolated",
         )
         made = await scheduled_task_service.create(

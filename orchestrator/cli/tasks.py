@@ -95,6 +95,7 @@ def add(
 
     Example: `andy tasks add family "What is on today?" --cron "0 8 * * *"`
     """
+    from agent_runner.wire.mailbox import ScheduleTask
     from orchestrator.cli import terminal
     from orchestrator.reports import tasks
     from orchestrator.scheduler import scheduled_task_service
@@ -105,13 +106,13 @@ def add(
         raise UsageError("Say when, with one of --cron, --every and --at: see 'andy tasks add --help'.")
     ((kind, value),) = chosen
     times = terminal.task_times(home)
-    wish = scheduled_task_service.ScheduledTaskRequest(
-        prompt=prompt, kind=kind, value=value, context_mode=context
+    request = ScheduleTask.model_construct(
+        prompt=prompt, schedule_type=kind, schedule_value=value, context_mode=context
     )
 
     async def act(tx: Tx, now_ms: int) -> scheduled_task_service.TaskView:
         return scheduled_task_service.to_row(
-            await scheduled_task_service.add(tx, group, wish, times, now_ms=now_ms)
+            await scheduled_task_service.add(tx, group, request, times, now_ms=now_ms)
         )
 
     asked = {

@@ -13,6 +13,7 @@ from enum import StrEnum
 from typing import NotRequired, Protocol, TypedDict, TypeVar, cast
 from zoneinfo import ZoneInfo
 
+from agent_runner.wire.mailbox import ScheduleTask, UpdateTask
 from orchestrator.base.clock import format_span, local_iso, local_minute
 from orchestrator.domain.errors import BadRequest, BadSchedule, TaskRefused, TextEmpty, UnknownTask
 from orchestrator.domain.values import (
@@ -64,21 +65,6 @@ class ScheduleReader:
     """`(schedule, due_ms, after_ms)`: the next due time after a moment."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScheduledTaskRequest:
-    """The unchecked request for a scheduled task. None means the default or, in a change, no change."""
-
-    prompt: str | None = None
-    kind: str | None = None
-    value: str | None = None
-    dst: str | None = None
-    context_mode: str | None = None
-    overlap: str | None = None
-    catch_up: str | None = None
-    check: str | None = None
-    """An empty text removes the check."""
-
-
 async def find(tx: Tx, task_id: str, *, folder: Folder | None = None) -> ScheduledTask:
     """Return a scheduled task, of `folder` if that is set.
 
@@ -95,7 +81,7 @@ async def find(tx: Tx, task_id: str, *, folder: Folder | None = None) -> Schedul
 async def create(
     tx: Tx,
     group: Group,
-    request: ScheduledTaskRequest,
+    request: ScheduleTask,
     times: ScheduleReader,
     *,
     now_ms: int,
@@ -114,12 +100,12 @@ async def create(
     """
     if await tasks.count_open(tx, group.folder) >= MAX_OPEN:
         raise TaskRefused(f"There are {MAX_OPEN} tasks already: cancel some first.")
-    planned = times.plan(group, request.kind or "", request.value or "", dst=request.dst, now_ms=now_ms)
+    planned = times.plan(group, request.schedule_type, request.schedule_value, dst=request.dst, now_ms=now_ms)
     task = ScheduledTask(
         id=task_id or f"task-{secrets.token_hex(4)}",
         folder=group.folder,
         chat_jid=group.chat_for(asked_in),
-        prompt=request.prompt or "",
+        prompt=request.prompt,
         schedule=planned.schedule,
         next_ms=planned.next_ms,
         status_ms=now_ms,
@@ -132,7 +118,7 @@ async def create(
 async def update(
     tx: Tx,
     task: ScheduledTask,
-    request: ScheduledTaskRequest,
+    request: UpdateTask,
     times: ScheduleReader,
     *,
     now_ms: int,
@@ -148,7 +134,8 @@ async def update(
         BadSchedule, BadTime: nothing is changed.
         TaskRefused: it is cancelled, or completed and has no new schedule.
     """
-    is_moved = any((request.kind, request.value, request.dst))
+    parts = (request.schedule_type, request.schedule_value, request.dst)
+    is_moved = any(part is not None for part in parts)
     if task.status is TaskStatus.CANCELLED or (task.is_over and not is_moved):
         raise TaskRefused(f"Task {task.id} is {task.status.value}.")
     # Whoever changes a task has seen its failures, so they are counted anew.
@@ -165,14 +152,14 @@ async def update(
 
 
 def _moved(
-    task: ScheduledTask, request: ScheduledTaskRequest, times: ScheduleReader, *, group: Group, now_ms: int
+    task: ScheduledTask, request: UpdateTask, times: ScheduleReader, *, group: Group, now_ms: int
 ) -> ScheduledTask:
-    kind = request.kind or task.schedule.kind.value
-    if request.value is None and kind != task.schedule.kind:
+    kind = task.schedule.kind.value if request.schedule_type is None else request.schedule_type
+    if request.schedule_value is None and kind != task.schedule.kind:
         raise BadSchedule(f"A change to {kind} needs a value too.")
-    value = request.value or task.schedule.value
+    value = task.schedule.value if request.schedule_value is None else request.schedule_value
     # The default for daylight saving depends on the expression, so a new one chooses it again.
-    dst = request.dst or (task.schedule.dst.value if request.value is None else None)
+    dst = request.dst or (task.schedule.dst.value if request.schedule_value is None else None)
     planned = times.plan(group, kind, value, dst=dst, now_ms=now_ms)
     is_revived = task.status is TaskStatus.COMPLETED
     return replace(
@@ -278,7 +265,7 @@ async def run_now(tx: Tx, task: ScheduledTask, *, now_ms: int) -> TurnId:
     )
 
 
-def _with_choices(task: ScheduledTask, request: ScheduledTaskRequest) -> ScheduledTask:
+def _with_choices(task: ScheduledTask, request: ScheduleTask | UpdateTask) -> ScheduledTask:
     return replace(
         task,
         context_mode=_choice(ContextMode, request.context_mode, "context_mode", task.context_mode),
@@ -309,11 +296,11 @@ async def _put(tx: Tx, task: ScheduledTask) -> ScheduledTask:
 
 
 async def add(
-    tx: Tx, folder: str, request: ScheduledTaskRequest, times: ScheduleReader, *, now_ms: int
+    tx: Tx, folder: str, request: ScheduleTask, times: ScheduleReader, *, now_ms: int
 ) -> ScheduledTask:
     """Create a scheduled task for the owner, audited. Raises what `create` raises, and `UnknownGroup`."""
     group = await groups.known(tx, folder)
-    if not (request.prompt or "").strip():
+    if not request.prompt.strip():
         raise TextEmpty
     task = await create(tx, group, request, times, now_ms=now_ms)
     await _record(tx, task, "add", now_ms=now_ms)
@@ -334,11 +321,9 @@ async def apply_action(
     return task
 
 
-async def change(
-    tx: Tx, task_id: str, request: ScheduledTaskRequest, times: ScheduleReader, *, now_ms: int
-) -> ScheduledTask:
+async def change(tx: Tx, request: UpdateTask, times: ScheduleReader, *, now_ms: int) -> ScheduledTask:
     """Change a scheduled task for the owner, with an audit entry. Raises what `find` and `update` raise."""
-    task = await update(tx, await find(tx, task_id), request, times, now_ms=now_ms)
+    task = await update(tx, await find(tx, request.task_id), request, times, now_ms=now_ms)
     await _record(tx, task, "change", now_ms=now_ms)
     return task
 

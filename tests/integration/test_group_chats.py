@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from agent_runner.wire.frames import Ack, Result, TurnEnd
-from agent_runner.wire.mailbox import SearchHistory
+from agent_runner.wire.mailbox import ScheduleTask, SearchHistory
 from orchestrator.cli.groups import groups_app
 from orchestrator.domain.dashboard import Actor, Notification, NotificationType, Priority
 from orchestrator.domain.errors import BadRequest
@@ -22,7 +22,6 @@ from orchestrator.ipc.handlers import history
 from orchestrator.reports import groups as group_reports
 from orchestrator.reports import message_timeline, messages, search
 from orchestrator.scheduler import scheduled_task_service
-from orchestrator.scheduler.scheduled_task_service import ScheduledTaskRequest
 from orchestrator.scheduler.scheduled_task_turns import queue_turn
 from orchestrator.scheduler.timing import schedule_reader
 from orchestrator.store import dashboard_notifications, groups, sessions, turns
@@ -290,7 +289,7 @@ def an_alert(due_ms):
 async def test_a_task_is_answered_where_it_was_asked_for_while_that_is_a_chat_of_the_group(family):
     times = schedule_reader(lambda _: SEOUL)
     now_ms = family.clock.now_ms()
-    request = ScheduledTaskRequest(prompt="water", kind="interval", value="1h")
+    request = ScheduleTask(prompt="water", schedule_type="interval", schedule_value="1h")
 
     async def queue(tx, task):
         group = await groups.known(tx, "family")

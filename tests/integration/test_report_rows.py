@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from agent_runner.wire.mailbox import ScheduleTask
 from orchestrator.domain.errors import UnknownGroup
 from orchestrator.reports import audit as audit_reports
 from orchestrator.reports import messages, queues, upcoming
@@ -121,10 +122,10 @@ async def test_a_week_ahead_has_a_line_a_day_for_what_comes_again_and_says_how_o
     async with harness.database.transaction() as tx:
         family, _ = await _groups_in(tx)
         for kind, value in (("cron", "0 9 * * *"), ("interval", "60000"), ("once", "30d"), ("2h", "2h")):
-            wish = scheduled_task_service.ScheduledTaskRequest(
+            wish = ScheduleTask(
                 prompt=f"do {kind}",
-                kind="interval" if kind == "2h" else kind,
-                value=value,
+                schedule_type="interval" if kind == "2h" else kind,
+                schedule_value=value,
                 context_mode="isolated",
             )
             await scheduled_task_service.add(tx, "family", wish, times, now_ms=now_ms)

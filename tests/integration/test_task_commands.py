@@ -80,6 +80,14 @@ async def test_what_cannot_be_meant_is_refused_when_it_is_made(
     assert (await home.ask("list_tasks")).data["tasks"] == []
 
 
+async def test_an_empty_schedule_is_no_change_of_a_task_but_a_mistake(home: TaskHarness) -> None:
+    task_id = await home.schedule()
+    before = await home.task(task_id)
+    refused = await home.ask("update_task", taskId=task_id, schedule_value="")
+    assert (refused.ok, refused.code) == (False, "bad_schedule")
+    assert await home.task(task_id) == before
+
+
 async def test_a_group_has_no_more_than_so_many_tasks(home: TaskHarness) -> None:
     for _ in range(MAX_OPEN):
         last = await home.schedule()

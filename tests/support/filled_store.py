@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from agent_runner.wire.mailbox import ScheduleTask
 from orchestrator.containers.logs import files
 from orchestrator.domain.failures import ModelError
 from orchestrator.domain.home import Home
@@ -66,8 +67,8 @@ async def _fill(harness: StoreHarness) -> None:
     async with harness.database.transaction() as tx:
         family = await groups.known(tx, "family")
         for number in (1, 2):
-            wish = scheduled_task_service.ScheduledTaskRequest(
-                prompt=f"do {number}", kind="interval", value="12h", context_mode="isolated"
+            wish = ScheduleTask(
+                prompt=f"do {number}", schedule_type="interval", schedule_value="12h", context_mode="isolated"
             )
             await scheduled_task_service.add(tx, "family", wish, times, now_ms=now_ms)
             await put_reminder(tx, family, text="pill", due_ms=now_ms + HOUR_MS, now_ms=now_ms)

@@ -28,7 +28,7 @@ async def schedule_task(tx: Tx, caller: CommandCaller, command: ScheduleTask) ->
         task = await scheduled_task_service.create(
             tx,
             group,
-            _task_request(command),
+            command,
             caller.times,
             now_ms=now_ms,
             asked_in=caller.chat,
@@ -45,7 +45,7 @@ async def update_task(tx: Tx, caller: CommandCaller, command: UpdateTask) -> Com
         task = await scheduled_task_service.update(
             tx,
             await _find(tx, caller, command.task_id),
-            _task_request(command),
+            command,
             caller.times,
             now_ms=caller.now_ms,
             role=caller.role,
@@ -88,17 +88,4 @@ async def list_tasks(tx: Tx, caller: CommandCaller, command: ListTasks) -> Comma
 async def _find(tx: Tx, caller: CommandCaller, task_id: str) -> ScheduledTask:
     return await scheduled_task_service.find(
         tx, task_id, folder=None if caller.group.is_main else caller.group.folder
-    )
-
-
-def _task_request(command: ScheduleTask | UpdateTask) -> scheduled_task_service.ScheduledTaskRequest:
-    return scheduled_task_service.ScheduledTaskRequest(
-        prompt=command.prompt,
-        kind=command.schedule_type,
-        value=command.schedule_value,
-        dst=command.dst,
-        context_mode=command.context_mode,
-        overlap=command.overlap,
-        catch_up=command.catch_up,
-        check=command.check,
     )

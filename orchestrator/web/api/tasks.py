@@ -10,6 +10,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from agent_runner.wire.mailbox import MAX_TEXT_CHARS, ScheduleTask, UpdateTask
 from orchestrator.base.clock import Clock
 from orchestrator.base.event_bus import EventBus
 from orchestrator.base.wakeups import Wakeups
@@ -19,8 +20,6 @@ from orchestrator.scheduler.scheduled_task_service import TaskView
 from orchestrator.store.database import Database, Tx
 from orchestrator.web.bodies import parse_body
 
-MAX_PROMPT_CHARS = 100_000
-
 
 class NewTask(BaseModel):
     """The body of `POST /tasks`: the fields of the tool `schedule_task`; `once` takes words, too."""
@@ -28,18 +27,14 @@ class NewTask(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     group: str = Field(min_length=1, max_length=64)
-    prompt: str = Field(max_length=MAX_PROMPT_CHARS)
+    prompt: str = Field(max_length=MAX_TEXT_CHARS)
     schedule_type: Literal["cron", "interval", "once"]
     schedule_value: str = Field(min_length=1, max_length=200)
     context_mode: Literal["group", "isolated"] = "isolated"
 
-    def to_wish(self) -> scheduled_task_service.ScheduledTaskRequest:
-        return scheduled_task_service.ScheduledTaskRequest(
-            prompt=self.prompt,
-            kind=self.schedule_type,
-            value=self.schedule_value,
-            context_mode=self.context_mode,
-        )
+    def to_request(self) -> ScheduleTask:
+        """Return the request that the service takes. The service itself refuses an empty prompt."""
+        return ScheduleTask.model_construct(**self.model_dump(exclude={"group"}))
 
 
 class TaskApi:
@@ -60,12 +55,10 @@ class TaskApi:
         self._wakeups = wakeups
         self._bus = bus
 
-    async def add(self, asked: NewTask) -> TaskView:
+    async def add(self, folder: str, request: ScheduleTask) -> TaskView:
         """Raises what `scheduled_task_service.add` raises."""
         return await self._change(
-            lambda tx, now_ms: scheduled_task_service.add(
-                tx, asked.group, asked.to_wish(), self._times, now_ms=now_ms
-            )
+            lambda tx, now_ms: scheduled_task_service.add(tx, folder, request, self._times, now_ms=now_ms)
         )
 
     async def act(self, task_id: str, action: str) -> TaskView:
@@ -76,10 +69,10 @@ class TaskApi:
             )
         )
 
-    async def change(self, task_id: str, asked: scheduled_task_service.ScheduledTaskRequest) -> TaskView:
+    async def change(self, request: UpdateTask) -> TaskView:
         """Raises what `scheduled_task_service.change` raises."""
         return await self._change(
-            lambda tx, now_ms: scheduled_task_service.change(tx, task_id, asked, self._times, now_ms=now_ms)
+            lambda tx, now_ms: scheduled_task_service.change(tx, request, self._times, now_ms=now_ms)
         )
 
     async def _change(self, act: Callable[[Tx, int], Awaitable[ScheduledTask]]) -> TaskView:
@@ -93,7 +86,8 @@ class TaskApi:
 
 def task_routes(service: TaskApi) -> list[Route]:
     async def add(request: Request) -> Response:
-        return JSONResponse(await service.add(await parse_body(request, NewTask)), status_code=201)
+        body: NewTask = await parse_body(request, NewTask)
+        return JSONResponse(await service.add(body.group, body.to_request()), status_code=201)
 
     async def act(request: Request) -> Response:
         return JSONResponse(await service.act(request.path_params["id"], request.path_params["action"]))

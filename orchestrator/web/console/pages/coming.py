@@ -13,6 +13,7 @@ from pydantic import ValidationError
 from starlette.responses import Response
 
 from agent_runner.wire import times
+from agent_runner.wire.mailbox import ScheduleTask, UpdateTask
 from agent_runner.wire.order import ECHO
 from orchestrator.base.clock import local_iso
 from orchestrator.base.terminal_escaping import all_visible
@@ -23,12 +24,10 @@ from orchestrator.inbound.intake import check_text
 from orchestrator.reports import tasks, upcoming
 from orchestrator.reports.upcoming import UpcomingView
 from orchestrator.scheduler import scheduled_task_service, when
-from orchestrator.scheduler.scheduled_task_service import ScheduledTaskRequest
 from orchestrator.scheduler.when import WrittenSchedule
 from orchestrator.store import dashboard_notifications, groups
 from orchestrator.store.database import Tx
 from orchestrator.web.api.reminders import NewReminder
-from orchestrator.web.api.tasks import NewTask
 from orchestrator.web.console.forms import SentForm, typed
 from orchestrator.web.console.page import Page, View
 
@@ -155,8 +154,8 @@ async def _add(view: View, folder: str, kind: str, text: str, at: str) -> Writte
         await view.api.reminders.add(NewReminder(group=folder, text=text, at=planned.value))
         return planned
     prompt = ECHO + text if is_reminder else text
-    asked = {"schedule_type": planned.kind, "schedule_value": planned.value}
-    await view.api.tasks.add(NewTask.model_validate({"group": folder, "prompt": prompt, **asked}))
+    request = ScheduleTask(prompt=prompt, schedule_type=planned.kind, schedule_value=planned.value)
+    await view.api.tasks.add(folder, request)
     return planned
 
 
@@ -222,12 +221,13 @@ async def change_task(view: View, form: SentForm) -> Response:
         planned = (
             None if at == one.at else when.schedule(at, now_ms=view.now_ms, zone=view.host.zone_of(group))
         )
-        request = ScheduledTaskRequest(
+        request = UpdateTask.model_construct(
+            task_id=task.id,
             prompt=ECHO + text if one.kind == "reminder" else text,
-            kind=planned.kind if planned else None,
-            value=planned.value if planned else None,
+            schedule_type=planned.kind if planned else None,
+            schedule_value=planned.value if planned else None,
         )
-        await view.api.tasks.change(task.id, request)
+        await view.api.tasks.change(request)
     except AndyError as error:
         return await _show(view, problem=error, form=form, editing=task.id)
     return view.done(_back(view), view.t(".changed"))
