@@ -9,7 +9,7 @@ import asyncio
 import os
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from cyclopts import App, Parameter
 
@@ -29,7 +29,7 @@ from orchestrator.context import owner_changes, person_memory, person_removal, w
 from orchestrator.context.context_manager import ContextManager
 from orchestrator.context.files import ContextRepair
 from orchestrator.context.owner_changes import ChangeContext, CorrectedTask
-from orchestrator.context.person_memory import KnownPerson, NoteView
+from orchestrator.context.person_memory import KnownPerson, NoteView, PersonNoteView
 from orchestrator.context.recorder import ContextCopies
 from orchestrator.context.snapshots import ContextSnapshot, SnapshotContents
 from orchestrator.context.tokens import EncodingCounter
@@ -53,8 +53,9 @@ def show_context(group: GroupArgument, /, *, as_json: JsonOption = False, home: 
     """
     manager = _manager_of(home, group)
     bad_files = context.bad_files(manager.files.path)
-    found = context.show(group, manager.load(now_ms=SystemClock().now_ms()), bad_files)
-    show(found, partial(context.show_lines, zone=terminal.zone_of(home)), as_json=as_json)
+    contents = manager.load(now_ms=SystemClock().now_ms())
+    lines = context.show_lines(group, contents, bad_files, zone=terminal.zone_of(home))
+    show(context.show(group, contents, bad_files), lambda _: lines, as_json=as_json)
 
 
 @context_app.command
@@ -63,8 +64,9 @@ def plan(group: GroupArgument, /, *, as_json: JsonOption = False, home: HomeOpti
 
     Example: `andy context plan family`
     """
-    found = context.plans(group, _manager_of(home, group).load(now_ms=SystemClock().now_ms()))
-    show(found, context.plan_lines, as_json=as_json)
+    contents = _manager_of(home, group).load(now_ms=SystemClock().now_ms())
+    lines = context.plan_lines(group, contents)
+    show(context.plans(group, contents), lambda _: lines, as_json=as_json)
 
 
 @context_app.command
@@ -263,13 +265,13 @@ async def _known_person(tx: Tx, folder: str, who: str) -> KnownPerson:
     return await person_memory.known_of(tx, await groups.known(tx, folder), who)
 
 
-def _note_lines(rows: list[dict[str, Any]], group: str) -> list[str]:
+def _note_lines(rows: list[PersonNoteView], group: str) -> list[str]:
     return [_note_line(one) for one in rows] or [
         f"Nothing is noted of people in '{group}'; 'andy groups people {group}' lists who is there."
     ]
 
 
-def _note_line(row: dict[str, Any]) -> str:
+def _note_line(row: PersonNoteView) -> str:
     about, said_by = ", ".join(row["about"]) or "nobody", ", ".join(row["said_by"]) or "nobody"
     return f"{row['id']}: {row['text']} (about {about}; said by {said_by})"
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import asdict
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, Parameter
 
 from orchestrator.cli.options import HomeOption, JsonOption, show
+
+if TYPE_CHECKING:
+    from orchestrator.containers.swarm.nodes import NodeView
 
 THROUGH = "python:3-alpine"
 
@@ -30,7 +32,7 @@ def nodes(*, as_json: JsonOption = False, home: HomeOption = None) -> None:
     refuse_missing(own.database)
     slots = settings_of(own).max_containers_per_node
     found = look_at_nodes(own.data, install=own.install_id(), slots=slots)
-    show([asdict(node) for node in found], _lines, as_json=as_json)
+    show(found, _lines, as_json=as_json)
 
 
 @nodes_app.command(name="load-image")
@@ -72,11 +74,11 @@ def _copied_lines(found: list[dict[str, Any]]) -> list[str]:
     ]
 
 
-def _lines(found: list[dict[str, Any]]) -> list[str]:
+def _lines(found: list[NodeView]) -> list[str]:
     return [line for node in found for line in _node_lines(node)]
 
 
-def _node_lines(node: dict[str, Any]) -> Iterator[str]:
+def _node_lines(node: NodeView) -> Iterator[str]:
     runs = ", ".join(node["groups"]) or "nothing"
     slots = f" · {len(node['groups'])} of {node['slots']} slots" if node["slots"] else ""
     labels = f" · {', '.join(node['labels'])}" if node["labels"] else ""

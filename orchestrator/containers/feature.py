@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import AsyncExitStack
-from dataclasses import asdict
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import structlog
 
@@ -27,6 +26,9 @@ from orchestrator.groups.reconciler import GroupReconciler
 from orchestrator.proxies.feature import ContainerProxies
 from orchestrator.proxies.model.credentials import CredentialSource, KnownSecrets
 from orchestrator.store import runs, turn_outages
+
+if TYPE_CHECKING:
+    from orchestrator.containers.swarm.nodes import NodeView
 
 log = structlog.get_logger(__name__)
 
@@ -101,7 +103,7 @@ class ContainersFeature:
         )
         self._host.wakeups.outbox.set()
 
-    async def nodes(self) -> list[dict[str, Any]]:
+    async def nodes(self) -> list[NodeView]:
         """Return the machines of the swarm and their containers; none if agents run on this machine.
 
         Raises:
@@ -112,8 +114,7 @@ class ContainersFeature:
         from orchestrator.containers.swarm.nodes import look_at_nodes
 
         home, slots = self._host.home, self._host.settings.max_containers_per_node
-        found = await asyncio.to_thread(look_at_nodes, home.data, install=home.install_id(), slots=slots)
-        return [asdict(node) for node in found]
+        return await asyncio.to_thread(look_at_nodes, home.data, install=home.install_id(), slots=slots)
 
     def cap(self) -> int:
         """Return how many containers may live at once now: by the setting, and by the nodes' slots."""

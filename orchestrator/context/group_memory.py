@@ -154,7 +154,7 @@ class GroupMemory:
                 tx, group, turn, given, request_id=request_id, now_ms=self._clock.now_ms()
             )
         self._bus.publish("memory.noted", group=group.folder)
-        return f"Kept as {noted.id}: {noted.line()}", noted.to_row()
+        return f"Kept as {noted.id}: {noted.line()}", {**noted.to_row()}
 
     async def _known(
         self, group: Group, turn: Turn | None, given: Sequence[str] | None, *, reads_history: bool

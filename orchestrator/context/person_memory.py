@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, TypedDict
 
 from agent_runner.wire import context_tools as wire
 from orchestrator.base.redaction import redact
@@ -58,6 +58,46 @@ class NobodyAsks(BadRequest):
     code = "nobody_asks"
 
 
+class PersonNoteView(TypedDict):
+    """Something that was noted of people."""
+
+    id: str
+    text: str
+    about: Annotated[list[str], "Names of those whom it concerns."]
+    said_by: Annotated[list[str], "Names of those who asked when it was noted."]
+    at_ms: int
+
+
+class EntryView(TypedDict):
+    """A reminder or a task that somebody asked for."""
+
+    id: str
+    text: str
+
+
+class MentionView(TypedDict):
+    """Something else that is remembered and has a person's name."""
+
+    id: str
+    kind: str
+    text: str
+
+
+class KnownPersonView(TypedDict):
+    """All that is stored of one person of a group."""
+
+    address: str
+    aliases: list[str]
+    name: str
+    role: str
+    since_ms: int | None
+    messages: int
+    notes: list[PersonNoteView]
+    mentions: list[MentionView]
+    reminders: list[EntryView]
+    tasks: list[EntryView]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoteView:
     """A note as people read it."""
@@ -80,7 +120,7 @@ class NoteView:
         text = redact(short(self.text, SHOWN_CHARS))
         return f"{text} ({origin})" if origin else text
 
-    def to_row(self) -> dict[str, Any]:
+    def to_row(self) -> PersonNoteView:
         """Return it as the command line, HTTP and agents get it."""
         return {
             "id": self.id,
@@ -112,7 +152,7 @@ class KnownPerson:
     mentions: tuple[Mention, ...] = ()
     """Other things that are remembered and have their name, where that may be read."""
 
-    def to_row(self) -> dict[str, Any]:
+    def to_row(self) -> KnownPersonView:
         """Return it as the command line, HTTP and agents get it."""
         person = self.person
         return {

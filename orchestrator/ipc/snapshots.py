@@ -64,7 +64,7 @@ FILES = ("tasks.json", "groups.json", "calendar.json")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GroupView:
+class VisibleToGroup:
     """The tasks, chats and events that one group may see."""
 
     group: Group
@@ -139,7 +139,7 @@ class SnapshotWriter:
             return turn is not None and turn.kind is TurnKind.TASK
         return event.kind in ALTERING
 
-    async def _write(self, seen: GroupView) -> None:
+    async def _write(self, seen: VisibleToGroup) -> None:
         zone = self._zone_of(seen.group)
         known = known_chats(seen, zone)
         now = local_iso(self._clock.now_ms(), zone)
@@ -164,12 +164,12 @@ class SnapshotWriter:
         self._written[path] = text
 
 
-async def _view_of(tx: Tx, group: Group, *, now_ms: int) -> GroupView:
+async def _view_of(tx: Tx, group: Group, *, now_ms: int) -> VisibleToGroup:
     """Return what a group may see: main all tasks and chats, others their own tasks, and chats if several.
 
     Each sees the events of its own calendars alone.
     """
-    return GroupView(
+    return VisibleToGroup(
         group=group,
         tasks=await tasks.every(tx, None if group.is_main else group.folder),
         chats=await _chats_of(tx, group),
@@ -188,7 +188,7 @@ async def _chats_of(tx: Tx, group: Group) -> Sequence[Chat]:
     return await chats.of_group(tx, group) if len(group.chats) > 1 else ()
 
 
-def known_chats(seen: GroupView, zone: ZoneInfo) -> list[dict[str, Any]]:
+def known_chats(seen: VisibleToGroup, zone: ZoneInfo) -> list[dict[str, Any]]:
     """The chats as `groups.json` lists them, the one that spoke last first."""
     return [
         {

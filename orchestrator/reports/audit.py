@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-from typing import Any
+from collections.abc import Mapping
+from typing import TypedDict
 from zoneinfo import ZoneInfo
 
 from orchestrator.base.clock import local_second
 from orchestrator.base.redaction import redact
-from orchestrator.base.tables import Rows, table
+from orchestrator.base.tables import table
 from orchestrator.domain.values import Folder
 from orchestrator.store import audit as audit_store
 from orchestrator.store import commands, groups
+from orchestrator.store.audit import AuditView
+from orchestrator.store.commands import CommandView
 from orchestrator.store.database import Tx
 
 CHECK_MS = 10 * 60_000
@@ -26,7 +28,7 @@ async def rows(
     limit: int,
     before: int | None = None,
     only_refused: bool = False,
-) -> Rows:
+) -> list[AuditView]:
     """The newest rows, or those with an `id` below `before`, oldest first; of a group that is gone, too.
 
     `only_refused` are what was refused to containers, programs and pages.
@@ -37,14 +39,16 @@ async def rows(
     )
 
 
-async def command_rows(tx: Tx, folder: str | None, *, limit: int, before: int | None = None) -> Rows:
+async def command_rows(
+    tx: Tx, folder: str | None, *, limit: int, before: int | None = None
+) -> list[CommandView]:
     """Return the latest commands of containers, newest first, each with its answer. Raises `UnknownGroup`."""
     known = None if folder is None else (await groups.known(tx, folder)).folder
     found = await commands.newest(tx, known, limit=limit, before=before)
-    return [{**row, "ok": bool(row["ok"]), "text": redact(row["text"])} for row in found]
+    return [{**row, "text": redact(row["text"])} for row in found]
 
 
-def lines(found: Rows, *, zone: ZoneInfo) -> list[str]:
+def lines(found: list[AuditView], *, zone: ZoneInfo) -> list[str]:
     if not found:
         return ["Nothing is recorded."]
     head = ("row", "time", "group", "what", "how")
@@ -63,13 +67,28 @@ def lines(found: Rows, *, zone: ZoneInfo) -> list[str]:
     )
 
 
-def detail_text(detail: dict[str, Any]) -> str:
+def detail_text(detail: Mapping[str, object]) -> str:
     """Return a row's details in one short line, without those that are empty or zero."""
     fields = (f"{name}={value}" for name, value in detail.items() if value not in (None, "", 0))
     return " ".join(" ".join(fields).split())[:160]
 
 
-async def verify(tx: Tx) -> dict[str, Any]:
+class AuditVerdictView(TypedDict):
+    """The result of checking the chain; `fault` is None when each row is as it was written."""
+
+    rows: int
+    head: str
+    fault: str | None
+    ok: bool
+
+
+class CheckedAudit(AuditVerdictView):
+    """A verdict that may trust rows that were checked before; `whole_ms` is when all were last read."""
+
+    whole_ms: int
+
+
+async def verify(tx: Tx) -> AuditVerdictView:
     """Whether every row is there as it was written."""
     return _verdict_row(await audit_store.verify(tx))
 
@@ -81,7 +100,7 @@ class AuditCheck:
         self._known: audit_store.ChainVerdict | None = None
         self._whole_ms = 0
 
-    async def verify(self, tx: Tx, *, now_ms: int, reads_all: bool = False) -> dict[str, Any]:
+    async def verify(self, tx: Tx, *, now_ms: int, reads_all: bool = False) -> CheckedAudit:
         """Return what `verify` returns, and as `whole_ms` when all rows were last read."""
         known = self._known
         if reads_all or known is None or known.fault is not None or now_ms - self._whole_ms > CHECK_MS:
@@ -93,11 +112,16 @@ class AuditCheck:
         return {**_verdict_row(verdict), "whole_ms": self._whole_ms}
 
 
-def _verdict_row(verdict: audit_store.ChainVerdict) -> dict[str, Any]:
-    return {**asdict(verdict), "ok": verdict.fault is None}
+def _verdict_row(verdict: audit_store.ChainVerdict) -> AuditVerdictView:
+    return {
+        "rows": verdict.rows,
+        "head": verdict.head,
+        "fault": verdict.fault,
+        "ok": verdict.fault is None,
+    }
 
 
-def verdict_lines(found: dict[str, Any]) -> list[str]:
+def verdict_lines(found: AuditVerdictView) -> list[str]:
     if found["ok"]:
         return [f"All {found['rows']:,} rows are as they were written. The newest is {found['head']}"]
     return [

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, NotRequired, TypedDict
 from zoneinfo import ZoneInfo
 
 from orchestrator.base.clock import local_minute
 from orchestrator.base.tables import short
-from orchestrator.context.models import ms_of
+from orchestrator.context.models import Context, ms_of
+from orchestrator.context.person_memory import PersonNoteView
 from orchestrator.context.snapshots import ContextSnapshot, SnapshotContents
 from orchestrator.domain.values import Run
 
@@ -31,7 +32,51 @@ def bad_files(path: Path) -> list[str]:
     return sorted(found.name for pattern in BAD_FILES for found in path.glob(pattern))
 
 
-def show(folder: str, contents: SnapshotContents, mended: Sequence[str]) -> dict[str, Any]:
+class StoredContextView(TypedDict):
+    """The stored context of a group's conversation: the documents of its two files, as they are there."""
+
+    group: str
+    context: dict[str, object]
+    workflow: dict[str, object]
+    mended: Annotated[list[str], "Files that could not be read, as they were put aside."]
+
+
+class SnapshotPart(TypedDict):
+    """A snapshot of a group's context."""
+
+    name: str
+    at_ms: int
+    revision: int
+    pinned: bool
+
+
+class ContextDocumentView(StoredContextView):
+    """The stored context of a group's conversation."""
+
+    snapshots: list[SnapshotPart]
+    notes: list[PersonNoteView]
+
+
+class PlansView(TypedDict):
+    """A group's plans, as `workflow.json` has them, and the one that is worked on."""
+
+    group: str
+    active_plan: str | None
+    active_task: str | None
+    plans: list[dict[str, object]]
+
+
+class RestoreView(TypedDict):
+    """The restore of a conversation by the group's newest container; `run` is None where there was none."""
+
+    group: str
+    run: str | None
+    at_ms: NotRequired[int]
+    mode: NotRequired[str | None]
+    reason: NotRequired[str | None]
+
+
+def show(folder: str, contents: SnapshotContents, mended: Sequence[str]) -> StoredContextView:
     """Return all that is kept of a group; `mended` are the names of bad files that were put aside."""
     return {
         "group": folder,
@@ -41,12 +86,20 @@ def show(folder: str, contents: SnapshotContents, mended: Sequence[str]) -> dict
     }
 
 
-def show_lines(found: dict[str, Any], *, zone: ZoneInfo) -> list[str]:
+def show_lines(
+    folder: str, contents: SnapshotContents, mended: Sequence[str], *, zone: ZoneInfo
+) -> list[str]:
     """Show to people what is kept: what it is, what is remembered, the newest messages, bad files."""
-    return [*_head(found, zone), *_memory(found), *_dialogue(found, zone), *_mended(found)]
+    context = contents.context
+    return [
+        *_head(folder, context, zone),
+        *_memory(contents),
+        *_dialogue(context, zone),
+        *_mended(mended),
+    ]
 
 
-def plans(folder: str, contents: SnapshotContents) -> dict[str, Any]:
+def plans(folder: str, contents: SnapshotContents) -> PlansView:
     """Return a group's plans, and which is worked on."""
     memory = contents.context.memory
     return {
@@ -57,40 +110,41 @@ def plans(folder: str, contents: SnapshotContents) -> dict[str, Any]:
     }
 
 
-def plan_lines(found: dict[str, Any]) -> list[str]:
+def plan_lines(folder: str, contents: SnapshotContents) -> list[str]:
+    """Show a group's plans to people, with an arrow at the one that is worked on."""
+    memory = contents.context.memory
     lines: list[str] = []
-    for plan in found["plans"]:
-        is_active = plan["id"] == found["active_plan"]
-        lines.append(f"{'→' if is_active else ' '} {plan['id']}  {plan['title']} ({plan['status']})")
-        if plan["objective"]:
-            lines.append(f"    {short(plan['objective'], LINE)}")
-        about = plan["context"]
-        lines += [f"    background: {short(about['background'], LINE)}"] if about["background"] else []
-        for name in ("constraints", "references"):
-            lines += [f"    {name}: {short('; '.join(about[name]), LINE)}"] if about[name] else []
-        for task in plan["tasks"]:
-            mark = "→" if is_active and task["id"] == found["active_task"] else " "
-            after = f", after {', '.join(task['dependencies'])}" if task["dependencies"] else ""
-            lines.append(f"  {mark} {task['id']}  {task['title']} ({task['status']}{after})")
-            lines += [f"      → {short(one, LINE)}" for one in task["outputs"]]
-    return lines or [f"'{found['group']}' has no plan. Its agent makes one when it is asked to."]
+    for plan in contents.workflow.plans:
+        is_active = plan.id == memory.active_plan_id
+        lines.append(f"{'→' if is_active else ' '} {plan.id}  {plan.title} ({plan.status.value})")
+        lines += [f"    {short(plan.objective, LINE)}"] if plan.objective else []
+        about = plan.context
+        lines += [f"    background: {short(about.background, LINE)}"] if about.background else []
+        for name, texts in (("constraints", about.constraints), ("references", about.references)):
+            lines += [f"    {name}: {short('; '.join(texts), LINE)}"] if texts else []
+        for task in plan.tasks:
+            mark = "→" if is_active and task.id == memory.active_task_id else " "
+            after = f", after {', '.join(task.dependencies)}" if task.dependencies else ""
+            lines.append(f"  {mark} {task.id}  {task.title} ({task.status.value}{after})")
+            lines += [f"      → {short(one, LINE)}" for one in task.outputs]
+    return lines or [f"'{folder}' has no plan. Its agent makes one when it is asked to."]
 
 
-def snapshot_rows(found: Sequence[ContextSnapshot]) -> list[dict[str, Any]]:
+def snapshot_rows(found: Sequence[ContextSnapshot]) -> list[SnapshotPart]:
     return [
         {"name": one.name, "at_ms": one.at_ms, "revision": one.revision, "pinned": one.is_pinned}
         for one in found
     ]
 
 
-def snapshot_lines(rows: Sequence[dict[str, Any]], *, zone: ZoneInfo) -> list[str]:
+def snapshot_lines(rows: Sequence[SnapshotPart], *, zone: ZoneInfo) -> list[str]:
     return [
         f"{row['name']}  {local_minute(row['at_ms'], zone)}{'  pinned' if row['pinned'] else ''}"
         for row in rows
     ] or ["There are no snapshots yet: one is taken every half an hour in which something was said."]
 
 
-def why(folder: str, run: Run | None) -> dict[str, Any]:
+def why(folder: str, run: Run | None) -> RestoreView:
     """Return how a group's conversation went on when its last container began, and why."""
     if run is None:
         return {"group": folder, "run": None}
@@ -103,59 +157,53 @@ def why(folder: str, run: Run | None) -> dict[str, Any]:
     }
 
 
-def why_lines(found: dict[str, Any], *, zone: ZoneInfo) -> list[str]:
+def why_lines(found: RestoreView, *, zone: ZoneInfo) -> list[str]:
     if found["run"] is None:
         return [f"No container of '{found['group']}' has begun yet."]
-    mode = MODES.get(found["mode"], found["mode"])
+    mode = MODES.get(found["mode"] or "", found["mode"])
     reason = f": {found['reason']}" if found["reason"] else ""
     return [f"{local_minute(found['at_ms'], zone)}  run {found['run']} {mode}{reason}."]
 
 
-def _head(found: dict[str, Any], zone: ZoneInfo) -> Iterator[str]:
-    context = found["context"]
-    if not context["revision"]:
-        yield f"Nothing is kept of '{found['group']}' yet."
+def _head(folder: str, context: Context, zone: ZoneInfo) -> Iterator[str]:
+    if not context.revision:
+        yield f"Nothing is kept of '{folder}' yet."
         return
-    stats, at = context["stats"], local_minute(ms_of(context["updated_at"]), zone)
-    yield f"{found['group']}: revision {context['revision']}, of {at}"
-    yield f"so far:    {stats['dialog_turns']} questions, {stats['total_tokens']:,} tokens"
-    if session := context["sdk"]["session_id"]:
+    stats, at = context.stats, local_minute(ms_of(context.updated_at), zone)
+    yield f"{folder}: revision {context.revision}, of {at}"
+    yield f"so far:    {stats.dialog_turns} questions, {stats.total_tokens:,} tokens"
+    if session := context.sdk.session_id:
         yield f"session:   {session}"
 
 
-def _memory(found: dict[str, Any]) -> Iterator[str]:
-    memory = found["context"]["memory"]
-    plan = _named(found["workflow"]["plans"], memory["active_plan_id"])
-    task = _named(plan.get("tasks", ()), memory["active_task_id"])
+def _memory(contents: SnapshotContents) -> Iterator[str]:
+    memory = contents.context.memory
+    plan = next((one for one in contents.workflow.plans if one.id == memory.active_plan_id), None)
+    task = next((one for one in plan.tasks if one.id == memory.active_task_id), None) if plan else None
     if plan:
-        yield f"plan:      {plan['id']}, {plan['title']}"
+        yield f"plan:      {plan.id}, {plan.title}"
     if task:
-        yield f"task:      {task['id']}, {task['title']} ({task['status']})"
-    yield from _listed("decided:", memory["last_decisions"])
-    yield from _listed("files:", memory["open_files"])
-    if memory.get("note"):
-        yield f"note:      {memory['note']}"
+        yield f"task:      {task.id}, {task.title} ({task.status.value})"
+    yield from _listed("decided:", memory.last_decisions)
+    yield from _listed("files:", memory.open_files)
+    if memory.note:
+        yield f"note:      {memory.note}"
 
 
-def _dialogue(found: dict[str, Any], zone: ZoneInfo) -> Iterator[str]:
-    conversation = found["context"]["conversation"]
-    if summary := conversation["running_summary"]:
+def _dialogue(context: Context, zone: ZoneInfo) -> Iterator[str]:
+    conversation = context.conversation
+    if summary := conversation.running_summary:
         yield from _listed("before:", summary.splitlines())
-    pending = found["context"]["pending_user"]
-    for one in conversation["recent_window"]:
-        mark = " (not answered yet)" if one["id"] == pending else ""
-        yield f"{local_minute(ms_of(one['ts']), zone)}  {one['role']}{mark}: {short(one['content'], LINE)}"
+    for one in conversation.recent_window:
+        mark = " (not answered yet)" if one.id == context.pending_user else ""
+        yield f"{local_minute(ms_of(one.ts), zone)}  {one.role}{mark}: {short(one.content, LINE)}"
 
 
-def _mended(found: dict[str, Any]) -> Iterator[str]:
-    for name in found["mended"]:
+def _mended(names: Sequence[str]) -> Iterator[str]:
+    for name in names:
         yield f"⚠️ A file could not be read and was repaired; the bad one is kept as {name}."
 
 
 def _listed(head: str, texts: Sequence[str]) -> Iterator[str]:
     for number, text in enumerate(texts):
         yield f"{head if number == 0 else '':<11}{text}"
-
-
-def _named(rows: Sequence[dict[str, Any]], wanted: str | None) -> dict[str, Any]:
-    return next((row for row in rows if row["id"] == wanted), {}) if wanted else {}

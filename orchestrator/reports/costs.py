@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
-from typing import Any, Literal, get_args
+from typing import Annotated, Any, Literal, NotRequired, TypedDict, cast, get_args
 from zoneinfo import ZoneInfo
 
 from orchestrator.base.clock import local_iso
-from orchestrator.base.tables import Rows, table
+from orchestrator.base.tables import table
 from orchestrator.domain.errors import BadRequest
 from orchestrator.domain.model_services import OF_DOTENV
 from orchestrator.domain.values import Folder
@@ -53,6 +53,59 @@ LEAST_NANO_USD = rules.NANO // 100
 """Billionths of a dollar that a budget of money has at least: one cent, the least that is shown."""
 LEAST_BARE_TOKENS = 10_000
 """Tokens that a number without a unit means at least: who writes 5 means dollars."""
+
+
+class UsageCountsView(TypedDict):
+    """Counts of answers and tokens; `cost_usd` is None where no price is known."""
+
+    requests: int
+    input_tokens: int
+    output_tokens: int
+    cache_read_tokens: int
+    cache_write_tokens: int
+    unpriced: Annotated[int, "Answers of models without a known price."]
+    assumed: Annotated[int, "Answers that count at the dearest price of their model's family."]
+    cut: Annotated[int, "Answers that broke off."]
+    searches: Annotated[int, "Searches of the web."]
+    cost_usd: float | None
+
+
+class UsageView(UsageCountsView):
+    """The field that is asked for with `by` is there, the others are not."""
+
+    day: NotRequired[str]
+    group: NotRequired[str]
+    task: NotRequired[str]
+    kind: NotRequired[str]
+    model: NotRequired[str]
+    agent: NotRequired[str]
+    service: NotRequired[str]
+
+
+class BudgetView(TypedDict):
+    """A budget and how much of it is used; `amount` and `used` are tokens or dollars."""
+
+    id: int
+    group: str | None
+    background: bool
+    period: str
+    unit: str
+    amount: float
+    used: float
+    percent: int
+    unpriced: int
+    ends: str
+
+
+class UsageDocumentView(TypedDict):
+    """The usage of the model by one kind of key, and how the budgets stand."""
+
+    by: str
+    group: str | None
+    rows: list[UsageView]
+    total: UsageCountsView
+    prices_as_of: str
+    budgets: list[BudgetView]
 
 
 class BadAmount(BadRequest):
@@ -137,7 +190,7 @@ def parse_period(text: str) -> Period:
 # Usage
 
 
-async def usage(tx: Tx, folder: str | None, *, by: By, now_ms: int, zone: ZoneInfo) -> dict[str, Any]:
+async def usage(tx: Tx, folder: str | None, *, by: By, now_ms: int, zone: ZoneInfo) -> UsageDocumentView:
     """Return what was used, and how the budgets stand. Raises `UnknownGroup`."""
     known = (await groups.known(tx, folder)).folder if folder is not None else None
     sums = await _by_day(tx, known, zone) if by == "day" else await _by_column(tx, known, by)
@@ -145,19 +198,23 @@ async def usage(tx: Tx, folder: str | None, *, by: By, now_ms: int, zone: ZoneIn
     return {
         "by": by,
         "group": known,
-        "rows": [{by: key, **sums_row(each)} for key, each in sums.items()],
+        "rows": [_usage_view(by, key, each) for key, each in sums.items()],
         "total": sums_row(total),
         "prices_as_of": AS_OF,
         "budgets": await budgets(tx, now_ms=now_ms, zone=zone, folder=known),
     }
 
 
-async def of_today(tx: Tx, *, now_ms: int, zone: ZoneInfo) -> dict[str, Any] | None:
+def _usage_view(by: By, key: str, sums: Sums) -> UsageView:
+    return cast("UsageView", {by: key, **sums_row(sums)})
+
+
+async def of_today(tx: Tx, *, now_ms: int, zone: ZoneInfo) -> UsageView | None:
     """Return what all groups used since midnight; None where that is nothing."""
     today = datetime.fromtimestamp(now_ms / 1000, zone).replace(hour=0, minute=0, second=0, microsecond=0)
     start_ms = round(today.timestamp() * 1000)
     (sums,) = await usage_store.summed_by_spans(tx, [start_ms], until_ms=now_ms + 1)
-    return {"day": today.date().isoformat(), **sums_row(sums)} if sums.requests else None
+    return _usage_view("day", today.date().isoformat(), sums) if sums.requests else None
 
 
 async def _by_day(tx: Tx, folder: Folder | None, zone: ZoneInfo) -> dict[str, Sums]:
@@ -175,12 +232,21 @@ async def _by_column(tx: Tx, folder: Folder | None, by: By) -> dict[str, Sums]:
     return {key if key is not None else _UNKNOWN[by]: each for key, each in found.items()}
 
 
-def sums_row(sums: Sums) -> dict[str, Any]:
+def sums_row(sums: Sums) -> UsageCountsView:
     """Counts of answers and tokens, and `cost_usd`, which is None where no price is known."""
-    fields = asdict(sums)
-    nano = fields.pop("cost_nano_usd")
     is_unknown = sums.requests > 0 and sums.unpriced == sums.requests
-    return {**fields, "cost_usd": None if is_unknown else nano / rules.NANO}
+    return {
+        "requests": sums.requests,
+        "input_tokens": sums.input_tokens,
+        "output_tokens": sums.output_tokens,
+        "cache_read_tokens": sums.cache_read_tokens,
+        "cache_write_tokens": sums.cache_write_tokens,
+        "searches": sums.searches,
+        "unpriced": sums.unpriced,
+        "assumed": sums.assumed,
+        "cut": sums.cut,
+        "cost_usd": None if is_unknown else sums.cost_nano_usd / rules.NANO,
+    }
 
 
 # The costs of a day, a week or a month, for the console
@@ -206,7 +272,7 @@ class CostOverview:
     """The costs of a span, and of the other spans in one figure each."""
 
     figures: dict[Span, CostLine]
-    total: dict[str, Any]
+    total: UsageCountsView
     days: list[CostLine]
     """Each day of the span, the oldest first; days without use too."""
     groups: list[CostLine]
@@ -274,21 +340,28 @@ def _dearest(parts: list[UsagePart], key_of: Callable[[UsagePart], str | None]) 
     return sorted(cost_lines(found), key=lambda line: (-line.percent, -line.tokens, line.key or ""))
 
 
-def usage_lines(found: dict[str, Any]) -> list[str]:
+def usage_lines(found: UsageDocumentView) -> list[str]:
     if not found["rows"]:
         return ["The model was not asked yet.", *_budget_block(found["budgets"])]
     head = (found["by"], "answers", "in", "out", "cache read", "cache written", "cost")
-    rows = [_usage_row(row[found["by"]], row) for row in found["rows"]]
+    rows = [_usage_row(str(dict(row)[found["by"]]), row) for row in found["rows"]]
     lines = table(head, [*rows, _usage_row("all", found["total"])])
     return [*lines, *_notes(found), *_budget_block(found["budgets"])]
 
 
-def _usage_row(name: str, row: dict[str, Any]) -> tuple[str, ...]:
-    counts = ("requests", "input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens")
-    return (name, *(f"{row[each]:,}" for each in counts), _cost(row))
+def _usage_row(name: str, row: UsageCountsView) -> tuple[str, ...]:
+    return (
+        name,
+        f"{row['requests']:,}",
+        f"{row['input_tokens']:,}",
+        f"{row['output_tokens']:,}",
+        f"{row['cache_read_tokens']:,}",
+        f"{row['cache_write_tokens']:,}",
+        _cost(row),
+    )
 
 
-def _cost(row: dict[str, Any]) -> str:
+def _cost(row: UsageCountsView) -> str:
     if row["cost_usd"] is None:
         return "unknown"
     return f"${row['cost_usd']:,.4f}" + (" + unknown" if row["unpriced"] else "")
@@ -297,7 +370,7 @@ def _cost(row: dict[str, Any]) -> str:
 PRICE_IT = "Set it in ANDY_PRICES; it counts for what is asked from then on."
 
 
-def _notes(found: dict[str, Any]) -> list[str]:
+def _notes(found: UsageDocumentView) -> list[str]:
     total = found["total"]
     notes = [f"Costs are estimates: ANDY_PRICES, else list prices of {found['prices_as_of']}."]
     if total["unpriced"]:
@@ -319,7 +392,7 @@ def _notes(found: dict[str, Any]) -> list[str]:
 # Budgets
 
 
-async def budgets(tx: Tx, *, now_ms: int, zone: ZoneInfo, folder: Folder | None = None) -> Rows:
+async def budgets(tx: Tx, *, now_ms: int, zone: ZoneInfo, folder: Folder | None = None) -> list[BudgetView]:
     """Return how each budget stands; with `folder`, only those that bound that group."""
     found = [one for one in await budget_store.every(tx) if folder is None or one.folder in (None, folder)]
     return [
@@ -344,14 +417,14 @@ def in_unit(unit: Unit, value: int) -> float:
     return value if unit is Unit.TOKENS else value / rules.NANO
 
 
-def budget_lines(rows: Rows) -> list[str]:
+def budget_lines(rows: list[BudgetView]) -> list[str]:
     if not rows:
         return ["There are no budgets: set one with 'andy budget set 5usd --per day'."]
     head = ("id", "whose", "for", "limit", "used", "", "until")
     return table(head, [_budget_row(row) for row in rows])
 
 
-def _budget_row(row: dict[str, Any]) -> tuple[str, ...]:
+def _budget_row(row: BudgetView) -> tuple[str, ...]:
     state = "SPENT" if row["percent"] >= 100 else f"{row['percent']} %"
     unpriced = f" + {row['unpriced']} of unknown price" if row["unpriced"] else ""
     return (
@@ -369,7 +442,7 @@ def _amount(unit: str, value: float) -> str:
     return f"{value:,.0f} tokens" if unit == Unit.TOKENS else f"${value:,.4f}".removesuffix("00")
 
 
-def _budget_block(rows: Rows) -> list[str]:
+def _budget_block(rows: list[BudgetView]) -> list[str]:
     return ["", "Budgets", *budget_lines(rows)] if rows else []
 
 

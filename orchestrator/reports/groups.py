@@ -3,23 +3,81 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from collections.abc import Mapping
+from typing import Annotated, TypedDict
 from zoneinfo import ZoneInfo
 
 from orchestrator.base.clock import local_minute
-from orchestrator.base.tables import Rows, table
+from orchestrator.base.tables import table
 from orchestrator.base.terminal_escaping import all_visible
 from orchestrator.domain.values import Group
 from orchestrator.store import access_requests, chats, group_changes, groups
 from orchestrator.store.access_requests import AccessRequest
 from orchestrator.store.database import Tx
+from orchestrator.store.group_changes import GroupChangeView
 
 
-async def group_rows(tx: Tx) -> Rows:
+class GroupView(TypedDict):
+    """A registered group; `config` has the settings of its own."""
+
+    folder: str
+    name: str
+    jid: Annotated[str, "The chat that is told what nobody asked for in another."]
+    chats: Annotated[list[str], "All its chats, that one first."]
+    trigger: str | None
+    requires_trigger: bool
+    is_main: bool
+    config: dict[str, object]
+
+
+class GroupPersonView(TypedDict):
+    """Somebody of a group with their role, or everybody else, whose address is `*`."""
+
+    address: str
+    name: str
+    role: str
+    has_own_role: bool
+    aliases: list[str]
+    since_ms: int | None
+
+
+class AccessRequestView(TypedDict):
+    """A chat without a group that called; what its people chose is as they wrote it, cut."""
+
+    number: int
+    state: Annotated[str, "waiting, registered, ignored or blocked."]
+    jid: str
+    name: str
+    channel: str
+    is_direct: Annotated[bool, "Whether one person writes there to an account of Andy's own."]
+    people: Annotated[int | None, "How many are in it, where the messenger says so."]
+    sender: str
+    sender_name: str
+    is_owner: bool
+    words: Annotated[str, "The words of its call; empty once it is decided."]
+    asked_ms: int
+    notified_ms: Annotated[int | None, "When main was asked about it; null of one only listed."]
+    decided_ms: int | None
+    decided_by: str | None
+
+
+class ChatView(TypedDict):
+    """A chat that was seen, the one of a group or any other."""
+
+    jid: str
+    name: str
+    channel: str | None
+    is_group: bool
+    last_message_ms: int | None
+    group: str | None
+    request: Annotated[AccessRequestView | None, "What is asked of one that called."]
+
+
+async def group_rows(tx: Tx) -> list[GroupView]:
     return [group_row(group) for group in await groups.every(tx)]
 
 
-def group_row(group: Group) -> dict[str, Any]:
+def group_row(group: Group) -> GroupView:
     return {
         "folder": group.folder,
         "name": group.name,
@@ -32,14 +90,14 @@ def group_row(group: Group) -> dict[str, Any]:
     }
 
 
-def group_lines(rows: Rows) -> list[str]:
+def group_lines(rows: list[GroupView]) -> list[str]:
     return table(
         ("folder", "name", "chats", "answers"),
         [(row["folder"], row["name"], ", ".join(row["chats"]), _answers(row)) for row in rows],
     )
 
 
-def _answers(row: dict[str, Any]) -> str:
+def _answers(row: GroupView) -> str:
     if row["is_main"] or not row["requires_trigger"]:
         return "every message" + (" (main)" if row["is_main"] else "")
     own = row["trigger"] or ""
@@ -47,20 +105,20 @@ def _answers(row: dict[str, Any]) -> str:
     return f"@Andy or {own}" if own.casefold() not in ("", "@andy") else "@Andy"
 
 
-async def config_fields(tx: Tx, folder: str) -> dict[str, Any]:
+async def config_fields(tx: Tx, folder: str) -> dict[str, object]:
     """Return what is set for a group. Raises `UnknownGroup`."""
     from orchestrator.groups import settings  # slow to load, and for this alone
 
     return settings.of(await groups.known(tx, folder)).to_fields()
 
 
-def config_lines(found: dict[str, Any]) -> list[str]:
+def config_lines(found: Mapping[str, object]) -> list[str]:
     if not found:
         return ["Nothing is set: the settings of the host count."]
     return [f"{key:<11} {json.dumps(value, ensure_ascii=False)}" for key, value in found.items()]
 
 
-async def people_rows(tx: Tx, folder: str) -> Rows:
+async def people_rows(tx: Tx, folder: str) -> list[GroupPersonView]:
     """Everybody of a group with their role, and last everybody else. Raises `UnknownGroup`."""
     from orchestrator.groups import people  # slow to load, and for this alone
 
@@ -77,7 +135,7 @@ async def people_rows(tx: Tx, folder: str) -> Rows:
     ]
 
 
-def people_lines(rows: Rows, *, zone: ZoneInfo) -> list[str]:
+def people_lines(rows: list[GroupPersonView], *, zone: ZoneInfo) -> list[str]:
     """The people as a table; what is not set for somebody is everybody's, the last row."""
     return table(
         ("address", "name", "role", "since"),
@@ -93,7 +151,7 @@ def people_lines(rows: Rows, *, zone: ZoneInfo) -> list[str]:
     )
 
 
-async def chat_rows(tx: Tx) -> Rows:
+async def chat_rows(tx: Tx) -> list[ChatView]:
     """Every chat that was seen, the one that was active last first.
 
     `group` is its folder if it has one; `request` is what its owner is asked of one that called without.
@@ -114,7 +172,7 @@ async def chat_rows(tx: Tx) -> Rows:
     ]
 
 
-def access_row(one: AccessRequest) -> dict[str, Any]:
+def access_row(one: AccessRequest) -> AccessRequestView:
     return {
         "number": one.id,
         "state": one.state.value,
@@ -134,7 +192,7 @@ def access_row(one: AccessRequest) -> dict[str, Any]:
     }
 
 
-def chat_lines(rows: Rows, *, zone: ZoneInfo) -> list[str]:
+def chat_lines(rows: list[ChatView], *, zone: ZoneInfo) -> list[str]:
     """Return the chats as a table for people, and each that calls and waits with the words of its call."""
     if not rows:
         return ["No chat was seen yet."]
@@ -142,7 +200,7 @@ def chat_lines(rows: Rows, *, zone: ZoneInfo) -> list[str]:
     return [*_chat_table(rows, zone=zone), *(_call_line(one) for one in waiting)]
 
 
-def _call_line(row: dict[str, Any]) -> str:
+def _call_line(row: AccessRequestView) -> str:
     writer = "you" if row["is_owner"] else f"{all_visible(row['sender_name'])} ({all_visible(row['sender'])})"
     people = f" among {row['people']} people" if row["people"] else ""
     chat = all_visible(row["name"] or row["jid"])
@@ -152,12 +210,12 @@ def _call_line(row: dict[str, Any]) -> str:
     )
 
 
-def _request_state(row: dict[str, Any]) -> str:
+def _request_state(row: ChatView) -> str:
     request = row["request"]
     return f"{request['number']} {request['state']}" if request and row["group"] is None else ""
 
 
-def _chat_table(rows: Rows, *, zone: ZoneInfo) -> list[str]:
+def _chat_table(rows: list[ChatView], *, zone: ZoneInfo) -> list[str]:
     return table(
         ("chat", "name", "messenger", "last", "group", "request"),
         [
@@ -174,13 +232,13 @@ def _chat_table(rows: Rows, *, zone: ZoneInfo) -> list[str]:
     )
 
 
-async def change_rows(tx: Tx, folder: str) -> Rows:
+async def change_rows(tx: Tx, folder: str) -> list[GroupChangeView]:
     """Return what the owner changed of a group's settings and memory, newest first. Raises `UnknownGroup`."""
     group = await groups.known(tx, folder)
     return await group_changes.rows(tx, group.folder)
 
 
-def change_lines(rows: Rows, *, zone: ZoneInfo) -> list[str]:
+def change_lines(rows: list[GroupChangeView], *, zone: ZoneInfo) -> list[str]:
     if not rows:
         return ["Nothing was changed yet: settings and memory are as they began."]
     return table(

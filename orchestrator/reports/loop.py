@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import NotRequired, TypedDict
 from zoneinfo import ZoneInfo
 
 from orchestrator.base.clock import format_span, local_minute
+from orchestrator.domain.values import Folder
 from orchestrator.store import cycles, groups, loops, turns, wake_requests
 from orchestrator.store.cycles import Cycle
 from orchestrator.store.database import Tx
@@ -14,12 +15,65 @@ from orchestrator.store.loops import Loop, LoopStatus
 CYCLES_SHOWN = 10
 
 
-async def every(tx: Tx, *, now_ms: int) -> list[dict[str, Any]]:
+class LoopView(TypedDict):
+    """The loop of a group; of one that is off, only that."""
+
+    group: str
+    status: str
+    running: NotRequired[str | None]
+    waiting: NotRequired[list[str]]
+    next_wake_ms: NotRequired[int | None]
+    in_ms: NotRequired[int | None]
+    set_by: NotRequired[str]
+    reason: NotRequired[str]
+    raw: NotRequired[str | None]
+    trace: NotRequired[list[str]]
+    held: NotRequired[str | None]
+    pause_ms: NotRequired[int]
+    idle_in_a_row: NotRequired[int]
+    last_start_ms: NotRequired[int | None]
+    last_end_ms: NotRequired[int | None]
+
+
+class PendingWake(TypedDict):
+    """A request to wake a loop that no cycle has taken up yet."""
+
+    kind: str
+    reason: str
+    at_ms: int
+
+
+class CycleView(TypedDict):
+    """One cycle of a loop; `asked` is the agent's text about its next wake, `applied_ms` what came of it."""
+
+    id: int
+    turn: int
+    kind: str
+    triggers: list[str]
+    started_ms: int
+    ended_ms: int | None
+    outcome: str | None
+    error: str | None
+    asked: str | None
+    reason: str | None
+    applied_ms: int | None
+    bounded: bool
+    trace: list[str]
+
+
+class LoopDocument(LoopView):
+    """A loop with what is to wake it, and its newest cycles."""
+
+    pending: list[PendingWake]
+    cycles: list[CycleView]
+
+
+async def every(tx: Tx, *, now_ms: int) -> list[LoopView]:
     """Return the loop of each registered group, in short."""
     return [await _row(tx, group.folder, now_ms=now_ms) for group in await groups.every(tx)]
 
 
-async def one(tx: Tx, folder: str, *, now_ms: int) -> dict[str, Any]:
+async def one(tx: Tx, folder: str, *, now_ms: int) -> LoopDocument:
     """Return a loop with why it wakes next when it does, and its newest cycles. Raises `UnknownGroup`."""
     group = await groups.known(tx, folder)
     row = await _row(tx, group.folder, now_ms=now_ms)
@@ -32,7 +86,7 @@ async def one(tx: Tx, folder: str, *, now_ms: int) -> dict[str, Any]:
     }
 
 
-async def _row(tx: Tx, folder: Any, *, now_ms: int) -> dict[str, Any]:
+async def _row(tx: Tx, folder: Folder, *, now_ms: int) -> LoopView:
     loop = await loops.get(tx, folder)
     if loop is None:
         return {"group": folder, "status": "off"}
@@ -67,7 +121,7 @@ async def _raw(tx: Tx, loop: Loop) -> str | None:
     return newest[0].schedule_raw if newest else None
 
 
-def _cycle_row(cycle: Cycle) -> dict[str, Any]:
+def _cycle_row(cycle: Cycle) -> CycleView:
     return {
         "id": cycle.id,
         "turn": cycle.turn_id,
@@ -85,11 +139,11 @@ def _cycle_row(cycle: Cycle) -> dict[str, Any]:
     }
 
 
-def list_lines(rows: list[dict[str, Any]], zone: ZoneInfo) -> list[str]:
+def list_lines(rows: list[LoopView], zone: ZoneInfo) -> list[str]:
     return [_line(row, zone) for row in rows]
 
 
-def show_lines(row: dict[str, Any], zone: ZoneInfo) -> list[str]:
+def show_lines(row: LoopDocument, zone: ZoneInfo) -> list[str]:
     """Show the next wake and how it came about, what is pending, and the newest cycles."""
     if row["status"] == "off":
         return [_line(row, zone)]
@@ -104,7 +158,7 @@ def show_lines(row: dict[str, Any], zone: ZoneInfo) -> list[str]:
     return [*lines, *(_cycle_line(cycle, zone) for cycle in row["cycles"])]
 
 
-def _line(row: dict[str, Any], zone: ZoneInfo) -> str:
+def _line(row: LoopView, zone: ZoneInfo) -> str:
     if row["status"] == "off":
         return f"{row['group']}: off"
     if row["running"]:
@@ -114,12 +168,11 @@ def _line(row: dict[str, Any], zone: ZoneInfo) -> str:
     if row["next_wake_ms"] is None or row["status"] == "paused":
         return f"{row['group']}: {row['status']}"
     when = local_minute(row["next_wake_ms"], zone)
-    return (
-        f"{row['group']}: {row['status']}, sleeps until {when} ({format_span(row['in_ms'])}): {row['reason']}"
-    )
+    span = format_span(row["in_ms"] or 0)
+    return f"{row['group']}: {row['status']}, sleeps until {when} ({span}): {row['reason']}"
 
 
-def _cycle_line(cycle: dict[str, Any], zone: ZoneInfo) -> str:
+def _cycle_line(cycle: CycleView, zone: ZoneInfo) -> str:
     asked = f", asked for {cycle['asked']}" if cycle["asked"] else ""
     got = "" if cycle["applied_ms"] is None else f", then {format_span(cycle['applied_ms'])}"
     because = "; ".join(cycle["triggers"]) or "itself"

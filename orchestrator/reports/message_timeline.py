@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 from zoneinfo import ZoneInfo
 
 from orchestrator.base.clock import local_second, utc_stamp
@@ -13,10 +13,11 @@ from orchestrator.base.tables import short
 from orchestrator.containers.logs import files
 from orchestrator.containers.logs.files import LoggedEvent
 from orchestrator.domain.errors import BadRequest
-from orchestrator.domain.values import Group, Message, MessageId, Outgoing, Turn, TurnState
+from orchestrator.domain.values import Folder, Group, Message, MessageId, Outgoing, Turn, TurnState
 from orchestrator.reports import turn_work
 from orchestrator.reports.audit import detail_text
-from orchestrator.reports.costs import sums_row
+from orchestrator.reports.costs import UsageCountsView, sums_row
+from orchestrator.reports.turn_work import ToolCallView
 from orchestrator.store import audit, groups, messages, outbox, runs, turns, usage
 from orchestrator.store.database import Tx
 
@@ -27,6 +28,110 @@ LATE_MS = 1_000
 LOG_LINES = 200
 """Log lines that are shown for one message, the newest ones."""
 STAMP_CHARS = len("2026-11-22T03:15:01.123Z")
+
+
+class TimelineMessageView(TypedDict):
+    """The message itself; `ignored_reason` says why it got no turn."""
+
+    seq: int
+    sender: str
+    text: str
+    sent_ms: int
+    received_ms: int
+    ignored_reason: str | None
+
+
+class TimelineTurnPart(TypedDict):
+    """The turn that has the message, and its run."""
+
+    id: int
+    kind: str
+    state: str
+    reason: str | None
+    attempt: int
+    place: int | None
+    queued_ms: int
+    not_before_ms: int
+    started_ms: int | None
+    acked_ms: int | None
+    ended_ms: int | None
+    run: str | None
+    run_ended_ms: int | None
+    run_exit: str | None
+    run_frames: int | None
+
+
+class AttemptPart(TypedDict):
+    """One attempt of a run at the turn; `outcome` is None while it goes on, or where no log tells its end."""
+
+    attempt: int
+    run: str
+    started_ms: int
+    acked_ms: int | None
+    ended_ms: int | None
+    outcome: str | None
+    reason: str | None
+
+
+class TurnRequestPart(TypedDict):
+    """A row of the audit about the turn: a request to the host, the model or the network."""
+
+    at_ms: int
+    kind: str
+    run: str | None
+    detail: dict[str, object]
+
+
+class ReplyPart(TypedDict):
+    """A message of Andy's in the outbox, from the turn."""
+
+    outbox: int
+    id: str
+    text: str
+    state: str
+    created_ms: int
+    tries: int
+    next_try_ms: int | None
+    sent_ms: int | None
+    error: str | None
+    file: str | None
+
+
+class TurnCostPart(UsageCountsView):
+    """The usage of the whole turn; `subagents` is the part of its subagents."""
+
+    models: list[str]
+    subagents: UsageCountsView
+
+
+class TimelineStepView(TypedDict):
+    """One step of the history; `at_ms` is None where it is a state and not an event."""
+
+    at_ms: int | None
+    step: str
+    text: str
+
+
+class StoredTimeline(TypedDict):
+    """The history of a message as far as it is stored; `with_logs` adds what logs have."""
+
+    id: str
+    group: Folder
+    chat: str
+    message: TimelineMessageView | None
+    turn: TimelineTurnPart | None
+    attempts: list[AttemptPart]
+    work: list[TurnRequestPart]
+    tools: list[ToolCallView]
+    replies: list[ReplyPart]
+    cost: TurnCostPart | None
+    log: list[str]
+
+
+class TimelineDocumentView(StoredTimeline):
+    """All that befell one message."""
+
+    steps: list[TimelineStepView]
 
 
 class NoMessage(BadRequest):
@@ -49,7 +154,7 @@ async def sent_file(tx: Tx, folder: str, asked: str) -> Outgoing:
     return said
 
 
-async def find(tx: Tx, folder: str, asked: str) -> dict[str, Any]:
+async def find(tx: Tx, folder: str, asked: str) -> StoredTimeline:
     """Return all that the store has on a message, found by its id or number. It may be one that Andy sent.
 
     Raises:
@@ -80,7 +185,7 @@ async def find(tx: Tx, folder: str, asked: str) -> dict[str, Any]:
     }
 
 
-def with_logs(found: dict[str, Any], logs: Path) -> dict[str, Any]:
+def with_logs(found: StoredTimeline, logs: Path) -> TimelineDocumentView:
     """Add what the logs tell of each attempt, the lines of those logs, and all of it in order as `steps`.
 
     Of an attempt whose log is gone, what the store knows is told. Blocks.
@@ -102,7 +207,7 @@ async def _message(tx: Tx, group: Group, asked: str) -> Message | None:
     return await messages.at(tx, group.folder, int(asked)) if is_number else None
 
 
-def _message_part(message: Message | None) -> dict[str, Any] | None:
+def _message_part(message: Message | None) -> TimelineMessageView | None:
     if message is None:
         return None
     return {
@@ -115,7 +220,7 @@ def _message_part(message: Message | None) -> dict[str, Any] | None:
     }
 
 
-async def _turn_part(tx: Tx, turn: Turn) -> dict[str, Any]:
+async def _turn_part(tx: Tx, turn: Turn) -> TimelineTurnPart:
     run = await runs.get(tx, turn.run_id) if turn.run_id else None
     return {
         "id": turn.id,
@@ -142,7 +247,7 @@ async def _replies(tx: Tx, turn: Turn | None, said: Outgoing | None) -> Sequence
     return [said] if said else []
 
 
-def _reply_part(one: Outgoing) -> dict[str, Any]:
+def _reply_part(one: Outgoing) -> ReplyPart:
     return {
         "outbox": one.id,
         "id": one.message_id,
@@ -157,13 +262,16 @@ def _reply_part(one: Outgoing) -> dict[str, Any]:
     }
 
 
-async def _work(tx: Tx, turn: Turn) -> list[dict[str, Any]]:
+async def _work(tx: Tx, turn: Turn) -> list[TurnRequestPart]:
     """Return the audit rows of a turn: its agent's requests to the host, the model and the network."""
     rows = await audit.of_turn(tx, turn.id, since_ms=turn.queued_ms)
-    return [{name: row[name] for name in ("at_ms", "kind", "run", "detail")} for row in rows]
+    return [
+        {"at_ms": row["at_ms"], "kind": row["kind"], "run": row["run"], "detail": row["detail"]}
+        for row in rows
+    ]
 
 
-async def _cost(tx: Tx, turn: Turn) -> dict[str, Any]:
+async def _cost(tx: Tx, turn: Turn) -> TurnCostPart:
     """Return the usage of a turn in all; `subagents` is the part of its subagents."""
     shares = await usage.summed_of_turn(tx, turn.id, since_ms=turn.queued_ms)
     of_subagents = (sums for share, sums in shares.items() if share.is_subagent)
@@ -177,7 +285,7 @@ async def _cost(tx: Tx, turn: Turn) -> dict[str, Any]:
 # What the logs tell
 
 
-def _attempts(logs: Path, folder: str, turn: dict[str, Any]) -> Iterator[dict[str, Any]]:
+def _attempts(logs: Path, folder: str, turn: TimelineTurnPart) -> Iterator[AttemptPart]:
     """Each attempt that a log speaks of, in their order."""
     for file in files.of_group(logs, folder):
         try:
@@ -190,9 +298,9 @@ def _attempts(logs: Path, folder: str, turn: dict[str, Any]) -> Iterator[dict[st
         yield from _attempts_of_run(file.run, events, str(turn["id"]))
 
 
-def _attempts_of_run(run: str, events: Sequence[LoggedEvent], turn_id: str) -> Iterator[dict[str, Any]]:
+def _attempts_of_run(run: str, events: Sequence[LoggedEvent], turn_id: str) -> Iterator[AttemptPart]:
     """Yield the attempts that one run made at a turn: usually one."""
-    current: dict[str, Any] | None = None
+    current: AttemptPart | None = None
     for event in events:
         if event.facts.get("turn") != turn_id:
             continue
@@ -212,7 +320,7 @@ def _attempts_of_run(run: str, events: Sequence[LoggedEvent], turn_id: str) -> I
         yield current
 
 
-def _attempt(run: str, attempt: int, started_ms: int) -> dict[str, Any]:
+def _attempt(run: str, attempt: int, started_ms: int) -> AttemptPart:
     return {
         "attempt": attempt,
         "run": run,
@@ -224,13 +332,13 @@ def _attempt(run: str, attempt: int, started_ms: int) -> dict[str, Any]:
     }
 
 
-def _is_same(one: dict[str, Any], last: dict[str, Any] | None) -> bool:
+def _is_same(one: AttemptPart, last: AttemptPart | None) -> bool:
     return last is not None and (one["run"], one["attempt"]) == (last["run"], last["attempt"])
 
 
-def _last_attempt(turn: dict[str, Any]) -> dict[str, Any] | None:
+def _last_attempt(turn: TimelineTurnPart) -> AttemptPart | None:
     """The attempt that the store itself speaks of: the present one, or the one that settled the turn."""
-    if turn["run"] is None or turn["state"] == TurnState.QUEUED:
+    if turn["run"] is None or turn["started_ms"] is None or turn["state"] == TurnState.QUEUED:
         return None
     attempt = _attempt(turn["run"], turn["attempt"], turn["started_ms"])
     if turn["ended_ms"] is not None:
@@ -238,7 +346,7 @@ def _last_attempt(turn: dict[str, Any]) -> dict[str, Any] | None:
     return {**attempt, "acked_ms": turn["acked_ms"]}
 
 
-def _log_lines(logs: Path, folder: str, attempts: Sequence[dict[str, Any]]) -> list[str]:
+def _log_lines(logs: Path, folder: str, attempts: Sequence[AttemptPart]) -> list[str]:
     """The newest lines that the runs of these attempts wrote meanwhile."""
     spans = {one["run"]: (one["started_ms"], one["ended_ms"]) for one in attempts}
     newest: deque[str] = deque(maxlen=LOG_LINES)
@@ -259,7 +367,7 @@ def _log_lines(logs: Path, folder: str, attempts: Sequence[dict[str, Any]]) -> l
 # In order, and for people
 
 
-def steps(found: dict[str, Any]) -> list[dict[str, Any]]:
+def steps(found: StoredTimeline) -> list[TimelineStepView]:
     """Return the history of a message, step by step, and what it waits for: `{at_ms, step, text}`.
 
     `step` is one of received, ignored, queued, started, acknowledged, work, tool, answered, put_back, failed,
@@ -268,7 +376,7 @@ def steps(found: dict[str, Any]) -> list[dict[str, Any]]:
     return [*_arrival_steps(found), *_turn_steps(found), *_reply_steps(found)]
 
 
-def lines(found: dict[str, Any], *, zone: ZoneInfo) -> list[str]:
+def lines(found: StoredTimeline, *, zone: ZoneInfo) -> list[str]:
     step_lines = [
         f"{local_second(one['at_ms'], zone) if one['at_ms'] else '':14}  {one['text']}"
         for one in steps(found)
@@ -277,7 +385,7 @@ def lines(found: dict[str, Any], *, zone: ZoneInfo) -> list[str]:
     return [*step_lines, *_cost_lines(found["cost"])]
 
 
-def _cost_lines(cost: dict[str, Any] | None) -> Iterator[str]:
+def _cost_lines(cost: TurnCostPart | None) -> Iterator[str]:
     if cost and cost["requests"]:
         answers = f"{cost['requests']} answers of {', '.join(cost['models'])}"
         yield f"{'':14}  it took {answers}: {_tokens_and_money(cost)}"
@@ -286,17 +394,19 @@ def _cost_lines(cost: dict[str, Any] | None) -> Iterator[str]:
             yield f"{'':14}  of that, subagents: {part}"
 
 
-def _tokens_and_money(sums: dict[str, Any]) -> str:
-    counts = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens")
+def _tokens_and_money(sums: UsageCountsView) -> str:
+    tokens = (
+        sums["input_tokens"] + sums["output_tokens"] + sums["cache_read_tokens"] + sums["cache_write_tokens"]
+    )
     money = "an unknown price" if sums["cost_usd"] is None else f"about ${sums['cost_usd']:.4f}"
-    return f"{sum(sums[each] for each in counts):,} tokens, {money}"
+    return f"{tokens:,} tokens, {money}"
 
 
-def _step(at_ms: int | None, step: str, text: str) -> dict[str, Any]:
+def _step(at_ms: int | None, step: str, text: str) -> TimelineStepView:
     return {"at_ms": at_ms, "step": step, "text": text}
 
 
-def _arrival_steps(found: dict[str, Any]) -> Iterator[dict[str, Any]]:
+def _arrival_steps(found: StoredTimeline) -> Iterator[TimelineStepView]:
     message = found["message"]
     if message is None:
         return
@@ -306,7 +416,7 @@ def _arrival_steps(found: dict[str, Any]) -> Iterator[dict[str, Any]]:
         yield _step(None, "ignored", f"no turn: {message['ignored_reason']}")
 
 
-def _turn_steps(found: dict[str, Any]) -> Iterator[dict[str, Any]]:
+def _turn_steps(found: StoredTimeline) -> Iterator[TimelineStepView]:
     turn = found["turn"]
     if turn is None:
         return
@@ -316,7 +426,7 @@ def _turn_steps(found: dict[str, Any]) -> Iterator[dict[str, Any]]:
         *_work_steps(found["work"]),
         *(_step(one["started_ms"], "tool", turn_work.tool_text(one)) for one in found["tools"]),
     ]
-    yield from sorted(happened, key=lambda step: step["at_ms"])
+    yield from sorted(happened, key=lambda step: step["at_ms"] or 0)
     if turn["state"] == TurnState.QUEUED:
         again = f", try {turn['attempt']} after {turn['reason']}" if turn["attempt"] > 1 else ""
         text = f"is to go on from here; place {turn['place']}{again}"
@@ -326,23 +436,23 @@ def _turn_steps(found: dict[str, Any]) -> Iterator[dict[str, Any]]:
         yield _step(None, "running", text)
 
 
-def _attempt_steps(attempts: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+def _attempt_steps(attempts: Sequence[AttemptPart]) -> Iterator[TimelineStepView]:
     for one in attempts:
         yield _step(one["started_ms"], "started", f"try {one['attempt']}: given to run {one['run']}")
         if one["acked_ms"]:
             yield _step(one["acked_ms"], "acknowledged", "its agent has it")
-        if one["ended_ms"]:
+        if one["ended_ms"] and one["outcome"]:
             reason = f": {one['reason']}" if one["reason"] else ""
             text = f"{one['outcome'].replace('_', ' ')}{reason}"
             yield _step(one["ended_ms"], one["outcome"], text)
 
 
-def _work_steps(work: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+def _work_steps(work: Sequence[TurnRequestPart]) -> Iterator[TimelineStepView]:
     for one in work:
         yield _step(one["at_ms"], "work", f"{one['kind']} {detail_text(one['detail'])}")
 
 
-def _reply_steps(found: dict[str, Any]) -> Iterator[dict[str, Any]]:
+def _reply_steps(found: StoredTimeline) -> Iterator[TimelineStepView]:
     for one in found["replies"]:
         yield _step(one["created_ms"], "said", f"said ({one['outbox']}): {short(one['text'], 60)}")
         match one["state"]:

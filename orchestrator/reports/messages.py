@@ -3,19 +3,51 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, TypedDict
 from zoneinfo import ZoneInfo
 
 from orchestrator.base.clock import local_second
-from orchestrator.base.tables import Rows, short
+from orchestrator.base.tables import short
 from orchestrator.domain.values import Message, Turn, TurnId, TurnState
 from orchestrator.store import chats, groups, messages, outbox, turns
 from orchestrator.store.database import Tx
 
 
+class QuoteView(TypedDict):
+    """The message that a message answers."""
+
+    id: str
+    sender: str
+    text: str
+
+
+class MessageView(TypedDict):
+    """A message of a group, and what became of it."""
+
+    seq: int
+    id: str
+    at_ms: int
+    received_ms: int
+    sender: str
+    is_andy: bool
+    text: str
+    quote: QuoteView | None
+    turn: Annotated[int | None, "The turn that has it; of what Andy said, the one that said it."]
+    state: Annotated[str, "queued, running, answered, failed, ignored, or said by Andy."]
+    attempt: int | None
+    reason: str | None
+    place: Annotated[int | None, "In the queue, from 1 on."]
+    outcome: Annotated[str, "What became of it, in words."]
+    file: Annotated[
+        str | None, "The name of the file that Andy sent with it: GET /api/messages/{group}/{id}/file."
+    ]
+    chat: Annotated[str, "The address of the chat in which it stands."]
+    chat_label: Annotated[str | None, "What that chat is called, of a group with several."]
+
+
 async def rows(
     tx: Tx, folder: str, *, limit: int, before: int | None = None, after: int | None = None
-) -> Rows:
+) -> list[MessageView]:
     """A page of a group's messages, oldest first: the newest, those `before` a `seq`, or those `after` one.
 
     `outcome` is in words; `state` is that of the turn (queued, running, answered, failed), `ignored`, or
@@ -36,18 +68,20 @@ async def rows(
     places = await turns.places(tx) if is_queued else {}
     files = await outbox.file_names(tx, [one.id for one in found if one.is_bot_message])
     return [
-        {
-            **_row(one, known, said_in, places),
-            "file": files.get(one.id),
-            "chat_label": labels.get(one.chat_jid),
-        }
+        _row(one, known, said_in, places, file=files.get(one.id), chat_label=labels.get(one.chat_jid))
         for one in found
     ]
 
 
 def _row(
-    message: Message, known: Mapping[TurnId, Turn], said_in: Mapping[int, int], places: Mapping[TurnId, int]
-) -> dict[str, Any]:
+    message: Message,
+    known: Mapping[TurnId, Turn],
+    said_in: Mapping[int, int],
+    places: Mapping[TurnId, int],
+    *,
+    file: str | None,
+    chat_label: str | None,
+) -> MessageView:
     turn = known.get(message.turn_id) if message.turn_id is not None else None
     quote = message.quote
     return {
@@ -66,6 +100,8 @@ def _row(
         "reason": turn.reason if turn else None if _is_own(message) else message.ignored_reason,
         "place": places.get(turn.id) if turn else None,
         "outcome": _outcome(turn, message),
+        "file": file,
+        "chat_label": chat_label,
     }
 
 
@@ -81,11 +117,11 @@ def _outcome(turn: Turn | None, message: Message) -> str:
     return f"{turn.state.value}{again}: {turn.reason}" if turn.reason else turn.state.value
 
 
-def _with_chat(row: dict[str, Any]) -> str:
-    return f"{row['sender']} in {short(row['chat_label'], 40)}" if row["chat_label"] else str(row["sender"])
+def _with_chat(row: MessageView) -> str:
+    return f"{row['sender']} in {short(row['chat_label'], 40)}" if row["chat_label"] else row["sender"]
 
 
-def lines(found: Rows, *, zone: ZoneInfo) -> list[str]:
+def lines(found: list[MessageView], *, zone: ZoneInfo) -> list[str]:
     if not found:
         return ["No messages yet."]
     return [

@@ -7,13 +7,12 @@ from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta
 from zoneinfo import ZoneInfo
 
-from orchestrator.base.tables import Rows
 from orchestrator.domain.dashboard import BoardTask, Deadline, Question
 from orchestrator.domain.failures import STOPPED_BY_HAND
 from orchestrator.domain.values import Group, Turn
 from orchestrator.reports import costs
 from orchestrator.reports.approvals import ApprovalView, approval_row
-from orchestrator.reports.groups import access_row
+from orchestrator.reports.groups import AccessRequestView, access_row
 from orchestrator.store import access_requests, approvals, dashboard_questions, dashboard_tasks, groups, turns
 from orchestrator.store.database import Tx
 
@@ -29,14 +28,14 @@ class OwnerNeeds:
 
     requests: list[ApprovalView]
     """The requests that can still be decided."""
-    access: Rows
-    """Rows of `groups.access_row` of chats that call and have no group."""
+    access: list[AccessRequestView]
+    """The requests of chats that call and have no group."""
     questions: list[Question]
     failed: list[Turn]
     """Chat turns that failed; not those that somebody stopped, or that the owner has put aside."""
     overdue: list[BoardTask]
-    budgets: Rows
-    """Rows of `costs.budgets` that are spent."""
+    budgets: list[costs.BudgetView]
+    """The budgets that are spent."""
 
     def __len__(self) -> int:
         rows = len(self.requests) + len(self.access) + len(self.budgets)

@@ -6,7 +6,7 @@ import hashlib
 import json
 import sqlite3
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypedDict
 
 from orchestrator.domain.values import Folder, RunId, TurnId
 from orchestrator.store.database import Tx, returned
@@ -25,6 +25,19 @@ class AuditEvent:
     run_id: RunId | None = None
     turn_id: TurnId | None = None
     detail: dict[str, Any] = field(default_factory=dict)
+
+
+class AuditView(TypedDict):
+    """A row of the audit, as it is shown; `detail` is what its kind of event has to say."""
+
+    id: int
+    at_ms: int
+    kind: str
+    group: Folder | None
+    run: RunId | None
+    turn: TurnId | None
+    detail: dict[str, object]
+    hash: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +99,7 @@ async def newest(
     since_ms: int = 0,
     before: int | None = None,
     only_refused: bool = False,
-) -> list[dict[str, Any]]:
+) -> list[AuditView]:
     """Return the newest rows, or the newest with an id below `before`, oldest first."""
     rows = await tx.execute_fetchall(
         """
@@ -97,18 +110,18 @@ async def newest(
         """,
         {"since": since_ms, "folder": folder, "before": before, "refused": only_refused, "limit": limit},
     )
-    return [_to_dict(row) for row in reversed(list(rows))]
+    return [_view(row) for row in reversed(list(rows))]
 
 
-async def of_turn(tx: Tx, turn_id: TurnId, *, since_ms: int) -> list[dict[str, Any]]:
+async def of_turn(tx: Tx, turn_id: TurnId, *, since_ms: int) -> list[AuditView]:
     """Return the rows of one turn since `since_ms`, the time when it was queued, oldest first."""
     rows = await tx.execute_fetchall(
         "SELECT * FROM audit WHERE turn_id = ? AND at_ms >= ? ORDER BY id", (turn_id, since_ms)
     )
-    return [_to_dict(row) for row in rows]
+    return [_view(row) for row in rows]
 
 
-def _to_dict(row: sqlite3.Row) -> dict[str, Any]:
+def _view(row: sqlite3.Row) -> AuditView:
     return {
         "id": row["id"],
         "at_ms": row["at_ms"],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import Any
+from typing import TypedDict
 
 from agent_runner.wire.mailbox import Reply
 from orchestrator.domain.values import Folder
@@ -61,9 +61,22 @@ async def forget(tx: Tx, folder: Folder, is_meant: Callable[[str], bool]) -> Non
             )
 
 
+class CommandView(TypedDict):
+    """A command of a container with its answer, as lists show it; `number` grows with each command."""
+
+    number: int
+    at_ms: int
+    group: str
+    request: str
+    type: str
+    ok: bool
+    code: str
+    text: str
+
+
 async def newest(
     tx: Tx, folder: Folder | None, *, limit: int, before: int | None = None
-) -> list[dict[str, Any]]:
+) -> list[CommandView]:
     """Return the newest commands, or the newest numbered below `before`, newest first."""
     rows = await tx.execute_fetchall(
         """
@@ -74,4 +87,16 @@ async def newest(
         """,
         {"folder": folder, "before": before, "limit": limit},
     )
-    return [dict(row) for row in rows]
+    return [
+        {
+            "number": row["number"],
+            "at_ms": row["at_ms"],
+            "group": row["group"],
+            "request": row["request"],
+            "type": row["type"],
+            "ok": bool(row["ok"]),
+            "code": row["code"],
+            "text": row["text"],
+        }
+        for row in rows
+    ]

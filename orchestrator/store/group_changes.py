@@ -7,7 +7,7 @@ import sqlite3
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Annotated, Any, TypedDict, cast
 
 from orchestrator.domain.errors import BadRequest
 from orchestrator.domain.values import Folder
@@ -100,7 +100,20 @@ async def rewrite(tx: Tx, folder: Folder, change: Callable[[str], str]) -> None:
             )
 
 
-async def rows(tx: Tx, folder: Folder) -> list[dict[str, Any]]:
+class GroupChangeView(TypedDict):
+    """A change of a group's settings or memory, as lists show it: without its texts."""
+
+    number: int
+    group: str
+    part: Annotated[str, "profile (its name and what calls Andy), settings or memory."]
+    at_ms: int
+    by: str
+    added: Annotated[int, "Lines that are new."]
+    removed: Annotated[int, "Lines that are gone."]
+    undoes: int | None
+
+
+async def rows(tx: Tx, folder: Folder) -> list[GroupChangeView]:
     """Return the stored changes of a group, newest first, as rows without their texts."""
     found = await tx.execute_fetchall(
         """
@@ -109,7 +122,7 @@ async def rows(tx: Tx, folder: Folder) -> list[dict[str, Any]]:
         """,
         (folder,),
     )
-    return [dict(row) for row in found]
+    return [cast("GroupChangeView", dict(row)) for row in found]
 
 
 async def last_settings(tx: Tx, folder: Folder) -> dict[str, Any]:

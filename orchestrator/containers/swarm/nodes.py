@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, TypedDict
 
 from agent_runner.wire.files import write_whole
 from orchestrator.containers.docker import client as docker_client
@@ -65,19 +65,16 @@ class Node:
         return number or None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeReport:
-    """One machine of the swarm, as `andy nodes`, the console and HTTP show it."""
+class NodeView(TypedDict):
+    """A machine of the swarm; there is none where agents run on this machine."""
 
     name: str
     address: str
-    state: str
+    state: Annotated[str, "`ready` or `down`, with `drain` or `pause` where it takes nothing new."]
     labels: tuple[str, ...]
-    slots: int | None
-    """Containers that the node may run; None bounds it by the total number alone."""
-    groups: tuple[str, ...]
-    """The groups whose containers run there."""
-    problem: str | None
+    slots: Annotated[int | None, "How many containers it may have; null for no limit of its own."]
+    groups: Annotated[tuple[str, ...], "Those whose containers run there."]
+    problem: Annotated[str | None, "Why it takes none, with the fix."]
 
 
 class NodeMemory:
@@ -231,7 +228,7 @@ def check_manager(client: APIClient) -> None:
         )
 
 
-def look_at_nodes(data: Path, *, install: str, slots: int) -> list[NodeReport]:
+def look_at_nodes(data: Path, *, install: str, slots: int) -> list[NodeView]:
     """List the machines of the swarm that this machine's engine manages. Blocks.
 
     Raises:
@@ -242,7 +239,7 @@ def look_at_nodes(data: Path, *, install: str, slots: int) -> list[NodeReport]:
         return list_nodes(client, install=install, memory=NodeMemory(data), slots=slots)
 
 
-def list_nodes(client: APIClient, *, install: str, memory: NodeMemory, slots: int) -> list[NodeReport]:
+def list_nodes(client: APIClient, *, install: str, memory: NodeMemory, slots: int) -> list[NodeView]:
     """List the machines of the swarm with what runs there. Blocks. Raises what docker-py raises."""
     services: Mapping[str, Any] = {
         one["ID"]: one["Spec"]["Labels"]
@@ -254,7 +251,7 @@ def list_nodes(client: APIClient, *, install: str, memory: NodeMemory, slots: in
         if task["Status"]["State"] == "running" and GROUP_LABEL in labels:
             running.setdefault(task["NodeID"], []).append(labels[GROUP_LABEL])
     return [
-        NodeReport(
+        NodeView(
             name=node.name,
             address=node.address,
             state=node.state,

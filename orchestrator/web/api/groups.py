@@ -17,7 +17,7 @@ from orchestrator.groups import access, changes, registration
 from orchestrator.groups.access import AccessDecision
 from orchestrator.groups.registration import GroupProfile, Registration
 from orchestrator.inbound.intake import check_text
-from orchestrator.reports.groups import group_row, group_rows
+from orchestrator.reports.groups import GroupView, group_row, group_rows
 from orchestrator.store import audit, groups, outbox
 from orchestrator.store.database import Database
 from orchestrator.web.bodies import parse_body, parse_query
@@ -35,10 +35,10 @@ class GroupApi:
         self._wakeups = wakeups
         self._bus = bus
 
-    async def every(self) -> list[dict[str, Any]]:
+    async def every(self) -> list[GroupView]:
         return await self._database.read(group_rows)
 
-    async def register(self, asked: Registration) -> dict[str, Any]:
+    async def register(self, asked: Registration) -> GroupView:
         """Raises what `registration.register` raises."""
         async with self._database.transaction() as tx:
             group = await registration.register_by_hand(tx, asked, now_ms=self._clock.now_ms())
@@ -70,7 +70,7 @@ class GroupApi:
             "text": departure.explain(),
         }
 
-    async def add_chat(self, folder: str, asked: FurtherChat) -> dict[str, Any]:
+    async def add_chat(self, folder: str, asked: FurtherChat) -> GroupView:
         """Raises what `registration.add_chat` raises."""
         async with self._database.transaction() as tx:
             group = await registration.add_chat(
@@ -88,13 +88,13 @@ class GroupApi:
         self._wakeups.lanes.set()
         return {**group_row(gone.group), "failed_turns": gone.failed_turns, "text": gone.explain()}
 
-    async def set_profile(self, folder: str, asked: GroupProfile) -> dict[str, Any]:
+    async def set_profile(self, folder: str, asked: GroupProfile) -> GroupView:
         """Raises what `changes.set_profile` raises."""
         async with self._database.transaction() as tx:
             await changes.set_profile(tx, folder, asked, by=BY, now_ms=self._clock.now_ms())
         return await self.configured(folder)
 
-    async def configured(self, folder: str) -> dict[str, Any]:
+    async def configured(self, folder: str) -> GroupView:
         """Have the host look at what was set for a group. Raises `UnknownGroup`."""
         group = await self._database.read(lambda tx: groups.known(tx, folder))
         self._bus.publish("group.configured", group=group.folder)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypedDict, TypeVar, get_type_hints
 from zoneinfo import ZoneInfo
 
 from pydantic import BaseModel
@@ -18,11 +18,11 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from orchestrator.base.clock import Clock
-from orchestrator.base.tables import Rows
 from orchestrator.containers.logs import reading
+from orchestrator.containers.swarm.nodes import NodeView
 from orchestrator.context import person_memory
 from orchestrator.context.context_manager import ContextManager
-from orchestrator.context.person_memory import KnownPerson
+from orchestrator.context.person_memory import KnownPerson, KnownPersonView
 from orchestrator.dashboard.services.reminders import ReminderService, ReminderView
 from orchestrator.domain.home import Home
 from orchestrator.domain.values import Folder, RunId, TurnId
@@ -43,6 +43,13 @@ from orchestrator.reports import search as search_reports
 from orchestrator.reports import tasks as task_reports
 from orchestrator.reports import upcoming as upcoming_reports
 from orchestrator.reports.approvals import ApprovalView
+from orchestrator.reports.audit import AuditVerdictView
+from orchestrator.reports.context import ContextDocumentView
+from orchestrator.reports.costs import BudgetView, UsageDocumentView
+from orchestrator.reports.groups import ChatView, GroupView
+from orchestrator.reports.loop import LoopView
+from orchestrator.reports.message_timeline import TimelineDocumentView
+from orchestrator.reports.messages import MessageView
 from orchestrator.reports.notices import NoticeView
 from orchestrator.reports.notifications import NotificationView
 from orchestrator.reports.queues import OutboxView, RunView, TurnView, outbox_rows, run_rows, turn_rows
@@ -54,9 +61,11 @@ from orchestrator.reports.upcoming import UpcomingView
 from orchestrator.scheduler import scheduled_task_service
 from orchestrator.scheduler.scheduled_task_service import TaskView
 from orchestrator.store import groups
+from orchestrator.store.audit import AuditView
+from orchestrator.store.commands import CommandView
 from orchestrator.store.database import Tx
+from orchestrator.store.group_changes import GroupChangeView
 from orchestrator.store.reader import read_once
-from orchestrator.web.api import schemas
 from orchestrator.web.api.queries import (
     ApiQuery,
     AuditQuery,
@@ -72,13 +81,22 @@ from orchestrator.web.api.queries import (
     UpcomingQuery,
     UsageQuery,
 )
-from orchestrator.web.api.schemas import RowPage, schema_of
+from orchestrator.web.api.schemas import RowPage, answer_schema
 from orchestrator.web.bodies import parse_query
 
 MAX_PLACE = 100_000
 """The last row at which a page may begin in a list that is no history: each page makes it anew."""
+Q = TypeVar("Q", bound=ApiQuery)
 R = TypeVar("R")
 T = TypeVar("T")
+
+
+class LogDocumentView(TypedDict):
+    """The last lines of a log; `run` is the one whose log it is, null for the host's own."""
+
+    group: str | None
+    run: str | None
+    lines: list[str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,17 +110,13 @@ class ApiSource:
     context_of: Callable[[Folder], ContextManager]
     draft: Callable[[RunId | None, TurnId], Awaitable[str]]
     """Give the text that is being written in a turn that runs."""
-    nodes: Callable[[], Awaitable[Rows]]
+    nodes: Callable[[], Awaitable[list[NodeView]]]
 
     async def look(self, query: Callable[[Tx], Awaitable[T]]) -> T:
         return await asyncio.to_thread(read_once, self.home.database, query)
 
     def since_ms(self, text: str | None) -> int:
         return since_ms(text, now_ms=self.clock.now_ms(), zone=self.zone)
-
-
-Read = Callable[[ApiSource, Any, Mapping[str, str]], Awaitable[Any]]
-"""`(source, query, parameters of the path)`: give the answer. Raises `BadRequest`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,7 +127,8 @@ class ApiResource:
     summary: str
     query: type[ApiQuery]
     answer: type[BaseModel]
-    read: Read
+    read: Callable[[ApiSource, Request], Awaitable[object]]
+    """Give the answer to a request. Raises `BadRequest`."""
 
 
 def list_routes(source: ApiSource) -> list[Route]:
@@ -122,8 +137,7 @@ def list_routes(source: ApiSource) -> list[Route]:
 
 def _route(source: ApiSource, resource: ApiResource) -> Route:
     async def answer(request: Request) -> Response:
-        asked = parse_query(request.query_params, resource.query)
-        found = await resource.read(source, asked, request.path_params)
+        found = await resource.read(source, request)
         return JSONResponse(found, headers={"Cache-Control": "no-store"})
 
     return Route(resource.path, answer)
@@ -158,7 +172,7 @@ def _reach(asked: PageQuery) -> int:
 # What is read
 
 
-async def _messages(source: ApiSource, asked: MessagesQuery, _: Mapping[str, str]) -> Any:
+async def _messages(source: ApiSource, asked: MessagesQuery, _: Mapping[str, str]) -> RowPage[MessageView]:
     more = asked.limit + 1
     found = await source.look(
         lambda tx: messages.rows(tx, asked.group, limit=more, before=asked.cursor, after=asked.after)
@@ -168,7 +182,7 @@ async def _messages(source: ApiSource, asked: MessagesQuery, _: Mapping[str, str
     return {"rows": found[: asked.limit], "next": None}
 
 
-async def _message(source: ApiSource, _: ApiQuery, path: Mapping[str, str]) -> Any:
+async def _message(source: ApiSource, _: ApiQuery, path: Mapping[str, str]) -> TimelineDocumentView:
     found = await source.look(lambda tx: message_timeline.find(tx, path["group"], path["id"]))
     return await asyncio.to_thread(message_timeline.with_logs, found, source.home.logs)
 
@@ -192,13 +206,13 @@ async def _runs(source: ApiSource, asked: GroupPageQuery, _: Mapping[str, str]) 
     return _older(found, asked, lambda row: row["number"])
 
 
-async def _commands(source: ApiSource, asked: GroupPageQuery, _: Mapping[str, str]) -> Any:
+async def _commands(source: ApiSource, asked: GroupPageQuery, _: Mapping[str, str]) -> RowPage[CommandView]:
     more = asked.limit + 1
     found = await source.look(lambda tx: audit.command_rows(tx, asked.group, limit=more, before=asked.cursor))
     return _older(found, asked, lambda row: row["number"])
 
 
-async def _audit(source: ApiSource, asked: AuditQuery, _: Mapping[str, str]) -> Any:
+async def _audit(source: ApiSource, asked: AuditQuery, _: Mapping[str, str]) -> RowPage[AuditView]:
     begin, more = source.since_ms(asked.since), asked.limit + 1
     found = await source.look(
         lambda tx: audit.rows(
@@ -208,7 +222,7 @@ async def _audit(source: ApiSource, asked: AuditQuery, _: Mapping[str, str]) -> 
     return _older_at_front(found, asked, lambda row: row["id"])
 
 
-async def _verdict(source: ApiSource, _: ApiQuery, __: Mapping[str, str]) -> Any:
+async def _verdict(source: ApiSource, _: ApiQuery, __: Mapping[str, str]) -> AuditVerdictView:
     return await source.look(audit.verify)
 
 
@@ -270,27 +284,29 @@ async def _notices(source: ApiSource, asked: NoticesQuery, _: Mapping[str, str])
     return _part(found, asked)
 
 
-async def _usage(source: ApiSource, asked: UsageQuery, _: Mapping[str, str]) -> Any:
+async def _usage(source: ApiSource, asked: UsageQuery, _: Mapping[str, str]) -> UsageDocumentView:
     now_ms = source.clock.now_ms()
     return await source.look(
         lambda tx: costs.usage(tx, asked.group, by=asked.by, now_ms=now_ms, zone=source.zone)
     )
 
 
-async def _budgets(source: ApiSource, asked: PageQuery, _: Mapping[str, str]) -> Any:
+async def _budgets(source: ApiSource, asked: PageQuery, _: Mapping[str, str]) -> RowPage[BudgetView]:
     now_ms = source.clock.now_ms()
     return _part(await source.look(lambda tx: costs.budgets(tx, now_ms=now_ms, zone=source.zone)), asked)
 
 
-async def _groups(source: ApiSource, asked: PageQuery, _: Mapping[str, str]) -> Any:
+async def _groups(source: ApiSource, asked: PageQuery, _: Mapping[str, str]) -> RowPage[GroupView]:
     return _part(await source.look(group_reports.group_rows), asked)
 
 
-async def _changes(source: ApiSource, asked: OneGroupPageQuery, _: Mapping[str, str]) -> Any:
+async def _changes(
+    source: ApiSource, asked: OneGroupPageQuery, _: Mapping[str, str]
+) -> RowPage[GroupChangeView]:
     return _part(await source.look(lambda tx: group_reports.change_rows(tx, asked.group)), asked)
 
 
-async def _chats(source: ApiSource, asked: PageQuery, _: Mapping[str, str]) -> Any:
+async def _chats(source: ApiSource, asked: PageQuery, _: Mapping[str, str]) -> RowPage[ChatView]:
     return _part(await source.look(group_reports.chat_rows), asked)
 
 
@@ -302,17 +318,17 @@ async def _upcoming(source: ApiSource, asked: UpcomingQuery, _: Mapping[str, str
     return _part(found, asked)
 
 
-async def _loops(source: ApiSource, asked: PageQuery, _: Mapping[str, str]) -> Any:
+async def _loops(source: ApiSource, asked: PageQuery, _: Mapping[str, str]) -> RowPage[LoopView]:
     now_ms = source.clock.now_ms()
     return _part(await source.look(lambda tx: loop.every(tx, now_ms=now_ms)), asked)
 
 
-async def _nodes(source: ApiSource, asked: PageQuery, _: Mapping[str, str]) -> Any:
+async def _nodes(source: ApiSource, asked: PageQuery, _: Mapping[str, str]) -> RowPage[NodeView]:
     return _part(await source.nodes(), asked)
 
 
-async def _logs(source: ApiSource, asked: LogsQuery, _: Mapping[str, str]) -> Any:
-    def lines() -> dict[str, Any]:
+async def _logs(source: ApiSource, asked: LogsQuery, _: Mapping[str, str]) -> LogDocumentView:
+    def lines() -> LogDocumentView:
         if asked.group is None:
             found, _ = reading.last_lines(source.home.host_log, asked.lines)
             return {"group": None, "run": None, "lines": found}
@@ -323,11 +339,11 @@ async def _logs(source: ApiSource, asked: LogsQuery, _: Mapping[str, str]) -> An
     return await asyncio.to_thread(lines)
 
 
-async def _context(source: ApiSource, _: ApiQuery, path: Mapping[str, str]) -> Any:
+async def _context(source: ApiSource, _: ApiQuery, path: Mapping[str, str]) -> ContextDocumentView:
     group = await source.look(lambda tx: groups.known(tx, path["group"]))
     noted = await source.look(lambda tx: person_memory.notes_of(tx, group.folder))
 
-    def stored() -> dict[str, Any]:
+    def stored() -> ContextDocumentView:
         manager = source.context_of(group.folder)
         shown = context.show(
             group.folder,
@@ -340,137 +356,113 @@ async def _context(source: ApiSource, _: ApiQuery, path: Mapping[str, str]) -> A
     return await asyncio.to_thread(stored)
 
 
-async def _known_person(source: ApiSource, _: ApiQuery, path: Mapping[str, str]) -> Any:
+async def _known_person(source: ApiSource, _: ApiQuery, path: Mapping[str, str]) -> KnownPersonView:
     async def known(tx: Tx) -> KnownPerson:
         return await person_memory.known_of(tx, await groups.known(tx, path["group"]), path["who"])
 
     return (await source.look(known)).to_row()
 
 
-def _list(name: str, summary: str, query: type[ApiQuery], row: type, read: Read) -> ApiResource:
-    shape = _schema(row)
-    answer = schemas.ListPage[shape]  # type: ignore[valid-type]
-    return ApiResource(path=f"/api/{name}", summary=summary, query=query, answer=answer, read=read)
+def _resource(
+    name: str, summary: str, read: Callable[[ApiSource, Q, Mapping[str, str]], Awaitable[object]]
+) -> ApiResource:
+    """Return the resource that `read` answers; its query and its answer are those of its annotations."""
+    _, query, _, answer = get_type_hints(read).values()
 
+    async def answer_to(source: ApiSource, request: Request) -> object:
+        return await read(source, parse_query(request.query_params, query), request.path_params)
 
-def _one(name: str, summary: str, query: type[ApiQuery], answer: type, read: Read) -> ApiResource:
-    return ApiResource(path=f"/api/{name}", summary=summary, query=query, answer=_schema(answer), read=read)
-
-
-def _schema(shape: type) -> type[BaseModel]:
-    return shape if issubclass(shape, BaseModel) else schema_of(shape)
+    return ApiResource(
+        path=f"/api/{name}",
+        summary=summary,
+        query=query,
+        answer=answer_schema(answer),
+        read=answer_to,
+    )
 
 
 RESOURCES = (
-    _list(
+    _resource(
         "messages",
         "A group's messages with what became of each, the oldest of the page first; `next` leads back.",
-        MessagesQuery,
-        schemas.MessageSchema,
         _messages,
     ),
-    _one(
+    _resource(
         "messages/{group}/{id}",
         "All that befell one message, by its number or its id: from its arrival to its reply.",
-        ApiQuery,
-        schemas.TimelineDocumentSchema,
         _message,
     ),
-    _list("turns", "What agents were asked, newest first.", GroupPageQuery, TurnView, _turns),
-    _one(
+    _resource("turns", "What agents were asked, newest first.", _turns),
+    _resource(
         "turns/{id}",
         "One turn: what its agent did with its tools and, while it runs, the text that it writes.",
-        ApiQuery,
-        TurnDocumentView,
         _turn,
     ),
-    _list("runs", "Lives of containers, newest first.", GroupPageQuery, RunView, _runs),
-    _list("tasks", "Scheduled tasks.", OverQuery, TaskView, _tasks),
-    _one("tasks/{id}", "A scheduled task with its newest runs.", ApiQuery, TaskDocumentView, _task),
-    _list("reminders", "Reminders to come, the next first.", GroupPageQuery, ReminderView, _reminders),
-    _list(
+    _resource("runs", "Lives of containers, newest first.", _runs),
+    _resource("tasks", "Scheduled tasks.", _tasks),
+    _resource("tasks/{id}", "A scheduled task with its newest runs.", _task),
+    _resource("reminders", "Reminders to come, the next first.", _reminders),
+    _resource(
         "notifications",
         "Notifications of dashboards, told and to be told, by due time.",
-        NotificationsQuery,
-        NotificationView,
         _notifications,
     ),
-    _list(
+    _resource(
         "outbox",
         "What waits to be sent, may have been (`unknown`) or is dead, oldest first.",
-        PageQuery,
-        OutboxView,
         _outbox,
     ),
-    _one(
+    _resource(
         "usage",
         "What was used of the model, what it cost, about, and how the budgets stand.",
-        UsageQuery,
-        schemas.UsageDocumentSchema,
         _usage,
     ),
-    _list("budgets", "How each budget stands.", PageQuery, schemas.BudgetSchema, _budgets),
-    _list("notices", "A group's notices for its agent.", NoticesQuery, NoticeView, _notices),
-    _list(
+    _resource("budgets", "How each budget stands.", _budgets),
+    _resource("notices", "A group's notices for its agent.", _notices),
+    _resource(
         "audit",
         "What was asked, refused and reached, the oldest of the page first; `next` leads back.",
-        AuditQuery,
-        schemas.AuditSchema,
         _audit,
     ),
-    _one(
+    _resource(
         "audit/verify",
         "Whether each row of the audit is as it was written.",
-        ApiQuery,
-        schemas.AuditVerdictSchema,
         _verdict,
     ),
-    _list(
+    _resource(
         "approvals",
         "What agents asked their owner to allow and what was decided, newest first.",
-        GroupPageQuery,
-        ApprovalView,
         _approvals,
     ),
-    _list(
+    _resource(
         "commands",
         "What containers asked of the host, newest first.",
-        GroupPageQuery,
-        schemas.CommandSchema,
         _commands,
     ),
-    _list("groups", "The registered groups.", PageQuery, schemas.GroupSchema, _groups),
-    _list(
+    _resource("groups", "The registered groups.", _groups),
+    _resource(
         "changes",
         "What the owner changed of a group's settings and memory, newest first.",
-        OneGroupPageQuery,
-        schemas.GroupChangeSchema,
         _changes,
     ),
-    _list("chats", "Every chat that was seen, registered or not.", PageQuery, schemas.ChatSchema, _chats),
-    _list(
+    _resource("chats", "Every chat that was seen, registered or not.", _chats),
+    _resource(
         "upcoming",
         "Tasks, notifications, reminders and wakes of the coming days, by due time.",
-        UpcomingQuery,
-        UpcomingView,
         _upcoming,
     ),
-    _list("nodes", "The machines of a swarm.", PageQuery, schemas.NodeSchema, _nodes),
-    _list("loops", "The loop of each group.", PageQuery, schemas.LoopSchema, _loops),
-    _list("search", "Messages by their words, newest first.", SearchQuery, FoundView, _search),
-    _one("logs", "The last lines of a log.", LogsQuery, schemas.LogDocumentSchema, _logs),
-    _one(
+    _resource("nodes", "The machines of a swarm.", _nodes),
+    _resource("loops", "The loop of each group.", _loops),
+    _resource("search", "Messages by their words, newest first.", _search),
+    _resource("logs", "The last lines of a log.", _logs),
+    _resource(
         "context/{group}",
         "What is kept of a group's conversation, and its snapshots.",
-        ApiQuery,
-        schemas.ContextDocumentSchema,
         _context,
     ),
-    _one(
+    _resource(
         "context/{group}/people/{who}",
         "All that is known of one person of a group, by address or name.",
-        ApiQuery,
-        schemas.KnownPersonSchema,
         _known_person,
     ),
 )

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path, PurePath
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import structlog
 from starlette.background import BackgroundTask
@@ -31,6 +31,9 @@ from orchestrator.domain.errors import AndyError, BackupError, BadRequest
 from orchestrator.store import audit
 from orchestrator.web.console.forms import SentForm
 from orchestrator.web.console.page import Page, View
+
+if TYPE_CHECKING:
+    from orchestrator.containers.swarm.nodes import NodeView
 
 log = structlog.get_logger(__name__)
 
@@ -111,7 +114,7 @@ async def show(view: View) -> Response:
     )
 
 
-async def _nodes(view: View) -> list[dict[str, Any]] | None:
+async def _nodes(view: View) -> list[NodeView] | None:
     """The machines of the swarm: none where there is no swarm, None where they cannot be asked for."""
     try:
         return await view.services.containers.nodes()

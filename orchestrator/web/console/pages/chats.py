@@ -4,24 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Mapping
 from dataclasses import replace
 from itertools import zip_longest
-from typing import Any
+from typing import Any, TypedDict
 from zoneinfo import ZoneInfo
 
 from starlette.responses import Response
 
 from orchestrator.base.clock import local_iso
-from orchestrator.base.tables import Rows
 from orchestrator.domain.errors import BadRequest
-from orchestrator.domain.values import Group, Inbound
+from orchestrator.domain.values import Group, Inbound, Run, Turn
 from orchestrator.groups import attachments, registration
 from orchestrator.queue.owner_actions import TurnActions
 from orchestrator.reports import message_timeline, messages, turn_work
 from orchestrator.reports.audit import detail_text
+from orchestrator.reports.messages import MessageView
+from orchestrator.reports.turn_work import ToolCallView
 from orchestrator.store import audit, chats, groups, outbox, runs, turns, undos
 from orchestrator.store import messages as message_store
+from orchestrator.store.audit import AuditView
 from orchestrator.store.database import Tx
 from orchestrator.store.messages import MAX_UNREAD
 from orchestrator.undo import texts
@@ -117,7 +118,7 @@ def _calls(view: View, group: Group) -> str:
     return ", ".join(dict.fromkeys(filter(None, calls)))  # an imported group may have the same one
 
 
-async def _mark_read(view: View, group: Group, lines: Rows, read: int) -> None:
+async def _mark_read(view: View, group: Group, lines: list[MessageView], read: int) -> None:
     """Note how far the owner has read: it is one person, on all browsers, so that the store has it."""
     if lines and lines[-1]["seq"] > read and view.part in (None, "lines"):
         await view.host.database.write(lambda tx: message_store.mark_read(tx, group.folder, lines[-1]["seq"]))
@@ -138,13 +139,13 @@ async def _window(tx: Tx, view: View, folder: str) -> tuple[int, int]:
     return 0, earlier[0]["seq"] if earlier else 0
 
 
-def first_of_days(lines: Rows, zone: ZoneInfo) -> dict[int, str]:
+def first_of_days(lines: list[MessageView], zone: ZoneInfo) -> dict[int, str]:
     """Map the first message of each local day to its date. Pure."""
     dates = [(line["seq"], local_iso(line["at_ms"], zone)[:10]) for line in lines]
     return {seq: date for place, (seq, date) in enumerate(dates) if not place or dates[place - 1][1] != date}
 
 
-def quiet_runs(lines: Rows) -> dict[int, int]:
+def quiet_runs(lines: list[MessageView]) -> dict[int, int]:
     """Map each last message of a run that called nobody to the length of the run; 0 for the others. Pure."""
     found: dict[int, int] = {}
     length = 0
@@ -155,11 +156,29 @@ def quiet_runs(lines: Rows) -> dict[int, int]:
     return found
 
 
-def _is_quiet(line: Mapping[str, Any]) -> bool:
+def _is_quiet(line: MessageView) -> bool:
     return (line["state"], line["reason"]) == ("ignored", "no trigger")
 
 
-async def _work(tx: Any, group: Group) -> dict[str, Any] | None:
+class RequestLine(AuditView):
+    """A request of the agent, with its detail in one line."""
+
+    words: str
+
+
+class TurnAtWork(TypedDict):
+    """The current work of a group's agent; of requests and tool calls the newest."""
+
+    turn: Turn
+    run: Run | None
+    asked: list[RequestLine]
+    tools: list[ToolCallView]
+    tools_before: int
+    said: list[str]
+    draft: str
+
+
+async def _work(tx: Tx, group: Group) -> TurnAtWork | None:
     """Return the current work of the group's agent: tools, requests and messages; None if it is idle."""
     turn = await turns.running_of(tx, group.folder)
     if turn is None:

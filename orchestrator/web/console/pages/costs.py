@@ -14,6 +14,7 @@ from orchestrator.reports import audit as reports_audit
 from orchestrator.reports import costs
 from orchestrator.store import audit, groups
 from orchestrator.store import budgets as budget_store
+from orchestrator.store.audit import AuditView
 from orchestrator.store.budgets import Budget, Unit
 from orchestrator.store.database import Tx
 from orchestrator.web.console.forms import SentForm, typed
@@ -174,7 +175,7 @@ def amount_text(view: View, unit: Unit, value: float, *, is_nano: bool = True) -
     return money_text(view, value / costs.NANO_USD if is_nano else value)
 
 
-def raised(budget: dict[str, Any]) -> str:
+def raised(budget: costs.BudgetView) -> str:
     """Return the amount that is proposed for a budget: doubled until it is more than is used. Pure."""
     amount = budget["amount"]
     if budget["percent"] >= 100:
@@ -187,7 +188,13 @@ def _name(every: list[Group], folder: str) -> str:
     return next((one.name for one in every if one.folder == folder), folder)
 
 
-async def _refusals(tx: Tx, folder: str | None, *, since_ms: int) -> list[dict[str, Any]]:
+class RefusalLine(AuditView):
+    """A refused request to the model, with its detail in one line."""
+
+    why: str
+
+
+async def _refusals(tx: Tx, folder: str | None, *, since_ms: int) -> list[RefusalLine]:
     """Return the newest requests to the model that a budget or a bound refused, newest first."""
     rows = await audit.newest(
         tx,

@@ -80,8 +80,8 @@ async def _show(
         persons = await _persons(tx, group.folder)
     view.error = view.error or error or None
     manager = view.services.contexts.manager(group.folder)
-    stored, snapshots = await asyncio.to_thread(_stored, manager, view.now_ms)
-    now = stored["context"]["conversation"]["running_summary"]
+    contents, mended, snapshots = await asyncio.to_thread(_stored, manager, view.now_ms)
+    now = contents.context.conversation.running_summary
     return view.render(
         "mind.html",
         error=error,
@@ -92,7 +92,7 @@ async def _show(
         shown=changes.memory_digest(memory),
         typed_memory=memory if file is None else file,
         zone=view.host.zone_of(group),
-        stored=stored,
+        stored=context.show(group.folder, contents, mended),
         summary=now,
         typed=now if summary is None else summary,
         snapshots=snapshots,
@@ -330,11 +330,12 @@ def _seen(plan: workflow.Plan) -> dict[str, object]:
     return found
 
 
-def _stored(manager: ContextManager, now_ms: int) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """Return what is kept and its snapshots, newest first. Blocks."""
+def _stored(
+    manager: ContextManager, now_ms: int
+) -> tuple[SnapshotContents, list[str], list[context.SnapshotPart]]:
+    """Return what is kept, the names of bad files, and the snapshots, newest first. Blocks."""
     mended = context.bad_files(manager.files.path)
-    stored = context.show(manager.files.folder, manager.load(now_ms=now_ms), mended)
-    return stored, context.snapshot_rows(manager.snapshots())
+    return manager.load(now_ms=now_ms), mended, context.snapshot_rows(manager.snapshots())
 
 
 PAGE = Page(

@@ -6,7 +6,7 @@ import asyncio
 import os
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Any, cast, get_args
+from typing import cast, get_args
 from urllib.parse import parse_qs, urlencode, urlsplit
 
 from starlette.responses import Response
@@ -24,6 +24,7 @@ from orchestrator.proxies.model.credentials import CredentialSource
 from orchestrator.reports import approvals, audit, costs, group_rules, mcp
 from orchestrator.store import approvals as approval_store
 from orchestrator.store import groups
+from orchestrator.store.audit import AuditView
 from orchestrator.web.console.forms import SentForm
 from orchestrator.web.console.page import Page, View
 from orchestrator.web.console.pages.groups import undo_path
@@ -140,13 +141,13 @@ async def show(view: View) -> Response:
     )
 
 
-def _is_of_machine(row: Mapping[str, Any]) -> bool:
+def _is_of_machine(row: AuditView) -> bool:
     """Return whether a refusal was of a program, and not of what a person typed; places stand apart. Pure."""
     return bool(row["kind"] != EGRESS_REFUSED and row["detail"].get("by") != Actor.USER)
 
 
 def _places(
-    rows: list[dict[str, Any]], known: Mapping[str, Group], denied: Collection[tuple[str, str]]
+    rows: list[AuditView], known: Mapping[str, Group], denied: Collection[tuple[str, str]]
 ) -> list[RefusedPlace]:
     """Return the places that groups were refused and that can be allowed, the newest first. Pure."""
     found: dict[tuple[str, str], RefusedPlace] = {}
@@ -171,7 +172,7 @@ def _places(
     return list(found.values())
 
 
-def _target(detail: Mapping[str, Any]) -> NetworkTarget | None:
+def _target(detail: Mapping[str, object]) -> NetworkTarget | None:
     """Return the place that a row of the audit is about, or None of one that names none."""
     try:
         return parse_target(str(detail.get("target") or ""))
@@ -295,7 +296,7 @@ def _reach(view: View, group: Group, extra: Extra, servers: list[mcp.McpServerVi
     )
 
 
-def sentence(view: View, kind: str, detail: Mapping[str, Any]) -> str:
+def sentence(view: View, kind: str, detail: Mapping[str, object]) -> str:
     """Return what a row of the audit is about, in words; empty for a kind that has none yet."""
     family, _, action = kind.partition(".")
     key = f"safety.row_{kind.replace('.', '_')}"
@@ -310,7 +311,13 @@ def sentence(view: View, kind: str, detail: Mapping[str, Any]) -> str:
     return view.t(key, what=all_visible(shown))
 
 
-def _newest_first(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+class AuditLine(AuditView):
+    """A row of the audit with its detail in one line."""
+
+    text: str
+
+
+def _newest_first(rows: list[AuditView]) -> list[AuditLine]:
     """Return rows of the audit newest first, each with its detail in one line. Pure."""
     return [{**row, "text": audit.detail_text(row["detail"])} for row in reversed(rows)]
 
