@@ -265,7 +265,7 @@ class OutputReader:
         ids = {"group": live.run.folder, "turn": effect.turn.id, "run": live.run.id}
         if effect.is_acked:
             self._context.bus.publish("turn.acknowledged", **ids)
-            await asyncio.to_thread(self._context.ports.remove_turn, live.run.folder, effect.turn.id)
+            await asyncio.to_thread(self._context.ports.files.remove_turn, live.run.folder, effect.turn.id)
         if effect.is_progress:
             self._publish_progress(live, "agent.tool", effect.turn.id)
         if effect.is_left_out and live.silenced_turn != effect.turn.id:

@@ -150,7 +150,7 @@ class RunPool:
         run_id = live.run.id
         await self._context.ports.before_turn(turn)
         try:
-            await asyncio.to_thread(self._context.ports.write_turn, turn.folder, order)
+            await asyncio.to_thread(self._context.ports.files.write_turn, turn.folder, order)
         except Exception as error:
             log.exception("turn.not_written", turn=turn.id, run=run_id, reason=str(error))
             await self._termination.kill(live, TURN_NOT_WRITTEN)
@@ -189,7 +189,7 @@ class RunPool:
 
     def _still_fits(self, live: LiveRunState, group: Group, turn: Turn) -> bool:
         """Return whether a container has its group's present settings and uses the turn's service."""
-        asked = self._context.ports.asked(group, turn)
+        asked = self._context.ports.orders.asked(group, turn)
         return group.container_config == live.config and (asked is None or asked.is_asked_by(live.run))
 
     def _retire_one(self, live: LiveRunState) -> None:

@@ -1,11 +1,11 @@
-"""Define the pool's dependencies: functions of other packages (`RunPorts`) and services (`PoolContext`)."""
+"""Define the pool's dependencies: services of other packages (`RunPorts`) and of the host (`PoolContext`)."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from agent_runner.wire.order import AgentName, RestoreMode, RestoreOrder, RunOrder, TurnOrder
 from orchestrator.base.clock import Clock
@@ -71,12 +71,6 @@ class AskedAgent:
         return run.provider is None or recorded == (self.model, self.provider, self.name)
 
 
-def asks_whatever(group: Group, turn: Turn) -> AskedAgent | None:
-    """Leave the agent and service of a run open: for a host with one service."""
-    del group, turn
-    return None
-
-
 async def resume_plainly(turn: Turn, group: Group, session_id: str | None) -> Restoration:
     """Resume the group's session if there is one, and add nothing to its context."""
     del turn, group
@@ -89,39 +83,65 @@ async def keep_nothing(turn: Turn) -> None:
     del turn
 
 
+class Orders(Protocol):
+    """Decides by a group's configuration of that moment what its container is started with."""
+
+    def asked(self, group: Group, turn: Turn) -> AskedAgent | None:
+        """Return the agent, the model and the service that a turn asks now. Raises `SettingError`."""
+
+    def order(self, run: Run, group: Group, turn: TurnOrder, session_id: str | None) -> RunOrder:
+        """Return the first order of a container, with the session that it resumes."""
+
+    def environment(self, group: Group, agent: AgentName, token: str) -> Mapping[str, str]:
+        """Return a container's environment variables; `token` is the run's own."""
+
+    async def prepare(self, group: Group, role: Role | None) -> Sequence[Mount]:
+        """Create the group's directories and return a container's mounts, for one role or for all."""
+
+
+class Mailboxes(Protocol):
+    """Reads what the containers of a group write for the host."""
+
+    async def watch(self, folder: Folder) -> None:
+        """Read the group's mailboxes from now on."""
+
+    async def unwatch(self, folder: Folder) -> None:
+        """Stop reading the group's mailboxes, after one last look."""
+
+
+class TurnFiles(Protocol):
+    """The files by which the host hands something to a live container. All methods block."""
+
+    def write_turn(self, folder: Folder, order: TurnOrder) -> None:
+        """Write the file that hands a turn to a live container. Raises `OSError`."""
+
+    def write_close(self, folder: Folder, closing: Collection[RunId]) -> None:
+        """Write the file that asks these runs of the group, and no others, to close. Raises `OSError`."""
+
+    def remove_turn(self, folder: Folder, turn: int) -> None:
+        """Remove the file of a turn that was taken."""
+
+    def remove_run_files(self, folder: Folder, run: RunId) -> None:
+        """Remove the files that an ended run has not read."""
+
+    def remove_files_of_others(self, runs: Collection[RunId]) -> None:
+        """Remove, in every group, the files for runs other than these."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunPorts:
-    """Functions of other packages that the pool calls; `app` passes them in. Those without `await` block."""
+    """Services and functions of other packages that the pool calls; `app` passes them in."""
 
+    orders: Orders
+    mailboxes: Mailboxes
+    files: TurnFiles
     compose: Callable[[Tx, Turn, Group, RunId], Awaitable[TurnOrder]]
     """Write a turn's prompt and the rest of its order."""
-    order: Callable[[Run, Group, TurnOrder, str | None], RunOrder]
-    """Write the first order of a container, with the session that it resumes."""
     token: Callable[[], tuple[str, str]]
     """Return a new token and its hash."""
-    environment: Callable[[Group, AgentName, str], Mapping[str, str]]
-    """Return a container's environment variables; the last argument is its token."""
-    prepare: Callable[[Group, Role | None], Awaitable[Sequence[Mount]]]
-    """Create the group's directories and return a container's mounts, for one role or for all."""
-    watch: Callable[[Folder], Awaitable[None]]
-    """Start reading the group's mailboxes."""
-    unwatch: Callable[[Folder], Awaitable[None]]
-    """Stop reading the group's mailboxes, after one last look."""
-    write_turn: Callable[[Folder, TurnOrder], None]
-    """Write the file that hands a turn to a live container."""
-    write_close: Callable[[Folder, Sequence[RunId]], None]
-    """Write the file that asks these runs of the group, and no others, to close."""
-    remove_turn: Callable[[Folder, int], None]
-    """Remove the file of a turn that was taken."""
-    remove_run_files: Callable[[Folder, RunId], None]
-    """Remove the files that an ended run has not read."""
-    remove_files_of_others: Callable[[Collection[RunId]], None]
-    """Remove, in every group, the files for runs other than these."""
     requeue: frame_effects.RequeueTurn
     new_run_id: Callable[[], RunId]
     on_success: frame_effects.OnSuccess = frame_effects.ignore_success
-    asked: Callable[[Group, Turn], AskedAgent | None] = asks_whatever
-    """Return the agent, the model and the service for a turn."""
     before_turn: Callable[[Turn], Awaitable[None]] = keep_nothing
     """Take a snapshot of a group's files before an agent's turn: some seconds at most; never raises."""
     redact: Callable[[str], str] = redact

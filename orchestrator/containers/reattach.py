@@ -57,7 +57,8 @@ class Reattachment:
             recorded = {run.id: run for run in await runs.live(tx)}
             busy = {run_id for run_id in recorded if await turns.running_in(tx, run_id) is not None}
         # Files in an input folder for any other run will be read by nobody.
-        await asyncio.to_thread(self._context.ports.remove_files_of_others, found.keys() & recorded.keys())
+        files = self._context.ports.files
+        await asyncio.to_thread(files.remove_files_of_others, found.keys() & recorded.keys())
         for run_id, container in found.items():
             if run_id in recorded:
                 await self._take_over(recorded[run_id], container)
@@ -85,7 +86,7 @@ class Reattachment:
         order = None
         if turn is not None and group is not None and not has_turn:
             order = await self._order_again(run, turn, group, is_first=is_first)
-        await ports.watch(run.folder)
+        await ports.mailboxes.watch(run.folder)
         await self._context.logs.resume(run)
         live = self._live_runs.admit(run, RunState.IDLE if turn is None else RunState.BUSY)
         # Its silence counts from now: while the host was away, nobody could hear it.
@@ -98,7 +99,7 @@ class Reattachment:
             assert turn is not None
             # The file may never have been written; a runner takes each turn once.
             await ports.before_turn(turn)
-            await asyncio.to_thread(ports.write_turn, run.folder, order)
+            await asyncio.to_thread(ports.files.write_turn, run.folder, order)
         self._termination.spawn(live, self._reader.follow(live, container))
         self._context.bus.publish("run.adopted", group=run.folder, run=run.id)
         if live.is_retired and live.state is RunState.IDLE:

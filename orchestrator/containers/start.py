@@ -119,7 +119,7 @@ class RunCreator:
             group=group,
             shown=group,
             order=order.model_copy(update={"is_standby": True}),
-            environment=dict(ports.environment(group, order.agent, token)),
+            environment=dict(ports.orders.environment(group, order.agent, token)),
             restoration=None,
         )
         self._context.logs.begin(run, new.log_fields())
@@ -167,7 +167,7 @@ class RunCreator:
         """Return a run with what it asks: what its session was chosen by, else what its turn asks now."""
         if restoration is not None and restoration.provider is not None:
             return run
-        asked = self._context.ports.asked(group, turn)
+        asked = self._context.ports.orders.asked(group, turn)
         return run if asked is None else asked.of(run)
 
     async def _still_valid(
@@ -178,7 +178,7 @@ class RunCreator:
         session_id = None if turn.is_isolated else await sessions.current(tx, turn.folder)
         if turn.is_isolated or (planned is not None and planned.decided_on_session == session_id):
             return planned
-        asked = self._context.ports.asked(group, turn)
+        asked = self._context.ports.orders.asked(group, turn)
         answered = await checkpoints.answered(tx, turn.folder, session_id) if session_id else None
         is_of_another = (
             asked is not None and answered is not None and answered.provider not in (None, asked.provider)
@@ -186,7 +186,7 @@ class RunCreator:
         return await resume_plainly(turn, group, None if is_of_another else session_id)
 
     def _makeup(self, group: Group, order: RunOrder) -> ContainerMakeup:
-        environment = dict(self._context.ports.environment(group, order.agent, ""))
+        environment = dict(self._context.ports.orders.environment(group, order.agent, ""))
         return ContainerMakeup(environment=environment, mcp_programs=order.mcp_programs)
 
     async def record(self, live: LiveRunState, turn: Turn) -> NewRun | None:
@@ -226,7 +226,7 @@ class RunCreator:
             first = await ports.compose(tx, turn, group, run.id)
             order = await self._order(tx, run, group, first, restoration)
             shown = _as_shown(run, group)
-            environment = dict(ports.environment(shown, order.agent, token))
+            environment = dict(ports.orders.environment(shown, order.agent, token))
         return NewRun(
             run=run,
             group=group,
@@ -241,7 +241,7 @@ class RunCreator:
     ) -> RunOrder:
         session_id = restoration.session_id if restoration is not None else None
         group = _as_shown(run, group)
-        order = self._context.ports.order(run, group, first, session_id)
+        order = self._context.ports.orders.order(run, group, first, session_id)
         servers = await mcp_servers.of_group(tx, group.folder) if _may_call_servers(run, group) else []
         order = _with_servers(order, group, servers)
         return order if restoration is None else order.model_copy(update={"restore": restoration.restore})
@@ -382,9 +382,9 @@ class ContainerStarter:
         """
         run = new.run
         await self._free_session(run)
-        mounts = await self._context.ports.prepare(new.shown, run.role)
+        mounts = await self._context.ports.orders.prepare(new.shown, run.role)
         self._context.logs.note(run.id, "run.mounts", _mount_targets(mounts))
-        await self._context.ports.watch(run.folder)
+        await self._context.ports.mailboxes.watch(run.folder)
         spec = _container_spec(new, mounts)
         if spec.is_open:
             log.warning("run.reaches_the_internet", run=run.id, group=run.folder)

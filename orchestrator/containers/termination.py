@@ -306,12 +306,12 @@ class Termination:
         async for attempt in until_stored():
             with attempt:
                 await self.settle(live.run, ended, made_for=made_for, is_at_once=is_untouched)
-        await asyncio.to_thread(self._context.ports.remove_run_files, live.run.folder, live.run.id)
+        await asyncio.to_thread(self._context.ports.files.remove_run_files, live.run.folder, live.run.id)
         if live.container is not None and not live.has_exited:
             await self._orphans.remove(live.container, Orphan.of(live.run))
         self._live_runs.release_slot(live)
         if not self._live_runs.of(live.run.folder):
-            await self._context.ports.unwatch(live.run.folder)
+            await self._context.ports.mailboxes.unwatch(live.run.folder)
         if live.container is not None and live.has_exited:
             # What is left of it holds no slot: whoever waits for one need not wait for this.
             await self._orphans.remove(live.container, Orphan.of(live.run, may_work=False))
@@ -325,7 +325,7 @@ class Termination:
         closing = [
             other.run.id for other in self._live_runs.of(live.run.folder) if other.state is RunState.CLOSING
         ]
-        await asyncio.to_thread(self._context.ports.write_close, live.run.folder, closing)
+        await asyncio.to_thread(self._context.ports.files.write_close, live.run.folder, closing)
         self._context.wakeups.reaper.set()
 
     def dismiss(self, live: LiveRunState, *, reason: str) -> None:

@@ -116,22 +116,12 @@ class IpcFeature:
         before_turn: Callable[[Turn], Awaitable[None]],
     ) -> RunPorts:
         """Return what the pool calls of the packages above it; the arguments are from above this one."""
-        inputs = InputFiles(self._host.home.ipc)
-        orders = self._containers.orders
         return RunPorts(
+            orders=self._containers.orders,
+            mailboxes=self,
+            files=InputFiles(self._host.home.ipc),
             compose=compose,
-            order=orders.order,
-            asked=orders.asked,
             token=run_tokens.new_token_and_hash,
-            environment=orders.environment,
-            prepare=orders.prepare,
-            watch=self._open_mailbox,
-            unwatch=self._watcher.unwatch,
-            write_turn=inputs.write_turn,
-            write_close=inputs.write_close,
-            remove_turn=inputs.remove_turn,
-            remove_run_files=inputs.remove_run_files,
-            remove_files_of_others=inputs.remove_files_of_others,
             requeue=requeue_or_fail,
             new_run_id=lambda: RunId(secrets.token_hex(6)),
             on_success=on_success,
@@ -140,7 +130,11 @@ class IpcFeature:
             redact=self._containers.redactor.redact,
         )
 
-    async def _open_mailbox(self, folder: Folder) -> None:
-        """Watch the requests of a container that is about to start, and bring its snapshots up to date."""
+    async def watch(self, folder: Folder) -> None:
+        """Read the requests of a container that is about to start, and bring its snapshots up to date."""
         await self._watcher.watch(folder)
         await asyncio.gather(self._snapshots.write(folder), self._contexts.show(folder))
+
+    async def unwatch(self, folder: Folder) -> None:
+        """Stop reading the group's mailboxes, after one last look."""
+        await self._watcher.unwatch(folder)

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from agent_runner.wire.frames import Frame, encode_frame
-from agent_runner.wire.order import RunOrder
+from agent_runner.wire.order import RunOrder, TurnOrder
 from orchestrator.containers import timeouts
 from orchestrator.containers.logs.run_log import RunLogs
 from orchestrator.containers.pool import RunPool, RunPorts
+from orchestrator.containers.ports import AskedAgent
 from orchestrator.domain.errors import ContainerError, EngineGone
 from orchestrator.domain.protocols import ContainerSpec, Exit, Mount
-from orchestrator.domain.values import Folder, Group, RunId
+from orchestrator.domain.values import Folder, Group, Role, Run, RunId, Turn
 from orchestrator.inbound import prompt
 from orchestrator.queue.retries import requeue_or_fail
 from tests.support.store_harness import SEOUL, StoreHarness
@@ -118,8 +120,40 @@ async def _nothing(*_: Any) -> None:
     pass
 
 
+def _ignored(*_: Any) -> None:
+    pass
+
+
 async def _no_mounts(_: Group, __: object) -> tuple[Mount, ...]:
     return ()
+
+
+def _order(run: Run, group: Group, turn: TurnOrder, session_id: str | None) -> RunOrder:
+    return RunOrder(run=run.id, group=group.folder, chat_jid=group.jid, turn=turn, session_id=session_id)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScriptedOrders:
+    """Orders without a configuration; a test replaces what it is about."""
+
+    asked: Callable[[Group, Turn], AskedAgent | None] = lambda *_: None
+    order: Callable[[Run, Group, TurnOrder, str | None], RunOrder] = _order
+    environment: Callable[[Group, str, str], Mapping[str, str]] = lambda *_: {}
+    prepare: Callable[[Group, Role | None], Awaitable[Sequence[Mount]]] = _no_mounts
+
+
+class NoMailboxes:
+    """No container writes anything for the host."""
+
+    watch = unwatch = staticmethod(_nothing)
+
+
+class NoFiles:
+    """Whatever is handed to a live container is lost."""
+
+    write_turn = write_close = remove_turn = remove_run_files = remove_files_of_others = staticmethod(
+        _ignored
+    )
 
 
 def scripted_ports() -> RunPorts:
@@ -130,20 +164,11 @@ def scripted_ports() -> RunPorts:
         return await prompt.compose(tx, turn, group, run_id=run_id, name="Andy", zone=SEOUL, now_ms=0)
 
     return RunPorts(
+        orders=ScriptedOrders(),
+        mailboxes=NoMailboxes(),
+        files=NoFiles(),
         compose=compose,
-        order=lambda run, group, turn, session: RunOrder(
-            run=run.id, group=group.folder, chat_jid=group.jid, turn=turn, session_id=session
-        ),
         token=lambda: ("token", f"hash-{next(numbers)}"),
-        environment=lambda *_: {},
-        prepare=_no_mounts,
-        watch=_nothing,
-        unwatch=_nothing,
-        write_turn=lambda *_: None,
-        write_close=lambda *_: None,
-        remove_turn=lambda *_: None,
-        remove_run_files=lambda *_: None,
-        remove_files_of_others=lambda *_: None,
         requeue=requeue_or_fail,
         new_run_id=lambda: RunId(f"run-{next(numbers)}"),
     )

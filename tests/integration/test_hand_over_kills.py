@@ -95,10 +95,7 @@ class Home:
         ports = replace(
             scripted_ports(),
             restore=restoring.restore,
-            write_turn=inputs.write_turn,
-            remove_turn=inputs.remove_turn,
-            remove_run_files=inputs.remove_run_files,
-            remove_files_of_others=inputs.remove_files_of_others,
+            files=inputs,
             new_run_id=lambda: RunId(secrets.token_hex(6)),
             token=lambda: ("token", secrets.token_hex(6)),
         )

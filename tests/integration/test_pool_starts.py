@@ -31,7 +31,13 @@ from orchestrator.domain.values import Folder, Group, RunId, RunState, Turn, Tur
 from orchestrator.groups import registration
 from orchestrator.queue.dispatcher import Containers, Dispatcher
 from orchestrator.store import runs, turns
-from tests.doubles.scripted_runtime import ScriptedContainer, ScriptedRuntime, scripted_pool, scripted_ports
+from tests.doubles.scripted_runtime import (
+    ScriptedContainer,
+    ScriptedOrders,
+    ScriptedRuntime,
+    scripted_pool,
+    scripted_ports,
+)
 from tests.support.store_harness import StoreHarness
 from tests.support.until import DEADLINE_SECONDS, until
 
@@ -347,7 +353,9 @@ async def test_a_folder_on_a_disk_that_hangs_gives_the_slot_back(
 
     gate = Gate()
     gate.may.set()
-    async with a_host(groups_of_two, tmp_path, gate.restore, cap=1, prepare=hang) as harness:
+    async with a_host(
+        groups_of_two, tmp_path, gate.restore, cap=1, orders=ScriptedOrders(prepare=hang)
+    ) as harness:
         turn = await harness.ask()
         await until(lambda: gate.asked, "it is begun")
         other = await harness.ask("work")

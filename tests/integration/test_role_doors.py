@@ -31,7 +31,7 @@ from orchestrator.queue.availability import Availability
 from orchestrator.store import groups, mcp_servers, runs
 from orchestrator.store.mcp_servers import McpServer
 from tests.doubles.faulty_upstream import FaultyUpstream, answer
-from tests.doubles.scripted_runtime import ScriptedRuntime, scripted_pool, scripted_ports
+from tests.doubles.scripted_runtime import ScriptedOrders, ScriptedRuntime, scripted_pool, scripted_ports
 from tests.support.command_dispatchers import dispatcher_of
 from tests.support.model_services_harness import ServicesHarness, several_services
 from tests.support.store_harness import StoreHarness
@@ -362,7 +362,7 @@ async def test_the_pool_makes_a_container_for_a_guests_turn_with_a_guests_settin
         prepared.append((role, settings.of(group).egress))
         return ()
 
-    ports = replace(scripted_ports(), prepare=prepare)
+    ports = replace(scripted_ports(), orders=ScriptedOrders(prepare=prepare))
     async with asyncio.TaskGroup() as tasks:
         pool = scripted_pool(store_harness, runtime, tasks, tmp_path, ports=ports)
         for number, (person, folder) in enumerate([(GIL, "family"), (MINA, "work")], start=1):

@@ -41,14 +41,7 @@ class Hosts:
     async def host(self) -> AsyncIterator[RunPool]:
         """A host, killed when it is left: nothing is recorded of its end."""
         inputs = input_files.InputFiles(self.home / "ipc")
-        ports = replace(
-            scripted_ports(),
-            write_turn=inputs.write_turn,
-            write_close=inputs.write_close,
-            remove_turn=inputs.remove_turn,
-            remove_run_files=inputs.remove_run_files,
-            remove_files_of_others=inputs.remove_files_of_others,
-        )
+        ports = replace(scripted_ports(), files=inputs)
         async with asyncio.TaskGroup() as tasks:
             pool = scripted_pool(self.store_harness, self.runtime, tasks, self.home, ports=ports)
             await pool.adopt()

@@ -44,11 +44,27 @@ from orchestrator.queue.foresight import DUE_WITHIN_MS
 from orchestrator.queue.warm_starts import WarmStarts
 from orchestrator.store import budgets, runs, tasks
 from orchestrator.store.model_refusals import ModelRefusal
-from tests.doubles.scripted_runtime import ScriptedContainer, ScriptedRuntime, scripted_pool, scripted_ports
+from tests.doubles.scripted_runtime import (
+    NoFiles,
+    ScriptedContainer,
+    ScriptedOrders,
+    ScriptedRuntime,
+    scripted_pool,
+    scripted_ports,
+)
 from tests.support.store_harness import StoreHarness
 from tests.support.until import until
 
 FAMILY, WORK = Folder("family"), Folder("work")
+
+
+class WrittenTurns(NoFiles):
+    def __init__(self) -> None:
+        self.orders: dict[int, TurnOrder] = {}
+        """The turns that were written for containers, by number."""
+
+    def write_turn(self, folder: Folder, order: TurnOrder) -> None:  # type: ignore[override]
+        self.orders[order.turn] = order
 
 
 class Harness:
@@ -56,8 +72,7 @@ class Harness:
 
     def __init__(self, store_harness: StoreHarness, home: Path, runtime: ScriptedRuntime) -> None:
         self.store_harness, self.home, self.runtime = store_harness, home, runtime
-        self.files: dict[int, TurnOrder] = {}
-        """The turns that were written for containers, by number."""
+        self.files = WrittenTurns()
         self.refusal: ModelRefusal | None = None
         self.environment: dict[str, str] = {}
         self.may_restore = asyncio.Event()
@@ -81,8 +96,8 @@ class Harness:
         )
         ports = replace(
             scripted_ports(),
-            write_turn=lambda folder, order: self.files.update({order.turn: order}),
-            environment=lambda group, agent, token: dict(self.environment),
+            files=self.files,
+            orders=ScriptedOrders(environment=lambda *_: dict(self.environment)),
             restore=self._restore,
             new_run_id=lambda: RunId(secrets.token_hex(6)),
             token=lambda: ("token", secrets.token_hex(6)),
@@ -139,8 +154,8 @@ class Harness:
         return (await self.store_harness.queued(folder))[-1]
 
     async def given(self, turn: Turn) -> TurnOrder:
-        await until(lambda: turn.id in self.files, "the turn was written for the container")
-        return self.files[turn.id]
+        await until(lambda: turn.id in self.files.orders, "the turn was written for the container")
+        return self.files.orders[turn.id]
 
     async def answer(self, container: ScriptedContainer, turn: Turn, text: str = "Hello") -> None:
         container.say(Ack(n=2, turn=turn.id))
@@ -246,7 +261,7 @@ async def test_a_container_that_no_longer_fits_is_ended_and_another_is_started(
         turn = await harness.ask()
         await until(lambda: len(harness.runtime.started) == 2, "another container is started")
         assert first.has_ended.is_set()
-        assert turn.id not in harness.files
+        assert turn.id not in harness.files.orders
         again = harness.runtime.started[-1]
         assert harness.runtime.orders[-1].turn.turn == turn.id
         again.say(Ack(n=1, turn=turn.id))
@@ -263,7 +278,7 @@ async def test_nobody_waits_until_another_groups_conversation_is_read(harness: H
         await until(lambda: harness.states() == [RunState.BUSY], "its conversation is being read")
         await harness.ask(folder=WORK)
         await until(lambda: harness.states(WORK) == [RunState.BUSY], "the other group has its container")
-        assert turn.id not in harness.files
+        assert turn.id not in harness.files.orders
         harness.may_restore.set()
         await harness.answer(container, turn)
 
@@ -364,7 +379,7 @@ async def test_a_host_that_was_killed_before_the_turn_was_written_writes_it_with
         container = await harness.ready()
         turn = await harness.ask()
         await harness.given(turn)
-    harness.files.clear()
+    harness.files.orders.clear()
     async with harness.open():
         order = await harness.given(turn)
         assert (order.run, order.turn) == (container.run_id, turn.id)

@@ -150,7 +150,7 @@ BUGS = (
     Planted(
         name="the file of a turn stays after it was taken",
         path="orchestrator/containers/output.py",
-        right="            await asyncio.to_thread(self._context.ports.remove_turn, ",
+        right="            await asyncio.to_thread(self._context.ports.files.remove_turn, ",
         wrong="            await asyncio.to_thread(lambda *_: None, ",
     ),
     Planted(
