@@ -80,7 +80,7 @@ class ContainersFeature:
             left=left,
             last_frame=self._last_frame,
             on_log=self._logs.take_stderr,
-            on_node_problem=self._tell_owner,
+            on_node_problem=self._notify_owner,
             slots_per_node=settings.max_containers_per_node,
             say=self._say,
         )
@@ -97,7 +97,7 @@ class ContainersFeature:
         run = await self._host.reader.read(lambda tx: runs.get(tx, run_id))
         return 0 if run is None else run.last_frame
 
-    async def _tell_owner(self, problem: str, about: str = "node") -> None:
+    async def _notify_owner(self, problem: str, about: str = "node") -> None:
         await self._host.database.write(
             lambda tx: owner.notify(tx, f"⚠️ {problem}", about=about, now_ms=self._host.clock.now_ms())
         )

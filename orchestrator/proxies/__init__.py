@@ -1,4 +1,4 @@
-"""All that a container can reach: the model service with the key added, and the way out.
+"""The proxies that a container can reach: to the model service, with the key added, and to the internet.
 
 Start with `feature.py`.
 """

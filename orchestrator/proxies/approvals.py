@@ -1,7 +1,7 @@
-"""Ask the owner before an agent does what a rule of its group names, and take the owner's decision.
+"""Ask the owner before an agent does what a rule of its group names, and apply the decision.
 
-The proxies ask: a container cannot get around them. A request waits `WAIT_SECONDS` for an answer; then the
-agent is told that the owner was asked, and what is decided later holds for its next try.
+The proxies ask, so a container cannot get around it. A request waits `WAIT_SECONDS` for an answer; then the
+agent reads that the owner was asked, and a later decision applies to its next attempt.
 """
 
 from __future__ import annotations
@@ -29,20 +29,23 @@ log = structlog.get_logger(__name__)
 
 MINUTE_MS = 60_000
 WAIT_SECONDS = 45.0
-"""Shorter than what clients wait for a proxy or an MCP server, so that they are told and do not give up."""
+"""Seconds that a request waits: less than clients wait for a proxy or an MCP
+server, so that they get a reason.
+"""
 SWEEP_SECONDS = 2.0
-"""Seconds between a waiting request's checks of the store: the command line decides in another process."""
+"""Seconds between two looks of a waiting request at the store: the command line decides in another process.
+"""
 LAPSE_MS = 60 * MINUTE_MS
-"""Milliseconds that the owner may take to decide."""
+"""Milliseconds until an undecided request lapses."""
 HOLD_MS = 15 * MINUTE_MS
 """Milliseconds that a single permission or a refusal lasts before the owner is asked again."""
 MAX_WAITING = 10
-"""Requests of one group that may wait at a time: a container may ask for anything."""
+"""Waiting requests of one group at a time: a container may request anything, any number of times."""
 MAX_DETAIL_CHARS, MAX_TOLD_CHARS, MAX_SUBJECT_CHARS = 4_000, 500, 300
 MAX_ASKED_AN_HOUR = 20
-"""Questions to the owner about one group."""
+"""Most questions to the owner about one group in an hour."""
 MAX_REFUSED_AN_HOUR = 3
-"""So many refusals, and the owner is asked nothing of this group for an hour after the last."""
+"""Refusals of a group in an hour after which the owner is not asked about it for an hour."""
 HOUR_MS = 60 * MINUTE_MS
 
 Decision = Literal["allow", "always", "refuse"]
@@ -54,7 +57,9 @@ _STATES: dict[Decision, ApprovalState] = {
 
 
 Verdict = Literal["once", "group", "never"]
-"""The owner's word on a place that was refused: for a while, for the group from now on, or never again."""
+"""The owner's decision about a refused address: allowed for a while, on the
+group's list, or refused for good.
+"""
 
 
 class UnknownApproval(BadRequest):
@@ -65,14 +70,14 @@ class UnknownApproval(BadRequest):
 
 
 class ApprovalIsOver(BadRequest):
-    """The request has lapsed, or was decided already."""
+    """The request has lapsed, or is decided already."""
 
     code = "approval_is_over"
     http_status = 409
 
 
 class Approvals:
-    """Asks the owner of one host. A request that is made again joins the one that waits."""
+    """Asks the owner of one host. A repeated request joins the waiting one."""
 
     def __init__(
         self,
@@ -85,7 +90,7 @@ class Approvals:
         redact: Callable[[str], str],
         wait_seconds: float = WAIT_SECONDS,
     ) -> None:
-        """`redact` may block; `outbox` wakes who sends the question."""
+        """`redact` may block; `outbox` wakes the loop that sends the question."""
         self._database = database
         self._reader = reader
         self._clock = clock
@@ -97,10 +102,10 @@ class Approvals:
     async def ask(self, request: ApprovalRequest) -> str | None:
         """Wait for the owner's decision; return None when it is allowed, else the reason for the agent."""
         redacted = await asyncio.to_thread(self._redact, request.detail)
-        # Its own length counts, too: a long text that is taken for a secret would hide what follows it.
+        # The unredacted length counts, too: a long text taken for a secret would hide the rest.
         is_too_long = max(len(ticked(one)) for one in (request.detail, redacted)) > MAX_DETAIL_CHARS
         request = replace(request, detail=redacted)
-        # Listened to from before the first look. A decision in the chat is known by its message.
+        # Subscribed before the first look at the store. A decision in the chat arrives as a message event.
         with self._bus.listening("approval.decided", "message.queued") as events:
             found = await self._take(request, is_too_long=is_too_long)
             try:
@@ -118,7 +123,9 @@ class Approvals:
         return now is None or now.state is not ApprovalState.WAITING
 
     async def _take(self, request: ApprovalRequest, *, is_too_long: bool) -> Approval | str:
-        """Return what holds of a request, which is asked if nothing does, or why it is not asked."""
+        """Return the decision in force, or ask the owner and return the waiting request,
+        or return why not to ask.
+        """
         now_ms = self._clock.now_ms()
         async with self._database.transaction() as tx:
             found = await approvals.standing(tx, request, now_ms=now_ms)
@@ -153,13 +160,13 @@ async def settle_refused(
     by: str,
     now_ms: int,
 ) -> None:
-    """Allow a place that a group's agent was refused, or refuse it for good, without asking and telling.
+    """Allow or refuse for good an address that a group's agent was refused, without a question.
 
-    "once" holds for `HOLD_MS`, as an answer to a request does; "group" puts it on the group's list.
+    "once" lasts `HOLD_MS`, like an answer to a request; "group" adds it to the group's list.
 
     Raises:
         UnknownGroup: there is none.
-        BadRequest: the group's network is closed, so that only its settings can open it, or open anyway.
+        BadRequest: the group's network is closed, so only its settings can open it, or is open anyway.
     """
     group = await groups.known(tx, folder)
     config = settings.of(group)
@@ -185,9 +192,9 @@ async def settle_refused(
 
 
 async def decide(tx: Tx, approval_id: int, decision: Decision, *, by: str, now_ms: int) -> Approval:
-    """Record what the owner decided of a request that waits; `refuse` also takes back what holds already.
+    """Record the owner's decision about a waiting request; `refuse` also withdraws a decision in force.
 
-    The agent is told in its next turn.
+    The agent reads it in its next turn.
 
     Raises:
         UnknownApproval, ApprovalIsOver
@@ -200,7 +207,7 @@ async def decide(tx: Tx, approval_id: int, decision: Decision, *, by: str, now_m
     if not (found.is_waiting(now_ms) or is_taken_back):
         was = "lapsed" if found.state is ApprovalState.WAITING else f"decided already ({found.state.value})"
         raise ApprovalIsOver(f"Request {approval_id} has {was}: the agent asks again when it needs it.")
-    # What is taken back is asked anew at the next try.
+    # After a withdrawal, the next attempt asks again.
     holds_ms = 0 if is_taken_back else HOLD_MS
     await approvals.decide(
         tx, approval_id, _STATES[decision], by=by, expires_ms=now_ms + holds_ms, now_ms=now_ms
@@ -208,7 +215,7 @@ async def decide(tx: Tx, approval_id: int, decision: Decision, *, by: str, now_m
     decided = replace(found, state=_STATES[decision], decided_by=by, decided_ms=now_ms)
     word = "refused" if decision == "refuse" else "allowed"
     if found.is_for_ever:
-        # It is asked about again, if its group asks; nothing is refused by that.
+        # Nothing is refused: the owner is asked again at the next attempt.
         await _note(tx, decided, "approval.withdrawn", now_ms=now_ms, by=by)
         return decided
     await _note(tx, decided, f"approval.{word}", now_ms=now_ms, by=by, decision=decision)
@@ -219,10 +226,10 @@ async def decide(tx: Tx, approval_id: int, decision: Decision, *, by: str, now_m
 
 
 def question(waiting: Sequence[Approval]) -> str:
-    """Return what the owner reads in main of the requests of one group that wait. Pure.
+    """Return the owner's text in main about the waiting requests of one group. Pure.
 
-    Who asks stands first. Whatever the agent has chosen is bounded, quoted and written out, so that it can
-    neither pass for words of Andy's nor push them out of sight.
+    The group comes first. The agent's own text is shortened, quoted and escaped, so that it can neither look
+    like Andy's text nor push that out of sight.
     """
     folder, *_ = {one.folder for one in waiting}
     lapse = f"Without an answer in {LAPSE_MS // MINUTE_MS} minutes it is refused."
@@ -246,12 +253,12 @@ def _line(asked: Approval) -> str:
 
 
 def subject_of(asked: Approval) -> str:
-    """Return what a request is about, as people may read it. Pure."""
+    """Return the subject of a request, as people can read it. Pure."""
     return quoted(asked.subject, MAX_SUBJECT_CHARS)
 
 
 def outcome(decided: Approval) -> str:
-    """Return in a few words what a decision means. Pure."""
+    """Return a short description of a decision. Pure."""
     match decided.state:
         case ApprovalState.ALWAYS:
             return "Allowed from now on"
@@ -274,7 +281,7 @@ def _what(asked: Approval) -> str:
 
 
 async def _why_unasked(tx: Tx, folder: Folder, *, now_ms: int) -> str | None:
-    """Return why the owner is not asked about a group now, or None. Refusing must not make room for more."""
+    """Return why the owner is not asked about a group now, or None. A refusal must not make room for more."""
     if await approvals.count_waiting(tx, folder, now_ms=now_ms) >= MAX_WAITING:
         return f"{MAX_WAITING} requests of this group wait for the owner already, who was not asked again"
     counts = await approvals.counts_since(tx, folder, since_ms=now_ms - HOUR_MS)

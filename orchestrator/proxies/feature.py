@@ -1,4 +1,4 @@
-"""Wire the two proxies that containers reach: the one of the model service, and the egress proxy."""
+"""Build the two proxies that containers reach: the model service's and the egress proxy."""
 
 from __future__ import annotations
 
@@ -65,12 +65,12 @@ log = structlog.get_logger(__name__)
 REQUESTS_A_TURN = 200
 """Model requests that a turn may make; a turn with more is stuck in a loop."""
 SUMMARY_SECONDS = 60.0
-"""Seconds that a summary may take where another service would write it."""
+"""Seconds that a summary may take if another service could write it instead."""
 _NOT_USABLE = "my model cannot be used at the moment; whoever runs me knows why."
 SESSION_KEY_FILE = "mcp-session-key"
-"""Seals the ids of sessions at MCP servers, also across a restart: containers live through one."""
+"""File of the key that seals session ids of MCP servers across restarts, because containers outlive them."""
 PORT_FILES = ("proxy-port", "egress-port")
-"""Files under `data/` with the ports that the proxies listened on last."""
+"""Files under `data/` with the ports on which the proxies last listened."""
 
 
 class ContainerProxies:
@@ -86,23 +86,23 @@ class ContainerProxies:
         on_runaway: OnRunaway,
         limits: ModelProxyLimits | None = None,
     ) -> None:
-        """Make both proxies; none listens yet.
+        """Build both proxies; none listens yet.
 
         Args:
             address: the host's, as containers see it.
-            listen_address: where the proxies listen, if containers know that by another name.
-            on_runaway: stops a run that asks its model without end.
-            limits: bounds of the model proxy, where they are not the usual ones.
+            listen_address: where the proxies listen, if that differs.
+            on_runaway: stops a run that sends requests without end.
+            limits: the model proxy's, if not the usual ones.
         """
         self._host = host
-        # Its own connection: a container that connects does not wait for others' commits.
+        # A connection of its own: a container that connects does not wait for others' commits.
         self._reader = host.reader
         self._credentials = credentials
         self._address = address
         self._listen_address = listen_address or address
         prices = prices_of(host.settings)
         self.models = ModelRouter(host.reader, settings=host.settings, credentials=credentials, prices=prices)
-        """Chooses the service and the model that a turn asks."""
+        """Chooses the service and the model for a turn."""
         self.admission = Admission(
             host.database,
             clock=host.clock,
@@ -157,7 +157,7 @@ class ContainerProxies:
             client=self.proxy.upstream,
             budgets=self._budgets,
         )
-        """Searches the web for agents, where the owner chose a service that the host asks."""
+        """Searches the web for agents, if the owner chose a service that the host queries."""
         self.failover = Failover(
             host.database,
             self.models,
@@ -176,7 +176,7 @@ class ContainerProxies:
         )
 
     async def open(self, stack: AsyncExitStack) -> None:
-        """Listen until `stack` unwinds; then what is noted is stored. Raises `AndyError`."""
+        """Listen until `stack` unwinds, then store what was noted. Raises `AndyError`."""
         stack.push_async_callback(self.admission.usage_writer.flush)
         await self.models.refresh()
         await self.health.load()
@@ -195,13 +195,13 @@ class ContainerProxies:
         stack.callback(self._egress.close)
 
     async def prepare(self) -> None:
-        """Load what the first request of an agent would wait for, where there is a credential for one."""
+        """Load what an agent's first request needs, if there is a credential for it."""
         if (await asyncio.to_thread(self.credential)).setting is not None:
             await self.proxy.upstream()
 
     @property
     def ports(self) -> frozenset[int]:
-        """The ports that both proxies listen on."""
+        """Return the ports on which both proxies listen."""
         return frozenset({self._server.port, self._egress.port})
 
     def loops(self) -> dict[str, Callable[[], Awaitable[None]]]:
@@ -215,7 +215,7 @@ class ContainerProxies:
         }
 
     def credential(self) -> CredentialStatus:
-        """Return the credential's status and the model service's verdict on it. May block for its file."""
+        """Return the credential's status and the model service's judgement of it. May block for its file."""
         try:
             found = self._credentials.current()
             refusals = self.health.refusals
@@ -227,7 +227,7 @@ class ContainerProxies:
     def environment(self, group: Group, agent: AgentName, token: str) -> dict[str, str]:
         """Return the environment variables by which a container finds the proxies.
 
-        Its "key" is the token of its run, which is worth nothing elsewhere.
+        Its "key" is its run's token, which is useless elsewhere.
         """
         variables: dict[str, str] = {}
         if agent == "claude":
@@ -240,7 +240,7 @@ class ContainerProxies:
         return variables
 
     async def refusal(self, choice: ModelChoice) -> ModelRefusal | None:
-        """Return why the service of a choice would refuse it now, or None. May ask it first."""
+        """Return why the chosen service would refuse a turn now, or None. May send it a request first."""
         if choice.service != OF_DOTENV:
             return None
         return await self.health.refusal(choice.model)
@@ -248,7 +248,7 @@ class ContainerProxies:
     async def stand_in(
         self, refusal: ModelRefusal, config: GroupConfig, turn: Turn, choice: ModelChoice
     ) -> bool:
-        """Have another service asked in place of one that refuses a turn; return whether there is one."""
+        """Make another service answer instead of one that refuses a turn; return whether there is one."""
         following = self.models.next_after(
             choice.service, config, turn.kind, is_isolated=turn.is_isolated, turn_id=turn.id
         )
@@ -261,9 +261,9 @@ class ContainerProxies:
         return True
 
     async def ask_model(self, group: Group, *, model: str, system: str, text: str, max_tokens: int) -> str:
-        """Ask a model once for the host itself, on the account of a group. Raises `NotAnswered`.
+        """Send a model one request of the host's own, charged to a group. Raises `NotAnswered`.
 
-        `model` is asked where the owner chose no other for summaries.
+        `model` is used unless the owner chose another for summaries.
         """
         await self.models.refresh()
         fault: NotAnswered | None = None
@@ -293,7 +293,7 @@ class ContainerProxies:
             group = await groups.by_folder(tx, folder)
         if group is None:
             return None
-        # Of a task that goes on with a conversation the run's own model is known to the caller.
+        # For a task that continues a conversation, the caller knows the run's own model.
         return self.models.choose(
             settings.of(group), kind or TurnKind.CHAT, is_isolated=kind is TurnKind.TASK
         ).model
@@ -314,7 +314,7 @@ class ContainerProxies:
     async def _stop_refused(
         self, identity: RunIdentity, service: ModelService, answered: Answered, error: ModelError
     ) -> None:
-        """Stop a turn that a service refuses for good which was added, and notify the owner once.
+        """Stop a turn that an added service refuses for good, and notify the owner once.
 
         No other turn is stopped: a container could have provoked it.
         """
@@ -345,7 +345,7 @@ class ContainerProxies:
         await self.models.refresh()
         service = self.models.catalog.service(name)
         if service is None and name != OF_DOTENV:
-            return Answered(error=None, status=None)  # it was removed: nothing is down
+            return Answered(error=None, status=None)  # it was removed, so nothing is down
         return await self.proxy.probe(model or next(iter(self.models.known_models(name)), None), service)
 
     def _services_have_changed(self) -> None:
@@ -364,7 +364,7 @@ class ContainerProxies:
             return tuple(await budgets.every(tx))
 
     def _listen(self, name: str) -> socket.socket:
-        """Listen where containers of an earlier start expect it, if that is free."""
+        """Listen on the port of the earlier start, if it is free, since containers expect it."""
         port_file = self._host.home.data / name
         preferred = int(port_file.read_text()) if port_file.is_file() else 0
         listener = bind(self._listen_address, preferred)
@@ -410,7 +410,7 @@ class ContainerProxies:
         )
 
     def _may_move(self, bearer: TokenHolder, config: GroupConfig) -> bool:
-        """Return whether another service would go on with the turn of a run."""
+        """Return whether another service could continue the turn of a run."""
         following = self.models.next_after(
             bearer.service or OF_DOTENV,
             config,
@@ -421,11 +421,11 @@ class ContainerProxies:
         return following is not None
 
     async def _service(self, name: str | None) -> ModelService | None:
-        """Return the service of a run. Raises `ProxyRefused` for one that was removed meanwhile."""
+        """Return the service of a run. Raises `ProxyRefused` if it was removed meanwhile."""
         if name is None:
             return None
         if self.models.catalog.service(name) is None:
-            await self.models.refresh()  # it was added since the last turn
+            await self.models.refresh()  # added since the last turn
         service = self.models.catalog.service(name)
         if service is None:
             raise ProxyRefused(error_responses.no_service(name))
@@ -437,7 +437,7 @@ class ContainerProxies:
         return server if server is not None and folder in server.groups else None
 
     async def _caller(self, token: str) -> EgressCaller | None:
-        """Return the run of a token, with the targets that its group may reach now; None if unknown."""
+        """Return the run of a token, with its group's present targets; None if unknown."""
         identity = await self._identify(token_hash(token))
         if identity is None:
             return None
@@ -454,7 +454,9 @@ class ContainerProxies:
         )
 
     async def _for_now(self, tx: Tx, folder: Folder, config: GroupConfig) -> frozenset[NetworkTarget]:
-        """Return the places that the owner has allowed for a while; those of a group that asks are asked."""
+        """Return the targets that the owner has allowed for a while, for a group whose
+        other targets are asked about.
+        """
         if config.asks_egress or not isinstance(config.egress, EgressAllowlist):
             return frozenset()
         found = await approval_store.places_for_now(tx, folder, now_ms=self._host.clock.now_ms())
@@ -475,7 +477,7 @@ class ContainerProxies:
         return await self.proxy.upstream()
 
     async def _notify_login_refused(self, server: str, login: McpLogin) -> None:
-        """Notify the owner, once a login, that a server takes it no more."""
+        """Notify the owner, once a login, that a server no longer accepts it."""
         now_ms = self._host.clock.now_ms()
         text = (
             f"⚠️ The login at the MCP server '{server}' counts no more ({login.refused}), and agents cannot"
@@ -493,7 +495,7 @@ class ContainerProxies:
         if group is None or not settings.of(group).asks_mcp(server):
             return None
         if message.method is not None and message.method not in KNOWN_METHODS:
-            # It might do what the rule speaks of, by a name that the rule does not have.
+            # An unknown method might do what a rule forbids, under another name.
             return f"the owner has rules for this server, and the method '{message.method}' is not known"
         if message.tool is None or not settings.of(group).asks_mcp(server, message.tool):
             return None
@@ -511,7 +513,7 @@ class ContainerProxies:
 
 
 def _stored_key(path: Path) -> bytes:
-    """Return the random key in a file of the owner's alone, made where there is none. Blocks."""
+    """Return the random key in a file of the owner's alone, created if missing. Blocks."""
     with suppress(FileNotFoundError):
         return path.read_bytes()
     key = secrets.token_bytes(32)
@@ -522,11 +524,11 @@ def _stored_key(path: Path) -> bytes:
 
 
 def egress_of(config: GroupConfig) -> Egress:
-    """Return how a run's order states what the group reaches outside."""
+    """Return the description of the group's egress in a run's order."""
     is_listed = isinstance(config.egress, EgressAllowlist) or config.asks_egress
     return "allowlist" if is_listed else cast("Egress", config.egress)
 
 
 def reachable(config: GroupConfig) -> tuple[str, ...]:
-    """Return the targets on a group's allowlist, as sorted `host:port`."""
+    """Return the targets of a group's allow-list, as sorted `host:port`."""
     return tuple(str(target) for target in sorted(config.targets))

@@ -43,21 +43,23 @@ MAX_NAME_CHARS = 100
 MASK = b"[secret]"
 SESSION = b"mcp-session-id"
 NO_TASKS = "tasks are not passed on, call the tool without 'task' and wait for its result"
-"""The refusal of the protocol's tasks: to a server all groups are one client, whose tasks it would list."""
+"""The refusal of the protocol's tasks: to a server all groups are one client, so
+one could list another's tasks.
+"""
 _REQUEST_NAMES = frozenset({b"accept", b"last-event-id", b"mcp-protocol-version"})
 _RESPONSE_NAMES = frozenset({b"content-type", b"retry-after"})
 
 FindServer = Callable[[Folder, str], Awaitable[McpServer | None]]
-"""Return a server by name if the agents of this group may call it."""
+"""Returns a server by name if this group's agents may call it."""
 FindSecret = Callable[[str], str | None]
-"""Return the value that is set under this name; None where none is."""
+"""Returns the value that is set under a name; None if none is."""
 
 
 Send = Callable[[str | None, BodyBytes | None], Awaitable[None]]
-"""`(secret, held)`: send a message with this secret or token, and give its held bytes back."""
+"""`(secret, held)`: send a message with this secret or token, and release its held bytes."""
 Approve = Callable[[RunIdentity, str, McpMessage], Awaitable[str | None]]
-"""`(identity, server, message)`: ask the owner where a rule of the group says so. Return None when the
-message may be sent, else why not.
+"""`(identity, server, message)`: ask the owner if a rule of the group demands it. Returns None when the
+message may be sent, else the reason.
 """
 
 
@@ -66,11 +68,11 @@ class _NotDone(Exception):
 
 
 class _Unauthorised(Exception):
-    """The server refuses who asks: 401."""
+    """The server rejects the credential: 401."""
 
 
 class _TooFewRights(Exception):
-    """The server wants a token with more rights: 403, and the `scope` that it names."""
+    """The server demands a token with more rights: 403, and the `scope` that it names."""
 
     def __init__(self, scope: str) -> None:
         super().__init__()
@@ -78,7 +80,7 @@ class _TooFewRights(Exception):
 
 
 class McpGateway:
-    """Passes calls on. Whose they are, the credential proxy has found out before."""
+    """Passes calls on. The credential proxy has identified the caller before."""
 
     def __init__(
         self,
@@ -110,11 +112,11 @@ class McpGateway:
         upstream: UpstreamClient,
         held: BodyBytes,
     ) -> None:
-        """Send one request to the server `name`, written anew from what was understood, and its answer back.
+        """Rebuild one request from its parsed content, send it to the server `name`, and
+        pass the answer back.
 
         Raises:
-            ProxyRefused: the group or who asks may not use it, has called too often, or the server does not
-                answer.
+            ProxyRefused: the group or its role may not use it, called too often, or the server is silent.
             AnswerCut: the answer broke off or was too long.
         """
         if not identity.may_call_servers:
@@ -172,7 +174,7 @@ class McpGateway:
             raise _NotDone(reason)
 
     async def _message(self, client: ClientSide, identity: RunIdentity, held: BodyBytes) -> McpMessage:
-        """Return the message that is sent; an empty one where the method sends none."""
+        """Return the message to send; an empty one if the method sends none."""
         if client.method != "POST":
             await client.expect_no_body()
             return McpMessage()
@@ -203,7 +205,7 @@ async def _with_secret(send: Send, secret: str | None, held: BodyBytes) -> None:
 
 
 async def _with_token(send: Send, tokens: McpTokens, server: McpServer, held: BodyBytes) -> None:
-    """Send with the token of the owner's login, and once more where it had to be renewed."""
+    """Send with the token of the owner's login, and once more if it had to be renewed."""
     try:
         token = await tokens.token(server)
         try:
@@ -235,7 +237,9 @@ async def _send(
     session: bytes | None,
     seal: Callable[[bytes], bytes],
 ) -> None:
-    """Send a message and its answer back. Raises `_Unauthorised` and `_TooFewRights` before it has begun."""
+    """Send a message and pass its answer back. Raises `_Unauthorised` and
+    `_TooFewRights` before the answer starts.
+    """
     from orchestrator.proxies.model.forwarder import once
     from orchestrator.proxies.model.upstream_client import UpstreamRequest
 
@@ -250,7 +254,7 @@ async def _send(
 
 
 async def _answer_refusal(client: ClientSide, message: McpMessage, reason: str) -> None:
-    """Answer a message that is not passed on as a server does, so that the agent reads why."""
+    """Answer a refused message as a server would, so that the agent reads the reason."""
     if message.id is None:
         await client.reply(202, b"")
         return
@@ -263,7 +267,7 @@ async def _answer_refusal(client: ClientSide, message: McpMessage, reason: str) 
 
 
 def _called(method: str, message: McpMessage) -> dict[str, Any]:
-    """Return what is called, for the audit: names, and nothing of what is handed over."""
+    """Return the names of what is called, for the audit, without arguments."""
     if method != "POST":
         return {"method": method}
     return {"method": message.method, **({"tool": message.tool} if message.tool is not None else {})}
@@ -276,7 +280,7 @@ def _request_headers(
     if session is not None:
         found.append((SESSION, session))
     else:
-        # Ids of events belong to sessions: without one, another group's could be named.
+        # Event ids belong to sessions: without a session id, another group's events could be requested.
         found = [header for header in found if header[0] != b"last-event-id"]
     if client.method == "POST":
         found += [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
@@ -315,7 +319,7 @@ async def _exchange(
         if any(
             value.strip().lower() != b"identity" for value in _values(answer.headers, b"content-encoding")
         ):
-            # It was asked for as it is: in another coding the secret could not be seen.
+            # The answer was requested unencoded: in a content coding the secret could not be found.
             raise ProxyRefused(error_responses.MCP_ENCODED)
         passed = [(name, mask.whole(value)) for name, value in _passed(answer.headers, _RESPONSE_NAMES)]
         named = _values(answer.headers, SESSION)[:1]
@@ -334,20 +338,20 @@ def _values(headers: Iterable[Header], name: bytes) -> list[bytes]:
 
 
 class SessionSeal:
-    """Marks the ids of sessions with the group that they were begun for: no other group can use them."""
+    """Binds a session id to the group that started it: no other group can use it."""
 
     def __init__(self, key: bytes) -> None:
         self._key = key
 
     def sealing(self, folder: Folder, server: str) -> Callable[[bytes], bytes]:
-        """Return what turns a server's id of a session into the one that the container sees."""
+        """Return a function that turns a server's session id into the one that the container sees."""
         return lambda session: self._mark(folder, server, session) + b"." + session
 
     def opened(self, folder: Folder, server: str, headers: list[Header]) -> bytes | None:
-        """Return the server's id of the session that a request names, or None where it names none.
+        """Return the server's id of the session that a request names, or None if it names none.
 
         Raises:
-            ProxyRefused: it is not a session of this group at this server (404, as for one that is over).
+            ProxyRefused: it is no session of this group at this server (404, as for an ended one).
         """
         named = _values(headers, SESSION)
         if not named:
@@ -364,7 +368,7 @@ class SessionSeal:
 
 
 class SecretMask:
-    """Takes a secret out of a stream of chunks, in each form that JSON and URLs write it, also cut across."""
+    """Removes a secret from a stream of chunks, in each form that JSON and URLs write it, even if divided."""
 
     def __init__(self, secret: str | None) -> None:
         found = [secret, *forms_of([secret]), *json_escapes(secret)] if secret else []
@@ -373,13 +377,15 @@ class SecretMask:
         self._held = b""
 
     def whole(self, text: bytes) -> bytes:
-        """Return a text that is there whole, without the secret."""
+        """Return a complete text without the secret."""
         for form in self._forms:  # a pattern of a token of some kilobytes would take 30 ms to compile
             text = text.replace(form, MASK)
         return text
 
     def part(self, chunk: bytes) -> bytes:
-        """Return what may pass of the chunks until now: the end is held while it may begin the secret."""
+        """Return the part of the chunks so far that may pass: the end is held while it may
+        start the secret.
+        """
         seen = self.whole(self._held + chunk)
         longest = min(max((len(form) for form in self._forms), default=1) - 1, len(seen))
         held = next(
@@ -395,6 +401,6 @@ class SecretMask:
         return seen[: len(seen) - held]
 
     def rest(self) -> bytes:
-        """Return what was held, for nothing comes after it."""
+        """Return the held bytes, because nothing follows them."""
         held, self._held = self._held, b""
         return held

@@ -1,7 +1,7 @@
-"""The owner's logins at MCP servers that want OAuth: a file for each, and the token that a call goes up with.
+"""The owner's logins at MCP servers that use OAuth: a file for each, and the token for each call.
 
-A login lies in `data/mcp-logins/`, mode 600: no container sees it and no backup has it. A token that has
-expired, or that the server refuses, is renewed once for all calls that wait.
+A login is stored in `data/mcp-logins/`, mode 600: no container sees it and no backup contains it. A token
+that has expired, or that the server rejects, is renewed once for all waiting calls.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ FOLDER = "mcp-logins"
 MAX_FILE_BYTES = 256 * 1024
 LOCK_SECONDS = 10.0
 LEEWAY_MS = 30_000
-"""Milliseconds before its end from which a token is renewed; of a short one, the last tenth."""
+"""Milliseconds before its expiry at which a token is renewed; for a short-lived one, the last tenth."""
 FRESH_MS = 30_000
-"""Milliseconds for which a token counts as new: a server that refuses it then would refuse the next, too."""
+"""Milliseconds for which a token counts as new: a server that rejects it then would reject the next, too."""
 CLOSE_SECONDS = 10.0
 MAX_SCOPE_CHARS = 2_000
 _TOO_FEW = re.compile(r'(?:^|[\s,])error="?insufficient_scope(?![\w-])')
@@ -45,30 +45,30 @@ _SCOPE = re.compile(r'(?:^|[\s,])scope="([\x20\x21\x23-\x5b\x5d-\x7e]{1,1000})"'
 
 
 class LoginRefused(AndyError):
-    """A login was not possible, or counts no more; the text says why."""
+    """A login was not possible, or is no longer accepted; the text says why."""
 
 
 class LoginUnreachable(LoginRefused):
-    """Whoever gives out tokens does not answer now, or with what is no token: it may later."""
+    """The token server does not answer now, or answers without a token: it may work later."""
 
 
 class LoginNeeded(Exception):
-    """Nobody is logged in, or no more; the text is for the agent."""
+    """There is no login, or it is no longer accepted; the text is for the agent."""
 
 
 class McpLogin(BaseModel):
-    """A login at one server. What OAuth's own documents hold is kept as it came, as JSON."""
+    """A login at one server. OAuth's own documents are stored unchanged, as JSON."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     id: str
-    """A random word, another for each login."""
+    """A random id, another for each login."""
     url: str
-    """The address of the server that it is for; it counts for no other."""
+    """The address of the server that it is for; it is used for no other."""
     client: dict[str, Any] = Field(repr=False)
     """The registration of Andy as a client, by RFC 7591."""
     is_own_client: bool
-    """Whether the owner gave the client's id; else Andy has registered by himself."""
+    """Whether the owner set the client's id; otherwise Andy registered itself."""
     metadata: dict[str, Any]
     """The metadata of the authorisation server, by RFC 8414."""
     resource: dict[str, Any] | None
@@ -77,11 +77,11 @@ class McpLogin(BaseModel):
     refresh_token: str | None = Field(repr=False)
     scope: str | None
     wanted_scope: str | None = None
-    """The rights that the server has missed since, for the next login."""
+    """The rights that the server has demanded since, for the next login."""
     obtained_ms: int
     expires_ms: int | None
     refused: str | None = None
-    """The code with which a renewal was refused for good, such as `invalid_grant`."""
+    """The code with which a renewal was finally refused, such as `invalid_grant`."""
 
     def is_spent(self, now_ms: int) -> bool:
         """Whether the token has expired, or is about to."""
@@ -93,12 +93,12 @@ class McpLogin(BaseModel):
         return self.expires_ms is not None and now_ms >= self.expires_ms
 
     def is_over(self, now_ms: int) -> bool:
-        """Whether it has to be done again: it was refused, or has expired and cannot be renewed."""
+        """Whether a new login is needed: this one was refused, or has expired and cannot be renewed."""
         return self.refused is not None or (self.refresh_token is None and self.has_expired(now_ms))
 
 
 OnRefused = Callable[[str, McpLogin], Awaitable[None]]
-"""`(server, login)`: notify the owner that a login counts no more, once a login."""
+"""`(server, login)`: notify the owner, once per login, that it is no longer accepted."""
 
 
 def _path(data: Path, name: str) -> Path:
@@ -108,7 +108,7 @@ def _path(data: Path, name: str) -> Path:
 def read(data: Path, server: McpServer) -> McpLogin | None:
     """Return the login for a server under `data`, or None. Blocks.
 
-    One for another address counts as none, and so does a file that cannot be read.
+    A login for another address, or an unreadable file, counts as none.
     """
     try:
         with _path(data, server.name).open(encoding="utf-8") as file:
@@ -131,7 +131,7 @@ def write(data: Path, name: str, login: McpLogin | None) -> None:
 
 
 def change(data: Path, name: str, login: McpLogin, **fields: object) -> bool:
-    """Change fields of a stored login. Return False where another or a newer token lies there. Blocks."""
+    """Change fields of a stored login. Return False if another login or a newer token is stored. Blocks."""
     with _locked(data, name) as path:
         try:
             stored = McpLogin.model_validate_json(path.read_text(encoding="utf-8"))
@@ -153,13 +153,13 @@ def _locked(data: Path, name: str) -> Iterator[Path]:
 
 
 def forget_foreign(data: Path, server: McpServer) -> None:
-    """Delete a login that does not count for a server as it is set now. Blocks."""
+    """Delete a login that does not match a server's present settings. Blocks."""
     if _path(data, server.name).exists() and read(data, server) is None:
         write(data, server.name, None)
 
 
 class McpTokens:
-    """Gives the token for a call to a server, and renews it: each server's once, however many wait."""
+    """Provides the token for a call to a server, and renews it once for all who wait."""
 
     def __init__(
         self,
@@ -176,14 +176,14 @@ class McpTokens:
         self._renewals: dict[str, asyncio.Task[McpLogin]] = {}
 
     async def token(self, server: McpServer, *, refused: str | None = None) -> str | None:
-        """Return the token to call a server with, renewed where that is due; None where nobody is logged in.
+        """Return the token for calls to a server, renewed if due; None if there is no login.
 
         Args:
             server: the server that is called.
-            refused: the token that the server has just refused, if it has.
+            refused: the token that the server has just rejected, if any.
 
         Raises:
-            LoginNeeded: the login counts no more.
+            LoginNeeded: the login is no longer accepted.
             LoginUnreachable: the token has to be renewed, and that is not possible now.
         """
         login = await asyncio.to_thread(read, self._data, server)
@@ -201,18 +201,18 @@ class McpTokens:
         return login.access_token
 
     async def want(self, server: McpServer, scope: str) -> None:
-        """Store that a server wants more rights, so that the next login asks for them."""
+        """Store that a server demands more rights, so that the next login requests them."""
         login = await asyncio.to_thread(read, self._data, server)
         if login is None or not scope:
             return
         known = (login.scope or "").split() + (login.wanted_scope or "").split()
         wanted = " ".join(dict.fromkeys([*known, *scope.split()]))
         if wanted != login.wanted_scope and len(wanted) <= MAX_SCOPE_CHARS:
-            # Where the token was renewed meanwhile, the next call finds out again.
+            # If the token was renewed meanwhile, the next call meets the same demand again.
             await asyncio.to_thread(change, self._data, server.name, login, wanted_scope=wanted)
 
     async def close(self) -> None:
-        """Wait a moment for renewals that are under way: their tokens would be lost."""
+        """Wait a moment for running renewals: their tokens would be lost."""
         if self._renewals:
             await asyncio.wait(self._renewals.values(), timeout=CLOSE_SECONDS)
         for renewal in self._renewals.values():
@@ -227,7 +227,7 @@ class McpTokens:
 
     async def _renewed(self, server: McpServer, seen: McpLogin) -> McpLogin:
         if (renewal := self._renewals.get(server.name)) is None:
-            # A task of its own: who waits may go away, and the new token must not be lost with him.
+            # A task of its own: the caller may be cancelled, but the new token must not be lost.
             renewal = asyncio.create_task(self._renew(server, seen), name=f"mcp-renewal:{server.name}")
             self._renewals[server.name] = renewal
             renewal.add_done_callback(partial(self._end_renewal, server.name))
@@ -240,7 +240,7 @@ class McpTokens:
 
     async def _renew(self, server: McpServer, login: McpLogin) -> McpLogin:
         mcp_oauth = await asyncio.to_thread(_oauth)
-        # A disk that takes nothing is noticed before the old token is spent.
+        # A disk that cannot be written has to be noticed before the old token is used up.
         if not await self._store(server, login):
             return await self._newer(server, login)
         fields: dict[str, object]
@@ -260,27 +260,27 @@ class McpTokens:
         return found
 
     async def _store(self, server: McpServer, login: McpLogin, **fields: object) -> bool:
-        """Change a stored login as `change` does. Raises `LoginUnreachable` where that is not possible."""
+        """Change a stored login as `change` does. Raises `LoginUnreachable` if that is not possible."""
         try:
             return await asyncio.to_thread(change, self._data, server.name, login, **fields)
         except OSError as error:
             raise LoginUnreachable("Its login cannot be stored.") from error
 
     async def _newer(self, server: McpServer, login: McpLogin) -> McpLogin:
-        """Return the login that lies there in place of one; that one as it is over where none does."""
+        """Return the stored login that replaced one; if there is none, the old one, marked as ended."""
         found = await asyncio.to_thread(read, self._data, server)
         return found or login.model_copy(update={"refused": "logged_out"})
 
 
 def _oauth() -> ModuleType:
-    """Load what speaks OAuth: it takes a third of a second, and few homes need it. Blocks."""
+    """Load the OAuth library: it takes a third of a second, and few homes need it. Blocks."""
     from orchestrator.proxies import mcp_oauth
 
     return mcp_oauth
 
 
 def wanted_scope(challenges: Sequence[bytes]) -> str | None:
-    """Return the scope that a server names when it wants more rights; None where that is not its reason."""
+    """Return the scope that a server names when it demands more rights; None if that is not its reason."""
     text = b", ".join(challenges).decode("latin-1")
     if not _TOO_FEW.search(text):
         return None
@@ -289,12 +289,12 @@ def wanted_scope(challenges: Sequence[bytes]) -> str | None:
 
 
 def more_rights(name: str) -> str:
-    """Return why a call is not passed on that the login does not allow, for the agent."""
+    """Return, for the agent, why a call is not passed on that the login does not allow."""
     return (
         f"the MCP server '{name}' wants more rights, and its owner has to log in again: andy mcp login {name}"
     )
 
 
 def login_again(name: str) -> str:
-    """Return why a call is not passed on, for the agent."""
+    """Return, for the agent, why a call is not passed on without a login."""
     return f"the MCP server '{name}' wants a login, and its owner has to log in: andy mcp login {name}"

@@ -1,7 +1,7 @@
-"""Read a message of the Model Context Protocol, and write it anew from what was understood of it. Pure.
+"""Parse a message of the Model Context Protocol, and write a new one from the parsed content. Pure.
 
-What is judged has to be what the server reads. A reader may take another charset, ignore the case of a
-member's name, or read a member that the gateway does not know; so none of the bytes that came is sent on.
+The server must read exactly what was judged. Another parser may use another charset, ignore the case of a
+member's name, or read a member that the gateway does not know; so none of the received bytes is sent on.
 """
 
 from __future__ import annotations
@@ -40,32 +40,34 @@ KNOWN_METHODS = frozenset(
         "tools/list",
     }
 )
-"""Methods that clients send by the protocol's schema. Another method might do what a rule speaks of."""
+"""Methods that clients send by the protocol's schema. Another method might do what a rule forbids."""
 _MEMBERS = ("jsonrpc", "id", "method", "params", "result", "error")
 _CALL_MEMBERS = ("name", "arguments", "_meta")
 MAX_SHOWN_CHARS = 20_000
 _OF_A_TRY = ("progressToken", "claudecode/toolUseId")
-"""Members of `_meta` that name one try of a call. They differ at each, so they are no part of what it is."""
+"""Members of `_meta` that identify one attempt at a call. They always differ, so
+they are not part of its hash.
+"""
 _OPAQUE_NAME = re.compile(r"[A-Za-z0-9_.:-]{1,100}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class McpMessage:
-    """A message as it is sent on."""
+    """A message in the form in which it is sent on."""
 
     body: bytes = b""
-    """JSON of ASCII, with the members that the protocol knows."""
+    """ASCII JSON with the members that the protocol knows."""
     id: str | int | None = None
     method: str | None = None
     """The method; None for an answer to a request of the server's."""
     tool: str | None = None
-    """The name of the tool; None of a message that is no call."""
+    """The name of the tool; None if the message is no call."""
     call_hash: str = ""
-    """A hash by which the same call is known again; empty of a message that is no call."""
+    """A hash that identifies a repeated call; empty if the message is no call."""
     arguments: str = ""
-    """The arguments of a call as JSON, and its `_meta` where it has any, at most `MAX_SHOWN_CHARS` of it."""
+    """The arguments of a call as JSON, and its `_meta` if any, at most `MAX_SHOWN_CHARS`."""
     is_of_task: bool = False
-    """Whether it begins a task of the protocol's version 2025-11-25, or asks about one."""
+    """Whether it starts a task of protocol version 2025-11-25, or asks about one."""
 
     def to_wire(self) -> tuple[dict[str, Any], bytes]:
         """Return it as a JSON object without the body, and the body."""
@@ -73,15 +75,15 @@ class McpMessage:
 
     @classmethod
     def from_wire(cls, fields: dict[str, Any], body: bytes) -> McpMessage:
-        """Return what `to_wire` has made of a message."""
+        """Return the message that `to_wire` has serialized."""
         return cls(**{**fields, "body": body})
 
 
 def read(body: bytes) -> McpMessage:
-    """Return the one message in a body.
+    """Parse the one message in a body.
 
     Raises:
-        NotStrictJson: it is none of the protocol, or can be read in two ways.
+        NotStrictJson: it is none of the protocol, or is ambiguous.
     """
     document = strict_json.parse(body, folds_names=True)
     if not isinstance(document, dict):
@@ -114,7 +116,7 @@ def _call(message: dict[str, Any], params: dict[str, Any], identity: str | int |
     message["params"] = {name: params[name] for name in _CALL_MEMBERS if name in params}
     body = strict_json.written(message)
     judged = {name: value for name, value in meta.items() if not _is_of_a_try(name, value)}
-    # Arguments are an object: a list is never the text of a call without `_meta`.
+    # Arguments are an object, so the list of a call with `_meta` never equals a call without it.
     sorted_call = json.dumps([arguments, judged] if judged else arguments, sort_keys=True)
     parts = [arguments, judged] if judged else [arguments]
     shown = " with _meta ".join(json.dumps(one, sort_keys=True, ensure_ascii=False) for one in parts)
@@ -135,7 +137,7 @@ def _is_of_task(method: str | None, params: dict[str, Any]) -> bool:
 
 
 def _is_of_a_try(name: str, value: object) -> bool:
-    """Return whether a member of `_meta` names one try, by a value that can carry nothing else."""
+    """Return whether a member of `_meta` identifies one attempt, with a value that can carry nothing else."""
     if name not in _OF_A_TRY or isinstance(value, bool):
         return False
     return isinstance(value, int) or (isinstance(value, str) and _OPAQUE_NAME.fullmatch(value) is not None)

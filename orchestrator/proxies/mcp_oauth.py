@@ -1,9 +1,9 @@
 """Log in to an MCP server by OAuth 2.1, renew a token and revoke it, with the client of the package `mcp`.
 
-The package decides what is asked and judges the answers: discovery (RFC 9728, RFC 8414, OpenID Connect),
-registration (RFC 7591), PKCE (S256), `resource` (RFC 8707), `iss` (RFC 9207). Each of its requests goes by
-Andy's own client of the network, within bounds: no address but https and, for a server on this machine, this
-machine's; no redirection; nothing of a private network that the owner did not name.
+The package decides what to request and judges the answers: discovery (RFC 9728, RFC 8414, OpenID Connect),
+registration (RFC 7591), PKCE (S256), `resource` (RFC 8707), `iss` (RFC 9207). Each request is sent by Andy's
+own HTTP client, within limits: only https, or this machine for a server on it; no redirects; no private
+network that the owner did not name.
 """
 
 from __future__ import annotations
@@ -36,8 +36,7 @@ from orchestrator.proxies.mcp_logins import LoginRefused, LoginUnreachable, McpL
 from orchestrator.proxies.model.error_responses import AnswerCut, ProxyRefused
 from orchestrator.proxies.model.upstream_client import UpstreamClient, UpstreamRequest
 
-# What it logs holds answers, and so tokens.
-# A filter, because whoever configures logging anew (as uvicorn does) enables loggers that are disabled.
+# A filter, because configuring logging again (as uvicorn does) enables loggers that were disabled.
 logging.getLogger(OAuthClientProvider.__module__).addFilter(lambda _: False)
 
 MAX_ANSWER_BYTES = 256 * 1024
@@ -45,7 +44,7 @@ ANSWER_SECONDS = 30.0
 PROTOCOL_VERSION = "2025-11-25"
 MAX_ERROR_CHARS = 300
 LONG_AGO = 1.0
-"""A time in epoch seconds at which a token has expired, for a client that is to renew it."""
+"""An expired time in epoch seconds, which makes a client renew its token."""
 _PASSED = frozenset({"accept", "authorization", "content-length", "content-type", "mcp-protocol-version"})
 _ERROR_CODE = re.compile(r"[a-z_]{1,50}")
 _SECRET_METHODS = ("client_secret_basic", "client_secret_post")
@@ -63,23 +62,25 @@ _HELLO = {
 }
 
 Authorise = Callable[[str], Awaitable[AuthorizationCodeResult]]
-"""Have the owner open an address; return what the browser was sent back with."""
+"""Lets the owner open an address; returns the parameters with which the browser was redirected back."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoginRequest:
-    """A login that the owner begins."""
+    """A login that the owner starts."""
 
     url: str
     redirect_uri: str
-    """The address on this machine that the browser is sent back to."""
+    """The address on this machine to which the browser is redirected."""
     client_id: str | None = None
-    """The id that the owner was given for Andy; without one, Andy registers by himself."""
+    """The client id that the owner got for Andy; without one, Andy registers itself."""
     client_secret: str | None = field(default=None, repr=False)
     known_client: dict[str, Any] | None = field(default=None, repr=False)
-    """The client of the login before, where its id came from the owner."""
+    """The client of the previous login, if the owner set its id."""
     scope: str | None = None
-    """The rights to ask for, where a server has missed some since the login before; else it names them."""
+    """The rights to request, if the server demanded some since the previous login;
+    otherwise the server names them.
+    """
 
 
 async def log_in(
@@ -112,8 +113,8 @@ async def renew(login: McpLogin, upstream: UpstreamClient, *, now_ms: int) -> di
     """Return the fields of a login that change with a new token.
 
     Raises:
-        LoginUnreachable: no token came; the old one stays what it was.
-        LoginRefused: the login counts no more; the text is the code of the refusal.
+        LoginUnreachable: no token came; the old one stays valid.
+        LoginRefused: the login is no longer accepted; the text is the code of the refusal.
     """
     flow = _Flow.of(login, upstream)
     tokens = await flow.renew()
@@ -121,7 +122,7 @@ async def renew(login: McpLogin, upstream: UpstreamClient, *, now_ms: int) -> di
 
 
 async def revoke(login: McpLogin, upstream: UpstreamClient) -> bool:
-    """Have the authorisation server forget a login (RFC 7009). Return whether it says that it did."""
+    """Ask the authorisation server to revoke a login (RFC 7009). Return whether it confirms that."""
     try:
         return await _Flow.of(login, upstream).revoke(login)
     except LoginRefused:
@@ -129,7 +130,7 @@ async def revoke(login: McpLogin, upstream: UpstreamClient) -> bool:
 
 
 class _Flow:
-    """One way through the package's flow, request by request."""
+    """One run through the package's flow, request by request."""
 
     def __init__(
         self,
@@ -165,7 +166,7 @@ class _Flow:
 
     @classmethod
     def of(cls, login: McpLogin, upstream: UpstreamClient) -> _Flow:
-        """Return the flow for a login that is there."""
+        """Return the flow for an existing login."""
         try:
             client = OAuthClientInformationFull.model_validate(login.client)
             tokens = OAuthToken(
@@ -242,7 +243,7 @@ class _Flow:
     async def _through(
         self, flow: AsyncGenerator[httpx2.Request, httpx2.Response], scope: str | None
     ) -> None:
-        """Answer each request of the flow until it holds a token."""
+        """Answer each request of the flow until it has a token."""
         outgoing = await anext(flow)
         while self._storage.tokens is None:
             if outgoing.method == "POST" and outgoing is not self._hello:
@@ -281,7 +282,7 @@ class _Flow:
         return self._sent_back
 
     async def _send(self, outgoing: httpx2.Request) -> httpx2.Response:
-        """Send one request of the flow; return the whole answer. Raises `LoginRefused`."""
+        """Send one request of the flow and return the whole answer. Raises `LoginRefused`."""
         url = str(outgoing.url)
         is_public_only = self._check_address(url)
         headers = [(name, value) for name, value in outgoing.headers.raw if name.lower().decode() in _PASSED]
@@ -304,7 +305,7 @@ class _Flow:
                         content += chunk
                         if len(content) > MAX_ANSWER_BYTES:
                             raise LoginUnreachable(f"{_host(url)} answers with more than 256 KiB.")
-                # No `next_request`: a redirection is not followed.
+                # No `next_request`: redirects are not followed.
                 return httpx2.Response(
                     answer.status, headers=answer.headers, content=content, request=outgoing
                 )
@@ -313,9 +314,9 @@ class _Flow:
             raise LoginUnreachable(f"{_host(url)} cannot be reached: {_bounded(str(cause))}.") from error
 
     def _check_address(self, url: str) -> bool:
-        """Return whether an address has to be of the internet. Raises `LoginRefused` of one that may not be.
+        """Return whether an address must be public. Raises `LoginRefused` if it may not be used.
 
-        The host of the server itself is named by the owner, and may be anywhere.
+        The owner has named the server's own host, which may be anywhere.
         """
         place, server = urlsplit(url), urlsplit(self._url)
         is_local = _is_loopback(place.hostname) and _is_loopback(server.hostname)
@@ -325,7 +326,7 @@ class _Flow:
 
 
 class _Storage:
-    """Holds what the package stores, in memory."""
+    """Stores the package's data in memory."""
 
     def __init__(self, tokens: OAuthToken | None, client: OAuthClientInformationFull | None) -> None:
         self.tokens = tokens
@@ -361,9 +362,9 @@ def _given_client(request: LoginRequest) -> OAuthClientInformationFull | None:
 
 
 def _challenge(answer: httpx2.Response, scope: str | None) -> httpx2.Response:
-    """Return a server's answer to a first message as the challenge that it may be, for the rights in `scope`.
+    """Return a server's answer to a first message as a challenge for the rights in `scope`.
 
-    One that answers without a login may want it for its tools alone. Raises `LoginRefused`.
+    A server that answers without a login may demand one for its tools only. Raises `LoginRefused`.
     """
     if answer.status_code != httpx2.codes.UNAUTHORIZED and not answer.is_success:
         raise LoginRefused(f"The server answers with HTTP {answer.status_code}: is its URL right?")

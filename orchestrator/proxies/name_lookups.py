@@ -1,8 +1,8 @@
-"""Look names of hosts up in threads of their own.
+"""Look host names up in separate threads.
 
 A lookup in the C library cannot be stopped, and a silent name server makes it last for half a minute. A few
-would take all threads of the event loop, where asyncio looks names up and the rest of the host works. The
-threads are daemons, so that none holds up the end of the program.
+would occupy all threads of the event loop's pool, which asyncio's own lookups and the rest of the host use.
+The threads are daemons, so that none delays the end of the program.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from contextlib import suppress
 LOOKUPS = 64
 """Names that are looked up at once. Each takes a thread, which mostly sleeps."""
 LOOKUPS_A_SHARE = 4
-"""Names that are looked up at once for one group or one server; others of it wait."""
+"""Names that are looked up at once for one group or one server; its further ones wait."""
 LOOKUP_SECONDS = 8.0
-"""Seconds that a lookup may take with its wait. The C library asks a second name server after 5."""
+"""Seconds that a lookup may take, including its wait. The C library asks a second name server after 5."""
 
 
 class LookupRefused(OSError):
@@ -26,7 +26,7 @@ class LookupRefused(OSError):
 
 
 class NameLookups:
-    """Bounds the lookups of several parties, so that none takes the places of all others."""
+    """Limits the lookups of several parties, so that none takes all places."""
 
     def __init__(self, *, lookups: int = LOOKUPS, lookup_seconds: float = LOOKUP_SECONDS) -> None:
         self._free = lookups
@@ -34,10 +34,10 @@ class NameLookups:
         self._shares: dict[str, asyncio.Semaphore] = {}
 
     async def look_up(self, host: str, port: int, *, share: str) -> list[str]:
-        """Return the addresses of a host, each once; `share` names for whom it is looked up.
+        """Return the addresses of a host, each once; `share` names the party that it is looked up for.
 
         Raises:
-            LookupRefused: no answer came in time, or too many lookups are under way.
+            LookupRefused: no answer came in time, or too many lookups are running.
             OSError: it has none.
         """
         if _is_address(host):
@@ -51,7 +51,7 @@ class NameLookups:
             raise LookupRefused("the name was not looked up in time: its name server may be silent") from None
 
     def _begin(self, host: str, port: int, places: asyncio.Semaphore) -> asyncio.Future[list[str]]:
-        """Look a host up in a thread, which gives its place back when it ends: a timeout does not end it."""
+        """Look a host up in a thread, which frees its place when it ends: a timeout does not end it."""
         loop = asyncio.get_running_loop()
         found: asyncio.Future[list[str]] = loop.create_future()
 
@@ -86,7 +86,7 @@ def _is_address(host: str) -> bool:
 
 
 def _has_started(thread: threading.Thread) -> bool:
-    """Start a thread; False where this machine has no more of them."""
+    """Start a thread; return False if this machine can start no more."""
     try:
         thread.start()
     except RuntimeError:

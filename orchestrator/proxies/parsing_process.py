@@ -1,7 +1,7 @@
-"""Parse what containers send outside of the host's process, and bound the time that a group's bodies take.
+"""Parse containers' input outside of the host's process, and limit the time that a group's bodies take.
 
-A body of megabytes keeps a parser at work for a second. In the event loop, or in a thread, which the parser
-does not let go of, every other group would wait for it. Small bodies are read at once.
+A body of megabytes occupies a parser for a second. In the event loop, or in a thread (the parser does not
+release the GIL), every other group would wait for it. Small bodies are parsed directly.
 """
 
 from __future__ import annotations
@@ -30,23 +30,24 @@ from orchestrator.proxies.strict_json import NotStrictJson
 log = structlog.get_logger(__name__)
 
 SMALL_BYTES = 16 * 1024
-"""Bodies up to this are read in the host's process: about a millisecond."""
+"""Bytes up to which a body is parsed in the host's process, in about a millisecond."""
 ORDINARY_BYTES = 1024 * 1024
-"""Bodies up to this have a child of their own: on a busy machine, 32 MiB take long only to come to it."""
+"""Bytes up to which bodies have a child of their own: on a busy machine, 32 MiB take long just to arrive."""
 JOB_SECONDS = 15.0
-"""Seconds that one body may take on the clock, with the start of a child on a busy machine."""
+"""Seconds of real time that one body may take, including the start of a child on a busy machine."""
 ORDINARY_CPU_SECONDS, LARGE_CPU_SECONDS = 1.0, 5.0
-"""Seconds of processor time that one body may take in its child: ten times what the bounds of `strict_json`
-leave of the worst. A child that needs more ends at once, so that no group holds it for the others.
+"""Seconds of processor time that one body may take in its child: ten times what the worst body within the
+bounds of `strict_json` needs. A child that needs more ends at once, so that no group blocks it for the
+others.
 """
 BURST_MS, MS_A_SECOND = 2_000, 100
-"""Milliseconds of processor time for one group: so much at once, then a tenth of a processor."""
+"""Milliseconds of processor time for one group: a burst, then a tenth of a processor."""
 MAX_GROUPS = 1_000
 MAX_HEAD_BYTES = 1024 * 1024
-"""Bytes of an answer's line, which has the arguments of a call as people are shown them."""
+"""Bytes of an answer's line, which contains the arguments of a call as people are shown them."""
 
 Job = Callable[[bytes, dict[str, Any]], tuple[dict[str, Any], bytes]]
-"""`(body, options)`: return what was found, as JSON and bytes."""
+"""`(body, options)`: returns the result, as JSON and bytes."""
 
 
 def _check_model_request(body: bytes, options: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
@@ -73,14 +74,14 @@ JOBS: dict[str, Job] = {
 
 @dataclass(slots=True)
 class _Group:
-    """One body of a group is read at a time, so that its bodies wait for each other alone."""
+    """A group, of which one body is parsed at a time, so that its bodies wait only for each other."""
 
     lock: asyncio.Lock
     work: TokenBucket
 
 
 class ParsingProcess:
-    """Reads bodies of containers: small ones here, others in two children, which start when needed."""
+    """Parses containers' bodies: small ones here, others in two children, which start when needed."""
 
     def __init__(self, *, clock: Clock) -> None:
         self._clock = clock
@@ -112,7 +113,7 @@ class ParsingProcess:
         may_search: bool,
         is_open: bool,
     ) -> tuple[request_policy.RequestFacts, bytes]:
-        """Return the facts of a request, and its body as a service of these abilities takes it.
+        """Return the facts of a request, and its body in the form that a service of these abilities takes.
 
         Raises `ProxyRefused`.
         """
@@ -129,7 +130,7 @@ class ParsingProcess:
         return mcp_message.McpMessage.from_wire(*await self._run(folder, "mcp", body, {}))
 
     async def aclose(self) -> None:
-        """End the children. Safe to call twice."""
+        """End the children. May be called twice."""
         await self._ordinary.aclose()
         await self._large.aclose()
 
@@ -158,9 +159,9 @@ class ParsingProcess:
     async def _in_child(
         self, group: _Group, job: str, body: bytes, options: dict[str, Any]
     ) -> tuple[dict[str, Any], bytes]:
-        """Have a child do a job, and take the processor time that it spent from the group's.
+        """Run a job in a child, and charge its processor time to the group.
 
-        Not the time that passed: the body of another group, or a busy machine, is nothing that this one did.
+        Real time is not charged: another group's body, or a busy machine, is not this group's doing.
         """
         child = self._ordinary if len(body) <= ORDINARY_BYTES else self._large
         async with child.lock:
@@ -168,7 +169,9 @@ class ParsingProcess:
             try:
                 answer, payload = await child.ask({"job": job, "options": options}, body)
             except BaseException as error:
-                group.work.take(_ms(time.perf_counter() - began))  # what it spent, it cannot say any more
+                group.work.take(
+                    _ms(time.perf_counter() - began)
+                )  # it can no longer report its processor time
                 if isinstance(error, TimeoutError | OSError | EOFError | ValueError):
                     log.warning("parsing.failed", job=job, bytes=len(body), reason=repr(error))
                     raise ProxyRefused(error_responses.malformed("it could not be read in time")) from error
@@ -181,7 +184,7 @@ class ParsingProcess:
 
 
 class _Child:
-    """A process that does one job at a time, while its lock is held. It starts with its first."""
+    """A process that does one job at a time, under its lock. It starts with its first job."""
 
     def __init__(self, cpu_seconds: float) -> None:
         self._cpu_seconds = cpu_seconds
@@ -195,7 +198,7 @@ class _Child:
             async with asyncio.timeout(JOB_SECONDS):
                 return await _ask(process, {**request, "cpu_seconds": self._cpu_seconds}, body)
         except BaseException:
-            # Half a request or half an answer is in its pipes: the next body gets a new process.
+            # An incomplete request or answer is in its pipes: the next body gets a new process.
             self.process = None
             await asyncio.shield(_end(process))
             raise
@@ -222,7 +225,7 @@ def _done(job: str, body: bytes, options: dict[str, Any]) -> tuple[dict[str, Any
 
 
 async def _start() -> asyncio.subprocess.Process:
-    # Nothing of the host's environment but where programs are: the child needs no secret, so it has none.
+    # Only the search path is passed from the host's environment, so the child has no secret.
     names = ("PATH", "PYTHONPATH", "PYTHONHOME", "LANG", "SYSTEMROOT")
     return await asyncio.create_subprocess_exec(
         sys.executable,
@@ -233,7 +236,7 @@ async def _start() -> asyncio.subprocess.Process:
         stderr=asyncio.subprocess.DEVNULL,
         limit=MAX_HEAD_BYTES,
         env={name: os.environ[name] for name in names if name in os.environ},
-        start_new_session=True,  # Ctrl+C in a terminal is for the host, which ends the child itself
+        start_new_session=True,  # Ctrl+C in a terminal is for the host, which then ends the child itself
     )
 
 
@@ -258,7 +261,7 @@ async def _end(child: asyncio.subprocess.Process) -> None:
     if child.stdin is not None:
         child.stdin.close()
     await child.wait()
-    # asyncio closes the pipe that is read from only when it has met its end.
+    # asyncio closes a pipe that is read from only after it has reached its end.
     if child.stdout is not None:
         while await child.stdout.read(1 << 16):
             pass
@@ -268,10 +271,10 @@ async def _end(child: asyncio.subprocess.Process) -> None:
 
 
 def serve(requests: BinaryIO, answers: BinaryIO) -> None:
-    """Answer requests until there are no more: the host has ended.
+    """Answer requests until there are no more, because the host has ended.
 
-    A request that takes more processor time than it may ends the process: the signal's default action needs
-    no Python, which does not run while a function in C is at work.
+    A request that takes too much processor time ends the process: the signal's default action needs no Python
+    code, which does not run while a C function works.
     """
     while line := requests.readline():
         request = json.loads(line)

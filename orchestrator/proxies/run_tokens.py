@@ -1,4 +1,4 @@
-"""Tokens of runs: what a container shows the proxies in place of a key. Each counts in one container."""
+"""Tokens of runs: what a container shows the proxies instead of a key. Each is valid in one container."""
 
 from __future__ import annotations
 
@@ -15,28 +15,32 @@ def new_token() -> str:
 
 
 def token_hash(token: str) -> str:
-    """Return the SHA-256 in hex, all that the store keeps. A random token needs no salt and no slow hash."""
+    """Return the SHA-256 in hex, the only part that is stored. A random token needs no salt and
+    no slow hash.
+    """
     return hashlib.sha256(token.encode()).hexdigest()
 
 
 def new_token_and_hash() -> tuple[str, str]:
-    """Make a token. Return it, for the container, and its hash, for the store."""
+    """Create a token. Return it, for the container, and its hash, for the store."""
     token = new_token()
     return token, token_hash(token)
 
 
 MAX_REMEMBERED = 1_000
-"""Runs, the latest; far more than live at once."""
+"""Runs that are remembered, the latest; far more than are live at once."""
 
 
 class TokenBinding:
-    """Binds each run's token to the first address that shows it, so that it is worth nothing elsewhere."""
+    """Binds each run's token to the first address that shows it, so that it is useless elsewhere."""
 
     def __init__(self) -> None:
         self._seen: OrderedDict[RunId, str] = OrderedDict()
 
     def owns(self, run_id: RunId, peer: str) -> bool:
-        """Whether `peer` may show the token of this run; the first that asks is taken for its container."""
+        """Return whether `peer` may show the token of this run; the first that does is
+        taken for its container.
+        """
         first = self._seen.setdefault(run_id, peer)
         self._seen.move_to_end(run_id)
         if len(self._seen) > MAX_REMEMBERED:

@@ -1,6 +1,6 @@
-"""Read JSON of a container so that no other reader can understand it otherwise, within bounds. Pure.
+"""Parse a container's JSON so that no other parser can understand it differently, within limits. Pure.
 
-The bounds stand before the work: parsing is what a hostile container makes the host do for nothing.
+The limits are checked first: otherwise a hostile container could make the host parse for nothing.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ MAX_PARTS = 100_000
 MAX_NAME_CHARS = 256
 """Characters of a name that is folded and compared."""
 MAX_NUMBER_CHARS = 4_000
-"""Digits of all numbers that are longer than any a clock, a price or an id needs."""
+"""Digits of all numbers that are longer than any clock, price or id needs."""
 _LONG_NUMBER = 20
 _STRINGS = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
 _NUMBER = re.compile(rb"[0-9][0-9.eE+-]*")
@@ -31,17 +31,17 @@ _TOO_DEEP = "its JSON is nested too deeply"
 
 
 class NotStrictJson(ValueError):
-    """The text is no JSON that has one meaning, or has more parts than are read. Agents read its words."""
+    """The text is ambiguous or no JSON, or has more parts than are read. Agents read the message."""
 
 
 def parse(body: bytes, *, folds_names: bool = False) -> Any:
     """Return the document in `body`, which is UTF-8.
 
-    `folds_names`: whether names that some readers take for the same, by case or by form, are refused beside
-    each other, and names that are too long to compare, and texts that are no Unicode.
+    With `folds_names`, these are refused: names that some parsers take for the same, by case or by form;
+    names that are too long to compare; and texts that are no Unicode.
 
     Raises:
-        NotStrictJson: it is no JSON, has a name twice, a number without a value, or is beyond the bounds.
+        NotStrictJson: it is no JSON, has a repeated name, a number without a value, or exceeds the limits.
     """
     _check_bounds(body)
     document = _loaded(body, folds_names=folds_names)
@@ -51,8 +51,8 @@ def parse(body: bytes, *, folds_names: bool = False) -> Any:
 
 
 def _check_bounds(body: bytes) -> None:
-    """Refuse a body of too many parts or digits. Each count stops at its bound, so memory stays small."""
-    # What stands in strings costs nothing: a conversation has more commas than any document has parts.
+    """Refuse a body of too many parts or digits. Each count stops at its limit, so memory stays small."""
+    # The contents of strings are free: a conversation has more commas than any document has parts.
     skeleton, strings = _STRINGS.subn(b'"', body, count=MAX_PARTS + 1)
     if strings + sum(map(skeleton.count, (b",", b"{", b"["))) > MAX_PARTS:
         raise NotStrictJson(_TOO_MANY_PARTS)
@@ -67,7 +67,7 @@ def _check_bounds(body: bytes) -> None:
 
 
 def _check_unicode(document: Any) -> None:
-    """Refuse half a surrogate pair: no server can read it, and no database of the host can store it."""
+    """Refuse half a surrogate pair: no server can read it, and the host's database cannot store it."""
     try:
         json.dumps(document, ensure_ascii=False).encode("utf-8")
     except RecursionError as error:
@@ -90,10 +90,10 @@ def _loaded(body: bytes, *, folds_names: bool) -> Any:
 
 
 def written(document: object) -> bytes:
-    """Return `document` as JSON of ASCII alone, which reads the same in every charset.
+    """Return `document` as ASCII JSON, which reads the same in every charset.
 
     Raises:
-        NotStrictJson: a number in it is greater than any that JSON has, or it is nested too deeply.
+        NotStrictJson: a number in it is too large for JSON, or it is nested too deeply.
     """
     try:
         return json.dumps(document, ensure_ascii=True, allow_nan=False, separators=(",", ":")).encode("ascii")
@@ -104,7 +104,7 @@ def written(document: object) -> bytes:
 
 
 def folded(name: str) -> str:
-    """Return what is left of a name where case, form and invisible characters do not count."""
+    """Return a name without differences of case, form and invisible characters."""
     text = normalized("NFKC", normalized("NFKC", name).casefold())
     return "".join(character for character in text if unicodedata.category(character) not in _INVISIBLE)
 
@@ -112,16 +112,16 @@ def folded(name: str) -> str:
 def _unambiguous(*, folds_names: bool) -> Callable[[list[tuple[str, Any]]], dict[str, Any]]:
     def take(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         found = dict(pairs)
-        # Of a name that is there twice, another reader could take the other value.
+        # For a repeated name, another parser could take the other value.
         if len(found) != len(pairs):
             raise ValueError("a name is there twice")
         if folds_names and any(len(name) > MAX_NAME_CHARS for name in found):
             raise NotStrictJson(f"a name in it has more than {MAX_NAME_CHARS} characters")
-        # Such runs are not brought into one order, so that two names of them could be the same to a reader.
+        # Such long runs are not normalised, so some parser could take two such names for the same.
         if folds_names and any(has_long_run(name) for name in found):
             raise NotStrictJson(f"a name in it has more than {MAX_MARKS} combining marks in a row")
         if folds_names and len({folded(name) for name in found}) != len(found):
-            # Go's and .NET's readers find a member whatever the case of its name.
+            # Go's and .NET's parsers match member names whatever their case.
             raise ValueError("two names are the same to some readers")
         return found
 

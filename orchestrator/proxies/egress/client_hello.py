@@ -1,7 +1,7 @@
-"""Parse the ClientHellos of a TLS connection, as far as they say which host the client wants.
+"""Parse the ClientHellos of a TLS connection, as far as they name the host that the client wants.
 
-Pure: bytes in, a value out. The layout is that of RFC 8446 (4.1.2 and 5.1) and of RFC 6066 (3). A server may
-ask for a second hello (HelloRetryRequest), and some servers follow the name in that one.
+Pure: bytes in, a value out. The layout is defined by RFC 8446 (4.1.2 and 5.1) and RFC 6066 (3). A server may
+request a second hello (HelloRetryRequest), and some servers use the name in that one.
 """
 
 from __future__ import annotations
@@ -21,17 +21,18 @@ _DATA_RECORD = 0x17
 _RECORDS = frozenset({_CHANGE_CIPHER_SPEC_RECORD, _ALERT_RECORD, HANDSHAKE_RECORD, _DATA_RECORD})
 _MAX_ENCRYPTED_RECORD_BYTES = 2**14 + 2048
 _MIN_EARLY_DATA_BYTES = 17
-"""Bytes of the shortest encrypted record of TLS 1.3: its kind, and a tag of 16 bytes."""
+"""Bytes of TLS 1.3's shortest encrypted record: its kind, and a tag of 16 bytes."""
 _MAX_CLEAR_RECORDS = 32
-"""Records and whole hellos that may follow the first hello unencrypted; a client sends one or two."""
+"""Unencrypted records and whole hellos that may follow the first hello; a client sends one or two."""
 _CLIENT_HELLO = 1
 _KEY_MESSAGES = frozenset({11, 16})
-"""Certificate and ClientKeyExchange, by which a client of TLS 1.2 answers the server's hello."""
+"""Certificate and ClientKeyExchange, with which a client of TLS 1.2 answers the server's hello."""
 _SERVER_NAME = 0
 _EARLY_DATA = 42
 _HOST_NAME = 0
 _ENCRYPTED_HELLOS = frozenset({*range(0xFE08, 0xFE0E), 0xFFCE})
-"""Extensions that hold another hello or name, encrypted: encrypted_client_hello (RFC 9849) and its drafts."""
+"""Extensions that contain another hello or name, encrypted: encrypted_client_hello (RFC 9849) and its drafts.
+"""
 
 
 class BadClientHello(Exception):
@@ -43,15 +44,15 @@ class ClientHello:
     """The part of a ClientHello that decides which host answers it."""
 
     server_name: str | None
-    """The name in the form of a `NetworkTarget`; None where the hello has none."""
+    """The name as `NetworkTarget` writes it; None if the hello has none."""
     has_encrypted_hello: bool
-    """Whether a second hello, which only the server can read, may be in it."""
+    """Whether it may contain a second hello that only the server can read."""
     offers_early_data: bool = False
     """Whether encrypted data may follow before the server has answered."""
 
 
 class HelloRefused(Exception):
-    """A later hello may not go out; `server_name` is the other host that it names."""
+    """A later hello must not be sent; `server_name` is the other host that it names."""
 
     def __init__(self, text: str, *, server_name: str | None = None) -> None:
         super().__init__(text)
@@ -59,7 +60,7 @@ class HelloRefused(Exception):
 
 
 class ClientHelloReader:
-    """Collects a connection's bytes until its first ClientHello is whole. Each byte is looked at once."""
+    """Collects a connection's bytes until its first ClientHello is whole. Each byte is processed once."""
 
     def __init__(self) -> None:
         self._received = bytearray()
@@ -85,7 +86,7 @@ class ClientHelloReader:
         """Return the hello once it is whole, else None.
 
         Raises:
-            BadClientHello: it is malformed or too long, or something else comes first.
+            BadClientHello: it is malformed or too long, or something else precedes it.
         """
         self._received += data
         while (record := self._next_record()) is not None:
@@ -97,7 +98,7 @@ class ClientHelloReader:
         return None
 
     def _next_record(self) -> bytes | None:
-        """Return the payload of the next record. What cannot become one is refused before it is whole."""
+        """Return the payload of the next record. An impossible record is refused before it is whole."""
         head = self._received[self._parsed : self._parsed + 5]
         if (head and head[0] != HANDSHAKE_RECORD) or (len(head) > 1 and head[1] != 3):
             raise BadClientHello("it does not begin with a TLS hello")
@@ -120,12 +121,12 @@ class ClientHelloReader:
 
 
 class LaterHellos:
-    """Passes on what a client sends after its first hello, and judges each further ClientHello in the clear.
+    """Filters what a client sends after its first hello, and checks each further unencrypted ClientHello.
 
-    A server that has sent HelloRetryRequest reads a second hello. Until then it passes over alerts of the
-    kind "warning", change_cipher_spec and, where a hello has offered early data, encrypted data: none of
-    these ends the watch. It ends with what a server that waits for a hello never accepts: the client's keys
-    of TLS 1.2, or encrypted data that no hello has offered. After that nothing in the clear names a host.
+    A server that has sent HelloRetryRequest reads a second hello. Before it, the server skips alerts of the
+    kind "warning", change_cipher_spec and, if a hello offered early data, encrypted data: none of these ends
+    the checks. They end with something that a server which waits for a hello never accepts: the client's keys
+    of TLS 1.2, or encrypted data that no hello offered. After that, nothing unencrypted names a host.
     """
 
     def __init__(self, target: NetworkTarget, first: ClientHello) -> None:
@@ -134,16 +135,16 @@ class LaterHellos:
         self._is_over = False
         self._clear_records = 0
         self._may_be_encrypted = False
-        """Whether a change_cipher_spec came: handshake records after it are encrypted in TLS 1.2."""
+        """Whether a change_cipher_spec came: in TLS 1.2, later handshake records are encrypted."""
         self._received = bytearray()
-        """The bytes that may not go out yet: a part of a record."""
+        """The bytes that may not be sent yet: an incomplete record."""
         self._held = bytearray()
-        """The whole records that hold a part of a hello."""
+        """The whole records that contain a part of a hello."""
         self._message = bytearray()
         """The part of a hello in `_held`."""
 
     def feed(self, data: bytes) -> bytes:
-        """Return the bytes that may go out now; a record or a hello that is not whole waits for the rest.
+        """Return the bytes that may be sent now; an incomplete record or hello waits for its rest.
 
         Raises:
             BadClientHello: something that a client never sends here.
@@ -163,7 +164,7 @@ class LaterHellos:
         return bytes(passed)
 
     def _early_data(self) -> bytearray:
-        """Take the whole records of early data off the front: there may be thousands, so at once."""
+        """Take the leading whole records of early data at once: there may be thousands."""
         at, received = 0, self._received
         if self._offers_early_data and not self._message:
             while at + 5 <= len(received) and received[at] == _DATA_RECORD and received[at + 1] == 3:
@@ -229,11 +230,11 @@ class LaterHellos:
         return b"" if body is None else self._passed_hello(parse(body))
 
     def _may_be_hello(self, message: bytearray) -> bool:
-        """Tell whether a message, or its begin, is a ClientHello.
+        """Return whether a message, or its beginning, is a ClientHello.
 
-        In the clear its first byte says so. An encrypted message begins with any byte, so that more of it is
-        compared: no server takes a hello of 256 KiB, and a session id has at most 32 bytes. One encrypted
-        message in 130,000 looks like a hello all the same; its connection is refused.
+        In an unencrypted message the first byte shows it. An encrypted message may begin with any byte, so
+        more is compared: no server accepts a hello of 256 KiB, and a session id has at most 32 bytes. One
+        encrypted message in 130,000 looks like a hello by chance; its connection is refused.
         """
         if message[0] != _CLIENT_HELLO or not self._may_be_encrypted:
             return message[0] == _CLIENT_HELLO
@@ -257,13 +258,13 @@ def _whole_hello(message: bytes | bytearray) -> bytes | None:
     if end > MAX_HELLO_BYTES:
         raise BadClientHello(f"the TLS hello is over {MAX_HELLO_BYTES:,} bytes")
     if len(message) > end:
-        # A second message here could be a second hello with another name.
+        # A second message in the record could be a second hello with another name.
         raise BadClientHello("something follows the TLS hello in its record")
     return bytes(message[4:]) if len(message) == end else None
 
 
 def parse(body: bytes) -> ClientHello:
-    """Parse a ClientHello without the head of its message. Raises `BadClientHello`."""
+    """Parse a ClientHello without its message header. Raises `BadClientHello`."""
     fields = _Fields(body)
     fields.take(2 + 32)  # legacy_version, random
     for length_bytes in (1, 2, 1):  # session id, cipher suites, compression methods
@@ -279,9 +280,9 @@ def parse(body: bytes) -> ClientHello:
 
 
 def refusal(hello: ClientHello, target: NetworkTarget) -> str | None:
-    """Return why this hello may not go to a target that the group's list allows, or None if it may.
+    """Return why this hello may not be sent to a target that the group's list allows, or None if it may.
 
-    A client that connects to an address sends no name (RFC 6066): any name is then that of another host.
+    A client that connects to an address sends no name (RFC 6066): any name is then another host's.
     """
     if hello.has_encrypted_hello:
         return "the TLS hello may hide another name (encrypted_client_hello): switch ECH off in the client"
@@ -296,7 +297,7 @@ def _extensions(data: bytes) -> dict[int, bytes]:
     while fields.has_more:
         kind = int.from_bytes(fields.take(2))
         if kind in found:
-            # Readers differ on which of two counts.
+            # Programs differ in which of two extensions they use.
             raise BadClientHello("a TLS extension stands twice in the hello")
         found[kind] = fields.vector(2)
     return found
@@ -308,7 +309,7 @@ def _server_name(data: bytes) -> str:
     outer.finish()
     kind = names.take(1)[0]
     name = names.vector(2)
-    names.finish()  # one name alone: readers differ on which of two counts
+    names.finish()  # exactly one name: programs differ in which of two they use
     if kind != _HOST_NAME:
         raise BadClientHello("the TLS hello has a name of an unknown kind")
     try:
@@ -318,7 +319,7 @@ def _server_name(data: bytes) -> str:
 
 
 class _Fields:
-    """Takes fields off the front of some bytes. Raises `BadClientHello` where they do not fill them."""
+    """Takes fields off the front of some bytes. Raises `BadClientHello` if the bytes do not match them."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data

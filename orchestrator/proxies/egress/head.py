@@ -16,7 +16,7 @@ USER = "run"
 
 
 class BadHead(Exception):
-    """The head cannot be served; `status` is for the container, the text for it and the log."""
+    """The head cannot be served; `status` is for the container, the text for the container and the log."""
 
     def __init__(self, status: int, text: str) -> None:
         super().__init__(text)
@@ -29,7 +29,7 @@ class Gone(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Connect:
-    """A CONNECT request. The token shows in no repr; `early` are the bytes that came with the head."""
+    """A CONNECT request. The token is not in its repr; `early` are the bytes that came with the head."""
 
     target: NetworkTarget
     token: str
@@ -44,7 +44,7 @@ async def read_connect(reader: asyncio.StreamReader) -> Connect:
 
     Raises:
         BadHead: it is none, or not whole in `MAX_HEAD_BYTES`.
-        Gone: there was none.
+        Gone: the connection was closed.
     """
     parser = h11.Connection(h11.SERVER, max_incomplete_event_size=MAX_HEAD_BYTES)
     request = await _next(parser, reader)
@@ -76,7 +76,7 @@ def _target(text: bytes) -> NetworkTarget:
 
 
 def _token(values: list[bytes]) -> str:
-    """Read `Basic run:TOKEN`."""
+    """Read the token from `Basic run:TOKEN`."""
     scheme, _, encoded = values[0].partition(b" ") if len(values) == 1 else (b"", b"", b"")
     try:
         user, _, token = base64.b64decode(encoded.strip(), validate=True).decode("ascii").partition(":")

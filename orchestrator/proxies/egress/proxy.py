@@ -1,8 +1,8 @@
-"""The egress proxy: it checks the token and the group's allowlist, then tunnels bytes to the target.
+"""The egress proxy: it checks the token and the group's allow-list, then tunnels bytes to the target.
 
-Containers are hostile here: heads are bounded in size and time, connections in number, and what they may
-reach is decided by the host's own list and lookup, never by what they say of it. One address serves many
-hosts, so a connection over TLS has to name in each of its hellos the host that CONNECT named.
+Containers are hostile here: heads are limited in size and time, connections in number, and the host's own
+list and lookup decide what they reach. One address serves many hosts, so each hello of a TLS connection has
+to name the host that CONNECT named.
 """
 
 from __future__ import annotations
@@ -45,9 +45,10 @@ Counted = TypeVar("Counted", str, Folder)
 
 LINGER_SECONDS = 2.0
 TLS_PORT = 443
-"""The port to which only TLS is passed. Others, which the owner lists by number, may receive anything."""
+"""The port on which only TLS is accepted. Other ports, which the owner lists by number, may carry anything.
+"""
 ACCESS_DENIED = b"\x15\x03\x03\x00\x02\x02\x31"
-"""A fatal alert of TLS: clients say "access denied" instead of a connection that broke."""
+"""A fatal alert of TLS: clients then report "access denied" instead of a broken connection."""
 _REASONS = {
     400: "Bad Request",
     403: "Forbidden",
@@ -58,14 +59,16 @@ _REASONS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EgressLimits:
-    """Bounds of the proxy. Times are seconds."""
+    """Limits of the proxy. Times are in seconds."""
 
     connections_a_peer: int = 96
     """Connections that one container may have open, whatever it has sent on them."""
     connections_a_group: int = 64
-    """Connections with a token of one group, from the moment the token is known, even if not made yet."""
+    """Connections of one group's tokens, counted from the moment the token is known,
+    even before they are made.
+    """
     connections: int = 512
-    """Over all: more than five containers may have."""
+    """All connections together, more than five containers can have."""
     head_seconds: float = 10.0
     hello_seconds: float = 10.0
     connect_seconds: float = 10.0
@@ -74,18 +77,18 @@ class EgressLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EgressCaller:
-    """The run that a token belongs to, and the targets that its group may reach now."""
+    """The run of a token, and the targets that its group may reach now."""
 
     run_id: RunId
     folder: Folder
     turn_id: TurnId | None
     allowed: frozenset[NetworkTarget]
     asks: bool = False
-    """Whether the owner is asked about other places."""
+    """Whether the owner is asked about other targets."""
 
 
 class OpeningRefused(Exception):
-    """The bytes for the target may not go there; `server_name` is the other host that they name."""
+    """The target may not be sent these bytes; `server_name` is the other host that they name."""
 
     def __init__(self, text: str, *, is_tls: bool = True, server_name: str | None = None) -> None:
         super().__init__(text)
@@ -94,11 +97,11 @@ class OpeningRefused(Exception):
 
 
 Identify = Callable[[str], Awaitable[EgressCaller | None]]
-"""Tell whose token this is; None for an unknown one and for that of a run that has ended."""
+"""Returns the holder of a token; None for an unknown token and for an ended run's."""
 Approve = Callable[[EgressCaller, NetworkTarget], Awaitable[str | None]]
-"""Ask the owner, for a while; return None when it is allowed, else why not."""
+"""Asks the owner, for a while; returns None when it is allowed, else the reason."""
 Note = Callable[[AuditEvent], None]
-"""Take a row for the audit. Must be quick and must not raise."""
+"""Takes a row for the audit. Must be quick and must not raise."""
 
 
 class EgressProxy:
@@ -137,7 +140,7 @@ class EgressProxy:
         self._listener.close()
 
     async def serve(self) -> None:
-        """Serve until cancelled, which cuts what is open. May be called again, until `close`."""
+        """Serve until cancelled, which closes open connections. May be called again, until `close`."""
         async with asyncio.TaskGroup() as connections:
 
             def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -150,11 +153,11 @@ class EgressProxy:
                 server.close()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One job: whatever goes wrong in it ends this connection alone."""
+        """Serve one connection: an error in it ends this connection only."""
         peer = _peer(writer)
         if (reason := self._overload_reason(peer)) is not None:
             self._refused(None, None, peer, reason)
-            writer.transport.abort()  # who opens many gets neither an answer nor time for it
+            writer.transport.abort()  # too many connections: no answer, and no time for one
             return
         with _counted(self._connected, peer):
             try:
@@ -167,7 +170,7 @@ class EgressProxy:
                 await _hang_up(writer)
 
     def _overload_reason(self, peer: str) -> str | None:
-        """Say why there is no room for one more connection, if there is none."""
+        """Return why there is no room for one more connection, or None."""
         if self._connected[peer] >= self._limits.connections_a_peer:
             return "this container has too many connections open"
         if self._connected.total() >= self._limits.connections:

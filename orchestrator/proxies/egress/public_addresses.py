@@ -51,10 +51,10 @@ _V6_WITH_V4 = (ipaddress.IPv6Network("::ffff:0:0/96"), ipaddress.IPv6Network("64
 
 
 def is_public(address: str) -> bool:
-    """Tell whether an address, as a resolver gives it, is one of the internet and of nobody's own network.
+    """Return whether an address from a resolver is a public one of the internet.
 
-    Of version 6 only what is given out for the internet counts; an address of version 4 written in it is
-    judged as that. Scopes (`%eth0`) and what is no address are not public.
+    Of IPv6 only the range assigned for the internet counts; an embedded IPv4 address is judged itself.
+    Addresses with a scope (`%eth0`) and invalid ones are not public.
     """
     try:
         found = ipaddress.ip_address(address)
@@ -74,12 +74,12 @@ def _is_public_v4(address: ipaddress.IPv4Address) -> bool:
 
 
 class EgressUnreachable(Exception):
-    """The place cannot be reached, or must not be."""
+    """The target cannot be reached, or must not be."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EgressConnection:
-    """An open connection, and the address at its other end."""
+    """An open connection, and the address of its other end."""
 
     address: str
     reader: asyncio.StreamReader
@@ -87,17 +87,19 @@ class EgressConnection:
 
 
 class Resolver:
-    """Resolves and connects. A name is looked up once, and the address that was judged is the one dialled."""
+    """Resolves and connects. A name is looked up once, and the judged address is the
+    one that is connected to.
+    """
 
     def __init__(self, *, lookups: int = LOOKUPS, lookup_seconds: float = LOOKUP_SECONDS) -> None:
         self._lookups = NameLookups(lookups=lookups, lookup_seconds=lookup_seconds)
 
     async def resolve(self, target: NetworkTarget, folder: Folder) -> Sequence[str]:
-        """Return the addresses of a host; few of a group's are looked up at once.
+        """Return the addresses of a host; a limited number of lookups per group run at once.
 
         Raises:
             OSError: it has none.
-            EgressUnreachable: no answer came in time, or too many lookups are under way.
+            EgressUnreachable: no answer came in time, or too many lookups are running.
         """
         try:
             return await self._lookups.look_up(target.host, target.port, share=folder)
@@ -111,12 +113,12 @@ class Resolver:
 
 
 async def connect(internet: Resolver, target: NetworkTarget, folder: Folder) -> EgressConnection:
-    """Connect to a place on the internet, for one group.
+    """Connect to a target on the internet, for one group.
 
-    A name with a single address that is not public is refused as a whole: nobody gives one by mistake.
+    A name with even one address that is not public is refused: no such name is set up by mistake.
 
     Raises:
-        EgressUnreachable: it leads elsewhere, has no address, or does not answer.
+        EgressUnreachable: it is not public, has no address, or does not answer.
     """
     try:
         addresses = await internet.resolve(target, folder)

@@ -23,11 +23,11 @@ class Opening:
 
     data: bytes
     filter: Callable[[bytes], bytes] | None = None
-    """Returns the bytes that may go out now, given those that came; may hold some back, and may raise."""
+    """Returns the bytes that may be sent now; may hold some back, and may raise."""
 
 
 class Tunnel:
-    """Carries until both sides have ended, one breaks, or nothing moves for `idle_seconds`."""
+    """Copies until both sides have ended, one breaks, or nothing moves for `idle_seconds`."""
 
     def __init__(self, *, idle_seconds: float) -> None:
         self._idle_seconds = idle_seconds
@@ -40,7 +40,7 @@ class Tunnel:
         outside: tuple[asyncio.StreamReader, asyncio.StreamWriter],
         opening: Callable[[], Awaitable[Opening]],
     ) -> None:
-        """Carry; outward, `opening` gives the first bytes, and nothing goes out before it has.
+        """Copy in both directions; `opening` provides the first bytes for the target, before any other.
 
         Raises:
             OSError: a side broke.

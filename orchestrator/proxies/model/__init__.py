@@ -1,1 +1,1 @@
-"""The proxy that adds the model's key, and counts and bounds what passes. Start with `proxy.py`."""
+"""The proxy that adds the model's key, and counts and limits what passes. Start with `proxy.py`."""

@@ -1,7 +1,6 @@
-"""Ask a model service for each thing that agents ask of one, and tell what it can do.
+"""Test which of the agents' requests a model service can answer.
 
-A service is believed by what it answers, not by what it says of itself. Each question is small; together
-they cost about a thousand tokens.
+Its answers count, not its own description. Each request is small; together they cost about a thousand tokens.
 """
 
 from __future__ import annotations
@@ -28,10 +27,10 @@ ASK_SECONDS = 120.0
 MAX_ANSWER_BYTES = 4 * 1024 * 1024
 """Bytes of an answer that are read: some services list hundreds of models."""
 WINDOW = "window"
-"""The name of the finding that tells the size of the window."""
+"""The name of the finding with the size of the window."""
 NEEDED = "Andy's agent needs it"
 _WINDOW_PATHS = {"llama.cpp": "/props", "lmstudio": "/api/v0/models", "ollama": "/api/ps"}
-"""The paths under which services tell the window of a loaded model, by kind; others list it with models."""
+"""The paths under which services report the window of a loaded model, by kind; others list it with models."""
 _MODEL_NAMES = ("id", "name", "model")
 _WINDOW_NAMES = ("n_ctx", "loaded_context_length", "max_model_len", "max_input_tokens", "context_length")
 _COMMON = [
@@ -54,14 +53,14 @@ _TOOL = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AbilityFinding:
-    """The outcome of one question. `detail` is a fact or the reason, for people."""
+    """The result of one test. `detail` is a fact or the reason, for people."""
 
     name: str
     is_there: bool
     detail: str
     error: ModelError | None = None
     tokens: int | None = None
-    """The size of a window."""
+    """The size of the window in tokens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,9 +85,9 @@ class _Reply:
 async def examine(
     credentials: CredentialSource, service: ModelService, model: str, *, briefly: bool = False
 ) -> list[AbilityFinding]:
-    """Ask a service with its own key what it can do; `briefly`, only whether it answers.
+    """Test a service with its own key; `briefly`, only whether it answers.
 
-    Raises `SettingError` where its key is not set or cannot be used.
+    Raises `SettingError` if its key is not set or cannot be used.
     """
     credential = await asyncio.to_thread(credentials.credential_of, service)
     if credential is None:
@@ -104,9 +103,7 @@ async def examine(
 
 
 async def look(client: UpstreamClient, target: UpstreamTarget, model: str) -> list[AbilityFinding]:
-    """Ask a service what it can do. The first finding is whether it answers at all; without, there is no
-    other.
-    """
+    """Test a service. The first finding is whether it answers at all; if not, it is the only one."""
     ask = _Asking(client, target, model)
     text = await ask.text()
     if not text.is_there:
@@ -116,17 +113,17 @@ async def look(client: UpstreamClient, target: UpstreamTarget, model: str) -> li
 
 
 def abilities_of(found: list[AbilityFinding]) -> frozenset[Ability]:
-    """Return the abilities among what was found."""
+    """Return the abilities among the findings."""
     names = {ability.value for ability in Ability}
     return frozenset(Ability(one.name) for one in found if one.is_there and one.name in names)
 
 
 def window_of(document: dict[str, Any], model: str) -> int | None:
-    """Return the tokens that a model takes by what its service says of itself, or of its models."""
+    """Return the tokens of a model's window by the service's description of itself, or of its models."""
     said = [document.get("default_generation_settings")]  # of llama.cpp, which has one model
     for listed in (document.get("data"), document.get("models")):
         entries = [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
-        names = {model, f"{model}:latest"}  # Ollama adds the tag that was not said
+        names = {model, f"{model}:latest"}  # Ollama adds the default tag
         said += [one for one in entries if not names.isdisjoint(map(str, map(one.get, _MODEL_NAMES)))]
     found = (one.get(name) for one in said if isinstance(one, dict) for name in _WINDOW_NAMES)
     return next((tokens for tokens in found if type(tokens) is int and tokens > 0), None)
@@ -178,7 +175,8 @@ class _Asking:
         calls = [one for one in content if isinstance(one, dict)] if isinstance(content, list) else []
         is_there = any(one.get("type") == "tool_use" and one.get("name") == _TOOL["name"] for one in calls)
         if reply.error is None and reply.document().get("stop_reason") == "max_tokens":
-            # A model that thinks at length has not come to its call: that is not to lack the ability.
+            # A model that thinks at length may not reach its call: that does not mean that it lacks the
+            # ability.
             return AbilityFinding(
                 name=Ability.TOOLS, is_there=True, detail="it takes tools; its answer was cut before a call"
             )
@@ -212,7 +210,9 @@ class _Asking:
         )
 
     async def window(self, path: str) -> AbilityFinding:
-        """Ask how many tokens the model takes as the service runs it, which may be fewer than it could."""
+        """Read the window with which the service runs the model, which may be smaller than the
+        model's own.
+        """
         reply = await self._send("GET", path, None)
         tokens = None if isinstance(reply, AbilityFinding) else window_of(reply.document(), self._model)
         if tokens is None:
@@ -278,7 +278,7 @@ def _texts(document: dict[str, Any]) -> list[str]:
 
 
 def _why(reply: _Reply) -> str:
-    """Say in one line what came in place of an answer."""
+    """Return in one line what came instead of an answer."""
     if reply.error is ModelError.FOREIGN:
         kind = reply.kind.decode("latin-1").partition(";")[0] or "nothing that it names"
         return f"HTTP {reply.status} with {kind}: no answer of the Messages API"

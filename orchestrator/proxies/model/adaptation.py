@@ -1,6 +1,6 @@
-"""Leave out of a request what a service cannot do, and what would make each request another. Pure.
+"""Remove from a request what a service cannot read, and what would make every request different. Pure.
 
-Only for services that are not Anthropic's: theirs gets what the CLI wrote.
+Only for services other than Anthropic's, which gets the CLI's request unchanged.
 """
 
 from __future__ import annotations
@@ -29,13 +29,15 @@ FIELDS = frozenset(
 UNSEEN = "[A picture was here. This model cannot see pictures: say so if it matters.]"
 _TOOL_FIELDS = ("name", "description", "input_schema")
 _CHANGES_EACH_TIME = "x-anthropic-billing-header"
-"""The beginning of a text that the CLI puts before its prompt: no cache of a prompt would survive it."""
+"""The start of a text that the CLI puts before its prompt and that differs each
+time: it defeats prompt caches.
+"""
 
 
 def adapted(document: Mapping[str, Any], *, model: str | None, abilities: Collection[str]) -> dict[str, Any]:
-    """Return a request as a service with these abilities takes it, asked of this model.
+    """Return a request in the form that a service with these abilities takes, for this model.
 
-    The CLI names models of Anthropic's for work on the side; the service has one model for all of it.
+    The CLI names Anthropic's models for side work; the service has one model for everything.
     """
     made = {name: value for name, value in document.items() if name in FIELDS}
     if model is not None:
@@ -79,7 +81,7 @@ def _message(message: dict[str, Any], *, sees: bool, calls: bool) -> dict[str, A
 
 
 def _part(part: dict[str, Any], *, sees: bool, calls: bool) -> dict[str, Any]:
-    """Return a part of a message; what the service cannot read becomes words."""
+    """Return a part of a message; what the service cannot read is replaced by text."""
     kind = part.get("type")
     if kind in ("image", "document") and not sees:
         return {"type": "text", "text": UNSEEN}

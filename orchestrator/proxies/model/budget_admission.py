@@ -24,14 +24,14 @@ log = structlog.get_logger(__name__)
 
 WHOLE_PERCENT = 100
 SEARCHES_A_TURN = 50
-"""Web searches that a turn may make. One costs about as much as two thousand input tokens."""
+"""Web searches per turn. One costs about as much as two thousand input tokens."""
 
 OnRunaway = Callable[[RunId, str], Awaitable[None]]
-"""End a run that asks without end; the text finishes a sentence."""
+"""Ends a run that sends requests without end; the text finishes a sentence."""
 
 
 class Admission:
-    """Lets requests pass while their budgets last and their turn does not run away."""
+    """Admits requests while their budgets last and their turn stays within its limits."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class Admission:
         """Return if a request may pass. A refusal is recorded before the container gets it.
 
         Raises:
-            ProxyRefused: a budget is spent, the turn has asked too often, or nothing can be recorded.
+            ProxyRefused: a budget is spent, the turn has sent too many requests, or nothing can be recorded.
         """
         if self.usage_writer.is_behind:
             raise ProxyRefused(error_responses.UNRECORDED)
@@ -79,7 +79,7 @@ class Admission:
             await self._check_share(identity)
 
     def may_search(self, run_id: RunId, turn_id: TurnId | None) -> bool:
-        """Whether a turn has searched the web less often than a turn may."""
+        """Return whether a turn has searched the web less often than allowed."""
         return self._search_counts.of(run_id, turn_id) < SEARCHES_A_TURN
 
     async def _check_count(self, identity: RunIdentity) -> None:
@@ -102,7 +102,7 @@ class Admission:
     async def _check_share(self, identity: RunIdentity) -> None:
         """Refuse a request of a role that has used its part of a budget.
 
-        Answers of other turns that are not stored yet are left out: they are by the next request.
+        Unstored answers of other turns are left out; they count at the next request.
         """
         if identity.spend == 0:
             raise ProxyRefused(error_responses.not_allowed(f"the model in a turn of a {identity.role}"))
@@ -160,7 +160,7 @@ class Admission:
             self._search_counts.add(entry.run_id, entry.turn_id, entry.searches)
 
     async def _settle(self, entries: Sequence[usage.UsageEntry]) -> None:
-        """Tell of the budgets that new entries have brought near their end, or to it."""
+        """Report the budgets that new entries have nearly or wholly used up."""
         now_ms = self._clock.now_ms()
         async with self._database.transaction() as tx:
             found = await budgets.every(tx)
@@ -172,7 +172,7 @@ class Admission:
         self._on_queued()
 
     async def _notify(self, tx: Tx, standing: rules.BudgetStanding, folder: Folder) -> None:
-        """Tell the owner, and the group if it is its own affair; each once a period, and once a limit."""
+        """Notify the owner, and the group for its own budget; each once per period and limit."""
         text = rules.notice_of(standing, self._zone)
         if text is None:
             return

@@ -1,4 +1,4 @@
-"""Decide what a budget counts and whom it stops, sum up what is used of it, and put that in words."""
+"""Decide what a budget counts and whom it stops, sum its usage, and put that in words."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NANO = 1_000_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BudgetPeriod:
-    """The period that a moment lies in, as epoch ms."""
+    """The period that contains a moment, in epoch milliseconds."""
 
     start_ms: int
     end_ms: int
@@ -36,13 +36,13 @@ class BudgetAccount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BudgetStanding:
-    """A budget, what is used of it in this period, and when the next begins."""
+    """A budget, its usage in this period, and when the next period starts."""
 
     budget: Budget
     span: BudgetPeriod
     used: int
     unpriced: int
-    """Answers whose cost is not known, and so not in `used` of a budget in money."""
+    """Answers of unknown cost, which are not in `used` of a budget in money."""
 
     @property
     def is_spent(self) -> bool:
@@ -58,7 +58,7 @@ class BudgetStanding:
 
 
 def span_of(period: Period, now_ms: int, zone: ZoneInfo) -> BudgetPeriod:
-    """Return the day or month of `zone` that `now_ms` lies in; days may have 23 or 25 hours."""
+    """Return the day or month of `zone` that contains `now_ms`; days may have 23 or 25 hours."""
     today = datetime.fromtimestamp(now_ms / 1000, zone).replace(hour=0, minute=0, second=0, microsecond=0)
     match period:
         case Period.DAY:
@@ -70,19 +70,21 @@ def span_of(period: Period, now_ms: int, zone: ZoneInfo) -> BudgetPeriod:
 
 
 def concerns(budget: Budget, asker: BudgetAccount) -> bool:
-    """Whether `budget` counts what this account uses."""
+    """Return whether `budget` counts this account's usage."""
     is_its_group = budget.folder in (None, asker.folder)
     return is_its_group and (asker.is_background or not budget.is_background)
 
 
 def stops(budget: Budget, asker: BudgetAccount) -> bool:
-    """Whether `budget`, once spent, refuses the asker: the owner's chat heeds its own budget only."""
+    """Return whether `budget`, once spent, refuses the asker; the owner's chat is
+    stopped only by its own budget.
+    """
     is_owners_chat = asker.is_main and not asker.is_background
     return concerns(budget, asker) and not (is_owners_chat and budget.folder is None)
 
 
 def standing_of(budget: Budget, span: BudgetPeriod, sums: usage.Sums) -> BudgetStanding:
-    """Return how a budget stands, given the sums of what it counts."""
+    """Return a budget's standing from the sums of what it counts."""
     is_tokens = budget.unit is Unit.TOKENS
     return BudgetStanding(
         budget=budget,
@@ -95,7 +97,7 @@ def standing_of(budget: Budget, span: BudgetPeriod, sums: usage.Sums) -> BudgetS
 async def standings(
     tx: Tx, budgets: Iterable[Budget], *, now_ms: int, zone: ZoneInfo
 ) -> list[BudgetStanding]:
-    """Look up what is used of each budget."""
+    """Return the standing of each budget, from the store."""
     found = []
     for budget in budgets:
         span = span_of(budget.period, now_ms, zone)
@@ -106,7 +108,7 @@ async def standings(
 async def all_standings(
     tx: Tx, budgets: Iterable[Budget], *, now_ms: int, zone: ZoneInfo
 ) -> list[BudgetStanding]:
-    """Look up what is used of many budgets, in one pass for all that begin at the same time."""
+    """Return the standing of many budgets, with one query for all that start at the same time."""
     found: list[BudgetStanding] = []
     shares: dict[int, dict[usage.Share, usage.Sums]] = {}
     for budget in budgets:
@@ -119,7 +121,7 @@ async def all_standings(
 
 
 def _counts(budget: Budget, share: usage.Share) -> bool:
-    """Return whether a budget counts what a group used by a kind of turn."""
+    """Return whether a budget counts a group's usage by a kind of turn."""
     is_chat = share.kind == TurnKind.CHAT
     return budget.folder in (None, share.folder) and not (budget.is_background and is_chat)
 
@@ -135,19 +137,19 @@ async def spent_budget(
 
 
 def share_of(budget: Budget, percent: int) -> Budget:
-    """Return a budget as it bounds a role that may use a part of it, in percent."""
+    """Return the part, in percent, of a budget that a role may use, as a budget."""
     return replace(budget, amount=budget.amount * percent // 100)
 
 
 async def spent_of(tx: Tx, budget: Budget, span: BudgetPeriod) -> usage.Sums:
-    """Add up what is stored of what a budget counts."""
+    """Return the stored sum of what a budget counts."""
     return await usage.spent(
         tx, folder=budget.folder, since_ms=span.start_ms, only_background=budget.is_background
     )
 
 
 def counts(budget: Budget, span: BudgetPeriod, entry: usage.UsageEntry) -> bool:
-    """Whether `budget` counts this one answer in this period."""
+    """Return whether `budget` counts this answer in this period."""
     return (
         budget.folder in (None, entry.folder)
         and (entry.is_background or not budget.is_background)
@@ -209,9 +211,9 @@ class _Counted:
 
 
 class BudgetCache:
-    """Keeps the sums of stored entries and of those not stored yet, for the periods that run now.
+    """Caches the sums of stored and unstored entries for the present periods.
 
-    This process alone writes usage, so what it has added up stays true.
+    Only this process writes usage, so its sums stay correct.
     """
 
     def __init__(self, *, zone: ZoneInfo, waiting: Callable[[], Sequence[usage.UsageEntry]]) -> None:
@@ -221,28 +223,30 @@ class BudgetCache:
         self._spans: dict[Period, BudgetPeriod] = {}
 
     def count(self, entry: usage.UsageEntry) -> None:
-        """Add an entry as it is noted, before it is stored."""
+        """Add an entry when it is noted, before it is stored."""
         for key in self._sums:
             if counts(key.budget, key.span, entry):
                 self._sums[key] += usage.sums_of([entry])
 
     def knows(self, found: Iterable[Budget], now_ms: int) -> bool:
-        """Whether `standings` knows these budgets."""
+        """Return whether `standings` has the sums for these budgets."""
         return all(self._key(budget, now_ms) in self._sums for budget in found)
 
     async def learn(self, tx: Tx, found: Iterable[Budget], now_ms: int) -> None:
-        """Add up what is not known yet. `tx` is of the database that entries are stored in."""
+        """Load the missing sums. `tx` is a transaction of the database that stores the entries."""
         for budget in found:
             key = self._key(budget, now_ms)
             if key not in self._sums:
                 self._forget_ended(key.span)
                 stored = await spent_of(tx, budget, key.span)
-                # Nothing is stored while `tx` is held, so each entry is either in the sum or still waiting.
+                # Nothing is stored while `tx` is open, so each entry is either in the sum or still waiting.
                 waiting = [one for one in self._waiting() if counts(budget, key.span, one)]
                 self._sums[key] = stored + usage.sums_of(waiting)
 
     def standings(self, found: Iterable[Budget], now_ms: int) -> list[BudgetStanding]:
-        """Return how budgets stand. Raises `KeyError` for one that was not learnt in this period."""
+        """Return the standings of budgets. Raises `KeyError` for one whose sums were not
+        loaded in this period.
+        """
         keys = [(budget, self._key(budget, now_ms)) for budget in found]
         return [standing_of(budget, key.span, self._sums[key]) for budget, key in keys]
 
@@ -250,7 +254,7 @@ class BudgetCache:
         return _Counted(replace(budget, id=0, amount=0), self._span(budget.period, now_ms))
 
     def _span(self, period: Period, now_ms: int) -> BudgetPeriod:
-        """The same as long as it lasts: dates are slow."""
+        """Return the present period, cached because date arithmetic is slow."""
         known = self._spans.get(period)
         if known is None or not known.start_ms <= now_ms < known.end_ms:
             known = self._spans[period] = span_of(period, now_ms, self._zone)

@@ -1,4 +1,4 @@
-"""The container's side of one exchange: read its request, write its answer, notice when it hangs up."""
+"""The container's side of one exchange: read its request, write its answer, notice when it disconnects."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class ClientGone(Exception):
 
 
 class ClientSide:
-    """One request of a container. `body` is iterated once; then `until_gone` waits until it hangs up."""
+    """One request of a container. `body` is iterated once; then `until_gone` waits for a disconnect."""
 
     def __init__(
         self, scope: Scope, receive: Receive, send: Send, limits: ModelProxyLimits, pace: BodyPace
@@ -28,9 +28,9 @@ class ClientSide:
         self.query: bytes = scope["query_string"]
         self.peer: str = (scope["client"] or ("?",))[0]
         self.status: int | None = None
-        """Of the answer, once it has begun."""
+        """The answer's status, once it has started."""
         self.is_early = False
-        """Whether a stream has begun before the service's answer: what follows is events of it."""
+        """Whether a stream was started before the service's answer: only events can follow then."""
         self.is_answered = False
         self.bytes_in = 0
         self.bytes_out = 0
@@ -45,7 +45,7 @@ class ClientSide:
         """Yield the body as it comes.
 
         Raises:
-            Refused: it is above `limit` bytes (413), or too long under way (408).
+            ProxyRefused: it is larger than `limit` bytes (413), or takes too long (408).
             ClientGone: it will not come.
         """
         while not self._body_ended.is_set():
@@ -83,7 +83,7 @@ class ClientSide:
         return chunk
 
     async def until_gone(self) -> None:
-        """Wait until the client hangs up before its answer is whole, then raise `ClientGone`."""
+        """Wait until the client disconnects before its answer is whole, then raise `ClientGone`."""
         await self._body_ended.wait()
         while (await self._receive())["type"] != "http.disconnect":
             pass
@@ -91,7 +91,7 @@ class ClientSide:
             raise ClientGone
 
     async def begin(self, status: int, headers: Iterable[Header]) -> None:
-        """Send the head of the answer. A client that still sends is told that it will not be read on."""
+        """Send the head of the answer. A client that still sends learns that the rest will not be read."""
         closing = [] if self._body_ended.is_set() else [(b"connection", b"close")]
         self.status = status
         await self._send({"type": "http.response.start", "status": status, "headers": [*headers, *closing]})
@@ -118,16 +118,16 @@ class ClientSide:
         await self.end()
 
     async def begin_stream(self) -> None:
-        """Begin a stream of events before the service has begun its answer."""
+        """Start a stream of events before the service has started its answer."""
         self.is_early = True
         await self.begin(200, [(b"content-type", b"text/event-stream; charset=utf-8")])
 
     async def ping(self) -> None:
-        """Send a sign of life in a stream, as the service itself does."""
+        """Send a ping in a stream, as the service itself does."""
         await self.write(b'event: ping\ndata: {"type": "ping"}\n\n')
 
     async def refuse(self, refusal: ProxyRefusal) -> None:
-        """Send a refusal as the whole answer; in a stream that has begun, as its last event."""
+        """Send a refusal as the whole answer, or as the last event of a started stream."""
         if self.is_early:
             await self.write(b"event: error\ndata: " + refusal.body() + b"\n\n")
             await self.end()
@@ -135,7 +135,9 @@ class ClientSide:
         await self.reply(refusal.status, refusal.body(), refusal.headers)
 
     async def _let_it_stop(self) -> None:
-        """Closing a connection with unread data resets it, and the client would lose the answer."""
+        """Read and drop what the client still sends: closing with unread data resets the connection, and
+        loses the answer.
+        """
         with suppress(TimeoutError, ClientGone):
             async with asyncio.timeout(self._limits.linger_seconds):
                 while not self._body_ended.is_set():

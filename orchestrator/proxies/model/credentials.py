@@ -1,7 +1,7 @@
-"""The credential of the model service, and all that is secret on this host: read here, never shown.
+"""The credential of the model service, and all secrets of this host: read here, never shown.
 
-Values stay in memory. Whoever takes secrets out of what it keeps gets each value in the forms in which it
-may be quoted: as it is, inside JSON or a URL, and in base64, wherever it stands there.
+Values stay in memory. Whoever removes secrets from stored data gets each value in every form in which it may
+be quoted: plain, inside JSON or a URL, and in base64 at any offset.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from orchestrator.store.model_refusals import ModelRefusal
 
 DEFAULT_UPSTREAM = "https://api.anthropic.com"
 UPSTREAM_SETTING = "ANTHROPIC_BASE_URL"
-# A header can carry nothing else, and a library that refuses one quotes it in its error.
+# A header can carry nothing else, and a library that refuses a value quotes it in its error.
 _PRINTABLE = re.compile(r"[\x21-\x7e]+")
 _HEADER_VALUE = re.compile(r"[\x20-\x7e]+")
 _OAUTH_PREFIX = "sk-ant-oat"
@@ -54,17 +54,17 @@ _SETTINGS = {
 
 
 SETTINGS = tuple(_SETTINGS)
-"""The names a credential has, the first that is set counts."""
+"""The names of a credential; the first that is set counts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Credential:
-    """A key or token. Its text shows in no repr."""
+    """A key or token. Its text is not in its repr."""
 
     kind: CredentialKind
     secret: str = field(repr=False)
     setting: str
-    """The name it was read under."""
+    """The name under which it was read."""
 
 
 MAX_SECRET_BYTES = 64 * 1024
@@ -73,7 +73,7 @@ NO_KEY_NEEDED = Credential(kind=CredentialKind.NONE, secret="", setting="no key"
 
 @dataclass(frozen=True, slots=True)
 class _Stamp:
-    """The attributes of a file by which a change to it is noticed."""
+    """The attributes of a file that reveal a change."""
 
     modified_ns: int
     size: int
@@ -87,7 +87,7 @@ class _DotEnv:
 
 
 def read_credential(text: str) -> Credential:
-    """Read what a person pastes: a key, a token, or either as `NAME=…`.
+    """Return the credential in a pasted text: a key, a token, or either as `NAME=…`.
 
     Raises:
         SettingError: it is none.
@@ -113,11 +113,11 @@ def read_credential(text: str) -> Credential:
 class CredentialSource:
     """Finds the credential: the environment first, then `home/.env`, read again when that file changes.
 
-    Blocks for one `stat` a call, and for reading the file when it is not `is_fresh`. Safe in any thread.
+    Blocks for one `stat` per call, and for reading the file when it is not `is_fresh`. Safe in any thread.
     """
 
     def __init__(self, home: Path, environment: Mapping[str, str]) -> None:
-        """Read the files that `NAME_FILE` names in the environment; `current` raises what was wrong."""
+        """Read the files that `NAME_FILE` variables name; `current` raises the errors."""
         self._path = home / ".env"
         self._environment = environment
         self._problem: SettingError | None = None
@@ -130,17 +130,17 @@ class CredentialSource:
 
     @property
     def is_fresh(self) -> bool:
-        """Whether the file is as it was read: then nothing blocks but one `stat`."""
+        """Return whether the file is unchanged: then only one `stat` blocks."""
         try:
             return _stamp(self._path) == self._read.stamp
         except OSError:
             return False
 
     def current(self) -> Credential | None:
-        """Return the credential to use now, or None when none is configured.
+        """Return the present credential, or None when none is configured.
 
         Raises:
-            SettingError: it holds what no key holds, or `.env` or a file of the key cannot be read.
+            SettingError: it has characters that no key has, or `.env` or a file of the key cannot be read.
         """
         if self._problem is not None:
             raise self._problem
@@ -156,12 +156,12 @@ class CredentialSource:
         return _checked_url(own or self.dotenv().get(UPSTREAM_SETTING, "").strip() or DEFAULT_UPSTREAM)
 
     def value(self, name: str) -> str | None:
-        """Return what is set under `name`, in the environment or in `.env`; None where nothing usable is."""
+        """Return the value of `name` in the environment or in `.env`; None if none is usable."""
         value = (self._environment.get(name) or self.dotenv().get(name, "")).strip()
         return value if _HEADER_VALUE.fullmatch(value) else None
 
     def credential_of(self, service: ModelService) -> Credential | None:
-        """Return how a service is asked; None where its key is not set. Raises `SettingError`."""
+        """Return the credential of a service; None if its key is not set. Raises `SettingError`."""
         if service.key_env is None:
             return NO_KEY_NEEDED
         secret = (self._environment.get(service.key_env) or self.dotenv().get(service.key_env, "")).strip()
@@ -181,7 +181,7 @@ class CredentialSource:
         return self._environment
 
     def dotenv(self) -> Mapping[str, str]:
-        """Return what `.env` sets; the very same mapping as long as the file has not changed.
+        """Return the values of `.env`; the same mapping object as long as the file has not changed.
 
         Raises:
             SettingError: it cannot be read.
@@ -214,12 +214,12 @@ def _parse(path: Path) -> dict[str, str]:
 
 
 def secrets_of_files(values: Mapping[str, str]) -> dict[str, str]:
-    """Return the secret `NAME` of each file that `NAME_FILE` names, as Docker mounts secrets.
+    """Return the secret `NAME` from each file that `NAME_FILE` names, as Docker mounts secrets.
 
-    A name that has a value of its own keeps that. Names of no secret, such as `SSL_CERT`, are left alone.
+    A name with a value of its own keeps it. Names of no secret, such as `SSL_CERT`, are ignored.
 
     Raises:
-        SettingError: the file of a credential of the model service cannot be read; the text names it.
+        SettingError: the file of a model service's credential cannot be read; the text names it.
     """
     found: dict[str, str] = {}
     for file_name, path in values.items():
@@ -237,8 +237,8 @@ def secrets_of_files(values: Mapping[str, str]) -> dict[str, str]:
 
 
 def _text_of(path: Path) -> str:
-    """Return the text of a small file, without space around it. Raises `OSError`, `ValueError`."""
-    if not path.is_file():  # a pipe would be waited for without end
+    """Return the text of a small file, stripped. Raises `OSError`, `ValueError`."""
+    if not path.is_file():  # reading a pipe would block for ever
         raise OSError("it is no file")
     with path.open("rb") as file:
         text = file.read(MAX_SECRET_BYTES + 1)
@@ -282,9 +282,9 @@ def _checked_url(url: str) -> str:
 
 
 LEAST_CHARS = 8
-"""A shorter value would take pieces out of words."""
+"""Least characters of a secret: a shorter value would remove parts of words."""
 ORDINARY_CHARS = 24
-"""Letters alone may be a word, a name, or some of them; so many are none."""
+"""Letters that may still be ordinary words or names; a longer value of letters is no word."""
 _TELLING = frozenset(
     {"KEY", "APIKEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "PASSPHRASE", "PASSCODE", "PASS", "PAT"}
 )
@@ -294,10 +294,10 @@ _NUMBER = re.compile(r"[\d .:/_-]{1,16}")
 
 
 class KnownSecrets:
-    """Gives the forms of all that is secret, the longest first. Safe in any thread; blocks for one `stat`."""
+    """Returns the forms of all secrets, the longest first. Safe in any thread; blocks for one `stat`."""
 
     def __init__(self, source: CredentialSource, *, own: Iterable[str] = ()) -> None:
-        """`own` are secrets that the host made itself."""
+        """`own` are secrets that the host created itself."""
         self._source = source
         self._own = tuple(own)
         self._made: tuple[Mapping[str, str] | None, tuple[str, ...]] = (None, ())
@@ -307,7 +307,7 @@ class KnownSecrets:
         try:
             dotenv = self._source.dotenv()
         except SettingError:
-            # Who needs the key says so. What was known is taken out all the same.
+            # The code that needs the key reports the error. The last known secrets are still removed.
             return forms
         if dotenv is not made_of:
             named = [*dotenv.items(), *self._source.environment.items()]
@@ -317,7 +317,7 @@ class KnownSecrets:
 
 
 def secret_values(named: Iterable[tuple[str, str]]) -> Iterator[str]:
-    """Pick the values that are secret by the names that they have, and passwords inside URLs; no paths."""
+    """Return the values that are secret by their names, and passwords inside URLs; no paths."""
     for name, given in named:
         value = given.strip()
         if is_telling(name) and not is_ordinary(value) and not _is_path(value):
@@ -326,7 +326,7 @@ def secret_values(named: Iterable[tuple[str, str]]) -> Iterator[str]:
 
 
 def is_ordinary(value: str) -> bool:
-    """Whether a value may stand in any text: it is short, words, or a number. Pure."""
+    """Return whether a value may appear in any text: it is short, words, or a number. Pure."""
     if len(value) < LEAST_CHARS or _NUMBER.fullmatch(value):
         return True
     return len(value) < ORDINARY_CHARS and _WORDS.fullmatch(value) is not None
@@ -339,7 +339,7 @@ def forms_of(values: Iterable[str]) -> tuple[str, ...]:
 
 
 def is_telling(name: str) -> bool:
-    """Return whether the value under a name is secret, and so taken out of all that is kept."""
+    """Return whether the value under a name is secret, and so removed from stored data."""
     return not _TELLING.isdisjoint(part.removesuffix("S") for part in name.upper().split("_"))
 
 
@@ -348,7 +348,7 @@ def _is_path(value: str) -> bool:
 
 
 def _passwords_in(value: str) -> tuple[str, ...]:
-    """Return the password of a URL, as it is written there and decoded; nothing if there is none."""
+    """Return the password in a URL, as written and decoded; nothing if there is none."""
     try:
         found = urlsplit(value).password if "://" in value else None
     except ValueError:
@@ -382,12 +382,12 @@ _ESCAPED_BY_SOME = (
     "<>&'\"+/",
     "+",
 )
-"""Sets of characters that writers of JSON escape without need, against readers that take it for HTML."""
+"""Sets of characters that JSON writers escape without need, for readers that take it for HTML."""
 _NEVER_ESCAPED = re.compile(r"[A-Za-z0-9._~=-]*")
 
 
 def json_escapes(value: str) -> Iterator[str]:
-    """Yield the forms of JSON that escape more than they have to, as Go, .NET and PHP write it."""
+    """Yield the forms of JSON with unneeded escapes, as Go, .NET and PHP write it."""
     if _NEVER_ESCAPED.fullmatch(value):
         yield value  # a token of some kilobytes would take a tenth of a second below
         return
@@ -403,7 +403,7 @@ def json_escapes(value: str) -> Iterator[str]:
 
 
 def _in_entities(value: str) -> Iterator[str]:
-    """Yield the forms of HTML and XML, by the ways in which writers name quotes."""
+    """Yield the forms of HTML and XML, with each way of writing quotes."""
     plain = html.escape(value, quote=False)
     for double in ('"', "&quot;", "&#34;", "&#x22;"):
         for single in ("'", "&#x27;", "&#39;", "&#039;", "&apos;"):
@@ -415,7 +415,9 @@ def _in_entities(value: str) -> Iterator[str]:
 
 
 def _in_base64(data: bytes) -> Iterator[str]:
-    """All of it by itself; and what it alone decides of a longer text, wherever it begins there."""
+    """Yield the base64 of the data alone, and the part that is the same at any offset
+    inside a longer text.
+    """
     yield base64.b64encode(data).decode()
     for before in range(3):
         first, last = -(-before * 8 // 6), (before + len(data)) * 8 // 6
@@ -424,14 +426,14 @@ def _in_base64(data: bytes) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CredentialStatus:
-    """Whether there is one, its name, what is wrong with it, and whether it is taken. Never its value."""
+    """Whether there is a credential, its name, its faults, and whether it is accepted. Never its value."""
 
     setting: str | None = None
     problem: str | None = None
     refusals: Sequence[ModelRefusal] = ()
     """The current reasons why the model service refuses all requests, or those for one model."""
     accepted_ms: int | None = None
-    """The time when the model answered last."""
+    """When a model last answered."""
 
     def to_json_dict(self) -> dict[str, Any]:
         is_accepted = False if self.refusals else True if self.accepted_ms else None

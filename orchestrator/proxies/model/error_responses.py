@@ -13,7 +13,7 @@ MAX_MESSAGE_CHARS = 2_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProxyRefusal:
-    """An answer that the proxy gives itself."""
+    """An answer of the proxy itself."""
 
     status: int
     kind: str
@@ -27,25 +27,25 @@ class ProxyRefusal:
 
 
 class ProxyRefused(Exception):
-    """The request is not passed on, or brought no answer."""
+    """The request is not passed on, or got no answer."""
 
     def __init__(self, refusal: ProxyRefusal, *, cause: str | None = None) -> None:
         self.refusal = refusal
         self.cause = cause
-        """What the upstream did, for the log; quotes no request."""
+        """The upstream's behaviour, for the log; quotes no request."""
         super().__init__(refusal.message)
 
 
 class AnswerCut(Exception):
-    """The answer broke off after it had begun."""
+    """The answer broke off after it had started."""
 
 
-# Measured with the real CLI: it ends a turn at once, where it would try 401, 429 and 5xx ten times more.
+# Measured with the real CLI: 403 ends a turn at once, but it retries 401, 429 and 5xx ten times.
 NOT_AGAIN: tuple[Header, ...] = ((b"x-should-retry", b"false"),)
 
 
 def of_service(status: int, body: bytes) -> ProxyRefusal:
-    """Return what a service answered instead of a stream, by the error in its body."""
+    """Return the refusal for an error in the body of a service's answer, sent instead of a stream."""
     try:
         error = json.loads(body)["error"]
         kind, message = str(error["type"])[:100], str(error["message"])[:MAX_MESSAGE_CHARS]
@@ -162,8 +162,8 @@ INTERNAL = ProxyRefusal(
     status=500, kind="api_error", message="The credential proxy failed; its log says why."
 )
 
-# 5xx is tried again by clients. 529 is left to the service: clients read it as "this model is overloaded"
-# and change the model or give up background requests, which a network fault is no reason for.
+# Clients retry 5xx. 529 is only for the service: clients read it as "this model is overloaded" and change the
+# model or drop background requests, for which a network fault is no reason.
 UNREACHABLE = ProxyRefusal(
     status=502, kind="api_error", message="The model service cannot be reached from the host."
 )

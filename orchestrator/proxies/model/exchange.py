@@ -1,4 +1,4 @@
-"""One request of a container that went upstream: whose it is, how it ended, and the line that says so."""
+"""One request of a container to the upstream: its run, its end, and its line in the log."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _log = structlog.get_logger(__name__)
 class RunIdentity:
     """The run that a token belongs to. `turn_id` is its turn, if any; `kind` and `task_id` are the turn's.
 
-    `budgets` are all that are set at this moment.
+    `budgets` are all that are set now.
     """
 
     run_id: RunId
@@ -40,11 +40,11 @@ class RunIdentity:
     task_id: str | None = None
     is_main: bool = False
     role: Role = Role.OWNER
-    """The role that its requests are judged by."""
+    """The role by which its requests are judged."""
     may_call_servers: bool = True
-    """Whether that role may have MCP servers called."""
+    """Whether that role may call MCP servers."""
     spend: int = 100
-    """The part of each budget that the turns of that role may use, in percent."""
+    """The part of each budget that turns of that role may use, in percent."""
     budgets: tuple[Budget, ...] = ()
     may_search: bool = False
     """Whether the model service may search the web for it."""
@@ -53,16 +53,16 @@ class RunIdentity:
     model_features: tuple[ModelFeature, ...] = ()
     """The features of the model service that the owner lets its group pay for."""
     service: ModelService | None = None
-    """The service that its run asks; None: the one of `.env`."""
+    """The model service that its run uses; None: the one of `.env`."""
     model: str | None = None
-    """The model that its run asks there; None leaves that to the agent."""
+    """The model that its run uses; None leaves that to the agent."""
 
     may_move: bool = False
-    """Whether another service would go on with its turn."""
+    """Whether another service could continue its turn."""
     has_other: bool = False
-    """Whether another service answers now, be it one that its turn has left."""
+    """Whether another service answers now, possibly one that its turn has left."""
     has_moved: bool = False
-    """Whether its turn has left the service that its run asks, and goes on in another run."""
+    """Whether its turn has left this run's service, and continues in another run."""
 
     @property
     def service_name(self) -> str:
@@ -74,18 +74,18 @@ class ExchangeEnd(StrEnum):
 
     WHOLE = "whole"
     REFUSED = "refused"
-    """No answer came from the upstream; the proxy told the container why."""
+    """The upstream gave no answer; the proxy told the container why."""
     CUT = "cut"
     """The answer broke off in the middle."""
     GONE = "gone"
-    """The container hung up."""
+    """The container disconnected."""
     STOPPED = "stopped"
     """The host shut down or failed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProxyExchange:
-    """One request that went upstream. `status` is what the container saw, None when it saw nothing."""
+    """One request to the upstream. `status` is the one that the container got, None if it got none."""
 
     path: str
     status: int | None
@@ -96,12 +96,12 @@ class ProxyExchange:
     usage: ParsedUsage | None = None
     """The usage that the answer reported, as far as it arrived."""
     is_subagent: bool = False
-    """Whether the container says that a subagent asked."""
+    """Whether the container marks it as a subagent's request."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Denial:
-    """A request that did not go upstream. `unlogged` like it were passed over in silence before."""
+    """A refused request. `unlogged` similar ones were not logged before it."""
 
     path: str
     peer: str
@@ -116,29 +116,29 @@ class Answered:
     error: ModelError | None
     status: int | None
     duration_ms: int = 0
-    """Milliseconds from the request to the first byte, or until it was given up."""
+    """Milliseconds from the request to the first byte, or to the end of waiting for it."""
     retry_after_ms: int = 0
     """Milliseconds that the service asks to wait before the next request."""
     model: str | None = None
     """The model that the request named."""
     waited_ms: int = 0
-    """For how long its turn has met such answers before."""
+    """Milliseconds for which its turn has met such answers before."""
 
 
 Identify = Callable[[str], Awaitable[RunIdentity | None]]
-"""Return the run whose token has this hash; None for an unknown token and for a run that has ended."""
+"""Returns the run whose token has this hash; None for an unknown token and for an ended run."""
 OnExchange = Callable[[RunIdentity, ProxyExchange], None]
-"""Called once an exchange, after it. Must be quick and must not raise."""
+"""Called once after each exchange. Must be quick and must not raise."""
 OnDenial = Callable[[RunIdentity | None, Denial], None]
-"""Called for the first denial of a kind and then now and then. Must be quick and must not raise."""
+"""Called for the first denial of a kind and then occasionally. Must be quick and must not raise."""
 Admit = Callable[[RunIdentity], Awaitable[None]]
-"""Let a request that costs tokens pass, or raise `ProxyRefused`."""
+"""Admits a request that costs tokens, or raises `ProxyRefused`."""
 Judge = Callable[[RunIdentity, Answered], Awaitable[bool]]
-"""Take notice of an answer before the container has it; tells whether the same request may be tried again."""
+"""Called with an answer before the container gets it; returns whether the same request may be retried."""
 
 
 class ExchangeLog:
-    """Logs what the proxy did: never a header, never a body."""
+    """Logs the proxy's work: never a header, never a body."""
 
     def __init__(self) -> None:
         self._throttle = LogThrottle()
@@ -158,7 +158,7 @@ class ExchangeLog:
         )
 
     def answered(self, status: int, credential: Credential) -> None:
-        """Say once that the service refuses a credential, until it takes one or another is set."""
+        """Log once that the service rejects a credential, until it accepts one or another is set."""
         if status != 401:
             self._refused = None
         elif self._refused != credential:
@@ -168,7 +168,7 @@ class ExchangeLog:
     def refused(
         self, refusal: ProxyRefusal, *, path: str, peer: str, identity: RunIdentity | None
     ) -> Denial | None:
-        """Log a refusal and return it; None for one of a burst, which is only counted."""
+        """Log a refusal and return it; return None for one of a burst, which is only counted."""
         key = (identity.folder if identity else peer, refusal.status)
         if not self._throttle.passes(key):
             return None
@@ -186,7 +186,7 @@ class ExchangeLog:
         return denial
 
     def unanswered(self, refused: ProxyRefused) -> None:
-        """Say why the service brought no answer; nothing when that was the container's own doing."""
+        """Log why the service gave no answer, unless the container caused it."""
         if refused.cause and self._throttle.passes(refused.cause):
             _log.warning(
                 "the model service did not answer",
@@ -199,7 +199,7 @@ class ExchangeLog:
         _log.error("the upstream quoted the credential: answer cut", status=status)
 
     def failed(self, error: Exception, path: str) -> None:
-        """Log where, not with what: a text or a local may hold a header."""
+        """Log the place of an error, not its text or locals, which may contain a header."""
         trace = "".join(traceback.format_tb(error.__traceback__))
         _log.error("credential proxy failed", path=path, error=type(error).__name__, trace=trace)
 
@@ -223,7 +223,7 @@ _NO_MODEL = (
     "unknown model",
 )
 _NO_KEY = ("invalid api key", "organization has been disabled")
-"""Words of services that answer 400 or 422 where others answer 404."""
+"""Messages of services that answer 400 or 422 where others answer 404."""
 _ERROR_EVENT = b"event: error"
 _KINDS = (b"application/json", EVENT_STREAM)
 _STATUS_OF_TYPE = {
@@ -234,24 +234,23 @@ _STATUS_OF_TYPE = {
     "permission_error": 403,
     "rate_limit_error": 429,
 }
-"""The status of an error of the Messages API that comes below a good one. Of those not named it is 500."""
+"""The HTTP status for an error of the Messages API inside a successful answer; for others it is 500."""
 _EVENT_NAME = re.compile(r"[a-z][a-z_]*")
-"""The form of the names of events, of which a newer API may have more. Those of other APIs have dots."""
+"""The form of event names; newer APIs may have more of them. Those of other APIs contain dots."""
 
 
 def classify(
     status: int, body: bytes = b"", kind: bytes | None = None, *, is_streamed: bool = False
 ) -> ModelError | None:
-    """Judge an answer by its status, the beginning of its body and its content type; None is an answer.
+    """Judge an answer by its status, the beginning of its body and its content type; None is a real answer.
 
-    A key that is refused, an account without credit and a model that is not there are refused again however
-    often they are asked. A limit that is reached and trouble of the service pass by themselves. Anything else
-    is the request's own fault.
+    A rejected key, an account without credit and an unknown model are rejected at every further request. A
+    reached limit and trouble of the service pass by themselves. Anything else is the request's own fault.
 
     Args:
-        body: all of it, or of a stream the first event that has data.
+        body: all of it, or of a stream the first event with data.
         kind: the content type, in lower case.
-        is_streamed: whether a stream was asked for.
+        is_streamed: whether a stream was requested.
     """
     if 200 <= status < 300:
         return _of_good_status(body, kind, is_streamed=is_streamed)
@@ -277,7 +276,7 @@ def classify(
 
 
 def _of_good_status(body: bytes, kind: bytes | None, *, is_streamed: bool) -> ModelError | None:
-    """Judge what stands below a good status: a message, an error, or something of another API."""
+    """Judge an answer with a successful status: a message, an error, or another API's document."""
     if kind is not None and not kind.startswith(_KINDS):
         return ModelError.FOREIGN
     is_stream = body.lstrip()[:1] not in (b"{", b"[") if kind is None else kind.startswith(EVENT_STREAM)
@@ -296,7 +295,7 @@ def _of_good_status(body: bytes, kind: bytes | None, *, is_streamed: bool) -> Mo
 
 
 def _status_of(error: Any) -> int:
-    """Return the status that an error would have had: some services write it below a good one."""
+    """Return the status that an error should have had: some services send it with a successful one."""
     code = error.get("code", error.get("status")) if isinstance(error, dict) else None
     if isinstance(code, int) and 400 <= code <= 599:
         return code
@@ -314,7 +313,7 @@ def _data_of(events: bytes) -> bytes:
 
 
 def _document(body: bytes) -> dict[str, Any]:
-    """Return the object that a body holds; an empty one where it holds none."""
+    """Return the object in a body; an empty one if it has none."""
     try:
         found = json.loads(body.decode("utf-8", "replace"))
     except (ValueError, RecursionError):
@@ -331,6 +330,6 @@ def _by_words(message: str) -> ModelError:
 
 
 def _message(body: bytes) -> str:
-    """The words and the kind of an error in the form of the Messages API."""
+    """Return the message and the kind of an error in the form of the Messages API."""
     error = _document(body).get("error")
     return f"{error.get('type', '')} {error.get('message', '')}" if isinstance(error, dict) else ""

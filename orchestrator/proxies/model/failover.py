@@ -1,7 +1,7 @@
-"""Have turns go on at another service when theirs does not answer, and bring the first back when it does.
+"""Continue turns at another service when theirs does not answer, and return to it when it does.
 
-A turn leaves a service by what it met itself. All turns leave it only once the host has met the fault with a
-request of its own: a container could provoke one. The host asks such a service again and again.
+A single turn leaves a service for faults it met itself. All turns leave only after the host has met the fault
+with its own request, because a container could provoke one. The host tests such a service repeatedly.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ log = structlog.get_logger(__name__)
 
 PROBE_EVERY_SECONDS = 30.0
 PATIENCE_MS = 5_000
-"""So long a turn stays at a service that is overloaded or has trouble of its own: that may pass at once."""
+"""Milliseconds that a turn stays at a service that is overloaded or in trouble: that may pass soon."""
 TRIES = 3
-"""Answers of that kind in one run after which it stays no longer."""
+"""Such answers in one run after which its turn leaves."""
 _OF_THE_REQUEST = (ModelError.OTHER, ModelError.UNKNOWN_MODEL)
-"""Errors of a service that answers, if not this request."""
+"""Errors of a service that answers, but not to this request."""
 _OF_THE_SERVICE = (ModelError.OUTAGE, ModelError.FOREIGN)
-"""Errors that no request of a container's is likely to provoke."""
+"""Errors that a container's request is unlikely to provoke."""
 QUIET_MS = 30 * 60_000
-"""Milliseconds for which the owner is not notified again of a service that comes and goes."""
+"""Milliseconds for which the owner is not notified again about a service that comes and goes."""
 DAY_MS = 86_400_000
 
 Probe = Callable[[str, str | None], Awaitable[Answered]]
-"""Ask a service for one word, of a model or of its own."""
+"""Requests one word from a service, from a given model or its default."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class _Notice:
 
 
 class Failover:
-    """Judges what services answer, and keeps in the router which of them are down. Rows are the truth."""
+    """Judges the services' answers, and tells the router which services are down. The stored rows count."""
 
     def __init__(
         self,
@@ -65,7 +65,7 @@ class Failover:
         probe: Probe,
         on_change: Callable[[], None],
     ) -> None:
-        """`on_change` is called after a turn has moved, or a service has come back."""
+        """`on_change` is called after a turn has moved, or a service has recovered."""
         self._database = database
         self._router = router
         router.on_unusable = self.suspect
@@ -74,19 +74,19 @@ class Failover:
         self._on_change = on_change
         self._tries: Counter[RunId] = Counter()
         self._suspects: dict[str, str | None] = {}
-        """Services to be asked now, each with the model that a turn asked there."""
+        """Services to test now, each with the model that a turn used there."""
         self._models: dict[str, str | None] = {}
-        """The model that is asked for at each service that is down."""
+        """The model that is requested from each service that is down."""
         self._asked: set[str] = set()
-        """Services that are being asked now."""
+        """Services that are being tested now."""
         self._left_for: dict[str, ModelError] = {}
-        """Services that a turn has left since the last look, each with its cause."""
+        """Services that turns have left since the last look, each with its cause."""
         self._notices: dict[str, _Notice] = {}
         """The last notice to the owner that a service is down."""
         self._wakeup = Wakeup()
 
     async def load(self) -> None:
-        """Load what an earlier process left; what was down then is asked at once."""
+        """Load an earlier process's outages; those services are tested at once."""
         async with self._database.reading() as tx:
             self._router.left = await turn_moves.of_unsettled(tx)
             found = await turn_moves.outages(tx)
@@ -98,15 +98,17 @@ class Failover:
         self._wakeup.set()
 
     async def run(self) -> None:
-        """Ask services that are down or suspected, at once and then every half a minute."""
+        """Test services that are down or suspected, at once and then every half a minute."""
         async with asyncio.TaskGroup() as group:
             while True:
-                is_due = bool(self._router.down or self._asked)  # what is asked now may be down in a moment
+                is_due = bool(
+                    self._router.down or self._asked
+                )  # a service that is tested now may turn out to be down
                 await self._wakeup.wait(at_most_seconds=PROBE_EVERY_SECONDS if is_due else None)
                 self._begin_asking(group)
 
     async def judge(self, identity: RunIdentity, answered: Answered) -> bool:
-        """Return whether the turn of a run leaves its service for another, by how that has answered."""
+        """Return whether a run's turn leaves its service for another, because of this answer."""
         if answered.error is None:
             del self._tries[identity.run_id]
             return False
@@ -117,7 +119,7 @@ class Failover:
         if not self._is_enough(identity, answered):
             return False
         if not identity.may_move:
-            # The turn has left every other. It goes back to one that answers if the host finds this one down.
+            # The turn has left every other service. It returns to one if the host finds this one down.
             self.suspect(identity.service_name, identity.model)
             return False
         del self._tries[identity.run_id]
@@ -127,7 +129,7 @@ class Failover:
             await turn_moves.leave(
                 tx, identity.turn_id, service, run_id=identity.run_id, cause=answered.error, now_ms=now_ms
             )
-            # It waits for nothing any more.
+            # The turn waits for nothing any more.
             await turn_outages.end(tx, identity.turn_id, Outage.MODEL)
         log.warning(
             "turn.leaves_service",
@@ -141,17 +143,17 @@ class Failover:
         return True
 
     def suspect(self, service: str, model: str | None = None) -> None:
-        """Have a service asked soon, by the host itself, whether it answers."""
+        """Let the host soon test whether a service answers."""
         self._suspects.setdefault(service, model)
         self._wakeup.set()
 
     async def look(self) -> None:
-        """Ask once each service that is down or suspected, all at the same time."""
+        """Test each service that is down or suspected once, all concurrently."""
         async with asyncio.TaskGroup() as group:
             self._begin_asking(group)
 
     def _begin_asking(self, group: asyncio.TaskGroup) -> None:
-        """Ask each service in a task of its own, unless it is still being asked: one may take minutes."""
+        """Test each service in a task of its own, unless its test is still running: one may take minutes."""
         for service in sorted(self._suspects.keys() | self._router.down):
             if service not in self._asked:
                 self._asked.add(service)
@@ -167,7 +169,7 @@ class Failover:
             self._wakeup.set()
 
     async def _judge_itself(self, service: str, suspected_model: str | None) -> None:
-        """Ask a service, for a model that a turn could not use there or for any, and note what it answers."""
+        """Test a service, with a model that failed for a turn or with any, and record the result."""
         model = suspected_model or self._models.get(service)
         answered = await self._probe(service, model)
         error = answered.error
@@ -189,16 +191,16 @@ class Failover:
             await self.note_down(service, error, status=answered.status, model=model)
 
     async def _has_another_model(self, service: str, model: str | None) -> bool:
-        """Return whether a service that fails with a model answers with another: a gateway may."""
+        """Return whether a service that fails with one model answers with another, as a gateway may."""
         others = [one for one in self._router.known_models(service) if one != model]
         return bool(model and others) and (await self._probe(service, others[0])).error is None
 
     async def note_down(
         self, service: str, cause: ModelError, *, status: int | None, model: str | None = None
     ) -> None:
-        """Have all turns ask others from now on, and notify the owner once, with the fix.
+        """Make all turns use other services from now on, and notify the owner once, with the fix.
 
-        A model that is not known concerns who asks for it alone: the service answers others.
+        An unknown model concerns only those who request it: the service answers others.
         """
         now_ms = self._clock.now_ms()
         text = failures.stand_in_notice(
@@ -222,9 +224,9 @@ class Failover:
         self._on_change()
 
     def _is_due(self, service: str, now_ms: int) -> bool:
-        """Return whether the owner is to be notified that a service is down.
+        """Return whether to notify the owner that a service is down.
 
-        Of one that comes and goes they are notified once in a while, and again when it stays away.
+        For one that comes and goes, that is once in a while, and again when it stays away.
         """
         last = self._notices.get(service)
         return last is None or (last.is_taken_back and now_ms - last.at_ms >= QUIET_MS)
@@ -249,7 +251,7 @@ class Failover:
         self._on_change()
 
     async def _notify_left(self, service: str) -> None:
-        """Notify the owner, once a day, of a service that answers the host and did not answer a turn."""
+        """Notify the owner, once a day, of a service that answers the host but did not answer a turn."""
         now_ms = self._clock.now_ms()
         async with self._database.transaction() as tx:
             await owner.notify(
@@ -267,7 +269,7 @@ class Failover:
         return found.key_env if found is not None else None
 
     def _is_enough(self, identity: RunIdentity, answered: Answered) -> bool:
-        """Return whether a turn has waited long enough for a service that answered like this."""
+        """Return whether a turn has waited long enough for a service with such answers."""
         match answered.error:
             case ModelError.SLOW | ModelError.OTHER:
                 return False
@@ -280,9 +282,9 @@ class Failover:
 
 
 def _is_aside(identity: RunIdentity, answered: Answered) -> bool:
-    """Return whether a request was for another model than the turn's: the CLI asks a small one on the side.
+    """Return whether a request was for another model than the turn's: the CLI uses a small one for side work.
 
-    A service that does not know that one may answer the turn all the same.
+    A service that does not know that model may still answer the turn.
     """
     chosen = (identity.model or "").partition("[")[0]
     is_other = answered.model is not None and answered.model.partition("[")[0] != chosen

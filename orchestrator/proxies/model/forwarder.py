@@ -1,4 +1,4 @@
-"""Pass one request on and its answer back, as they come, for as long as the container listens."""
+"""Pass one request on and its answer back, piece by piece, for as long as the container listens."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ from orchestrator.proxies.parsing_process import ParsingProcess
 
 
 class LeakCheck:
-    """Notices a secret in a stream of chunks, also one cut across them, before its last byte passes."""
+    """Finds a secret in a stream of chunks, even divided between them, before its last byte passes."""
 
     def __init__(self, secret: str) -> None:
-        # A key that is a word, as local services take it, would cut each answer that has the word.
+        # A key that is a plain word, as local services accept, would cut each answer that contains the word.
         self._secret = b"" if is_ordinary(secret) else secret.encode()
         self._tail = b""
 
     def quotes_secret(self, chunk: bytes) -> bool:
-        """Tell whether `chunk` completes the secret. Call once a chunk, in order."""
+        """Return whether `chunk` completes the secret. Call once per chunk, in order."""
         seen = self._tail + chunk
         self._tail = seen[-(len(self._secret) - 1) :] if len(self._secret) > 1 else b""
         return bool(self._secret) and self._secret in seen
@@ -49,9 +49,9 @@ MAX_ERROR_BYTES = 64 * 1024
 MAX_FIRST_EVENT_BYTES = 64 * 1024
 """Bytes in which a stream must bring an event."""
 MAX_HEAD_BYTES = 256
-"""Bytes of an event in which its name stands."""
+"""Bytes of an event that contain its name."""
 MAX_JUDGED_BYTES = 4 * 1024 * 1024
-"""The same of an answer that is no stream. The longest that a model gives is an eighth of it."""
+"""The same for an answer that is no stream. A model's longest answer has an eighth of it."""
 _ERROR_EVENT = re.compile(rb'^(?:event: ?error\s|data: ?\{\s*"type": ?"error")', re.MULTILINE)
 _FIRST_EVENT = re.compile(rb"^data:.*?\n\r?\n", re.MULTILINE | re.DOTALL)
 
@@ -63,13 +63,13 @@ class UpstreamTarget:
     credential: Credential
     base_url: str
     is_public_only: bool = False
-    """Whether its name may lead to addresses of the internet alone: the owner wrote no other."""
+    """Whether its name may only resolve to internet addresses, because the owner wrote no private one."""
     service: ModelService | None = None
     """The service by its name; None: the one of `.env`."""
 
     @property
     def is_plain(self) -> bool:
-        """Whether it reads what all services of the Messages API do, and not all that Anthropic's does."""
+        """Whether it only has the features common to services of the Messages API, not all of Anthropic's."""
         return self.service is not None and self.service.kind != "anthropic"
 
 
@@ -83,9 +83,9 @@ async def upstream_request(
     held: BodyBytes,
     parsing: ParsingProcess,
 ) -> UpstreamRequest:
-    """Make the upstream's request of the container's.
+    """Build the upstream's request from the container's.
 
-    Raises `ProxyRefused` when a GET brings a body, and when a POST asks for what its group may not.
+    Raises `ProxyRefused` when a GET has a body, or a POST requests what its group may not.
     """
     body = await whole_body(client, limits.body_bytes, held) if _is_post(client) else None
     facts = RequestFacts()
@@ -128,7 +128,7 @@ async def upstream_request(
 def _first_byte_seconds(
     identity: RunIdentity, target: UpstreamTarget, facts: RequestFacts, limits: ModelProxyLimits
 ) -> float:
-    """Return how long an answer may take to begin: less where another service would go on with the turn."""
+    """Return how long an answer may take to start: less if another service could continue the turn."""
     usual = limits.first_byte_of(target.base_url)
     if target.service is not None and target.service.first_byte_seconds is not None:
         usual = float(target.service.first_byte_seconds)
@@ -145,7 +145,7 @@ def _without_betas(received: Sequence[Header]) -> list[Header]:
 
 
 def _with_length(received: Sequence[Header], length: int) -> list[Header]:
-    """Return the headers of a body that was written anew."""
+    """Return the headers for a body that was rebuilt."""
     kept = [one for one in received if one[0].lower() != b"content-length"]
     return [*kept, (b"content-length", str(length).encode())]
 
@@ -155,7 +155,7 @@ def _is_post(client: ClientSide) -> bool:
 
 
 async def whole_body(client: ClientSide, limit: int, held: BodyBytes) -> bytes:
-    """Return the body of a request, whose bytes are counted as they come. Raises `ProxyRefused`."""
+    """Return the body of a request, with its bytes counted as they come. Raises `ProxyRefused`."""
     chunks = []
     async for chunk in client.body(limit):
         held.add(len(chunk))
@@ -164,20 +164,20 @@ async def whole_body(client: ClientSide, limit: int, held: BodyBytes) -> bytes:
 
 
 async def once(body: bytes, held: BodyBytes | None = None) -> AsyncIterator[bytes]:
-    """Yield a body in one piece, and give its bytes back once it has gone up."""
+    """Yield a body in one piece, and release its bytes after it was sent."""
     yield body
     if held is not None:
         held.release()
 
 
 async def opening(answer: UpstreamResponse, *, first_byte_seconds: float) -> bytes:
-    """Wait for what an answer is judged by, and take that off it.
+    """Read the part of an answer by which it is judged.
 
-    That is a stream's first event with data, all of an error, and all of any other body. Of one that is
-    encoded, which nobody asked for, it is the first bytes.
+    That is a stream's first event with data, all of an error, and all of any other body. For an encoded body,
+    which nobody requested, it is the first bytes.
 
     Raises:
-        Refused: it does not begin, or breaks off before it has.
+        ProxyRefused: it does not start, or breaks off before that.
     """
     taken = bytearray()
     try:
@@ -187,7 +187,7 @@ async def opening(answer: UpstreamResponse, *, first_byte_seconds: float) -> byt
                 if _is_enough(answer, taken, chunk):
                     break
                 if answer.status < 400 and not answer.is_event_stream:
-                    deadline.reschedule(None)  # the client bounds each wait for more of what has begun
+                    deadline.reschedule(None)  # the client limits each wait for more of a started answer
     except TimeoutError:
         raise ProxyRefused(error_responses.SILENT, cause="silent: no byte of its answer") from None
     except AnswerCut as error:
@@ -196,7 +196,7 @@ async def opening(answer: UpstreamResponse, *, first_byte_seconds: float) -> byt
 
 
 def _is_enough(answer: UpstreamResponse, taken: bytes | bytearray, chunk: bytes) -> bool:
-    """Return whether what was taken of an answer is enough to judge it by. It ends with `chunk`."""
+    """Return whether the part read so far is enough to judge the answer. It ends with `chunk`."""
     if answer.status >= 400:
         return len(taken) >= MAX_ERROR_BYTES
     if not answer.is_plain:
@@ -222,7 +222,7 @@ async def pass_back(
 ) -> None:
     """Send `answer`, whose body has `begun` with that, to the client.
 
-    `event_seconds` bounds how long a stream may bring no whole event, and `ping_seconds` then how long it may
+    `event_seconds` limits how long a stream may bring no whole event, and `ping_seconds` then how long it may
     bring nothing but pings. `on_chunk` is called for each piece of the body.
 
     Raises `AnswerCut` when it breaks off, comes to a stop, or would quote the credential.
@@ -242,7 +242,9 @@ async def pass_back(
         await client.begin(answer.status, passed)
 
     async def pass_on(chunk: bytes) -> None:
-        parser.feed(chunk)  # before it is written: who hangs up now has had it all the same
+        parser.feed(
+            chunk
+        )  # counted before it is written: a client that disconnects now has caused it all the same
         if guard.quotes_secret(chunk):
             on_quote(answer.status)
             raise AnswerCut
@@ -258,7 +260,9 @@ async def pass_back(
 
 
 class EventPace:
-    """Bounds how long a stream may bring nothing: no event or comment, or nothing but those and pings."""
+    """Limits how long a stream may be without progress: no event or comment, or nothing but
+    those and pings.
+    """
 
     def __init__(self, seconds: float, ping_seconds: float, now: float) -> None:
         self._seconds, self._ping_seconds = seconds, max(seconds, ping_seconds)
@@ -268,12 +272,12 @@ class EventPace:
         self._step_deadline = now + self._ping_seconds
 
     def feed(self, chunk: bytes, now: float) -> None:
-        """Take the next bytes, and put the deadline off for each event that they complete.
+        """Process the next bytes, and extend the deadline for each event that they complete.
 
-        Raises `AnswerCut` at an error: nothing comes after it, and the client would hang up first.
+        Raises `AnswerCut` at an error: nothing follows it, and the client would disconnect first.
         """
         *events, rest = (self._block + chunk.replace(b"\r", b"")).split(b"\n\n")
-        # The head of an event tells its name, and the last byte where it ends.
+        # The head of an event contains its name, and the last byte shows where it ends.
         self._block = rest if len(rest) <= MAX_HEAD_BYTES else rest[:MAX_HEAD_BYTES] + rest[-1:]
         heads = [event[:MAX_HEAD_BYTES] for event in events if event.strip()]
         if any(_ERROR_EVENT.search(head) for head in heads):
@@ -287,9 +291,9 @@ class EventPace:
 async def in_events(
     chunks: AsyncIterator[bytes], begun: bytes, seconds: float | None, ping_seconds: float
 ) -> AsyncIterator[bytes]:
-    """Yield what has `begun`, and chunks as they come, while they make a whole event every so many seconds.
+    """Yield the bytes in `begun` and then chunks, while they complete an event every so many seconds.
 
-    Raises `AnswerCut` when they do not: a byte a second is no answer.
+    Raises `AnswerCut` when they do not: a byte per second is no answer.
     """
     if seconds is None:
         if begun:
@@ -314,7 +318,7 @@ async def in_events(
 
 
 async def read_to_its_end(answer: UpstreamResponse, begun: bytes) -> None:
-    """Read the rest of an answer that has `begun`. Raises `AnswerCut` where it is not whole."""
+    """Read the rest of an answer that started with `begun`. Raises `AnswerCut` if it is not whole."""
     parser = UsageParser()
     parser.begin(answer.status, answer.headers)
     parser.feed(begun)
@@ -325,7 +329,7 @@ async def read_to_its_end(answer: UpstreamResponse, begun: bytes) -> None:
 
 
 class SignOfLife:
-    """Watches a service of the owner's own while it works on a request: one that is stuck answers nobody."""
+    """Watches one of the owner's own services while it works on a request, to notice if it hangs."""
 
     def __init__(self, upstream: UpstreamClient, target: UpstreamTarget, limits: ModelProxyLimits) -> None:
         self._upstream = upstream
@@ -338,17 +342,19 @@ class SignOfLife:
         )
         self._limits = limits
         self.is_near = target.service is not None and target.service.is_near
-        """Whether it is one of the owner's own, which alone is watched."""
+        """Whether it is one of the owner's own services; only those are watched."""
         self.has_begun = False
-        """Whether the answer to the request has begun to be passed back."""
+        """Whether passing the answer back has started."""
         self._is_flowing = False
 
     def note(self) -> None:
-        """Take a piece of its answer as a sign of life: a server of one thread gives no other meanwhile."""
+        """Count a piece of its answer as a sign of life: a single-threaded server gives
+        no other meanwhile.
+        """
         self._is_flowing = True
 
     async def watch(self) -> None:
-        """Look now and then whether it answers at all; whatever it says will do.
+        """Check repeatedly that it answers at all; any answer will do.
 
         Raises:
             ProxyRefused: it did not, twice in a row.
@@ -373,14 +379,16 @@ class SignOfLife:
 
 
 async def while_connected(client: ClientSide, work: Coroutine[Any, Any, None], *, name: str) -> None:
-    """Do `work`, and cancel it the moment the client hangs up. Raises what either raises, bare."""
+    """Run `work`, and cancel it the moment the client disconnects. Raises the
+    exceptions of either, ungrouped.
+    """
     async with beside(client.until_gone(), name=name):
         await work
 
 
 @asynccontextmanager
 async def beside(watch: Coroutine[Any, Any, None], *, name: str) -> AsyncIterator[None]:
-    """Run `watch` while the block runs, and cancel it after. Raises what either raises, bare."""
+    """Run `watch` while the block runs, and cancel it after. Raises the exceptions of either, ungrouped."""
     try:
         async with asyncio.TaskGroup() as group:
             watching = group.create_task(watch, name=name)
@@ -391,9 +399,9 @@ async def beside(watch: Coroutine[Any, Any, None], *, name: str) -> AsyncIterato
 
 
 async def keep_waiting(client: ClientSide, limits: ModelProxyLimits, *, is_streamed: bool) -> None:
-    """Keep a client connected whose answer takes long to begin, for as long as this runs.
+    """Keep a client connected whose answer takes long to start, for as long as this runs.
 
-    Only a stream can: it begins at once, with pings as the service itself sends them.
+    That is only possible for a stream: it is started at once, with pings as the service itself sends them.
     """
     if not is_streamed:
         return

@@ -1,4 +1,4 @@
-"""Rules for the headers that pass the proxy. Pure: lists of (name, value) in bytes, as ASGI has them."""
+"""Rules for the headers that pass the proxy. Pure: lists of (name, value) in bytes, as in ASGI."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ EVENT_STREAM = b"text/event-stream"
 
 OAUTH_BETA = b"oauth-2025-04-20"
 SUBAGENT_NAME = b"x-claude-code-agent-id"
-"""The header by which the CLI names the subagent that asks; the agent's own requests have none."""
+"""The header in which the CLI names the subagent that sends a request; the agent's own have none."""
 
 _REQUEST_NAMES = frozenset(
     {
@@ -72,7 +72,7 @@ _BETAS = frozenset(
         b"web-search-results-only",
     }
 )
-"""Betas that the CLI of the agent asks for, without their dates. Others may cost or reach something."""
+"""Betas that the CLI of the agent requests, without their dates. Others may cost or reach something."""
 _PAID_BETAS: Mapping[bytes, ModelFeature] = {b"compact": "compaction", b"fast-mode": "fast_mode"}
 """Betas that cost more, without their dates, each with the feature by which the owner allows it."""
 _BETA_DATE = re.compile(rb"-20\d{2}-?\d{2}-?\d{2}$")
@@ -83,7 +83,7 @@ _LINE_BREAK = re.compile(rb"[\r\n\0]")
 
 
 def framing_fault(headers: Iterable[Header]) -> str | None:
-    """Say why two readers could see different requests in these headers, or None when they cannot."""
+    """Return how two parsers could read different requests from these headers, or None when they cannot."""
     lowered = [(name.lower(), value) for name, value in headers]
     lengths = _values(lowered, b"content-length")
     codings = _values(lowered, b"transfer-encoding")
@@ -107,18 +107,22 @@ def content_length(headers: Iterable[Header]) -> int | None:
 
 
 def retry_after_ms(headers: Iterable[Header]) -> int:
-    """Return for how long a service wants to be left alone; 0 where it names no number of seconds."""
+    """Return for how long a service asks for no request, in milliseconds; 0 if it names no
+    number of seconds.
+    """
     found = _values(headers, b"retry-after")
     return int(found[0]) * 1000 if found and found[0].isdigit() and len(found[0]) <= 6 else 0
 
 
 def is_of_subagent(headers: Iterable[Header]) -> bool:
-    """Tell whether a request is marked as a subagent's. A container that lies divides its own use only."""
+    """Return whether a request is marked as a subagent's. A container that lies only divides
+    its own usage.
+    """
     return bool(_values(headers, SUBAGENT_NAME))
 
 
 def run_token(headers: Iterable[Header]) -> str | None:
-    """Return the token a container shows: `x-api-key`, else `Authorization: Bearer`."""
+    """Return the token that a container shows: `x-api-key`, else `Authorization: Bearer`."""
     found = {name.lower(): value for name, value in headers if name.lower() in _TOKEN_NAMES}
     key = found.get(b"x-api-key", b"").strip()
     if key:
@@ -130,11 +134,11 @@ def run_token(headers: Iterable[Header]) -> str | None:
 def request_headers(
     headers: Sequence[Header], credential: Credential, *, features: Collection[ModelFeature] = ()
 ) -> list[Header]:
-    """Return what goes upstream: the allowed headers and the real credential in exactly one of its forms.
+    """Return the headers for the upstream: the allowed ones and the real credential in exactly one form.
 
     `features` are those of the model service that the owner lets the group pay for.
 
-    The answer is asked for uncompressed, so that it can be passed on as it comes and looked through.
+    The answer is requested uncompressed, so that it can be passed on and checked piece by piece.
     """
     dropped = _hop_by_hop(headers)
     passed = [
@@ -145,7 +149,7 @@ def request_headers(
     betas = () if b"anthropic-beta" in dropped else _betas(headers, features)
     return [
         *passed,
-        # Ours, and not the container's: a reader that heeds a charset would read another request.
+        # The proxy's own value, because a parser that honours a charset would read another request.
         (b"content-type", b"application/json"),
         (b"accept-encoding", b"identity"),
         *_beta_header(betas, credential.kind),
@@ -154,7 +158,7 @@ def request_headers(
 
 
 def response_headers(headers: Sequence[Header], credential: Credential) -> list[Header]:
-    """Return what goes back: the allowed headers, none of which may quote the credential."""
+    """Return the headers for the container: the allowed ones, none of which may quote the credential."""
     dropped = _hop_by_hop(headers)
     secret = credential.secret.encode()
     return [
@@ -175,7 +179,7 @@ def _is_allowed(name: bytes, names: frozenset[bytes], prefixes: tuple[bytes, ...
 
 
 def _hop_by_hop(headers: Iterable[Header]) -> frozenset[bytes]:
-    """Names that `Connection` lists are meant for this hop; a length is not theirs to drop."""
+    """Return the names that `Connection` lists for this hop only; the length is not among them."""
     listed = b",".join(_values(headers, b"connection")).lower().split(b",")
     return frozenset(name.strip() for name in listed) - {b"content-length"}
 
@@ -188,7 +192,7 @@ def _betas(headers: Iterable[Header], features: Collection[ModelFeature]) -> tup
 
 
 def _beta_header(betas: tuple[bytes, ...], kind: CredentialKind) -> list[Header]:
-    """The OAuth beta belongs to OAuth tokens alone, whatever the container believes it has."""
+    """Return the beta header; the OAuth beta is added for OAuth tokens only, whatever the container sends."""
     others = [name for name in betas if name != OAUTH_BETA]
     names = [*others, OAUTH_BETA] if kind is CredentialKind.OAUTH else others
     return [(b"anthropic-beta", b",".join(names))] if names else []

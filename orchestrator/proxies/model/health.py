@@ -1,7 +1,7 @@
-"""Track whether the model service answers: what it refuses, when it is down, and for which turns.
+"""Track whether the model service answers: its refusals, its outages, and the turns they concern.
 
-A container could provoke a refusal that is its own request's fault. Whatever stops other turns, too, the host
-has therefore met itself, with a request of its own.
+A container could provoke a refusal that is its own request's fault. So a fault that stops other turns, too,
+must be one that the host has met with its own request.
 """
 
 from __future__ import annotations
@@ -30,18 +30,20 @@ log = structlog.get_logger(__name__)
 
 PROBE_EVERY_MS = 60_000
 LOOK_SECONDS = 5.0
-"""A turn that may be turned away waits no longer for the host's own request: all others wait behind it."""
+"""Seconds that a turn waits for the host's own request before it may be refused:
+all other turns wait behind it.
+"""
 _FOR_THE_TURN = "the model service refuses its questions."
 
 ModelOf = Callable[[Folder, TurnKind | None], Awaitable[str | None]]
-"""The model that is set for turns of a kind of a group; None when their agent chooses."""
+"""Returns the model that is set for a group's turns of a kind; None when their agent chooses."""
 Probe = Callable[[str | None], Awaitable[Answered]]
-"""Ask the model service for one word, of a model or of any."""
+"""Requests one word from the model service, from a given model or any."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Key:
-    """The settings on which the service's answer depends; a change is checked at once. It holds no secret."""
+    """The settings that decide the service's answer; a change is noticed at once. It contains no secret."""
 
     setting: str | None
     fingerprint: int
@@ -49,7 +51,7 @@ class _Key:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Probed:
-    """The last request of the host's own."""
+    """The host's own last request."""
 
     key: _Key
     model: str | None
@@ -57,11 +59,13 @@ class _Probed:
 
 
 _WITHOUT_KEY = (ModelError.NO_KEY, ModelError.KEY_UNREADABLE)
-"""Causes that end once a key can be read, without asking the service."""
+"""Causes that end once a key can be read, without a request to the service."""
 
 
 class ModelHealth:
-    """Judges every answer of the model service. Rows are the truth; refusals that last are kept in memory."""
+    """Judges every answer of the model service. The stored rows count; present refusals are
+    cached in memory.
+    """
 
     def __init__(
         self,
@@ -74,8 +78,10 @@ class ModelHealth:
         on_recovery: Callable[[Tx, ModelRefusal], Awaitable[None]],
         on_change: Callable[[], None],
     ) -> None:
-        """`on_recovery` is called in the transaction that ends a refusal; `on_change` after a chat begins to
-        wait, or need wait no more.
+        """Set up the tracking.
+
+        `on_recovery` is called in the transaction that ends a refusal; `on_change` after a chat starts to
+        wait, or no longer has to.
         """
         self._database = database
         self._source = source
@@ -88,21 +94,21 @@ class ModelHealth:
         self._troubled: set[TurnId] = set()
         self._refused_key: _Key | None = None
         self._own_choice: str | None = None
-        """The model that an agent chose by itself and that was refused last."""
+        """The model that an agent chose itself and that was last refused."""
         self._probed: _Probed | None = None
         self._probing = asyncio.Lock()
         self._wakeup = Wakeup()
         self.accepted_ms: int | None = None
-        """When the model answered last, since the start."""
+        """When the model last answered since the host's start."""
 
     async def load(self) -> None:
-        """Load what an earlier process left. The key may have changed since: the first turn asks again."""
+        """Load an earlier process's refusals. The key may have changed since: the first turn tests again."""
         async with self._database.reading() as tx:
             self._open = await model_refusals.open_ones(tx)
             self._troubled = await turn_outages.of_model(tx)
 
     async def run(self) -> None:
-        """Probe the service each minute while something is refused, to notice the end without a turn."""
+        """Probe the service each minute while it refuses something, to notice the end without a turn."""
         while True:
             is_refused = bool(self._open)
             await self._wakeup.wait(at_most_seconds=PROBE_EVERY_MS / 1000 if is_refused else None)
@@ -111,11 +117,13 @@ class ModelHealth:
 
     @property
     def refusals(self) -> list[ModelRefusal]:
-        """The refusals that last; none once the key has changed, for the new one was not refused yet."""
+        """Return the present refusals; none once the key has changed, since the new one
+        was not refused yet.
+        """
         return list(self._open) if self._refused_key in (None, self._key()) else []
 
     async def refusal(self, model: str | None) -> ModelRefusal | None:
-        """Return why a turn for a model would be refused now, or None. May ask the service first."""
+        """Return why a turn for a model would be refused now, or None. May probe the service first."""
         if (problem := await asyncio.to_thread(self._key_problem)) is not None:
             await self._begin(problem, None, status=None)
         elif self._blocking(model) is not None:
@@ -125,7 +133,7 @@ class ModelHealth:
         return self._blocking(model)
 
     async def judge(self, identity: RunIdentity, answered: Answered) -> bool:
-        """Record how the service answered a request of a run. Return whether trying it again helps."""
+        """Record how the service answered a run's request. Return whether a retry helps."""
         error = answered.error
         if error is None:
             await self._record_answer(identity)
@@ -150,7 +158,7 @@ class ModelHealth:
             await self._end([one for one in self._open if one.model in (None, OWN_CHOICE, model)])
 
     async def end_outage(self, identity: RunIdentity) -> None:
-        """Record that a turn has its answer, at whichever service: what it met before counts no more."""
+        """Record that a turn got its answer, from whichever service: its earlier outage no longer counts."""
         if identity.turn_id in self._troubled and identity.turn_id is not None:
             self._troubled.discard(identity.turn_id)
             async with self._database.transaction() as tx:
@@ -160,7 +168,7 @@ class ModelHealth:
     # It refuses
 
     async def _record_refusal(self, identity: RunIdentity, answered: Answered) -> None:
-        """Stop the turn if the host meets the same refusal, or cannot tell which model was asked for."""
+        """Stop the turn if the host meets the same refusal, or cannot tell which model was requested."""
         error, model = answered.error, await self._model_of(identity.folder, identity.kind)
         assert error is not None
         if error is ModelError.UNKNOWN_MODEL and model is None:
@@ -187,19 +195,19 @@ class ModelHealth:
         return found is not None and (found.model is None or error is ModelError.UNKNOWN_MODEL)
 
     async def _look_again(self) -> None:
-        """Ask once for each model that is refused, or for any, if nobody has just done so."""
+        """Probe once for each refused model, or for any, unless that was just done."""
         if await asyncio.to_thread(self._key_problem) is None:
             await self._end([one for one in self._open if one.cause in _WITHOUT_KEY])
         models = {one.model for one in self._open if one.cause not in _WITHOUT_KEY}
         if self._own_choice is None:
-            models.discard(OWN_CHOICE)  # refused before the host began: the next question names the model
+            models.discard(OWN_CHOICE)  # refused before this host started: the next question names the model
         for model in sorted(models, key=str):
             await self._look(model)
 
     async def _look(self, model: str | None) -> None:
-        """Have the host itself ask, at most once a minute with the same key, and record what comes of it.
+        """Send the host's own request, at most once a minute with the same key, and record the result.
 
-        `model` is what a refusal names: a model, `OWN_CHOICE`, or None for any.
+        `model` is the one in a refusal: a model, `OWN_CHOICE`, or None for any.
         """
         async with self._probing:
             key, now_ms = await asyncio.to_thread(self._key), self._clock.now_ms()
@@ -207,7 +215,7 @@ class ModelHealth:
             is_fresh = last is not None and 0 <= now_ms - last.at_ms < PROBE_EVERY_MS
             if key is None or (is_fresh and last is not None and (last.key, last.model) == (key, model)):
                 return
-            self._probed = _Probed(key=key, model=model, at_ms=now_ms)  # also where nobody waits for the end
+            self._probed = _Probed(key=key, model=model, at_ms=now_ms)  # also if nobody waits for the end
             answered = await self._probe(self._own_choice if model == OWN_CHOICE else model)
             error = answered.error
             log.info("model.probed", model=model, status=answered.status, error=error and error.value)
@@ -237,7 +245,7 @@ class ModelHealth:
         self._on_change()
 
     async def _record_outage(self, identity: RunIdentity, answered: Answered) -> bool:
-        """Note since when the turn meets it; False when it has lasted too long, or will."""
+        """Record since when the turn meets the outage; return False when it has lasted too long, or will."""
         turn_id, now_ms = identity.turn_id, self._clock.now_ms()
         if turn_id is None:
             return True
@@ -271,12 +279,12 @@ class ModelHealth:
             return ModelError.KEY_UNREADABLE
 
     def _key(self) -> _Key | None:
-        """Return the key that is set now, None without one. Blocks for a `stat`, or for reading the file."""
+        """Return the present key, None without one. Blocks for a `stat`, or for reading the file."""
         try:
             found = self._source.current()
             upstream = self._source.upstream()
         except SettingError:
-            return None  # what is wrong with it, `andy status` says
+            return None  # `andy status` reports the fault
         return (
             None if found is None else _Key(setting=found.setting, fingerprint=hash((found.secret, upstream)))
         )
@@ -301,7 +309,7 @@ class ModelHealth:
             return
         async with self._database.transaction() as tx:
             ids = {one.id for one in over}
-            for one in await model_refusals.open_ones(tx):  # the owner may have been told meanwhile
+            for one in await model_refusals.open_ones(tx):  # the owner may have been notified meanwhile
                 if one.id in ids:
                     await model_refusals.end(tx, one.id, now_ms=self._clock.now_ms())
                     await self._on_recovery(tx, one)
@@ -316,6 +324,6 @@ def _limit_reached(answered: Answered) -> str:
 
 
 async def notify_recovery(tx: Tx, refusal: ModelRefusal, *, now_ms: int) -> None:
-    """Notify the owner that a refusal is over, if they were notified of it."""
+    """Notify the owner that a refusal has ended, if they were notified of it."""
     if refusal.notified_ms is not None:
         await owner.notify(tx, failures.WORKS_AGAIN, about=f"model-refusal:{refusal.id}", now_ms=now_ms)

@@ -1,7 +1,7 @@
-"""Ask a model for the host itself, through the proxy of the containers: counted and bounded as theirs are.
+"""Send the host's own requests to a model, through the containers' proxy: counted and limited like theirs.
 
-Each call has a token of its own that is valid once, in the name of a group and outside of any turn: it is
-charged to that group's background work, and is refused when its budgets are spent.
+Each request has its own token, valid once, for a group and outside of any turn: it is charged to that group's
+background work, and is refused when its budgets are spent.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ class NotAnswered(AndyError):
 
 
 class HostModelCalls:
-    """Makes calls, one token each. `identify` is asked for a token before the runs are."""
+    """Sends requests, one token each. `identify` is consulted for a token before the runs are."""
 
     def __init__(self, budgets: Callable[[], Awaitable[tuple[Budget, ...]]]) -> None:
-        """`budgets` returns all that are set."""
+        """`budgets` returns all budgets that are set."""
         self._budgets = budgets
         self._open: dict[str, RunIdentity] = {}
 
     def identify(self, hashed: str) -> RunIdentity | None:
-        """Return the call whose token has this hash, while it is under way."""
+        """Return the request whose token has this hash, while it is running."""
         return self._open.get(hashed)
 
     async def ask(
@@ -57,7 +57,7 @@ class HostModelCalls:
         """Send one request to the proxy `app` and return the text of the answer.
 
         Raises:
-            NotAnswered: it was refused, a budget is spent for one, or what came is no whole answer.
+            NotAnswered: it was refused (a budget may be spent), or the answer is not whole.
         """
         body = {
             "model": model,
@@ -81,7 +81,7 @@ class HostModelCalls:
 
 
 async def _answer(app: ASGIApp, token: str, body: dict[str, Any]) -> str:
-    with without("pygments"):  # it and rich are 5 MiB for the command that httpx also is
+    with without("pygments"):  # together with rich, 5 MiB for the command that httpx also is
         import httpx
 
     headers = {"x-api-key": token, "anthropic-version": "2023-06-01"}
@@ -104,7 +104,7 @@ def _reason(status: int, found: Any) -> str:
 
 
 def _text_of(found: dict[str, Any]) -> str:
-    """The words of an answer that was not cut short."""
+    """Return the text of an answer that was not cut short."""
     if found.get("stop_reason") != "end_turn":
         raise NotAnswered(f"The model did not come to an end ({found.get('stop_reason')}).")
     blocks = found.get("content")

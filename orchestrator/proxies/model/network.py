@@ -1,6 +1,6 @@
-"""The connections under httpcore, by asyncio: what httpcore itself brings takes 0.1 ms for each small piece.
+"""The connections under httpcore, by asyncio: httpcore's own backend takes 0.1 ms for each small piece.
 
-A request's head and body go out together here, and what has come since the last read is read at once.
+A request's head and body are sent together here, and all bytes since the last read are read at once.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from orchestrator.proxies.egress.public_addresses import is_public
 from orchestrator.proxies.name_lookups import NameLookups
 
 READ_AHEAD_BYTES = 256 * 1024
-"""Received and not taken yet; then the service is read no further."""
+"""Bytes that may be received but not read; above it, reading from the service pauses."""
 JOINED_BYTES = 64 * 1024
-"""The most that waits to be written together."""
+"""Most bytes that wait to be written together."""
 EYEBALLS_SECONDS = 0.25
-"""Seconds that one address of a name is tried alone before the next is tried beside it."""
+"""Seconds that one address of a name is tried alone before the next is tried concurrently."""
 
 
 class AsyncioBackend(httpcore.AsyncNetworkBackend):
-    """Opens connections for a pool. Names are looked up in threads of their own, few for each host.
+    """Opens connections for a pool. Names are looked up in separate threads, a few per host.
 
-    With `is_public_only` it connects to addresses of the internet alone, whatever a name leads to.
+    With `is_public_only` it connects only to internet addresses, whatever a name resolves to.
     """
 
     def __init__(self, lookups: NameLookups, *, is_public_only: bool = False) -> None:
@@ -57,7 +57,7 @@ class AsyncioBackend(httpcore.AsyncNetworkBackend):
 
 
 def _public(addresses: Sequence[str]) -> list[str]:
-    """Return the addresses of the internet among some. Raises `OSError` when there is none. Pure."""
+    """Return the internet addresses among some. Raises `OSError` when there is none. Pure."""
     found = [one for one in addresses if is_public(one)]
     if addresses and not found:
         raise OSError("its name leads to a private address, which nobody wrote")
@@ -65,17 +65,18 @@ def _public(addresses: Sequence[str]) -> list[str]:
 
 
 def _by_turns(addresses: Sequence[str]) -> list[str]:
-    """Return addresses with those of the two versions by turns, that of the first one first. Pure."""
+    """Return addresses with the two IP versions alternating, the first one's first. Pure."""
     first = [one for one in addresses if (":" in one) == (":" in addresses[0])]
     second = [one for one in addresses if one not in first]
     return [one for pair in zip_longest(first, second) for one in pair if one is not None]
 
 
 async def _dial_any(addresses: Sequence[str], port: int) -> AsyncioStream:
-    """Connect to the first address that answers; each is tried alone for a moment, then another beside it.
+    """Connect to the first address that answers; each is tried alone for a moment,
+    then the next concurrently.
 
     Raises:
-        OSError: none answers; it is the fault of the last that was tried.
+        OSError: none answers; it is the error of the last attempt.
     """
     left = list(addresses)
     fault = OSError("the name has no address")
@@ -109,7 +110,7 @@ async def _dial(address: str, port: int) -> AsyncioStream:
 
 
 class AsyncioStream(httpcore.AsyncNetworkStream, asyncio.Protocol):
-    """One connection: a stream to httpcore, a protocol to asyncio."""
+    """One connection: a stream for httpcore, a protocol for asyncio."""
 
     def __init__(self) -> None:
         self._transport: asyncio.Transport
@@ -122,7 +123,7 @@ class AsyncioStream(httpcore.AsyncNetworkStream, asyncio.Protocol):
         self._writable.set()
 
     async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:  # noqa: ARG002, ASYNC109
-        """Return all that has come, at least a byte; nothing at the end.
+        """Return all received bytes, at least one; nothing at the end.
 
         Raises:
             httpcore.ReadTimeout: nothing came in time.
@@ -140,10 +141,10 @@ class AsyncioStream(httpcore.AsyncNetworkStream, asyncio.Protocol):
         return received
 
     async def write(self, buffer: bytes, timeout: float | None = None) -> None:  # noqa: ASYNC109
-        """Write; a little waits for more, or for the next `read`.
+        """Write; a small piece waits for more, or for the next `read`.
 
         Raises:
-            httpcore.WriteTimeout: it was not taken in time.
+            httpcore.WriteTimeout: it was not accepted in time.
             httpcore.WriteError: the connection has ended.
         """
         self._unsent += buffer
@@ -151,7 +152,7 @@ class AsyncioStream(httpcore.AsyncNetworkStream, asyncio.Protocol):
             await self._flush(timeout)
 
     async def aclose(self) -> None:
-        """Drop the connection and what is under way on it."""
+        """Drop the connection and all unfinished transfers."""
         self._transport.abort()
 
     async def start_tls(
@@ -160,7 +161,7 @@ class AsyncioStream(httpcore.AsyncNetworkStream, asyncio.Protocol):
         server_hostname: str | None = None,
         timeout: float | None = None,  # noqa: ASYNC109
     ) -> AsyncioStream:
-        """Go on encrypted. Raises `httpcore.ConnectError` or `httpcore.ConnectTimeout`."""
+        """Continue encrypted. Raises `httpcore.ConnectError` or `httpcore.ConnectTimeout`."""
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(timeout):
@@ -177,16 +178,18 @@ class AsyncioStream(httpcore.AsyncNetworkStream, asyncio.Protocol):
         return self
 
     def get_extra_info(self, info: str) -> Any:
-        """Return what asyncio knows of the connection.
+        """Return asyncio's information about the connection.
 
-        A pool does not use one again that `is_readable`: its end has come, or words that nobody asked for.
+        A pool does not reuse one that `is_readable`: it was closed, or sent bytes that nobody requested.
         """
         if info == "is_readable":
             return bool(self._received) or self._has_ended or self._has_news()
         return self._transport.get_extra_info(info)
 
     def _has_news(self) -> bool:
-        """Whether something has come that the event loop was not told yet, such as the end."""
+        """Return whether the socket has something that the event loop has not reported yet,
+        such as the end.
+        """
         poll = select.poll()
         poll.register(self._transport.get_extra_info("socket").fileno(), select.POLLIN)
         return bool(poll.poll(0))

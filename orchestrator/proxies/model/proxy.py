@@ -1,7 +1,7 @@
-"""The credential proxy: containers call it as their model service, and it adds what they must not have.
+"""The credential proxy: containers use it as their model service, and it adds the real credential.
 
-container --run token--> proxy --real credential--> Messages API, the answer passed on as it comes.
-A request is read whole before, and judged by what it asks of the service.
+container --run token--> proxy --real credential--> Messages API; the answer is passed on as it comes.
+A request is read whole first, and judged by what it asks of the service.
 """
 
 from __future__ import annotations
@@ -60,11 +60,13 @@ if TYPE_CHECKING:
 
 
 CHEAP_MODEL = "claude-haiku-4-5"
-"""Asked where any model will do."""
+"""The model for requests that any model can answer."""
 
 
 class CredentialProxy:
-    """Serves the Messages API to containers as the ASGI app `app`. Entered, it closes what it has opened."""
+    """Serves the Messages API to containers as the ASGI app `app`. As a context, it
+    closes what it has opened.
+    """
 
     def __init__(
         self,
@@ -97,7 +99,7 @@ class CredentialProxy:
         self._parsing = parsing or ParsingProcess(clock=SystemClock())
         self._token_binding = TokenBinding()
         self.refusals: Counter[int] = Counter()
-        """Since the start, by status."""
+        """Counts of refusals since the start, by status."""
         self._log = ExchangeLog()
         self._upstream: UpstreamClient | None = None
         self._opening = asyncio.Lock()
@@ -110,7 +112,7 @@ class CredentialProxy:
         await self.close()
 
     async def upstream(self) -> UpstreamClient:
-        """Return the client of the service, made at the first call: a first request need not be that one."""
+        """Return the client of the service, made at the first call, which need not be a request."""
         if self._upstream is None:
             async with self._opening:
                 if self._upstream is None:
@@ -118,18 +120,16 @@ class CredentialProxy:
         return self._upstream
 
     async def close(self) -> None:
-        """Close all connections. Call when no request is served any more. Safe to call twice."""
+        """Close all connections. Call when no request is served any more. May be called twice."""
         await self._parsing.aclose()
         if self._upstream is not None:
             upstream, self._upstream = self._upstream, None
             await upstream.close()
 
     async def probe(self, model: str | None, service: ModelService | None = None) -> Answered:
-        """Have the host itself ask for one word, which costs ten tokens, and return how the service answers.
+        """Send the host's own request for one word, about ten tokens, and return how the service answers.
 
-        A stream is read to its end.
-
-        Without a `service` it is the one of `.env`.
+        A stream is read to its end. Without a `service` it is the one of `.env`.
         """
         from orchestrator.proxies.model import forwarder
         from orchestrator.proxies.model.request_policy import RequestFacts
@@ -175,11 +175,12 @@ class CredentialProxy:
                 begun = await forwarder.opening(answer, first_byte_seconds=seconds)
                 answered = _answered(answer, begun, began, request)
                 if answered.error is None:
-                    # What breaks off, or comes by the byte, answers no turn either.
+                    # A service whose answer breaks off, or comes byte by byte, would not answer a turn
+                    # either.
                     await forwarder.read_to_its_end(answer, begun)
                 return answered
         except TimeoutError:
-            # A server that lives works for somebody else.
+            # A server that responds to checks is busy with somebody else's request.
             error = ModelError.SLOW if life.is_near else ModelError.OUTAGE
             return Answered(error=error, status=None, duration_ms=_since(began))
         except (ProxyRefused, AnswerCut):
@@ -240,14 +241,16 @@ class CredentialProxy:
         return identity
 
     def _check_peer(self, identity: RunIdentity, client: ClientSide) -> None:
-        """Refuse a token that another container shows; the refusal counts for the group it was taken from."""
+        """Refuse a token that another container shows; the refusal counts for the group that
+        owns the token.
+        """
         if not self._token_binding.owns(identity.run_id, client.peer):
             raise ProxyRefused(error_responses.OF_ANOTHER)
 
     async def _target(self, service: ModelService | None) -> UpstreamTarget:
         read = partial(_read, self._source, service)
         try:
-            # A thread would cost each first byte half a millisecond, for one look at a file's date.
+            # A thread would delay each first byte by half a millisecond, only to check a file's date.
             target = read() if self._source.is_fresh else await asyncio.to_thread(read)
         except SettingError as error:
             raise ProxyRefused(error_responses.no_credential(str(error))) from error
@@ -315,7 +318,7 @@ class CredentialProxy:
         return ExchangeEnd.WHOLE
 
     async def _wait_longer(self, client: ClientSide, identity: RunIdentity, request: UpstreamRequest) -> None:
-        """Report once that an answer takes long to begin, and keep its client connected until it does."""
+        """Report once that an answer takes long to start, and keep its client connected until it does."""
         from orchestrator.proxies.model import forwarder
 
         slow_seconds = self._limits.slow_seconds
@@ -330,7 +333,7 @@ class CredentialProxy:
     async def _judged(
         self, path: str, identity: RunIdentity, error: ProxyRefused, began: float
     ) -> ProxyRefusal:
-        """Return the refusal to send; an outage of the service may forbid the container to try again."""
+        """Return the refusal to send; an outage of the service may forbid the container to retry."""
         if error.cause is None or self._judge is None or path != COSTLY:
             return error.refusal
         answered = Answered(error=ModelError.OUTAGE, status=None, duration_ms=_since(began))
@@ -402,7 +405,7 @@ class CredentialProxy:
 async def _begun(
     stack: AsyncExitStack, upstream: UpstreamClient, request: UpstreamRequest
 ) -> tuple[UpstreamResponse, bytes]:
-    """Return an answer, for as long as `stack` is open, with what it is judged by."""
+    """Return an answer, open as long as `stack`, and the part by which it is judged."""
     from orchestrator.proxies.model import forwarder
 
     try:
@@ -427,7 +430,7 @@ def _answered(answer: UpstreamResponse, begun: bytes, began: float, request: Ups
 
 
 async def _nothing() -> None:
-    """Watch over nothing: an answer that costs nothing is not waited for longer."""
+    """Watch nothing: an answer that costs nothing has no extended wait."""
 
 
 def _since(began: float) -> int:
@@ -460,7 +463,7 @@ def _read(source: CredentialSource, service: ModelService | None) -> UpstreamTar
 
 
 def _check_place(identity: RunIdentity) -> None:
-    """Refuse a run whose turn has left its service: it goes on in another run."""
+    """Refuse a run whose turn has left its service: the turn continues in another run."""
     if identity.has_moved:
         raise ProxyRefused(error_responses.MOVED)
 
@@ -474,7 +477,7 @@ def _check(client: ClientSide, limits: ModelProxyLimits) -> None:
 
 
 COSTLY = "/v1/messages"
-"""The one path whose answers cost tokens."""
+"""The only path whose answers cost tokens."""
 COUNT = "/v1/messages/count_tokens"
 
 Serve = Callable[[str, ClientSide], Awaitable[None]]
@@ -483,14 +486,16 @@ Serve = Callable[[str, ClientSide], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True)
 class _Endpoint:
-    """The handler of a path, and the methods that the path accepts."""
+    """The handler of a path, and its methods."""
 
     serve: Serve
     methods: tuple[str, ...]
 
 
 class ProxyRouter:
-    """The app: the Messages API and, below `/mcp/`, servers, both by `serve`; and `/` as a sign of life."""
+    """The app: the Messages API and, below `/mcp/`, servers, both through `serve`;
+    and `/` as a health check.
+    """
 
     def __init__(self, serve: Serve, limits: ModelProxyLimits) -> None:
         self._limits = limits

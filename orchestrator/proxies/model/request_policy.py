@@ -1,8 +1,8 @@
-"""Decide by the body of a request what a container may have the model service do besides answering.
+"""Decide by a request's body what else a container may make the model service do besides answering.
 
 The service itself can search the web, fetch an address, run code, call another's MCP server, or answer at a
-higher price. A container without a way out would have one there, and a budget a hole: so what is known to do
-nothing of that passes, and all else is refused by its name.
+higher price. A container without internet access would have it there, and a budget a gap. So only what is
+known to do none of that passes, and everything else is refused by name.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from orchestrator.proxies.model.error_responses import ProxyRefused
 from orchestrator.proxies.strict_json import NotStrictJson
 
 MAX_SEARCHES_A_REQUEST = 10
-"""The CLI asks for 8 at most."""
+"""Web searches of one request; the CLI sends at most 8."""
 FIELDS = frozenset(
     {
         "cache_control",
@@ -41,7 +41,7 @@ FIELDS = frozenset(
         "top_p",
     }
 )
-"""Fields of a request that cost what a budget counts and reach nothing. `service_tier` does not."""
+"""Fields whose cost a budget counts and that reach nothing outside. `service_tier` is not one of them."""
 _PAID_FIELDS: Mapping[str, ModelFeature] = {"inference_geo": "inference_geo", "speed": "fast_mode"}
 """Fields that cost more, each with the feature by which the owner allows it."""
 _MODEL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@\[\]-]{0,199}")
@@ -51,27 +51,27 @@ _DONE_BY_THE_CLIENT = ("bash", "computer", "memory", "text_editor", "tool_search
 _EDITS = ("clear_thinking", "clear_tool_uses")
 """Edits of the context that cost nothing."""
 _PAID_EDITS: Mapping[str, ModelFeature] = {"compact": "compaction"}
-"""Edits that are answers of their own, at their own price, each with the feature that allows it."""
+"""Edits that are model answers themselves, at their own price, each with the feature that allows it."""
 _OUTPUT_MEMBERS = frozenset({"effort", "format", "task_budget", "timing"})
 """Members of `output_config` that the CLI sends, for a whole request or for one message."""
 _ADDRESSES = ("image_url", "file_url")
-"""Members by which services of the same shape fetch an address."""
+"""Members by which services with the same API fetch an address."""
 _FETCHED = ("url", "image_url", "input_image")
 _STORED = ("file", "input_file")
-"""Types of blocks that name a file which is stored at the service."""
+"""Types of blocks that name a file stored at the service."""
 _SOURCES = ("base64", "content", "text")
 _FREE = ("context_management", "metadata")
-"""Fields that are judged by themselves, or that the service reads for nothing."""
+"""Fields that are judged separately, or that the service reads for free."""
 _OF_CALLS = frozenset({"tool_use", "server_tool_use", "mcp_tool_use"})
 _SENSITIVE = frozenset(
     {"file_id", *_ADDRESSES, "mcp_servers", "output_config", "source", "tools", "type", "url"}
 )
-"""Names that are judged. In another case a reader may take them for these."""
+"""Judged names. With another case, some parsers take them for the same."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestFacts:
-    """Facts of a request that decide how its answer is waited for and judged."""
+    """Facts of a request that decide how long its answer is waited for and how it is judged."""
 
     model: str | None = None
     """The model that it names."""
@@ -84,12 +84,11 @@ def check(
 ) -> RequestFacts:
     """Return the facts of a request, if it may pass.
 
-    `is_open` tells whether its group reaches the internet anyway.
-
-    `features` are those that the owner lets the group pay for.
+    `is_open`: whether its group reaches the internet anyway. `features` are those that the owner lets the
+    group pay for.
 
     Raises:
-        ProxyRefused: it is no JSON that has one meaning (400), or asks for what its group may not (403).
+        ProxyRefused: its JSON is ambiguous (400), or it requests what its group may not (403).
     """
     return read(body, may_search=may_search, is_open=is_open, features=features)[0]
 
@@ -159,7 +158,7 @@ def _check_output(output: object) -> None:
 
 
 def _check_tools(tools: object, *, may_search: bool, is_open: bool) -> None:
-    """Let tools of the container's own pass, and those of the service's that are known."""
+    """Accept the container's own tools, and the service's that are known to be harmless."""
     if tools is None:
         return
     if not isinstance(tools, list):
@@ -214,7 +213,7 @@ def _check_tool(name: str, tool: dict[str, Any], *, may_search: bool, is_open: b
 
 
 def _objects(body: Any) -> Iterator[dict[str, Any]]:
-    """Yield each object that the service reads. Not recursive: its depth is the container's to choose."""
+    """Yield each object that the service reads. Not recursive, because the container chooses the depth."""
     waiting = [body]
     while waiting:
         part = waiting.pop()
@@ -226,7 +225,7 @@ def _objects(body: Any) -> Iterator[dict[str, Any]]:
 
 
 def _is_free(part: dict[str, Any], name: str) -> bool:
-    """Return whether the service reads the value of a member for no tool and no address."""
+    """Return whether the service treats the value of a member neither as a tool nor as an address."""
     match name:
         case "input":
             return part.get("type") in _OF_CALLS

@@ -1,7 +1,8 @@
-"""Choose the service and the model that a turn asks: by its group and kind of work, and by what answers now.
+"""Choose the service and the model for a turn: by its group and kind of work, and
+by which service answers now.
 
-What the owner chose is kept in memory, and read again before each turn. A run asks one service for as long as
-it lives: what is chosen here counts for the next run.
+The owner's choices are cached in memory, and read again before each turn. A run uses one service for its
+whole life: a choice here applies to the next run.
 """
 
 from __future__ import annotations
@@ -32,17 +33,17 @@ MAX_REMEMBERED = 1_000
 
 @dataclass(frozen=True, slots=True)
 class ModelCatalog:
-    """The owner's services and choices, as they were read last."""
+    """The owner's services and choices, as last read."""
 
     services: tuple[ModelService, ...] = ()
     choices: tuple[ChosenModel, ...] = ()
 
     def service(self, name: str | None) -> ModelService | None:
-        """Return a service that was added; None for the one of `.env`, and for one that is gone."""
+        """Return a service that was added; None for the one of `.env`, and for a removed one."""
         return next((one for one in self.services if one.name == name), None)
 
     def chosen(self, work: WorkKind) -> str | None:
-        """Return what is chosen for a kind of work of all groups."""
+        """Return the choice for a kind of work in all groups."""
         return next((one.model for one in self.choices if one.work is work), None)
 
     def fallbacks(self) -> list[ChosenModel]:
@@ -57,9 +58,9 @@ async def read_catalog(tx: Tx) -> ModelCatalog:
 def wanted(
     catalog: ModelCatalog, config: GroupConfig, kind: TurnKind | str, *, is_isolated: bool, settings: Settings
 ) -> ModelChoice:
-    """Return what is chosen for a turn of a group, whether it answers or not. Pure.
+    """Return the choice for a group's turn, whether or not that service answers. Pure.
 
-    A task in the conversation of its group is asked where the conversation is: it goes on with its session.
+    A task in its group's conversation uses the conversation's service, because it continues its session.
     """
     work = _work_of(kind, is_isolated=is_isolated)
     of_kind = None
@@ -77,7 +78,7 @@ def _work_of(kind: TurnKind | str, *, is_isolated: bool) -> WorkKind:
 
 
 def prices_of(settings: Settings) -> Prices:
-    """Return the prices that count: those of the settings, then the list's."""
+    """Return the prices in force: those of the settings, then the list's."""
     own = {name: per_million(**price.model_dump()) for name, price in (settings.andy_prices or {}).items()}
     return Prices(own, search_usd=settings.andy_search_price)
 
@@ -86,7 +87,7 @@ def price_of(catalog: ModelCatalog, choice: ModelChoice, prices: Prices) -> Serv
     """Return the price of a choice as far as it is known. Pure."""
     service = catalog.service(choice.service)
     if service is not None and not has_list_price(service):
-        # What the owner wrote is the price of the service's own model; another may cost more.
+        # The owner's price is for the service's own model; another may cost more.
         is_own = service.price is None or service.model in (None, choice.model) or choice.model is None
         return service.known_price if is_own else None
     found = prices.of(choice.model)
@@ -94,12 +95,12 @@ def price_of(catalog: ModelCatalog, choice: ModelChoice, prices: Prices) -> Serv
 
 
 def has_list_price(service: ModelService | None) -> bool:
-    """Return whether a service costs what the list says of its models; None is the service of `.env`."""
+    """Return whether a service has the list prices; None is the service of `.env`."""
     return service is None or (service.kind == "anthropic" and service.price is None)
 
 
 def may_stand_in(one: ServicePrice | None, other: ServicePrice | None) -> bool:
-    """Return whether a price is known and not above another, which may not be known. Pure."""
+    """Return whether a price is known and not above another, which may be unknown. Pure."""
     if one is None:
         return False
     if one.input == one.output == 0:
@@ -108,36 +109,36 @@ def may_stand_in(one: ServicePrice | None, other: ServicePrice | None) -> bool:
 
 
 class ModelRouter:
-    """Chooses for each turn, from the catalog, and from which services have failed."""
+    """Chooses for each turn, from the catalog, and by which services have failed."""
 
     def __init__(
         self, database: Database, *, settings: Settings, credentials: CredentialSource, prices: Prices
     ) -> None:
-        """`database` is read by `refresh` alone."""
+        """Only `refresh` reads `database`."""
         self._database = database
         self._settings = settings
         self._credentials = credentials
         self._prices = prices
         self.catalog = ModelCatalog()
         self.left: dict[TurnId, set[str]] = {}
-        """The services that turns have left, because they did not answer them."""
+        """The services that turns have left, because they did not answer."""
         self.recovered: dict[TurnId, set[str]] = {}
-        """The services among those that have answered the host itself since."""
+        """Of those, the services that have answered the host itself since."""
         self.down: set[str] = set()
         """The services that do not answer the host itself."""
         self.on_unusable: Callable[[str], None] = _ignore
-        """Called with a chosen service that has no key, where another answers in its place."""
+        """Called with a chosen service that has no key, if another answers in its place."""
 
     async def refresh(self) -> None:
-        """Read what the owner has chosen by now. Cheap: two small tables."""
+        """Read the owner's present choices. Cheap: two small tables."""
         self.catalog = await self._database.read(read_catalog)
 
     def wanted(self, config: GroupConfig, kind: TurnKind | str, *, is_isolated: bool) -> ModelChoice:
-        """Return what is chosen for turns of a kind, whether it answers or not."""
+        """Return the choice for turns of a kind, whether or not that service answers."""
         return wanted(self.catalog, config, kind, is_isolated=is_isolated, settings=self._settings)
 
     def for_summaries(self, config: GroupConfig, model: str) -> list[ModelChoice]:
-        """Return what may sum up a group's conversation, in order; `model` is the setting's."""
+        """Return the candidates for writing a group's summary, in order; `model` is the setting's."""
         work = WorkKind.SUMMARIES
         chosen = config.models.get("summaries") or self.catalog.chosen(work) or model
         first = read_choice(chosen, self.catalog.services)
@@ -147,19 +148,19 @@ class ModelRouter:
     def candidates(
         self, config: GroupConfig, kind: TurnKind | str, *, is_isolated: bool
     ) -> list[ModelChoice]:
-        """Return what may answer, in order: what is chosen, then what may stand in for it."""
+        """Return the candidates, in order: the choice, then its stand-ins."""
         first = self.wanted(config, kind, is_isolated=is_isolated)
         return [first, *self.stand_ins(first)]
 
     def stand_ins(self, first: ModelChoice) -> list[ModelChoice]:
-        """Return what may answer in place of a choice: at other services, and no dearer than was allowed."""
+        """Return the possible stand-ins for a choice: at other services, at most as expensive as allowed."""
         price = price_of(self.catalog, first, self._prices)
         found: list[ModelChoice] = []
         for one in self.catalog.fallbacks():
             choice = read_choice(one.model, self.catalog.services)
             is_alike = all(has_list_price(self.catalog.service(each.service)) for each in (first, choice))
             if is_alike and choice.model is None:
-                # Another key of the same maker: its own choice could be a dearer model.
+                # Another key of the same maker: its default could be a more expensive model.
                 choice = replace(choice, model=first.model)
             is_other = choice.service not in {first.service, *(known.service for known in found)}
             is_allowed = (
@@ -174,14 +175,14 @@ class ModelRouter:
     def choose(
         self, config: GroupConfig, kind: TurnKind | str, *, is_isolated: bool, turn_id: TurnId | None = None
     ) -> ModelChoice:
-        """Return what a turn asks now. Where nothing answers, that is what was chosen: it says why.
+        """Return the choice for a turn now; if no service answers, the owner's choice, which reports why.
 
-        A turn goes back to a service that it has left only where no other answers.
+        A turn returns to a service that it has left only if no other answers.
         """
         left = self.left.get(turn_id or TurnId(0), set())
         candidates = self.candidates(config, kind, is_isolated=is_isolated)
         chosen = self.first_that_answers(candidates, left)
-        left.discard(chosen.service)  # else the proxy would refuse the turn there
+        left.discard(chosen.service)  # otherwise the proxy would refuse the turn there
         first = candidates[0].service
         if first not in {chosen.service, *self.down} and not self.is_usable(first):
             self.on_unusable(first)
@@ -190,7 +191,7 @@ class ModelRouter:
     def first_that_answers(
         self, candidates: Sequence[ModelChoice], left: Collection[str] = ()
     ) -> ModelChoice:
-        """Return the first of some choices whose service answers and was not left; else the first."""
+        """Return the first choice whose service answers and was not left; else the first."""
         up = [one for one in candidates if self._is_up(one)]
         unleft = [one for one in candidates if one.service not in left]
         return next(iter([*(one for one in up if one in unleft), *up, *unleft, *candidates]))
@@ -204,7 +205,7 @@ class ModelRouter:
         is_isolated: bool,
         turn_id: TurnId | None,
     ) -> ModelChoice | None:
-        """Return what would go on with a turn that leaves a service; None where nothing is left.
+        """Return the choice that could continue a turn which leaves a service; None if there is none.
 
         That is a service which it has not left, else one that has answered the host since.
         """
@@ -215,7 +216,7 @@ class ModelRouter:
         return next(iter([*unleft, *(one for one in others if one.service in recovered)]), None)
 
     def leave(self, turn_id: TurnId, service: str) -> None:
-        """Have a turn go on elsewhere; the turns that left one longest ago are forgotten."""
+        """Make a turn continue elsewhere; the oldest such turns are forgotten."""
         self.left.setdefault(turn_id, set()).add(service)
         self.recovered.get(turn_id, set()).discard(service)
         if len(self.left) > MAX_REMEMBERED:
@@ -224,7 +225,7 @@ class ModelRouter:
             self.recovered.pop(oldest, None)
 
     def note_answer(self, service: str) -> None:
-        """Note that a service has answered the host: turns that left it may come back to it."""
+        """Record that a service has answered the host: turns that left it may return."""
         for turn_id, left in self.left.items():
             if service in left:
                 self.recovered.setdefault(turn_id, set()).add(service)
@@ -232,19 +233,19 @@ class ModelRouter:
     def has_other(
         self, service: str, config: GroupConfig, kind: TurnKind | str, *, is_isolated: bool
     ) -> bool:
-        """Return whether a turn could be asked at another service than this, left or not."""
+        """Return whether a turn could use another service than this, left or not."""
         candidates = self.candidates(config, kind, is_isolated=is_isolated)
         return any(one.service != service and self._is_up(one) for one in candidates)
 
     def has_stand_in(self, service: str) -> bool:
-        """Return whether what is chosen for all groups, or a fallback, answers at another service."""
+        """Return whether the choice for all groups, or a fallback, answers at another service."""
         texts = [self.catalog.chosen(WorkKind.ALL) or self._settings.andy_model]
         texts += [one.model for one in self.catalog.fallbacks()]
         choices = [read_choice(text, self.catalog.services) for text in texts]
         return any(one.service != service and self._is_up(one) for one in choices)
 
     def known_models(self, name: str) -> list[str]:
-        """Return models that a service is known to have: those that are chosen, then its own."""
+        """Return models that a service is known to have: chosen ones, then its own."""
         texts = [self._settings.andy_model, *(one.model for one in self.catalog.choices)]
         chosen = [read_choice(text, self.catalog.services) for text in texts]
         service = self.catalog.service(name)
@@ -256,7 +257,7 @@ class ModelRouter:
         return choice.service not in self.down and self.is_usable(choice.service)
 
     def is_usable(self, name: str) -> bool:
-        """Return whether a service is there and has the key that it needs. May block for a file."""
+        """Return whether a service exists and has the key that it needs. May block for a file."""
         try:
             if name == OF_DOTENV:
                 return self._credentials.current() is not None
@@ -266,7 +267,9 @@ class ModelRouter:
             return False
 
     def provider_of(self, name: str) -> str | None:
-        """Return what a session is bound to: its service with the address. Raises `SettingError`."""
+        """Return the provider that a session is bound to: its service with the address.
+        Raises `SettingError`.
+        """
         from urllib.parse import urlsplit
 
         service = self.catalog.service(name)

@@ -1,8 +1,7 @@
-"""Serve the proxy on a socket that is bound beforehand, by a protocol stricter than uvicorn's own.
+"""Serve the proxy on a bound socket, with a protocol stricter than uvicorn's own.
 
-Containers are hostile here. What uvicorn leaves open and this closes, beside what every server of the host
-bounds: a client that never reads, one that opens every connection, and messages that two parsers could read
-differently.
+Containers are hostile here. Beyond the limits of every server of the host, this stops a client that never
+reads, one that opens every connection, and messages that two parsers could read differently.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ _LENGTH = re.compile(rb"\ncontent-length[ \t]*:", re.IGNORECASE)
 
 
 class StrictConnection(h11.Connection):
-    """Refuses what h11 repairs in silence: repeated lengths, folded lines, lines that end in a bare LF."""
+    """Refuses what h11 silently repairs: repeated lengths, folded lines, lines that end in a bare LF."""
 
     def next_event(self) -> h11.Event | type[h11.NEED_DATA | h11.PAUSED]:
         if self.their_state is h11.IDLE:
@@ -44,7 +43,7 @@ def _check_head(received: bytes) -> None:
     end = _HEAD_END.search(received)
     if end is None:
         return
-    if end.end() > MAX_HEAD_BYTES:  # h11 looks only while a head is incomplete
+    if end.end() > MAX_HEAD_BYTES:  # h11 checks only while a head is incomplete
         raise h11.RemoteProtocolError("request head too long")
     head = received[: end.end()]
     if _BARE_LINE_FEED.search(head) or _FOLDED.search(head) or len(_LENGTH.findall(head)) > 1:
@@ -85,13 +84,13 @@ class ProxyProtocol(BoundedProtocol):
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
         self.conn = StrictConnection(h11.SERVER, MAX_HEAD_BYTES)
-        # The proxy logs for itself; a container could fill the log with uvicorn's complaints.
+        # The proxy logs itself; a container could fill the log with uvicorn's complaints.
         self.logger = logging.Logger("credential-proxy", logging.CRITICAL)  # noqa: LOG001 - silent, here alone
         self._limits = cast("ProxyConfig", config).limits
         self._stall_timer: asyncio.TimerHandle | None = None
 
     def surplus(self) -> Collection[BoundedProtocol]:
-        """Return this connection when its container, or all of them together, have too many."""
+        """Return this connection when its container, or all containers together, have too many."""
         peers = [_peer(connection.transport) for connection in self.connections]
         is_peer_greedy = peers.count(_peer(self.transport)) > self._limits.connections_a_peer
         return (self,) if is_peer_greedy or len(peers) > self._limits.connections else ()
@@ -110,7 +109,7 @@ class ProxyProtocol(BoundedProtocol):
         super().resume_writing()
 
     def send_400_response(self, msg: str) -> None:  # noqa: ARG002 - uvicorn passes it
-        """Refuse in the API's form what is no HTTP, unless an answer has begun already."""
+        """Refuse what is no HTTP in the API's form, unless an answer has started already."""
         if self.conn.our_state in {h11.IDLE, h11.SEND_RESPONSE}:
             self._write_refusal()
         if self.cycle is not None:
@@ -180,12 +179,12 @@ class ProxyServer:
         return port
 
     async def serve(self) -> None:
-        """Serve until cancelled. Then requests under way have two seconds to end before they are cut.
+        """Serve until cancelled. Then running requests have two seconds to end before they are cut.
 
         May be called again after it ended, until `close`.
         """
         await Server(ProxyConfig(self._app, self._limits)).serve_on(self._listener)
 
     def close(self) -> None:
-        """Let go of the socket."""
+        """Close the socket."""
         self._listener.close()

@@ -1,6 +1,6 @@
 """The tokens and cost of one model answer, read from a copy of the stream so that nothing delays it.
 
-A cost is an estimate by the owner's prices, else by list prices of the first party, without tax. It is stored
+A cost is an estimate by the owner's prices, else by the first party's list prices, without tax. It is stored
 with the price of its day and is not corrected when a price changes.
 """
 
@@ -24,7 +24,7 @@ SEARCH_USD = 0.01
 """The list price of one web search, in USD."""
 BYTES_A_TOKEN = 4
 _DELTA_FRAME_BYTES = 110
-"""Bytes, at most, that a delta has around its text."""
+"""Most bytes of a delta event beside its text."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,14 +41,14 @@ class ParsedUsage:
     searches: int = 0
     """Web searches that the service made."""
     is_fast: bool = False
-    """Whether it was answered in fast mode, which is dearer."""
+    """Whether it was answered in fast mode, which costs more."""
     is_us_only: bool = False
-    """Whether the service computed it in the United States alone, which is dearer."""
+    """Whether the service computed it in the United States alone, which costs more."""
     is_whole: bool
 
 
 class UsageParser:
-    """Parses usage from the chunks of one answer, for `seen` to return. It never raises, whatever comes."""
+    """Parses usage from the chunks of one answer, for `seen` to return. It never raises."""
 
     def __init__(self) -> None:
         self._is_stream = False
@@ -69,14 +69,14 @@ class UsageParser:
         return self._is_whole
 
     def begin(self, status: int, headers: list[Header]) -> None:
-        """Look at the head: only a good answer in a form that is known has usage."""
+        """Process the head: only a successful answer in a known form has usage."""
         kinds = [value.strip().lower() for name, value in headers if name.lower() == b"content-type"]
         self._is_stream = any(kind.startswith(b"text/event-stream") for kind in kinds)
         is_json = any(kind.startswith(b"application/json") for kind in kinds)
         self._is_reading = 200 <= status < 300 and (self._is_stream or is_json)
 
     def feed(self, chunk: bytes) -> None:
-        """Take the next chunk of the body. Cheap: only lines that may hold usage are parsed."""
+        """Process the next chunk of the body. Cheap: only lines that may contain usage are parsed."""
         if not self._is_reading:
             return
         if not self._is_stream:
@@ -92,7 +92,7 @@ class UsageParser:
         self._keep(rest, MAX_LINE_BYTES)
 
     def seen(self) -> ParsedUsage | None:
-        """Return what is known by now; None when the answer told no usage."""
+        """Return the usage so far; None when the answer reported none."""
         if self._is_reading and not self._is_stream:
             self._is_reading = False
             self._read_message(_parsed(b"" if self._is_overlong else self._line))
@@ -112,9 +112,9 @@ class UsageParser:
         )
 
     def _charged(self, name: str) -> int:
-        """Return a count as it is charged: where the service worked in iterations, all of them.
+        """Return a count as charged: if the service worked in iterations, the sum of all.
 
-        The count at the top is then that of the last one alone.
+        The top-level count is then only the last iteration's.
         """
         assert self._usage is not None
         charged = sum(_count(one, name) for one in self._iterations())
@@ -175,13 +175,13 @@ class UsageParser:
             self._merge(message.get("usage"))
 
     def _merge(self, usage: Any) -> None:
-        """Later numbers are totals and replace the earlier; what is left out stays."""
+        """Merge a report: later numbers are totals and replace earlier ones; missing ones stay."""
         if isinstance(usage, dict):
             given = {name: value for name, value in usage.items() if value is not None}
             self._usage = {**(self._usage or {}), **given}
 
     def _searched(self) -> int:
-        """Return the web searches that the service counted or, without its count, those that it had begun."""
+        """Return the web searches that the service counted or, without its count, those that had started."""
         assert self._usage is not None
         tool_use = self._usage.get("server_tool_use")
         counted = _count(tool_use, "web_search_requests") if isinstance(tool_use, dict) else 0
@@ -192,7 +192,7 @@ class UsageParser:
         counted = _count(self._usage, "output_tokens")
         if self._has_output_count:
             return counted
-        # Who hangs up before the last number would have its text for nothing.
+        # Otherwise a client that disconnects before the last number would have its text for free.
         return max(counted, self._deltas, self._delta_bytes // BYTES_A_TOKEN)
 
 
@@ -205,7 +205,7 @@ def _parsed(text: bytes | bytearray) -> dict[str, Any]:
 
 
 def _hourly(usage: dict[str, Any]) -> int:
-    """Return how many of the tokens that were written to the cache are stored for an hour, by one count."""
+    """Return how many of the tokens written to the cache are stored for an hour, by one report."""
     cached = usage.get("cache_creation")
     return _count(cached, "ephemeral_1h_input_tokens") if isinstance(cached, dict) else 0
 
@@ -232,25 +232,24 @@ _USD_PER_MILLION: dict[str, tuple[float, float]] = {
     "claude-haiku-4-5": (1, 5),
     "claude-3-5-haiku": (0.8, 4),
 }
-"""Prefix of a model's name → input, output."""
+"""Prefix of a model's name → input price, output price."""
 _FAMILIES = ("opus", "sonnet", "haiku")
 _LONG_INPUT_TOKENS = 200_000
 _LONG_INPUT, _LONG_OUTPUT = 2.0, 1.5
-"""Factors of list prices for a request whose input is longer, of the models that charge it so."""
+"""Factors of list prices for requests with longer input, for models that charge so."""
 _CHARGES_LENGTH = ("claude-sonnet-4-5", "claude-sonnet-4-0", "claude-sonnet-4-20250514")
 _FAST, _FAST_LONG = 6.0, 12.0
-"""Factors of list prices in fast mode, the second for an input of over 200,000 tokens.
-
-The dearest that the service has charged, of Opus 4.6: for newer models a budget stops early, not late.
+"""Factors of list prices in fast mode, the second for an input of over 200,000 tokens. They are the highest
+that the service has charged (for Opus 4.6): with newer models a budget stops early, not late.
 """
 _US_ONLY = 1.1
-"""Factor of all prices of tokens for an answer that is computed in the United States alone."""
+"""Factor of all token prices for an answer that is computed in the United States alone."""
 _CACHE_READ, _CACHE_WRITE, _CACHE_WRITE_HOUR = 0.1, 1.25, 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Price:
-    """A model's prices, in billionths of a dollar a token."""
+    """A model's prices, in billionths of a dollar per token."""
 
     input: int
     output: int
@@ -261,12 +260,14 @@ class Price:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
-    """An estimate of what an answer cost."""
+    """The estimated cost of an answer."""
 
     nano_usd: int | None
     """The cost in billionths of a dollar; None if no price is known for such models."""
     is_assumed: bool = False
-    """The model is newer than the list: it counts as the dearest of its family, so that a budget stops."""
+    """Whether the model is newer than the list: it counts as the most expensive of
+    its family, so that a budget stops.
+    """
 
 
 def per_million(
@@ -277,7 +278,7 @@ def per_million(
     cache_write: float | None = None,
     cache_write_hour: float | None = None,
 ) -> Price:
-    """Make a price of dollars a million tokens; what is not told of the cache is as the list has it."""
+    """Return a price from dollars per million tokens; missing cache prices follow the list's ratios."""
     return Price(
         input=_nano(input),
         output=_nano(output),
@@ -288,10 +289,10 @@ def per_million(
 
 
 class Prices:
-    """The prices that count: the owner's by name, which go first, and the list's."""
+    """The prices in force: the owner's by name, which have precedence, and the list's."""
 
     def __init__(self, own: Mapping[str, Price] | None = None, *, search_usd: float = SEARCH_USD) -> None:
-        """`own` has prices by the name of a model, or by how names begin; the longest that fits counts."""
+        """`own` has prices by a model's name, or by a prefix of names; the longest match counts."""
         longest_first = sorted((own or {}).items(), key=lambda pair: len(pair[0]), reverse=True)
         self._own = dict(longest_first)
         self._search_nano_usd = round(search_usd * 1_000_000_000)
@@ -299,7 +300,7 @@ class Prices:
     def of(self, model: str | None) -> Price | None:
         """Return the price of a model, or None when it is not known.
 
-        What gateways put before a name (`us.anthropic.`) does not matter.
+        Prefixes that gateways add (`us.anthropic.`) are ignored.
         """
         full_name = model or ""
         name = full_name[max(0, full_name.find("claude-")) :]
@@ -310,7 +311,9 @@ class Prices:
         return next(own, None) or next(listed, None)
 
     def cost_at(self, service: ModelService | None, seen: ParsedUsage) -> Cost:
-        """Estimate what an answer of a service cost: by the service's own price; None is that of `.env`."""
+        """Estimate the cost of a service's answer, by the service's own price; None is the
+        service of `.env`.
+        """
         if service is None or (service.kind == "anthropic" and service.price is None):
             return self.cost_of(seen)
         price = service.known_price
@@ -320,7 +323,7 @@ class Prices:
         return of_service.cost_of(seen)
 
     def cost_of(self, seen: ParsedUsage) -> Cost:
-        """Estimate what an answer cost."""
+        """Estimate the cost of an answer."""
         known = self.of(seen.model)
         price = known or _of_family(seen.model or "")
         if price is None:
@@ -340,7 +343,7 @@ class Prices:
 
 
 def _factors(seen: ParsedUsage) -> tuple[float, float]:
-    """Return by what the prices of input and output are multiplied for this answer."""
+    """Return the factors for the prices of input and output of this answer."""
     of_input, of_output = _factors_of_speed_and_length(seen)
     of_place = _US_ONLY if seen.is_us_only else 1.0
     return of_input * of_place, of_output * of_place
@@ -357,7 +360,7 @@ def _factors_of_speed_and_length(seen: ParsedUsage) -> tuple[float, float]:
 
 
 def _of_family(model: str) -> Price | None:
-    """Return the dearest listed price of a Claude model's family, of all where it has none; else None."""
+    """Return the highest listed price of a Claude model's family, or of all families; else None."""
     if "claude-" not in model:
         return None
     family = next((one for one in _FAMILIES if one in model), "")
@@ -370,7 +373,7 @@ def _listed(name: str) -> list[tuple[float, float]]:
 
 
 def _fits(name: str, prefix: str) -> bool:
-    """`claude-opus-4-12` is not `claude-opus-4-1`."""
+    """Return whether a name has a prefix as a whole: `claude-opus-4-12` does not match `claude-opus-4-1`."""
     return name.startswith(prefix) and not name[len(prefix) : len(prefix) + 1].isdigit()
 
 

@@ -1,7 +1,7 @@
-"""The HTTP client for the model service: straight, or by the proxy that this machine's environment names.
+"""The HTTP client for the model service: direct, or through the proxy that the environment names.
 
-It is httpcore alone: httpx around it would take half of the millisecond that the proxy adds to a first byte.
-Imported when the host is up: with its CA file, it takes some 30 ms to load.
+It uses httpcore alone: httpx around it would take half of the millisecond that the proxy adds to a first
+byte. It is imported after the host's start: with its CA file, it takes some 30 ms to load.
 """
 
 from __future__ import annotations
@@ -39,19 +39,19 @@ _FAULTS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpstreamRequest:
-    """A request as it goes upstream. `headers` hold the credential, so they show in no repr."""
+    """A request to the upstream. `headers` contain the credential, so they are not in its repr."""
 
     method: str
     url: str
     headers: Sequence[Header] = field(repr=False)
     body: AsyncIterator[bytes] | None = field(repr=False)
     first_byte_seconds: float = PROMPT_FIRST_BYTE_SECONDS
-    """Seconds that the answer may take to begin."""
+    """Seconds that the answer may take to start."""
     within_seconds: float | None = None
-    """Seconds from its own beginning to that of its answer, where another service would go on."""
+    """Seconds from its own start to that of its answer, if another service could continue."""
     facts: RequestFacts = field(default_factory=RequestFacts)
     is_public_only: bool = False
-    """Whether it goes to addresses of the internet alone, whatever its host's name leads to."""
+    """Whether it may only go to internet addresses, whatever its host's name resolves to."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +65,7 @@ class UpstreamResponse:
 
     @property
     def kind(self) -> bytes | None:
-        """The content type, in lower case; None where none is named."""
+        """The content type, in lower case; None if there is none."""
         return self._named(b"content-type")
 
     @property
@@ -75,7 +75,7 @@ class UpstreamResponse:
 
     @property
     def is_event_stream(self) -> bool:
-        """Whether the body is a stream of events that can be read."""
+        """Whether the body is a readable stream of events."""
         kind = self.kind
         return self.status == 200 and self.is_plain and kind is not None and kind.startswith(EVENT_STREAM)
 
@@ -85,9 +85,9 @@ class UpstreamResponse:
 
 
 class UpstreamClient:
-    """Sends requests on connections that it keeps warm.
+    """Sends requests on connections that it reuses.
 
-    Making it reads the CA file, which blocks for some 20 ms: do so in a thread.
+    Creating it reads the CA file, which blocks for some 20 ms: do so in a thread.
     """
 
     def __init__(self, limits: ModelProxyLimits) -> None:
@@ -95,16 +95,16 @@ class UpstreamClient:
         self._trust = _trust()
         self._proxies = getproxies()
         self._proxy_of: dict[tuple[str, str], str | None] = {}
-        """A scheme and a host → the URL of the proxy between, or None for the way without one."""
+        """Maps scheme and host to the URL of the proxy in between, or None for a direct connection."""
         self._pools: dict[tuple[str | None, bool], httpcore.AsyncConnectionPool] = {}
         self._lookups = NameLookups()
 
     @asynccontextmanager
     async def send(self, request: UpstreamRequest) -> AsyncIterator[UpstreamResponse]:
-        """Send `request` and enter with its response; leaving, also by cancellation, drops what is not read.
+        """Send `request` and enter with its response; leaving, also by cancellation, drops the unread rest.
 
         Raises:
-            ProxyRefused: no answer came. What `request.body` raises passes through.
+            ProxyRefused: no answer came. Exceptions of `request.body` pass through.
         """
         response = await self._open(request)
         parser = _parser_of(response)
@@ -114,8 +114,8 @@ class UpstreamClient:
             yield UpstreamResponse(status=response.status, headers=response.headers, chunks=_chunks(response))
         finally:
             await response.aclose()
-            # httpcore looks for unasked bytes on the connection before it uses it again, but not among those
-            # that it has read with the response: they would be the response to somebody else's request.
+            # httpcore checks a connection for unrequested bytes before it reuses it, but not among those that
+            # it has read with the response: they would become the response to somebody else's request.
             if parser is None or parser.trailing_data[0]:
                 await response.extensions["network_stream"].aclose()
 
@@ -144,12 +144,12 @@ class UpstreamClient:
             response = await pool.handle_async_request(outgoing)
         except _FAULTS as error:
             raise ProxyRefused(_refusal(error), cause=_cause(error)) from None
-        # httpcore looks the timeout up again when it reads the body.
+        # httpcore reads the timeout again when it reads the body.
         timeouts["read"] = limits.answer_seconds
         return response
 
     def _pool(self, scheme: str, host: str, *, is_public_only: bool) -> httpcore.AsyncConnectionPool:
-        """Return the connections by the proxy that the environment names for a host, or by none."""
+        """Return the connections through the proxy that the environment names for a host, or direct ones."""
         if (scheme, host) not in self._proxy_of:
             named = self._proxies.get(scheme) or self._proxies.get("all")
             self._proxy_of[scheme, host] = None if proxy_bypass(host) else named
@@ -168,7 +168,9 @@ class UpstreamClient:
 
 
 def _trust() -> ssl.SSLContext:
-    """Trust what the environment names, as other programs do, else the authorities of certifi."""
+    """Return the trusted authorities: those that the environment names, as in other programs,
+    else certifi's.
+    """
     file, folder = os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR")
     if folder and not file:
         return ssl.create_default_context(capath=folder)
@@ -183,16 +185,16 @@ def _proxy(url: str) -> httpcore.Proxy:
 
 
 def _framed(request: UpstreamRequest) -> list[Header]:
-    """Return the headers; a body whose length the container did not tell goes in chunks."""
+    """Return the headers; a body without a length from the container is sent in chunks."""
     has_length = any(name.lower() == b"content-length" for name, _ in request.headers)
     chunked = [] if request.body is None or has_length else [(b"transfer-encoding", b"chunked")]
     return [*request.headers, *chunked]
 
 
 def _parser_of(response: httpcore.Response) -> Any:
-    """Return the h11 parser of the connection that a response came on.
+    """Return the h11 parser of a response's connection.
 
-    There is no public way to it. None where another version of the library has it elsewhere; the connection
+    There is no public access to it. None if another version of the library has it elsewhere; the connection
     is then used once, and a test that counts connections fails.
     """
     found: Any = response.stream
@@ -211,7 +213,9 @@ async def _chunks(response: httpcore.Response) -> AsyncGenerator[bytes]:
 
 
 def _cause(error: Exception) -> str:
-    """Name the error. Only that of a connection is worth its text, which cannot quote a request."""
+    """Return a description of the error. Only a connection error's text is included:
+    it cannot quote a request.
+    """
     name = type(error).__name__
     return f"{name}: {error}" if isinstance(error, httpcore.ConnectError) else name
 

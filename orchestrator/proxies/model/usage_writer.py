@@ -1,4 +1,4 @@
-"""Store what passed the proxy as usage and audit rows, in batches: no request waits for a commit."""
+"""Store the proxy's usage and audit rows in batches, so that no request waits for a commit."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from orchestrator.store.database import Database, Tx
 log = structlog.get_logger(__name__)
 
 MAX_WAITING = 5_000
-"""So many rows may wait for the database before requests are refused: what is not counted does not pass."""
+"""Rows that may wait for the database before requests are refused, because uncounted ones may not pass."""
 SWEEP_SECONDS = 30.0
 
 Settle = Callable[[Sequence[usage.UsageEntry]], Awaitable[None]]
-"""Do what follows of entries that are stored now."""
+"""Acts on entries that were just stored."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,11 +33,11 @@ class _Row:
 
 
 def _ignore(entry: usage.UsageEntry) -> None:
-    """Entries are only stored."""
+    """Do nothing: entries are only stored."""
 
 
 class UsageWriter:
-    """Takes notes at once and stores them a moment later. `waiting` are those not stored yet."""
+    """Notes entries at once and stores them a moment later. `waiting` are the unstored ones."""
 
     def __init__(
         self,
@@ -49,9 +49,9 @@ class UsageWriter:
         settle: Settle | None = None,
         prices: Prices | None = None,
     ) -> None:
-        """`on_entry` gets each entry as it is noted, `on_stored` is called once some are in the audit.
+        """`on_entry` gets each entry as it is noted; `on_stored` is called once some are in the audit.
 
-        `prices` are the list's where none are given.
+        `prices` are the list's by default.
         """
         self._prices = prices or Prices()
         self._database = database
@@ -70,11 +70,11 @@ class UsageWriter:
 
     @property
     def is_behind(self) -> bool:
-        """Whether so much waits for the database that requests must be refused."""
+        """Return whether so many entries wait for the database that requests must be refused."""
         return len(self._rows) > MAX_WAITING
 
     def exchanged(self, identity: RunIdentity, exchange: ProxyExchange) -> None:
-        """Note a request that went upstream."""
+        """Note a request that was sent to the upstream."""
         now_ms = self._clock.now_ms()
         detail = {
             "path": exchange.path,
@@ -107,19 +107,19 @@ class UsageWriter:
         self._put(_Row(_event("api.refused", identity, detail, self._clock.now_ms())))
 
     def note(self, event: audit.AuditEvent, entry: usage.UsageEntry | None = None) -> None:
-        """Note something else for the audit, with what it cost where it cost something."""
+        """Note another event for the audit, with its cost if it has one."""
         self._put(_Row(event, entry))
         if entry is not None:
             self._on_entry(entry)
 
     async def run(self) -> None:
-        """Store what was noted, whenever something was. A failure leaves it for the next time."""
+        """Store noted entries whenever there are some. After a failure they stay for the next time."""
         while True:
             await self.flush()
             await self._wakeup.wait(at_most_seconds=SWEEP_SECONDS if self._rows else None)
 
     async def flush(self) -> None:
-        """Store all that was noted until now. Raises `StoreError`."""
+        """Store all entries noted until now. Raises `StoreError`."""
         async with self._writing:
             batch = list(self._rows)
             if not batch:
@@ -166,7 +166,7 @@ class UsageWriter:
 
 
 async def _finish(work: Coroutine[Any, Any, None]) -> None:
-    """Do `work` whole, also when cancelled meanwhile: a commit that nobody waits for still counts."""
+    """Finish `work` even when cancelled meanwhile: a commit counts even if nobody waits for it."""
     task = asyncio.create_task(work, name="usage-writer-store")
     try:
         await asyncio.shield(task)
