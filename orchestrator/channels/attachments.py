@@ -1,7 +1,7 @@
-"""Put the files that messages carry into the folder of their group, and name them in the message.
+"""Store messages' files in the folder of their group, and name them in the message.
 
-The text of a message names its file in square brackets: `[image attachments/20261122-0930-image.jpg]`. What a
-voice note says stands on the line before: `🎤 please buy milk`.
+The text of a message names its file in square brackets: `[image attachments/20261122-0930-image.jpg]`. The
+transcription of a voice note is on the line before: `🎤 please buy milk`.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from orchestrator.store import messages
 FETCH_SECONDS = 30.0
 """Seconds that fetching a file may take; each MB of the file adds one second."""
 FETCH_PAUSE_SECONDS = 5.0
-"""Seconds between two tries to fetch the same file."""
+"""Seconds between two attempts to fetch the same file."""
 MAX_FETCHES = 4
-"""Files that are fetched at once, at most; those that came whole wait for nothing but their words."""
+"""Most files that are fetched at once; files that came with their message do not wait for these."""
 VOICE_NOTE = "voice note"
 LANGUAGE_MESSAGES = 50
-"""The newest messages of a chat tell which language its voice notes are in."""
+"""The number of newest messages of a chat from which the language of its voice notes is guessed."""
 TO_COME = "not fetched yet"
 ENDINGS = {"audio/ogg": ".ogg", "audio/mp4": ".m4a", "image/jpeg": ".jpg", "image/webp": ".webp"}
 """File name endings that the system's own table does not know, or knows differently on each system."""
@@ -62,7 +62,7 @@ class FileFacts(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchedFile:
-    """The words that stand for a file in its message, and what it says if it is a voice note."""
+    """The text that represents a file in its message, and the transcription of a voice note."""
 
     words: str
     spoken: str = ""
@@ -71,7 +71,7 @@ class FetchedFile:
 async def keep(
     context: ChannelContext, file: FileFacts, group: Group, body: Path, *, chat: ChatJid, sent_ms: int
 ) -> FetchedFile:
-    """Copy a fetched file into its group's folder and write down what a voice note in `chat` says.
+    """Copy a fetched file into its group's folder and transcribe a voice note in `chat`.
 
     `body` lies in a folder of the host's own: the group's is in a container's hands, and `attachments.keep`
     follows no link that is planted there.
@@ -105,17 +105,17 @@ def wait_seconds(context: ChannelContext, file: FileFacts) -> float:
 
 
 def fetch_seconds(file: FileFacts) -> float:
-    """Return how many seconds a file may take, all tries together. Pure."""
+    """Return how many seconds fetching a file may take, with all attempts. Pure."""
     return FETCH_SECONDS + file.size / 1_000_000
 
 
 def failed(file: FileFacts) -> FetchedFile:
-    """Return the words for a file that could not be fetched. Pure."""
+    """Return the text for a file that could not be fetched. Pure."""
     return FetchedFile(words=f"[{file.kind}: it could not be fetched]")
 
 
 def placeholder_of(file: FileFacts | None, *, is_to_come: bool, limit: int) -> str | None:
-    """Return the words for a file that is not there: not yet, or because it never will be. Pure."""
+    """Return the text for a file that is missing: not fetched yet, or never to be fetched. Pure."""
     if file is None:
         return None
     if file.size > limit:
@@ -124,7 +124,7 @@ def placeholder_of(file: FileFacts | None, *, is_to_come: bool, limit: int) -> s
 
 
 def words_of(file: FileFacts, path: str, transcript: SpokenText | None = None) -> str:
-    """Return the words for a file at `path`: `[voice note attachments/a.ogg, 12 s]`. Pure."""
+    """Return the text for a file at `path`: `[voice note attachments/a.ogg, 12 s]`. Pure."""
     seconds = f", {file.seconds} s" if file.seconds else ""
     failure = f": {transcript.failure}" if transcript and transcript.failure else ""
     words = f"[{file.kind} {path}{seconds}{failure}]"
@@ -132,8 +132,8 @@ def words_of(file: FileFacts, path: str, transcript: SpokenText | None = None) -
 
 
 def file_name(file: FileFacts, *, sent_ms: int) -> str:
-    """Return the name to keep a file under: when it was sent, then its own name or its kind. Pure."""
-    # The sender chooses this time: a date that no calendar has must not keep the file away.
+    """Return the name to store a file under: when it was sent, then its own name or its kind. Pure."""
+    # The sender's client sets this time: an impossible date must not keep the file away.
     at = datetime.fromtimestamp(min(max(sent_ms, 0), 4_000_000_000_000) / 1000, UTC)
     given = attachments.safe_name(file.name)
     if given:

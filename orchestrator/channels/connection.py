@@ -1,7 +1,7 @@
-"""Keep a channel connected with the login that is in the home, and record how the connection is.
+"""Keep a channel connected with the stored login, and record the state of the connection.
 
-It is for messengers that need a login and nothing beside it. WhatsApp, with its pairing and its bans, decides
-for itself when it connects.
+For messengers that need only a login. WhatsApp, with its pairing and its bans, decides itself when to
+connect.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class LoggedOut(ChannelError):
 
 
 class ChannelConnection(Generic[Login]):
-    """Connects a channel again and again, and holds its status. One task calls `keep`."""
+    """Reconnects a channel again and again, and has its status. One task calls `keep`."""
 
     def __init__(
         self,
@@ -45,9 +45,9 @@ class ChannelConnection(Generic[Login]):
         chats: str,
         chance: Callable[[], float],
     ) -> None:
-        """`read_login` returns the login of a home; it blocks. `chats` is the begin of the chats' addresses.
+        """`read_login` returns the login of a home; it blocks. `chats` is the prefix of the chats' addresses.
 
-        `chance` returns a number from [0, 1), by which waits differ a little from each other.
+        `chance` returns a number from [0, 1), by which waits vary.
         """
         self._context = context
         self._channel = channel
@@ -57,10 +57,10 @@ class ChannelConnection(Generic[Login]):
         self.status = StatusFile(context.home / channel.status_file)
 
     async def keep(self, hold: Callable[[Login], Awaitable[None]]) -> None:
-        """Have `hold` connect with a login, again and again, until cancelled.
+        """Let `hold` connect with a login, again and again, until cancelled.
 
         Once connected, `hold` calls `note_connected`, and goes on until it raises: `LoggedOut` when the login
-        is over, else `ChannelDown`. Nobody logged in and logged out are states, no errors.
+        has ended, else `ChannelDown`. A missing or ended login is a state, not an error.
         """
         await self.status.load()
         failures = 0
@@ -78,23 +78,23 @@ class ChannelConnection(Generic[Login]):
                 await self._pause(str(_first(ended)), failures)
 
     def _was_healthy(self) -> bool:
-        """Return whether the connection that has just ended had lasted a while."""
+        """Return whether the connection that just ended had lasted a while."""
         since_ms = self.status.current.connected_since_ms
         is_connected = self.status.current.state == "connected" and since_ms is not None
         return is_connected and self._context.clock.now_ms() - (since_ms or 0) >= HEALTHY_MS
 
     async def note_connected(self) -> None:
-        """Record that the messenger has answered, and hurry what waited for it."""
+        """Record that the messenger has answered, and hurry the messages that waited for it."""
         now_ms = self._context.clock.now_ms()
         await self.status.record(state="connected", connected_since_ms=now_ms, advice="", next_try_ms=None)
         log.info("channel.connected", channel=self._channel.name)
         self._context.bus.publish("channel.state", detail=f"{self._channel.name} connected")
-        # What waited for the messenger goes out now, not when its own pause is over.
+        # Messages that waited for the messenger are sent now, not when their own pause ends.
         await self._context.database.write(lambda tx: outbox.hurry(tx, [f"{self._chats}%"], now_ms=now_ms))
         self._context.wake_outbox()
 
     def why_down(self) -> ChannelDown:
-        """Return the error for what needs a connection while there is none."""
+        """Return the error for an action that needs a connection while there is none."""
         status = self.status.current
         return ChannelDown(status.advice or f"{self._channel.title} is {status.state.replace('_', ' ')}.")
 
@@ -105,7 +105,7 @@ class ChannelConnection(Generic[Login]):
 
     async def _pause(self, reason: str, failures: int) -> None:
         longest = min(FIRST_PAUSE_SECONDS * 2.0 ** min(failures - 1, 20), LONGEST_PAUSE_SECONDS)
-        # Not all hosts come back at once.
+        # Random waits, so that not all hosts reconnect at once.
         seconds = longest * (1 - self._chance() / 2)
         await self._record_end("disconnected", reason, seconds=seconds)
         log.warning("channel.down", channel=self._channel.name, reason=reason, pause_seconds=seconds)
@@ -119,14 +119,14 @@ class ChannelConnection(Generic[Login]):
             await asyncio.sleep(LOGIN_SECONDS)
 
     def _advice(self, state: str, reason: str) -> str:
-        """Return what the description of the channel says of a state, or the reason where it says nothing."""
+        """Return the advice of the channel's description about a state, or the reason if it has none."""
         text = self._channel.advice.get(state, {}).get("en")
         if text is None:
             return f"{self._channel.title} is {state.replace('_', ' ')}: {reason}"
         try:
             return text.format(reason=reason)
         except (LookupError, ValueError):
-            return text  # a description of somebody else's may have other braces
+            return text  # another package's description may contain other braces
 
     async def _record_end(self, state: str, reason: str, *, seconds: float | None) -> None:
         now_ms = self._context.clock.now_ms()

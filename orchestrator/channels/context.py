@@ -1,6 +1,6 @@
-"""Define what a channel is given of the host: enough to write one without knowing the rest of it.
+"""Define what the host passes to a channel: enough to write one without knowing the rest of the host.
 
-It stands alone because channels import it, and `registry` imports the channels.
+It is a module of its own because channels import it, and `registry` imports the channels.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ class ChannelContext:
     bus: EventBus
     assistant: str
     has_own_number: bool
-    """Whether the account is the assistant's alone; else people read it beside its owner's own words."""
+    """Whether the account is the assistant's alone; otherwise its messages appear among its owner's own."""
     attachment_bytes: int
-    """The largest file, in bytes, that is fetched; 0 fetches none."""
+    """Bytes of the largest file that is fetched; 0 fetches none."""
     wake_outbox: Callable[[], None]
     on_typing: Callable[[ChatJid], None] = lambda _: None
     """Called when somebody types in a chat, registered or not. It must neither block nor raise."""
     voice: VoiceTranscriber | None = None
-    """Writes down what voice notes say; None where that is off."""
+    """Transcribes voice notes; None if that is off."""

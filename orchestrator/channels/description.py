@@ -1,8 +1,7 @@
 """Define how a channel describes itself: all that the rest of Andy knows of a messenger before it runs.
 
-A description is light: its module imports no library of the messenger, and none of the channel's own modules
-that do. What it says is used by the command line, the doctor, the console and the registry alike, so none of
-them names a messenger.
+A description loads quickly: its module imports neither the messenger's library nor modules that do. The
+command line, the doctor, the console and the registry all use it, so none of them names a messenger.
 """
 
 from __future__ import annotations
@@ -23,12 +22,12 @@ if TYPE_CHECKING:
     from orchestrator.channels.context import ChannelContext
 
 Words = Mapping[str, str]
-"""One text by language: `{"en": …, "ko": …}`."""
+"""A text by language: `{"en": …, "ko": …}`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChannelFinding:
-    """The result of one check for `andy doctor`. `text` says what is so, and the fix when it is a problem."""
+    """The result of one check for `andy doctor`. `text` is a fact, or a problem with its fix."""
 
     is_problem: bool
     text: str
@@ -51,7 +50,7 @@ class LoginQuestion:
 def deferred(name: str) -> Callable[..., Any]:
     """Return a function that imports `module:function` when it is called, and calls that.
 
-    A description names with it what its messenger does, and still imports none of the modules that do it.
+    With it, a description refers to code without importing it.
     """
 
     return partial(_import_and_call, name)
@@ -67,7 +66,7 @@ def _no_account(_: Path) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChannelDescription:
-    """A messenger as the rest of Andy sees it. A path is relative to the home."""
+    """A messenger as the rest of Andy sees it. Paths are relative to the home."""
 
     name: str
     """The name in settings, commands, `/status` and the table of chats: lower case, no blanks."""
@@ -78,24 +77,24 @@ class ChannelDescription:
     owns: Callable[[ChatJid], bool]
     """Return whether a chat's address is one of this channel. Pure; never raises."""
     prefix: str = ""
-    """The beginning of its addresses that the messenger's own id of a chat does not have."""
+    """The prefix of its addresses, which the messenger's own chat ids do not have."""
     build: Callable[[ChannelContext], Channel]
-    """Make the channel, importing what it needs. Raises `ImportError` when its library is not installed."""
+    """Build the channel, importing what it needs. Raises `ImportError` when its library is not installed."""
     features: frozenset[Feature]
     max_text_chars: int | None = None
     """The longest message of the messenger, in code points; a longer text is sent in parts."""
     max_file_bytes: int | None = None
     media: tuple[str, ...] = ()
-    """The kinds of files that it shows as such (`image`, `audio`, …); others are sent as documents."""
+    """The kinds of files that it displays (`image`, `audio`, …); others are sent as documents."""
     is_always_on: bool = False
     """Whether it can be neither switched on nor off."""
     extra: str = ""
     """The optional extra of `pyproject.toml` that installs its library; empty when it comes with Andy."""
     library: str = ""
-    """The name of the module that it needs and that may be missing; empty when it needs none."""
+    """The name of the library's module, which may be missing; empty when it needs none."""
     questions: tuple[LoginQuestion, ...] = ()
     log_in: Callable[[Path, Mapping[str, str]], Awaitable[str]] | None = None
-    """Log in with the answers and keep the login in the home; return a sentence about what is so now.
+    """Log in with the answers and store the login in the home; return a sentence about the result.
 
     Raises:
         BadRequest: an answer cannot be used; the sentence names it.
@@ -104,14 +103,14 @@ class ChannelDescription:
     log_out: Callable[[Path], Awaitable[str]] | None = None
     """End the login and delete it from the home; return a sentence. Raises `ChannelError`."""
     pair_command: str = ""
-    """The command that logs in, where that takes more than answers."""
+    """The command that logs in, if that takes more than answers."""
     account: Callable[[Path], str] = _no_account
-    """Return whose login is in the home, for people; empty when there is none. Blocks.
+    """Return the name of the account that is logged in, for people; empty when there is none. Blocks.
 
     Raises `ChannelDown` when the login is there and cannot be read.
     """
     status_command: str = ""
-    """The command that tells more of the connection than `andy channels status` does."""
+    """The command that shows more of the connection than `andy channels status`."""
     status_file: str = ""
     """The path of the file that holds the state of the connection, written by `status.StatusFile`."""
     secret_files: tuple[str, ...] = ()
@@ -119,14 +118,13 @@ class ChannelDescription:
     checks: tuple[Callable[[Path], ChannelFinding], ...] = ()
     """The checks of `andy doctor`, which run in this order up to the first problem. They block."""
     advice: Mapping[str, Words] = field(default_factory=dict)
-    """Advice to the owner for each state of the connection, by the state's name. The console shows it.
-
-    `{reason}` in it becomes why the connection ended last. Where a state has none, the status's own is shown.
+    """Advice to the owner for each state of the connection, by the state's name, for the console. `{reason}`
+    in it is replaced by why the connection last ended. A state without advice shows the status's own text.
     """
 
     @property
     def is_installed(self) -> bool:
-        """Whether its library is there. The library is looked for and not loaded."""
+        """Whether its library is installed. The library is looked for but not loaded."""
         return not self.library or find_spec(self.library) is not None
 
     @property

@@ -1,4 +1,4 @@
-"""Find the descriptions of channels by name, loading none that is not asked for.
+"""Find the descriptions of channels by name, loading only the requested ones.
 
 The channels that come with Andy are the packages beside this module that have a `description.py`: they are
 found without the metadata of an installed package, which the image of Docker Compose lacks. Those of other
@@ -19,7 +19,7 @@ from orchestrator.domain.errors import SettingError
 
 ENTRY_POINTS = "andy.channels"
 ALWAYS_ON = "local"
-"""The chats of this machine, without which nobody could set anything else up."""
+"""The chats of this machine, which are needed to set anything else up."""
 
 
 class UnknownChannel(SettingError):
@@ -31,7 +31,7 @@ class UnknownChannel(SettingError):
 
 
 class BrokenChannel(SettingError):
-    """A channel of somebody else's package cannot be loaded."""
+    """A channel of another package cannot be loaded."""
 
 
 @cache
@@ -41,7 +41,7 @@ def shipped() -> tuple[str, ...]:
 
 
 def _others() -> dict[str, Any]:
-    # To look through the metadata of all packages costs tens of milliseconds: nobody does so unasked.
+    # Searching the metadata of all packages takes tens of milliseconds: only on request.
     from importlib.metadata import entry_points
 
     found = {one.name: one for one in entry_points(group=ENTRY_POINTS)}
@@ -58,7 +58,7 @@ def find(name: str) -> ChannelDescription:
 
     Raises:
         UnknownChannel: there is none of this name.
-        BrokenChannel: the package that has it cannot be loaded.
+        BrokenChannel: its package cannot be loaded.
     """
     if name in shipped():
         found = import_module(f"orchestrator.channels.{name}.description").CHANNEL

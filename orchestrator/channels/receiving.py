@@ -1,6 +1,6 @@
-"""Hand a message in to the host, and try that again while the host cannot take it; make JSON storable.
+"""Deliver a message to the host, retrying while the host cannot take it; make JSON storable.
 
-WhatsApp does so for itself: there a message is read anew for each try, while its bridge lives.
+WhatsApp has its own version: it reads a message anew for each attempt, while its bridge lives.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from orchestrator.domain.values import Inbound
 log = structlog.get_logger(__name__)
 
 TAKE_TRIES = 5
-"""Tries to hand a message to the host before the message is skipped."""
+"""Attempts to deliver a message to the host before the message is skipped."""
 TAKE_PAUSE_SECONDS = 5.0
 
 
 async def hand_in(receive: Receive, message: Inbound, *, cursor: str | None) -> bool:
-    """Hand a message in, with several tries; return whether the host has it.
+    """Deliver a message, with several attempts; return whether the host has it.
 
-    `cursor` is the place in the messenger's stream that is stored with it; None stores none.
+    `cursor` is the position in the messenger's stream that is stored with it; None stores none.
     """
     about = {"channel": message.channel, "message": message.id}
     tries = 0
@@ -36,7 +36,7 @@ async def hand_in(receive: Receive, message: Inbound, *, cursor: str | None) -> 
             log.warning("channel.message_refused", **about, reason=str(refused))
             return False
         except StoreError as error:
-            # Not the message's fault, so it counts as no try.
+            # Not the message's fault, so it does not count as an attempt.
             log.warning("channel.message_waits", **about, reason=str(error))
         except Exception:
             tries += 1
@@ -48,7 +48,7 @@ async def hand_in(receive: Receive, message: Inbound, *, cursor: str | None) -> 
 
 
 def storable(document: dict[str, Any]) -> dict[str, Any]:
-    """Return an object of JSON in text that a database takes: half a surrogate pair becomes `?`. Pure.
+    """Return a JSON object in text that a database accepts: half a surrogate pair becomes `?`. Pure.
 
     Raises what `json` raises for an object that it cannot write.
     """

@@ -1,4 +1,4 @@
-"""Make the channels that are switched on, and find the one that owns an address."""
+"""Build the channels that are switched on, and find the one that owns an address."""
 
 from __future__ import annotations
 
@@ -32,19 +32,19 @@ def _made(description: ChannelDescription, context: ChannelContext) -> Channel:
     try:
         return description.build(context)
     except ImportError as error:
-        # The trace says nothing that the name of the missing module does not.
+        # The traceback shows only what the missing module's name shows.
         log.error("channel.library_missing", channel=description.name, reason=str(error))  # noqa: TRY400
         return UnusableChannel(description)
     except SettingError:
         raise
     except Exception:
-        # A channel of somebody else's package may be broken in any way; Andy starts all the same.
+        # A channel of another package may be broken in any way; Andy starts all the same.
         log.exception("channel.not_built", channel=description.name)
         return UnusableChannel(description)
 
 
 def build_transcriber(host: HostContext) -> VoiceTranscriber | None:
-    """Make what transcribes voice notes, where the owner has installed the library and the model for it."""
+    """Build the transcriber of voice notes, if its library and model are installed."""
     folder = transcriber.model_folder(host.home, host.settings.andy_voice_model)
     is_ready = transcriber.has_library() and transcriber.is_model(folder)
     return VoiceTranscriber(folder) if is_ready else None
@@ -68,7 +68,7 @@ def build_channels(host: HostContext) -> Channels:
 
 
 class PairingService(Protocol):
-    """Pairs a channel with a phone. Both methods give what dumps as `web.api.pairing.Told`.
+    """Pairs a channel with a phone. Both methods return what serializes as `web.api.pairing.Told`.
 
     Both raise `AndyError`.
     """
@@ -76,20 +76,20 @@ class PairingService(Protocol):
     async def look(self) -> BaseModel: ...
 
     async def ask(self, phone: str = "") -> BaseModel:
-        """Ask for a code: a QR code, or one for the phone of a number."""
+        """Request a code: a QR code, or one for the phone with a number."""
         ...
 
 
 @runtime_checkable
 class PairedChannel(Protocol):
-    """A channel that is paired with a phone, beside what `Channel` says of it."""
+    """A channel that is paired with a phone."""
 
     @property
     def pairing(self) -> PairingService: ...
 
 
 class Channels:
-    """Holds the channels of this host, in the order in which they are asked for an address."""
+    """The channels of this host, in the order in which they are searched for an address."""
 
     def __init__(self, channels: Sequence[Channel]) -> None:
         self.all = tuple(channels)

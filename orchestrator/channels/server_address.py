@@ -9,10 +9,10 @@ from orchestrator.domain.errors import BadRequest
 
 
 def checked_address(text: str, *, carries: str) -> str:
-    """Return the address of a server, without a slash at its end.
+    """Return the address of a server, without a trailing slash.
 
     Raises:
-        BadRequest: it is no address, or what goes there, such as the "password", would be open to all.
+        BadRequest: it is no address, or would transmit the secret, such as the "password", unencrypted.
     """
     parts = urlsplit(text if "://" in text else f"https://{text}")
     if parts.scheme not in ("https", "http") or not parts.hostname or parts.username or parts.query:

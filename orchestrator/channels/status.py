@@ -1,4 +1,4 @@
-"""Keep how the connection of a channel is in a file, so that `andy` can show it while the host is down."""
+"""Store the state of a channel's connection in a file, so that `andy` can show it while the host is down."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ class ChannelStatus(BaseModel):
     next_try_ms: int | None = None
     advice: str = ""
     last_pairing: str = ""
-    """The reason why the last try to pair failed; empty after a successful one."""
+    """The reason why the last attempt to pair failed; empty after a successful one."""
     last_pairing_ms: int | None = None
 
     def after_pairing(self, *, failure: str, now_ms: int) -> ChannelStatus:
-        """Return the status after a try to pair; `failure` says why it failed, or is empty."""
+        """Return the status after an attempt to pair; `failure` is why it failed, or empty."""
         at_ms = now_ms if failure else None
         return self.model_copy(update={"last_pairing": failure, "last_pairing_ms": at_ms})
 
@@ -48,14 +48,14 @@ class StatusFile:
         self.current = ChannelStatus()
 
     async def load(self) -> None:
-        """Take over what an earlier host left: that it was logged out, and what happened last."""
+        """Load the parts of an earlier host's status that still apply: a logout, and past events."""
         stored = await asyncio.to_thread(read, self._path)
-        # Any other state was that of a process which is gone.
+        # Any other state belonged to a process that is gone.
         state = "logged_out" if stored.state == "logged_out" else "starting"
         self.current = stored.model_copy(update={"state": state, "connected_since_ms": None})
 
     async def record(self, **changes: Any) -> None:
-        """Change the status and write it. A disk that does not take it is logged and stops nothing."""
+        """Change the status and write it. A failed write is logged and stops nothing."""
         self.change(**changes)
         try:
             await asyncio.to_thread(write, self._path, self.current)
@@ -63,11 +63,11 @@ class StatusFile:
             log.warning("channel.status_not_written", path=str(self._path), reason=error.strerror)
 
     def change(self, **changes: Any) -> None:
-        """Change the status in memory alone: what changes with each message is not worth a write."""
+        """Change the status in memory only: changes with each message are not worth a write."""
         self.current = self.current.model_copy(update=changes)
 
     def as_data(self) -> dict[str, Any]:
-        """Return the state and all that is set beside it, for `/status`."""
+        """Return the state and its set fields, for `/status`."""
         shown = self.current.model_dump(exclude_defaults=True, exclude={"state"})
         return shown | {"state": self.current.state}
 
@@ -81,6 +81,6 @@ def read(path: Path) -> ChannelStatus:
 
 
 def write(path: Path, status: ChannelStatus) -> None:
-    """Write the status so that it is there whole or not at all. Blocks. Raises `OSError`."""
+    """Write the status atomically. Blocks. Raises `OSError`."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     write_whole(path, status.model_dump_json(indent=2) + "\n", mode=0o600)

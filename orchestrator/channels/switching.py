@@ -16,9 +16,9 @@ SETTING = "ANDY_CHANNELS"
 
 
 async def switch_on(home: Home, channel: ChannelDescription, answers: Mapping[str, str]) -> str:
-    """Log in to a messenger with the answers to its questions, then write it into `.env`.
+    """Log in to a messenger with the answers to its questions, then enable it in `.env`.
 
-    Return the sentence with which the login answers; it is empty where the messenger takes no answers.
+    Return the login's sentence; it is empty if the messenger takes no answers.
 
     Raises:
         BadRequest, ChannelError: the messenger refuses the login; nothing is changed then.
@@ -41,9 +41,9 @@ def _wanted(home: Home) -> tuple[str, ...]:
 
 
 def write_setting(home: Home, wanted: Sequence[str]) -> None:
-    """Write into `.env` which messengers are on from the next start. Blocks. Raises `SettingError`."""
+    """Write the enabled messengers to `.env`, for the next start. Blocks. Raises `SettingError`."""
     value = ",".join(dict.fromkeys(wanted))
-    # A name without a value says nothing in `.env`.
+    # A name without a value has no effect in `.env`.
     dotenv_file.put(home.root / ".env", {SETTING: value or "none"})
     if config.load(home.root).andy_channels != value:
         where = "the environment" if os.environ.get(SETTING) is not None else "andy.toml"

@@ -1,4 +1,4 @@
-"""Stand in for a channel whose library is missing, so that the host starts and says what to install."""
+"""Replace a channel whose library is missing, so that the host starts and reports what to install."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from orchestrator.domain.values import ChatJid, Message, MessageId
 
 
 class UnusableChannel:
-    """Owns the addresses of the channel; what is to be sent there waits in the outbox."""
+    """Owns the addresses of the channel; messages to them wait in the outbox."""
 
     def __init__(self, description: ChannelDescription) -> None:
         self._description = description
@@ -26,7 +26,7 @@ class UnusableChannel:
         return self._description.owns(jid)
 
     async def run(self, receive: Receive) -> None:
-        """Wait until cancelled: the library can come with the next start only."""
+        """Wait until cancelled: the library can only be loaded by the next start."""
         del receive
         await asyncio.Event().wait()
 

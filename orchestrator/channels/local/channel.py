@@ -1,6 +1,6 @@
-"""The channel of this machine: chats at the terminal and over HTTP.
+"""The channel of this machine: chats in the terminal and over HTTP.
 
-Its clients read the store by themselves, so a message is delivered once it is stored as sent.
+Its clients read the store themselves, so a message is delivered once it is stored as sent.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from orchestrator.domain.protocols import Receive
 from orchestrator.domain.values import Attachment, ChatJid, ChatMember, Inbound, Message, MessageId, Quote
 
 OWNER = "you"
-"""The name of a sender who gives none: the owner."""
+"""The sender's name if none is passed: the owner."""
 
 
 class LocalChannel:
@@ -28,7 +28,7 @@ class LocalChannel:
     max_file_bytes = CHANNEL.max_file_bytes
 
     def __init__(self, context: ChannelContext | None = None) -> None:
-        """Take the context of every channel, and need nothing of it."""
+        """Accept the context of every channel; nothing of it is needed."""
         del context
 
     def owns(self, jid: ChatJid) -> bool:
@@ -36,7 +36,7 @@ class LocalChannel:
         return CHANNEL.owns(jid)
 
     async def run(self, receive: Receive) -> None:
-        """Wait until cancelled: there is nothing to connect to, messages come in over HTTP by `written`."""
+        """Wait until cancelled: there is no connection, because messages come over HTTP through `written`."""
         del receive
         await asyncio.Event().wait()
 

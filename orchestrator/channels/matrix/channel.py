@@ -1,8 +1,8 @@
-"""The Matrix channel: holds one login, hands in what happens in its rooms, and sends.
+"""The Matrix channel: holds one login, delivers the events of its rooms, and sends.
 
-The id that the outbox chose for a message is the transaction of its event, and stands in its content. The
-homeserver shows a repeated transaction once, so a send whose answer was lost is simply sent again: for a
-while and by the same device. Later, and by another login, the message is looked for in its room first.
+The outbox's id of a message is the transaction id of its event, and is part of its content. The homeserver
+shows a repeated transaction once, so a send whose answer was lost is simply repeated: for a while and by the
+same device. Later, or with another login, the message is first searched for in its room.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ TRUSTED_MS = 10 * 60_000
 Synapse forgets it after a day, Dendrite after half an hour.
 """
 SLOW_UPLOADS = 3
-"""Times that a file is uploaded which does not arrive in time."""
+"""Attempts to upload a file that does not arrive in time."""
 UNKNOWN_EVENT, SAME_SIGN = "unknown event", "same reaction twice"
-"""Parts of Synapse's reasons for a reaction under what it does not know, and for one that is there."""
+"""Parts of Synapse's errors for a reaction to an unknown event, and for one that exists already."""
 MAX_UPLOADED = 100
-"""So many uploads are remembered: the channel is not told which messages the queue has given up."""
+"""Most uploads that are remembered: the channel is not told which messages the queue has given up."""
 
 
 class MatrixChannel:
@@ -55,7 +55,7 @@ class MatrixChannel:
     """The largest file, in bytes, that the homeserver accepts; a default until it reports its own limit."""
 
     def __init__(self, context: ChannelContext, *, chance: Callable[[], float] = random.random) -> None:
-        """`chance` returns a number from [0, 1), by which waits differ a little from each other."""
+        """`chance` returns a number from [0, 1), by which waits vary."""
         self._context = context
         self._connection = ChannelConnection(
             context, CHANNEL, read_login=login.read, chats=PREFIX, chance=chance
@@ -63,22 +63,23 @@ class MatrixChannel:
         self._session: MatrixSession | None = None
         self._login: MatrixLogin | None = None
         self._slow: Counter[MessageId] = Counter()
-        """Times that the file of a message did not get through in time, on a line that works."""
+        """For each message, uploads that took too long although the connection works."""
         self._uploaded: OrderedDict[tuple[str, MessageId], dict[str, Any]] = OrderedDict()
-        """What was uploaded where for messages that are not sent yet, lest a pause have it uploaded again."""
+        """For each unsent message, where its file was uploaded, so that a pause does not repeat the upload.
+        """
 
     def owns(self, jid: ChatJid) -> bool:
         """Return whether `jid` is a room of Matrix."""
         return CHANNEL.owns(jid)
 
     def status(self) -> dict[str, Any]:
-        """Return the state of the connection and what is known of it, for `/status`."""
+        """Return the state of the connection and facts about it, for `/status`."""
         return self._connection.status.as_data()
 
     # The connection
 
     async def run(self, receive: Receive) -> None:
-        """Stay connected until cancelled. Nobody logged in and logged out are states, no errors."""
+        """Stay connected until cancelled. A missing or ended login is a state, not an error."""
         await self._connection.keep(partial(self._run_session, receive=receive))
 
     async def _run_session(self, found: MatrixLogin, *, receive: Receive) -> None:
@@ -120,7 +121,7 @@ class MatrixChannel:
     ) -> MessageId | None:
         """Send a message, as `Channel.send` says; return the id of its event."""
         session, room = self._connected(), jid.removeprefix(PREFIX)
-        # An upload is worth nothing to another homeserver, to which a later login may lead.
+        # An upload is useless on another homeserver, which a later login may use.
         key = (session.homeserver, message_id)
         answers = await self._event_of(jid, quote.id) if quote is not None else ""
         try:
@@ -146,7 +147,7 @@ class MatrixChannel:
         return MessageId(event)
 
     async def _earlier_event(self, session: MatrixSession, room: str, message_id: MessageId) -> str | None:
-        """Return the event of a message that an earlier try has put into its room, or None to send it.
+        """Return the event that an earlier attempt has sent to its room, or None to send the message.
 
         Raises as `MatrixSession.find_own` does.
         """
@@ -203,7 +204,7 @@ class MatrixChannel:
             log.debug("matrix.typing_failed", reason=str(error))
 
     async def react(self, message: Message, sign: str) -> None:
-        """Put a sign under a message in place of the last one; an empty sign takes that away."""
+        """Put a sign under a message in place of the previous one; an empty sign removes it."""
         session, own = self._connected(), self._login
         assert own is not None
         room, jid = message.chat_jid.removeprefix(PREFIX), message.chat_jid

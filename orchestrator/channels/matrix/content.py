@@ -1,6 +1,7 @@
 """Write messages as the content of Matrix events. Pure.
 
-The text leaves twice: plain, and as HTML made of its Markdown, in which HTML of its own is only text.
+The text is sent twice: plain, and as HTML rendered from its Markdown, in which HTML tags of the text are only
+text.
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ if TYPE_CHECKING:
     from markdown_it import MarkdownIt
 
 MAX_CONTENT_BYTES = 44_000
-"""An event may have 64 KiB, with its keys, its signature and, encrypted, a third more."""
+"""Bytes of a content: an event may have 64 KiB with its keys, its signature and, encrypted, a third more."""
 MESSAGE_ID = "andy.message_id"
-"""The key of a content that has the id by which the host knows a message, so that it is found in its room."""
+"""The content key with the host's id of a message, by which it is found in its room."""
 POLL, TEXT = "org.matrix.msc3381.poll", "org.matrix.msc1767.text"
-"""Prefixes of polls and of extensible texts before they were accepted: clients send and read these."""
+"""Prefixes of polls and of extensible texts from before their acceptance, which clients use."""
 MSGTYPES = {"image": "m.image", "audio": "m.audio", "video": "m.video"}
 
 
@@ -35,7 +36,7 @@ def _markdown() -> MarkdownIt:
 
 
 def text_content(text: str, *, mention: ChatMember | None = None) -> dict[str, Any]:
-    """Return the content of a message with Markdown in it, for `mention` if somebody is named."""
+    """Return the content of a message with Markdown, addressed to `mention` if set."""
     plain = _addressed(text, mention)
     content: dict[str, Any] = {"msgtype": "m.text", "body": plain, "m.mentions": {}}
     shown = _markdown().render(plain).strip()
@@ -64,7 +65,7 @@ def file_content(*, caption: str, name: str, mime: str, size: int, source: dict[
 
 
 def poll_content(poll: Poll, text: str) -> dict[str, Any]:
-    """Return the content of a poll (MSC3381, as clients read it), with its text for those who do not."""
+    """Return the content of a poll (MSC3381, as clients read it), with a text for clients that do not."""
     answers = [{"id": str(place), TEXT: option} for place, option in enumerate(poll.options)]
     start = {
         "question": {"msgtype": "m.text", "body": poll.question, TEXT: poll.question},

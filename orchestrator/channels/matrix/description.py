@@ -12,7 +12,7 @@ PREFIX = "matrix:"
 FOLDER = "data/channels/matrix"
 LOGIN = f"{FOLDER}/login.json"
 MAX_TEXT_CHARS = 8_000
-"""A message of Matrix has 64 KiB for its text, twice: plain, and with its marks."""
+"""Characters of a message: Matrix has 64 KiB for its text, which is sent twice: plain and formatted."""
 _ROOM = re.compile(r"![^\s:/?#]{1,200}(:[^\s/?#]{1,200})?")
 """`!id:server`, and `!id` alone since room version 12."""
 

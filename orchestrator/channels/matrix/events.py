@@ -1,7 +1,7 @@
 """Read the events of a room as messages. Pure.
 
-An event is the JSON of the homeserver, decrypted where it was encrypted. All in it but `sender`, `event_id`
-and `origin_server_ts` was written by its sender, in any shape.
+An event is the homeserver's JSON, decrypted if it was encrypted. Its sender controls everything except
+`sender`, `event_id` and `origin_server_ts`.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ _SILENT = (
     "m.beacon",
     "org.matrix.msc3672.beacon",
 )
-"""Talk between clients, which shows nothing to people."""
+"""Events between clients, which people are not shown."""
 _FALLBACK = re.compile(r"\A(?:> [^\n]*\n)+\n")
-"""The quoted words that older clients put before a reply."""
+"""The quoted text that older clients put before a reply."""
 _GEO = re.compile(r"geo:(-?\d{1,3}(?:\.\d{1,20})?),(-?\d{1,3}(?:\.\d{1,20})?)")
 _PILL = re.compile(
     r'<a [^>]{0,200}?href="https://matrix\.to/#/(@|%40)([^"?]{1,255})[^"]{0,200}"[^>]{0,200}>([^<]{0,200})</a>'
@@ -54,12 +54,12 @@ _URI = re.compile(
     r"mxc://(?:[A-Za-z0-9][A-Za-z0-9.-]{0,229}|\[[0-9A-Fa-f:.]{2,45}\])(?::\d{1,5})?"
     r"/[A-Za-z0-9_=-][A-Za-z0-9_.=-]{0,254}"
 )
-"""A server's name and an id, as the specification has them: with others a path could lead elsewhere."""
+"""A server's name and an id, as specified: other characters could change the path."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MatrixFile:
-    """A file that an event names: what `channels.attachments.FileFacts` says, and where it is."""
+    """A file that an event names: its `channels.attachments.FileFacts`, and its address."""
 
     kind: str
     mime: str
@@ -74,7 +74,7 @@ class MatrixFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoomMessage:
-    """A message, edit, redaction or reaction of a room."""
+    """A message, edit, redaction or reaction in a room."""
 
     event_id: str
     sender: str
@@ -84,25 +84,25 @@ class RoomMessage:
     answers: str = ""
     """The event that it answers, or reacts to."""
     thread: str = ""
-    """The event that its thread begins with."""
+    """The first event of its thread."""
     edits: str = ""
     redacts: str = ""
     sign: str = ""
-    """The sign that it puts under the event that it answers."""
+    """The emoji that it puts under the event that it answers."""
     mentions: frozenset[str] = frozenset()
     pills: tuple[tuple[str, str], ...] = ()
-    """The accounts that links in it lead to, each with the name that the link shows."""
+    """The accounts that its links lead to, each with the name that the link shows."""
     ignored: str = ""
     """The reason why this message never triggers the agent; empty if it may."""
     chosen: tuple[str, ...] | None = None
-    """The ids of the answers that it chooses in the poll that it answers; None of all but votes."""
+    """The ids of the answers that a vote chooses in the poll that it answers; None if it is no vote."""
     verifies: str = ""
-    """The account that it asks to compare keys."""
+    """The account that it asks for a comparison of keys."""
     is_unreadable: bool = False
 
 
 def read(event: dict[str, Any]) -> RoomMessage | None:
-    """Return what an event says, or None where it says nothing to anybody."""
+    """Return the message in an event, or None if it has none for anybody."""
     event_id, sender = _id(event.get("event_id")), _id(event.get("sender"))
     content = event.get("content")
     if not event_id or not sender or not isinstance(content, dict) or "state_key" in event:
@@ -142,14 +142,14 @@ def _body(event: dict[str, Any], kind: str, content: dict[str, Any]) -> dict[str
 
 
 def _unknown(kind: str, content: dict[str, Any]) -> dict[str, Any]:
-    """Return an event of a kind that nothing here knows, with its words where it has any."""
+    """Return an event of an unknown kind, with its text if it has any."""
     words = _text(content) or _words(content)
     text = words or f"[something that cannot be read here: {kind[:MAX_KIND_CHARS]}]"
     return {"text": text, "ignored": UNKNOWN_KIND}
 
 
 def _poll(kind: str, content: dict[str, Any]) -> dict[str, Any] | None:
-    """Return a poll, a vote or the end of one (MSC3381, before and after it was accepted)."""
+    """Return a poll, a vote or the end of one (MSC3381, before and after its acceptance)."""
     if kind == "m.poll.response" or f"{POLL}.response" in content or "m.poll.response" in content:
         words = {"text": "[voted in a poll]", "ignored": VOTE, "answers": _referred(content)}
         return {**words, "chosen": _chosen(content)}
@@ -162,7 +162,7 @@ def _poll(kind: str, content: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def _chosen(content: dict[str, Any]) -> tuple[str, ...] | None:
-    """Return the ids of the answers that a vote chooses, without what is none; None where it has no list."""
+    """Return the valid answer ids of a vote; None if it has no list."""
     old = _table(content.get(f"{POLL}.response")).get("answers")
     found = old if isinstance(old, list) else content.get("m.selections")
     if not isinstance(found, list):
@@ -182,7 +182,7 @@ def _referred(content: dict[str, Any]) -> str:
 
 
 def _words(value: object) -> str:
-    """Return the words of an extensible event (MSC1767), or of a part of one."""
+    """Return the text of an extensible event (MSC1767), or of a part of one."""
     part = _table(value)
     for found in (part.get("m.text"), part.get("org.matrix.msc1767.text"), part.get("body")):
         first = found[0] if isinstance(found, list) and found else found
@@ -193,14 +193,14 @@ def _words(value: object) -> str:
 
 
 def replacement_of(event: dict[str, Any]) -> str:
-    """Return the room that replaces the one that an event closes; empty of any other event."""
+    """Return the room that replaces the event's room; empty for any other event."""
     if event.get("type") != "m.room.tombstone" or event.get("state_key") != "":
         return ""
     return _id(_table(event.get("content")).get("replacement_room"))
 
 
 def with_call(text: str, names: Collection[str], *, call: str) -> str:
-    """Return a text that begins with one of Andy's names, as clients put a mention, with `call` instead."""
+    """Return a text that starts with one of Andy's names, as clients write a mention, with `call` instead."""
     for name in sorted(filter(None, names), key=len, reverse=True):
         rest = text[len(name) :]
         if text[: len(name)].casefold() == name.casefold() and not rest[:1].isalnum():
@@ -211,9 +211,9 @@ def with_call(text: str, names: Collection[str], *, call: str) -> str:
 def own_message(
     event: dict[str, Any], message_id: str, *, since_ms: int
 ) -> Literal["it", "perhaps", "other", "earlier"]:
-    """Return whether an event of Andy's own is the message of this id, or from a time before `since_ms`.
+    """Return whether an event of Andy's own is the message with this id, or older than `since_ms`.
 
-    A redacted one has lost its id, and is perhaps it.
+    A redacted event has lost its id, so it may be the message.
     """
     if _table(event.get("content")).get(MESSAGE_ID) == message_id and _id(event.get("event_id")):
         return "it"
@@ -224,7 +224,7 @@ def own_message(
 
 
 def is_join_of(event: dict[str, Any], user_id: str) -> bool:
-    """Return whether an event is that somebody came into a room who was not in it."""
+    """Return whether an event reports that somebody joined the room who was not in it."""
     before = _table(_table(event.get("unsigned")).get("prev_content"))
     return (
         event.get("type") == "m.room.member"
@@ -250,7 +250,7 @@ def _message(content: dict[str, Any]) -> dict[str, Any] | None:
     answered = _id(_table(relation.get("m.in_reply_to")).get("event_id"))
     is_thread = relation.get("rel_type") == "m.thread"
     if is_thread and relation.get("is_falling_back"):
-        # Clients without threads show what is in one as an answer to the last message of it.
+        # Clients without threads show a message in a thread as an answer to the thread's last message.
         answered = ""
     if answered:
         text = _FALLBACK.sub("", text, count=1)
@@ -267,7 +267,7 @@ def _message(content: dict[str, Any]) -> dict[str, Any] | None:
 
 def _ignored(kind: str, content: dict[str, Any]) -> dict[str, str]:
     if kind == "m.notice":
-        # The specification forbids an answer: two programs would talk for ever.
+        # The specification forbids answers to notices: two programs would talk for ever.
         return {"ignored": NOTICE}
     if kind == "m.key.verification.request":
         return {"ignored": VERIFICATION, "verifies": _id(content.get("to"))}
@@ -311,7 +311,7 @@ def file_of(content: dict[str, Any], kind: str | None) -> MatrixFile | None:
 
 
 def _caption(content: dict[str, Any]) -> str:
-    # Without `filename` the body is the file's name; with it, and other than it, a caption.
+    # Without `filename` the body is the file's name; with a different `filename`, a caption.
     name = content.get("filename")
     text = _text(content)
     return text if isinstance(name, str) and name != text else ""
@@ -327,7 +327,7 @@ def _text(content: dict[str, Any]) -> str:
 
 def _mentions(content: dict[str, Any]) -> frozenset[str]:
     if "m.mentions" not in content:
-        # Older clients mention by a link in the text alone.
+        # Older clients mention only by a link in the text.
         return frozenset(_pills(content))
     users = _table(content["m.mentions"]).get("user_ids")
     return (
@@ -342,14 +342,14 @@ def _pills(content: dict[str, Any]) -> dict[str, str]:
     formatted = content.get("formatted_body")
     if not isinstance(formatted, str) or len(formatted) > MAX_TEXT_CHARS:
         return {}
-    # What older clients quote there links to who is answered, and mentions nobody.
+    # The quote of older clients links to the quoted person, and mentions nobody.
     own = formatted.rpartition("</mx-reply>")[2]
     links = islice(_PILL.finditer(own), MAX_MENTIONS)
     return {f"@{unquote(one[2])}": html.unescape(one[3]).strip() for one in links}
 
 
 def _id(value: object) -> str:
-    # Without half a surrogate pair, which no database takes; `screening` has replaced those in events.
+    # Without half of a surrogate pair, which no database accepts; `screening` has replaced those in events.
     is_id = isinstance(value, str) and 0 < len(value) <= MAX_ID_CHARS
     return str(value) if is_id and value == str(value).encode("utf-8", "replace").decode() else ""
 

@@ -1,7 +1,7 @@
-"""Hand what happens in rooms to the host: messages in order, their files, then the place in the stream.
+"""Deliver the events of rooms to the host: messages in order, their files, then the stream position.
 
-The place is stored with the last message of a page. While files of earlier messages are being fetched it is
-not: after a crash the homeserver then tells of these messages again, and their files are fetched then.
+The position is stored with the last message of a page, but not while files of earlier messages are being
+fetched: after a crash the homeserver sends these messages again, and their files are fetched then.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ log = structlog.get_logger(__name__)
 
 REACTION = "reaction"
 INVITATIONS = f"{CHANNEL.name}.invitations"
-"""The name under which the invitations that are not answered yet are stored, beside the place."""
+"""The name under which unanswered invitations are stored, beside the position."""
 MAX_INVITATIONS = 200
 UPGRADED = (
     "⚠️ The Matrix room of {folder} was replaced by a new one, in which I hear nothing yet. Invite me there as"
@@ -52,7 +52,7 @@ def address_of(room_id: str) -> ChatJid:
 
 
 class RoomReceiver:
-    """Hands in what one session is told. One task calls `take`, another one `answer_invitations`."""
+    """Delivers the events of one session. One task calls `take`, another one `answer_invitations`."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class RoomReceiver:
         self._slots = asyncio.Semaphore(attachments.MAX_FETCHES)
         self._place = ""
         self._invitations: dict[str, str] = {}
-        """The rooms that wait for an answer, with who invites: the homeserver tells of each once."""
+        """The rooms that wait for an answer, with the inviting account: the homeserver reports each once."""
         self._has_invitations = asyncio.Event()
 
     @property
@@ -81,7 +81,7 @@ class RoomReceiver:
         return f"{self._login.user_id} {self._login.device_id} "
 
     async def place(self) -> str | None:
-        """Return the place up to which all was stored in an earlier life, or None."""
+        """Return the stored position, up to which an earlier host has stored everything, or None."""
         async with self._context.database.reading() as tx:
             stored = await chats.cursor(tx, CHANNEL.name) or ""
             invitations = json.loads(await chats.cursor(tx, INVITATIONS) or "{}")
@@ -90,7 +90,7 @@ class RoomReceiver:
         return stored.removeprefix(self.stored_as) if stored.startswith(self.stored_as) else None
 
     async def take(self, news: News) -> int:
-        """Hand everything in that happened; return how many messages that were."""
+        """Deliver all changes since the last sync; return the number of messages."""
         for room_id in news.typed_in:
             self._context.on_typing(address_of(room_id))
         await self._change_invitations(news.invited_by, without=news.left)
@@ -110,7 +110,7 @@ class RoomReceiver:
             except (ChannelError, StoreError):
                 raise
             except Exception:
-                # It would come again with each look: stepped over, it costs no other one.
+                # Skip it: otherwise it would come again with each look, and hold up all other messages.
                 log.exception("matrix.message_not_read", room=room_id, message=message.event_id)
                 is_stored = False
         if not is_stored and not self._fetching:
@@ -123,7 +123,7 @@ class RoomReceiver:
             await chats.set_cursor(tx, CHANNEL.name, self.stored_as + self._place)
 
     async def _change_invitations(self, new: Mapping[str, str], *, without: Collection[str]) -> None:
-        """Store which invitations wait for an answer, before the place in the stream moves on."""
+        """Store the unanswered invitations, before the position in the stream is stored."""
         waiting = {room: by for room, by in {**self._invitations, **new}.items() if room not in without}
         waiting = dict(list(waiting.items())[-MAX_INVITATIONS:])
         if waiting == self._invitations:
@@ -134,7 +134,7 @@ class RoomReceiver:
         self._has_invitations.set()
 
     async def answer_invitations(self) -> None:
-        """Answer invitations until cancelled; those that the homeserver cannot handle now again later."""
+        """Answer invitations until cancelled; retry later those that the homeserver cannot handle now."""
         pause_seconds = FIRST_PAUSE_SECONDS
         while True:
             self._has_invitations.clear()
@@ -169,7 +169,7 @@ class RoomReceiver:
         return True
 
     async def _notify_upgrade(self, room_id: str, replacement: str) -> None:
-        """Tell the owner that a registered room was replaced: who is in the new one may be others."""
+        """Notify the owner that a registered room was replaced: the new one may have other members."""
         async with self._context.database.transaction() as tx:
             group = await groups.by_jid(tx, address_of(room_id))
             if group is None or not owns(address_of(replacement)):
@@ -181,7 +181,7 @@ class RoomReceiver:
             self._context.wake_outbox()
 
     async def _mark_read(self, newest: dict[str, RoomMessage]) -> None:
-        """Show the people of registered rooms that their messages were read."""
+        """Mark messages of registered rooms as read."""
         for room_id, message in newest.items():
             async with self._context.database.reading() as tx:
                 group = await groups.by_jid(tx, address_of(room_id))
@@ -194,7 +194,7 @@ class RoomReceiver:
     # One message
 
     async def _take(self, room_id: str, message: RoomMessage, *, is_last: bool) -> bool:
-        """Hand a message in; return whether the place was stored with it."""
+        """Deliver a message; return whether the position was stored with it."""
         inbound = await self._inbound(room_id, message)
         if inbound.is_unreadable and not self._session.is_readable(room_id):
             await self._refuse_room(room_id)
@@ -212,7 +212,7 @@ class RoomReceiver:
         return cursor is not None
 
     async def _refuse_room(self, room_id: str) -> None:
-        """Say in an encrypted room that nobody here can read it, and leave it."""
+        """Explain in an encrypted room that nobody here can read it, and leave it."""
         try:
             body = {"msgtype": "m.notice", "body": UNREADABLE}
             await self._session.send(room_id, events.MESSAGE, body, transaction=f"unreadable{room_id}")
@@ -228,7 +228,7 @@ class RoomReceiver:
             known = await messages.find(tx, jid, MessageId(message.event_id))
         limit, file_until_ms = self._context.attachment_bytes, None
         if known is not None:
-            # The turn waits no longer than was said before, however often it is told of again.
+            # The turn's wait does not grow, however often the message is delivered again.
             file_until_ms = known.file_until_ms
         elif group is not None and message.file is not None and message.file.size <= limit:
             seconds = attachments.wait_seconds(self._context, message.file)
@@ -255,7 +255,7 @@ class RoomReceiver:
             is_call=self._login.user_id in message.mentions,
             edits=MessageId(message.edits) if message.edits else None,
             deletes=await self._redacted(jid, message.redacts) if message.redacts else None,
-            # A homeserver passes on a redaction only of those who may make it.
+            # A homeserver passes a redaction on only if its sender has the right to it.
             is_moderated=bool(message.redacts),
             ignored=REACTION if message.sign else message.ignored or None,
             reaction=message.sign or None,
@@ -267,9 +267,9 @@ class RoomReceiver:
         )
 
     async def _vote(self, poll_id: MessageId, chosen: tuple[str, ...]) -> tuple[int, ...] | None:
-        """Return the places of the options that a vote chooses; None in a poll that is not Andy's own.
+        """Return the places of the options that a vote chooses; None for a poll that is not Andy's own.
 
-        One that names an unknown option is spoilt, as the specification has it.
+        A vote with an unknown option is invalid, by the specification.
         """
         async with self._context.database.reading() as tx:
             poll = await polls.of_message(tx, poll_id)
@@ -282,7 +282,7 @@ class RoomReceiver:
         return places if poll.is_multiple else places[:1]
 
     def _text(self, room_id: str, message: RoomMessage) -> str:
-        """Return the words of a message; a mention of Andy at their begin is the call that people write."""
+        """Return the text of a message; a leading mention of Andy becomes the call that people type."""
         own = self._login.user_id
         if own not in message.mentions:
             return message.text
@@ -291,13 +291,13 @@ class RoomReceiver:
         return events.with_call(message.text, names, call=f"@{self._context.assistant}")
 
     async def _redacted(self, jid: ChatJid, event_id: str) -> MessageId:
-        """Return the id by which the host knows a message that was redacted."""
+        """Return the host's id of a message that was redacted."""
         async with self._context.database.reading() as tx:
             own = await messages.own_by_channel_id(tx, jid, MessageId(event_id))
         return own or MessageId(event_id)
 
     async def _quote(self, room_id: str, message: RoomMessage) -> Quote:
-        """Return the message that one answers; Andy's own by the id by which the host knows it."""
+        """Return the quoted message; Andy's own with the host's id."""
         jid, answered = address_of(room_id), MessageId(message.answers)
         async with self._context.database.reading() as tx:
             own = await messages.own_by_channel_id(tx, jid, answered)
@@ -336,7 +336,7 @@ class RoomReceiver:
             if group is None:
                 return attachments.failed(file)
             limit, seconds = self._context.attachment_bytes, attachments.fetch_seconds(file)
-            # Without what is done after it: a voice note may wait for long until it is listened to.
+            # The limit excludes later work: a voice note may wait long for its transcription.
             async with self._slots:
                 await self._session.download(file, body, limit=limit, seconds=seconds)
             return await attachments.keep(

@@ -1,4 +1,4 @@
-"""Log in to a homeserver once by password, and keep the token in a file that only the owner can read."""
+"""Log in to a homeserver once by password, and store the token in a file that only the owner can read."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _ACCOUNT = re.compile(r"@[^\s:@]{1,200}:[^\s@]{1,200}")
 
 
 class MatrixLogin(BaseModel):
-    """A login at a homeserver: the account, and the token that stands for its password."""
+    """A login at a homeserver: the account, and the token that replaces its password."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -48,7 +48,7 @@ def read(home: Path) -> MatrixLogin | None:
     """Return the login of a home, or None. Blocks.
 
     Raises:
-        ChannelDown: it is there and cannot be read.
+        ChannelDown: it exists and cannot be read.
     """
     path = home / LOGIN
     try:
@@ -60,13 +60,13 @@ def read(home: Path) -> MatrixLogin | None:
 
 
 class _Client(nio.AsyncClient):  # type: ignore[misc]  # the library is not typed everywhere
-    """The library's client, which one event cannot break, and whose encrypted events name their message."""
+    """The library's client, hardened against broken events; its encrypted events contain their message id."""
 
     is_closed = False
     client_session: aiohttp.ClientSession | None
 
     async def close(self) -> None:
-        """Close the connections, for good: the library opens new ones for a request that comes later."""
+        """Close the connections for good: the library would open new ones for a later request."""
         session: aiohttp.ClientSession | None = self.client_session
         self.is_closed = True
         await super().close()
@@ -79,11 +79,11 @@ class _Client(nio.AsyncClient):  # type: ignore[misc]  # the library is not type
         return await super().send(*given, **more)
 
     async def parse_body(self, transport_response: Any) -> dict[Any, Any]:
-        """Return the JSON of an answer without what the library cannot parse; empty where it is none."""
+        """Return the JSON of an answer without what the library cannot parse; empty if it is no JSON."""
         try:
             answer = await super().parse_body(transport_response)
         except (RecursionError, ValueError):
-            # It would come again at each look, and hold up all rooms.
+            # Otherwise it would come again with each look, and hold up all rooms.
             answer = readable(await transport_response.read())
         return screened(answer)
 
@@ -95,13 +95,15 @@ class _Client(nio.AsyncClient):  # type: ignore[misc]  # the library is not type
             return None
 
     def guard_decryption(self) -> None:
-        """Have what cannot be read after it was decrypted count as not decrypted: its sender wrote it."""
+        """Treat events that cannot be read after decryption as undecrypted, because their
+        sender wrote them.
+        """
         if self.olm is None:
             return
         self.olm.decrypt_megolm_event = _guarded(self.olm.decrypt_megolm_event)
 
     def encrypt(self, room_id: str, message_type: str, content: dict[Any, Any]) -> tuple[str, dict[str, str]]:
-        """Encrypt a message; its id stays readable for a later login, which has not the keys of this one."""
+        """Encrypt a message; its id stays readable for a later login, which has other keys."""
         kind, encrypted = super().encrypt(room_id, message_type, content)
         if MESSAGE_ID in content:
             encrypted[MESSAGE_ID] = content[MESSAGE_ID]
@@ -131,8 +133,8 @@ def make_client(home: Path, login: MatrixLogin) -> nio.AsyncClient:
 
 
 def _client(homeserver: str, user: str, *, store: str = "", device_id: str = "") -> _Client:
-    # No retry of the library's own: the channel has to know that it is down, and waits longer each time.
-    # Nor a pause of its own: it would hold a send up until the delivery takes the channel for dead.
+    # No retry of the library's own: the channel has to know that it is down, and waits longer each time. No
+    # pause of its own either: it would delay a send until the delivery considers the channel dead.
     config = nio.AsyncClientConfig(
         max_timeouts=0,
         max_limit_exceeded=0,
@@ -144,11 +146,11 @@ def _client(homeserver: str, user: str, *, store: str = "", device_id: str = "")
 
 
 def pause_of(error: nio.ErrorResponse) -> float:
-    """Return for how many seconds a homeserver asks to be left alone; 0 where it does not."""
+    """Return the pause in seconds that a homeserver asks for; 0 if it asks for none."""
     http = error.transport_response
     if error.status_code != "M_LIMIT_EXCEEDED" and (http is None or http.status != 429):
         return 0.0
-    # A server before the homeserver says it in the head alone, if at all.
+    # A proxy before the homeserver sets it only in the header, if at all.
     head = http.headers.get("Retry-After", "") if http is not None else ""
     seconds = UNNAMED_PAUSE_SECONDS
     if error.retry_after_ms:
@@ -159,11 +161,11 @@ def pause_of(error: nio.ErrorResponse) -> float:
 
 
 async def log_in(home: Path, answers: Mapping[str, str]) -> str:
-    """Log in with `homeserver`, `user`, `owner` and `password`; return a sentence about what is so now.
+    """Log in with `homeserver`, `user`, `owner` and `password`; return a sentence about the result.
 
     Raises:
         BadRequest: an answer cannot be used.
-        ChannelRefused: the homeserver does not take the password.
+        ChannelRefused: the homeserver rejects the password.
         ChannelDown: it cannot be reached, or asks for a pause.
     """
     homeserver = checked_address(answers["homeserver"], carries="password")
@@ -207,7 +209,7 @@ def _write(home: Path, login: MatrixLogin) -> None:
 
 
 async def log_out(home: Path) -> str:
-    """End the login at the homeserver and delete it here; return a sentence about what is so now."""
+    """End the login at the homeserver and delete it here; return a sentence about the result."""
     login = await asyncio.to_thread(read, home)
     if login is None:
         return "Nobody was logged in."

@@ -1,6 +1,6 @@
-"""Take out of an answer what matrix-nio cannot parse, so that one event costs no others. Pure.
+"""Remove from an answer what matrix-nio cannot parse, so that one event does not block others. Pure.
 
-The library parses a whole answer or nothing, and raises whatever an unexpected shape makes it raise.
+The library parses a whole answer or nothing, and an unexpected shape may raise anything.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from orchestrator.channels.receiving import storable
 log = structlog.get_logger(__name__)
 
 MAX_DEPTH = 100
-"""Levels of nesting that are read. No event that means anything here has ten."""
+"""Levels of nesting that are read. No event with a meaning here has ten."""
 MAX_DIGITS = 400
 """Digits of a number that are read."""
 _TOKENS = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{}]', re.DOTALL)
 """The strings and brackets of JSON."""
 Parse = Callable[[dict[str, Any]], object]
 _WRAPPED = f"andy.unparsed.{secrets.token_hex(16)}"
-"""The type of an event that stands for one that the library cannot parse. No sender can know it."""
+"""The type of a replacement for an event that the library cannot parse. No sender can know it."""
 _ROOM_LISTS: tuple[tuple[str, Parse], ...] = (
     ("timeline", nio.Event.parse_event),
     ("state", nio.Event.parse_event),
@@ -43,9 +43,10 @@ _LISTS: tuple[tuple[str, Parse], ...] = (
 
 
 def readable(body: bytes) -> object:
-    """Parse JSON that the standard parser refuses: without what is nested too deep, or has too many digits.
+    """Parse JSON that the standard parser refuses, without parts that are nested too
+    deep or have too many digits.
 
-    Returns None where it is no JSON at all.
+    Return None if it is no JSON at all.
     """
     text = body.decode("utf-8", "replace")
     pieces: list[str] = []
@@ -85,7 +86,7 @@ def screened(answer: object) -> dict[Any, Any]:
 
 
 def unwrapped(event: dict[str, Any]) -> dict[str, Any]:
-    """Return an event as it came, in text that can be stored: half a surrogate pair becomes `?`."""
+    """Return an event as received, in text that can be stored: half a surrogate pair becomes `?`."""
     if event.get("type") == _WRAPPED:
         event = event["content"]["event"]
     try:
@@ -102,12 +103,14 @@ def _screen(holder: dict[str, Any], lists: tuple[tuple[str, Parse], ...]) -> Non
 
 
 def _readable(found: list[Any], parse: Parse, *, wraps: bool) -> Iterator[dict[str, Any]]:
-    """Yield events that `parse` takes; with `wraps` the others, too, in an event that it takes."""
+    """Yield events that `parse` accepts; with `wraps` also the others, wrapped in an event that
+    it accepts.
+    """
     for one in found:
         if not isinstance(one, dict):
             continue
         try:
-            # The library takes its parts out of an invitation while it parses it.
+            # The library modifies an invitation while it parses it.
             parse(deepcopy(one))
         except Exception as error:  # noqa: BLE001 - of the library
             log.warning("matrix.event_not_parsed", type=str(one.get("type"))[:80], reason=repr(error)[:200])

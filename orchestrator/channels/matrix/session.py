@@ -1,6 +1,6 @@
-"""Speak with the homeserver through one client: fetch what happened, without gaps, and send.
+"""Speak with the homeserver through one client: fetch events, without gaps, and send.
 
-Only this module knows how matrix-nio answers; for all others an answer is a value or an error of channels.
+Only this module knows matrix-nio's answers; for others an answer is a value or an error of channels.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ POLL_MS = 30_000
 """Milliseconds that the homeserver holds a sync request while nothing is new."""
 PAGE_EVENTS = 100
 MAX_GAP_EVENTS = 5_000
-"""So many messages of a room are fetched after a long cut; older ones are left out."""
+"""Messages of a room that are fetched after a long interruption; older ones are left out."""
 TYPING_MS = 20_000
 CALL_SECONDS = 20.0
 LONGEST_SECONDS = 300.0
@@ -51,7 +51,7 @@ FILTER = {
     },
 }
 SOUGHT_EVENTS = 1_000
-"""So many of Andy's own messages of a room are looked through for one that may have arrived."""
+"""Andy's own messages of a room that are searched for one that may have arrived."""
 CLOCKS_MS = 24 * 3_600_000
 """Milliseconds that the clocks of the homeserver and of this host may be apart."""
 MAX_VERIFICATIONS = 20
@@ -60,9 +60,9 @@ DECLINED = {"code": "m.user", "reason": "Andy is a program and compares no keys:
 UPLOAD_SECONDS, UPLOAD_BYTES_PER_SECOND = 60.0, 100_000
 _NEVER = frozenset({"M_FORBIDDEN", "M_NOT_FOUND", "M_UNKNOWN_ROOM"})
 _NEVER_THIS = frozenset({"M_TOO_LARGE", "M_BAD_JSON", "M_NOT_JSON", "M_INVALID_PARAM", "M_MISSING_PARAM"})
-"""Refusals of one message in a room that takes others."""
+"""Refusals of one message in a room that accepts others."""
 _PASSING_STATUSES = frozenset({401, 404, 405, 407, 408, 421, 425, 429})
-"""Refusals of a server before the homeserver that speak of the line or the way, not of what was sent."""
+"""HTTP statuses of a proxy before the homeserver that concern the connection, not the message."""
 _LOGGED_OUT = frozenset({"M_UNKNOWN_TOKEN", "M_MISSING_TOKEN", "M_USER_DEACTIVATED"})
 
 
@@ -70,7 +70,7 @@ T = TypeVar("T")
 
 
 class _ForeignRefusal(ChannelDown):
-    """A server before the homeserver refuses a request, in a shape that is none of Matrix."""
+    """A proxy before the homeserver refuses a request, with an answer that is not Matrix's."""
 
     def __init__(self, status: int) -> None:
         super().__init__(f"A server before the homeserver refuses it (HTTP {status}).")
@@ -87,7 +87,7 @@ _FOREIGN_ADVICE = {
 
 
 class UploadTooSlow(ChannelDown):
-    """A file did not get to the homeserver in its time, on a line that works."""
+    """A file did not reach the homeserver in time, although the connection works."""
 
     def __init__(self, name: str, *, size: int, seconds: float) -> None:
         super().__init__(f"{name} did not get to the homeserver in {seconds:.0f} s.")
@@ -112,27 +112,31 @@ class News:
     place: str
     rooms: list[RoomNews]
     invited_by: dict[str, str]
-    """Each room that Andy is invited to since the last look, with the account that invites."""
+    """Each room that Andy was invited to since the last sync, with the inviting account."""
     left: frozenset[str]
     """The rooms that Andy is no longer in or invited to."""
     typed_in: list[str]
-    """The rooms in which somebody else has begun to type, or stopped while another one goes on."""
+    """The rooms in which somebody else started to type, or stopped while another goes on."""
 
 
 class MatrixSession:
-    """One client that is logged in. One task calls `look`; all else may come from others at any time."""
+    """One client that is logged in. One task calls `look`; other methods may be
+    called from other tasks at any time.
+    """
 
     def __init__(self, client: nio.AsyncClient, login: MatrixLogin) -> None:
         self._client = client
         self._login = login
         self.homeserver = login.homeserver
         self.account = f"{login.user_id} {login.device_id}"
-        """The account and device: a homeserver knows a transaction again from the same device alone."""
+        """The account and device: a homeserver recognises a repeated transaction only from the same device.
+        """
         self._has_state = False
         self._sending: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
-        """By room: nio shares out the keys of an encrypted one in several steps, which must not mingle."""
+        """A lock per room: nio shares the keys of an encrypted one in several steps, which must not overlap.
+        """
         self._silent_until = 0.0
-        """Until when the homeserver wants to be sent nothing, in the loop's time."""
+        """Until when the homeserver wants no requests, in the loop's time."""
 
     @classmethod
     @asynccontextmanager
@@ -145,18 +149,18 @@ class MatrixSession:
             await client.close()
 
     async def look(self, place: str | None) -> News:
-        """Return what happened after `place`; wait for it for a while. Without a place, the past is left out.
+        """Wait for events after `place` and return them. Without a place, past events are left out.
 
         Raises:
             ChannelDown: the homeserver cannot be reached.
-            LoggedOut: the login is over.
+            LoggedOut: the login has ended.
         """
-        answer = await self._asked_patiently(
+        answer = await self._request_patiently(
             lambda: self._client.sync(
                 timeout=POLL_MS if self._has_state else 0,
                 sync_filter=FILTER,
                 since=place,
-                # The rooms, their names and members are kept by nobody between two lives.
+                # The rooms, their names and members are not stored between two lives of the host.
                 full_state=not self._has_state or None,
             )
         )
@@ -181,7 +185,7 @@ class MatrixSession:
         found = [_source(one) for one in info.timeline.events]
         joined = [number for number, one in enumerate(found) if events.is_join_of(one, self._login.user_id)]
         if joined:
-            # What was said before Andy came is not for him.
+            # Messages from before Andy joined are not for him.
             return found[joined[-1] + 1 :]
         if info.timeline.limited and info.timeline.prev_batch and place:
             missed = await self._missed(room_id, start=info.timeline.prev_batch, end=place)
@@ -190,10 +194,10 @@ class MatrixSession:
         return found
 
     async def _missed(self, room_id: str, *, start: str, end: str) -> list[dict[str, Any]]:
-        """Return what a page of the stream left out, oldest first."""
+        """Return the events between two pages of the stream, oldest first."""
         found: list[dict[str, Any]] = []
         while len(found) < MAX_GAP_EVENTS:
-            answer = await self._asked_patiently(
+            answer = await self._request_patiently(
                 partial(
                     self._client.room_messages,
                     room_id,
@@ -219,7 +223,7 @@ class MatrixSession:
             return event
 
     def _inviter(self, info: Any) -> str:
-        """Return who invites; empty when the invitation does not say."""
+        """Return the inviting account; empty when the invitation does not name it."""
         return next(
             (
                 one.sender
@@ -233,29 +237,29 @@ class MatrixSession:
 
     def _is_typed_in(self, info: Any) -> bool:
         notices = [one for one in info.ephemeral if isinstance(one, nio.TypingNoticeEvent)]
-        # Andy's own sign is told to him, too.
+        # The homeserver reports Andy's own typing sign to him, too.
         return any(user != self._login.user_id for one in notices for user in one.users)
 
     async def _exchange_keys(self) -> None:
-        """Do what encrypted rooms need between two looks."""
+        """Exchange the keys that encrypted rooms need between two syncs."""
         client = self._client
         if client.olm is None:
             return
         if client.should_upload_keys:
-            await self._asked_patiently(client.keys_upload)
+            await self._request_patiently(client.keys_upload)
         if client.should_query_keys:
-            await self._asked_patiently(client.keys_query)
+            await self._request_patiently(client.keys_query)
         if client.should_claim_keys:
-            await self._asked_patiently(lambda: client.keys_claim(client.get_users_for_key_claiming()))
+            await self._request_patiently(lambda: client.keys_claim(client.get_users_for_key_claiming()))
         for answer in await client.send_to_device_messages():
-            _checked(answer)
+            _raise_for_error(answer)
 
-    async def _asked(self, call: Any, *, seconds: float = LONGEST_SECONDS) -> Any:
+    async def _request(self, call: Any, *, seconds: float = LONGEST_SECONDS) -> Any:
         """Return the answer to a request. Raises `ChannelDown`, `ChannelRefused`, `LoggedOut`."""
         try:
-            # The library itself waits for a first look, an upload and a download without an end.
+            # The library itself would wait without end for a first sync, an upload and a download.
             async with asyncio.timeout(seconds):
-                return _checked(await call)
+                return _raise_for_error(await call)
         except UNREACHABLE as error:
             reason = " ".join(str(error).split())[:200] or type(error).__name__
             raise ChannelDown(f"{self._login.homeserver} cannot be reached: {reason}.") from error
@@ -270,26 +274,26 @@ class MatrixSession:
     async def _judged(self, call: Any, *, seconds: float = LONGEST_SECONDS) -> Any:
         """Return the answer to a request that carries a message. Raises as `send` does.
 
-        A refusal that is none of Matrix comes from a server on the way. Where the homeserver answers to all
-        else, it is meant for this message and stays.
+        A refusal that is not Matrix's comes from a proxy in between. If the homeserver answers other
+        requests, it concerns this message and stays.
         """
         try:
-            return await self._asked(call, seconds=seconds)
+            return await self._request(call, seconds=seconds)
         except _ForeignRefusal as refusal:
             try:
-                await self._asked(self._client.whoami())
+                await self._request(self._client.whoami())
             except ChannelError:
                 raise ChannelDown(str(refusal)) from refusal
             raise ChannelRefused(refusal.advice, is_chat_fine=True) from refusal
 
-    async def _asked_patiently(self, ask: Callable[[], Awaitable[Any]]) -> Any:
-        """Return the answer to a request that is made again after each pause the homeserver asks for.
+    async def _request_patiently(self, ask: Callable[[], Awaitable[Any]]) -> Any:
+        """Return the answer to a request, repeated after each pause the homeserver asks for.
 
         Raises `ChannelDown`, `LoggedOut`.
         """
-        # What is sent waits in the outbox. What waits here would start over, or be lost, if it were given up:
-        # a long cut is fetched from its begin, and the homeserver tells of an invitation once.
-        return await patiently(lambda: self._asked(ask()))
+        # Messages to send wait in the outbox instead. These requests would start over, or be lost, if given
+        # up: a long gap is fetched from its start, and the homeserver reports an invitation once.
+        return await patiently(lambda: self._request(ask()))
 
     # Rooms
 
@@ -298,46 +302,46 @@ class MatrixSession:
         return str(room.display_name) if room is not None else None
 
     def is_group(self, room_id: str) -> bool:
-        """Return whether more than two are in a room, or it has a name."""
+        """Return whether a room has more than two members, or a name."""
         room = self._client.rooms.get(room_id)
         return room is not None and (room.member_count > 2 or bool(room.name))
 
     def count_members(self, room_id: str) -> int | None:
-        """Return how many are in a room; None of an unknown room."""
+        """Return the number of members of a room; None for an unknown room."""
         room = self._client.rooms.get(room_id)
         return int(room.member_count) if room is not None else None
 
     def is_readable(self, room_id: str) -> bool:
-        """Return whether messages of a room can be read here: it is not encrypted, or there are keys."""
+        """Return whether messages of a room can be read here: it is not encrypted, or the keys are here."""
         room = self._client.rooms.get(room_id)
         return self._client.olm is not None or room is None or not room.encrypted
 
     def member_name(self, room_id: str, user_id: str) -> str:
-        """Return how somebody is called in a room; their account when nobody knows."""
+        """Return a member's name in a room; the account if it has none."""
         room = self._client.rooms.get(room_id)
         name = room.user_name(user_id) if room is not None else None
         return str(name or user_id.removeprefix("@").partition(":")[0])
 
     async def join(self, room_id: str) -> None:
-        await self._asked_patiently(lambda: self._client.join(room_id))
+        await self._request_patiently(lambda: self._client.join(room_id))
 
     async def leave(self, room_id: str) -> None:
         """Leave a room, or reject the invitation to it."""
-        await self._asked_patiently(lambda: self._client.room_leave(room_id))
+        await self._request_patiently(lambda: self._client.room_leave(room_id))
 
     async def event(self, room_id: str, event_id: str) -> dict[str, Any] | None:
-        """Return one event of a room, or None when it cannot be had."""
+        """Return one event of a room, or None if it cannot be fetched."""
         try:
-            answer = await self._asked(self._client.room_get_event(room_id, event_id))
+            answer = await self._request(self._client.room_get_event(room_id, event_id))
         except ChannelError:
             return None
         return _source(self._decrypted(answer.event))
 
     async def mark_read(self, room_id: str, event_id: str) -> None:
-        await self._asked(self._client.room_read_markers(room_id, event_id, event_id))
+        await self._request(self._client.room_read_markers(room_id, event_id, event_id))
 
     async def set_typing(self, room_id: str, *, is_typing: bool) -> None:
-        await self._asked(self._client.room_typing(room_id, typing_state=is_typing, timeout=TYPING_MS))
+        await self._request(self._client.room_typing(room_id, typing_state=is_typing, timeout=TYPING_MS))
 
     # Sending
 
@@ -352,7 +356,7 @@ class MatrixSession:
             raise ChannelRefused("Andy is not in this room: invite him again.")
         loop = asyncio.get_running_loop()
         async with self._sending[room_id]:
-            # The limit is one for all rooms: while it holds, asking for another room is in vain.
+            # The limit covers all rooms: while it lasts, a request for another room fails, too.
             if (left := self._silent_until - loop.time()) > 0:
                 raise ChannelDown("The homeserver asked for a pause.", pause_seconds=left)
             try:
@@ -366,21 +370,22 @@ class MatrixSession:
                     self._silent_until = loop.time() + down.pause_seconds
                 raise
             finally:
-                # nio leaves this behind where it cannot claim keys, and each later send would wait for it.
+                # nio leaves this state behind when it cannot claim keys, and each later send would wait for
+                # it.
                 if (sharing := self._client.sharing_session.pop(room_id, None)) is not None:
                     sharing.set()
         return str(answer.event_id)
 
     async def find_own(self, room_id: str, message_id: str, *, since_ms: int) -> str | None:
-        """Return the event of a message that may have been sent since then; None where it is not in the room.
+        """Return the event of a message that may have been sent since then; None if it is not in the room.
 
         Raises:
             ChannelDown, LoggedOut, ChannelRefused: as `send` does.
-            OutcomeUnknown: the room has more messages than can be looked through, or one was redacted.
+            OutcomeUnknown: the room has too many messages to search, or one was redacted.
         """
         start, count, is_perhaps = None, 0, False
         while count < SOUGHT_EVENTS:
-            answer = await self._asked(
+            answer = await self._request(
                 self._client.room_messages(
                     room_id,
                     start,
@@ -406,7 +411,7 @@ class MatrixSession:
         raise OutcomeUnknown
 
     async def decline_verification(self, room_id: str, event_id: str) -> None:
-        """Answer a request to compare keys in a room, which waits on the other side until then."""
+        """Refuse a comparison of keys in a room; the other side would wait for an answer."""
         relation = {"m.relates_to": {"rel_type": "m.reference", "event_id": event_id}}
         try:
             async with asyncio.timeout(CALL_SECONDS):
@@ -417,7 +422,7 @@ class MatrixSession:
             log.warning("matrix.verification", room=room_id, reason=str(error))
 
     async def _decline_verification_by(self, event: dict[str, Any]) -> None:
-        """Answer a request to compare keys that came from one device to this one."""
+        """Refuse a comparison of keys that one device requested directly from this one."""
         content = event.get("content")
         if event.get("type") != "m.key.verification.request" or not isinstance(content, dict):
             return
@@ -431,28 +436,28 @@ class MatrixSession:
         )
         try:
             async with asyncio.timeout(CALL_SECONDS):
-                await self._asked(self._client.to_device(message))
+                await self._request(self._client.to_device(message))
         except (ChannelError, TimeoutError) as error:
             log.warning("matrix.verification", by=sender, reason=str(error))
 
     async def redact(self, room_id: str, event_id: str) -> None:
-        await self._asked(self._client.room_redact(room_id, event_id, tx_id=secrets.token_hex(10)))
+        await self._request(self._client.room_redact(room_id, event_id, tx_id=secrets.token_hex(10)))
 
     async def max_file_bytes(self) -> int | None:
-        """Return the size of the largest file that the homeserver takes; None where it does not say."""
+        """Return the size of the largest file that the homeserver accepts; None if it does not report it."""
         try:
             async with asyncio.timeout(CALL_SECONDS):
-                answer = await self._asked(self._client.content_repository_config())
+                answer = await self._request(self._client.content_repository_config())
         except (ChannelError, TimeoutError):
             return None
         return answer.upload_size or None
 
     async def upload(self, room_id: str, file: Attachment) -> dict[str, Any]:
-        """Upload a file for a room; return what its message says of where it is.
+        """Upload a file for a room; return the part of its message that refers to it.
 
         Raises:
             ChannelDown, LoggedOut, ChannelRefused: as `send` does.
-            UploadTooSlow: it did not get through in time, though the homeserver answers.
+            UploadTooSlow: it did not arrive in time, though the homeserver answers.
         """
         room = self._client.rooms.get(room_id)
         is_encrypted = bool(room and room.encrypted and self._client.olm)
@@ -460,7 +465,7 @@ class MatrixSession:
 
         async def uploaded() -> Any:
             keys: dict[str, Any] = {}
-            # The library is not told the path: it leaves a file that it has opened itself open where the
+            # The library is passed an open file, not the path: it would leave its own file open if the
             # homeserver answers before the last read.
             async with aiofiles.open(file.path, "rb") as opened:
                 answer, _ = await self._client.upload(
@@ -477,14 +482,14 @@ class MatrixSession:
                 found = await self._judged(uploaded(), seconds=2 * seconds)
         except TimeoutError as error:
             async with asyncio.timeout(CALL_SECONDS):
-                await self._asked(self._client.whoami())
+                await self._request(self._client.whoami())
             raise UploadTooSlow(file.name, size=size, seconds=seconds) from error
         body = {"caption": "", "name": file.name, "mime": file.mime, "size": size}
         uri = found.answer.content_uri
         return body | {"source": {"file": {**found.keys, "url": uri}} if found.keys else {"url": uri}}
 
     async def own_reaction(self, room_id: str, event_id: str, user_id: str) -> str | None:
-        """Return the newest sign of an account under an event, by its id, or None."""
+        """Return an account's newest reaction to an event, by its id, or None."""
         try:
             async for one in self._client.room_get_event_relations(
                 room_id, event_id, RelationshipType.annotation, events.REACTION
@@ -492,17 +497,17 @@ class MatrixSession:
                 if one.sender == user_id and not isinstance(one, nio.RedactedEvent):
                     return str(one.event_id)
         except (AttributeError, *UNREACHABLE):
-            # The library (0.26) raises the first where the homeserver knows no such event.
+            # The library (0.26) raises the first one when the homeserver knows no such event.
             return None
         return None
 
     # Files
 
     async def download(self, file: MatrixFile, target: Path, *, limit: int, seconds: float) -> None:
-        """Write a file to `target`, which must not exist; it may take `seconds`, with all pauses in between.
+        """Write a file to `target`, which must not exist; `seconds` includes all pauses.
 
         Raises:
-            ChannelDown: the homeserver cannot be reached, or asks for longer pauses than that.
+            ChannelDown: the homeserver cannot be reached, or asks for longer pauses.
             ChannelRefused: it does not have the file, or the file is larger than `limit` bytes.
         """
         try:
@@ -518,8 +523,8 @@ class MatrixSession:
         answer = await self._client.send("GET", path, headers=headers)
         async with answer:
             if answer.status == 429:
-                # Of all refusals this one ends by itself.
-                _checked(_refusal(answer, await answer.content.read(CHUNK_BYTES)))
+                # Of all refusals only this one ends by itself.
+                _raise_for_error(_refusal(answer, await answer.content.read(CHUNK_BYTES)))
             if answer.status != 200:
                 raise ChannelRefused(f"The homeserver does not give the file (HTTP {answer.status}).")
             body = bytearray()
@@ -534,14 +539,14 @@ class MatrixSession:
 class _Uploaded:
     answer: Any
     keys: dict[str, Any]
-    """The keys by which a receiver decrypts the file; empty where it is not encrypted."""
+    """The keys by which a receiver decrypts the file; empty if it is not encrypted."""
 
 
 async def _encrypted(opened: Any, keys: dict[str, Any]) -> AsyncGenerator[bytes]:
-    """Yield a file encrypted; `keys` gets what decrypts it."""
+    """Yield a file encrypted; `keys` receives the keys to decrypt it."""
     waiting = b""
-    # The library's own upload learns the keys after the last piece is sent, and never where the homeserver
-    # has answered by then. So the last piece waits here for the keys.
+    # The library's own upload learns the keys after the last piece is sent, and never if the homeserver has
+    # answered by then. So the last piece waits here for the keys.
     async for piece in async_encrypt_attachment(opened):
         if isinstance(piece, dict):
             keys.update(piece)
@@ -552,7 +557,7 @@ async def _encrypted(opened: Any, keys: dict[str, Any]) -> AsyncGenerator[bytes]
     yield waiting
 
 
-def _checked(answer: Any) -> Any:
+def _raise_for_error(answer: Any) -> Any:
     """Return an answer that is no error. Raises `ChannelDown`, `LoggedOut`, `ChannelRefused`."""
     error = answer.answer if isinstance(answer, _Uploaded) else answer
     if not isinstance(error, nio.ErrorResponse):
@@ -572,7 +577,7 @@ def _checked(answer: Any) -> Any:
 
 
 def _refusal(answer: Any, body: bytes) -> nio.ErrorResponse:
-    """Return what a homeserver says in an answer that the library has not read."""
+    """Return the homeserver's reason in an answer that the library has not parsed."""
     try:
         error = nio.ErrorResponse.from_dict(json.loads(body))
     except ValueError:
@@ -582,7 +587,7 @@ def _refusal(answer: Any, body: bytes) -> nio.ErrorResponse:
 
 
 async def patiently(do: Callable[[], Awaitable[T]]) -> T:
-    """Do something, again after each pause that the homeserver asks for. Raises what else `do` raises."""
+    """Run `do`, again after each pause that the homeserver asks for. Raises what else `do` raises."""
     while True:
         try:
             return await do()

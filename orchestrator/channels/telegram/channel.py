@@ -1,7 +1,7 @@
-"""The Telegram channel: asks for updates by long polling, hands them in, and sends.
+"""The Telegram channel: polls for updates, delivers them, and sends.
 
-Telegram knows no key by which a repeated message would be shown once. So a send whose answer was lost ends as
-unknown, and is told to the owner instead of being sent again.
+Telegram has no key by which a repeated message would be shown once. So a send whose answer was lost ends as
+unknown, and the owner is notified instead of a resend.
 """
 
 from __future__ import annotations
@@ -47,25 +47,25 @@ log = structlog.get_logger(__name__)
 
 POLL_SECONDS = 50
 TRIES_OF_TOKEN = 5
-"""Answers in a row that the token is not known, after growing pauses, until that is believed."""
+"""Answers in a row that the token is unknown, after growing pauses, before they are believed."""
 MAX_PAUSE_SECONDS = 3_600.0
 MAX_CAPTION = 1_024
 MAX_REMEMBERED = 1_000
-"""So many sent parts of messages are remembered, lest one be sent twice by this process."""
+"""Most sent parts of messages that are remembered, so that this process sends none twice."""
 NOT_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
-"""Errors that are raised before a request is sent, so that sending again repeats nothing."""
+"""Errors that are raised before a request is sent, so that a retry repeats nothing."""
 GONE = "message to delete not found"
 TOPIC_GONE = ("message thread not found", "topic_deleted", "topic_closed")
-"""Parts of Telegram's reasons why a message cannot stand in a topic."""
+"""Parts of Telegram's errors about a topic that takes no message."""
 TOO_LARGE = "Entity Too Large"
-"""A part of the text that the library makes of status 413, from Telegram or a proxy."""
+"""A part of the library's text for status 413, from Telegram or a proxy."""
 MOVED_SECONDS = 0.2
 """Seconds until a message is sent to the new address of its group."""
 VARIATION = "\ufe0f"
 KNOWN_SIGNS = frozenset(str(one.value) for one in ReactionEmoji)
 """The emoji that Telegram takes as reactions."""
 REACTIONS = {"⏳": "👀", "✅": "👍", "❌": "👎"}
-"""Signs of ours that Telegram does not know, by those that it does."""
+"""Andy's emoji that Telegram does not accept as reactions, each with a replacement."""
 
 
 class TelegramChannel:
@@ -83,7 +83,7 @@ class TelegramChannel:
         chance: Callable[[], float] = random.random,
         poll_seconds: int = POLL_SECONDS,
     ) -> None:
-        """`chance` returns a number from [0, 1), by which waits differ a little from each other."""
+        """`chance` returns a number from [0, 1), by which waits vary."""
         self._context = context
         self._poll_seconds = poll_seconds
         self._connection = ChannelConnection(
@@ -94,20 +94,20 @@ class TelegramChannel:
         self._sent: OrderedDict[str, MessageId] = OrderedDict()
         self._silent_until = 0.0
         self._unknown = 0
-        """Times in a row that the token was not known."""
+        """Answers in a row that the token is unknown."""
 
     def owns(self, jid: ChatJid) -> bool:
         """Return whether `jid` is a chat of Telegram."""
         return CHANNEL.owns(jid)
 
     def status(self) -> dict[str, Any]:
-        """Return the state of the connection and what is known of it, for `/status`."""
+        """Return the state of the connection and facts about it, for `/status`."""
         return self._connection.status.as_data()
 
     # The connection
 
     async def run(self, receive: Receive) -> None:
-        """Stay connected until cancelled. No token and a token that was revoked are states, no errors."""
+        """Stay connected until cancelled. A missing or revoked token is a state, not an error."""
         await self._connection.keep(partial(self._poll, receive=receive))
 
     async def _poll(self, found: TelegramLogin, *, receive: Receive) -> None:
@@ -117,8 +117,8 @@ class TelegramChannel:
         bot = login.make_bot(found.token, found.server)
         try:
             try:
-                await _asked(bot.initialize())
-            except PauseAsked as asked:
+                await _request(bot.initialize())
+            except PauseRequested as asked:
                 raise ChannelDown(
                     f"Telegram asks for a pause {asked}", pause_seconds=asked.seconds
                 ) from asked
@@ -126,7 +126,7 @@ class TelegramChannel:
                 self._receiver = UpdateReceiver(self._context, bot, found, receive, tasks=tasks)
                 await self._hear(bot, self._receiver)
         except* LoggedOut:
-            # A proxy on the way, or Telegram itself for a moment, may answer 404 and 401 as well.
+            # A proxy in between, or Telegram itself for a moment, may also answer 404 and 401.
             self._unknown += 1
             if self._unknown < TRIES_OF_TOKEN:
                 tries = f"{self._unknown} of {TRIES_OF_TOKEN} times"
@@ -138,10 +138,10 @@ class TelegramChannel:
             await asyncio.shield(bot.shutdown())
 
     async def _hear(self, bot: login.PollingBot, receiver: UpdateReceiver) -> None:
-        """Take what comes until the connection ends. Raises `ChannelDown`, `LoggedOut`."""
+        """Deliver updates until the connection ends. Raises `ChannelDown`, `LoggedOut`."""
         place, is_first = await receiver.next_update(), True
         while True:
-            # The first look waits for nothing: it tells whether the token is taken.
+            # The first request does not wait: it shows whether the token is accepted.
             page = await self._page(bot, place, seconds=0 if is_first else self._poll_seconds)
             if is_first:
                 self._bot, self._unknown, is_first = bot, 0, False
@@ -153,15 +153,15 @@ class TelegramChannel:
                 self._connection.status.change(last_message_ms=self._context.clock.now_ms())
 
     async def _page(self, bot: login.PollingBot, place: int | None, *, seconds: int) -> list[Any]:
-        """Return the next updates as JSON. A pause that Telegram asks for is kept, which is no outage.
+        """Return the next updates as JSON. A pause that Telegram asks for is kept, and is no outage.
 
         Raises:
             ChannelDown, LoggedOut
         """
         while True:
             try:
-                page = await _asked(bot.raw_updates(offset=place, seconds=seconds, kinds=updates.KINDS))
-            except PauseAsked as asked:
+                page = await _request(bot.raw_updates(offset=place, seconds=seconds, kinds=updates.KINDS))
+            except PauseRequested as asked:
                 log.info("telegram.pause", seconds=asked.seconds)
                 await asyncio.sleep(asked.seconds)
                 continue
@@ -183,12 +183,12 @@ class TelegramChannel:
         thread: str | None = None,
         poll: Poll | None = None,
     ) -> MessageId | None:
-        """Send a message, as `Channel.send` says; return the number that Telegram gives it."""
+        """Send a message, as `Channel.send` describes; return Telegram's number of it."""
         answered = await self._number_of(jid, quote.id) if quote is not None else None
         common: dict[str, Any] = {"chat_id": int(jid.removeprefix(PREFIX)), "message_thread_id": None}
         in_topic = common | {"message_thread_id": int(thread) if thread else None}
         if answered is not None:
-            # A message that is gone by now must not keep its answer away.
+            # A deleted message must not prevent the answer to it.
             in_topic["reply_parameters"] = ReplyParameters(answered, allow_sending_without_reply=True)
         send = partial(self._send_all, message_id, text, attachment, mention)
         if poll is not None:
@@ -230,13 +230,13 @@ class TelegramChannel:
         for piece, of_piece in pieces(plain, marks, most_units=MAX_TEXT_CHARS):
             entities = [_entity(mark) for mark in of_piece]
             steps.append(partial(bot.send_message, text=piece, entities=entities, **common))
-        # A text of nothing but marks leaves none.
+        # A text of only formatting leaves no text.
         steps = steps or [partial(bot.send_message, text="…", **common)]
         numbers = [await self._send_once(f"{message_id}.{at}", step) for at, step in enumerate(steps)]
         return numbers[0]
 
     async def _send_poll(self, message_id: MessageId, poll: Poll, common: dict[str, Any]) -> MessageId:
-        """Send a poll whose votes have names; store what Telegram calls it. Raises as `_send_all` does."""
+        """Send a poll whose votes have names; store Telegram's id of it. Raises as `_send_all` does."""
         step = partial(
             self._connected().send_poll,
             question=poll.question,
@@ -256,7 +256,7 @@ class TelegramChannel:
         return self._sent[message_id]
 
     async def end_poll(self, message: Message) -> None:
-        """Stop a poll, as `Channel.end_poll` says."""
+        """Stop a poll, as `Channel.end_poll` describes."""
         bot, number = self._connected(), await self._number_of(message.chat_jid, message.id)
         if number is None:
             raise ChannelRefused("Telegram does not know this message.")
@@ -321,7 +321,7 @@ class TelegramChannel:
         return self._bot
 
     async def set_typing(self, jid: ChatJid, *, is_typing: bool) -> None:
-        """Show the typing sign in a chat; Telegram takes it away after five seconds."""
+        """Show the typing sign in a chat; Telegram hides it after five seconds."""
         if self._bot is None or not is_typing or not self.owns(jid):
             return
         try:
@@ -330,11 +330,11 @@ class TelegramChannel:
             log.debug("telegram.typing_failed", reason=str(error))
 
     async def react(self, message: Message, sign: str) -> None:
-        """Put a sign under a message in place of the last one; an empty sign takes that away."""
+        """Put a sign under a message in place of the previous one; an empty sign removes it."""
         bot, number = self._connected(), await self._number_of(message.chat_jid, message.id)
         if number is None:
             raise ChannelRefused("Telegram does not know this message.")
-        # Telegram writes its own emoji without the sign that asks for colours.
+        # Telegram's own emoji lack the selector for colours.
         sign = REACTIONS.get(sign, sign.replace(VARIATION, "") if sign not in KNOWN_SIGNS else sign)
         signs = [ReactionTypeEmoji(sign)] if sign else []
         chat = int(message.chat_jid.removeprefix(PREFIX))
@@ -346,7 +346,7 @@ class TelegramChannel:
             raise ChannelDown(str(error)) from error
 
     async def withdraw(self, message: Message) -> None:
-        """Delete a message of Andy's own with all of its parts, as `Channel.withdraw` says."""
+        """Delete a message of Andy's own with all of its parts, as `Channel.withdraw` describes."""
         bot, chat = self._connected(), int(message.chat_jid.removeprefix(PREFIX))
         number = await self._number_of(message.chat_jid, message.id)
         if number is None:
@@ -366,8 +366,8 @@ class _TopicGone(ChannelRefused):
     """The topic of a group was deleted or closed, and the rest of the group takes the message."""
 
 
-class PauseAsked(Exception):
-    """Telegram wants to be left alone for some seconds."""
+class PauseRequested(Exception):
+    """Telegram asks for a pause of some seconds."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
@@ -375,12 +375,12 @@ class PauseAsked(Exception):
 
 
 def _lost(error: NetworkError) -> ChannelError:
-    """Return what an answer that is none of Telegram's, or none at all, means for the message."""
+    """Return the error for an answer that is not Telegram's, or for none at all."""
     if isinstance(error.__cause__, NOT_SENT):
         return ChannelDown("Telegram cannot be reached.")
     if TOO_LARGE in str(error):
         return ChannelRefused("The way to Telegram takes nothing so large.", is_chat_fine=True)
-    # A page of a proxy on the way, such as one with 502, says nothing of what happened behind it.
+    # A proxy's page, such as one with 502, does not reveal what happened behind it.
     return OutcomeUnknown()
 
 
@@ -390,18 +390,18 @@ def _pause_of(error: RetryAfter) -> float:
     return min(seconds, MAX_PAUSE_SECONDS)
 
 
-async def _asked(call: Any) -> Any:
+async def _request(call: Any) -> Any:
     """Return the answer to a request that shows nothing.
 
     Raises:
-        ChannelDown, LoggedOut, PauseAsked
+        ChannelDown, LoggedOut, PauseRequested
     """
     try:
         return await call
     except InvalidToken as error:
         raise LoggedOut("the token is not known there") from error
     except RetryAfter as error:
-        raise PauseAsked(_pause_of(error)) from error
+        raise PauseRequested(_pause_of(error)) from error
     except Conflict as error:
         if "webhook" in str(error).casefold():
             raise ChannelDown(
@@ -415,7 +415,7 @@ async def _asked(call: Any) -> Any:
 
 
 async def _send_file(bot: telegram.Bot, file: Attachment, common: dict[str, Any]) -> Any:
-    """Send a file as what it is: Telegram shows pictures, voice notes, music and films as such."""
+    """Send a file as its kind: Telegram displays pictures, voice notes, music and films as such."""
     body = await asyncio.to_thread(file.path.read_bytes)
     kind = file.mime.partition("/")[0]
     if file.mime in {"image/jpeg", "image/png"} and len(body) <= 10 * 1000**2:
@@ -432,7 +432,7 @@ async def _send_file(bot: telegram.Bot, file: Attachment, common: dict[str, Any]
 def _addressed(
     text: str, marks: tuple[Mark, ...], mention: ChatMember | None
 ) -> tuple[str, tuple[Mark, ...]]:
-    """Put the name of a person before a text, with a mark by which they are told."""
+    """Put a person's name before a text, with a mark by which they are notified."""
     if mention is None or not text:
         return text, marks
     name = mention.name or mention.jid

@@ -1,4 +1,4 @@
-"""Read which account is logged in, and check library and login for `andy doctor`. Nothing connects."""
+"""Read which account is logged in, and check library and login for `andy doctor`, without a connection."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Turn Markdown into a plain text and the places of its marks, as Telegram wants them. Pure.
+"""Turn Markdown into a plain text and the positions of its marks, as Telegram takes them. Pure.
 
-Places are sent instead of a marked text: nothing that an agent writes can then be refused as badly marked.
-Telegram counts in UTF-16 units.
+Positions are sent instead of a marked text, so that Telegram can refuse no text as badly marked. Telegram
+counts in UTF-16 units.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ MARKS = {
     "blockquote": "blockquote",
 }
 MAX_MARKS = 100
-"""Telegram shows so many marks of a message and drops the rest."""
+"""Marks that Telegram shows of a message; it drops the rest."""
 MAX_CLUSTER_CHARS = 32
-"""Characters that hang together as one sign, at most; nobody writes longer ones in good faith."""
+"""Most characters that combine to one visible sign; nobody writes longer ones in good faith."""
 LINKED = ("http://", "https://", "mailto:", "tg://")
 
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A mark from `offset` on, `length` long, in UTF-16 units; `url` of a link, `language` of code."""
+    """A mark at `offset`, `length` long, in UTF-16 units; `url` of a link, `language` of code."""
 
     kind: str
     offset: int
@@ -64,7 +64,7 @@ def units(text: str) -> int:
 
 
 def marked(markdown: str) -> tuple[str, tuple[Mark, ...]]:
-    """Return the text without its marks, and where they were; blank lines in a row become one."""
+    """Return the text without its marks, and their positions; blank lines in a row become one."""
     writer = _Writer()
     for token in _markdown().parse(markdown):
         _block(writer, token)
@@ -75,9 +75,9 @@ def marked(markdown: str) -> tuple[str, tuple[Mark, ...]]:
 
 
 def pieces(text: str, marks: Sequence[Mark], *, most_units: int) -> list[tuple[str, tuple[Mark, ...]]]:
-    """Cut a text with its marks into messages that Telegram shows whole, at white space where there is any.
+    """Cut a text with its marks into messages that Telegram shows whole, at white space if possible.
 
-    A mark that goes over a cut is in both pieces, and no sign that people see as one is cut in two.
+    A divided mark is in both pieces, and no visible sign is divided.
     """
     signs = _signs(text)
     places = list(accumulate((units(sign) for sign in signs), initial=0))
@@ -96,7 +96,7 @@ def pieces(text: str, marks: Sequence[Mark], *, most_units: int) -> list[tuple[s
 
 
 def _signs(text: str) -> list[str]:
-    """Return a text in pieces that nothing may cut in two."""
+    """Return a text in pieces that may not be divided."""
     import regex
 
     found = []
@@ -108,7 +108,7 @@ def _signs(text: str) -> list[str]:
 def _end_of_piece(
     signs: Sequence[str], places: Sequence[int], marks: Sequence[Mark], begin: int, most_units: int
 ) -> int:
-    """Return the sign before which the piece ends that begins with `begin`."""
+    """Return the index of the sign before which the piece that starts with `begin` ends."""
     begins = [mark.offset for mark in marks if mark.offset + mark.length > places[begin]]
     # The marks are in order: the first one too many ends the piece.
     least_units = begins[MAX_MARKS] if len(begins) > MAX_MARKS else places[-1]

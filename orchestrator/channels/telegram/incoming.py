@@ -1,8 +1,8 @@
-"""Hand what a bot is told to the host: in order, each with its place in the stream of updates.
+"""Deliver a bot's updates to the host: in order, each with its position in the stream of updates.
 
-Telegram forgets an update once a later one is asked for. So the next page is asked for only when all of this
-one is stored. A file is fetched beside that, so that a slow one holds up no other chat: until it is there its
-update is stored whole, and a host that was killed meanwhile fetches it then.
+Telegram forgets an update once a later one is requested. So the next page is requested only when all of this
+one is stored. A file is fetched concurrently, so that a slow one delays no other chat: until it arrives its
+whole update is stored, and a host that was killed meanwhile fetches it later.
 """
 
 from __future__ import annotations
@@ -38,18 +38,18 @@ log = structlog.get_logger(__name__)
 
 REACTION = "reaction"
 FETCHING = f"{CHANNEL.name}.file:"
-"""The beginning of the names under which updates are stored whose files are being fetched."""
+"""Prefix of the names under which updates are stored whose files are being fetched."""
 WAITING_VOTES = f"{CHANNEL.name}.vote:"
-"""The beginning of the names under which votes are stored whose poll is not known yet."""
+"""Prefix of the names under which votes are stored whose poll is not known yet."""
 MAX_WAITING_VOTES = 1_000
 MAX_WAITING_FILES = 1_000
-"""Files that wait to be fetched, at most: then no further update is asked for, which Telegram keeps a day."""
+"""Most files that wait to be fetched: beyond it no update is requested; Telegram keeps them for a day."""
 MAX_FETCH_BYTES = 20 * 1000**2
 """The largest file, in bytes, that Telegram lets a bot fetch."""
 
 
 class UpdateReceiver:
-    """Hands in what one bot is told. One task calls `take`; `tasks` fetches the files."""
+    """Delivers the updates of one bot. One task calls `take`; `tasks` fetches the files."""
 
     def __init__(
         self,
@@ -77,12 +77,12 @@ class UpdateReceiver:
         return int(number) if bot == str(self._login.bot_id) and number.isdecimal() else None
 
     async def take(self, page: Sequence[Any]) -> int | None:
-        """Store all of a page of JSON; return the number of the next update, or None for an empty page.
+        """Store a whole page of JSON; return the number of the next update, or None for an empty page.
 
-        An update that cannot be read is recorded as that, and stepped over.
+        An update that cannot be read is recorded and skipped.
 
         Raises:
-            ChannelDown: nothing in the page has a number, so that it could not be confirmed.
+            ChannelDown: nothing in the page has a number, so it cannot be confirmed.
         """
         numbered = [(number, one) for one in page if (number := _number_of(one)) is not None]
         if page and not numbered:
@@ -94,7 +94,7 @@ class UpdateReceiver:
     async def _take(self, number: int, update: dict[str, Any]) -> None:
         place = self._place_after(number)
         try:
-            # In an id, half a surrogate pair would end the connection again at each try.
+            # In an id, half a surrogate pair would end the connection again at each attempt.
             update = storable(update)
             found = self._read(update)
         except Exception as error:  # noqa: BLE001 - the library raises what it likes for what it does not know
@@ -120,7 +120,7 @@ class UpdateReceiver:
             await self._fetch(number, inbound, file)
 
     async def _take_answer(self, answer: PollAnswer, update: dict[str, Any], place: str) -> None:
-        """Hand a vote in; one whose poll is not known yet waits until it is, for it may be being sent."""
+        """Deliver a vote; one whose poll is unknown waits, because that poll may just be being sent."""
         inbound = await self._vote(answer)
         if inbound is not None and await hand_in(self._receive, inbound, cursor=place):
             return
@@ -136,12 +136,12 @@ class UpdateReceiver:
         return f"{WAITING_VOTES}{self._login.bot_id}:"
 
     async def take_waiting_votes(self) -> None:
-        """Hand in the votes that came before their poll was known; forget those whose poll never will be."""
+        """Deliver the votes whose poll is known by now; forget those whose poll never will be."""
         async with self._context.database.reading() as tx:
             stored = await chats.cursors_of(tx, self._waiting_votes)
         for number, text in sorted((int(key), text) for key, text in stored.items()):
             inbound = None
-            with suppress(Exception):  # another version of the library may read it no more
+            with suppress(Exception):  # another version of the library may no longer parse it
                 found = self._read(json.loads(text))
                 inbound = await self._vote(found) if isinstance(found, PollAnswer) else None
             if inbound is not None:
@@ -151,7 +151,7 @@ class UpdateReceiver:
                     await chats.forget_cursor(tx, f"{self._waiting_votes}{number}")
 
     async def _vote(self, answer: PollAnswer) -> Inbound | None:
-        """Return a vote as a message of its poll's chat; None where the poll is not known."""
+        """Return a vote as a message of its poll's chat; None if the poll is not known."""
         async with self._context.database.reading() as tx:
             poll = await polls.of_ref(tx, f"{CHANNEL.name} {answer.poll_id}")
         if poll is None:
@@ -192,7 +192,7 @@ class UpdateReceiver:
         )
 
     async def _step_over(self, update: dict[str, Any], place: str, error: Exception) -> None:
-        """Record an update that cannot be read, and say so in the chat of a message whose sender is known."""
+        """Record an update that cannot be read, and tell the chat if the message's sender is known."""
         kinds = [name[:40] for name in update if name != "update_id"][:3]
         log.warning("telegram.unreadable", kinds=kinds, reason=f"{type(error).__name__}: {error}"[:200])
         self._context.bus.publish("channel.unreadable", detail=f"{CHANNEL.name} {' '.join(kinds)}"[:100])
@@ -243,7 +243,7 @@ class UpdateReceiver:
         )
 
     async def _quote(self, jid: ChatJid, found: ChatUpdate) -> Quote:
-        """Return the message that one answers; Andy's own by the id by which the host knows it."""
+        """Return the quoted message; Andy's own with the host's id."""
         answered = MessageId(str(found.answers))
         async with self._context.database.reading() as tx:
             own = await messages.own_by_channel_id(tx, jid, answered)
@@ -252,7 +252,7 @@ class UpdateReceiver:
     # Files
 
     async def resume(self) -> None:
-        """Go on fetching the files of updates that an earlier life has stored."""
+        """Continue to fetch the files of updates that an earlier host has stored."""
         prefix = f"{FETCHING}{self._login.bot_id}:"
         async with self._context.database.reading() as tx:
             stored = await chats.cursors_of(tx, prefix)
@@ -270,7 +270,7 @@ class UpdateReceiver:
                 await self._fetch(number, inbound, found.file)
 
     async def _fetch(self, number: int, inbound: Inbound, file: TelegramFile) -> None:
-        """Start to fetch a file; wait only where very many are being fetched."""
+        """Start to fetch a file; wait only if very many are being fetched."""
         await self._room.acquire()
         self._tasks.create_task(self._take_file(number, inbound, file), name=f"telegram:file:{number}")
 
@@ -297,7 +297,7 @@ class UpdateReceiver:
                 group = await groups.by_jid(tx, inbound.chat_jid)
             if group is None:
                 return attachments.failed(file)
-            # Without what is done after it: a voice note may wait for long until it is listened to.
+            # The limit excludes later work: a voice note may wait long for its transcription.
             async with self._slots:
                 async with asyncio.timeout(attachments.fetch_seconds(file)):
                     found = await self._bot.get_file(file.file_id)
@@ -312,7 +312,7 @@ class UpdateReceiver:
             log.warning("telegram.file_not_fetched", message=inbound.id, reason=str(error))
             return attachments.failed(file)
         except Exception:
-            # It would end the connection, and be tried again with the next one, for ever.
+            # An error would end the connection, and be repeated with the next one, for ever.
             log.exception("telegram.file_not_fetched", message=inbound.id)
             return attachments.failed(file)
         finally:
@@ -322,9 +322,9 @@ class UpdateReceiver:
 async def move_chat(
     context: ChannelContext, old: ChatJid, new: ChatJid, *, cursor: str | None = None
 ) -> None:
-    """Move a chat's registration, with all that waits there, and notify the owner in main, once.
+    """Move a chat's registration and all its waiting messages, and notify the owner in main, once.
 
-    `cursor` is the place in the stream of updates that is stored with it.
+    `cursor` is the position in the stream of updates that is stored with it.
 
     Raises:
         ChannelRefused: another group has the new address.
@@ -355,7 +355,7 @@ async def move_chat(
 
 
 def _as_today(update: dict[str, Any]) -> dict[str, Any]:
-    """Return an update with what the library wants of a vote and older servers do not send."""
+    """Return an update with the fields of a vote that the library expects and older servers do not send."""
     answer = update.get("poll_answer")
     if not isinstance(answer, dict):
         return update
@@ -368,7 +368,7 @@ def _number_of(update: Any) -> int | None:
 
 
 def _unreadable(update: dict[str, Any], *, owner: int) -> Inbound | None:
-    """Return the message of an update that the library cannot read, or None where none is to be made out."""
+    """Return the message of an update that the library cannot parse, or None if none can be recovered."""
     message = update.get("message")
     if not isinstance(message, dict):
         return None

@@ -1,4 +1,4 @@
-"""Check a bot's token once, and keep it in a file that only the owner can read."""
+"""Check a bot's token once, and store it in a file that only the owner can read."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from orchestrator.channels.server_address import checked_address
 from orchestrator.channels.telegram.description import FOLDER, LOGIN
 from orchestrator.domain.errors import BadRequest, ChannelDown, ChannelRefused
 
-# The library gives spans of time as numbers until it is told otherwise, and warns each time that it does.
+# The library returns time spans as numbers unless configured otherwise, and warns each time.
 os.environ.setdefault("PTB_TIMEDELTA", "1")
 
 API = "https://api.telegram.org"
@@ -31,7 +31,7 @@ _TOKEN = re.compile(r"[0-9]{3,20}:[A-Za-z0-9_-]{20,100}")
 
 
 class TelegramLogin(BaseModel):
-    """The bot and its owner. `token` is all that is needed to be the bot."""
+    """The bot and its owner. Whoever has the `token` can act as the bot."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -39,11 +39,11 @@ class TelegramLogin(BaseModel):
     bot_id: int
     username: str
     owner: int
-    """The owner's user id; 0 where it is not known."""
+    """The owner's user id; 0 if it is not known."""
     server: str = API
     """The Bot API: Telegram's own, or a server of the owner's."""
     nonce: str = ""
-    """A value that changes with each login of the owner, so that the same token is tried again."""
+    """A value that changes with each login, so that the same token is tried again."""
 
 
 def read(home: Path) -> TelegramLogin | None:
@@ -60,17 +60,17 @@ def read(home: Path) -> TelegramLogin | None:
 
 
 def write(home: Path, login: TelegramLogin) -> None:
-    """Keep a login. Blocks."""
+    """Store a login. Blocks."""
     path = home / LOGIN
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     write_whole(path, login.model_dump_json(indent=2) + "\n", mode=0o600)
 
 
 class PollingBot(telegram.Bot):
-    """A client of the Bot API that gives updates as they came, each to be read by itself.
+    """A client of the Bot API that returns raw updates, each to be parsed alone.
 
-    The library reads a page as one: an update with a field that it does not expect costs all of them, and
-    comes again for ever, since it is never confirmed.
+    The library parses a page as a whole: an update with an unexpected field loses all of them, and comes
+    again for ever, because it is never confirmed.
     """
 
     async def raw_updates(self, *, offset: int | None, seconds: int, kinds: Sequence[str]) -> Any:
@@ -104,7 +104,7 @@ def _requests(*, connections: int) -> HTTPXRequest:
 
 
 async def log_in(home: Path, answers: Mapping[str, str]) -> str:
-    """Ask Telegram who the bot is, and keep its token; return a sentence about what is so now.
+    """Ask Telegram who the bot is, and store its token; return a sentence about the result.
 
     Raises:
         BadRequest: an answer cannot be used.
@@ -142,7 +142,7 @@ async def log_in(home: Path, answers: Mapping[str, str]) -> str:
 
 
 async def log_out(home: Path) -> str:
-    """Delete the token here; return a sentence about what is so now."""
+    """Delete the token here; return a sentence about the result."""
     login = await asyncio.to_thread(read, home)
     if login is None:
         return "No bot was logged in."

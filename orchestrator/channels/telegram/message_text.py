@@ -1,4 +1,4 @@
-"""Put into words what a Telegram message says: text, captions, polls, contacts, places. Pure."""
+"""Put the content of a Telegram message into words: text, captions, polls, contacts, places. Pure."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _HEAD = frozenset({
     "show_caption_above_media", "has_media_spoiler", "business_connection_id", "guest_query_id",
     "guest_bot_caller_user", "guest_bot_caller_chat", "text", "caption",
 })  # fmt: skip
-"""Fields of every message, which say nothing by themselves."""
+"""Fields of every message, which have no content by themselves."""
 _SERVICE = frozenset({
     "new_chat_members", "left_chat_member", "new_chat_title", "new_chat_photo", "delete_chat_photo",
     "group_chat_created", "supergroup_chat_created", "channel_chat_created", "migrate_to_chat_id",
@@ -34,20 +34,20 @@ _SERVICE = frozenset({
     "paid_message_price_changed", "managed_bot_created", "new_chat_participant", "new_chat_member",
     "left_chat_participant",
 })  # fmt: skip
-"""Fields of what the chat itself tells, such as that somebody came; people wrote nothing then."""
+"""Fields of the chat's own messages, such as that somebody joined; nobody wrote those."""
 
 
 def text_of(message: Message) -> str:
-    """Return what a reader sees, in words, without its file; empty where there is nothing to read."""
+    """Return what a reader sees, in words, without its file; empty if there is nothing to read."""
     text = message.text or message.caption or ""
     words = next((words(part) for name, words in _WORDS if (part := getattr(message, name))), "")
     return "\n".join(one for one in (text, words) if one)
 
 
 def unknown_kind(message: Message) -> str:
-    """Return what a message holds that nothing here reads; empty where people wrote nothing.
+    """Return the name of a part that nothing here reads; empty if nobody wrote the message.
 
-    It goes by the names of the fields, so that a kind of tomorrow leaves a trace as well.
+    It uses the names of the fields, so that future kinds leave a trace as well.
     """
     parts = message.to_dict(recursive=False)
     names = [name for name, part in parts.items() if part and name not in _HEAD]
@@ -57,9 +57,9 @@ def unknown_kind(message: Message) -> str:
 
 
 def with_call(text: str, entities: Iterable[MessageEntity], *, bot_id: int, username: str, call: str) -> str:
-    """Return a text with `call` where the bot is mentioned, and its commands without the bot's name.
+    """Return a text with `call` for mentions of the bot, and its commands without the bot's name.
 
-    `/clear@andy_bot` is what Telegram's clients write in groups for `/clear`.
+    Telegram's clients write `/clear@andy_bot` in groups for `/clear`.
     """
     units, own = text.encode("utf-16-le"), f"@{username}".casefold()
     for entity in sorted(entities, key=lambda one: one.offset, reverse=True):
@@ -149,7 +149,7 @@ _WORDS: tuple[tuple[str, Callable[[Any], str]], ...] = (
     ("checklist_tasks_added", _tasks_added),
     ("checklist_tasks_done", _tasks_done),
     ("contact", _contact),
-    # A venue has a location beside it, for clients that know none.
+    # A venue also has a location, for clients that do not know venues.
     ("venue", _venue),
     ("location", _location),
     ("dice", lambda part: f"[dice {part.emoji}] {part.value}"),
@@ -162,4 +162,4 @@ _WORDS: tuple[tuple[str, Callable[[Any], str]], ...] = (
     ("giveaway", _giveaway),
     ("giveaway_winners", _giveaway),
 )
-"""Readers of the words of each kind of message. A message has one of these parts."""
+"""Functions that describe each kind of message. A message has one of these parts."""

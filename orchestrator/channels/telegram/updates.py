@@ -1,4 +1,4 @@
-"""Read what Telegram tells a bot: a message, an edit, a reaction. Pure."""
+"""Read the updates for a bot: a message, an edit, a reaction. Pure."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _TYPES: dict[object, type] = {"bool": bool, "int": int, "str": str}
 
 
 def _check_types(made: Any) -> None:
-    """Refuse values of other types than were declared: the library passes on whatever a server sends.
+    """Refuse values of undeclared types: the library passes on whatever a server sends.
 
     Raises:
         TypeError: one is of another type, or a number is too large for the store.
@@ -50,7 +50,7 @@ class TelegramFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatUpdate:
-    """One thing that happened in a chat. `answers` and `edits` are ids of messages; 0 for none."""
+    """One event in a chat. `answers` and `edits` are ids of messages; 0 for none."""
 
     update_id: int
     chat_id: int
@@ -90,7 +90,7 @@ class ChatMove:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PollAnswer:
-    """The options that somebody has chosen in a poll of the bot's; none of an answer that was taken back."""
+    """The options that somebody has chosen in a poll of the bot's; empty if the answer was withdrawn."""
 
     update_id: int
     poll_id: str
@@ -107,7 +107,7 @@ class PollAnswer:
 def read(
     update: Update, *, bot_id: int, username: str, assistant: str
 ) -> ChatUpdate | ChatMove | PollAnswer | None:
-    """Return what an update says; None for what means nothing here, such as a pinned message."""
+    """Return the content of an update; None for one without meaning here, such as a pinned message."""
     if update.poll_answer is not None:
         return _poll_answer(update, update.poll_answer)
     if update.message_reaction is not None:
@@ -115,9 +115,8 @@ def read(
     message = update.message or update.edited_message
     is_edit = update.edited_message is not None
     if message is None or (is_edit and message.location is not None):
-        return None  # a live place moves with its sender, many times a minute
-    # Telegram says it in both chats.
-    # To move to itself would take a group off its address: such a message moves nothing.
+        return None  # a live location moves with its sender, many times a minute
+    # A move to the same address would leave a group without one: such a message moves nothing.
     if message.migrate_to_chat_id not in (None, 0, message.chat_id):
         return ChatMove(old=message.chat_id, new=message.migrate_to_chat_id)
     if message.migrate_from_chat_id not in (None, 0, message.chat_id):
@@ -161,7 +160,7 @@ def _message(update: Update, message: Message, *, is_edit: bool, bot: _Bot) -> C
 
 
 def _text(message: Message, bot: _Bot) -> str:
-    """Return the words of a message, in which the bot is called by the assistant's name."""
+    """Return the text of a message, in which the bot is called by the assistant's name."""
     text = message_text.text_of(message)
     if not (message.text or message.caption):
         return text
@@ -171,7 +170,7 @@ def _text(message: Message, bot: _Bot) -> str:
 
 def _answered(message: Message, bot: _Bot) -> dict[str, Any]:
     answered = message.reply_to_message
-    # In a topic each message answers the one that opened it, which means nothing.
+    # In a topic each message formally answers the one that opened it: ignore that.
     if answered is None or answered.forum_topic_created is not None:
         return {}
     author = answered.from_user
@@ -216,7 +215,7 @@ def _reaction(update: Update) -> ChatUpdate | None:
 
 
 def _poll_answer(update: Update, answer: telegram.PollAnswer) -> PollAnswer | None:
-    # Who writes for a channel or a group votes for that.
+    # Somebody who writes as a channel or a group also votes as that.
     voter = answer.voter_chat or answer.user
     if voter is None:
         return None

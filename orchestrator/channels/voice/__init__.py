@@ -1,1 +1,1 @@
-"""Write down what voice notes say, on this machine. Start with `transcriber.py`."""
+"""Transcribe voice notes on this machine. Start with `transcriber.py`."""

@@ -1,8 +1,8 @@
-"""Fence this process in for good: it reads its libraries and its model, and touches nothing else.
+"""Restrict this process for good: it can read its libraries and its model, and nothing else.
 
-A sound file comes from whoever can write to a chat, and decoders of sound have had holes. Landlock (files)
-and seccomp (system calls) of the kernel need no privilege and cannot be undone, also not by code that got in
-through such a hole.
+A sound file comes from whoever can write to a chat, and sound decoders have had security holes. The kernel's
+Landlock (files) and seccomp (system calls) need no privilege and cannot be undone, not even by code that got
+in through such a hole.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 MEMORY_BYTES = 3 * 1024**3
-"""Address space: a "base" model takes 0.4 GB of memory, and its libraries map about 2 GB."""
+"""Bytes of address space: a "base" model takes 0.4 GB of memory, and its libraries map about 2 GB."""
 
 _PR_SET_NAME = 15
 _PR_SET_SECCOMP = 22
@@ -31,7 +31,7 @@ _LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
 _ALLOW, _ERRNO, _KILL = 0x7FFF0000, 0x00050000, 0x80000000
 _X32 = 0x40000000  # the second table of system calls that x86_64 has
 _ARCHITECTURES = {"x86_64": (0xC000003E, 0), "aarch64": (0xC00000B7, 1)}
-"""Machine → its number in a filter, and its column in the tables of system calls."""
+"""For each machine: its number in a filter, and its column in the tables of system calls."""
 
 _Step = tuple[int, int, int, int]
 _FREE: Mapping[str, tuple[int | None, int | None]] = {
@@ -53,12 +53,13 @@ _FREE: Mapping[str, tuple[int | None, int | None]] = {
     "madvise": (28, 233), "mprotect": (10, 226), "munmap": (11, 215), "mremap": (25, 216), "mmap": (9, 222),
     "brk": (12, 214), "getrandom": (318, 278), "poll": (7, None), "ppoll": (271, 73),
 }  # fmt: skip
-"""The system calls that are let through whatever their arguments, with their numbers on each machine.
-
-A shared mapping that is written to needs a file that is open for writing, and none can be opened.
+"""System calls that are allowed with any arguments, with their numbers on each machine. A writable shared
+mapping needs a file that is open for writing, and none can be opened.
 """
 _ABSENT = {"clone3": (435, 435), "openat2": (437, 437)}
-"""Calls whose arguments a filter cannot see. As on an older kernel, callers go on to `clone` and `openat`."""
+"""Calls whose arguments a filter cannot see. They fail as on an older kernel, and callers fall back to
+`clone` and `openat`.
+"""
 
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 _CLONE_THREAD = 0x10000
@@ -68,7 +69,7 @@ _GETFD, _SETFD, _GETFL, _DUPFD_CLOEXEC = 1, 2, 3, 1030
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446  # the same everywhere
 _READ_FILE, _READ_DIRECTORY = 1 << 2, 1 << 3
 _FILE_RIGHTS = ((1, 13), (2, 14), (3, 15), (5, 16))
-"""Version of Landlock → how many rights on files it knows, each a bit from the lowest on."""
+"""For each version of Landlock: how many rights on files it knows, each a bit from the lowest on."""
 _SYSTEM = (
     "/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/lib", "/etc/ld.so.cache",
     "/proc/cpuinfo", "/proc/sys/vm/overcommit_memory", "/sys/devices/system/cpu", "/dev/null", "/dev/urandom",
@@ -76,7 +77,7 @@ _SYSTEM = (
 
 
 class _Narrow(NamedTuple):
-    """A system call that is let through where one argument is as it should be."""
+    """A system call that is allowed if one argument has an allowed value."""
 
     numbers: tuple[int | None, int | None]
     argument: int
@@ -100,7 +101,7 @@ def _narrow() -> tuple[_Narrow, ...]:
 
 
 def bound(*, cpu_seconds: int) -> None:
-    """Bound memory and processor time, and let this process write no file and dump no core."""
+    """Limit memory and processor time, and forbid this process to write files and dump core."""
     for limit, value in (
         (resource.RLIMIT_AS, MEMORY_BYTES),
         (resource.RLIMIT_CPU, cpu_seconds),
@@ -111,10 +112,10 @@ def bound(*, cpu_seconds: int) -> None:
 
 
 def enter(*, readable: Iterable[str], library: str) -> list[str]:
-    """Leave this process its open files and reading of `readable` and of where `library` is; return what is
-    missing.
+    """Restrict this process to its open files and to reading `readable` and the
+    `library`; return what is missing.
 
-    What is missing is a phrase each, for the log: none where the kernel has Landlock and the filter.
+    What is missing is a list of phrases for the log, empty if the kernel has Landlock and the filter.
     """
     if platform.system() != "Linux" or platform.machine() not in _ARCHITECTURES:
         return ["this system has no filter of system calls that Andy knows"]
@@ -130,7 +131,7 @@ def enter(*, readable: Iterable[str], library: str) -> list[str]:
 
 
 def _libraries(name: str) -> set[str]:
-    """Return the folders that Python and the library called `name` load from."""
+    """Return the folders from which Python and the library `name` are loaded."""
     places = {sysconfig.get_path(key) for key in ("stdlib", "platstdlib", "purelib", "platlib")}
     found = importlib.util.find_spec(name)
     if found is not None and found.submodule_search_locations:
@@ -140,7 +141,7 @@ def _libraries(name: str) -> set[str]:
 
 
 def _restrict_files(libc: Any, readable: Iterable[str]) -> bool:
-    """Refuse all but reading below `readable`; with newer kernels also signals and sockets to outside."""
+    """Forbid all but reading below `readable`; with newer kernels also signals and sockets to outside."""
     version = libc.syscall(_CREATE_RULESET, None, 0, 1)
     if version < 1:
         return False
@@ -162,7 +163,7 @@ def _allow_reading(libc: Any, rules: int, path: str) -> None:
     try:
         place = os.open(path, os.O_PATH | os.O_CLOEXEC)
     except OSError:
-        return  # not every system has every place
+        return  # not every system has every path
     try:
         allowed = _READ_FILE | (_READ_DIRECTORY if Path(path).is_dir() else 0)
         rule = ctypes.create_string_buffer(struct.pack("=Qi", allowed, place))
@@ -179,7 +180,7 @@ def _filter_calls(libc: Any) -> bool:
 
 
 def _steps(architecture: int, column: int) -> Iterator[_Step]:
-    """Yield the filter: what is not let through is refused with EPERM."""
+    """Yield the filter: calls that are not allowed fail with EPERM."""
     yield (_LOAD, 0, 0, 4)  # the architecture of the call
     yield (_EQUAL, 1, 0, architecture)
     yield (_RETURN, 0, 0, _KILL)

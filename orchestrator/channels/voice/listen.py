@@ -1,4 +1,4 @@
-"""Listen to one sound file and print what is said in it: a program of its own, started for each voice note.
+"""Transcribe one sound file: a program of its own, started for each voice note.
 
 `python -m orchestrator.channels.voice.listen MODEL FILE [LANGUAGE]` prints one line of JSON: `{"text": …,
 "language": "en", "seconds": 12.0}`, or `{"failure": …}`, which ends a sentence for a person.
@@ -14,7 +14,7 @@ from typing import Any, BinaryIO
 from orchestrator.channels.voice import fence
 
 MAX_SECONDS = 600
-"""Seconds of a voice note that is written down, at most."""
+"""Longest voice note in seconds that is transcribed."""
 CPU_SECONDS = 600
 UNREADABLE = "it is damaged, or no sound"
 TOO_LONG = f"it is longer than {MAX_SECONDS // 60} minutes"
@@ -22,10 +22,10 @@ NO_WORDS = "I hear no words in it"
 
 
 def main(arguments: list[str]) -> int:
-    """Print what the file says as one line of JSON."""
+    """Print the transcription as one line of JSON."""
     model, path, *language = arguments
     with Path(path).open("rb") as sound:
-        # Before any library: onnxruntime, for one, would send its maker what it runs on.
+        # Before any library is loaded: onnxruntime, for one, would send telemetry about this machine.
         fence.bound(cpu_seconds=CPU_SECONDS)
         missing = fence.enter(readable=[model], library="faster_whisper")
         from faster_whisper import WhisperModel
@@ -46,12 +46,12 @@ def transcript_of(recognizer: Any, sound: BinaryIO, language: str | None) -> dic
         sound.seek(0)
         if seconds > MAX_SECONDS:
             return {"failure": TOO_LONG}
-        # The filter for silence keeps noise from becoming words that nobody said.
+        # The silence filter prevents noise from becoming words that nobody spoke.
         segments, about = recognizer.transcribe(sound, language=language, vad_filter=True)
         text = " ".join(segment.text.strip() for segment in segments if segment.no_speech_prob < 0.9)
     except MemoryError:
         return {"failure": TOO_LONG}
-    except (av.FFmpegError, ValueError, OSError, IndexError, RuntimeError):  # what damaged files lead to
+    except (av.FFmpegError, ValueError, OSError, IndexError, RuntimeError):  # errors that damaged files cause
         return {"failure": UNREADABLE}
     if not text.strip():
         return {"failure": NO_WORDS}
@@ -59,7 +59,7 @@ def transcript_of(recognizer: Any, sound: BinaryIO, language: str | None) -> dic
 
 
 def _duration(sound: BinaryIO) -> float:
-    """Return how many seconds of sound a file holds, by its packets: its head may say anything."""
+    """Return the seconds of sound in a file, by its packets: its header may be wrong."""
     import av
 
     with av.open(sound, metadata_errors="ignore") as container:

@@ -1,4 +1,4 @@
-"""Transcribe voice notes: a bounded program without network (`listen.py`) listens, to one file at a time."""
+"""Transcribe voice notes with a restricted program without network (`listen.py`), one file at a time."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ LIBRARY = "faster_whisper"
 FILES = ("model.bin", "config.json", "tokenizer.json")
 """Files that a model's folder must contain, beside a `vocabulary.*`, whose name varies."""
 START_SECONDS = 60.0
-"""Seconds that the program may take besides listening: it loads a model, on a machine that may be busy."""
+"""Seconds that the program may take besides listening: it loads a model, maybe on a busy machine."""
 MAX_CHARS = 8_000
 MAX_OUTPUT_BYTES = 64 * 1024
 """Bytes that the program may print: 8,000 characters of JSON are 48,000 at most."""
-ERRORS_KEPT_BYTES = 500
-"""Bytes of the end of what the program says on stderr that the log gets."""
+ERRORS_LOGGED_BYTES = 500
+"""Bytes of the program's last stderr output that are logged."""
 MAX_WAITING = 10
 """Notes of one group that may wait for their turn at once."""
 TOO_MANY = f"{MAX_WAITING} others of this group were still to be written down"
 NOT_NOW = "writing down what it says took too long, or failed"
-_KEPT = ("PATH", "HOME", "LANG", "LC_ALL", "PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "LD_LIBRARY_PATH")
+_PASSED_ON = ("PATH", "HOME", "LANG", "LC_ALL", "PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "LD_LIBRARY_PATH")
 _HANGUL = re.compile("[가-힣]")
 _LETTER = re.compile(r"[^\W\d_]")
 
@@ -55,17 +55,17 @@ def model_folder(home: Home, name: str) -> Path:
 
 
 def is_model(folder: Path) -> bool:
-    """Return whether a folder holds a whole model. Blocks."""
+    """Return whether a folder contains a whole model. Blocks."""
     return all((folder / name).is_file() for name in FILES)
 
 
 def has_library() -> bool:
-    """Return whether the library that listens is installed: it is the optional extra `voice`."""
+    """Return whether the transcribing library is installed: the optional extra `voice`."""
     return importlib.util.find_spec(LIBRARY) is not None
 
 
 def language_of(texts: Iterable[str]) -> str | None:
-    """Return the language to expect in a chat with these texts, or None where it has to be heard. Pure.
+    """Return the language to expect in a chat with these texts, or None to detect it. Pure.
 
     One letter of five in Hangul makes a chat Korean: Korean chats are full of Latin names and addresses.
     """
@@ -75,10 +75,12 @@ def language_of(texts: Iterable[str]) -> str | None:
 
 
 class VoiceTranscriber:
-    """Transcribes files, one after another: the next is of the group that had its turn longest ago."""
+    """Transcribes files one after another: the next is of the group that has waited
+    longest since its last one.
+    """
 
     def __init__(self, model: Path, *, command: Sequence[str] | None = None) -> None:
-        """`model` is a folder of a model; `command` starts the program in the place of `listen`."""
+        """`model` is a model's folder; `command` replaces the program `listen`."""
         self._model = model
         self._command = command or (sys.executable, "-m", listen.__name__)
         self._is_listening = False
@@ -89,13 +91,13 @@ class VoiceTranscriber:
         """The number of the last turn that each group had."""
 
     def seconds_for(self, seconds: int) -> float:
-        """Return how long listening to a note of so many seconds may take, from its start."""
+        """Return how many seconds transcribing a note of this length may take, from its start."""
         return START_SECONDS + min(seconds, listen.MAX_SECONDS)
 
     async def transcribe(
         self, file: Path, *, seconds: int, language: str | None = None, group: str = ""
     ) -> SpokenText:
-        """Return what `file` says. `seconds` is how long it claims to be; whatever fails is a `failure`."""
+        """Return the transcription of `file`. `seconds` is its claimed length; every error is a `failure`."""
         if seconds > listen.MAX_SECONDS:
             return SpokenText(failure=listen.TOO_LONG)
         if len(self._waiting.get(group, ())) >= MAX_WAITING:
@@ -111,7 +113,7 @@ class VoiceTranscriber:
 
     @asynccontextmanager
     async def _turn(self, group: str) -> AsyncIterator[None]:
-        """Wait until nothing else is listened to and it is this group's turn."""
+        """Wait until nothing else is transcribed and it is this group's turn."""
         if self._is_listening:
             mine = asyncio.get_running_loop().create_future()
             self._waiting.setdefault(group, deque()).append(mine)
@@ -138,7 +140,7 @@ class VoiceTranscriber:
             del self._waiting[group]
 
     def _pass_on(self) -> None:
-        """Give the turn to who waits and had none for longest; to nobody where nobody waits."""
+        """Give the turn to the group that has waited longest, if any."""
         self._is_listening = bool(self._waiting)
         if self._waiting:
             group = min(self._waiting, key=lambda one: self._last_turn.get(one, 0))
@@ -175,7 +177,7 @@ class VoiceTranscriber:
 
 
 async def _bounded(stream: asyncio.StreamReader) -> bytes | None:
-    """Return all that comes, or None where that is more than the program may print."""
+    """Return all output, or None if it is more than the program may print."""
     found = b""
     while some := await stream.read(MAX_OUTPUT_BYTES):
         found += some
@@ -185,21 +187,21 @@ async def _bounded(stream: asyncio.StreamReader) -> bytes | None:
 
 
 async def _tail(stream: asyncio.StreamReader) -> bytes:
-    """Read to the end and return the last of it."""
+    """Read to the end and return the last bytes."""
     tail = b""
     while some := await stream.read(MAX_OUTPUT_BYTES):
-        tail = (tail + some)[-ERRORS_KEPT_BYTES:]
+        tail = (tail + some)[-ERRORS_LOGGED_BYTES:]
     return tail
 
 
 def _environment() -> dict[str, str]:
-    # No key, no address of a proxy: it needs none. Two threads, or it would take every processor there is.
-    passed_on = {name: os.environ[name] for name in _KEPT if name in os.environ}
+    # It needs no key and no proxy address, so it gets none. Two threads, or it would use all processors.
+    passed_on = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
     return passed_on | {"OMP_NUM_THREADS": "2", "HF_HUB_OFFLINE": "1"}
 
 
 def _parsed(output: bytes, errors: bytes, code: int | None) -> SpokenText:
-    """Return the transcript in what the program printed; a decoder that was taken over may print anything."""
+    """Return the transcription in the program's output; a compromised decoder may print anything."""
     try:
         found = json.loads(output.splitlines()[-1])
         text, failure, language = (found.get(key) for key in ("text", "failure", "language"))
