@@ -18,6 +18,7 @@ from orchestrator.domain.home import Home
 if TYPE_CHECKING:
     import httpx
 
+    from agent_runner.wire.mailbox import ScheduleTask
     from orchestrator.dashboard.services.reminders import ReminderView
 
 CONNECT_SECONDS = 3.0
@@ -107,8 +108,11 @@ class Client:
         path = f"/reminders/{quote(reminder, safe='')}/cancel"
         return cast("ReminderView", _content(await self._http.post(path)))
 
-    async def add_task(self, asked: dict[str, Any]) -> dict[str, Any]:
-        return _content(await self._http.post("/tasks", json=asked))
+    async def add_task(self, group: str, request: ScheduleTask) -> dict[str, Any]:
+        # The route takes these fields and refuses others.
+        fields = {"prompt", "schedule_type", "schedule_value", "context_mode"}
+        body = {"group": group, **request.model_dump(include=fields)}
+        return _content(await self._http.post("/tasks", json=body))
 
     async def act_on_task(self, task_id: str, action: str) -> dict[str, Any]:
         """`pause`, `resume`, `cancel` or `run` a task."""

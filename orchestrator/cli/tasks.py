@@ -115,14 +115,7 @@ def add(
             await scheduled_task_service.add(tx, group, request, times, now_ms=now_ms)
         )
 
-    asked = {
-        "group": group,
-        "prompt": prompt,
-        "schedule_type": kind,
-        "schedule_value": value,
-        "context_mode": context,
-    }
-    made = asyncio.run(terminal.ask_or_change(home, lambda client: client.add_task(asked), act))
+    made = asyncio.run(terminal.ask_or_change(home, lambda client: client.add_task(group, request), act))
     if as_json:
         show_task(made["id"], as_json=True, home=home)
         return

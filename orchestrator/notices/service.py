@@ -9,22 +9,26 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import sqlite3
-from dataclasses import dataclass
 from typing import Any, cast
 
 import structlog
 
 from agent_runner.wire import notify_self
-from agent_runner.wire.mailbox import AcknowledgeNotice, CancelNotice, ListNotices, NotifySelf, Reply
+from agent_runner.wire.mailbox import (
+    TRANSPORT,
+    AcknowledgeNotice,
+    CancelNotice,
+    ListNotices,
+    NotifySelf,
+    Reply,
+)
 from agent_runner.wire.notices import (
     DEFAULT_HOURS,
     MAX_UNDELIVERED,
     Category,
     DeliverAt,
-    InjectAt,
     Notice,
     Priority,
-    Severity,
 )
 from orchestrator.base.clock import Clock
 from orchestrator.base.event_bus import EventBus
@@ -76,9 +80,11 @@ class NoticeService:
     async def _keep(
         self, tx: Tx, group: Group, turn: Turn | None, asked: NotifySelf
     ) -> tuple[str, dict[str, Any]]:
-        request = parse_request(asked)
+        wrong = notify_self.refusal_of(asked)
+        if wrong is not None:
+            raise NoticeRefused(wrong.code, wrong.text)
         now_ms = self._clock.now_ms()
-        fresh = await _fresh(tx, group, turn, request, now_ms=now_ms)
+        fresh = await _fresh(tx, group, turn, asked, now_ms=now_ms)
         older = await _replaced(tx, fresh)
         if older is None:
             await _check_room(tx, fresh)
@@ -91,7 +97,7 @@ class NoticeService:
             ) from error
         # A turn that waits for its next attempt is given what waits when that begins.
         is_running = turn is not None and turn.state is TurnState.RUNNING
-        if turn is not None and is_running and request.is_for_this_turn and not _has(turn, older):
+        if turn is not None and is_running and _is_for_this_turn(asked) and not _has(turn, older):
             await notice_claims.take_now(tx, turn, notice.id, now_ms=now_ms)
         return _confirmation(notice), {**row(notice), "status": "ok"}
 
@@ -108,11 +114,13 @@ class NoticeService:
         return f"Notice {notice_id} is cancelled.", {"id": notice_id}
 
 
-async def _fresh(
-    tx: Tx, group: Group, turn: Turn | None, request: NoticeRequest, *, now_ms: int
-) -> NewNotice:
+async def _fresh(tx: Tx, group: Group, turn: Turn | None, asked: NotifySelf, *, now_ms: int) -> NewNotice:
+    """Return the notice to store for a checked request. Raises `NoticeRefused`."""
+    priority, category = cast("Priority", asked.priority), cast("Category", asked.category)
+    deliver_at = cast("DeliverAt", asked.deliver_at)
+    hours = DEFAULT_HOURS if asked.expires_in_hours is None else asked.expires_in_hours
     is_alone = turn is not None and turn.is_isolated
-    if is_alone and not request.outlives_session and not request.is_for_this_turn:
+    if is_alone and not asked.persist_cross_session and not _is_for_this_turn(asked):
         raise NoticeRefused(
             "bad_value",
             "This task's conversation ends with this turn: set 'persist_cross_session' to be told after it.",
@@ -120,27 +128,46 @@ async def _fresh(
     return NewNotice(
         folder=group.folder,
         maker=NoticeMaker.SELF,
-        event_type=request.event_type,
+        event_type=notify_self.event_type_of(category),
         source=SOURCE,
         payload={
-            "message": notice_claims.plain(request.message),
-            "category": request.category,
-            "priority": request.priority,
+            "message": notice_claims.plain(asked.message.strip()),
+            "category": category,
+            "priority": priority,
         },
-        severity=request.severity,
-        priority=request.priority,
-        category=request.category,
-        scope=NoticeScope.CROSS_SESSION if request.outlives_session else NoticeScope.SESSION,
+        severity=notify_self.severity_of(priority),
+        priority=priority,
+        category=category,
+        scope=NoticeScope.CROSS_SESSION if asked.persist_cross_session else NoticeScope.SESSION,
         session_id=None if is_alone else await sessions.current(tx, group.folder),
-        deliver_at=request.deliver_at,
-        inject_at=request.inject_at,
-        turns=request.turns,
-        tool_name=request.tool_name,
-        condition=request.condition,
-        dedupe_key=request.key(turn.id if turn else None),
+        deliver_at=deliver_at,
+        inject_at=notify_self.INJECT_AT[deliver_at],
+        turns=asked.turns,
+        tool_name=(asked.tool_name or "") if deliver_at == "after_tool" else None,
+        condition=asked.condition,
+        dedupe_key=_key(asked, turn.id if turn else None),
         made_turn=turn.id if turn else None,
-        expires_ms=None if request.ttl_ms is None else now_ms + request.ttl_ms,
+        expires_ms=now_ms + hours * HOUR_MS if hours else None,
     )
+
+
+def _is_for_this_turn(asked: NotifySelf) -> bool:
+    """Return whether the turn in which the notice is requested can still show it."""
+    return asked.deliver_at in notify_self.IN_THIS_TURN
+
+
+def _key(asked: NotifySelf, turn_id: int | None) -> str | None:
+    """Return the key that two notices share when they are the same while they wait, or None.
+
+    It is the agent's own key. Without one it is made of the whole request, so that a turn that is tried again
+    stores the same notice once.
+    """
+    if asked.dedupe_key is not None:
+        return f"{OF_ITS_AGENT}{asked.dedupe_key}"
+    if turn_id is None:
+        return None
+    whole = asked.model_dump_json(exclude=set(TRANSPORT))
+    return f"turn:{turn_id}:{hashlib.sha256(whole.encode()).hexdigest()[:20]}"
 
 
 async def _replaced(tx: Tx, fresh: NewNotice) -> NoticeRow | None:
@@ -257,73 +284,6 @@ class NoticeRefused(Exception):
     def __init__(self, code: str, text: str) -> None:
         super().__init__(text)
         self.code = code
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NoticeRequest:
-    """A checked request for a notice; `ttl_ms` is how long it may wait, None for ever."""
-
-    message: str
-    priority: Priority
-    severity: Severity
-    category: Category
-    event_type: str
-    deliver_at: DeliverAt
-    inject_at: InjectAt
-    outlives_session: bool
-    turns: int | None
-    tool_name: str | None
-    condition: str | None
-    ttl_ms: int | None
-    dedupe_key: str | None
-
-    @property
-    def is_for_this_turn(self) -> bool:
-        """Return whether the turn in which the notice is asked for can still tell it."""
-        return self.deliver_at in notify_self.IN_THIS_TURN
-
-    def key(self, turn_id: int | None) -> str | None:
-        """Return what makes two notices the same while they wait: the agent's key, or all
-        of it in a turn tried again.
-        """
-        if self.dedupe_key is not None:
-            return f"{OF_ITS_AGENT}{self.dedupe_key}"
-        if turn_id is None:
-            return None
-        return f"turn:{turn_id}:{hashlib.sha256(repr(self).encode()).hexdigest()[:20]}"
-
-
-def parse_request(asked: NotifySelf) -> NoticeRequest:
-    """Parse and check a request for a notice. Raises `NoticeRefused`.
-
-    Raises:
-        Refused: a field is missing, none of its values, or out of its range.
-    """
-    wrong = notify_self.refusal_of(asked)
-    if wrong is not None:
-        raise NoticeRefused(wrong.code, wrong.text)
-    priority = cast("Priority", asked.priority)
-    category = cast("Category", asked.category)
-    deliver_at = cast("DeliverAt", asked.deliver_at)
-    return NoticeRequest(
-        message=asked.message.strip(),
-        priority=priority,
-        severity=notify_self.severity_of(priority),
-        category=category,
-        event_type=notify_self.event_type_of(category),
-        deliver_at=deliver_at,
-        inject_at=notify_self.INJECT_AT[deliver_at],
-        outlives_session=asked.persist_cross_session,
-        turns=asked.turns,
-        tool_name=(asked.tool_name or "") if deliver_at == "after_tool" else None,
-        condition=asked.condition,
-        ttl_ms=_ttl_ms(asked.expires_in_hours),
-        dedupe_key=asked.dedupe_key,
-    )
-
-
-def _ttl_ms(hours: int | None) -> int | None:
-    return (DEFAULT_HOURS if hours is None else hours) * HOUR_MS or None
 
 
 SWEEP_SECONDS = 60.0

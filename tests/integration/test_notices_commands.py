@@ -188,6 +188,13 @@ async def test_a_letter_that_is_read_twice_keeps_one_notice(home):
     assert (await home.kept(first.data["id"])).count == 1
 
 
+async def test_a_turn_that_is_tried_again_keeps_the_same_notice_once(home):
+    turn, _, _ = await home.begin()
+    number = await home.note(turn=turn.id, askedMs=1)
+    assert await home.note(turn=turn.id, askedMs=2) == number
+    assert await home.note("look at the door", turn=turn.id, askedMs=3) != number
+
+
 async def test_a_store_that_refuses_is_told_and_not_hidden(home):
     """N-42."""
     async with home.harness.database.transaction() as tx:
