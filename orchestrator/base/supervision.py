@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TypedDict
 
 import structlog
 
@@ -36,6 +36,16 @@ class LoopEnded(Exception):
     """The loop came to an end by itself, which it never should."""
 
 
+class LoopFailureView(TypedDict):
+    """A loop that fails at the moment, as the status shows it."""
+
+    name: str
+    reason: str
+    failures: int
+    since_ms: int
+    next_try_ms: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoopFailure:
     """A loop that fails at the moment. Times are epoch milliseconds, UTC."""
@@ -48,8 +58,14 @@ class LoopFailure:
     """The time when the first of them was."""
     next_try_ms: int
 
-    def to_json_dict(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in self.__dataclass_fields__}
+    def to_json_dict(self) -> LoopFailureView:
+        return {
+            "name": self.name,
+            "reason": self.reason,
+            "failures": self.failures,
+            "since_ms": self.since_ms,
+            "next_try_ms": self.next_try_ms,
+        }
 
 
 @dataclass(slots=True)

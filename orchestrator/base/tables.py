@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
-
-Rows = list[dict[str, Any]]
 
 
 def short(text: str, width: int) -> str:
@@ -19,7 +16,7 @@ def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
-def table(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> list[str]:
+def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> list[str]:
     """Return one line for the head and each row, with columns that stand below each other."""
     cells = [[str(cell) for cell in row] for row in (head, *rows)]
     widths = [max(len(row[column]) for row in cells) for column in range(len(head))]

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from agent_runner.wire.mailbox import ScheduleTask
     from orchestrator.dashboard.services.reminders import ReminderView
+    from orchestrator.reports.status import StatusView
 
 CONNECT_SECONDS = 3.0
 
@@ -166,7 +167,7 @@ class Client:
                     yield json.loads(line.removeprefix("data: "))
 
 
-def running_status(home: Home) -> dict[str, Any]:
+def running_status(home: Home) -> StatusView:
     """Return what the running Andy tells of itself at `GET /status`. Blocks.
 
     It is asked with the standard library, because httpx takes ten times as long to load as Andy to answer.
@@ -191,7 +192,7 @@ def running_status(home: Home) -> dict[str, Any]:
             body = response.read()
         except (OSError, http.client.HTTPException) as error:
             raise _not_running(home) from error
-    return _content_of(response.status, body)
+    return cast("StatusView", _content_of(response.status, body))
 
 
 def _door_of(home: Home) -> tuple[str, dict[str, str]]:

@@ -47,6 +47,7 @@ from orchestrator.proxies.model.credentials import Credential, CredentialSource
 from orchestrator.proxies.model.routing import ModelRouter, prices_of
 from orchestrator.reports import mcp
 from orchestrator.reports import models as model_reports
+from orchestrator.reports.models import ServiceConditionView
 from orchestrator.reports.status_lines import outage_text, service_trouble_text
 from orchestrator.store import database, groups, model_services
 from orchestrator.store.database import Database, Tx
@@ -423,7 +424,7 @@ async def models(
     for one in rows:
         if one["used_by"] and one["down_since_ms"] is not None:
             text = f"{one['name']} {service_trouble_text(one, settings.zone)}"
-            return (note if one["stand_in"] else bad)("models", text, fix=one["mend"])
+            return (note if one["stand_in"] else bad)("models", text, fix=one["mend"] or "")
     for one in added:
         if one["used_by"] and not one["is_usable"]:
             fix = f"put {one['key_env'] or 'a key'}=… into .env"
@@ -435,11 +436,11 @@ async def models(
     return ok("models", f"{said}{'' if is_online or not used else '; --online asks whether they answer'}")
 
 
-def _users(one: dict[str, Any]) -> str:
+def _users(one: ServiceConditionView) -> str:
     return ", ".join(one["used_by"])
 
 
-async def _stored_services(home: Home, settings: Settings) -> list[dict[str, Any]]:
+async def _stored_services(home: Home, settings: Settings) -> list[ServiceConditionView]:
     """Return the services of a home whose Andy does not run: what it knew of outages says nothing of now."""
     if not home.database.exists():
         return []
@@ -459,7 +460,7 @@ async def _stored_services(home: Home, settings: Settings) -> list[dict[str, Any
         await database_of_home.close()
 
 
-async def _unanswered(home: Home, used: Sequence[dict[str, Any]]) -> DoctorFinding | None:
+async def _unanswered(home: Home, used: Sequence[ServiceConditionView]) -> DoctorFinding | None:
     """Ask each service for a few words; return the finding about the first that does not answer."""
     credentials = CredentialSource(home.root, os.environ)
     for one in used:

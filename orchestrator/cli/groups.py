@@ -358,7 +358,7 @@ def show_rules(
         terminal.run_async(_changed(home, folder, act))
     search = terminal.settings_of(terminal.home_of(home)).andy_web_search
 
-    async def rows(tx: Tx) -> list[dict[str, Any]]:
+    async def rows(tx: Tx) -> list[group_rules.GroupRuleView]:
         return group_rules.as_rows(await group_rules.rule_rows(tx, folder, host_search=search))
 
     read(home, rows, group_rules.rule_lines, as_json=as_json)

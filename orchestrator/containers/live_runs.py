@@ -9,7 +9,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypedDict
 
 from orchestrator.base.clock import Clock
 from orchestrator.base.rate_limits import TokenBucket
@@ -132,6 +132,14 @@ class LiveRunState:
         )
 
 
+class ForesightView(TypedDict):
+    """Counts of the containers that were started before their first turn, `hits` and `misses` by sign."""
+
+    hits: dict[str, int]
+    misses: dict[str, int]
+    wasted_cpu_seconds: float
+
+
 @dataclass(slots=True)
 class ForesightFigures:
     """Counts of the containers that were started before their first turn, since the host started."""
@@ -160,8 +168,8 @@ class ForesightFigures:
         used = (now_ms - live.started_ms) / 1000 if live.cpu_seconds is None else live.cpu_seconds
         self.wasted_cpu_seconds += min(used, MAX_BOOT_SECONDS)
 
-    def as_data(self) -> dict[str, Any]:
-        """Return the figures for `/status`: `{hits, misses, wasted_cpu_seconds}`, the first two by sign."""
+    def as_data(self) -> ForesightView:
+        """Return the figures for `/status`."""
         return {
             "hits": {sign.value: count for sign, count in self.hits.items()},
             "misses": {sign.value: count for sign, count in self.misses.items()},

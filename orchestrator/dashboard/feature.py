@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
-from typing import Any
+from typing import Any, TypedDict
 from zoneinfo import ZoneInfo
 
 import structlog
@@ -50,6 +49,21 @@ def read_time(text: str, *, now_ms: int, zone: ZoneInfo) -> int:
         return when.due_ms(text, now_ms=now_ms, zone=zone).at_ms
     except ToolRefused as error:
         raise BadTime(str(error)) from error
+
+
+class ToolAnswerView(TypedDict):
+    """The answer of a tool; `text` is for people, `code` for programs."""
+
+    ok: bool
+    code: str
+    text: str
+    data: dict[str, object]
+
+
+class WorkerQueued(TypedDict):
+    """The turn in which a model looks at a dashboard."""
+
+    turn: int
 
 
 class DashboardFeature:
@@ -161,13 +175,14 @@ class DashboardFeature:
 
     async def call_tool(
         self, folder: str, tool: str, arguments: Mapping[str, Any], *, expect_version: int | None = None
-    ) -> dict[str, Any]:
+    ) -> ToolAnswerView:
         """Call a dashboard tool on behalf of a person, and return its result; its code is STALE where the row
         no longer has the expected version. Raises `UnknownGroup`.
         """
-        return asdict(await self.service.call_tool(folder, tool, arguments, expect_version=expect_version))
+        result = await self.service.call_tool(folder, tool, arguments, expect_version=expect_version)
+        return {"text": result.text, "ok": result.ok, "code": result.code, "data": {**result.data}}
 
-    async def ask_worker(self, folder: str) -> dict[str, Any]:
+    async def ask_worker(self, folder: str) -> WorkerQueued:
         """Queue a worker's turn now. Raises `UnknownGroup`, or `BadRequest` where no model is configured."""
         return {"turn": await self.worker.ask_now(folder)}
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
-from typing import Annotated, Any, Literal, NotRequired, TypedDict, cast, get_args
+from typing import Annotated, Literal, NotRequired, TypedDict, TypeVar, cast, get_args
 from zoneinfo import ZoneInfo
 
 from orchestrator.base.clock import local_iso
@@ -252,6 +252,7 @@ def sums_row(sums: Sums) -> UsageCountsView:
 # The costs of a day, a week or a month, for the console
 
 Span = Literal["day", "week", "month"]
+K = TypeVar("K", bound=str | None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -316,7 +317,7 @@ async def overview(
     )
 
 
-def cost_lines(sums: Mapping[Any, Sums]) -> list[CostLine]:
+def cost_lines(sums: Mapping[K, Sums]) -> list[CostLine]:
     """Return a line for each of the sums, in their order. Pure."""
     money = {key: each.cost_nano_usd for key, each in sums.items()}
     measure = money if any(money.values()) else {key: each.tokens for key, each in sums.items()}

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TypedDict
 
-from orchestrator.base.tables import Rows, table
+from orchestrator.base.tables import table
 from orchestrator.domain.values import Group, Role
 from orchestrator.domain.web_search import SearchService
 from orchestrator.groups import roles, settings
@@ -224,23 +224,43 @@ def _commands(group: Group, sides: Sequence[_RoleSide]) -> Iterator[RuleRow]:
 # For machines and for people
 
 
-def as_rows(found: Sequence[RuleRow]) -> Rows:
+class GroupRuleView(TypedDict):
+    """One act, and for each role whether it is done for its people."""
+
+    part: str
+    what: str
+    subject: str
+    owner: str
+    member: str
+    guest: str
+
+
+def as_rows(found: Sequence[RuleRow]) -> list[GroupRuleView]:
     """Return the rules as rows for machines."""
-    names = ("part", "what", "subject", "owner", "member", "guest")
-    return [{name: getattr(one, name) for name in names} for one in found]
+    return [
+        {
+            "part": one.part,
+            "what": one.what,
+            "subject": one.subject,
+            "owner": one.owner,
+            "member": one.member,
+            "guest": one.guest,
+        }
+        for one in found
+    ]
 
 
-def rule_lines(rows: Rows) -> list[str]:
+def rule_lines(rows: list[GroupRuleView]) -> list[str]:
     """Return the rules as lines for people: each part is named once."""
     lines, before = [], ""
     for row in rows:
         part = "" if row["part"] == before else PARTS[row["part"]]
         before = row["part"]
-        lines.append((part, _act(row), *(_answer(row[role]) for role in Role)))
+        lines.append((part, _act(row), _answer(row["owner"]), _answer(row["member"]), _answer(row["guest"])))
     return table(("Andy", "for", *(role.value for role in Role)), lines)
 
 
-def _act(row: Mapping[str, Any]) -> str:
+def _act(row: GroupRuleView) -> str:
     return ACTS[row["what"]].format(subject=row["subject"])
 
 

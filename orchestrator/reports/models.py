@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import TypedDict
 from urllib.parse import urlsplit
 
-from orchestrator.base.tables import Rows, table
+from orchestrator.base.tables import table
 from orchestrator.domain.errors import BadRequest
 from orchestrator.domain.failures import ModelError, ServiceTrouble, service_trouble
 from orchestrator.domain.model_services import (
@@ -153,7 +153,45 @@ async def note_abilities(
         await model_services.put(tx, tested, now_ms=now_ms)
 
 
-async def rows(tx: Tx, is_set: Callable[[str], bool]) -> Rows:
+class PriceView(TypedDict):
+    """Dollars for a million tokens, in and out."""
+
+    input: float
+    output: float
+
+
+class ModelServiceView(TypedDict):
+    """A service that has models, without its key; `has_key` is None where none is wanted."""
+
+    name: str
+    kind: str
+    url: str
+    model: str | None
+    window: int | None
+    price: PriceView | None
+    abilities: list[str]
+    tested_ms: int | None
+    key_env: str | None
+    has_key: bool | None
+    used_for: list[str]
+
+
+class ServiceConditionView(TypedDict):
+    """The state of a model service; the last five fields are None while it answers."""
+
+    name: str
+    url: str | None
+    key_env: str | None
+    is_usable: bool
+    used_by: list[str]
+    down_since_ms: int | None
+    trouble: str | None
+    cause: str | None
+    mend: str | None
+    stand_in: str | None
+
+
+async def rows(tx: Tx, is_set: Callable[[str], bool]) -> list[ModelServiceView]:
     """Return the services by name, with what chooses them. No key is among them.
 
     `is_set` tells whether `.env` has something under a name; `has_key` is None where none is wanted.
@@ -170,7 +208,7 @@ async def rows(tx: Tx, is_set: Callable[[str], bool]) -> Rows:
             "url": one.url,
             "model": one.model,
             "window": one.window,
-            "price": None if one.known_price is None else asdict(one.known_price),
+            "price": _price_view(one.known_price),
             "abilities": sorted(one.abilities),
             "tested_ms": one.tested_ms,
             "key_env": one.key_env,
@@ -181,7 +219,11 @@ async def rows(tx: Tx, is_set: Callable[[str], bool]) -> Rows:
     ]
 
 
-async def conditions(tx: Tx, router: ModelRouter, *, is_live: bool = True) -> list[dict[str, Any]]:
+def _price_view(price: ServicePrice | None) -> PriceView | None:
+    return None if price is None else {"input": price.input, "output": price.output}
+
+
+async def conditions(tx: Tx, router: ModelRouter, *, is_live: bool = True) -> list[ServiceConditionView]:
     """Return how each service is: who uses it, whether it answers and since when, and what stands in.
 
     `router` is brought up to date with what is stored. Unless `is_live`, no host runs: what the last one
@@ -190,7 +232,7 @@ async def conditions(tx: Tx, router: ModelRouter, *, is_live: bool = True) -> li
     router.catalog = await read_catalog(tx)
     used = await _uses(tx, router)
     troubles = await _troubles(tx, router.catalog.service) if is_live else {}
-    found = []
+    found: list[ServiceConditionView] = []
     for name in (OF_DOTENV, *(one.name for one in router.catalog.services)):
         trouble, service = troubles.get(name), router.catalog.service(name)
         uses = used.get(name, {})
@@ -249,7 +291,7 @@ async def _troubles(tx: Tx, service_of: Callable[[str], ModelService | None]) ->
     return found
 
 
-def lines(found: Sequence[dict[str, Any]]) -> list[str]:
+def lines(found: Sequence[ModelServiceView]) -> list[str]:
     if not found:
         return [
             "Only the service of .env is there, under the name 'anthropic': see 'andy models add --help'."
@@ -258,7 +300,7 @@ def lines(found: Sequence[dict[str, Any]]) -> list[str]:
     return table(head, [_cells(row) for row in found])
 
 
-def _cells(row: dict[str, Any]) -> tuple[str, ...]:
+def _cells(row: ModelServiceView) -> tuple[str, ...]:
     key = "none" if row["key_env"] is None else f"{row['key_env']}{'' if row['has_key'] else ', NOT SET'}"
     can = ", ".join(row["abilities"]) + ("" if row["tested_ms"] else " (not tested)")
     return row["name"], row["model"] or "-", row["url"], key, can, ", ".join(row["used_for"]) or "-"

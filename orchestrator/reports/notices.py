@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Any, TypedDict
+from typing import TypedDict
 from zoneinfo import ZoneInfo
 
 from orchestrator.base.clock import local_minute
@@ -181,7 +181,19 @@ def show_lines(found: NoticeView, zone: ZoneInfo) -> list[str]:
     return [head, f"  {found['message']}", *(f"  {name:<9}{text}" for name, text in facts.items() if text)]
 
 
-def delivered_row(notice: DeliveredNoticeRow) -> dict[str, Any]:
+class DeliveredNoticeView(TypedDict):
+    """An urgent notice that a model received; `id` is None of one that was not stored as a notice."""
+
+    at_ms: int
+    group: str
+    turn: int
+    id: int | None
+    event_type: str
+    priority: str
+    text: str
+
+
+def delivered_row(notice: DeliveredNoticeRow) -> DeliveredNoticeView:
     """Return an urgent notice that a model was told, as the status lists it."""
     return {
         "at_ms": notice.delivered_ms,

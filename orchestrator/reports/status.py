@@ -9,25 +9,27 @@ import asyncio
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypedDict
 
 import structlog
 
 from orchestrator import __version__
-from orchestrator.base.supervision import LoopFailure, reason_of
+from orchestrator.base.supervision import LoopFailure, LoopFailureView, reason_of
 from orchestrator.channels.registry import Channels
 from orchestrator.containers.feature import ContainersFeature
-from orchestrator.containers.live_runs import ForesightFigures
+from orchestrator.containers.live_runs import ForesightFigures, ForesightView
 from orchestrator.domain.protocols import Channel
 from orchestrator.domain.settings import changed_since
-from orchestrator.domain.values import LiveRun, Run, RunId, TaskStatus, Turn, TurnState
+from orchestrator.domain.values import Folder, LiveRun, Run, RunId, TaskStatus, Turn, TurnState
 from orchestrator.groups import settings
 from orchestrator.groups.failed_parts import CHANNEL_PREFIX
 from orchestrator.groups.host_context import HostContext
 from orchestrator.proxies.feature import ContainerProxies
-from orchestrator.proxies.model.credentials import CredentialStatus
+from orchestrator.proxies.model.credentials import CredentialStatus, CredentialView
 from orchestrator.queue.feature import QueueFeature
 from orchestrator.reports import models, notices
+from orchestrator.reports.models import ServiceConditionView
+from orchestrator.reports.notices import DeliveredNoticeView
 from orchestrator.store import (
     dashboard_notifications,
     groups,
@@ -39,9 +41,12 @@ from orchestrator.store import (
     turns,
 )
 from orchestrator.store.database import Tx
+from orchestrator.store.runs import FailureCount
 
 log = structlog.get_logger(__name__)
 
+ChannelState = dict[str, Any]
+"""A messenger's own document about its connection, with `state` and `advice` where it has them."""
 DAY_MS = 24 * 3_600_000
 NEXT = 3
 NOTICES = 10
@@ -66,13 +71,13 @@ class HostFacts:
     now_ms: int
     steady_ms: int
     disk_free_bytes: int
-    channels: Mapping[str, dict[str, Any]] = field(default_factory=dict)
+    channels: Mapping[str, ChannelState] = field(default_factory=dict)
     """The connection status of each channel that has a connection, by its name."""
-    foresight: Mapping[str, Any] = field(default_factory=lambda: ForesightFigures().as_data())
+    foresight: ForesightView = field(default_factory=lambda: ForesightFigures().as_data())
     """Counts of the containers that were started before their first turn."""
     zone: str = "Etc/UTC"
     """The owner's time zone that is in force."""
-    settings_changed: Sequence[Mapping[str, str]] = ()
+    settings_changed: Sequence[SettingChange] = ()
     """The settings that the next start would read differently: `{name, source}`."""
     has_engine: bool = True
     """Whether the runtime can start containers at this moment."""
@@ -80,8 +85,133 @@ class HostFacts:
     """One line that says that the image is missing, with the fix; None where it is there."""
     failing: Sequence[LoopFailure] = ()
     """The loops that fail at this moment."""
-    models: Sequence[Mapping[str, Any]] = ()
+    models: Sequence[ServiceConditionView] = ()
     """The model services, as `reports.models.conditions` returns them."""
+
+
+class TurnAtWorkView(TypedDict):
+    """The turn that a container works on."""
+
+    id: int
+    kind: str
+    attempt: int
+    seconds: float
+
+
+class ContainerView(TypedDict):
+    """A container that holds a slot, or one that was given up."""
+
+    run: str
+    group: str
+    state: str
+    state_seconds: float
+    age_seconds: float
+    turn: TurnAtWorkView | None
+
+
+class ConversationView(TypedDict):
+    """The way in which a group's newest container continued the conversation."""
+
+    group: str
+    run: str
+    started_ms: int
+    mode: str | None
+    reason: str | None
+
+
+class WaitingTurnView(TypedDict):
+    """A turn in the queue."""
+
+    turn: int
+    group: str
+    kind: str
+    place: int
+    attempt: int
+    waited_seconds: float
+    next_try_seconds: float
+    reason: str | None
+
+
+class OutageView(TypedDict):
+    """An outage for whose end turns wait."""
+
+    cause: str
+    turns: int
+    since_ms: int
+
+
+class SettingChange(TypedDict):
+    """A setting that the next start would read differently, and the place that it would be read from."""
+
+    name: str
+    source: str
+
+
+class DueView(TypedDict):
+    """A reminder or a task to come."""
+
+    id: int | str | None
+    group: str
+    due_ms: int
+
+
+class PendingReminders(TypedDict):
+    """The number of reminders to come, and the next ones."""
+
+    pending: int
+    next: list[DueView]
+
+
+class ActiveTasks(TypedDict):
+    """The number of tasks to come, and the next ones."""
+
+    active: int
+    next: list[DueView]
+
+
+class OutboxCounts(TypedDict):
+    """Messages that are not sent, by what is known of them."""
+
+    waiting: int
+    unknown: int
+    dead: int
+
+
+class StatusView(TypedDict):
+    """The state of the host at one moment."""
+
+    version: str
+    home: str
+    started_ms: int
+    uptime_seconds: float
+    stopping: bool
+    runtime: str
+    isolated: bool
+    engine: bool
+    image: str | None
+    image_problem: str | None
+    agent: str
+    credential: CredentialView
+    models: list[ServiceConditionView]
+    outages: list[OutageView]
+    disk_free_bytes: int
+    channels: dict[str, ChannelState]
+    failing: list[LoopFailureView]
+    zone: str
+    settings_changed: list[SettingChange]
+    groups: list[Folder]
+    open: list[Folder]
+    containers: list[ContainerView]
+    conversations: list[ConversationView]
+    slots: int
+    foresight: ForesightView
+    turns: dict[str, int]
+    waiting: list[WaitingTurnView]
+    reminders: PendingReminders
+    tasks: ActiveTasks
+    outbox: OutboxCounts
+    errors: list[FailureCount]
+    notices: list[DeliveredNoticeView]
 
 
 class StatusService:
@@ -110,7 +240,7 @@ class StatusService:
         self._channels = channels
         self._failing = failing
 
-    async def status(self) -> dict[str, Any]:
+    async def status(self) -> StatusView:
         """Return what runs, waits and is stuck, as JSON types."""
         settings, clock, selected = self._host.settings, self._host.clock, self._containers.selected
         home = self._host.home.root
@@ -155,7 +285,7 @@ class StatusService:
             return await gather(tx, facts)
 
 
-async def gather(tx: Tx, host: HostFacts) -> dict[str, Any]:
+async def gather(tx: Tx, host: HostFacts) -> StatusView:
     """Return the status at one moment: the facts of the host and what the store has, as JSON types."""
     recorded = {run.id: run for run in await runs.live(tx)}
     unsettled = await turns.unsettled(tx)
@@ -174,7 +304,7 @@ async def gather(tx: Tx, host: HostFacts) -> dict[str, Any]:
         "image_problem": host.image_problem,
         "agent": host.agent,
         "credential": host.credential.to_json_dict(),
-        "models": [dict(one) for one in host.models],
+        "models": list(host.models),
         "outages": [
             {"cause": cause.value, "turns": one.turns, "since_ms": one.since_ms}
             for cause, one in (await turn_outages.current(tx)).items()
@@ -183,13 +313,13 @@ async def gather(tx: Tx, host: HostFacts) -> dict[str, Any]:
         "channels": dict(host.channels),
         "failing": [one.to_json_dict() for one in host.failing],
         "zone": host.zone,
-        "settings_changed": [dict(one) for one in host.settings_changed],
+        "settings_changed": list(host.settings_changed),
         "groups": [group.folder for group in registered],
         "open": [group.folder for group in registered if settings.of(group).egress == "open"],
         "containers": [_container(run, recorded, unsettled, host) for run in host.live],
         "conversations": [_conversation(run) for run in await runs.last_restores(tx)],
         "slots": host.slots,
-        "foresight": dict(host.foresight),
+        "foresight": host.foresight,
         "turns": await turns.counts(tx),
         "waiting": _waiting(unsettled, host),
         "reminders": await _reminders(tx),
@@ -204,7 +334,7 @@ async def gather(tx: Tx, host: HostFacts) -> dict[str, Any]:
     }
 
 
-def channel_state(channel: Channel, failure: LoopFailure | None) -> dict[str, Any]:
+def channel_state(channel: Channel, failure: LoopFailure | None) -> ChannelState:
     """Return how a channel is; `failure` says that its loop fails, which the channel itself cannot know."""
     try:
         state = channel.status()
@@ -217,7 +347,7 @@ def channel_state(channel: Channel, failure: LoopFailure | None) -> dict[str, An
     return {**state, "state": "broken", "advice": advice, "next_try_ms": failure.next_try_ms}
 
 
-def _conversation(run: Run) -> dict[str, Any]:
+def _conversation(run: Run) -> ConversationView:
     """Return how a group's container went on with its conversation when it last began."""
     return {
         "group": run.folder,
@@ -230,7 +360,7 @@ def _conversation(run: Run) -> dict[str, Any]:
 
 def _container(
     live: LiveRun, recorded: dict[RunId, Run], unsettled: Sequence[Turn], host: HostFacts
-) -> dict[str, Any]:
+) -> ContainerView:
     run = recorded.get(live.id)
     age_ms = host.now_ms - run.started_ms if run else host.steady_ms - live.started_ms
     turn = next((one for one in unsettled if _is_turn_of(live, one)), None)
@@ -248,7 +378,7 @@ def _is_turn_of(live: LiveRun, turn: Turn) -> bool:
     return turn.id == live.turn_id or (turn.run_id == live.id and turn.state is TurnState.RUNNING)
 
 
-def _turn(turn: Turn, now_ms: int) -> dict[str, Any]:
+def _turn(turn: Turn, now_ms: int) -> TurnAtWorkView:
     started_ms = turn.started_ms if turn.state is TurnState.RUNNING else None
     return {
         "id": turn.id,
@@ -258,7 +388,7 @@ def _turn(turn: Turn, now_ms: int) -> dict[str, Any]:
     }
 
 
-def _waiting(unsettled: Sequence[Turn], host: HostFacts) -> list[dict[str, Any]]:
+def _waiting(unsettled: Sequence[Turn], host: HostFacts) -> list[WaitingTurnView]:
     begun = {run.turn_id for run in host.live}
     queued = [turn for turn in unsettled if turn.state is TurnState.QUEUED and turn.id not in begun]
     return [
@@ -276,25 +406,30 @@ def _waiting(unsettled: Sequence[Turn], host: HostFacts) -> list[dict[str, Any]]
     ]
 
 
-async def _reminders(tx: Tx) -> dict[str, Any]:
+async def _reminders(tx: Tx) -> PendingReminders:
     pending = await dashboard_notifications.reminders(tx)
-    coming = [{"id": one.number, "group": one.folder, "due_ms": one.due_ms} for one in pending[:NEXT]]
+    coming: list[DueView] = [
+        {"id": one.number, "group": one.folder, "due_ms": one.due_ms} for one in pending[:NEXT]
+    ]
     return {"pending": len(pending), "next": coming}
 
 
-async def _tasks(tx: Tx) -> dict[str, Any]:
-    active = [task for task in await tasks.every(tx) if task.status is TaskStatus.ACTIVE and task.next_ms]
-    coming = [{"id": one.id, "group": one.folder, "due_ms": one.next_ms} for one in active[:NEXT]]
-    return {"active": len(active), "next": coming}
+async def _tasks(tx: Tx) -> ActiveTasks:
+    active: list[DueView] = [
+        {"id": task.id, "group": task.folder, "due_ms": task.next_ms}
+        for task in await tasks.every(tx)
+        if task.status is TaskStatus.ACTIVE and task.next_ms
+    ]
+    return {"active": len(active), "next": active[:NEXT]}
 
 
-async def _errors(tx: Tx, *, since_ms: int) -> list[dict[str, Any]]:
+async def _errors(tx: Tx, *, since_ms: int) -> list[FailureCount]:
     """Return what went wrong by kind, the latest first: ends of containers, and turns that were given up."""
     found = [*await runs.bad_ends(tx, since_ms=since_ms), *await turns.failures(tx, since_ms=since_ms)]
     return sorted(found, key=lambda one: -one["last_ms"])
 
 
-async def _notices(tx: Tx, *, since_ms: int) -> list[dict[str, Any]]:
+async def _notices(tx: Tx, *, since_ms: int) -> list[DeliveredNoticeView]:
     """Return the newest notices of high or critical priority that models were told."""
     found = await notice_claims.recently_delivered(tx, since_ms=since_ms, limit=NOTICES)
     return [notices.delivered_row(one) for one in found]

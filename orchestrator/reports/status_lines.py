@@ -4,18 +4,37 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
 from orchestrator.base.tables import short
 from orchestrator.domain.values import RunState
+
+if TYPE_CHECKING:  # what makes the status is slow to load, and its views are types alone
+    from orchestrator.base.supervision import LoopFailureView
+    from orchestrator.containers.live_runs import ForesightView
+    from orchestrator.proxies.model.credentials import CredentialView, RefusalView
+    from orchestrator.reports.models import ServiceConditionView
+    from orchestrator.reports.notices import DeliveredNoticeView
+    from orchestrator.reports.status import (
+        ChannelState,
+        ContainerView,
+        ConversationView,
+        DueView,
+        OutageView,
+        OutboxCounts,
+        SettingChange,
+        StatusView,
+        WaitingTurnView,
+    )
+    from orchestrator.store.runs import FailureCount
 
 NO_TASKS = "none scheduled"
 """Said of scheduled tasks: what is to be done stands on the dashboards."""
 NO_ENGINE = "⚠️ Docker does not answer, so no turn is begun: start it ('andy doctor' says more)"
 
 
-def lines(found: dict[str, Any], *, zone: ZoneInfo | None = None) -> list[str]:
+def lines(found: StatusView, *, zone: ZoneInfo | None = None) -> list[str]:
     """Return the lines of `andy status`; without a zone, times are by this machine's clock."""
     isolation = "isolated" if found["isolated"] else "NOT isolated"
     image = f", image {found['image']}" if found["image"] else ""
@@ -60,13 +79,13 @@ def lines(found: dict[str, Any], *, zone: ZoneInfo | None = None) -> list[str]:
     ]
 
 
-def _changed_text(changed: Sequence[dict[str, str]]) -> str:
+def _changed_text(changed: Sequence[SettingChange]) -> str:
     """Name the settings that the next start would read differently, with their places."""
     names = ", ".join(f"{one['name']} ({one['source']})" if one["source"] else one["name"] for one in changed)
     return f"changed since the start, so not in force: {names}. Restart Andy"
 
 
-def _credential_text(credential: dict[str, Any], zone: ZoneInfo | None) -> str:
+def _credential_text(credential: CredentialView, zone: ZoneInfo | None) -> str:
     if credential["problem"]:
         return f"unusable: {credential['problem']}"
     if not credential["present"]:
@@ -74,11 +93,11 @@ def _credential_text(credential: dict[str, Any], zone: ZoneInfo | None) -> str:
     if credential["accepted"] is None:
         return f"{credential['setting']} is set; no model was asked yet"
     if credential["accepted"]:
-        return f"{credential['setting']} is accepted, last at {_at(credential['accepted_ms'], zone)}"
+        return f"{credential['setting']} is accepted, last at {_at(credential['accepted_ms'] or 0, zone)}"
     return f"{credential['setting']} is set; the model does not answer"
 
 
-def _service_lines(models: Sequence[dict[str, Any]], zone: ZoneInfo | None) -> list[str]:
+def _service_lines(models: Sequence[ServiceConditionView], zone: ZoneInfo | None) -> list[str]:
     """Return a line for each model service that is used or down; the one of `.env` alone needs none."""
     shown = [one for one in models if one["used_by"] or one["down_since_ms"] is not None]
     if len(models) < 2 and all(one["down_since_ms"] is None for one in shown):
@@ -86,36 +105,36 @@ def _service_lines(models: Sequence[dict[str, Any]], zone: ZoneInfo | None) -> l
     return [f"service     {_service_text(one, zone)}" for one in shown]
 
 
-def _service_text(one: dict[str, Any], zone: ZoneInfo | None) -> str:
+def _service_text(one: ServiceConditionView, zone: ZoneInfo | None) -> str:
     whose = f"{one['name']} (for {', '.join(one['used_by']) or 'nobody now'})"
     if one["down_since_ms"] is not None:
         return f"⚠️ {whose} {service_trouble_text(one, zone)} {one['mend']}"
     return whose if one["is_usable"] else f"⚠️ {whose} has no key: put {one['key_env'] or 'one'} into .env"
 
 
-def service_trouble_text(one: dict[str, Any], zone: ZoneInfo | None) -> str:
+def service_trouble_text(one: ServiceConditionView, zone: ZoneInfo | None) -> str:
     """Say what is wrong with a model service, since when, and what answers meanwhile."""
     meanwhile = f"{one['stand_in']} answers meanwhile" if one["stand_in"] else "nothing stands in for it"
-    return f"{one['cause']} since {_at(one['down_since_ms'], zone)}; {meanwhile}."
+    return f"{one['cause']} since {_at(one['down_since_ms'] or 0, zone)}; {meanwhile}."
 
 
-def outage_text(one: dict[str, Any], zone: ZoneInfo | None) -> str:
+def outage_text(one: OutageView, zone: ZoneInfo | None) -> str:
     """Return the line about a model service that turns wait for."""
     waiting = "1 turn waits" if one["turns"] == 1 else f"{one['turns']} turns wait"
     return f"slow, overloaded or out of reach since {_at(one['since_ms'], zone)}: {waiting} for it"
 
 
-def _refusal_text(one: dict[str, Any], zone: ZoneInfo | None) -> str:
+def _refusal_text(one: RefusalView, zone: ZoneInfo | None) -> str:
     return f"{one['text']}, since {_at(one['since_ms'], zone)}. {one['mend']}"
 
 
-def _channel_text(condition: dict[str, Any]) -> str:
+def _channel_text(condition: ChannelState) -> str:
     state = str(condition.get("state", "")).replace("_", " ")
     advice = condition.get("advice", "")
     return f"⚠️ {state}: {advice}" if advice else state
 
 
-def _container_text(one: dict[str, Any]) -> str:
+def _container_text(one: ContainerView) -> str:
     if one["state"] == RunState.LEFT:
         since = f"given up {_span(one['state_seconds'])} ago"
         return f"{one['group']}: LEFT, {since} and not seen to be gone yet; run {one['run']}"
@@ -129,12 +148,12 @@ def _container_text(one: dict[str, Any]) -> str:
     return f"{one['group']}: {state}{doing}; run {one['run']}, {_span(one['age_seconds'])} old"
 
 
-def _failing_text(one: dict[str, Any], zone: ZoneInfo | None) -> str:
+def _failing_text(one: LoopFailureView, zone: ZoneInfo | None) -> str:
     since = f"since {_at(one['since_ms'], zone)}, {one['failures']} times"
     return f"{one['name']}: {short(one['reason'], 90)}, {since}; it is tried again. See 'andy logs'."
 
 
-def _foresight_lines(figures: dict[str, Any]) -> list[str]:
+def _foresight_lines(figures: ForesightView) -> list[str]:
     hits, misses = sum(figures["hits"].values()), sum(figures["misses"].values())
     if not hits + misses:
         return []
@@ -144,12 +163,12 @@ def _foresight_lines(figures: dict[str, Any]) -> list[str]:
     ]
 
 
-def _conversation_text(one: dict[str, Any], zone: ZoneInfo | None) -> str:
+def _conversation_text(one: ConversationView, zone: ZoneInfo | None) -> str:
     reason = f": {short(one['reason'], 90)}" if one["reason"] else ""
-    return f"{one['group']}: {_at(one['started_ms'], zone)}, {one['mode'].replace('_', ' ')}{reason}"
+    return f"{one['group']}: {_at(one['started_ms'], zone)}, {(one['mode'] or '').replace('_', ' ')}{reason}"
 
 
-def _waiting_text(one: dict[str, Any]) -> str:
+def _waiting_text(one: WaitingTurnView) -> str:
     again = f", try {one['attempt']}" if one["attempt"] > 1 else ""
     later = f" in {_span(one['next_try_seconds'])}" if one["next_try_seconds"] else ""
     reason = f": {short(one['reason'], 60)}" if one["reason"] else ""
@@ -157,9 +176,7 @@ def _waiting_text(one: dict[str, Any]) -> str:
     return f"{one['place']}. {one['group']}: {what}, waits {_span(one['waited_seconds'])}{reason}"
 
 
-def _coming_text(
-    count: int, coming: Sequence[dict[str, Any]], zone: ZoneInfo | None, *, none: str = "none"
-) -> str:
+def _coming_text(count: int, coming: Sequence[DueView], zone: ZoneInfo | None, *, none: str = "none") -> str:
     next_wakes = ", ".join(f"{one['group']} {_at(one['due_ms'], zone)}" for one in coming)
     return f"{count}, next: {next_wakes}" if next_wakes else none
 
@@ -168,19 +185,19 @@ def _counts_text(counts: dict[str, int]) -> str:
     return ", ".join(f"{count} {state}" for state, count in sorted(counts.items())) or "none yet"
 
 
-def _outbox_text(counts: dict[str, int]) -> str:
+def _outbox_text(counts: OutboxCounts) -> str:
     text = f"{counts['waiting']} waiting, {counts['dead']} dead"
     if counts["unknown"]:
         text += f", {counts['unknown']} unknown"
     return text + (": see 'andy outbox list'" if counts["dead"] or counts["unknown"] else "")
 
 
-def _error_text(one: dict[str, Any], zone: ZoneInfo | None) -> str:
+def _error_text(one: FailureCount, zone: ZoneInfo | None) -> str:
     last = f"last {_at(one['last_ms'], zone)} in {one['group']}"
     return f"{one['count']} × {one['kind']}, {last}: {short(one['reason'] or 'no reason', 70)}"
 
 
-def _notice_text(one: dict[str, Any], zone: ZoneInfo | None) -> str:
+def _notice_text(one: DeliveredNoticeView, zone: ZoneInfo | None) -> str:
     number = f" {one['id']}" if one["id"] is not None else ""
     where = f"{_at(one['at_ms'], zone)} {one['group']}, turn {one['turn']}"
     return f"{where}: {one['priority']}{number} {one['event_type']}: {short(one['text'], 80)}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict, cast
 
 from orchestrator.domain.values import Folder, Role, Run, RunId, TurnId, TurnKind, least
 from orchestrator.store import budgets
@@ -212,7 +212,17 @@ async def numbered(
     return [(row["number"], _from_row(row)) for row in rows]
 
 
-async def bad_ends(tx: Tx, *, since_ms: int) -> list[dict[str, Any]]:
+class FailureCount(TypedDict):
+    """A kind of failure: how often it came, and when, in which group and why it came last."""
+
+    kind: str
+    count: int
+    last_ms: int
+    group: str
+    reason: str | None
+
+
+async def bad_ends(tx: Tx, *, since_ms: int) -> list[FailureCount]:
     """Count containers' unrequested ends by kind: `{kind, count, last_ms, group, reason}`."""
     # `closed` and `stopped` are ends that the host itself requested, so they are no failures.
     rows = await tx.execute_fetchall(
@@ -223,7 +233,7 @@ async def bad_ends(tx: Tx, *, since_ms: int) -> list[dict[str, Any]]:
         """,
         (since_ms,),
     )
-    return [dict(row) for row in rows]
+    return [cast("FailureCount", dict(row)) for row in rows]
 
 
 async def restricted_at(tx: Tx, folder: Folder, at_ms: int) -> list[Role]:

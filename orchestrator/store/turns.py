@@ -6,7 +6,7 @@ import json
 import sqlite3
 from collections.abc import Collection
 from dataclasses import replace
-from typing import Any
+from typing import cast
 
 from orchestrator.domain.values import (
     ChatJid,
@@ -26,6 +26,7 @@ from orchestrator.domain.values import (
 )
 from orchestrator.store import task_runs
 from orchestrator.store.database import Tx, returned
+from orchestrator.store.runs import FailureCount
 
 _ASIDE = "put_aside:"
 """Prefix of keys of `router_state`, followed by a chat's address: its failed
@@ -501,7 +502,7 @@ async def counts(tx: Tx) -> dict[str, int]:
     return {row["state"]: row["n"] for row in rows}
 
 
-async def failures(tx: Tx, *, since_ms: int) -> list[dict[str, Any]]:
+async def failures(tx: Tx, *, since_ms: int) -> list[FailureCount]:
     """Count the turns that were given up, as one kind: `{kind, count, last_ms, group,
     reason}`, or nothing.
     """
@@ -513,7 +514,7 @@ async def failures(tx: Tx, *, since_ms: int) -> list[dict[str, Any]]:
         """,
         (since_ms,),
     )
-    return [dict(row) for row in rows]
+    return [cast("FailureCount", dict(row)) for row in rows]
 
 
 async def last_failed(tx: Tx, *, since_ms: int, limit: int) -> list[Turn]:

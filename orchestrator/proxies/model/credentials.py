@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 from urllib.parse import quote, quote_plus, unquote, urlsplit
 
 from orchestrator.domain import failures, setting_sources
@@ -424,6 +424,27 @@ def _in_base64(data: bytes) -> Iterator[str]:
         yield base64.b64encode(bytes(before) + data).decode()[first:last]
 
 
+class RefusalView(TypedDict):
+    """A reason for which the model service refuses requests; `model` is None where it refuses all of them."""
+
+    cause: str
+    model: str | None
+    since_ms: int
+    text: str
+    mend: str
+
+
+class CredentialView(TypedDict):
+    """A credential without its value; `accepted` is None until a model was asked."""
+
+    present: bool
+    setting: str | None
+    problem: str | None
+    accepted: bool | None
+    accepted_ms: int | None
+    refusals: list[RefusalView]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CredentialStatus:
     """Whether there is a credential, its name, its faults, and whether it is accepted. Never its value."""
@@ -435,7 +456,7 @@ class CredentialStatus:
     accepted_ms: int | None = None
     """When a model last answered."""
 
-    def to_json_dict(self) -> dict[str, Any]:
+    def to_json_dict(self) -> CredentialView:
         is_accepted = False if self.refusals else True if self.accepted_ms else None
         return {
             "present": self.setting is not None,
@@ -447,7 +468,7 @@ class CredentialStatus:
         }
 
 
-def _refusal(one: ModelRefusal) -> dict[str, Any]:
+def _refusal(one: ModelRefusal) -> RefusalView:
     about = {"setting": one.setting, "model": one.model}
     return {
         "cause": one.cause.value,

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from orchestrator.dashboard.feature import ToolAnswerView, WorkerQueued
 from orchestrator.dashboard.views.board import BoardData
 from orchestrator.web.bodies import parse_object, read_body
 
@@ -19,9 +19,9 @@ class DashboardApi:
     """The operations on dashboards for requests from outside; each raises `UnknownGroup`."""
 
     show: Callable[[str], Awaitable[BoardData]]
-    use: Callable[..., Awaitable[dict[str, Any]]]
-    """`(folder, tool, arguments, expect_version=None)`: gives `{ok, code, text, data}`."""
-    ask_worker: Callable[[str], Awaitable[dict[str, Any]]]
+    use: Callable[..., Awaitable[ToolAnswerView]]
+    """`(folder, tool, arguments, expect_version=None)`: gives the answer of the tool."""
+    ask_worker: Callable[[str], Awaitable[WorkerQueued]]
 
 
 def dashboard_routes(service: DashboardApi) -> list[Route]:

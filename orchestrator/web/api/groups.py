@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from typing import Any
+from typing import TypedDict
 
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.requests import Request
@@ -26,6 +26,38 @@ BY = "the HTTP API"
 """The author of changes that programs make."""
 
 
+class AccessDecided(TypedDict):
+    """The outcome of a decision about a chat that has called; `group` is the one that it got."""
+
+    number: int
+    group: GroupView | None
+    text: str
+
+
+class GroupRemoved(TypedDict):
+    """The outcome of taking a chat's agent away."""
+
+    folder: str
+    failed_turns: int
+    reminders: int
+    text: str
+
+
+class ChatRemoved(GroupView):
+    """A group without the chat that was taken from it, and what became of the chat's turns."""
+
+    failed_turns: int
+    text: str
+
+
+class TextQueued(TypedDict):
+    """A text that Andy is to say, by its place in the outbox."""
+
+    group: str
+    id: str
+    outbox: int
+
+
 class GroupApi:
     """Registers in a transaction, then tells those who have to act on it."""
 
@@ -45,7 +77,7 @@ class GroupApi:
         self._bus.publish("group.registered", group=group.folder)
         return group_row(group)
 
-    async def decide_access(self, number: int, asked: AccessAnswer, *, by: str = BY) -> dict[str, Any]:
+    async def decide_access(self, number: int, asked: AccessAnswer, *, by: str = BY) -> AccessDecided:
         """Decide about a chat that has called. Raises what `access.decide` raises."""
         async with self._database.transaction() as tx:
             now_ms = self._clock.now_ms()
@@ -56,7 +88,7 @@ class GroupApi:
         group = group_row(decided.group) if decided.group is not None else None
         return {"number": number, "group": group, "text": decided.explain()}
 
-    async def unregister(self, folder: str) -> dict[str, Any]:
+    async def unregister(self, folder: str) -> GroupRemoved:
         """Raises what `registration.unregister` raises."""
         async with self._database.transaction() as tx:
             departure = await registration.unregister(tx, folder, now_ms=self._clock.now_ms())
@@ -79,7 +111,7 @@ class GroupApi:
         self._bus.publish("group.chats_changed", group=group.folder)
         return group_row(group)
 
-    async def remove_chat(self, folder: str, jid: str) -> dict[str, Any]:
+    async def remove_chat(self, folder: str, jid: str) -> ChatRemoved:
         """Raises what `registration.remove_chat` raises."""
         async with self._database.transaction() as tx:
             gone = await registration.remove_chat(tx, folder, jid, now_ms=self._clock.now_ms())
@@ -101,7 +133,7 @@ class GroupApi:
         self._wakeups.outbox.set()
         return group_row(group)
 
-    async def say(self, folder: str, text: str, *, chat: str | None = None) -> dict[str, Any]:
+    async def say(self, folder: str, text: str, *, chat: str | None = None) -> TextQueued:
         """Send a text to one of a group's chats as Andy, word for word; without `chat`, to its notify chat.
 
         Raises:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import TypedDict
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -17,6 +17,13 @@ Act = Callable[[Tx, str, str, str], Awaitable[Folder]]
 """`(tx, folder, action, reason)`: do it, or raise what `service.act` raises."""
 
 
+class LoopChanged(TypedDict):
+    """The group whose loop was changed, and the action that did it."""
+
+    group: str
+    action: str
+
+
 class LoopApi:
     """Changes a loop in a transaction, then tells those who have to act on it."""
 
@@ -25,7 +32,7 @@ class LoopApi:
         self._act = act
         self._bus = bus
 
-    async def act(self, folder: str, action: str, reason: str) -> dict[str, Any]:
+    async def act(self, folder: str, action: str, reason: str) -> LoopChanged:
         async with self._database.transaction() as tx:
             known = await self._act(tx, folder, action, reason)
         self._bus.publish("loop.changed", group=known, detail=action)

@@ -14,6 +14,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from orchestrator import __version__
+from orchestrator.dashboard.feature import ToolAnswerView
 from orchestrator.groups.registration import GroupProfile, Registration
 from orchestrator.loop.service import ACTIONS
 from orchestrator.web.api.chat import ChatRequest
@@ -22,12 +23,14 @@ from orchestrator.web.api.groups import AccessAnswer, ChatQuery, FurtherChat, Sp
 from orchestrator.web.api.lists import RESOURCES, ApiResource
 from orchestrator.web.api.queries import PageQuery
 from orchestrator.web.api.reminders import NewReminder, NewTime
-from orchestrator.web.api.schemas import ApiSchema
+from orchestrator.web.api.schemas import ApiSchema, schema_of
 from orchestrator.web.api.tasks import NewTask
 from orchestrator.web.api.undo import UndoRequest
 
 PATH = "/api/openapi.json"
 ABOUT = "What Andy does and has done, for programs on this machine. The token is in data/token."
+Document = dict[str, Any]
+"""A part of an OpenAPI document, whose form its specification says."""
 SCHEMAS = "#/components/schemas/"
 
 
@@ -40,15 +43,6 @@ class ErrorDocument(ApiSchema):
     """The reason why a request was refused, in one line that names what to do."""
 
     error: ErrorReason
-
-
-class ToolAnswerSchema(ApiSchema):
-    """The answer of a tool; `text` is for people, `code` for programs."""
-
-    ok: bool
-    code: str
-    text: str
-    data: dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,7 +166,7 @@ OPERATIONS = (
         method="post",
         path="/dashboards/{folder}/tools/{tool}",
         summary="Call a tool of a dashboard; 409 with its answer where it refused.",
-        answer=ToolAnswerSchema,
+        answer=schema_of(ToolAnswerView),
     ),
     Operation(
         method="post",
@@ -250,7 +244,7 @@ def openapi_route() -> Route:
     return Route(PATH, answer)
 
 
-def description() -> dict[str, Any]:
+def description() -> Document:
     """Return the whole document. Pure."""
     models: set[type[BaseModel]] = {resource.answer for resource in RESOURCES} | {ErrorDocument}
     models |= {one for each in OPERATIONS for one in (each.body, each.answer) if one is not None}
@@ -258,7 +252,7 @@ def description() -> dict[str, Any]:
         [(model, "validation") for model in sorted(models, key=lambda model: model.__name__)],
         ref_template=SCHEMAS + "{model}",
     )
-    paths: dict[str, dict[str, Any]] = {}
+    paths: dict[str, dict[str, Document]] = {}
     for resource in RESOURCES:
         paths.setdefault(resource.path, {})["get"] = _resource(resource)
     for one in OPERATIONS:
@@ -276,7 +270,7 @@ def description() -> dict[str, Any]:
     }
 
 
-def _resource(resource: ApiResource) -> dict[str, Any]:
+def _resource(resource: ApiResource) -> Document:
     answer = {"application/json": {"schema": {"$ref": SCHEMAS + _name(resource.answer)}}}
     return {
         "summary": resource.summary,
@@ -285,11 +279,11 @@ def _resource(resource: ApiResource) -> dict[str, Any]:
     }
 
 
-def _operation(one: Operation) -> dict[str, Any]:
+def _operation(one: Operation) -> Document:
     shape = {"schema": {"$ref": SCHEMAS + _name(one.answer)}} if one.answer is not None else {}
     content = dict.fromkeys(one.media, shape)
     refusal = {"409": {"description": "It was refused.", "content": content}} if one.answer else {}
-    found: dict[str, Any] = {
+    found: Document = {
         "summary": one.summary,
         "parameters": [
             *_path_parameters(one.path, one.choices),
@@ -309,7 +303,7 @@ def _operation(one: Operation) -> dict[str, Any]:
     return found
 
 
-def _add_links(paths: dict[str, dict[str, Any]]) -> None:
+def _add_links(paths: dict[str, dict[str, Document]]) -> None:
     """Give each operation an id, and its answers the links to what may be asked next."""
     for path, methods in paths.items():
         for method, operation in methods.items():
@@ -331,14 +325,12 @@ def _id_of(operation: str) -> str:
     return "_".join(re.findall(r"\w+", operation))
 
 
-def _refusals() -> dict[str, Any]:
+def _refusals() -> Document:
     content = {"application/json": {"schema": {"$ref": SCHEMAS + ErrorDocument.__name__}}}
     return {"4XX": {"description": "It was refused, and why.", "content": content}}
 
 
-def _path_parameters(
-    path: str, choices: Mapping[str, tuple[str, ...]] | None = None
-) -> Iterator[dict[str, Any]]:
+def _path_parameters(path: str, choices: Mapping[str, tuple[str, ...]] | None = None) -> Iterator[Document]:
     for part in path.split("/"):
         if part.startswith("{"):
             name = part[1:-1]
@@ -346,7 +338,7 @@ def _path_parameters(
             yield {"name": name, "in": "path", "required": True, "schema": {"type": "string", **known}}
 
 
-def _query_parameters(query: type[BaseModel]) -> Iterator[dict[str, Any]]:
+def _query_parameters(query: type[BaseModel]) -> Iterator[Document]:
     schema = query.model_json_schema()
     for name, one in schema.get("properties", {}).items():
         about = {key: value for key, value in one.items() if key not in ("title", "description")}
@@ -361,7 +353,7 @@ def _query_parameters(query: type[BaseModel]) -> Iterator[dict[str, Any]]:
         }
 
 
-def _whole(field: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:
+def _whole(field: Document, schema: Document) -> Document:
     """Put what a parameter refers to in its place: parameters share nothing."""
     definitions = schema.get("$defs", {})
     if "$ref" in field:

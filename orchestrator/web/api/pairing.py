@@ -9,9 +9,10 @@ import html
 import io
 from base64 import b64encode
 from hashlib import sha256
-from typing import Any
+from typing import NotRequired, TypedDict, cast
 from urllib.parse import parse_qs
 
+from pydantic import BaseModel
 from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.routing import Route
@@ -39,9 +40,16 @@ PRIVATE = {
     "X-Frame-Options": "DENY",
 }
 
-Progress = dict[str, Any]
-"""`{state, qr, letters, until_ms, account, text}`; `state` is idle, starting, showing, paired, expired or
-failed."""
+
+class PairingView(TypedDict):
+    """The state of a pairing: idle, starting, showing, paired, expired or failed, with its code and text."""
+
+    state: str
+    qr: str
+    letters: str
+    until_ms: NotRequired[int]
+    account: NotRequired[str]
+    text: str
 
 
 def pairing_routes(channel: str, service: PairingService) -> list[Route]:
@@ -49,17 +57,16 @@ def pairing_routes(channel: str, service: PairingService) -> list[Route]:
     address = f"/{channel}/pair"
 
     async def show(request: Request) -> Response:
-        progress = (await service.look()).model_dump()
+        progress = _view(await service.look())
         if progress["state"] == "idle":
-            progress = (await service.ask()).model_dump()
+            progress = _view(await service.ask())
         return _shown(progress, request.headers.get("accept", ""))
 
     async def ask(request: Request) -> Response:
         is_browser = "text/html" in request.headers.get("accept", "")
         try:
-            progress = (
-                await service.ask(_phone_in(await read_body(request, limit=MAX_BODY_BYTES)))
-            ).model_dump()
+            phone = _phone_in(await read_body(request, limit=MAX_BODY_BYTES))
+            progress = _view(await service.ask(phone))
         except BadRequest as refused:
             if not is_browser:
                 raise
@@ -72,6 +79,10 @@ def pairing_routes(channel: str, service: PairingService) -> list[Route]:
     return [Route(address, show), Route(address, ask, methods=["POST"])]
 
 
+def _view(progress: BaseModel) -> PairingView:
+    return cast("PairingView", progress.model_dump())
+
+
 def _phone_in(body: bytes) -> str:
     """The number in a JSON object or in a form; empty when there is none."""
     text = body.decode(errors="replace").strip()
@@ -79,7 +90,7 @@ def _phone_in(body: bytes) -> str:
     return str(phone or "").strip()
 
 
-def _shown(progress: Progress, accept: str) -> Response:
+def _shown(progress: PairingView, accept: str) -> Response:
     if "application/json" in accept:
         return JSONResponse(progress, headers=PRIVATE)
     is_moving = progress["state"] in ("starting", "showing")
@@ -89,7 +100,7 @@ def _shown(progress: Progress, accept: str) -> Response:
     return Response(picture(progress), media_type="image/svg+xml", headers=headers)
 
 
-def picture(progress: Progress) -> str:
+def picture(progress: PairingView) -> str:
     """The code as an SVG; where there is none to scan, the letters or what to know instead. Pure."""
     if progress["qr"]:
         import segno
@@ -137,7 +148,7 @@ _FORM = """\
 """
 
 
-def page(progress: Progress) -> str:
+def page(progress: PairingView) -> str:
     """The page for a browser. Pure."""
     code = ""
     if progress["letters"]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -18,6 +18,7 @@ from orchestrator.web.chat_service import ChatService
 
 if TYPE_CHECKING:
     from orchestrator.channels.registry import PairingService
+    from orchestrator.reports.status import StatusView
     from orchestrator.web.api.dashboards import DashboardApi
     from orchestrator.web.api.groups import GroupApi
     from orchestrator.web.api.lists import ApiSource
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from orchestrator.web.api.tasks import TaskApi
     from orchestrator.web.api.undo import UndoApi
 
-Status = Callable[[], Awaitable[dict[str, Any]]]
+Status = Callable[[], Awaitable["StatusView"]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -30,7 +30,7 @@ from orchestrator.reports.upcoming import UpcomingView
 R = TypeVar("R")
 PART = "Part"
 """The end of the name of a view that is an open object in OpenAPI: its fields are promised to no client."""
-LEFT_OUT_BEFORE: Mapping[type, Mapping[str, Any]] = {
+LEFT_OUT_BEFORE: Mapping[type, Mapping[str, object]] = {
     UpcomingView: {"times": 1, "last_due": None, "text": "", "at": []},
 }
 """Values that clients may take for fields that an earlier Andy did not send, by their view."""
@@ -95,7 +95,7 @@ def answer_schema(answer: Any) -> type[ApiSchema]:
 def _described(hint: Any) -> Any:
     """Return a type with the schemas of views in place of the views."""
     if is_typeddict(hint):
-        return dict[str, Any] if hint.__name__.endswith(PART) else schema_of(hint)
+        return dict[str, object] if hint.__name__.endswith(PART) else schema_of(hint)
     origin, parts = get_origin(hint), get_args(hint)
     if origin is UnionType:
         return reduce(or_, map(_described, parts))

@@ -14,6 +14,7 @@ from orchestrator.channels.description import ChannelDescription
 from orchestrator.domain.dashboard import BoardTask
 from orchestrator.domain.values import TurnId
 from orchestrator.reports import costs
+from orchestrator.reports.status import StatusView
 from orchestrator.store import messages, outbox, turns
 from orchestrator.store.messages import GroupSummary
 from orchestrator.web.console import needs
@@ -154,7 +155,7 @@ async def retry(view: View, _: SentForm) -> Response:
     return view.done("/now", view.t(".retried") if is_revived else view.t(".not_dead"))
 
 
-def _lights(view: View, found: dict[str, Any]) -> Iterator[TrafficLight]:
+def _lights(view: View, found: StatusView) -> Iterator[TrafficLight]:
     yield _key(view, found)
     for messenger in view.services.channels.messengers:
         status = found["channels"].get(messenger.name, {})
@@ -203,7 +204,7 @@ def _connection(view: View, messenger: ChannelDescription, status: dict[str, Any
     )
 
 
-def _key(view: View, found: dict[str, Any]) -> TrafficLight:
+def _key(view: View, found: StatusView) -> TrafficLight:
     credential, name = found["credential"], view.t(".key")
     if credential["problem"]:
         return TrafficLight(name=name, colour="bad", text=credential["problem"], fix=view.t(".key_fix"))
@@ -219,7 +220,9 @@ def _key(view: View, found: dict[str, Any]) -> TrafficLight:
             fix=view.t(".key_fix"),
         )
     if credential["accepted"]:
-        text = view.t(".key_accepted", key=credential["setting"], ago=view.ago(credential["accepted_ms"]))
+        text = view.t(
+            ".key_accepted", key=credential["setting"], ago=view.ago(credential["accepted_ms"] or 0)
+        )
         return TrafficLight(name=name, colour="ok", text=text)
     if credential["accepted"] is None:
         text = view.t(".key_unasked", key=credential["setting"])
@@ -228,7 +231,7 @@ def _key(view: View, found: dict[str, Any]) -> TrafficLight:
     return TrafficLight(name=name, colour="bad", text=text, fix=view.t(".key_silent_fix"))
 
 
-def _engine(view: View, found: dict[str, Any]) -> TrafficLight:
+def _engine(view: View, found: StatusView) -> TrafficLight:
     name = view.t(".engine")
     if not found["engine"]:
         return TrafficLight(name=name, colour="bad", text=view.t(".engine_gone"), fix=view.t(".engine_fix"))
