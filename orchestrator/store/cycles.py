@@ -40,11 +40,12 @@ class Cycle:
 
 async def begin(tx: Tx, turn: Turn, *, set_by: str | None, now_ms: int) -> int:
     """Record the start of a turn's cycle, or of another attempt at it, and return the cycle's id."""
+    # A request for the next wake stays: a further attempt that asks it again gets the answer that the first
+    # one got, and nothing is stored anew.
     cursor = await tx.execute(
         """
         INSERT INTO cycles (group_folder, turn_id, kind, set_by, started_ms) VALUES (?, ?, ?, ?, ?)
-        ON CONFLICT (turn_id) DO UPDATE SET schedule_raw = NULL, schedule_asked_ms = NULL, has_spoken = 0,
-                                            ended_ms = NULL, outcome = NULL
+        ON CONFLICT (turn_id) DO UPDATE SET has_spoken = 0, ended_ms = NULL, outcome = NULL
         RETURNING id
         """,
         (turn.folder, turn.id, turn.kind, set_by, now_ms),

@@ -26,6 +26,7 @@ from tests.simulation.world import World
 MAIN = Path(__file__).parent / "__main__.py"
 
 REGRESSIONS: dict[int, str] = {
+    1023: "a wish for the next wake was forgotten as its turn was tried again, after the chat had read of it",
     5: "the order in which woken groups are looked at depended on the hash of their names",
 }
 """Seeds of worlds that have broken a promise once, and what was wrong."""

@@ -51,6 +51,23 @@ async def test_bt_06_a_wish_is_bounded_and_said_to_be(due, asked, applied, bound
     assert (cycle.schedule_raw, cycle.schedule_bounded) == (asked, bounded)
 
 
+async def test_a_wake_that_was_asked_for_before_the_container_died_counts(due):
+    """The further attempt asks again and gets the answer of the first one, so it stores nothing anew."""
+    await due.look()
+    turn = await due.start()
+    async with due.harness.database.transaction() as tx:
+        group = await groups.known(tx, turn.folder)
+        await service.set_next_wake(
+            tx, group, "4h", "", now_ms=due.harness.clock.now_ms(), zone_of=lambda _: TAIPEI
+        )
+    await due.fail(turn, is_retryable=True)
+    due.harness.clock.pass_ms(5_000)
+    await due.cycle(SILENT)
+
+    loop = await due.loop()
+    assert (loop.set_by, loop.next_wake_ms) == ("agent", due.harness.clock.now_ms() + 4 * HOUR)
+
+
 @pytest.mark.parametrize(
     "tag",
     [
