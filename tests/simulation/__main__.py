@@ -38,6 +38,7 @@ def main() -> int:
     parser.add_argument("--digest", action="store_true", help="say only the hash of what happened")
     parser.add_argument("--until-broken", action="store_true", help="end with the first world that breaks")
     parser.add_argument("--models", action="store_true", help="try only worlds whose agents ask a model")
+    parser.add_argument("--hours", type=float, default=0.0, help="try only worlds of so many hours at most")
     parser.add_argument("--planted", default="", help="plant bugs: a part of the names of some, or all")
     parser.add_argument(
         "--undo", type=int, default=0, help="try undo of so many turns, and kills at its steps"
@@ -56,6 +57,7 @@ def main() -> int:
             minutes=options.minutes,
             is_until_broken=options.until_broken,
             is_of_models=options.models,
+            most_hours=options.hours,
         )
     seed = options.seed or str(time.time_ns() // 1_000_000)
     plan = Plan.drawn(seed)
@@ -80,14 +82,20 @@ def _plant(names: str, *, seed: str, worlds: int, minutes: float) -> int:
 
 
 def _try_many(
-    seed: str, *, worlds: int, minutes: float, is_until_broken: bool = False, is_of_models: bool = False
+    seed: str,
+    *,
+    worlds: int,
+    minutes: float,
+    is_until_broken: bool = False,
+    is_of_models: bool = False,
+    most_hours: float = 0.0,
 ) -> int:
     first = int(seed) if seed else time.time_ns() // 1_000_000_000
     print(f"The first seed is {first}.", flush=True)
     began, broken = time.process_time(), 0
     total = [0.0, 0, 0, 0, 0, 0]
     number = 0
-    seeds = _seeds(first, is_of_models=is_of_models)
+    seeds = _seeds(first, is_of_models=is_of_models, most_hours=most_hours)
     while (not worlds or number < worlds) and (not minutes or time.process_time() - began < minutes * 60):
         outcome = World(next(seeds)).run()
         number += 1
@@ -108,9 +116,13 @@ def _try_many(
     return 1 if broken else 0
 
 
-def _seeds(first: int, *, is_of_models: bool) -> Iterator[int]:
+def _seeds(first: int, *, is_of_models: bool, most_hours: float) -> Iterator[int]:
+    """Yield the seeds of the worlds that are wanted."""
     for seed in itertools.count(first):
-        if not is_of_models or Plan.drawn(str(seed)).services.asks_model:
+        plan = Plan.drawn(str(seed))
+        if is_of_models and not plan.services.asks_model:
+            continue
+        if not most_hours or plan.seconds <= most_hours * 3600:
             yield seed
 
 

@@ -19,6 +19,10 @@ REPOSITORY = Path(__file__).parents[2]
 COPIED = ("orchestrator", "agent_runner", "tests/simulation", "tests/support", "tests/doubles")
 
 
+MOST_HOURS = 3
+"""Virtual hours of the longest worlds in which bugs are looked for: those of days cost as much as four."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Planted:
     """A bug: in the file at `path`, `right` becomes `wrong`."""
@@ -262,6 +266,7 @@ def look_for(bug: Planted, *, first: int, worlds: int, seconds: float = 0.0) -> 
         while tried < worlds and (not seconds or spent < seconds):
             options = [f"--seed={seed}", f"--worlds={worlds - tried}", "--until-broken"]
             options += ["--models"] if bug.is_of_models else []
+            options += [f"--hours={MOST_HOURS}"]
             options += [f"--minutes={(seconds - spent) / 60}"] if seconds else []
             found = _simulate(root, options)
             last = (found.stdout.strip().splitlines() or [""])[-1]
