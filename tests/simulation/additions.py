@@ -136,8 +136,8 @@ def _faults(plan: Plan, chance: random.Random) -> Iterator[Fault]:  # noqa: F821
         kind = chance.choice(kinds)
         amount = {
             "power": chance.randrange(1, 400),
-            "kill at a send": chance.randrange(1, 40),
-            "kill at a frame": chance.randrange(1, 60),
+            "kill at a send": chance.choice((1, 2, 3, 4, 6, 10, 20, 40)),
+            "kill at a frame": chance.choice((1, 2, 4, 8, 15, 30, 60)),
             "full": chance.choice((1, 10, 120)),
             "second host": 0,
         }[kind]

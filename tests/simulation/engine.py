@@ -37,6 +37,8 @@ class Engine:
         self.note = note
         self.containers: dict[str, Container] = {}
         self.is_away = False
+        self.back_at_s = -1.0
+        """When it came back last."""
         self.started = 0
         self.on_frame: Callable[[], None] = lambda: None
         """Called as a container has written a frame."""
@@ -61,6 +63,8 @@ class Engine:
             container.wake()
 
     def come_back(self) -> None:
+        if self.is_away:
+            self.back_at_s = self.loop.time()
         self.is_away = False
 
     def start(self, spec: ContainerSpec, order: str) -> Container:

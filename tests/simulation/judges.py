@@ -77,6 +77,8 @@ def _left_over(world: World) -> Iterator[str]:
         yield f"{container.process.name} is left over."
     for path in sorted(world.home.ipc.glob("*/input/*.json")):
         yield f"An input file is left over: {path.relative_to(world.home.root)}"
+    for path in sorted(world.home.root.rglob("*.partial")):
+        yield f"A file that was being written is left over: {path.relative_to(world.home.root)}"
     for row in world.rows(
         "SELECT folder, turn_id FROM (SELECT group_folder AS folder, claim_turn AS turn_id"
         " FROM cross_session_notifications WHERE claim_turn IS NOT NULL)"

@@ -467,5 +467,6 @@ class Faults:
         while isinstance(error, BaseExceptionGroup):
             error = error.exceptions[0]
         if isinstance(error, EngineGone):  # it says so as it starts, and its service starts it again
-            return self._world.engine.is_away
+            engine = self._world.engine
+            return engine.is_away or 0 <= self._world.loop.time() - engine.back_at_s < 1.0
         return self.had_disk and isinstance(error, OSError | StoreError)

@@ -104,10 +104,10 @@ BUGS = (
         wrong="",
     ),
     Planted(
-        name="a frame is applied and its number is not stored",
-        path="orchestrator/store/runs.py",
-        right='"UPDATE runs SET last_frame = ? WHERE id',
-        wrong='"UPDATE runs SET last_frame = last_frame + 0 * ? WHERE id',
+        name="a container that was adopted is read on from one frame too late",
+        path="orchestrator/containers/live_runs.py",
+        right="            last_frame=run.last_frame,\n",
+        wrong="            last_frame=run.last_frame + 1,\n",
     ),
     Planted(
         name="frames count as read one too early",
