@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from orchestrator.domain.values import ChatJid
 from tests.simulation.owner import OwnerAct
 
 if TYPE_CHECKING:
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 
 SHARE = 0.6
 """The share of the worlds without a model that have additions."""
+NARROW_SHARE = 0.5
+"""The share of these that have few messages, and most of their faults at steps that matter."""
 DAY_MS = 86_400_000
 SEASONS = {"autumn": -30 * DAY_MS, "spring": 124 * DAY_MS}
 """How far the wall clock of a world is ahead: on the day before Berlin's clocks change, back and forward."""
@@ -32,6 +35,8 @@ def with_additions(plan: Plan, seed: str) -> Plan:
         return replace(plan, budget_tokens=budget)
     if chance.random() >= SHARE:
         return plan
+    if random.Random(f"{seed}:narrow").random() < NARROW_SHARE:
+        return _narrow(plan, chance)
     plan = replace(plan, schema_behind=chance.choice((0, 0, 1, chance.randrange(2, 12))))
     if chance.random() < 0.06:
         plan = _silent(plan, chance)
@@ -51,6 +56,42 @@ def with_additions(plan: Plan, seed: str) -> Plan:
         plan = replace(plan, loops=tuple(group.folder for group in plan.groups))
         plan = _asleep(plan, chance)
     return plan
+
+
+def _narrow(plan: Plan, chance: random.Random) -> Plan:
+    """Return a plan of few messages in one chat, most of which meet a fault at a step that matters."""
+    from tests.simulation.messenger import Trouble
+    from tests.simulation.people import Fault, Said
+
+    name = chance.choice(("chirp", "flock"))
+    group = replace(plan.groups[0], jid=ChatJid(f"{name}:g0"), other_chats=())
+    said, faults = list[Said](), list[Fault]()
+    for number in range(chance.randrange(3, 7)):
+        at_s = 5.0 + 40.0 * number
+        kind = chance.choice(("echo", "echo", "remind", "list"))
+        said.append(Said(at_s=at_s, who="Jane", jid=group.jid, kind=kind, token=f"zq{number}x", minutes=1))
+        kind = chance.choice(
+            ("", "kill at a send", "kill at a send", "kill at a frame", "power", "container")
+        )
+        amount = chance.choice((1, 2, 3, 4, 6, 9, 14, 30)) if "kill" in kind else chance.randrange(1, 400)
+        if kind:
+            after = 0.0 if "kill" in kind else chance.uniform(0, 5)
+            faults.append(Fault(at_s=at_s + after, kind=kind, amount=amount))
+    trouble = Trouble(
+        lost_before=chance.choice((0.0, 0.0, 0.3)),
+        lost_after=chance.choice((0.0, 0.0, 0.3)),
+        redelivers=chance.choice((0.0, 0.5)),
+    )
+    return replace(
+        plan,
+        seconds=said[-1].at_s + 60.0,
+        groups=(group,),
+        said=tuple(said),
+        faults=tuple(faults),
+        deaths=tuple(chance.choice((0, 0, 0, chance.randrange(1, 12))) for _ in range(20)),
+        trouble=trouble,
+        cap=chance.choice((1, 5)),
+    )
 
 
 def _stretched(plan: Plan, seconds: float) -> Plan:

@@ -406,8 +406,11 @@ class World:
     def _lose_power(self, left: dict[Path, bytes]) -> None:
         """End all that runs on the host's machine, and leave on its disk what is there for sure."""
         self.power_losses += 1
-        for container in self.engine.working:
+        are_gone = self._chance.random() < 0.5  # an engine remembers its containers, other runtimes do not
+        for container in list(self.engine.containers.values()):
             container.end(KILLED)
+            if are_gone:
+                container.remove()
         self.storage.after_power_loss(left)
         if self.unsynced is not None:
             self.unsynced.lose(self.loop.time())
