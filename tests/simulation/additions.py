@@ -77,6 +77,11 @@ def _narrow(plan: Plan, chance: random.Random) -> Plan:
         if kind:
             after = 0.0 if "kill" in kind else chance.uniform(0, 5)
             faults.append(Fault(at_s=at_s + after, kind=kind, amount=amount))
+    if chance.random() < 0.25:
+        calm = replace(
+            plan, groups=(group,), said=tuple(said), faults=(), deaths=(), trouble=Trouble(), cap=5
+        )
+        return replace(calm, seconds=said[-1].at_s + 60.0)
     trouble = Trouble(
         lost_before=chance.choice((0.0, 0.0, 0.3)),
         lost_after=chance.choice((0.0, 0.0, 0.3)),

@@ -366,7 +366,19 @@ def _sleeps(world: World) -> Iterator[str]:
             turn["id"],
         )
         for cycle in later:
-            if cycle["kind"] == "auto" and cycle["set_by"] is not None and cycle["started_ms"] < until_ms:
+            is_reset = world.rows(  # by a turn that was put back and ended later
+                "SELECT 1 FROM turns WHERE group_folder = ? AND id <> ? AND ended_ms BETWEEN ? AND ?",
+                turn["folder"],
+                turn["id"],
+                turn["ended_ms"],
+                cycle["started_ms"],
+            )
+            if (
+                not is_reset
+                and cycle["kind"] == "auto"
+                and cycle["set_by"] is not None
+                and cycle["started_ms"] < until_ms
+            ):
                 minutes = (cycle["started_ms"] - turn["ended_ms"]) / 60_000
                 yield f"Woke after {minutes:.1f} minutes (by {cycle['set_by']}): {said}"
 

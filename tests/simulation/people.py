@@ -320,7 +320,8 @@ class People:
             "SELECT l.next_wake_ms, t.ended_ms FROM messages m JOIN turns t ON t.id = m.turn_id"
             " JOIN loop_state l ON l.group_folder = t.group_folder"
             " WHERE m.chat_jid = ? AND m.id = ? AND t.state = 'answered' AND l.last_end_ms >= t.ended_ms"
-            " AND t.id = (SELECT max(id) FROM turns WHERE group_folder = t.group_folder)",
+            " AND NOT EXISTS (SELECT 1 FROM turns o WHERE o.group_folder = t.group_folder AND o.id <> t.id"
+            " AND (o.ended_ms IS NULL OR o.ended_ms > t.ended_ms))",
             written.said.jid,
             f"p{written.post.number}",
         )

@@ -26,7 +26,6 @@ from tests.simulation.world import World
 MAIN = Path(__file__).parent / "__main__.py"
 
 REGRESSIONS: dict[int, str] = {
-    1023: "a wish for the next wake was forgotten as its turn was tried again, after the chat had read of it",
     5: "the order in which woken groups are looked at depended on the hash of their names",
 }
 """Seeds of worlds that have broken a promise once, and what was wrong."""
@@ -140,6 +139,14 @@ def test_people_reply_and_react_and_the_owner_asks_over_the_api_after_an_upgrade
     assert by_kind["react"].sign
     assert any("from version" in line.text for line in world.lines)
     assert any("in 240 minutes" in line.text for line in world.lines if line.kind == "andy")
+
+
+def test_a_sleep_that_the_chat_has_read_of_counts_though_the_container_died_in_between() -> None:
+    said = (Said(at_s=5.0, who="Jane", jid=CHAT, kind="sleep", token="zq1x", minutes=240),)
+    plan = replace(_plain_plan(), seconds=120.0, said=said, deaths=(4,), loops=(Folder("g0"),))
+    world = World("sleep 4", plan)
+    assert world.run().problems == []
+    assert (len(world.people.sleeps), world.engine.started) == (1, 2)
 
 
 def test_a_daily_task_comes_once_on_the_day_on_which_clocks_are_changed() -> None:

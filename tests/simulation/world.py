@@ -298,6 +298,8 @@ class World:
                 self._count_tasks()
                 return
         self.note("world", "it did not become quiet")
+        left = [container.process.name for container in self.engine.containers.values()]
+        self.problems += [f"Not quiet after {SETTLE_SECONDS / 3600:.0f} hours: {name}" for name in left]
 
     def _count_tasks(self) -> None:
         """Note how many tasks the host has now."""
