@@ -18,6 +18,7 @@ from orchestrator import __version__
 from orchestrator.backup import archive, outgoing, sparse
 from orchestrator.backup.archive import BackupContents, BackupProgress, Manifest
 from orchestrator.base.clock import Clock
+from orchestrator.base.installation import COMPOSE_HOME
 from orchestrator.containers.logs.files import printable
 from orchestrator.domain.errors import BackupError
 from orchestrator.domain.home import Home
@@ -122,7 +123,8 @@ def _checked(home: Home, target: Path, *, replaces: bool) -> Path:
     target = target.expanduser().absolute()
     _check_source(home)
     if target.is_dir() or not target.parent.is_dir():
-        raise BackupError(f"{target} cannot be written: name a file in a directory that is there.")
+        place = f"{COMPOSE_HOME}/backups" if str(home.root) == COMPOSE_HOME else "a directory that is there"
+        raise BackupError(f"{target} cannot be written: name a file in {place}.")
     if target.exists() and not replaces:
         raise BackupError(f"{target} is there already: choose another name, or say --force.")
     own = (home.groups, home.data, home.database.parent)

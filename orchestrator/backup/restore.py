@@ -23,10 +23,10 @@ from orchestrator.backup import archive, outgoing
 from orchestrator.backup.archive import BackupContents, BackupProgress, Manifest
 from orchestrator.backup.swap import STORE, RestoreRecord, Stage, recover, swap
 from orchestrator.base.clock import Clock
+from orchestrator.base.installation import COMPOSE_HOME
 from orchestrator.containers.runtime_selection import AGENT_UID
 from orchestrator.domain.errors import BackupError, StoreTooNew
 from orchestrator.domain.home import Home
-from orchestrator.domain.setting_sources import COMPOSE_HOME
 from orchestrator.store import database
 
 SQLITE = b"SQLite format 3\0"

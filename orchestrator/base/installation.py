@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from enum import StrEnum
 from functools import cache
@@ -10,6 +11,8 @@ from pathlib import Path
 
 PACKAGE = "andy-assistant"
 DOCKERFILE = "container/Dockerfile"
+COMPOSE_HOME = "/andy"
+"""The home in Andy's container of docker-compose.yml."""
 
 
 class Installer(StrEnum):
@@ -20,6 +23,8 @@ class Installer(StrEnum):
     PIPX = "pipx"
     UV = "uv"
     PIP = "pip"
+    COMPOSE = "compose"
+    """Nothing did: the code is in the image of Andy's container, which is built or pulled on the host."""
 
 
 @cache
@@ -34,6 +39,8 @@ def installer() -> Installer:
     """Return how Andy was installed, by the place of its Python environment."""
     if clone() is not None:
         return Installer.CLONE
+    if os.environ.get("ANDY_HOME") == COMPOSE_HOME:
+        return Installer.COMPOSE
     parts = Path(sys.prefix).parts
     if "pipx" in parts:
         return Installer.PIPX
@@ -73,6 +80,9 @@ def command_to_add(extra: str) -> str:
             return f"uv tool install '{PACKAGE}[{extra}]'"
         case Installer.PIP:
             return f"pip install '{PACKAGE}[{extra}]'"
+        case Installer.COMPOSE:
+            # Messengers are in every image; one without them was not built by this Compose file.
+            return "docker compose up -d --build"
 
 
 def command_to_remove() -> str:
@@ -86,3 +96,5 @@ def command_to_remove() -> str:
             return f"uv tool uninstall {PACKAGE}"
         case Installer.PIP:
             return f"pip uninstall {PACKAGE}"
+        case Installer.COMPOSE:
+            return "docker image rm andy-orchestrator andy-agent"

@@ -145,8 +145,8 @@ async def _asked(question: LoginQuestion) -> str:
         read = str
     answer = (await asyncio.to_thread(read)).strip() or question.default
     if not answer:
-        how = "a line on stdin" if question.is_secret else f"--set {question.name}=…"
-        raise UsageError(f"{question.text} is not said: give {how}.")
+        how = "as a line on stdin" if question.is_secret else f"with --set {question.name}=…"
+        raise UsageError(f"An answer is missing: give it {how}. The question: {question.text}.")
     return answer
 
 
@@ -196,7 +196,11 @@ async def _statuses(home: Home, name: str | None) -> list[dict[str, Any]]:
 
     wanted = [name] if name else settings_of(home).channels
     found = [one for each in wanted if not (one := discovery.find(each)).is_always_on]
-    return [{"name": one.name} | await connection_status(home, one) for one in found]
+    rows = [{"name": one.name} | await connection_status(home, one) for one in found]
+    for row, one in zip(rows, found, strict=True):
+        if row["state"] == "unpaired" and not row["advice"]:
+            row["advice"] = one.add_command
+    return rows
 
 
 def status_lines(rows: list[dict[str, Any]]) -> list[str]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, cast
 from urllib.parse import quote
 
+from orchestrator.base import installation
 from orchestrator.base.clock import SystemClock
 from orchestrator.domain import setting_sources
 from orchestrator.domain.errors import AndyError, NotRunning, Starting
@@ -243,7 +244,7 @@ def _not_running(home: Home) -> NotRunning:
             refuse_newer(home.database)
         except AndyError as error:
             return NotRunning(f"Andy is not running on {home.root} and cannot start: {error}")
-        if str(home.root) == setting_sources.COMPOSE_HOME:
+        if str(home.root) == installation.COMPOSE_HOME:
             return NotRunning(
                 "Andy is not running: on the host, 'docker compose logs --tail 20 andy' tells why,"
                 " and 'docker compose up -d' starts him."

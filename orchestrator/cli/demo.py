@@ -17,8 +17,9 @@ from orchestrator.cli.exit_codes import FAILED
 from orchestrator.cli.groups import register_chat
 from orchestrator.cli.options import Runtime
 from orchestrator.cli.terminal import read
+from orchestrator.compose.self_inspect import is_behind_filter
 from orchestrator.domain import settings as config
-from orchestrator.domain.errors import AndyError, leaves
+from orchestrator.domain.errors import AndyError, BadRequest, leaves
 from orchestrator.domain.home import Home
 from orchestrator.groups.registration import Registration
 from orchestrator.proxies.model.credentials import CredentialSource
@@ -46,6 +47,11 @@ def demo(*, runtime: Runtime = "auto", keep: bool = False) -> int:
     keep
         Keep the demo's home for a look around.
     """
+    if is_behind_filter():
+        raise BadRequest(
+            "The demo is for an Andy without Compose. This one runs: on the host, type"
+            """ 'docker compose exec andy andy chat main -m "hello"'."""
+        )
     return asyncio.run(_run_demo(runtime, keeps_home=keep))
 
 

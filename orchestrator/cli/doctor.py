@@ -14,6 +14,7 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
+from orchestrator.base.installation import COMPOSE_HOME
 from orchestrator.channels import discovery
 from orchestrator.channels.description import ChannelDescription
 from orchestrator.cli import doctor_checks
@@ -25,7 +26,6 @@ from orchestrator.cli.terminal import home_of
 from orchestrator.domain import settings as config
 from orchestrator.domain.errors import AndyError, NotRunning, SettingError
 from orchestrator.domain.home import Home
-from orchestrator.domain.setting_sources import COMPOSE_HOME
 from orchestrator.domain.settings import Settings
 
 SIGNS = {"ok": "✓", "note": "•", "bad": "✗"}

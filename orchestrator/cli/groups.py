@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict
@@ -523,7 +524,10 @@ async def _put_back(given: Path | None, change: GroupChange, *, shown: str) -> N
 
 async def _configure(given: Path | None, folder: str, changes: dict[str, Any]) -> None:
     """Change a group's configuration; a running Andy ends its containers, and the next ones have it."""
+    from orchestrator.groups import skills
     from orchestrator.groups.changes import configure
+
+    await asyncio.to_thread(skills.check_known, terminal.home_of(given).root, changes.get("skills"))
 
     await _changed(
         given, folder, lambda tx, now_ms: configure(tx, folder, changes, by=COMMAND_LINE, now_ms=now_ms)

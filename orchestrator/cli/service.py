@@ -327,7 +327,8 @@ def _check_systemd() -> None:
         raise ServiceError("Andy is a container here: Docker itself starts him again.")
     if not SYSTEMD.is_dir():
         raise ServiceError(
-            "systemd does not run this machine: 'andy service install --print' shows the unit."
+            "systemd does not run this machine, so there is no service: 'andy up' starts Andy here, and"
+            " 'andy service install --print' shows the unit."
         )
 
 

@@ -119,16 +119,28 @@ def _missing(found: dict[str, Any]) -> str:
 
 
 def _no_library() -> str:
+    if installation.installer() is installation.Installer.COMPOSE:
+        if not (Path(installation.COMPOSE_HOME) / installation.DOCKERFILE).is_file():
+            return "What listens is in no released image: docs/voice.md says how to build one in a clone."
+        return (
+            "What listens is not in this image. On the host put ANDY_VOICE=1 into .env, type"
+            " 'docker compose up -d --build', then 'docker compose exec andy andy voice install'."
+        )
     command = installation.command_to_add("voice")
     return f"What listens is not installed. Install it with {command}, then 'andy voice install'."
 
 
 def _download(model: str, target: Path) -> None:
+    import warnings
+
     from faster_whisper import download_model
 
     print(f"Downloading the model '{model}' from Hugging Face …", flush=True)
     try:
-        download_model(model, output_dir=str(target))
+        with warnings.catch_warnings():
+            # It hands its own library an argument that is not read any more, which is no news for the owner.
+            warnings.simplefilter("ignore", UserWarning)
+            download_model(model, output_dir=str(target))
     except (ValueError, OSError) as error:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise VoiceNotReady(

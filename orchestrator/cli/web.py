@@ -30,7 +30,18 @@ def open_console(
     if browser and _shows(address):
         print("The console opens in your browser. If it does not, run 'andy open --no-browser'.")
         return
+    if browser:
+        print(
+            "No browser was found here. Open this address within 30 seconds in one on this machine; from"
+            f" another one, type there first: ssh -L {_port(address)}:127.0.0.1:{_port(address)} THIS-MACHINE"
+        )
     print(address)
+
+
+def _port(address: str) -> int:
+    from urllib.parse import urlsplit
+
+    return urlsplit(address).port or 443
 
 
 def _shows(address: str) -> bool:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Literal, TypeVar
 
 from agent_runner.wire import document
 from orchestrator.base import installation
+from orchestrator.base.installation import COMPOSE_HOME
 from orchestrator.compose.self_inspect import is_behind_filter
 from orchestrator.containers.docker import client as docker_client
 from orchestrator.containers.docker import host_paths, network
@@ -25,7 +26,6 @@ from orchestrator.containers.firewall import Firewall, FirewallOutOfReach
 from orchestrator.containers.process.runtime import ProcessRuntime
 from orchestrator.domain.errors import ContainerError
 from orchestrator.domain.protocols import ContainerRuntime
-from orchestrator.domain.setting_sources import COMPOSE_HOME
 
 if TYPE_CHECKING:
     from docker import APIClient

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import io
+import os
 import re
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from agent_runner.wire.files import write_whole
+from orchestrator.base.installation import COMPOSE_HOME
 from orchestrator.domain.errors import SettingError
+
+SECRET = re.compile("KEY|TOKEN|SECRET|PASSWORD", re.IGNORECASE)
+"""The pattern of a name whose value is never shown."""
 
 
 def put(path: Path, values: Mapping[str, str], *, silences: Collection[str] = ()) -> list[str]:
@@ -27,8 +32,25 @@ def put(path: Path, values: Mapping[str, str], *, silences: Collection[str] = ()
         silenced = [name for name in silences if name in present and name not in values]
         write_whole(path.resolve(), changed(text, values, silenced), mode=0o600)
     except (OSError, UnicodeDecodeError) as error:
-        raise SettingError(f"{path} cannot be changed ({error}): fix its permissions.") from error
+        raise _unwritable(path, error, values) from error
     return silenced
+
+
+def _unwritable(path: Path, error: OSError | UnicodeDecodeError, values: Mapping[str, str]) -> SettingError:
+    """Return the error for a file that cannot be changed, with the fix for where Andy runs."""
+    if os.environ.get("ANDY_HOME") != COMPOSE_HOME:
+        return SettingError(f"{path} cannot be changed ({error}): fix its permissions.")
+    # Only values of Andy's own settings are shown: a service may keep its key under any other name.
+    from orchestrator.domain.settings import Settings
+
+    lines = [
+        f"{name}={value if name.lower() in Settings.model_fields and not SECRET.search(name) else '…'}"
+        for name, value in values.items()
+    ]
+    return SettingError(
+        f"{path.name} cannot be written from Andy's container: on the host, beside docker-compose.yml,"
+        f" put {', '.join(lines)} into {path.name}, then type 'docker compose restart andy'."
+    )
 
 
 def changed(text: str, values: Mapping[str, str], silenced: Collection[str] = ()) -> str:

@@ -189,9 +189,10 @@ class Home:
         try:
             lock.acquire(timeout=0)
         except Timeout as error:
-            raise HomeError(
-                f"Andy is running on {self.root} already: stop it first, or use another ANDY_HOME."
-            ) from error
+            fix = "stop it first, or use another ANDY_HOME"
+            if str(self.root) == installation.COMPOSE_HOME:
+                fix = "Docker starts and stops him here. The console's page Care puts a backup in place"
+            raise HomeError(f"Andy is running on {self.root} already: {fix}.") from error
         return lock
 
     def token(self) -> str:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
+from orchestrator.base.installation import COMPOSE_HOME
 from orchestrator.domain.errors import SettingError
 
 TABLES = ("agents", "heartbeat", "notify")
@@ -37,8 +38,6 @@ class SettingSource:
 
 COMMAND_LINE: Literal["command line"] = "command line"
 """Kind of the command line's settings, which a later start of the same host uses again."""
-COMPOSE_HOME = "/andy"
-"""The home inside Andy's container of docker-compose.yml."""
 
 
 def read_sources(

@@ -431,6 +431,10 @@ def as_next_start(running: Settings, home: Path, environment: Mapping[str, str] 
         return running
 
 
+NO_SETTINGS = (HOME_KEY, "ANDY_VOICE", "ANDY_LAYERS")
+"""Names that begin as settings do and are none: the home, and what Compose builds images with."""
+
+
 def _check_names(source: SettingSource) -> None:
     """Refuse a name that is no setting but was probably meant as one. Raises `SettingError`.
 
@@ -439,7 +443,7 @@ def _check_names(source: SettingSource) -> None:
     so there it is only one that begins with `ANDY_`.
     """
     for key in source.said:
-        if key.lower() in Settings.model_fields or (key == HOME_KEY and source.kind != "toml"):
+        if key.lower() in Settings.model_fields or (source.kind != "toml" and key in NO_SETTINGS):
             continue
         is_ours = source.kind in ("toml", "command line") or key.startswith("ANDY_")
         if is_ours or (source.kind == "dotenv" and _meant_by(key)):

@@ -176,6 +176,9 @@ class Inbound:
     sender_name: str
     text: str
     sent_ms: int
+    call_text: str | None = None
+    """The text in which a call of Andy is looked for, without the names of others who are mentioned; None
+    where it is the text itself."""
     is_from_me: bool = False
     chat_name: str | None = None
     channel: str | None = None

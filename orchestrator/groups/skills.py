@@ -17,6 +17,8 @@ from pathlib import Path
 
 import structlog
 
+from orchestrator.groups.settings import ConfigRefused
+
 log = structlog.get_logger(__name__)
 
 FOLDER = "skills"
@@ -40,6 +42,24 @@ def available(home: Path) -> dict[str, Path]:
     shipped = Path(str(resources.files("orchestrator.groups"))) / "shipped_skills"
     found = [*_skills_in(shipped), *_skills_in(home / FOLDER)]
     return dict(sorted({path.name: path for path in found}.items())[:MAX_SKILLS])
+
+
+def check_known(home: Path, wanted: object) -> None:
+    """Refuse a list that names a skill which is not there; anything else is judged with the settings.
+
+    Blocks.
+
+    Raises:
+        ConfigRefused: it names the skills there are.
+    """
+    there = available(home)
+    unknown = [name for name in wanted if name not in there] if isinstance(wanted, list) else []
+    if unknown:
+        names = ", ".join(repr(name) for name in unknown)
+        raise ConfigRefused(
+            f"There is no skill {names}: there are {', '.join(there)}. A skill of yours is a folder with"
+            f" a {SKILL} in {home / FOLDER}."
+        )
 
 
 def lay(home: Path, folder: str, wanted: tuple[str, ...] | None) -> Path | None:

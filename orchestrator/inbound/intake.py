@@ -532,7 +532,7 @@ class Intake:
 
     async def _why_ignored(self, tx: Tx, message: Inbound, group: Group) -> str | None:
         return triggers.ignored_reason(
-            message.text or message.file or "",
+            (message.text if message.call_text is None else message.call_text) or message.file or "",
             group,
             name=self._name,
             is_addressed=await _is_addressed(tx, message),

@@ -114,5 +114,5 @@ def _event(one: _Counted) -> audit.AuditEvent:
 
 
 def _plain(text: str) -> str:
-    """Return a stranger's text as one short line of ASCII characters."""
-    return ascii(text[:MAX_CHARS])[1:-1]
+    """Return a stranger's text as one short line of ASCII characters, and the mark of what was left out."""
+    return ascii(text[:MAX_CHARS])[1:-1].replace(r"\u2026", "…")

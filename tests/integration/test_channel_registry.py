@@ -128,10 +128,15 @@ def test_a_channel_is_added_looked_at_and_removed(pigeons, home, monkeypatch, ca
 
 def test_what_is_not_given_without_a_terminal_has_its_default_or_is_named(pigeons, home, monkeypatch, capsys):
     at = ("--home", str(home.root))
-    with pytest.raises(UsageError, match="Password is not said: give a line on stdin"):
+    with pytest.raises(
+        UsageError, match=r"An answer is missing: give it as a line on stdin\. The question: Password\."
+    ):
         andy(monkeypatch, "channels", "add", "pigeon", *at)
     with pytest.raises(UsageError, match="nothing named 'nest': it takes loft, password"):
         andy(monkeypatch, "channels", "add", "pigeon", "--set", "nest=1", *at)
+    andy(monkeypatch, "channels", "status", "pigeon", *at)
+    assert "unpaired (Andy is not running)\n" in (shown := capsys.readouterr().out)
+    assert "→ andy channels add pigeon" in shown
     andy(monkeypatch, "channels", "add", "pigeon", *at, stdin="secret\n")
     assert "Logged in at home." in capsys.readouterr().out
 

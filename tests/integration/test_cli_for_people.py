@@ -25,7 +25,7 @@ from cyclopts.exceptions import UnusedCliTokensError
 from orchestrator import __main__
 from orchestrator.backup import group_export, move_in
 from orchestrator.base.clock import utc_stamp
-from orchestrator.cli import chat, whatsapp
+from orchestrator.cli import chat, web, whatsapp
 from orchestrator.cli import main as cli
 from orchestrator.cli.client import AnswerLost
 from orchestrator.cli.exit_codes import UsageError
@@ -681,3 +681,21 @@ def test_a_message_is_sent_again_with_its_key_where_the_host_ends_before_it_answ
     host = WaitingHost(PLACE, {**PLACE, "outcome": "answered", "reply": "Hello."}, losses=2)
     assert say_to(host, monkeypatch) == 0
     assert (len(host.keys), len(set(host.keys))) == (3, 1)
+
+
+@pytest.mark.parametrize("has_browser", [True, False])
+def test_without_a_browser_the_console_says_what_to_do_with_its_address(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], has_browser: bool
+) -> None:
+    async def address(_: Path | None) -> str:
+        return "http://127.0.0.1:8731/console/sign-in#code"
+
+    monkeypatch.setattr(web, "_address", address)
+    monkeypatch.setattr("webbrowser.open", lambda _: has_browser)
+    web.open_console()
+    first, *rest = capsys.readouterr().out.splitlines()
+    assert first.startswith("The console opens" if has_browser else "No browser was found here.")
+    assert has_browser or "ssh -L 8731:127.0.0.1:8731" in first
+    assert rest == ([] if has_browser else ["http://127.0.0.1:8731/console/sign-in#code"])
+    web.open_console(browser=False)
+    assert capsys.readouterr().out == "http://127.0.0.1:8731/console/sign-in#code\n"

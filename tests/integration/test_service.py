@@ -251,8 +251,11 @@ def test_a_home_that_runs_by_hand_is_not_run_twice(home, calls):
 def test_without_systemd_it_is_said_how_to_see_the_unit(home, calls, monkeypatch):
     monkeypatch.setattr(service, "SYSTEMD", home / "nothing")
 
-    with pytest.raises(AndyError, match="'andy service install --print' shows the unit"):
-        andy(home, "install")
+    for word in ("install", "status", "uninstall"):
+        with pytest.raises(
+            AndyError, match="no service: 'andy up' starts Andy here, and 'andy service install"
+        ):
+            andy(home, word)
     assert calls.read_text() == ""
 
 

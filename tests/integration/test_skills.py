@@ -14,7 +14,9 @@ import pytest
 
 from agent_runner.tools.table import tools_for
 from agent_runner.tools.wire import DASHBOARD_TOOLS
+from orchestrator.cli.main import app
 from orchestrator.groups import skills
+from orchestrator.groups.settings import ConfigRefused
 from tests.support.pdfs import a_pdf
 
 SHIPPED = ["chart", "summarise-pdf", "weekly-review"]
@@ -156,3 +158,22 @@ def test_a_file_that_is_no_pdf_is_refused_in_words(tmp_path: Path, content: byte
     done = run("summarise-pdf", "pdf_text.py", str(tmp_path / "odd.pdf"))
     assert "Traceback" not in done.stderr
     assert done.returncode == 1 or "0 pages" in done.stdout
+
+
+def test_a_skill_that_is_not_there_is_refused_with_the_names_there_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("ANDY_HOME", str(tmp_path))
+    andy("groups", "register", "family")
+    with pytest.raises(
+        ConfigRefused, match="no skill 'garden': there are chart, summarise-pdf, weekly-review"
+    ):
+        andy("groups", "config", "family", "--set", '{"skills": ["chart", "garden"]}')
+    a_skill(tmp_path, "garden")
+    andy("groups", "config", "family", "--set", '{"skills": ["chart", "garden"]}')
+    andy("groups", "config", "family", "--set", '{"skills": null}')
+    assert '["chart", "garden"]' in capsys.readouterr().out
+
+
+def andy(*words: str) -> None:
+    app([*words], exit_on_error=False, print_error=False, result_action="return_value")

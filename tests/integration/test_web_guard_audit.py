@@ -116,6 +116,15 @@ async def test_a_first_refusal_is_written_at_once_and_a_thousand_more_are_one_ro
     assert [one["count"] for one in await rows(store_harness)] == [1, 1000]
 
 
+async def test_the_mark_of_a_path_that_is_left_out_is_written_as_it_is(
+    store_harness: StoreHarness, refusals: RefusalAudit
+) -> None:
+    refusals.note(RefusedRequest(error="unknown_hook", path="/hooks/…", method="POST", peer=None))
+    refusals.note(RefusedRequest(error="unknown_path", path="/ä", method="GET", peer=None))
+    await refusals.write()
+    assert [one["path"] for one in await rows(store_harness)] == ["/hooks/…", r"/\xe4"]
+
+
 async def test_after_a_minute_those_in_between_are_written_though_nobody_knocks_again(
     store_harness: StoreHarness,
 ) -> None:

@@ -12,12 +12,19 @@ import subprocess
 import sys
 import tempfile
 import time
+import types
 from collections.abc import Callable
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))
+REPOSITORY = Path(__file__).parents[2]
+if __name__ == "__main__":
+    # A package of a library is called `tests`, too: ours has no name unless pytest gives it one.
+    sys.path.insert(0, str(REPOSITORY))
+    tests = types.ModuleType("tests")
+    tests.__path__ = [str(REPOSITORY / "tests")]
+    sys.modules["tests"] = tests
 
-from synapse import Person, Synapse
+from tests.processes.synapse import PYTHON, Person, Synapse  # noqa: E402
 
 ANDY = str(Path(sys.executable).with_name("andy"))
 SECONDS = 120.0
@@ -101,6 +108,8 @@ class Demo:
 
 
 def main() -> None:
+    if not PYTHON.is_file():
+        raise SystemExit("✗ No homeserver is installed here: 'make matrix-server' does that.")
     print("Starting a homeserver …", flush=True)
     with (
         tempfile.TemporaryDirectory(prefix="andy-matrix-") as folder,

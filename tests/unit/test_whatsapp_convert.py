@@ -400,6 +400,16 @@ def test_somebody_who_is_called_as_the_assistant_is_mentioned_by_number(name):
     assert made(wa.heard(said), me=me).text == "ask @Jane first"
 
 
+def test_a_call_is_looked_for_without_the_names_of_who_is_mentioned():
+    people = Directory(names={wa.JANE: "bot"})
+    me = OwnAccount(phone=wa.ANDY, lid=wa.ANDY_LID, called="Andy", assistant="Andy")
+    jids = [f"{wa.JANE}@s.whatsapp.net", f"{wa.ANDY_LID}@lid"]
+    said = wa.text(f"@{wa.JANE} ask @{wa.ANDY_LID}", mentionedJID=jids)
+    found = made(wa.heard(said), people=people, me=me)
+    assert (found.text, found.call_text) == ("@bot ask @Andy", f"@+{wa.JANE} ask @Andy")
+    assert made(wa.heard(wa.text("hi")), people=people, me=me).call_text is None
+
+
 def test_what_somebody_sends_to_a_list_of_theirs_is_in_the_chat_with_them():
     event = wa.heard("hello all", chat=wa.jid("77", "broadcast"))
     assert (made(event).chat, made(event).is_group) == (f"{wa.JANE}@s.whatsapp.net", False)

@@ -153,6 +153,7 @@ def _content(message: Message, *, people: Directory, me: OwnAccount) -> dict[str
     text = message_text.text_of(message)[: MAX_TEXT_CHARS + 1]
     return {
         "text": _cut(_named(text, mentioned, people, me), MAX_TEXT_CHARS),
+        "call_text": _cut(_numbered(text, mentioned, people, me), MAX_TEXT_CHARS) if mentioned else None,
         "media": message_text.media_of(message),
         "quote": _quote(context, people, me) if context is not None else None,
         "calls_me": bool(me.called) and any(me.is_me(one) for one in mentioned),
@@ -236,6 +237,22 @@ def _named(text: str, mentioned: list[Address], people: Directory, me: OwnAccoun
         address.user: me.called if bool(me.called) and me.is_me(address) else _shown_name(address, people, me)
         for address in mentioned
     }
+    return _replaced(text, shown)
+
+
+def _numbered(text: str, mentioned: list[Address], people: Directory, me: OwnAccount) -> str:
+    """Return the text with the assistant's name for its own number, and the phone numbers of others.
+
+    A call is looked for in it: whoever is mentioned may be named like a group's own trigger.
+    """
+    shown = {
+        address.user: me.called if me.called and me.is_me(address) else _number(address, people)
+        for address in mentioned
+    }
+    return _replaced(text, shown)
+
+
+def _replaced(text: str, shown: dict[str, str]) -> str:
     if not shown:
         return text
     numbers = "|".join(map(re.escape, sorted(shown, key=len, reverse=True)))
@@ -251,6 +268,10 @@ def _shown_name(address: Address, people: Directory, me: OwnAccount) -> str:
     call = re.escape(composed(me.assistant))
     if not call or not re.search(rf"(?:^|[@\uff20\ufe6b]){call}", composed(name), re.IGNORECASE):
         return name
+    return _number(address, people)
+
+
+def _number(address: Address, people: Directory) -> str:
     person = people.resolved(address)
     return f"+{person.user}" if person.server == PHONE else person.user
 

@@ -101,6 +101,7 @@ class MessageReader:
             sender=message.sender,
             sender_name=message.sender_name,
             text=message.text,
+            call_text=message.call_text,
             sent_ms=message.sent_ms,
             is_from_me=message.is_from_me,
             # A chat between two is called as the other one is.

@@ -59,6 +59,8 @@ class BridgeMessage:
     is_from_me: bool
     text: str = ""
     quote: QuotedMessage | None = None
+    call_text: str | None = None
+    """The text with the numbers of people who are mentioned, not their names; None where nobody is."""
     mentions: tuple[str, ...] = ()
     calls_me: bool = False
     """The account is mentioned, and is the assistant's own."""

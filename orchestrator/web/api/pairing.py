@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import html
 import io
+import textwrap
 from base64 import b64encode
 from hashlib import sha256
 from typing import NotRequired, TypedDict, cast
@@ -111,7 +112,7 @@ def picture(progress: PairingView) -> str:
         )
         return out.getvalue().decode()
     words = progress["letters"] or progress["text"]
-    lines = [words[start : start + 48] for start in range(0, len(words), 48)] or [""]
+    lines = textwrap.wrap(words, 48) or [""]
     size = 40 if progress["letters"] else 18
     rows = "".join(
         f'<text x="20" y="{40 + number * 28}">{html.escape(line)}</text>' for number, line in enumerate(lines)

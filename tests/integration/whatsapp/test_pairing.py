@@ -228,6 +228,14 @@ def browser(harness: Harness | Pairing, **headers: str) -> TestClient:
 PROGRAM = {"Authorization": "Bearer secret"}
 
 
+def test_a_reason_is_broken_between_its_words():
+    reason = "WhatsApp cannot be reached from this machine: fix its network or proxy and try again."
+    progress = PairingProgress(**(a_code() | {"state": "failed", "text": reason}))
+    shown = browser(Harness(progress), **PROGRAM).get("/whatsapp/pair").text
+    lines = [part.split(">")[-1] for part in shown.split("</text>")[:-1]]
+    assert " ".join(lines) == reason
+
+
 def test_the_code_is_an_svg_that_refreshes():
     answer = browser(Harness(PairingProgress(**a_code(qr="2@one"))), **PROGRAM).get("/whatsapp/pair")
 

@@ -153,6 +153,26 @@ async def test_a_mention_of_his_number_and_a_reply_to_what_an_earlier_login_sent
         assert (await harness.rows("SELECT is_request FROM messages WHERE id = '3A2'")) == [{"is_request": 1}]
 
 
+@pytest.mark.parametrize("trigger", ["bot", "@bot"])
+async def test_a_mention_of_somebody_named_like_a_groups_trigger_is_no_call(phone, build, trigger):
+    phone.pair()
+    async with living(build()) as harness:
+        await harness.until_state("connected")
+        async with harness.database.transaction() as tx:
+            await tx.execute("UPDATE registered_groups SET trigger_pattern = ?", (trigger,))
+        phone.write(wa.heard(wa.text("hello"), name="bot", message_id="3A1"))
+        mention = wa.text(f"@{wa.JANE} comes", mentionedJID=[f"{wa.JANE}@s.whatsapp.net"])
+        phone.write(wa.heard(mention, name="bot", message_id="3A2"))
+        phone.write(wa.heard(f"{trigger} hi", name="bot", message_id="3A3"))
+        await until(lambda: has_messages(harness, 3), "the messages")
+        rows = await harness.rows("SELECT content, is_request FROM messages ORDER BY seq")
+        assert [tuple(row.values()) for row in rows] == [
+            ("hello", 0),
+            ("@bot comes", 0),
+            (f"{trigger} hi", 1),
+        ]
+
+
 @pytest.mark.parametrize(("has_own_number", "read"), [(True, ["3A1"]), (False, [])])
 async def test_on_a_number_of_his_own_who_writes_sees_that_it_was_read(phone, build, has_own_number, read):
     phone.pair()

@@ -1,0 +1,86 @@
+"""Each refusal in Compose's container names a fix that works there, where the checkout is read-only."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+from filelock import FileLock
+
+from orchestrator.backup import make
+from orchestrator.base import installation
+from orchestrator.cli import voice
+from orchestrator.cli.main import app
+from orchestrator.compose.self_inspect import FILTER_SOCKET
+from orchestrator.domain import dotenv_file, settings
+from orchestrator.domain.errors import BackupError, BadRequest, HomeError, SettingError
+from orchestrator.domain.home import Home
+
+
+@pytest.fixture(autouse=True)
+def in_compose(tmp_path, monkeypatch):
+    """A process with the environment of Andy's container, whose home is a temporary folder."""
+    for module in (
+        "orchestrator.base.installation",
+        "orchestrator.domain.dotenv_file",
+        "orchestrator.backup.make",
+    ):
+        monkeypatch.setattr(f"{module}.COMPOSE_HOME", str(tmp_path))
+    monkeypatch.setattr(installation, "clone", lambda: None)
+    monkeypatch.setenv("ANDY_HOME", str(tmp_path))
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{FILTER_SOCKET}")
+    installation.installer.cache_clear()
+    yield
+    installation.installer.cache_clear()
+
+
+def test_lines_for_a_read_only_env_are_put_there_on_the_host(tmp_path: Path) -> None:
+    (tmp_path / ".env").mkdir()  # so that root cannot write it either
+    with pytest.raises(SettingError, match=r"on the host.*put ANDY_CHANNELS=none into \.env, then type"):
+        dotenv_file.put(tmp_path / ".env", {"ANDY_CHANNELS": "none"})
+
+
+@pytest.mark.parametrize("name", ["ANTHROPIC_API_KEY", "MY_PLACE"])
+def test_a_secret_that_could_not_be_written_is_not_shown(tmp_path: Path, name: str) -> None:
+    (tmp_path / ".env").mkdir()
+    with pytest.raises(SettingError, match=f"put {name}=… into") as refused:
+        dotenv_file.put(tmp_path / ".env", {name: "sk-secret"})
+    assert "sk-secret" not in str(refused.value)
+
+
+def test_what_compose_builds_with_may_stand_in_env(tmp_path: Path) -> None:
+    (tmp_path / ".env").write_text("ANDY_VOICE=1\nANDY_LAYERS=browser\n")
+    settings.load(tmp_path, {})
+    (tmp_path / "andy.toml").write_text("ANDY_VOICE = 1\n")
+    with pytest.raises(SettingError, match="'ANDY_VOICE' is no setting"):
+        settings.load(tmp_path, {})
+
+
+def test_the_demo_says_at_once_that_it_is_not_for_compose(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(BadRequest, match="docker compose exec andy andy chat main"):
+        app(["demo"], exit_on_error=False, print_error=False, result_action="return_value")
+    assert capsys.readouterr().out == ""
+
+
+def test_what_listens_is_built_into_the_image(tmp_path: Path) -> None:
+    assert "released image" in voice._no_library()
+    (tmp_path / "container").mkdir()
+    (tmp_path / "container" / "Dockerfile").touch()
+    assert "ANDY_VOICE=1" in voice._no_library()
+    assert "pip" not in voice._no_library()
+
+
+def test_a_backup_goes_where_the_container_may_write(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    home.make()
+    sqlite3.connect(home.database).close()
+    with pytest.raises(BackupError, match=f"name a file in {tmp_path}/backups"):
+        make._checked(home, tmp_path / "nowhere" / "monday.tar.gz", replaces=False)
+
+
+def test_a_home_that_runs_is_stopped_by_docker_alone(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    home.make()
+    with FileLock(home.lock_file), pytest.raises(HomeError, match="Docker starts and stops him here"):
+        home.lock()
