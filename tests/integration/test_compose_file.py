@@ -51,3 +51,11 @@ def test_the_engines_socket_is_in_the_filter_alone_and_nothing_listens_for_the_n
     assert with_socket == ["engine"]
     assert ports
     assert all(str(port).startswith("127.0.0.1:") for port in ports)
+
+
+def test_services_of_one_image_build_it_alike(services: dict[str, Any]) -> None:
+    """Compose builds each service, and the last build has the name."""
+    builds: dict[str, list[Any]] = {}
+    for service in services.values():
+        builds.setdefault(service["image"], []).append(service["build"])
+    assert all(one == made[0] for made in builds.values() for one in made), builds
