@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict
@@ -524,6 +523,8 @@ async def _put_back(given: Path | None, change: GroupChange, *, shown: str) -> N
 
 async def _configure(given: Path | None, folder: str, changes: dict[str, Any]) -> None:
     """Change a group's configuration; a running Andy ends its containers, and the next ones have it."""
+    import asyncio
+
     from orchestrator.groups import skills
     from orchestrator.groups.changes import configure
 
