@@ -62,6 +62,16 @@ async def test_the_tasks_and_questions_of_all_groups_stand_on_one_page(browser, 
     assert "Task of work" not in one
 
 
+async def test_what_a_change_is_compared_with_has_the_dates_of_the_page(browser, tmp_path):
+    home = tmp_path / "home"
+    await tool(browser, home, "family", "create_task", title="Paint", deadline="2031-02-10")
+    await tool(browser, home, "family", "create_task", title="Call", deadline="2031-02-10T18:30")
+    seen = re.findall('name="_seen" value="([^"]+)"', (await browser.get("/console/board")).text)
+    assert "Mon 10 Feb 2031&#34;" in (shown := " ".join(seen))
+    assert "Mon 10 Feb 2031 18:30&#34;" in shown
+    assert "2031-02-10" not in shown
+
+
 async def test_a_task_is_added_and_changed_in_place_without_a_group_chosen(browser, tmp_path):
     home = tmp_path / "home"
     page = await send_form(browser, "/board/tasks", of="/board", title="Paint", whose="work", important="yes")

@@ -253,7 +253,7 @@ def seen_row(view: View, row: BoardTask | Question | Notification, zone: ZoneInf
                 view.t("board.priority"): view.t(f"board.priority_{row.priority.value}"),
                 view.t("board.status"): view.t(f"board.state_{state}"),
                 view.t("board.progress"): f"{row.pct} %",
-                view.t("board.deadline"): local_iso(row.deadline.at_ms, zone)[:16] if row.deadline else "",
+                view.t("board.deadline"): _written_deadline(view, row.deadline, zone) if row.deadline else "",
                 view.t("board.what_it_waits_for"): row.blocker_note or "",
             }
         case Question():
@@ -261,10 +261,25 @@ def seen_row(view: View, row: BoardTask | Question | Notification, zone: ZoneInf
         case Notification():
             shown = {
                 view.t("board.message"): row.message,
-                view.t("board.when"): local_iso(row.due_ms, zone)[:16],
+                view.t("board.when"): _written_moment(view, row.due_ms, zone),
                 view.t("board.status"): view.t(f"board.status_{row.status.value}"),
             }
     return {**shown, "_version": row.version}
+
+
+def _written_deadline(view: View, deadline: Deadline, zone: ZoneInfo) -> str:
+    if deadline.date is None:
+        return _written_moment(view, deadline.at_ms, zone)
+    return view.date(
+        date.fromisoformat(deadline.date), datetime.fromtimestamp(view.now_ms / 1000, zone).date()
+    )
+
+
+def _written_moment(view: View, at_ms: int, zone: ZoneInfo) -> str:
+    """Return a moment with its date even today, for what is compared with what was there before."""
+    moment = datetime.fromtimestamp(at_ms / 1000, zone)
+    today = datetime.fromtimestamp(view.now_ms / 1000, zone).date()
+    return f"{view.date(moment.date(), today)} {moment:%H:%M}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
