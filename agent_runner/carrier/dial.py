@@ -41,13 +41,21 @@ class CarrierOrder:
         async with asyncio.timeout(CONNECT_SECONDS):
             reader, writer = await asyncio.open_connection(self.address, self.port, ssl=context)
         connection = CarrierConnection(reader, writer)
-        try:
-            await connection.send("hello", v=VERSION, token=self.token, **hello)
-            answer = _welcomed(await connection.receive())
-        except BaseException:
-            connection.close()
-            raise
-        return connection, answer
+        return connection, await greet(connection, token=self.token, **hello)
+
+
+async def greet(connection: CarrierConnection, **hello: Any) -> CarrierMessage:
+    """Send a hello and return the host's welcome; without one the connection is closed.
+
+    Raises:
+        Refused, ConnectionLost
+    """
+    try:
+        await connection.send("hello", v=VERSION, **hello)
+        return _welcomed(await connection.receive())
+    except BaseException:
+        connection.close()
+        raise
 
 
 def _welcomed(answer: CarrierMessage) -> CarrierMessage:

@@ -29,10 +29,18 @@ class IncomingFiles:
         """Whether all files that were described have come."""
         return not self._missing
 
-    def begin_anew(self) -> None:
-        """Forget what another connection began to lay down: all of it comes again."""
-        for known in (self._wanted, self._missing, self._incoming):
-            known.clear()
+    def begin_connection(self, *, is_anew: bool) -> None:
+        """Forget the parts of files that another connection sent; with `is_anew`, all that it described."""
+        self.close()  # the host sends each of those files from its first byte on
+        if is_anew:
+            self._wanted.clear()
+            self._missing.clear()
+
+    def close(self) -> None:
+        """Drop the files of which only parts have come."""
+        for file in self._incoming.values():
+            file.close()
+        self._incoming.clear()
 
     async def take(self, message: CarrierMessage) -> None:
         """Take a message about the files of the run."""

@@ -5,12 +5,15 @@ from __future__ import annotations
 import errno
 import os
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from agent_runner.wire import trees
 from agent_runner.wire.trees import Changes, Entry, HashCache, Tree, TreeError
 
+UNKNOWN = "unknown"
+"""The content of an entry that the host may have or not; it equals that of no other."""
 NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO})
 
 
@@ -74,10 +77,19 @@ class LocalTrees:
         """Return one file of a tree as a change, if it is one. Blocks."""
         with suppress(OSError, TreeError), trees.opened_root(self.path_of(target)) as root:
             whole = trees.scan(root, self._caches.setdefault(target, {}))
-            parents = {path[:at]: whole[path[:at]] for at, c in enumerate(path) if c == "/"}
-            if whole[path].kind == "file" and target in self._writable:
-                return {target: Changes((), {**parents, path: whole[path]})}
+            entry = whole.get(path)  # the agent may have named a file that is gone, or never was
+            if entry is not None and entry.kind == "file" and target in self._writable:
+                parents = {path[:at]: whole[path[:at]] for at, c in enumerate(path) if c == "/"}
+                return {target: Changes((), {**parents, path: entry})}
         return {}
+
+    def doubt(self, sent: dict[str, Changes]) -> None:
+        """Note that the host may have these changes or not: they are found as changed by the next look."""
+        for target, changed in sent.items():
+            tree = self._writable[target]
+            gone = {path: tree[path] for path in changed.removed if path in tree}
+            # Of the same kind, or a directory would be removed on the host with all that is in it.
+            tree.update({path: replace(it, content=UNKNOWN) for path, it in {**gone, **changed.put}.items()})
 
     def took(self, taken: dict[str, Changes]) -> None:
         """Note that the host has these changes now."""

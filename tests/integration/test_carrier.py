@@ -1,0 +1,161 @@
+"""A carrier whose host, runner or connection fails at the worst moment: what was found once, step by step."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from agent_runner.carrier import carrier as carrier_module
+from agent_runner.carrier.local_trees import LocalTrees
+from tests.support.carrier_node import ABANDONED_SECONDS, GROUP, MAX_OUTPUT_BYTES, CarrierNode
+
+
+@pytest.fixture
+def node(tmp_path):
+    """A node whose runner has its order."""
+    made = CarrierNode(tmp_path)
+    take_all(made)
+    assert made.carrier_started
+    yield made
+    made.close()
+
+
+def take_all(node):
+    """Let the host take and answer all that comes."""
+    node.pass_seconds(4)
+    while node.host.inbox:
+        node.host.take()
+        node.pass_seconds(2)
+
+
+def say(node, **frame):
+    node.runner.write(json.dumps({"v": 1, **frame}, separators=(",", ":")).encode() + b"\n")
+    node.settle()
+
+
+def test_a_connection_that_breaks_after_a_long_time_is_made_again(node):
+    node.pass_seconds(2 * ABANDONED_SECONDS)
+    node.host.break_off()
+    node.pass_seconds(4)
+
+    assert node.host.connection
+    assert node.code is None
+
+
+def test_after_more_output_than_a_run_may_have_none_is_passed_on(node):
+    say(node, kind="ack", n=1)
+    node.runner.write(b"x" * MAX_OUTPUT_BYTES + b"\n" + b'{"kind":"turn_end","n":2}\n')
+    take_all(node)
+
+    assert b"turn_end" not in node.host.heard
+    assert node.host.exits == [137]
+
+
+def test_a_run_whose_files_the_host_refuses_ends_and_says_so(node):
+    say(node, kind="ack", n=1)
+    (node.group / "a.md").write_text("a")
+    say(node, kind="turn_end", n=2, status="success")
+    node.host.send("too_much", reason="more than a turn may leave")
+    node.host.break_off()
+    take_all(node)
+
+    assert b"turn_end" not in node.host.heard
+    assert node.host.exits == [137]
+
+
+def test_a_file_of_which_only_a_part_came_is_whole_after_the_next_connection(node):
+    node.host.write_input("1.json", parts=2, is_whole=False)
+    node.host.break_off()
+    take_all(node)
+
+    assert node.input_files() == node.host.input
+
+
+def test_a_request_to_send_a_file_that_is_not_there_ends_no_run(node):
+    node.write_request("1.json", "gone.png")
+    (node.group / "gone.png").unlink()
+    take_all(node)
+
+    assert node.stored_requests.keys() == {"1.json"}
+    assert node.code is None
+
+
+def test_what_the_agent_asked_for_last_comes_before_its_exit(node):
+    node.write_request("1.json", "last.png")
+    node.runner.end(0, leaves_child=False)
+    take_all(node)
+
+    assert node.stored_requests.keys() == {"1.json"}
+    assert node.host.exits == [0]
+
+
+def test_a_sent_file_that_is_removed_goes_from_the_host_too_where_its_answer_was_lost(node):
+    node.write_request("1.json", "sent.png")
+    node.pass_seconds(2)
+    while node.host.kinds() != ["stage_end"]:
+        node.host.take()
+    node.host.take(is_answered=False)
+    assert "sent.png" in node.host_files
+    node.host.break_off()
+    (node.group / "sent.png").unlink()
+    take_all(node)
+    node.runner.end(0, leaves_child=False)
+    take_all(node)
+
+    assert node.host_files == node.files()
+
+
+def test_a_directory_that_the_host_may_have_is_not_removed_there(tmp_path):
+    trees = LocalTrees(tmp_path)
+    trees.lay(GROUP, {}, is_whole=True, is_writable=True)
+    (tmp_path / "group" / "sub").mkdir()
+    (tmp_path / "group" / "sub" / "a.md").write_text("a")
+    found = trees.look()
+    trees.doubt(found)
+
+    assert trees.look() == found
+    assert found[GROUP].removed == ()
+
+
+def test_a_removed_file_that_the_host_may_have_lost_is_sent_when_it_comes_again(tmp_path):
+    trees = LocalTrees(tmp_path)
+    trees.lay(GROUP, {}, is_whole=True, is_writable=True)
+    path = tmp_path / "group" / "a.md"
+    path.write_text("a")
+    trees.took(trees.look())
+    path.unlink()
+    trees.doubt(trees.look())
+    path.write_text("a")
+
+    (changed,) = trees.look().values()
+    assert changed.put.keys() == {"a.md"}
+
+
+def test_a_file_that_is_removed_while_files_are_sent_adds_nothing_to_those_the_host_has(node, monkeypatch):
+    send, tries = carrier_module.send_changes, []
+
+    async def send_once_it_is_gone(connection, kind, target, tree, changed, **fields):
+        tries.append(changed)
+        (node.group / "b.md").unlink(missing_ok=True)
+        await send(connection, kind, target, tree, changed, **fields)
+
+    monkeypatch.setattr(carrier_module, "send_changes", send_once_it_is_gone)
+    say(node, kind="ack", n=1)
+    for name in ("a.md", "b.md", "c.md"):
+        (node.group / name).write_text(name)
+    say(node, kind="turn_end", n=2, status="success")
+    take_all(node)
+
+    assert len(tries) == 2
+    assert b"turn_end" in node.host.heard
+    assert node.host_files == node.files()
+
+
+def test_a_runner_ends_with_its_carrier(node):
+    say(node, kind="ack", n=1)
+    node.host.send("bye")
+    node.settle()
+
+    assert node.code == 0
+    assert node.runner.code == -9
