@@ -38,6 +38,9 @@ def main() -> int:
     parser.add_argument("--digest", action="store_true", help="say only the hash of what happened")
     parser.add_argument("--until-broken", action="store_true", help="end with the first world that breaks")
     parser.add_argument("--models", action="store_true", help="try only worlds whose agents ask a model")
+    parser.add_argument(
+        "--loops", action="store_true", help="try only worlds whose agents wake by themselves"
+    )
     parser.add_argument("--hours", type=float, default=0.0, help="try only worlds of so many hours at most")
     parser.add_argument("--planted", default="", help="plant bugs: a part of the names of some, or all")
     parser.add_argument(
@@ -57,6 +60,7 @@ def main() -> int:
             minutes=options.minutes,
             is_until_broken=options.until_broken,
             is_of_models=options.models,
+            is_of_loops=options.loops,
             most_hours=options.hours,
         )
     seed = options.seed or str(time.time_ns() // 1_000_000)
@@ -88,6 +92,7 @@ def _try_many(
     minutes: float,
     is_until_broken: bool = False,
     is_of_models: bool = False,
+    is_of_loops: bool = False,
     most_hours: float = 0.0,
 ) -> int:
     first = int(seed) if seed else time.time_ns() // 1_000_000_000
@@ -95,7 +100,7 @@ def _try_many(
     began, broken = time.process_time(), 0
     total = [0.0, 0, 0, 0, 0, 0]
     number = 0
-    seeds = _seeds(first, is_of_models=is_of_models, most_hours=most_hours)
+    seeds = _seeds(first, is_of_models=is_of_models, is_of_loops=is_of_loops, most_hours=most_hours)
     while (not worlds or number < worlds) and (not minutes or time.process_time() - began < minutes * 60):
         outcome = World(next(seeds)).run()
         number += 1
@@ -116,11 +121,11 @@ def _try_many(
     return 1 if broken else 0
 
 
-def _seeds(first: int, *, is_of_models: bool, most_hours: float) -> Iterator[int]:
+def _seeds(first: int, *, is_of_models: bool, is_of_loops: bool, most_hours: float) -> Iterator[int]:
     """Yield the seeds of the worlds that are wanted."""
     for seed in itertools.count(first):
         plan = Plan.drawn(str(seed))
-        if is_of_models and not plan.services.asks_model:
+        if (is_of_models and not plan.services.asks_model) or (is_of_loops and not plan.loops):
             continue
         if not most_hours or plan.seconds <= most_hours * 3600:
             yield seed

@@ -18,6 +18,11 @@ if TYPE_CHECKING:
 
 SHARE = 0.6
 """The share of the worlds without a model that have additions."""
+NARROW = (
+    "kill at a send", "kill at a send", "kill at a frame", "kill at a frame", "kill at a turn",
+    "kill at a turn", "kill at a request", "kill at a request", "power", "container", "hung",
+)  # fmt: skip
+"""The faults of narrow worlds, as often as they are named."""
 NARROW_SHARE = 0.5
 """The share of these that have few messages, and most of their faults at steps that matter."""
 DAY_MS = 86_400_000
@@ -70,9 +75,7 @@ def _narrow(plan: Plan, chance: random.Random) -> Plan:
         at_s = 5.0 + 40.0 * number
         kind = chance.choice(("echo", "echo", "remind", "list"))
         said.append(Said(at_s=at_s, who="Jane", jid=group.jid, kind=kind, token=f"zq{number}x", minutes=1))
-        kind = chance.choice(
-            ("", "kill at a send", "kill at a send", "kill at a frame", "power", "container")
-        )
+        kind = chance.choice(("", *NARROW))
         amount = chance.choice((1, 2, 3, 4, 6, 9, 14, 30)) if "kill" in kind else chance.randrange(1, 400)
         if kind:
             after = 0.0 if "kill" in kind else chance.uniform(0, 5)

@@ -38,6 +38,8 @@ class Process:
         self.name = name
         self.is_dead = False
         self.is_frozen = False
+        self.is_hung = False
+        """Whether it stays frozen for good."""
         self.slowness = 1
         """How much longer its threads take than those of others."""
         self.tasks: list[asyncio.Task[Any]] = []

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from orchestrator.domain.errors import EngineGone, StoreError
 from orchestrator.domain.values import ChatJid, Folder, Group
 from tests.simulation.additions import with_additions
+from tests.simulation.loop import Process
 from tests.simulation.messenger import Post, Trouble
 from tests.simulation.owner import OwnerAct
 from tests.simulation.services import ServicesPlan
@@ -21,6 +22,13 @@ if TYPE_CHECKING:
 PERSONS = ("Jane", "Ali", "Minsu", "Rosa")
 ASKING = ("echo", "remind", "list", "reply")
 """Kinds of messages that have an answer."""
+KILLS_AT = {
+    "kill at a send": "as a text is shown",
+    "kill at a frame": "after a frame",
+    "kill at a turn": "as a turn begins",
+    "kill at a request": "after a request",
+}
+"""Kinds of kills that wait for something to happen, and when they come."""
 LOOKS_AFTER_SECONDS = 30.0
 """Seconds after which the owner looks whether an agent that was told to sleep does."""
 CHANGING = ("take back", "edit")
@@ -353,12 +361,14 @@ class Faults:
         self._plan = plan
         self._chance = random.Random(f"{world.seed}:faults")
         self._again: list[int] = []
-        self._at_send: list[int] = []
-        self._at_frame: list[int] = []
+        self._at: dict[str, list[int]] = {kind: [] for kind in KILLS_AT}
+        """For each kind of such a kill: the steps after which the next ones come."""
         self.had_disk = False
-        world.engine.on_frame = lambda: self._kill_at(self._at_frame, "after a frame")
+        world.engine.on_frame = lambda: self._kill_at("kill at a frame")
+        world.on_turn = lambda: self._kill_at("kill at a turn")
+        world.disk.on_request = lambda: self._kill_at("kill at a request")
         for messenger in world.messengers:
-            messenger.on_show = lambda: self._kill_at(self._at_send, "as a text is shown")
+            messenger.on_show = lambda: self._kill_at("kill at a send")
         world.engine.dies_at = list(plan.deaths)
         for messenger in world.messengers:
             messenger.trouble = replace(plan.trouble)
@@ -373,15 +383,14 @@ class Faults:
         if fault.kind in ("kill", "power"):
             self._kill(fault)
             return
-        if fault.kind in ("mute", "slow", "container"):
+        if fault.kind in ("mute", "hung", "slow", "container"):
             self._hurt_container(fault)
             return
         world.note("fault", str(fault))
+        if fault.kind in self._at:
+            self._at[fault.kind].append(fault.amount)
+            return
         match fault.kind:
-            case "kill at a send":
-                self._at_send.append(fault.amount)
-            case "kill at a frame":
-                self._at_frame.append(fault.amount)
             case "second host":
                 world.start_second_host()
             case "engine":
@@ -410,10 +419,10 @@ class Faults:
         self._world.storage.is_full = fault.kind == "full"
         self._world.loop.call_later(fault.amount, self._disk_back)
 
-    def _kill_at(self, waiting: list[int], when: str) -> None:
+    def _kill_at(self, kind: str) -> None:
         """Kill the host in the steps that the next fault of a kind says, where one waits."""
-        if waiting:
-            self._world.kill_in_steps(waiting.pop(0), when)
+        if self._at[kind]:
+            self._world.kill_in_steps(self._at[kind].pop(0), KILLS_AT[kind])
 
     def _hurt_container(self, fault: Fault) -> None:
         world = self._world
@@ -428,12 +437,14 @@ class Faults:
             case "slow":
                 process.slowness = 200
                 world.loop.call_later(fault.amount, setattr, process, "slowness", 1)
+            case "hung":
+                process.is_frozen = process.is_hung = True
             case "mute":
                 process.is_frozen = True
                 world.loop.call_later(fault.amount, self._thaw, process)
 
-    def _thaw(self, process: object) -> None:
-        process.is_frozen = False  # type: ignore[attr-defined]
+    def _thaw(self, process: Process) -> None:
+        process.is_frozen = process.is_hung
         self._world.loop.thaw()
 
     def _engine_back(self) -> None:
@@ -449,7 +460,7 @@ class Faults:
     def end(self) -> None:
         """End all misfortune: from now on the world is kind."""
         world = self._world
-        for waiting in (self._again, self._at_send, self._at_frame):
+        for waiting in (self._again, *self._at.values()):
             waiting.clear()
         world.engine.dies_at = []
         world.engine.come_back()
@@ -460,7 +471,7 @@ class Faults:
         for container in world.engine.working:
             container.dies_at = 0
             container.process.slowness = 1
-            container.process.is_frozen = False
+            container.process.is_frozen = container.process.is_hung
         world.loop.thaw()
 
     def explain_end(self, error: BaseException | None) -> bool:

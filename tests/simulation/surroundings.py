@@ -273,6 +273,8 @@ class Disk:
         self._signals = signals
         self._unsynced = unsynced
         self.is_full = False
+        self.on_request: Callable[[], None] = lambda: None
+        """Called as a container has put a file into place."""
         self._replace, self._rename, self._link = os.replace, os.rename, os.link
 
     def replace(self, source: Any, target: Any, **places: Any) -> None:
@@ -301,6 +303,8 @@ class Disk:
             now = self._loop.wall_ns()
             os.utime(target, ns=(now, now), follow_symlinks=False)
             self._signals.changed(os.fspath(target))
+            if PROCESS.get().name.startswith("container"):
+                self.on_request()
 
 
 @contextmanager

@@ -15,7 +15,7 @@ import sqlite3
 import sys
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -52,6 +52,8 @@ from tests.simulation.wire import Wire
 MEMORY = Path("/dev/shm")
 LONGEST_LEAP_SECONDS = 1_200.0
 """Seconds of idle time that pass at once: each loop of the host still wakes three times an hour."""
+CLOSES_WITHIN_SECONDS = 900.0
+"""Seconds beyond its time after which a container that idles is closed, whatever went wrong before."""
 SETTLE_SECONDS = 8 * 3600.0
 """Virtual seconds in which all must be quiet after the faults have ended."""
 
@@ -117,7 +119,10 @@ class World:
         self.storage = Storage(self.home.database)
         has_power_loss = any(fault.kind == "power" for fault in self.plan.faults)
         self.unsynced = UnsyncedFiles(self.seed) if has_power_loss else None
+        self._resting_since_s = 0.0
         self.power_losses = 0
+        self.on_turn: Callable[[], None] = lambda: None
+        """Called as a turn was given to a container."""
         self.tasks_when_quiet = 0
         self.names_of_tasks = ""
         self.second_hosts = 0
@@ -284,6 +289,7 @@ class World:
     async def _settle(self) -> None:
         """Wait until all is quiet, or for as long as that may take."""
         end = self.loop.time() + SETTLE_SECONDS
+        self._resting_since_s = self.loop.time()
         while self.loop.time() < end:
             await asyncio.sleep(60)
             if self.plan.services.asks_model and self.loop.time() < self.plan.seconds + 150:
@@ -292,14 +298,27 @@ class World:
                 self._host_task is not None  # one that was killed last may start only now
                 and self.people.is_content()
                 and self.owner.is_content()
-                and self.unsettled(reminders=True) == 0
-                and not self.engine.containers
+                and self._is_settled()
             ):
                 self._count_tasks()
                 return
         self.note("world", "it did not become quiet")
         left = [container.process.name for container in self.engine.containers.values()]
         self.problems += [f"Not quiet after {SETTLE_SECONDS / 3600:.0f} hours: {name}" for name in left]
+
+    def _is_settled(self) -> bool:
+        """Return whether nothing is to be done and no container is left; note one that idles too long."""
+        if not self.engine.containers:
+            return self.unsettled(reminders=True) == 0
+        (row,) = self.rows("SELECT count(*) AS n FROM turns WHERE state IN ('queued', 'running')")
+        now_s = self.loop.time()
+        if row["n"] or self.plan.foresight or self.plan.loops:
+            self._resting_since_s = now_s
+        elif now_s - self._resting_since_s > self.plan.idle_ms / 1000 + CLOSES_WITHIN_SECONDS:
+            names = [container.process.name for container in self.engine.containers.values()]
+            self.problems.append(f"Idle and not closed for {now_s - self._resting_since_s:.0f} s: {names}")
+            self._resting_since_s = float("inf")
+        return False
 
     def _count_tasks(self) -> None:
         """Note how many tasks the host has now."""
@@ -522,6 +541,8 @@ class World:
         self.lines.append(Line(self.loop.time(), self.loop.step, kind, text))
 
     def _take_event(self, event: Any) -> None:
+        if event.kind in ("turn.started", "turn.handed_over"):
+            self.on_turn()
         ids = " ".join(
             f"{name}={value}"
             for name, value in event.to_json_dict().items()
