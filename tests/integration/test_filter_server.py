@@ -460,7 +460,7 @@ async def test_of_nodes_andy_sees_what_he_needs(door, tmp_path):
     await through(door, check_manager)
     assert [one.labels for one in await through(door, read_nodes)] == [("disk=fast",)]
     listing = partial(list_nodes, install=INSTALL, memory=NodeMemory(tmp_path), slots=0)
-    assert [(one.name, one.groups) for one in await through(door, listing)] == [("one", ("family",))]
+    assert [(one["name"], one["groups"]) for one in await through(door, listing)] == [("one", ("family",))]
 
 
 @pytest.mark.parametrize("path", ["services", "secrets"])

@@ -130,16 +130,16 @@ def test_nodes_are_listed_with_what_runs_there_and_what_is_wrong(tmp_path):
         return found
 
     found = listed()
-    assert (found.name, found.address, found.state, found.slots) == ("one", "10.0.0.1", "ready", 5)
-    assert (found.groups, found.labels, found.problem) == (("family",), ("disk=fast",), None)
+    assert [found[key] for key in ("name", "address", "state", "slots")] == ["one", "10.0.0.1", "ready", 5]
+    assert (found["groups"], found["labels"], found["problem"]) == (("family",), ("disk=fast",), None)
 
     memory.note_problem("n1", "one has not the agent image")
-    assert listed().problem == "one has not the agent image"
+    assert listed()["problem"] == "one has not the agent image"
 
     manager.node["Status"] = {"State": "down", "Addr": "10.0.0.1", "Message": "heartbeat failure"}
-    assert listed().problem == "heartbeat failure"
+    assert listed()["problem"] == "heartbeat failure"
 
     manager.node["Status"] = {"State": "ready"}
     manager.node["Spec"]["Availability"] = "drain"
-    assert listed().state == "ready, drain"
-    assert "docker node update" in listed().problem
+    assert listed()["state"] == "ready, drain"
+    assert "docker node update" in listed()["problem"]
