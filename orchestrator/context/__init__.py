@@ -1,4 +1,4 @@
-"""Keep what a group's conversation was about, so that it outlives its session.
+"""Store what a group's conversation is about, so that it outlives the agent's session.
 
 Start with `context_manager.py`.
 """

@@ -1,8 +1,8 @@
 """Read and change the context of one group: every other module goes through `ContextManager`.
 
-Every method blocks, a few milliseconds (a lock, a read, a write): call it in a thread. Any may raise
-`ContextBusy` when another writer holds the group's files for 5 s, and `OSError` when the disk refuses; what
-was kept before is there still. `now_ms` is epoch milliseconds. Nothing is kept that `redact` would take out.
+Every method blocks for a few milliseconds (a lock, a read, a write): call it in a thread. Any may raise
+`ContextBusy` when another writer locks the group's files for 5 s, and `OSError` when the disk fails; the
+earlier files are unchanged then. `now_ms` is epoch milliseconds. Texts are redacted before they are stored.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from orchestrator.context.dialogue import NewMessage, RegisteredMessages
 from orchestrator.context.extractive_summary import ExtractiveSummarizer, Summarizer, merged
 from orchestrator.context.files import ContextDraft, ContextFiles, Report
 from orchestrator.context.hydrate import Hydrated
-from orchestrator.context.models import SESSION_TOLD, Checkpoint, Context, ContextMessage
+from orchestrator.context.models import FROM_SESSION, Checkpoint, Context, ContextMessage
 from orchestrator.context.plan_errors import UnknownPlanTask
 from orchestrator.context.script import within
 from orchestrator.context.snapshots import ContextSnapshot, SnapshotContents
@@ -33,7 +33,7 @@ Correct = Callable[[SnapshotContents], SnapshotContents]
 class ContextManager:
     """The context of one group.
 
-    It is cheap to make, keeps nothing in memory, and is safe in any thread and process.
+    It is cheap to create, caches nothing in memory, and is safe in any thread and process.
     """
 
     files: ContextFiles
@@ -56,10 +56,10 @@ class ContextManager:
         """Return the context of a group under `contexts` (`data/context`); nothing is created on the disk
         yet.
 
-        `report` is called in the calling thread with what a load found amiss and mended.
+        `report` is called in the calling thread with each repair that a load makes.
 
         Raises:
-            FolderRefused: `folder` is no folder name.
+            FolderRefused: `folder` is not a valid folder name.
         """
         files = ContextFiles.of(
             contexts,
@@ -86,8 +86,8 @@ class ContextManager:
     ) -> Hydrated:
         """Return the text for a new session (`hydrate.hydrated`); it is false when there is nothing to say.
 
-        `exclude`: ids of messages that the session is asked anyway (S5). `contents`: the documents,
-        if they were loaded already.
+        `exclude`: ids of messages that are in the session's next prompt anyway (S5). `contents`: the
+        documents, if they were loaded already.
         """
         contents = contents or self.load(now_ms=now_ms)
         return hydrate.hydrated(
@@ -102,54 +102,56 @@ class ContextManager:
     # The dialogue
 
     def register_message(self, *spoken: NewMessage, now_ms: int) -> RegisteredMessages:
-        """Keep one message or several (C-12): a user's before the model is asked, the assistant's after its
-        answer. Each id once however often it comes; writes nothing when all were known.
-
-        The result names the new ids and what left the window, for a model to summarise better later.
+        """Store one message or several (C-12): a user's before the model is called, the assistant's after it
+        answered. Each id is stored once; nothing is written if all ids are known.
+        The result has the new ids and the messages that left the window, for a model to summarise later.
         """
-        clean = [replace(one, content=self._clean(one.content)) for one in spoken]
+        clean = [replace(message, content=self._clean(message.content)) for message in spoken]
         with self.files.changed(now_ms) as draft:
             done = dialogue.registered(draft.context, clean, counter=self.counter, summariser=self.summariser)
             draft.context = done.context
         return done
 
     def settle(self, message_id: str, *, now_ms: int) -> None:
-        """Record that a question gets no answer any more, because its turn failed for good."""
+        """Record that a question will get no answer, because its turn failed for good."""
         with self.files.changed(now_ms) as draft:
             if draft.context.pending_user == message_id:
                 draft.context = draft.context.model_copy(update={"pending_user": None})
 
     def put_summary(self, summary: str, *, instead_of: str, now_ms: int) -> bool:
-        """Replace the summary that this one was made of, and return whether that one was still there."""
+        """Replace the summary `instead_of`; return False, without a change, if it was replaced meanwhile."""
         with self.files.changed(now_ms) as draft:
-            stands = draft.context.conversation.running_summary == instead_of
-            if stands:
+            is_unchanged = draft.context.conversation.running_summary == instead_of
+            if is_unchanged:
                 _set_summary(draft, within(self._clean(summary)))
-        return stands
+        return is_unchanged
 
     def join_summary(self, session_summary: str, *, now_ms: int) -> None:
-        """Merge the summary that a session wrote of itself, such as in a compaction, into the running one."""
+        """Merge a summary that the session itself wrote, as at a compaction, into the running one."""
         with self.files.changed(now_ms) as draft:
             old = draft.context.conversation
             summary = merged(old.running_summary, self._clean(session_summary))
-            _set_summary(draft, summary, folded=dict.fromkeys((*old.folded, SESSION_TOLD)))
+            _set_summary(draft, summary, folded=dict.fromkeys((*old.folded, FROM_SESSION)))
 
     def stored_turns(self, *, now_ms: int) -> set[int]:
-        """Return the turns whose words are in the context or in one of its snapshots."""
-        found = dialogue.turns_in(self.load(now_ms=now_ms).context)
-        return found.union(*(dialogue.turns_in(one.context) for one in self.files.snapshots.readable()))
+        """Return the turns whose messages are in the context or in one of its snapshots."""
+        turn_ids = dialogue.turns_in(self.load(now_ms=now_ms).context)
+        return turn_ids.union(
+            *(dialogue.turns_in(contents.context) for contents in self.files.snapshots.readable())
+        )
 
     def remove_messages(
         self, taken: Collection[str], words: Mapping[str, ContextMessage], *, now_ms: int
     ) -> None:
-        """Remove the words of the messages of `taken` from context and snapshots (`dialogue.without`)."""
+        """Remove the texts of the messages of `taken` from context and snapshots (`dialogue.without`)."""
         clean = {
-            one.id: one.model_copy(update={"content": self._clean(one.content)}) for one in words.values()
+            message.id: message.model_copy(update={"content": self._clean(message.content)})
+            for message in words.values()
         }
-        left = partial(dialogue.without, taken=taken, words=clean, summariser=self.summariser)
+        remaining = partial(dialogue.without, taken=taken, words=clean, summariser=self.summariser)
         with self.files.changed(now_ms) as draft:
-            draft.context = left(draft.context)
-            self.files.snapshots.rewrite(left)
+            draft.context = remaining(draft.context)
+            self.files.snapshots.rewrite(remaining)
 
     def close_conversation(self, *, now_ms: int, through_turn: int | None = None) -> ContextSnapshot | None:
         """Take a snapshot, then delete the dialogue, its summary and the SDK's session (`/clear`).
@@ -163,9 +165,9 @@ class ContextManager:
         return taken
 
     def reset(self, *, now_ms: int, with_plans: bool = False) -> ContextSnapshot | None:
-        """Take a snapshot, then delete everything but the plans, or those too.
+        """Take a snapshot, then delete everything but the plans; `with_plans` deletes the plans too.
 
-        What was registered is not registered again; the owner can restore the snapshot.
+        Messages registered before are not registered again; the owner can restore the snapshot.
         """
         with self.files.changed(now_ms) as draft:
             taken = self._snapshot(draft, now_ms, "reset")
@@ -177,9 +179,9 @@ class ContextManager:
         return taken
 
     def correct(self, change: Correct, *, now_ms: int) -> ContextSnapshot | None:
-        """Take a snapshot, then replace context and plans by what `change` makes of them.
+        """Take a snapshot, then replace context and plans by the result of `change`.
 
-        The SDK's session is not gone on with: it would know what was wrong.
+        The SDK's session is dropped: it would still contain what was corrected.
         """
         with self.files.changed(now_ms) as draft:
             corrected = change(draft.contents)
@@ -190,7 +192,7 @@ class ContextManager:
         return taken
 
     def save(self, context: Context, *, base: Context, now_ms: int) -> Context:
-        """Save a changed copy of what was loaded as `base`, merged with what others saved since (C-20)."""
+        """Save a changed copy of the context loaded as `base`, merged with later saves of others (C-20)."""
         with self.files.changed(now_ms) as draft:
             ours = draft.context.revision == base.revision
             joined = context if ours else merging.merged(base, draft.context, context)
@@ -200,7 +202,7 @@ class ContextManager:
                 update={"conversation": conversation, "revision": draft.context.revision}
             )
             if cut.evicted:
-                ids = (one.id for one in cut.evicted)
+                ids = (message.id for message in cut.evicted)
                 summary = self.summariser.fold(conversation.running_summary, cut.evicted)
                 _set_summary(draft, summary, folded=(*conversation.folded, *ids))
         return draft.context
@@ -217,7 +219,7 @@ class ContextManager:
         checkpoint: Checkpoint | None = None,
         now_ms: int,
     ) -> None:
-        """Store what the SDK reported of its session; None leaves a value as it is.
+        """Store what the SDK reported of its session; None leaves a value unchanged.
 
         A new session starts its own checkpoints.
         """
@@ -235,7 +237,7 @@ class ContextManager:
         if sdk != base.sdk:
             self.save(base.model_copy(update={"sdk": sdk}), base=base, now_ms=now_ms)
 
-    # What is in hand
+    # Plans, decisions and open files
 
     def create_plan(
         self,
@@ -247,7 +249,7 @@ class ContextManager:
         request_id: str | None = None,
         now_ms: int,
     ) -> Plan:
-        """Create a plan with pending tasks and make it the active one. The same request creates it once.
+        """Create a plan with pending tasks and make it the active one. A repeated request adds none.
 
         Raises `PlanRefused`: it has no title, is too long, or there are too many.
         """
@@ -278,11 +280,11 @@ class ContextManager:
     ) -> PlanTask:
         """Change a task of the active plan, or of `plan_id`; without `task_id`, add a task.
 
-        After an active task that is over, the next one is active (C-18). The same request changes it once.
+        When the active task ends, the next one becomes active (C-18). A repeated request changes nothing.
 
         Raises:
-            UnknownPlan, UnknownPlanTask: there is none.
-            PlanRefused: a field cannot be kept.
+            UnknownPlan, UnknownPlanTask: no such plan or task exists.
+            PlanRefused: a field cannot be stored.
         """
         with self.files.changed(now_ms) as draft:
             plan = workflow.known_plan(draft.workflow, plan_id or draft.context.memory.active_plan_id or "")
@@ -307,11 +309,10 @@ class ContextManager:
     ) -> Plan | None:
         """Make a plan the active one, or none (C-18); its task in progress becomes the active task.
 
-        With `resets_summary`, what was talked about before gives way to the plan's opening description, after
-        a snapshot.
+        With `resets_summary`, the plan's title and objective replace the summary, after a snapshot.
 
         Raises:
-            UnknownPlan: there is none of that id.
+            UnknownPlan: no plan has this id.
         """
         with self.files.changed(now_ms) as draft:
             draft.workflow = workflow.with_current(draft.workflow, plan_id, now_ms=now_ms)
@@ -326,7 +327,7 @@ class ContextManager:
         return plan
 
     def set_active_task(self, task_id: str | None, *, now_ms: int) -> PlanTask | None:
-        """Make a task of the active plan the active one, or none; a pending task is in progress then.
+        """Make a task of the active plan the active one, or none; a pending task becomes in progress.
 
         Raises:
             UnknownPlanTask: no plan is active, or it has no such task.
@@ -352,7 +353,7 @@ class ContextManager:
         return self._remember(lambda old: memory.with_decision(old, self._clean(text)), now_ms).last_decisions
 
     def note_open_file(self, path: str, *, now_ms: int) -> tuple[str, ...]:
-        """Store a file that is worked on; return all stored, at most 20, the newest last."""
+        """Store the path of an open file; return all stored, at most 20, the newest last."""
         return self._remember(lambda old: memory.with_open_file(old, self._clean(path)), now_ms).open_files
 
     # Snapshots
@@ -371,8 +372,8 @@ class ContextManager:
     def restore(self, name: str, *, now_ms: int) -> ContextSnapshot | None:
         """Replace context and workflow by those of a snapshot; return a new snapshot of the replaced ones.
 
-        The SDK's session is dropped, for it remembers what the restored context does not; messages registered
-        since then are not registered again.
+        The SDK's session is dropped, since it contains what the restored context lacks; messages registered
+        after the snapshot are not registered again.
 
         Raises:
             UnknownSnapshot, SnapshotDamaged: nothing was changed.
@@ -381,9 +382,9 @@ class ContextManager:
         with self.files.changed(now_ms) as draft:
             taken = self._snapshot(draft, now_ms, "restore")
             old = draft.context
-            seen = contents.context.conversation.seen.up_to(old.conversation.seen.floor)
+            registered = contents.context.conversation.seen.up_to(old.conversation.seen.floor)
             conversation = contents.context.conversation.model_copy(
-                update={"seen": seen.with_ids(old.conversation.seen.ids)}
+                update={"seen": registered.with_ids(old.conversation.seen.ids)}
             )
             draft.workflow = contents.workflow
             draft.context = contents.context.model_copy(
@@ -401,11 +402,12 @@ class ContextManager:
         self.files.snapshots.pin(name)
 
     def unpin(self, name: str) -> None:
-        """Leave a snapshot to retention again. Raises `UnknownSnapshot`."""
+        """Let retention delete a pinned snapshot again. Raises `UnknownSnapshot`."""
         self.files.snapshots.unpin(name)
 
     def _clean(self, text: str) -> str:
-        """Redact before anything is cut: half a secret is not known by its shape, nor by its value."""
+        """Return a text without secrets."""
+        # Before anything is cut: the redactor recognises a secret only if it is whole.
         return self.files.redactor.redact(text.replace("\0", ""))
 
     def _cleaned(self, fields: Mapping[str, Any]) -> dict[str, Any]:
@@ -432,8 +434,8 @@ def _set_active(draft: ContextDraft, plan_id: str | None, task_id: str | None) -
 
 
 def _follow(draft: ContextDraft, plan: Plan, task: PlanTask) -> None:
-    """Let the active task follow a task that changed: one that begins becomes active where none is, and the
-    next one after the active task is over.
+    """Change the active task after a task changed: a started task becomes active if none is, and the next
+    one does when the active task ends.
     """
     in_hand = draft.context.memory
     if in_hand.active_plan_id != plan.id:

@@ -1,6 +1,6 @@
 """Remove messages that their sender deleted from contexts, summaries and snapshots.
 
-Each deletion is a row in the store until it is done, so a host that dies meanwhile does it at its next start.
+Each deletion is a row in the store until it is carried out, so a killed host does it at its next start.
 """
 
 from __future__ import annotations
@@ -28,15 +28,12 @@ from orchestrator.store.sessions import PendingDeletion
 log = structlog.get_logger(__name__)
 
 SWEEP_SECONDS = 60.0
-NEWS = (AMENDED, "turn.answered", "turn.failed", "group.configured", DUE)
-"""Events after which there may be something to forget."""
+TRIGGERS = (AMENDED, "turn.answered", "turn.failed", "group.configured", DUE)
+"""Events after which there may be a deletion to carry out."""
 
 
 class DeletionSync:
-    """Carries the deletions that are stored as rows into the contexts of all groups.
-
-    One is made for a host.
-    """
+    """Carries out the stored deletions in the contexts of all groups. Each host has one instance."""
 
     def __init__(
         self,
@@ -51,7 +48,7 @@ class DeletionSync:
         removals: PersonRemovals | None = None,
     ) -> None:
         """`name` is the assistant's name; `on_forgetting` is called with each group before its deletions are
-        done; `session_files` is `data/sessions`; `removals` forgets people who are to be forgotten.
+        carried out; `session_files` is `data/sessions`; `removals` carries out the removals of people.
         """
         self._database = database
         self._recorder = recorder
@@ -64,13 +61,13 @@ class DeletionSync:
 
     async def run(self) -> None:
         """Look for deletions whenever a message was amended, and once a minute."""
-        with self._bus.listening(*NEWS) as events:
+        with self._bus.listening(*TRIGGERS) as events:
             while True:
                 await self.sweep()
-                await _until_news(events)
+                await _until_event(events)
 
     async def sweep(self) -> None:
-        """Carry out all deletions that wait; first those of people, which make more of them."""
+        """Carry out all pending deletions, after the removals of people, which add deletions."""
         if self._removals is not None:
             await self._removals.sweep()
         for group, waiting in await self._database.read(_waiting_deletions):
@@ -79,13 +76,13 @@ class DeletionSync:
             await self._end_session(group)
 
     async def _end_session(self, group: Group) -> None:
-        """End the session of a group that was told to forget something, once no turn runs in it."""
+        """End the session of a group that has forgotten something, once no turn runs in it."""
         async with self._database.transaction() as tx:
             turn = await turns.running_of(tx, group.folder)
             if turn is not None or not await sessions.take_new_session(tx, group.folder):
                 return
             await sessions.lose(tx, group.folder)
-            # Containers end that began before their group was configured: they live in the old session.
+            # A new configuration ends the group's containers, which still use the old session.
             await groups.set_config(tx, group.folder, group.container_config, now_ms=self._clock.now_ms())
         self._bus.publish("group.configured", group=group.folder)
         try:
@@ -96,12 +93,12 @@ class DeletionSync:
     async def _forget(self, group: Group, waiting: Sequence[PendingDeletion]) -> None:
         folder = group.folder
         try:
-            # Whoever read the words before they were taken back has written them now.
+            # First, so that a writer who read the texts before the deletion has written them by now.
             await self._recorder.catch_up(folder)
             self._on_forgetting(folder)
             await self._remove(group, waiting)
             await self._database.write(lambda tx: sessions.finish_deletions(tx, folder, waiting))
-            await self._recorder.catch_up(folder)  # its container's copy
+            await self._recorder.catch_up(folder)  # updates the container's copy too
         except (ContextBusy, OSError) as error:
             log.warning("context.messages_not_removed", group=folder, reason=str(error))
             return
@@ -111,23 +108,27 @@ class DeletionSync:
         manager = self._recorder.manager(group.folder)
         now_ms = self._clock.now_ms()
         stored_turns = await asyncio.to_thread(manager.stored_turns, now_ms=now_ms)
-        found = await self._database.read(lambda tx: exchanges.of_turns(tx, group.folder, stored_turns))
-        words = {one.id: _message(one) for one in self._spoken(found, group)}
+        turn_exchanges = await self._database.read(
+            lambda tx: exchanges.of_turns(tx, group.folder, stored_turns)
+        )
+        messages_now = {one.id: _message(one) for one in self._spoken(turn_exchanges, group)}
         taken = [question_id(one.turn) for one in waiting]
-        # What the agent made of a deleted message stays; an answer that was forgotten has no words left.
-        taken += [answer_id(one.turn) for one in found if not any(text.strip() for text in one.said)]
-        await asyncio.to_thread(manager.remove_messages, taken, words, now_ms=now_ms)
+        # Answers to a deleted message stay; an answer that was itself forgotten has no text any more.
+        taken += [answer_id(one.turn) for one in turn_exchanges if not any(text.strip() for text in one.said)]
+        await asyncio.to_thread(manager.remove_messages, taken, messages_now, now_ms=now_ms)
 
-    def _spoken(self, found: Iterable[TurnExchange], group: Group) -> Iterable[NewMessage]:
+    def _spoken(self, turn_exchanges: Iterable[TurnExchange], group: Group) -> Iterable[NewMessage]:
         return (
-            one for exchange in found for one in message_mapping.spoken_in(exchange, group, name=self._name)
+            message
+            for exchange in turn_exchanges
+            for message in message_mapping.spoken_in(exchange, group, name=self._name)
         )
 
 
 async def _waiting_deletions(tx: Tx) -> list[tuple[Group, list[PendingDeletion]]]:
-    """Return the groups in which something is to be forgotten, with their deletions.
+    """Return the groups that have deletions to carry out, with their deletions.
 
-    It is asked after each turn: no group may cost anything that has none.
+    This runs after each turn, so groups without deletions must cost nothing.
     """
     return [
         (group, await sessions.pending_deletions(tx, folder))
@@ -136,7 +137,7 @@ async def _waiting_deletions(tx: Tx) -> list[tuple[Group, list[PendingDeletion]]
     ]
 
 
-async def _until_news(events: asyncio.Queue[HostEvent]) -> None:
+async def _until_event(events: asyncio.Queue[HostEvent]) -> None:
     try:
         async with asyncio.timeout(SWEEP_SECONDS):
             await events.get()

@@ -1,7 +1,7 @@
-"""Change the dialogue of a context: let messages enter its window, and remove those that were deleted.
+"""Change the dialogue of a context: add messages to its window, and remove deleted ones.
 
-What the window has no room for is folded into the summary, and a summary that holds deleted words is made
-anew. Pure but for the summariser that is passed in.
+Messages that leave the window are folded into the summary; a summary that contains deleted texts is made
+again without them. Pure but for the summariser that is passed in.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from orchestrator.base.redaction import redact
 from orchestrator.context import window
 from orchestrator.context.extractive_summary import Summarizer
 from orchestrator.context.models import (
-    SESSION_TOLD,
+    FROM_SESSION,
     Context,
     ContextMessage,
     Dialogue,
@@ -26,15 +26,15 @@ from orchestrator.context.models import (
 from orchestrator.context.tokens import TokenCounter
 
 TAKEN_BACK = "(taken back by who wrote it)"
-"""Stands where all of a question was."""
+"""The text in place of a question whose messages were all deleted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewMessage:
-    """A message that is to enter a context."""
+    """A message to add to a context."""
 
     id: str
-    """`t17.u` or `t17.a`: what makes it count once."""
+    """`t17.u` or `t17.a`; a second message with the same id is not added."""
     role: Role
     content: str
     at_ms: int
@@ -47,7 +47,7 @@ class RegisteredMessages:
     context: Context
     new_ids: tuple[str, ...] = ()
     evicted: tuple[ContextMessage, ...] = ()
-    """Messages that left the window, whole; they are in the summary now."""
+    """The whole messages that left the window; they are in the summary now."""
     old_summary: str = ""
     """The summary before that."""
 
@@ -55,34 +55,35 @@ class RegisteredMessages:
 def registered(
     context: Context, spoken: Iterable[NewMessage], *, counter: TokenCounter, summariser: Summarizer
 ) -> RegisteredMessages:
-    """Return the context with these messages added (C-12): the window is trimmed, and what left it is folded
-    once.
+    """Return the context with these messages added (C-12); messages that leave the trimmed window are folded.
 
     An id that was registered before changes nothing, unless it is in the window with another text: a turn
-    that is tried again may ask more. A question makes itself the pending one, an answer ends that.
+    that is retried may contain more messages. A question becomes the pending one until it is answered.
     """
     before = context.conversation
     held = {message.id: message for message in before.recent_window}
     new: list[str] = []
     stats, pending = context.stats, context.pending_user
-    for one in spoken:
-        if one.id in before.seen and one.id not in held:
+    for new_message in spoken:
+        if new_message.id in before.seen and new_message.id not in held:
             continue
-        message = _message(one, held.values())
-        if one.id not in before.seen and one.id not in new:
-            new.append(one.id)
+        message = _message(new_message, held.values())
+        if new_message.id not in before.seen and new_message.id not in new:
+            new.append(new_message.id)
             stats = _counted(stats, message, counter)
-        elif one.id not in new and message.content == held[one.id].content:
+        elif new_message.id not in new and message.content == held[new_message.id].content:
             continue
-        held[one.id] = message if one.id not in held else _again(held[one.id], message)
-        pending = _pending(pending, message, context, is_new=one.id in new)
+        held[new_message.id] = (
+            message if new_message.id not in held else _again(held[new_message.id], message)
+        )
+        pending = _pending(pending, message, context, is_new=new_message.id in new)
     cut = window.trimmed(window.in_order(held.values()), counter)
     old = before.running_summary
     conversation = before.model_copy(
         update={
             "recent_window": cut.remaining,
             "running_summary": summariser.fold(old, cut.evicted) if cut.evicted else old,
-            "folded": (*before.folded, *(one.id for one in cut.evicted)),
+            "folded": (*before.folded, *(new_message.id for new_message in cut.evicted)),
             "seen": before.seen.with_ids(new),
         }
     )
@@ -113,23 +114,25 @@ def closed(context: Context, *, through_turn: int | None = None) -> Context:
 
 
 def _message(spoken: NewMessage, held: Iterable[ContextMessage]) -> ContextMessage:
-    # Redacted before anything is cut: half a secret has no shape to be known by.
+    # Redacted before anything is cut: the redactor recognises a secret only if it is whole.
     text = redact(spoken.content.replace("\0", "")).encode("utf-8", "replace").decode("utf-8")
     made = ContextMessage(id=spoken.id, role=spoken.role, content=text, ts=iso(spoken.at_ms))
     return made.model_copy(update={"ts": iso(_not_before(made, spoken.at_ms, held))})
 
 
 def _not_before(message: ContextMessage, at_ms: int, held: Iterable[ContextMessage]) -> int:
-    """Return the time of a message, never before that of an earlier turn: a clock that was set back orders
-    nothing.
-    """
+    """Return the time of a message, never before an earlier turn: the clock may have been set back."""
     turn = message.turn
-    before = (ms_of(one.ts) for one in held if turn is None or (one.turn is not None and one.turn < turn))
+    before = (
+        ms_of(earlier.ts)
+        for earlier in held
+        if turn is None or (earlier.turn is not None and earlier.turn < turn)
+    )
     return max(at_ms, *before, 0)
 
 
 def _again(held: ContextMessage, message: ContextMessage) -> ContextMessage:
-    """Return the newer text in the place of the older one."""
+    """Return the newer text with the time of the older one, so that it stays at its place."""
     return message.model_copy(update={"ts": held.ts})
 
 
@@ -145,39 +148,42 @@ def _counted(stats: Stats, message: ContextMessage, counter: TokenCounter) -> St
 def _pending(pending: str | None, message: ContextMessage, context: Context, *, is_new: bool) -> str | None:
     if message.role == "user":
         return message.id if is_new else pending
-    asked = next((one for one in context.conversation.recent_window if one.id == pending), None)
-    asked_turn = asked.turn if asked else None
+    question = next((each for each in context.conversation.recent_window if each.id == pending), None)
+    asked_turn = question.turn if question else None
     if message.turn is not None and asked_turn is not None and message.turn < asked_turn:
         return pending
     return None
 
 
 def turns_in(context: Context) -> set[int]:
-    """Return the turns whose words are in a context, or may come into its summary next."""
+    """Return the turns whose messages are in the window or in the summary of a context."""
     conversation = context.conversation
-    ids = (*(one.id for one in conversation.recent_window), *conversation.folded)
-    return {turn for one in ids if (turn := turn_of(one)) is not None}
+    ids = (*(message_id.id for message_id in conversation.recent_window), *conversation.folded)
+    return {turn for message_id in ids if (turn := turn_of(message_id)) is not None}
 
 
 def without(
     context: Context, *, taken: Collection[str], words: Mapping[str, ContextMessage], summariser: Summarizer
 ) -> Context:
-    """Return the context without the words of the messages of `taken`; the same object where it has none of
-    them.
+    """Return the context without the texts of the messages of `taken`; the same object if it has none.
 
-    `words` are all messages of `turns_in(context)` as they stand now, by id. A summary that one of `taken` is
-    in is made anew of the messages that it was made of.
+    `words` are all messages of `turns_in(context)` in their present form, by id. A summary that contains one
+    of `taken` is made again from its other messages.
     """
     before = context.conversation
     after = before.model_copy(
-        update={"recent_window": tuple(_now(one, taken, words) for one in before.recent_window)}
+        update={"recent_window": tuple(_now(message_id, taken, words) for message_id in before.recent_window)}
     )
     if _is_summed_up(before, taken):
-        remaining = [words[one] for one in before.folded if one in words and words[one].content != TAKEN_BACK]
+        remaining = [
+            words[message_id]
+            for message_id in before.folded
+            if message_id in words and words[message_id].content != TAKEN_BACK
+        ]
         after = after.model_copy(
             update={
                 "running_summary": summariser.fold("", remaining) if remaining else "",
-                "folded": tuple(one.id for one in remaining),
+                "folded": tuple(message_id.id for message_id in remaining),
             }
         )
     return context if after == before else context.model_copy(update={"conversation": after})
@@ -188,16 +194,19 @@ def _now(
 ) -> ContextMessage:
     if message.id not in taken:
         return message
-    left = words[message.id].content if message.id in words else TAKEN_BACK
-    return message.model_copy(update={"content": left})
+    content = words[message.id].content if message.id in words else TAKEN_BACK
+    return message.model_copy(update={"content": content})
 
 
 def _is_summed_up(conversation: Dialogue, taken: Collection[str]) -> bool:
-    """Return whether the summary holds, or may hold, words of `taken`.
+    """Return whether the summary contains, or may contain, texts of `taken`.
 
-    Nobody knows what a session wrote of itself, nor what an older summary was made of.
+    The sources of a session's own summary, and of summaries of older versions, are not recorded.
     """
     if not conversation.running_summary:
         return False
-    is_of_unknown = not conversation.folded or SESSION_TOLD in conversation.folded
-    return any(one in conversation.folded or (is_of_unknown and one in conversation.seen) for one in taken)
+    is_of_unknown = not conversation.folded or FROM_SESSION in conversation.folded
+    return any(
+        message_id in conversation.folded or (is_of_unknown and message_id in conversation.seen)
+        for message_id in taken
+    )

@@ -1,6 +1,6 @@
-"""Read and write the host's own files so that each is whole or absent, even after a power cut.
+"""Read and write the host's own files so that each is complete or absent, even after a power cut.
 
-Everything blocks.
+All functions block.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ _PARTIAL = ".tmp-"
 
 
 class Unreadable(Exception):
-    """A file exists and is not what it should be; the text says why."""
+    """A file exists and cannot be used; the text says why."""
 
 
 def make_private(*directories: Path) -> None:
     """Create directories that only their owner can read."""
     for directory in directories:
         directory.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)
-        directory.chmod(DIRECTORY_MODE)  # whatever the umask, whoever made it
+        directory.chmod(DIRECTORY_MODE)  # `mkdir` obeys the umask, and skips existing directories
 
 
 def encoded(document: dict[str, Any], redactor: Redactor) -> bytes:
     """Return a document as the bytes of its file: redacted, indented JSON in UTF-8."""
     redacted = redactor.redacted(document)
     try:
-        # The standard library indents in Python, which takes ten times as long.
+        # The standard library's encoder takes ten times as long when it indents, as it then runs in Python.
         return to_json(redacted, indent=1) + b"\n"
-    except ValueError:  # half a character, which UTF-8 has no bytes for
+    except ValueError:  # a lone surrogate, which UTF-8 cannot encode
         return json.dumps(redacted, ensure_ascii=False, indent=1).encode("utf-8", "replace") + b"\n"
 
 
@@ -46,7 +46,7 @@ def write_durably(path: Path, data: bytes) -> None:
     """Write a file beside `path`, sync it, rename it over `path`, and sync the directory.
 
     Raises:
-        OSError: the disk does not take it; what was under `path` is there still.
+        OSError: the file cannot be written; the earlier file at `path` is unchanged.
     """
     partial = path.with_name(f"{path.name}{_PARTIAL}{os.getpid()}-{secrets.token_hex(4)}")
     descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, FILE_MODE)
@@ -76,8 +76,8 @@ def read_document(path: Path, *, most_bytes: int) -> dict[str, Any] | None:
     """Return the JSON object in a file, or None where there is no file.
 
     Raises:
-        Unreadable: it is no regular file, too large, or no JSON object.
-        OSError: the disk does not give it.
+        Unreadable: it is not a regular file, too large, or not a JSON object.
+        OSError: the file cannot be read.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
@@ -108,9 +108,9 @@ def sweep_partials(directory: Path) -> None:
 
 def _parsed(data: bytes) -> dict[str, Any]:
     try:
-        found = json.loads(data)
+        document = json.loads(data)
     except (ValueError, RecursionError) as error:
         raise Unreadable(f"it is no JSON: {error}") from error
-    if not isinstance(found, dict):
+    if not isinstance(document, dict):
         raise Unreadable("it is no JSON object")
-    return found
+    return document

@@ -1,9 +1,7 @@
-"""Write the running summary without a model: choose sentences of the old one and of what left the window.
+"""Write the running summary without a model, from sentences of the old one and of messages. Pure.
 
-Pure.
-
-The same input is the same summary. TextRank on shared groups of three characters needs no knowledge of a
-language, which is why it works for Korean; decisions and what was said last are never the ones left out.
+The same input gives the same summary. TextRank on shared groups of three characters needs no knowledge of a
+language, which is why it works for Korean. The newest decision and the last sentence are always included.
 """
 
 from __future__ import annotations
@@ -19,11 +17,13 @@ from orchestrator.context.models import ContextMessage
 
 MAX_SENTENCES = 160
 MAX_SENTENCE_CHARS = 180
-"""So that two of the widest fit together whole: the newest decision, and what was said last."""
+"""Characters of a sentence: two of the widest, the newest decision and the last sentence, fit together."""
 MAX_TEXT_CHARS = 20_000
 """Characters of one message that are read, from its head and its tail."""
 ROUNDS, DAMPING = 20, 0.85
+"""Iterations of TextRank, and its usual damping factor."""
 RECENCY = 0.97
+"""The factor by which a sentence is worth less than the one after it."""
 ROLE_WEIGHT = {"assistant": 1.5, "user": 1.0}
 SUMMARY_WEIGHT = 1.25
 DECISION_BONUS = 1.6
@@ -38,7 +38,7 @@ _BLANKS = re.compile(r"\s+")
 
 
 class Summarizer(Protocol):
-    """Makes one summary of an old summary and of the messages that left the window."""
+    """Combines an old summary and the messages that left the window into one summary."""
 
     def fold(self, old: str, evicted: Sequence[ContextMessage]) -> str:
         """Return the new summary, within 400 Korean or 700 Latin characters (`script.FULL`).
@@ -52,7 +52,7 @@ class Summarizer(Protocol):
 class _Sentence:
     text: str
     weight: float
-    """The weight of its speaker."""
+    """The weight of its source: the old summary, the assistant or the user."""
 
     @property
     def is_decision(self) -> bool:
@@ -60,7 +60,7 @@ class _Sentence:
 
 
 class ExtractiveSummarizer:
-    """Chooses sentences and writes none of its own."""
+    """Summarises by choosing sentences; it writes none of its own."""
 
     def fold(self, old: str, evicted: Sequence[ContextMessage]) -> str:
         sentences = _unique(
@@ -80,15 +80,15 @@ class ExtractiveSummarizer:
 
 
 def merged(old: str, add: str) -> str:
-    """Return two summaries as one within the limit (C-17); of sentences that say the same, one stays."""
+    """Return two summaries as one within the limit (C-17); repeated sentences appear once."""
     added = ContextMessage(id="-", role="assistant", content=add, ts="")
     return ExtractiveSummarizer().fold(old, [added] if add.strip() else [])
 
 
 def split(text: str) -> list[str]:
     """Return the sentences of a text, English or Korean, each at most `MAX_SENTENCE_CHARS` long."""
-    found = (_BLANKS.sub(" ", piece).strip() for piece in _BREAK.split(text))
-    return [part for piece in found if piece for part in _pieces(piece)]
+    pieces = (_BLANKS.sub(" ", piece).strip() for piece in _BREAK.split(text))
+    return [part for piece in pieces if piece for part in _pieces(piece)]
 
 
 def _sentences(text: str, weight: float) -> list[_Sentence]:
@@ -99,7 +99,7 @@ def _sentences(text: str, weight: float) -> list[_Sentence]:
 
 
 def _pieces(sentence: str) -> list[str]:
-    """Return a long sentence in parts, cut at blanks where there are some."""
+    """Return a long sentence in parts, cut at spaces where possible."""
     parts: list[str] = []
     while len(sentence) > MAX_SENTENCE_CHARS:
         part = script.prefix(sentence, MAX_SENTENCE_CHARS)
@@ -111,13 +111,14 @@ def _pieces(sentence: str) -> list[str]:
 
 
 def _unique(sentences: Sequence[_Sentence]) -> list[_Sentence]:
-    """Return each text once, where it stands last."""
+    """Return each sentence once, at its last place."""
     last = {sentence.text: number for number, sentence in enumerate(sentences)}
     return [sentence for number, sentence in enumerate(sentences) if last[sentence.text] == number]
 
 
 def _newest(sentences: Sequence[_Sentence]) -> list[_Sentence]:
-    """Return the newest texts, as many as can be ranked, and the newest decision if that is older."""
+    """Return the newest `MAX_SENTENCES` sentences, and the newest decision if it is older."""
+    # Ranking compares each sentence with each other one.
     older, newer = sentences[:-MAX_SENTENCES], list(sentences[-MAX_SENTENCES:])
     if any(sentence.is_decision for sentence in newer):
         return newer
@@ -125,7 +126,7 @@ def _newest(sentences: Sequence[_Sentence]) -> list[_Sentence]:
 
 
 def _chosen(sentences: Sequence[_Sentence]) -> list[str]:
-    """Return the texts that fit, in their order: the newest decision, what was said last, then by rank."""
+    """Return the sentences that fit, in their order: the newest decision and the last one, then by rank."""
     newest = len(sentences) - 1
     decisions = [number for number, sentence in enumerate(sentences) if sentence.is_decision]
     taken = {newest, *decisions[-1:]}
@@ -151,7 +152,7 @@ def _by_worth(sentences: Sequence[_Sentence]) -> list[int]:
         bonus = DECISION_BONUS if sentence.is_decision else 1.0
         return ranks[number] * sentence.weight * bonus * RECENCY ** (newest - number)
 
-    # Rounded, so that no machine's last bit decides.
+    # Rounded, so that machines whose floating point differs in the last bit give the same order.
     return sorted(range(len(sentences)), key=lambda number: (-round(worth(number), 9), -number))
 
 
@@ -161,13 +162,15 @@ def _grams(text: str) -> frozenset[str]:
 
 
 def _ranks(grams: Sequence[frozenset[str]]) -> list[float]:
-    """Return the TextRank of each sentence: it ranks high when those like it do."""
+    """Return the TextRank of each sentence: one that resembles many high-ranking sentences ranks high."""
     count = len(grams)
     links = [[0.0] * count for _ in grams]
-    for one in range(count):
-        for other in range(one):
-            shared = len(grams[one] & grams[other])
-            links[one][other] = links[other][one] = shared / math.sqrt(len(grams[one]) * len(grams[other]))
+    for row_number in range(count):
+        for other in range(row_number):
+            shared = len(grams[row_number] & grams[other])
+            links[row_number][other] = links[other][row_number] = shared / math.sqrt(
+                len(grams[row_number]) * len(grams[other])
+            )
     out = [sum(row) or 1.0 for row in links]
     ranks = [1.0 / count] * count
     for _ in range(ROUNDS):

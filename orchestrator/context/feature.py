@@ -1,4 +1,4 @@
-"""Build the services that keep conversations, and connect them with turns, sessions and the event bus."""
+"""Build the services that store conversations, and connect them with turns, sessions and the event bus."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from orchestrator.groups.host_context import HostContext
 
 
 class AskModel(Protocol):
-    """Ask a model once for the host itself, on the account of a group. Raises `AndyError`."""
+    """Send one request of the host itself to a model, billed to a group. Raises `AndyError`."""
 
     def __call__(
         self, group: Group, *, model: str, system: str, text: str, max_tokens: int
@@ -33,17 +33,17 @@ class AskModel(Protocol):
 
 
 class ContextFeature:
-    """The context ability of a host: recorder, restorer, deletions, summaries. One is made for a host."""
+    """The context ability: recorder, restorer, deletions, summaries. Each host has one instance."""
 
     def __init__(
         self,
         host: HostContext,
         *,
         ask_model: AskModel,
-        asked: Callable[[Group, Turn], AskedAgent],
+        agent_of: Callable[[Group, Turn], AskedAgent],
         redactor: Redactor,
     ) -> None:
-        """`asked` says which agent answers in a group; `redactor` takes secrets out of all that is kept."""
+        """`agent_of` returns which agent answers a turn; `redactor` removes secrets from stored texts."""
         settings, database, clock, bus = host.settings, host.database, host.clock, host.bus
         data = host.home.data
         self._host = host
@@ -86,7 +86,7 @@ class ContextFeature:
             database,
             self.recorder,
             session_files=data / "sessions",
-            asked=asked,
+            agent_of=agent_of,
             factors=factors,
             clock=clock,
             bus=bus,
@@ -107,7 +107,7 @@ class ContextFeature:
         return self.recorder.manager(folder)
 
     async def change(self, folder: Folder, act: ChangeContext) -> ContextSnapshot | None:
-        """Change what is kept of a group as its owner. Raises what `owner_changes.change` raises."""
+        """Change the stored context of a group as its owner. Raises what `owner_changes.change` raises."""
         manager, now_ms = self.manager(folder), self._host.clock.now_ms()
         return await owner_changes.change(
             self._host.database, manager, self.recorder.copies, act, now_ms=now_ms

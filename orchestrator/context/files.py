@@ -4,11 +4,12 @@
       context.json    what the conversation was about (short-lived)
       workflow.json   plans and their tasks (long-lived)
       snapshots/      both together, now and then
-      documents/      what belongs to a plan
+      documents/      finished plans that were moved out of workflow.json
       .context.lock
 
-The directory is the host's own: no container writes there. All of it blocks, a few milliseconds; call it in a
-thread. Every change is read, made and written under one exclusive lock, which dies with its holder.
+The directory is the host's own: no container writes there. All functions block for a few milliseconds; call
+them in a thread. Every change is read, made and written under one exclusive lock, which the system releases
+when its process dies.
 """
 
 from __future__ import annotations
@@ -47,8 +48,9 @@ _UNSAFE = re.compile(r"[^A-Za-z0-9_-]")
 CONTEXT_BYTES = 256 * 1024
 WORKFLOW_BYTES = 1024 * 1024
 READ_FACTOR = 4
-"""A file that a person made larger than it may become is still read; the next save brings it down."""
-SPOILT_KEPT = 5
+"""The factor by which a file that a person edited may exceed its limit; the next save shortens it."""
+MAX_SPOILT = 5
+"""The number of unreadable files of each name that are retained beside the good one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,17 +62,15 @@ class ContextRepair:
     text: str
     """A sentence for a person."""
     moved_to: str | None = None
-    """The name under which the bad file lies beside the good one."""
+    """The name under which the bad file is stored beside the good one."""
 
 
 Report = Callable[[ContextRepair], None]
-"""Called in the thread that met the trouble."""
+"""Callback for a repair; called in the thread that made it."""
 
 
 class ContextDraft:
-    """A context and a workflow that a block may change: what it assigns is written when the block ends
-    well.
-    """
+    """A context and a workflow that a `with` block may replace; they are written unless it fails."""
 
     __slots__ = ("context", "workflow")
 
@@ -126,11 +126,11 @@ class ContextFiles:
         return ContextSnapshots(self.path / "snapshots", self.redactor)
 
     def read(self, now_ms: int) -> SnapshotContents:
-        """Return what is stored; an empty context where nothing is.
+        """Return the stored context and workflow; empty ones if nothing is stored.
 
         Raises:
-            ContextBusy: another writer did not let go in time.
-            OSError: the disk does not give it.
+            ContextBusy: another writer did not release the lock in time.
+            OSError: the files cannot be read.
         """
         if not self.path.is_dir():
             return self._nothing(now_ms)
@@ -139,11 +139,11 @@ class ContextFiles:
 
     @contextmanager
     def changed(self, now_ms: int) -> Iterator[ContextDraft]:
-        """Give the block a draft under the lock, and write what it changed, the workflow first (C-8).
+        """Yield a draft under the lock, and write what the block replaced, the workflow first (C-8).
 
         Raises:
-            ContextBusy: another writer did not let go in time.
-            OSError: the disk does not take it; what was kept before is there still.
+            ContextBusy: another writer did not release the lock in time.
+            OSError: the files cannot be written; the earlier ones are unchanged.
         """
         disk.make_private(
             self.path.parent.parent,
@@ -154,10 +154,10 @@ class ContextFiles:
         )
         with self._locked():
             disk.sweep_partials(self.path)
-            found = self._found(now_ms)
-            draft = ContextDraft(found)
+            stored = self._stored(now_ms)
+            draft = ContextDraft(stored)
             yield draft
-            self._write(found, draft, now_ms)
+            self._write(stored, draft, now_ms)
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
@@ -177,13 +177,13 @@ class ContextFiles:
         finally:
             lock.release()
 
-    def _write(self, found: SnapshotContents, draft: ContextDraft, now_ms: int) -> None:
-        if draft.context is not found.context or draft.workflow is not found.workflow:
-            # Also where decisions were taken back: their words must not stay in the other file.
+    def _write(self, stored: SnapshotContents, draft: ContextDraft, now_ms: int) -> None:
+        if draft.context is not stored.context or draft.workflow is not stored.workflow:
+            # Also after a decision was removed: its text must not stay in the other file.
             draft.workflow = memory.with_ai_session(draft.workflow, memory.capped(draft.context).memory)
-        if draft.workflow is not found.workflow:
+        if draft.workflow is not stored.workflow:
             draft.workflow = self._put_workflow(draft.workflow)
-        if draft.context is not found.context or draft.workflow is not found.workflow:
+        if draft.context is not stored.context or draft.workflow is not stored.workflow:
             draft.context = self._stamped(draft.context, now_ms)
             self._put_context(draft.context)
 
@@ -198,11 +198,11 @@ class ContextFiles:
         )
 
     def _put_workflow(self, plans: Workflow) -> Workflow:
-        """Write the plans and return those written: when there is no room, the oldest finished ones go to
-        `documents/`.
+        """Write the plans and return those written; the oldest finished ones move to `documents/` if the file
+        would be too large.
 
         Raises:
-            PlanRefused: it has none, and nothing more is over.
+            PlanRefused: the file would be too large, and no finished plan is left to move.
         """
         while len(data := self._encoded(plans)) > WORKFLOW_BYTES:
             plans, oldest = workflow.without_oldest_finished(plans)
@@ -232,15 +232,15 @@ class ContextFiles:
             context=models.bootstrap(now_ms), workflow=workflow.bootstrap(self.project_name, now_ms)
         )
 
-    def _found(self, now_ms: int) -> SnapshotContents:
+    def _stored(self, now_ms: int) -> SnapshotContents:
         """Read what is on the disk, and repair it where necessary."""
         plans = self._workflow(now_ms)
         context = self._context(now_ms)
-        mended = memory.repaired(context, plans)
-        if mended.note and mended.note != context.memory.note:
-            self._report_repair("dangling", mended.note)
-        if mended is not context.memory:
-            context = self._stamped(context.model_copy(update={"memory": mended}), now_ms)
+        repaired = memory.repaired(context, plans)
+        if repaired.note and repaired.note != context.memory.note:
+            self._report_repair("dangling", repaired.note)
+        if repaired is not context.memory:
+            context = self._stamped(context.model_copy(update={"memory": repaired}), now_ms)
             self._put_context(context)
         return SnapshotContents(context=context, workflow=plans)
 
@@ -271,7 +271,7 @@ class ContextFiles:
             return self._instead_of(WORKFLOW, "corrupt", _first_line(error), now_ms).workflow
 
     def _migrated(self, document: dict[str, Any], now_ms: int) -> Workflow:
-        """Turn version 1 into version 2 once; the file of version 1 is kept among the snapshots (C-7)."""
+        """Convert version 1 to version 2 once; the old file is copied to the snapshots (C-7)."""
         made = workflow.migrated(document, self.project_name, now_ms)
         self._put(f"snapshots/workflow-v1-{stamp(now_ms)}.json", document)
         self._put(WORKFLOW, made.model_dump(mode="json"))
@@ -280,19 +280,19 @@ class ContextFiles:
     def _instead_of(
         self, name: str, kind: Literal["corrupt", "unknown_version"], why: str, now_ms: int
     ) -> SnapshotContents:
-        """Set the bad file aside and return the newest valid snapshot in its place, or an empty context."""
+        """Rename the bad file, and write and return the newest valid snapshot, or an empty context."""
         aside = self._set_aside(name, kind, now_ms)
         newest = self.snapshots.newest_valid()
         contents = newest[1] if newest else self._nothing(now_ms)
         if name == CONTEXT:
-            # No number twice, or a snapshot to come would pass for one that is there.
-            newest_revision = max((one.revision for one in self.snapshots.listed()), default=0)
+            # No revision number twice, or the next snapshot would be taken for an existing one.
+            newest_revision = max((snapshot.revision for snapshot in self.snapshots.listed()), default=0)
             context = self._stamped(contents.context.model_copy(update={"revision": newest_revision}), now_ms)
             self._put_context(context)
             contents = SnapshotContents(context=context, workflow=contents.workflow)
         else:
             self._put(WORKFLOW, contents.workflow.model_dump(mode="json"))
-        source = f"the snapshot {newest[0].name} was restored" if newest else "it begins anew"
+        source = f"the snapshot {newest[0].name} was restored" if newest else "it starts empty"
         self._report_repair(kind, f"{name} of '{self.folder}' cannot be read ({why}): {source}.", aside)
         return contents
 
@@ -302,7 +302,7 @@ class ContextFiles:
         aside = f"{stem}.{word}-{stamp(now_ms)}-{uuid.uuid4().hex[:6]}.json"
         (self.path / name).replace(self.path / aside)
         disk.sync(self.path)
-        for old in sorted(self.path.glob(f"{stem}.{word}-*.json"))[:-SPOILT_KEPT]:
+        for old in sorted(self.path.glob(f"{stem}.{word}-*.json"))[:-MAX_SPOILT]:
             if old.is_file():
                 old.unlink()
         return aside
@@ -313,7 +313,7 @@ class ContextFiles:
 
 
 class _NewerVersion(Exception):
-    """The major version of a file is newer than this program."""
+    """The major version of a file is not that of this program."""
 
 
 def _major(document: dict[str, Any]) -> str:
@@ -333,7 +333,7 @@ GITIGNORE_LINE = f"{DIRECTORY}/"
 GIT_SECONDS = 10.0
 
 
-def keep_out_of_git(home: Path) -> bool:
+def ignore_in_git(home: Path) -> bool:
     """Add `.ai-brain/` to `home/.gitignore` unless git ignores it already; return whether it was added.
 
     Nothing is done where no git work tree is around `home`.
@@ -358,10 +358,10 @@ def _is_in_work_tree(home: Path) -> bool:
 
 
 def _is_ignored(home: Path) -> bool:
-    """Return whether git ignores the directory; False where there is no git to ask."""
+    """Return whether git ignores the directory; False where git is not installed."""
     path = home / "data" / "context" / "main" / DIRECTORY / CONTEXT
     try:
-        asked = subprocess.run(
+        result = subprocess.run(
             ["git", "-C", home, "check-ignore", "--quiet", "--no-index", path],
             capture_output=True,
             timeout=GIT_SECONDS,
@@ -369,4 +369,4 @@ def _is_ignored(home: Path) -> bool:
         )
     except (OSError, subprocess.TimeoutExpired):
         return False
-    return asked.returncode == 0
+    return result.returncode == 0

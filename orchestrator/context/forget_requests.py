@@ -1,7 +1,7 @@
-"""Forget a person who says so in the chat: `@Andy forget me`, `나를 잊어 줘`, and once more to confirm it.
+"""Forget a person who requests it in the chat: `@Andy forget me`, `나를 잊어 줘`, and once more to confirm.
 
-It needs no model. Whoever writes is known by the address that their messenger has of them, and by nothing
-that they write or are called; nobody can say it for another, and no hook can.
+No model is involved. The sender is identified by their messenger address alone, not by a name or a text;
+nobody, and no webhook, can request it for another person.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from orchestrator.store import memory_notes, person_records, person_removals, tu
 from orchestrator.store.database import Tx, after_commit
 from orchestrator.store.person_removals import RemovalState
 
-ASKED_MS = 15 * 60_000
-"""Milliseconds within which a yes counts."""
+CONFIRM_MS = 15 * 60_000
+"""Milliseconds after the request within which it can be confirmed."""
 MAX_CHARS = 200
-"""A longer message says something else."""
+"""Characters of the longest message that can be such a request."""
 _UNSEEN = re.compile("[\u200b-\u200f\u2060-\u2064\ufe0e\ufe0f\ufeff]")
 _POLITE = r"(?:(?:please|pls|ok|okay|andy|hey|now) )*"
 _END = r"(?: (?:please|pls|now|completely|for good|forever|thanks|thank you))*"
@@ -45,14 +45,14 @@ _HANGUL = re.compile("[ㄱ-ㅎㅏ-ㅣ가-힣]")
 
 
 class Wish(StrEnum):
-    """The wish that a whole message has about being forgotten."""
+    """A whole message that requests to be forgotten, or confirms it."""
 
     FORGET = "forget"
     CONFIRM = "confirm"
 
 
 class ForgetRequests:
-    """Has the sender of a message forgotten, if it says so."""
+    """Handles messages in which the sender requests to be forgotten."""
 
     def __init__(self, clock: Clock, bus: EventBus) -> None:
         self._clock = clock
@@ -61,9 +61,9 @@ class ForgetRequests:
     async def answer(
         self, tx: Tx, group: Group, message: Inbound, text: str, *, is_asked: bool
     ) -> ReplyAtOnce | None:
-        """Note that the sender is to be forgotten and return the reply; None of any other message.
+        """Record that the sender is to be forgotten and return the reply; None for any other message.
 
-        `text` is the message without the trigger. `is_asked`: it is for Andy.
+        `text` is the message without the trigger. `is_asked`: the message calls Andy.
         """
         if message.reaction or not is_asked or is_hook(message.sender) or len(text) > MAX_CHARS:
             return None
@@ -76,9 +76,9 @@ class ForgetRequests:
         if message.sender_alias is not None:
             addresses |= await people.addresses_of(tx, message.sender_alias)
         now_ms = self._clock.now_ms()
-        found = await person_removals.of_person(tx, group.folder, addresses)
-        is_due = any(one.state is RemovalState.DUE for one in found)
-        is_asked_for = any(now_ms - one.at_ms <= ASKED_MS for one in found)
+        removals = await person_removals.of_person(tx, group.folder, addresses)
+        is_due = any(each.state is RemovalState.DUE for each in removals)
+        is_asked_for = any(now_ms - each.at_ms <= CONFIRM_MS for each in removals)
         is_sure = is_due or (wish is Wish.CONFIRM and is_asked_for)
         if not is_due:
             await person_removal.request(
@@ -93,39 +93,39 @@ class ForgetRequests:
         if is_sure:
             after_commit(tx, partial(self._bus.publish, person_removal.DUE, group=group.folder))
             waiting = await turns.unsettled_of(tx, group.folder)
-            is_busy = any(one.state is TurnState.RUNNING for one in waiting)
+            is_busy = any(each.state is TurnState.RUNNING for each in waiting)
             return _reply(removal_texts.accepted(is_busy=is_busy, is_korean=is_korean))
-        notes = [one for one in await memory_notes.of_group(tx, group.folder) if one.goes_with(addresses)]
+        notes = [each for each in await memory_notes.of_group(tx, group.folder) if each.goes_with(addresses)]
         count = await person_records.count_messages(tx, group.folder, addresses)
         return _reply(removal_texts.question(messages=count, notes=len(notes), is_korean=is_korean))
 
 
 def read(text: str) -> Wish | None:
-    """Return what a whole message says of its sender being forgotten; None of any other sentence. Pure."""
-    words = _words(text)
-    found = _ENGLISH.fullmatch(words) or _KOREAN.fullmatch(words.replace(" ", ""))
-    if found is None:
+    """Return whether a whole message requests or confirms to be forgotten; None if neither. Pure."""
+    plain = _words(text)
+    match = _ENGLISH.fullmatch(plain) or _KOREAN.fullmatch(plain.replace(" ", ""))
+    if match is None:
         return None
-    return Wish.CONFIRM if found["yes"] else Wish.FORGET
+    return Wish.CONFIRM if match["yes"] else Wish.FORGET
 
 
 async def _names_another(tx: Tx, group: Group, text: str) -> bool:
-    """Return whether a whole message says to forget somebody of the group, by name or address."""
-    found = _OTHER.fullmatch(_words(text))
-    if found is None:
+    """Return whether a whole message requests to forget somebody of the group, by name or address."""
+    match = _OTHER.fullmatch(_words(text))
+    if match is None:
         return False
-    given = person_names.folded((found["name"] or found["korean"]).removeprefix("@"))
+    wanted = person_names.folded((match["name"] or match["korean"]).removeprefix("@"))
     return any(
-        given in {person_names.folded(one.name), *map(person_names.folded, one.addresses)} - {""}
-        for one in await people.somebody(tx, group.folder)
+        wanted in {person_names.folded(person.name), *map(person_names.folded, person.addresses)} - {""}
+        for person in await people.somebody(tx, group.folder)
     )
 
 
 def _words(text: str) -> str:
-    seen = _UNSEEN.sub("", normalized("NFKC", text.strip()))
-    return " ".join(seen.replace(",", " ").lower().split()).strip(" .!~…。")
+    visible = _UNSEEN.sub("", normalized("NFKC", text.strip()))
+    return " ".join(visible.replace(",", " ").lower().split()).strip(" .!~…。")
 
 
 def _reply(text: str) -> ReplyAtOnce:
-    """Return a reply to words that no agent reads."""
+    """Return a reply to a message that no agent gets to read."""
     return ReplyAtOnce(text, is_for_host=True)

@@ -1,7 +1,7 @@
-"""Tell a group what is remembered of it, and forget what it takes back.
+"""Show a group what is remembered about it, and forget items on request.
 
-What is remembered lies in the group's notes, its context with its snapshots, and rows of the store. What is
-forgotten leaves all of them; the agent's session, which may hold the words too, is not gone on with.
+Remembered items are in the group's notes, its context with its snapshots, and rows of the store. A forgotten
+item is removed from all of them; the agent's session, which may contain it too, is ended.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ OWNER = "USER.md"
 ARCHIVE = "conversations"
 """The folder of earlier conversations in a group's folder."""
 MAX_AT_ONCE = 50
-"""So many things are forgotten at once: more, and the words are too common to mean them all."""
+"""The largest number of items forgotten at once: terms that match more are too common to be meant so."""
 MAX_MESSAGES = 200
 MAX_NOTICES = 200
 SHOWN_CHARS = 300
@@ -63,7 +63,7 @@ SHOWN_CHARS = 300
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RememberedItem:
-    """One thing that is remembered."""
+    """One remembered item."""
 
     id: str
     """The id by which it can be forgotten; empty for items that only the owner changes."""
@@ -74,24 +74,24 @@ class RememberedItem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chosen:
-    """The choice of things to forget: those that have all of the words, or that have one id."""
+    """The items to forget: those whose text has all of the terms, or the one with an id."""
 
     terms: tuple[str, ...] = ()
     items: frozenset[tuple[str, str]] = frozenset()
-    """Kinds and texts."""
+    """Kinds and texts of the items with the id."""
 
     def has(self, kind: str, text: str) -> bool:
-        """Return whether a thing of this kind and text is meant."""
+        """Return whether an item of this kind and text is chosen."""
         return self.names(text) if self.terms else (kind, text) in self.items
 
     def names(self, text: str) -> bool:
-        """Return whether a text has all of the words."""
+        """Return whether a text has all of the terms; False where an id was chosen."""
         folded = text.casefold()
         return bool(self.terms) and all(term in folded for term in self.terms)
 
 
 class GroupMemory:
-    """Carries out the context tools of agents; `memory` itself, and the others by the recorder."""
+    """Carries out the context tools of agents: `memory` here, and the others through the recorder."""
 
     def __init__(
         self, database: Database, recorder: ContextRecorder, *, home: Path, clock: Clock, bus: EventBus
@@ -116,26 +116,26 @@ class GroupMemory:
         turn: Turn | None = None,
         reads_history: bool = True,
     ) -> Reply:
-        """Use a tool of `agent_runner.wire.context_tools`; the reply has a code where that cannot be done.
+        """Use a tool of `agent_runner.wire.context_tools`; if that fails, the reply has an error code.
 
-        `turn` is the one in which the agent asks; `reads_history`: whether who asked may read what others
-        said.
+        `turn` is the agent's running turn; `reads_history`: whether the person who asked may read other
+        people's messages.
         """
         if tool != wire.MEMORY:
             return await self._recorder.use(group, tool, arguments, request_id)
         try:
-            given = wire.UseMemory.model_validate(arguments)
-            match given.action:
+            request = wire.UseMemory.model_validate(arguments)
+            match request.action:
                 case "show":
-                    text, data = await self._shown(group, given.about.strip())
+                    text, data = await self._shown(group, request.about.strip())
                 case "forget":
-                    text, data = await self._forgotten(group, given.about.strip())
+                    text, data = await self._forgotten(group, request.about.strip())
                 case "note":
-                    text, data = await self._noted(group, turn, given, request_id)
+                    text, data = await self._noted(group, turn, request, request_id)
                 case "person":
-                    text, data = await self._known(group, turn, given.people, reads_history=reads_history)
+                    text, data = await self._known(group, turn, request.people, reads_history=reads_history)
                 case _:
-                    assert_never(given.action)
+                    assert_never(request.action)
         except ValidationError as error:
             reason = error.errors(include_input=False, include_url=False)[0]["msg"]
             return Reply(request_id=request_id, ok=False, code="bad_arguments", text=reason)
@@ -147,49 +147,49 @@ class GroupMemory:
         return Reply(request_id=request_id, ok=True, code="ok", text=text, data=data)
 
     async def _noted(
-        self, group: Group, turn: Turn | None, given: wire.UseMemory, request_id: str
+        self, group: Group, turn: Turn | None, request: wire.UseMemory, request_id: str
     ) -> tuple[str, dict[str, Any]]:
         async with self._database.transaction() as tx:
             noted = await person_memory.note(
-                tx, group, turn, given, request_id=request_id, now_ms=self._clock.now_ms()
+                tx, group, turn, request, request_id=request_id, now_ms=self._clock.now_ms()
             )
         self._bus.publish("memory.noted", group=group.folder)
         return f"Kept as {noted.id}: {noted.line()}", {**noted.to_row()}
 
     async def _known(
-        self, group: Group, turn: Turn | None, given: Sequence[str] | None, *, reads_history: bool
+        self, group: Group, turn: Turn | None, names: Sequence[str] | None, *, reads_history: bool
     ) -> tuple[str, dict[str, Any]]:
         async with self._database.reading() as tx:
-            found = await person_memory.known_for(tx, group, turn, given, reads_history=reads_history)
+            known_people = await person_memory.known_for(tx, group, turn, names, reads_history=reads_history)
             if reads_history:
-                items = [one for one in await self._items(tx, group) if one.kind != person_memory.NOTE]
-                found = [_with_mentions(one, items) for one in found]
-        lines = [line for one in found for line in one.lines()]
-        return "\n".join(lines), {"people": [one.to_row() for one in found]}
+                items = [each for each in await self._items(tx, group) if each.kind != person_memory.NOTE]
+                known_people = [_with_mentions(each, items) for each in known_people]
+        lines = [line for each in known_people for line in each.lines()]
+        return "\n".join(lines), {"people": [each.to_row() for each in known_people]}
 
     async def _shown(self, group: Group, about: str) -> tuple[str, dict[str, Any]]:
         async with self._database.reading() as tx:
             items = await self._items(tx, group)
             if about:
                 chosen = _chosen(items, about)
-                items = [one for one in items if chosen.has(one.kind, one.text)]
-                said = await self._messages(tx, group, chosen)
+                items = [item for item in items if chosen.has(item.kind, item.text)]
+                spoken = await self._messages(tx, group, chosen)
             else:
-                said = []
+                spoken = []
             board = await _on_board(tx, group.folder)
             message_count = await messages.count(tx, group.folder)
-        lines = [f"- {one.kind} {one.id}: {redact(short(one.text, SHOWN_CHARS))}" for one in items]
-        lines += [f"{len(said)} messages of the asker or yours have these words."] if said else []
+        lines = [f"- {item.kind} {item.id}: {redact(short(item.text, SHOWN_CHARS))}" for item in items]
+        lines += [f"{len(spoken)} messages of the asker or yours have these words."] if spoken else []
         if not about:
             lines += [
                 f"Kept besides: {message_count} messages of this chat (search_history); on the board "
                 + ", ".join(f"{count} {name}" for name, count in board.items())
                 + "; the other files of your working directory."
             ]
-        rows = [{"id": one.id, "kind": one.kind, "text": redact(one.text)} for one in items]
+        rows = [{"id": item.id, "kind": item.kind, "text": redact(item.text)} for item in items]
         text = "\n".join(lines) or "Nothing that is remembered has these words."
-        # The lines say all that a model needs; a program reads the rows.
-        return text, {"items": rows, "said": len(said), "messages": message_count, "board": board}
+        # A model reads the lines; programs, such as the agent without a model, read the rows.
+        return text, {"items": rows, "said": len(spoken), "messages": message_count, "board": board}
 
     async def _forgotten(self, group: Group, about: str) -> tuple[str, dict[str, Any]]:
         now_ms, folder = self._clock.now_ms(), group.folder
@@ -197,21 +197,21 @@ class GroupMemory:
         async with self._database.reading() as tx:
             items = await self._items(tx, group)
             chosen = _chosen(items, about)
-            taken = [one for one in items if one.id and chosen.has(one.kind, one.text)]
-            said = await self._messages(tx, group, chosen)
+            taken = [item for item in items if item.id and chosen.has(item.kind, item.text)]
+            spoken = await self._messages(tx, group, chosen)
         notes = await asyncio.to_thread(self._notes_with, folder, chosen)
-        if not (taken or said or notes):
+        if not (taken or spoken or notes):
             raise NothingRemembered
-        if len(taken) + len(said) > MAX_AT_ONCE:
-            raise TooMuchToForget(len(taken) + len(said))
-        counts = Counter(one.kind for one in taken if one.kind != "note")
-        counts["message"] += len(said)
+        if len(taken) + len(spoken) > MAX_AT_ONCE:
+            raise TooMuchToForget(len(taken) + len(spoken))
+        counts = Counter(item.kind for item in taken if item.kind != "note")
+        counts["message"] += len(spoken)
         counts["note"] += await asyncio.to_thread(self._forget_notes, notes)
         await asyncio.to_thread(_forget_context, self._recorder.manager(folder), chosen, now_ms=now_ms)
-        # The words are in what the files were, too.
+        # The undo copies of the files contain the texts too.
         await asyncio.to_thread(shutil.rmtree, self._home / UNDO / folder, ignore_errors=True)
         async with self._database.transaction() as tx:
-            await _forget_rows(tx, group, chosen, taken, said, now_ms=now_ms)
+            await _forget_rows(tx, group, chosen, taken, spoken, now_ms=now_ms)
             await turn_effects.forget(tx, folder)
             await sessions.note_new_session(tx, folder)
             detail = {"forgotten": {kind: count for kind, count in counts.items() if count}}
@@ -229,24 +229,24 @@ class GroupMemory:
         return text, detail
 
     async def _items(self, tx: Tx, group: Group) -> list[RememberedItem]:
-        """Return all that is remembered of a group, in the order in which it is told."""
+        """Return all remembered items of a group, in the order in which they are listed."""
         folder = group.folder
-        found = await asyncio.to_thread(self._in_files, folder)
+        items = await asyncio.to_thread(self._in_files, folder)
         for noted in await person_memory.notes_of(tx, folder):
-            found.append(RememberedItem(id=noted.id, kind=person_memory.NOTE, text=noted.line()))
+            items.append(RememberedItem(id=noted.id, kind=person_memory.NOTE, text=noted.line()))
         for insight in await dashboard_knowledge.insights(tx, folder):
-            found.append(RememberedItem(id=insight.id, kind="insight", text=insight.content))
+            items.append(RememberedItem(id=insight.id, kind="insight", text=insight.content))
         for person in await dashboard_knowledge.people(tx, folder):
             body = ", ".join(f"{name}: {value}" for name, value in person.body.items() if value)
-            found.append(RememberedItem(id=person.id, kind="person", text=body))
+            items.append(RememberedItem(id=person.id, kind="person", text=body))
         for notice in await notices.of_group(tx, folder, with_over=False, limit=MAX_NOTICES):
             if notice.maker.value == "self":
                 text = str(notice.payload.get("message") or "")
-                found.append(RememberedItem(id=f"notice.{notice.id}", kind="reminder", text=text))
-        return [one for one in found if one.text.strip()]
+                items.append(RememberedItem(id=f"notice.{notice.id}", kind="reminder", text=text))
+        return [item for item in items if item.text.strip()]
 
     def _in_files(self, folder: Folder) -> list[RememberedItem]:
-        """Return what the group's notes, the owner's text and the context hold. Blocks."""
+        """Return the items in the group's notes, the owner's text and the context. Blocks."""
         stored = self._recorder.manager(folder).load(now_ms=self._clock.now_ms())
         memory, summary = stored.context.memory, stored.context.conversation.running_summary
         notes = memory_templates.own_text(self._home, folder, memory_templates.MEMORY) or ""
@@ -264,37 +264,37 @@ class GroupMemory:
         ]
 
     async def _messages(self, tx: Tx, group: Group, chosen: Chosen) -> list[Message]:
-        """Return the messages of whoever asks, and the agent's own, that have the words."""
+        """Return the messages with the terms that the asking person or the agent wrote."""
         if not chosen.terms:
             return []
         turn = await turns.running_of(tx, group.folder)
         asker = await messages.asker_of(tx, turn.id) if turn is not None else None
-        found = await message_search.find(tx, chosen.terms, folder=group.folder, limit=MAX_MESSAGES)
-        return [one for one in found if one.is_bot_message or one.sender == asker]
+        matches = await message_search.find(tx, chosen.terms, folder=group.folder, limit=MAX_MESSAGES)
+        return [message for message in matches if message.is_bot_message or message.sender == asker]
 
     def _notes_with(self, folder: Folder, chosen: Chosen) -> dict[tuple[str, str], tuple[str, int]]:
-        """Return the group's notes without the lines that are meant, and how many those are. Blocks."""
-        found = {}
+        """Return each note with chosen lines: its remaining text, and the number of lines. Blocks."""
+        changed = {}
         for place in (folder, f"{folder}/{ARCHIVE}"):
             for name in memory_templates.own_texts(self._home, place):
                 lines = (memory_templates.own_text(self._home, place, name) or "").splitlines()
                 remaining = [line for line in lines if not chosen.has("note", line)]
                 if len(remaining) < len(lines):
-                    found[place, name] = (
+                    changed[place, name] = (
                         "".join(f"{line}\n" for line in remaining),
                         len(lines) - len(remaining),
                     )
-        return found
+        return changed
 
     def _forget_notes(self, notes: Mapping[tuple[str, str], tuple[str, int]]) -> int:
-        """Write the notes as they are without what is forgotten, and return how many lines went. Blocks."""
+        """Write the notes without the forgotten lines, and return the number of those lines. Blocks."""
         for (place, name), (text, _) in notes.items():
             memory_templates.write_memory(self._home, place, text, name=name)
         return sum(gone for _, gone in notes.values())
 
 
 class NothingRemembered(BadRequest):
-    """Nothing that is remembered is meant."""
+    """No remembered item matches."""
 
     code = "nothing"
 
@@ -303,7 +303,7 @@ class NothingRemembered(BadRequest):
 
 
 class TooMuchToForget(BadRequest):
-    """So much is meant that it cannot be what somebody wants."""
+    """More items match than may be forgotten at once."""
 
     code = "too_much"
 
@@ -314,17 +314,19 @@ class TooMuchToForget(BadRequest):
 
 
 def _chosen(items: Sequence[RememberedItem], about: str) -> Chosen:
-    """Return what an id or words mean. Raises `BadSearch` without any, and of far too many."""
-    named = frozenset((one.kind, one.text) for one in items if one.id and one.id == about)
+    """Return the choice that an id or terms make. Raises `BadSearch` for no terms, and for far too many."""
+    named = frozenset((item.kind, item.text) for item in items if item.id and item.id == about)
     if named:
         return Chosen(items=named)
     return Chosen(terms=tuple(term.casefold() for term in message_search.parse_terms(about)))
 
 
 def _with_mentions(known: KnownPerson, items: Iterable[RememberedItem]) -> KnownPerson:
-    """Return what is known of a person with what else is remembered and has their name. Pure."""
-    found = (one for one in items if person_names.is_named(one.text, known.person.name))
-    return replace(known, mentions=tuple(Mention(id=one.id, kind=one.kind, text=one.text) for one in found))
+    """Return a person's record together with other remembered items that have their name. Pure."""
+    mentioned = (item for item in items if person_names.is_named(item.text, known.person.name))
+    return replace(
+        known, mentions=tuple(Mention(id=item.id, kind=item.kind, text=item.text) for item in mentioned)
+    )
 
 
 def _numbered(kind: str, texts: Iterable[str]) -> Iterator[RememberedItem]:
@@ -333,7 +335,7 @@ def _numbered(kind: str, texts: Iterable[str]) -> Iterator[RememberedItem]:
 
 
 def _said_by_owner(text: str) -> list[str]:
-    """Return the lines that the owner wrote about themselves; the template's have none."""
+    """Return the lines that the owner wrote about themselves, without those of the template."""
     return [line for line in text.splitlines() if line.strip() and not line.startswith(("#", "("))]
 
 
@@ -350,7 +352,7 @@ async def _on_board(tx: Tx, folder: Folder) -> dict[str, int]:
 
 
 def _forget_context(manager: ContextManager, chosen: Chosen, *, now_ms: int) -> None:
-    """Take what is meant out of a group's context, its plans and all snapshots of both. Blocks."""
+    """Remove the chosen items from a group's context, its plans and all snapshots of both. Blocks."""
 
     def context_left(context: Context) -> Context:
         memory, conversation = context.memory, context.conversation
@@ -379,7 +381,7 @@ def _forget_context(manager: ContextManager, chosen: Chosen, *, now_ms: int) -> 
         ):
             return workflow
         current = workflow.current_plan_id if workflow.current_plan_id in {one.id for one in plans} else None
-        # It only copies what is in hand, and may name a plan that goes: the next write makes it anew.
+        # `ai_session` only copies other fields, and may name a removed plan: the next write fills it again.
         metadata = workflow.metadata.model_copy(update={"ai_session": AiSession()})
         return workflow.model_copy(update={"plans": plans, "current_plan_id": current, "metadata": metadata})
 
@@ -398,19 +400,19 @@ async def _forget_rows(
     group: Group,
     chosen: Chosen,
     taken: Iterable[RememberedItem],
-    said: Iterable[Message],
+    spoken: Iterable[Message],
     *,
     now_ms: int,
 ) -> None:
-    """Take what is meant out of the rows of a group, and of what was answered about them."""
-    for one in taken:
-        if one.kind == person_memory.NOTE:
-            await memory_notes.forget(tx, group.folder, int(one.id.rpartition(".")[2]))
-        elif one.kind in ("insight", "person"):
-            await dashboard_knowledge.forget(tx, group.folder, one.id)
-        elif one.kind == "reminder":
-            await notices.forget(tx, group.folder, int(one.id.partition(".")[2]), now_ms=now_ms)
-    for message in said:
+    """Remove the chosen items from the rows of a group, and from stored replies to its agent."""
+    for item in taken:
+        if item.kind == person_memory.NOTE:
+            await memory_notes.forget(tx, group.folder, int(item.id.rpartition(".")[2]))
+        elif item.kind in ("insight", "person"):
+            await dashboard_knowledge.forget(tx, group.folder, item.id)
+        elif item.kind == "reminder":
+            await notices.forget(tx, group.folder, int(item.id.partition(".")[2]), now_ms=now_ms)
+    for message in spoken:
         await messages.blank(tx, message)
         turn_id = message.turn_id or await outbox.blank(tx, message.id)
         if turn_id is not None:
@@ -425,7 +427,7 @@ def _without(kind: str, chosen: Chosen) -> Callable[[str], str]:
 
 
 def _decoded(text: str) -> str:
-    """Return JSON as it reads: letters beside ASCII are escaped in it."""
+    """Return JSON with its letters unescaped, so that terms beyond ASCII are found in it."""
     try:
         return json.dumps(json.loads(text), ensure_ascii=False)
     except ValueError:

@@ -1,8 +1,8 @@
-"""Compose what a model is told of the conversation so far, in three sizes. Pure.
+"""Compose the text that tells a model about the conversation so far, in three sizes. Pure.
 
-`hydrated` is the whole, for a new session; `delta` the little that a resumed one lost; `meta` what comes back
-after a compaction. Everything that people or agents wrote stands in it as JSON on one line, with `<` escaped:
-a message that holds the line `ASSISTANT: …`, or the end of our own tag, forges neither.
+`hydrated` is the whole text, for a new session; `delta` has the messages that a resumed session lost; `meta`
+is repeated after a compaction. Everything that people or agents wrote is in it as JSON on one line, with `<`
+escaped, so that a message cannot imitate a line `ASSISTANT: …` or the closing tag.
 """
 
 from __future__ import annotations
@@ -20,9 +20,13 @@ from orchestrator.context.workflow import MAX_TITLE_CHARS, Plan, PlanStatus, Pla
 
 TOKEN_LIMIT = 4_096
 CHAR_LIMIT = 9_500
+"""The largest whole text, in tokens and in characters."""
 META_TOKENS = 600
+"""The largest plan detail, and the largest other project state, in tokens."""
 DELTA_CHARS = 2_000
+"""The largest text for a resumed session, in characters."""
 LEAST_MESSAGE_CHARS = 80
+"""Characters below which a message is not shortened any further."""
 SHORT_TITLE_CHARS = 30
 MAX_DETAIL_TASKS = 15
 NONE = "none"
@@ -45,7 +49,7 @@ _UNSEEN = {"<": "\\u003c", "\u2028": "\\u2028", "\u2029": "\\u2029", "\x85": "\\
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hydrated:
-    """A text for the model, and what it contains. It is false when there is nothing to say."""
+    """A text for the model, with figures about its contents. It is false if it is empty."""
 
     lines: tuple[str, ...] = ()
     tokens: int = 0
@@ -65,13 +69,13 @@ class Hydrated:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Parts:
-    """The parts of a text, before and after something was left out of it."""
+    """The parts of a text; parts are left out of it until it fits."""
 
     project: str
     plan: str
     task: str
     short: tuple[str, str, str]
-    """The same three with short titles."""
+    """Project, plan and task with short titles."""
     note: str | None
     detail: tuple[str, ...]
     decisions: tuple[str, ...]
@@ -92,17 +96,17 @@ def hydrated(
 ) -> Hydrated:
     """Return the text for a new session (C-13): at most 4,096 tokens and 9,500 characters.
 
-    The messages of `exclude` are not in it: those that the session is asked anyway. A conversation with
-    nothing in it tells nothing. Left out when it is too much: the plan's tasks, the older open files, the
-    older decisions, the older messages; never the active plan and task, the summary and the newest message
-    of a user: what of them is too long is shortened, in this order.
+    `exclude` has the ids of messages that are in the session's next prompt anyway. The text is empty if the
+    conversation is. If it is too long, these are left out in this order: the plan's tasks, the older open
+    files, the older decisions, the older messages. The active plan and task, the summary and the user's
+    newest message always stay, but are shortened if necessary.
     """
     parts = _parts_of(context, workflow, exclude)
     if not (parts.window or parts.summary or _has_meta(parts)):
         return Hydrated()
     shared = _meta_fitting(parts, counter)
     fitted = _fitting(shared, counter)
-    # Where something of more worth had to go, what it leaves free is not for decisions and files.
+    # Decisions and files return only if nothing of more worth had to be left out.
     parts = _refilled(fitted, parts, counter) if fitted is shared else fitted
     lines = _lines(parts)
     newest = max((ms_of(message.ts) for message in parts.window), default=ms_of(context.updated_at))
@@ -118,11 +122,10 @@ def hydrated(
 def delta(
     context: Context, *, missing: Collection[str], exclude: Collection[str] = (), most: int = DELTA_CHARS
 ) -> Hydrated:
-    """Return the text for a resumed session that lost messages: those of `missing` in the window, and the
-    summary.
+    """Return the text for a resumed session that lost messages: those of `missing`, and the summary.
 
-    At most `most` characters; the longest messages are shortened, then the oldest left out. Empty when none
-    of them is held.
+    It has at most `most` characters: the longest messages are shortened, then the oldest left out. It is
+    empty if none of the messages is in the window.
     """
     window = [
         message
@@ -151,9 +154,9 @@ def delta(
 
 
 def meta(context: Context, workflow: Workflow, counter: TokenCounter) -> str:
-    """Return the text for a compacted session: plan, task, decisions, open files; at most 600 tokens.
+    """Return the text for a compacted session: plan, task, decisions, open files; about 600 tokens, and as
 
-    Empty when there is none of them.
+    many for the plan's detail. Empty if there is none of them.
     """
     parts = _parts_of(context, workflow, ())
     if not _has_meta(parts):
@@ -165,7 +168,7 @@ def meta(context: Context, workflow: Workflow, counter: TokenCounter) -> str:
 def _parts_of(context: Context, workflow: Workflow, exclude: Collection[str]) -> _Parts:
     memory = context.memory
     plan = workflow.plan(memory.active_plan_id)
-    # The active ids may point at what was removed since; then nothing is active.
+    # The active ids may point at a plan or task that was removed; then nothing is active.
     task = plan.task(memory.active_task_id) if plan and memory.active_task_id else None
     project, named_plan, named_task = _head(workflow, plan, task)
     return _Parts(
@@ -179,7 +182,7 @@ def _parts_of(context: Context, workflow: Workflow, exclude: Collection[str]) ->
         files=memory.open_files,
         directory=memory.working_directory,
         summary=context.conversation.running_summary,
-        window=tuple(one for one in context.conversation.recent_window if one.id not in exclude),
+        window=tuple(message for message in context.conversation.recent_window if message.id not in exclude),
         pending=context.pending_user,
     )
 
@@ -187,7 +190,7 @@ def _parts_of(context: Context, workflow: Workflow, exclude: Collection[str]) ->
 def _head(
     workflow: Workflow, plan: Plan | None, task: PlanTask | None, *, most: int = MAX_TITLE_CHARS
 ) -> tuple[str, str, str]:
-    """The project, the plan and the task, with titles of at most `most` characters."""
+    """Return the project, the plan and the task, with titles of at most `most` characters."""
     return (
         _titled(workflow.project_name, most) if workflow.project_name else NONE,
         f"{_named(plan, most)} [{plan.status}]" if plan else NONE,
@@ -220,7 +223,7 @@ def _has_meta(parts: _Parts) -> bool:
 
 
 def _meta_fitting(parts: _Parts, counter: TokenCounter) -> _Parts:
-    """Leave out files, then decisions, oldest first, until the meta lines keep to their share."""
+    """Leave out files, then decisions, the oldest first, until the meta lines have at most `META_TOKENS`."""
     parts = replace(parts, detail=_head_fitting(parts.detail, counter))
     # The detail has a share of its own, so a long plan cannot crowd out the decisions.
     bare = replace(parts, detail=())
@@ -233,7 +236,7 @@ def _meta_fitting(parts: _Parts, counter: TokenCounter) -> _Parts:
 
 
 def _less_listed(parts: _Parts) -> _Parts | None:
-    """Return the prompt without the next file or decision; None if it has none."""
+    """Return the parts without their oldest file or else decision; None if they have neither."""
     if parts.files:
         return replace(parts, files=parts.files[1:])
     if parts.decisions:
@@ -242,7 +245,7 @@ def _less_listed(parts: _Parts) -> _Parts | None:
 
 
 def _plainer(parts: _Parts) -> _Parts | None:
-    """Return the prompt without its next explanation; None if it has none."""
+    """Return the parts without the directory, else the note, else long titles; None if nothing is left."""
     if parts.directory:
         return replace(parts, directory="")
     if parts.note:
@@ -253,7 +256,7 @@ def _plainer(parts: _Parts) -> _Parts | None:
 
 
 def _head_fitting(detail: Sequence[str], counter: TokenCounter) -> tuple[str, ...]:
-    """Return as many lines of a plan's detail as fit into their share of the tokens."""
+    """Return as many lines of a plan's detail as fit into `META_TOKENS`."""
     fitting = list(detail)
     while fitting and counter.count("\n".join(fitting)) > META_TOKENS:
         fitting.pop()
@@ -270,7 +273,7 @@ def _fitting(parts: _Parts, counter: TokenCounter) -> _Parts:
 
 
 def _refilled(parts: _Parts, whole: _Parts, counter: TokenCounter) -> _Parts:
-    """Take the newest decisions and files of `whole` back in that have room."""
+    """Add back the newest decisions and files of `whole` that fit."""
     wider = [replace(parts, decisions=_newest(whole.decisions, n)) for n in range(len(whole.decisions) + 1)]
     parts = _widest(parts, wider[len(parts.decisions) + 1 :], counter)
     wider = [replace(parts, files=_newest(whole.files, n)) for n in range(len(whole.files) + 1)]
@@ -278,11 +281,11 @@ def _refilled(parts: _Parts, whole: _Parts, counter: TokenCounter) -> _Parts:
 
 
 def _widest(parts: _Parts, wider: Iterable[_Parts], counter: TokenCounter) -> _Parts:
-    """Return the last of ever wider texts that fits, before the first that does not."""
-    for one in wider:
-        if not _fits(_lines(one), counter):
+    """Return the longest text that fits; `wider` gets longer with each item."""
+    for candidate in wider:
+        if not _fits(_lines(candidate), counter):
             break
-        parts = one
+        parts = candidate
     return parts
 
 
@@ -291,14 +294,14 @@ def _newest(texts: tuple[str, ...], number: int) -> tuple[str, ...]:
 
 
 def _smaller(parts: _Parts) -> _Parts | None:
-    """Leave out the next thing, in the order of worth."""
+    """Return the parts without the one of least worth; None if nothing can be left out or shortened."""
     if parts.detail:
         return replace(parts, detail=parts.detail[:-1])
     return _less_listed(parts) or _fewer_messages(parts) or _plainer(parts) or _shorter(parts)
 
 
 def _fewer_messages(parts: _Parts) -> _Parts | None:
-    """Return the prompt without its oldest message; None if only the newest one of a user is left."""
+    """Return the parts without the oldest message; None if one message is left."""
     if len(parts.window) <= 1:
         return None
     users = [number for number, message in enumerate(parts.window) if message.role == "user"]
@@ -309,7 +312,7 @@ def _fewer_messages(parts: _Parts) -> _Parts | None:
 
 
 def _shorter(parts: _Parts) -> _Parts | None:
-    """Return the prompt with half of the newest message, or of the summary; None if nothing can be cut."""
+    """Return the parts with half of the last message, or of the summary; None if nothing can be cut."""
     if parts.window and len(parts.window[0].content) > LEAST_MESSAGE_CHARS:
         return replace(parts, window=(_halved(parts.window[0]),))
     if parts.summary:
@@ -364,10 +367,10 @@ def _dialogue_line(message: ContextMessage, pending: str | None) -> str:
     return f"{message.role.upper()}{mark}: {_quoted(message.content)}"
 
 
-def _named(one: Plan | PlanTask, most: int = MAX_TITLE_CHARS) -> str:
-    """Return the id and the quoted title. The id comes from a file too."""
+def _named(item: Plan | PlanTask, most: int = MAX_TITLE_CHARS) -> str:
+    """Return the id and the quoted title of a plan or task."""
     # Plans are read from a file that may have been edited; an id could hold a line break.
-    return f"{_ID_ONLY.sub('', one.id)[:MAX_ID_CHARS]} {_titled(one.title, most)}"
+    return f"{_ID_ONLY.sub('', item.id)[:MAX_ID_CHARS]} {_titled(item.title, most)}"
 
 
 def _titled(text: str, most: int) -> str:
@@ -392,7 +395,7 @@ def _halved(message: ContextMessage) -> ContextMessage:
 
 
 class _Characters:
-    """Counts characters where `cut_middle` wants tokens."""
+    """A token counter that counts characters, to cut a text to a number of characters."""
 
     is_exact = True
 

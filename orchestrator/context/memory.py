@@ -1,4 +1,4 @@
-"""Change what is remembered beside the dialogue: the active plan and task, decisions, open files. Pure."""
+"""Change the memory beside the dialogue: the active plan and task, decisions, open files. Pure."""
 
 from __future__ import annotations
 
@@ -28,17 +28,15 @@ WORKSPACE = "/workspace/group"
 
 
 def with_decision(memory: Memory, text: str) -> Memory:
-    """Return the memory with one decision more, the newest last; a repeated one moves there, a blank one is
-    ignored.
-    """
+    """Return the memory with a decision at the end; a repeated one moves there, a blank one is ignored."""
     clean = script.shortened(redact(" ".join(text.split())), MAX_DECISION_CHARS)
     return memory.model_copy(update={"last_decisions": _last(memory.last_decisions, clean, MAX_DECISIONS)})
 
 
 def with_open_file(memory: Memory, path: str) -> Memory:
-    """Return the memory with one file more, the newest last; a path that is blank or too long is ignored.
+    """Return the memory with a file added at the end; a path that is blank or too long is ignored.
 
-    Its directory is the one that is worked in.
+    The file's directory becomes the working directory.
     """
     clean = redact(path.strip().replace("\0", ""))
     if not clean or len(clean) > MAX_PATH_CHARS:
@@ -53,19 +51,19 @@ def with_open_file(memory: Memory, path: str) -> Memory:
 
 
 def with_active(memory: Memory, plan_id: str | None, task_id: str | None) -> Memory:
-    """Return the memory with another active plan and task, neither of them checked."""
+    """Return the memory with another active plan and task; whether they exist is not checked."""
     return memory.model_copy(update={"active_plan_id": plan_id, "active_task_id": task_id, "note": None})
 
 
 def with_ai_session(workflow: Workflow, memory: Memory) -> Workflow:
-    """Return the workflow with the plan, files and decisions in hand as its `ai_session`.
+    """Return the workflow with the active plan, files and decisions as its `ai_session`.
 
     It is the same object where they are unchanged.
     """
     plan = workflow.plan(memory.active_plan_id)
     task = plan.task(memory.active_task_id) if plan and memory.active_task_id else None
     session = AiSession(
-        last_context=": ".join(one.title for one in (plan, task) if one is not None),
+        last_context=": ".join(item.title for item in (plan, task) if item is not None),
         active_files=memory.open_files,
         key_decisions=memory.last_decisions,
     )
@@ -76,13 +74,13 @@ def with_ai_session(workflow: Workflow, memory: Memory) -> Workflow:
 
 
 def without_decision(memory: Memory, text: str) -> Memory:
-    """Return the memory without a decision; the same one where it has none like it."""
-    left = tuple(one for one in memory.last_decisions if one != text)
-    return memory.model_copy(update={"last_decisions": left})
+    """Return the memory without a decision."""
+    remaining = tuple(decision for decision in memory.last_decisions if decision != text)
+    return memory.model_copy(update={"last_decisions": remaining})
 
 
 def forgotten(old: Context, now_ms: int) -> Context:
-    """Return an empty context that knows which messages were registered, so that none is taken again."""
+    """Return an empty context that still has the ids of registered messages, so that none is added again."""
     fresh = models.bootstrap(now_ms)
     sdk = without_session(old.sdk)
     return fresh.model_copy(
@@ -96,9 +94,9 @@ def forgotten(old: Context, now_ms: int) -> Context:
 
 
 def repaired(context: Context, workflow: Workflow) -> Memory:
-    """Return the memory with ids that exist (C-8); the same object where they do.
+    """Return the memory with active ids that exist (C-8); the same object if they all do.
 
-    The workflow is written first, so its current plan is the truth after a crash between the two.
+    The workflow file is written first, so after a crash between both writes its current plan is right.
     """
     memory = context.memory
     current = workflow.plan(workflow.current_plan_id)
@@ -108,12 +106,12 @@ def repaired(context: Context, workflow: Workflow) -> Memory:
     if ids == (memory.active_plan_id, memory.active_task_id):
         return memory
     lost = [
-        f"the {what} {one} is gone"
-        for what, one, is_there in (
+        f"the {kind} {item_id} is gone"
+        for kind, item_id, is_there in (
             ("plan", memory.active_plan_id, workflow.plan(memory.active_plan_id)),
             ("task", memory.active_task_id, task or (plan and plan.id != memory.active_plan_id)),
         )
-        if one and not is_there
+        if item_id and not is_there
     ]
     note = f"What was in hand changed: {', '.join(lost)}." if lost else None
     return memory.model_copy(update={"active_plan_id": ids[0], "active_task_id": ids[1], "note": note})
@@ -128,9 +126,7 @@ def with_session(
     context_tokens: int | None = None,
     now_ms: int,
 ) -> Sdk:
-    """Return what is known of the SDK's session after it reported more; a new session id starts new
-    checkpoints.
-    """
+    """Return the state of the SDK's session with a report of it; a new session id starts new checkpoints."""
     changes: dict[str, Any] = {"last_active_ms": max(now_ms, sdk.last_active_ms)}
     reported = {"model": model, "provider": provider, "context_tokens": context_tokens}
     changes |= {name: value for name, value in reported.items() if value is not None}
@@ -141,7 +137,7 @@ def with_session(
 
 
 def without_session(sdk: Sdk) -> Sdk:
-    """Return the state without a session; the old one is remembered by its id only."""
+    """Return the state without a session; the old session's id goes to the history."""
     if sdk.session_id is None:
         return sdk
     history = _last(sdk.history, sdk.session_id, MAX_SESSION_HISTORY)
@@ -151,18 +147,18 @@ def without_session(sdk: Sdk) -> Sdk:
 
 
 def with_checkpoint(sdk: Sdk, turn: int, uuid: str) -> Sdk:
-    """Return the state with the uuid of the last message of a turn; the newest 20 are kept."""
-    rest = [one for one in sdk.checkpoints if one.turn != turn]
+    """Return the state with the uuid of the last message of a turn; the newest 20 are stored."""
+    rest = [checkpoint for checkpoint in sdk.checkpoints if checkpoint.turn != turn]
     return sdk.model_copy(
         update={"checkpoints": (*rest, Checkpoint(turn=turn, uuid=uuid))[-MAX_CHECKPOINTS:]}
     )
 
 
 def capped(context: Context) -> Context:
-    """Return the context with every list and text at its limit, whoever wrote it."""
+    """Return the context with every list and text cut to its limit."""
     memory, conversation, sdk = context.memory, context.conversation, context.sdk
-    decisions = [script.shortened(one, MAX_DECISION_CHARS) for one in memory.last_decisions if one.strip()]
-    files = [one for one in memory.open_files if one.strip() and len(one) <= MAX_PATH_CHARS]
+    decisions = [script.shortened(text, MAX_DECISION_CHARS) for text in memory.last_decisions if text.strip()]
+    files = [text for text in memory.open_files if text.strip() and len(text) <= MAX_PATH_CHARS]
     return context.model_copy(
         update={
             "memory": memory.model_copy(
@@ -190,17 +186,18 @@ def capped(context: Context) -> Context:
 
 
 def bare(context: Context) -> Context:
-    """Return the context with its two newest messages only, each at its limit: for one that is too large to
-    keep.
+    """Return the context with its two newest messages only, each cut to its limit.
+
+    It replaces a context that is too large for its file.
     """
     window = [
-        one.model_copy(update={"content": script.shortened(one.content, MAX_CONTENT_CHARS)})
-        for one in context.conversation.recent_window[-2:]
+        message.model_copy(update={"content": script.shortened(message.content, MAX_CONTENT_CHARS)})
+        for message in context.conversation.recent_window[-2:]
     ]
     conversation = context.conversation.model_copy(update={"recent_window": tuple(window)})
     return context.model_copy(update={"conversation": conversation})
 
 
 def _last(listed: tuple[str, ...], new: str, most: int) -> tuple[str, ...]:
-    """A list with `new` at its end, once."""
-    return (*(one for one in listed if one != new), *([new] if new else []))[-most:]
+    """Return the list with `new` at its end, and nowhere else; at most the newest `most` items."""
+    return (*(item for item in listed if item != new), *([new] if new else []))[-most:]

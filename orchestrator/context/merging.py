@@ -12,11 +12,11 @@ T = TypeVar("T")
 
 
 def merged(base: Context, disk: Context, mine: Context) -> Context:
-    """Return `mine` together with what `disk` has gained since both were `base`.
+    """Return `disk` with the changes that lead from `base` to `mine`.
 
-    Of a single value, mine counts where I changed it, being the later one by revision, whatever the clocks
-    said; lists are unions in their order; messages are joined by id. A message that either side has let go
-    from its window, and so folded into its summary, does not come back.
+    For a single value, `mine` wins if it differs from `base`: it is saved later, whatever the clocks say.
+    Lists are united in their order; messages are joined by id. A message that left the window of either side,
+    and so is in its summary, does not return.
     """
     return disk.model_copy(
         update={
@@ -65,7 +65,7 @@ def _conversation(base: Dialogue, disk: Dialogue, mine: Dialogue) -> Dialogue:
 
 
 def _remaining(window: Iterable[ContextMessage], *, other: Dialogue) -> list[ContextMessage]:
-    """Return the messages that the other side still holds, or never saw."""
+    """Return the messages that the other side still has in its window, or never had."""
     held = {message.id for message in other.recent_window}
     return [message for message in window if message.id in held or message.id not in other.seen]
 
@@ -86,7 +86,7 @@ def _sdk(base: Sdk, disk: Sdk, mine: Sdk) -> Sdk:
 
 
 def _checkpoints(disk: Sequence[Checkpoint], mine: Sequence[Checkpoint]) -> tuple[Checkpoint, ...]:
-    by_turn = {one.turn: one for one in (*disk, *mine)}
+    by_turn = {checkpoint.turn: checkpoint for checkpoint in (*disk, *mine)}
     return tuple(by_turn[turn] for turn in sorted(by_turn))
 
 
@@ -95,7 +95,9 @@ def _later(base: T, disk: T, mine: T) -> T:
 
 
 def _union(base: Sequence[str], disk: Sequence[str], mine: Sequence[str]) -> tuple[str, ...]:
-    """Return what the disk has and then what is new in mine; what mine removed is gone."""
+    """Return the items of `disk` without those that `mine` removed, then the new items of `mine`."""
     taken_away = set(base) - set(mine)
-    new = [one for one in mine if one not in base]
-    return tuple(dict.fromkeys((*(one for one in disk if one not in taken_away and one not in new), *new)))
+    new = [item for item in mine if item not in base]
+    return tuple(
+        dict.fromkeys((*(item for item in disk if item not in taken_away and item not in new), *new))
+    )

@@ -1,4 +1,4 @@
-"""Turn an exchange (what was asked and answered) into the messages that a context keeps. Pure."""
+"""Convert an exchange, a turn's question and answer, to the messages that a context stores. Pure."""
 
 from __future__ import annotations
 
@@ -18,53 +18,51 @@ BY_SCHEDULE = "(A scheduled task asked:)"
 CALLED = "(called you)"
 
 
-def asked_in_words(exchange: TurnExchange, group: Group, *, name: str) -> str:
-    """Return what was asked, a line `sender: text` for each message, without the assistant's `name` in
-    front.
-    """
+def question_text(exchange: TurnExchange, group: Group, *, name: str) -> str:
+    """Return the question, one line `sender: text` a message, without the assistant's `name` in front."""
     requests = (
-        Request(sender=one.sender, text=triggers.without_trigger(one.text, group, name=name))
-        for one in exchange.asked
+        Request(sender=message.sender, text=triggers.without_trigger(message.text, group, name=name))
+        for message in exchange.asked
     )
-    return _asked(exchange.kind, requests)
+    return _question(exchange.kind, requests)
 
 
-def said_in_words(exchange: TurnExchange) -> str:
-    """Return what people have seen of the answer; empty when the agent was silent."""
-    seen = (for_people(text) for text in exchange.said)
-    return "\n\n".join(text for text in seen if text and not is_silence(text))
+def answer_text(exchange: TurnExchange) -> str:
+    """Return the part of the answer that was shown to people; empty if the agent was silent."""
+    shown = (for_people(text) for text in exchange.said)
+    return "\n\n".join(text for text in shown if text and not is_silence(text))
 
 
-def is_worth_keeping(exchange: TurnExchange) -> bool:
-    """Return whether an exchange is part of the conversation: what an agent does by itself in silence
-    is not.
-    """
-    return exchange.kind is not TurnKind.AUTO or bool(said_in_words(exchange))
+def is_conversation(exchange: TurnExchange) -> bool:
+    """Return whether an exchange is part of the conversation; a silent cycle of the agent alone is not."""
+    return exchange.kind is not TurnKind.AUTO or bool(answer_text(exchange))
 
 
 def spoken_in(exchange: TurnExchange, group: Group, *, name: str) -> Iterator[NewMessage]:
     """Yield the messages of an exchange: the question, and the answer once the turn has ended."""
-    if not is_worth_keeping(exchange):
+    if not is_conversation(exchange):
         return
-    asked = asked_in_words(exchange, group, name=name)
-    answer = said_in_words(exchange)
-    if asked:
-        yield NewMessage(id=question_id(exchange.turn), role="user", content=asked, at_ms=exchange.asked_ms)
+    question = question_text(exchange, group, name=name)
+    answer = answer_text(exchange)
+    if question:
+        yield NewMessage(
+            id=question_id(exchange.turn), role="user", content=question, at_ms=exchange.asked_ms
+        )
     if exchange.is_settled and answer:
         at_ms = exchange.ended_ms or exchange.asked_ms
         yield NewMessage(id=answer_id(exchange.turn), role="assistant", content=answer, at_ms=at_ms)
 
 
-def _asked(kind: TurnKind, requests: Iterable[Request]) -> str:
+def _question(kind: TurnKind, requests: Iterable[Request]) -> str:
     match kind:
         case TurnKind.AUTO:
             return BY_ITSELF
         case TurnKind.TASK:
-            return " ".join([BY_SCHEDULE, *(one.text for one in requests)])
+            return " ".join([BY_SCHEDULE, *(request.text for request in requests)])
         case _:
-            return "\n".join(_line(one) for one in requests) or TAKEN_BACK
+            return "\n".join(_line(request) for request in requests) or TAKEN_BACK
 
 
-def _line(one: Request) -> str:
-    text = one.text or CALLED
-    return f"{one.sender}: {text}" if one.sender else text
+def _line(request: Request) -> str:
+    text = request.text or CALLED
+    return f"{request.sender}: {text}" if request.sender else text

@@ -1,7 +1,7 @@
-"""Define what `context.json` holds, version 1.0: frozen documents, and their limits.
+"""Define the contents of `context.json`, version 1.0: frozen documents, and their limits.
 
-Times are ISO-8601 in UTC with a trailing Z, to the millisecond. A message's id says its turn and whose it
-is: `t17.u` is the question of turn 17, `t17.a` its answer.
+Times are ISO-8601 in UTC with a trailing Z, to the millisecond. A message's id has its turn and its author:
+`t17.u` is the question of turn 17, `t17.a` its answer.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ MAX_DECISIONS, MAX_DECISION_CHARS = 20, 200
 MAX_OPEN_FILES, MAX_PATH_CHARS = 20, 300
 MAX_CHECKPOINTS = 20
 MAX_SESSION_HISTORY = 20
-MAX_SEEN = 400
+MAX_REGISTERED = 400
 MAX_FOLDED = 200
 MAX_NAME_CHARS = 200
 MAX_CONTENT_CHARS = 24_000
-"""Characters of one stored message. No 800 tokens of writing come near it; a row of blanks would."""
+"""Characters of one stored message. 800 tokens of real text are shorter; a row of spaces may not be."""
 
 Role = Literal["user", "assistant"]
 
-SESSION_TOLD = "session"
-"""Stands among the messages that a summary is made of for what a session said of itself."""
+FROM_SESSION = "session"
+"""An entry of `folded`: the summary also contains one that the agent's session wrote itself."""
 
 _ID = re.compile(r"t(\d{1,15})\.([ua])")
 
@@ -39,7 +39,7 @@ def iso(at_ms: int) -> str:
 
 
 def ms_of(moment: str) -> int:
-    """Return an ISO time as epoch milliseconds, with or without a fraction; 0 for what is no time."""
+    """Return an ISO time, with or without a fraction, as epoch milliseconds; 0 for an invalid time."""
     try:
         at = datetime.fromisoformat(moment)
     except ValueError:
@@ -49,23 +49,23 @@ def ms_of(moment: str) -> int:
 
 
 def question_id(turn: int) -> str:
-    """Return the id of what a turn asks: `t17.u`."""
+    """Return the id of the question of a turn: `t17.u`."""
     return f"t{turn}.u"
 
 
 def answer_id(turn: int) -> str:
-    """Return the id of what a turn answers: `t17.a`."""
+    """Return the id of the answer of a turn: `t17.a`."""
     return f"t{turn}.a"
 
 
 def turn_of(message_id: str) -> int | None:
     """Return the turn that a message id names, or None."""
-    found = _ID.fullmatch(message_id)
-    return int(found[1]) if found else None
+    match = _ID.fullmatch(message_id)
+    return int(match[1]) if match else None
 
 
 def _strings(value: Any) -> Any:
-    return [one for one in value if isinstance(one, str)] if isinstance(value, list) else value
+    return [item for item in value if isinstance(item, str)] if isinstance(value, list) else value
 
 
 def _cut(value: Any) -> Any:
@@ -74,11 +74,11 @@ def _cut(value: Any) -> Any:
 
 Strings = Annotated[tuple[str, ...], BeforeValidator(_strings)]
 Name = Annotated[str, BeforeValidator(_cut)]
-"""An id, a model: what is no text. Cut rather than refused, or one of them would cost the whole file."""
+"""A short text such as an id. A longer one is cut, not refused, which would lose the whole file."""
 
 
 class StoredModel(BaseModel):
-    """The base of all that is stored as JSON: unknown keys are dropped, so that no file grows by them."""
+    """The base of documents stored as JSON; unknown keys are dropped, so that they cannot pile up."""
 
     model_config = ConfigDict(extra="ignore", frozen=True, defer_build=True)
 
@@ -97,9 +97,9 @@ class ContextMessage(StoredModel):
 
 
 class SeenMessages(StoredModel):
-    """The messages that were registered, also those that have left the window: each enters once.
+    """The messages that were registered, also those that left the window, so that each is added only once.
 
-    Remembered are the newest `MAX_SEEN` ids; of every turn up to `floor` all counts as registered.
+    The newest `MAX_REGISTERED` ids are stored; all messages of turns up to `floor` count as registered.
     """
 
     floor: int = 0
@@ -112,14 +112,14 @@ class SeenMessages(StoredModel):
         return message_id in self.ids or (turn is not None and turn <= self.floor)
 
     def with_ids(self, new: Iterable[str]) -> SeenMessages:
-        """Return it with `new` ids; the oldest ids are given up and count as part of the floor."""
+        """Return a copy with `new` ids; the oldest ids are dropped, and the floor rises to cover them."""
         ids = list(dict.fromkeys((*self.ids, *new)))
-        gone, newest = ids[:-MAX_SEEN], ids[-MAX_SEEN:]
-        floor = max([self.floor, *(turn for one in gone if (turn := turn_of(one)) is not None)])
+        gone, newest = ids[:-MAX_REGISTERED], ids[-MAX_REGISTERED:]
+        floor = max([self.floor, *(turn for message_id in gone if (turn := turn_of(message_id)) is not None)])
         return self.model_copy(update={"floor": floor, "ids": tuple(newest)})
 
     def up_to(self, turn: int | None) -> SeenMessages:
-        """Return it so that all turns up to `turn` count as registered."""
+        """Return a copy in which all turns up to `turn` count as registered."""
         return self.model_copy(update={"floor": max(self.floor, turn or 0)})
 
 
@@ -134,15 +134,15 @@ class Memory(StoredModel):
     """Newest last."""
     working_directory: str = ""
     note: str | None = None
-    """The repair made at a load, until another plan or task is chosen."""
+    """A text about the repair made at a load; it is removed when a plan or task is chosen."""
 
 
 class Dialogue(StoredModel):
-    """The dialogue: its newest messages whole, and a summary of what went before."""
+    """The dialogue: its newest messages in full, and a summary of the earlier ones."""
 
     running_summary: str = ""
     folded: Strings = ()
-    """The ids of the messages that it was made of, oldest first: it is made anew when one is taken back."""
+    """Ids of the messages in the summary, oldest first; if one is deleted, the summary is made again."""
     recent_window: tuple[ContextMessage, ...] = ()
     seen: SeenMessages = SeenMessages()
 
@@ -160,19 +160,19 @@ class Checkpoint(StoredModel):
 
 
 class Sdk(StoredModel):
-    """The known state of the SDK's session, by which a loss in it is noticed."""
+    """The known state of the SDK's session, against which a resumed session is checked for losses."""
 
     session_id: Name | None = None
     model: Name | None = None
     provider: Name | None = None
-    """The family of the address that the model was asked at."""
+    """The model service of the last request."""
     context_tokens: int = 0
-    """Tokens of the model's window that the conversation filled at the last report."""
+    """Tokens of the model's context window that the conversation used at the last report."""
     checkpoints: tuple[Checkpoint, ...] = ()
     """Oldest first, of this session."""
     last_active_ms: int = 0
     history: Strings = ()
-    """Sessions before this one, newest last."""
+    """Ids of earlier sessions, newest last."""
 
 
 class Context(StoredModel):
@@ -182,9 +182,9 @@ class Context(StoredModel):
     created_at: str = ""
     updated_at: str = ""
     revision: int = Field(default=0, ge=0)
-    """One more with every save."""
+    """A number that grows by one with every save."""
     writer: str = ""
-    """The process that saved it last: `host:pid:uuid`."""
+    """The process that saved the document last: `host:pid:uuid`."""
     memory: Memory = Memory()
     conversation: Dialogue = Dialogue()
     stats: Stats = Stats()
@@ -194,7 +194,7 @@ class Context(StoredModel):
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing in it is worth telling a new session."""
+        """Whether the context has nothing to pass on to a new session."""
         conversation, memory = self.conversation, self.memory
         return not (
             conversation.recent_window

@@ -1,7 +1,7 @@
-"""Change what is kept of a group's conversation as its owner: correct, restore, forget.
+"""Change the stored context of a group as its owner: correct, restore, forget.
 
-The console and `andy context` do it by `change`: a snapshot is taken before, and a new session begins with
-what is kept then. The functions below it are pure: they say what a correction makes of what is kept.
+The console and `andy context` call `change`: it takes a snapshot first, and starts a new session from the
+changed context. The functions below it are pure: each returns the corrected contents.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from orchestrator.store import audit, groups, sessions, turns
 from orchestrator.store.database import Database, Tx
 
 ChangeContext = Callable[[ContextManager, int], ContextSnapshot | None]
-"""`(manager, now_ms)`: changes what is kept and returns the snapshot taken before. Blocks."""
+"""`(manager, now_ms)`: changes the context and returns the snapshot taken before. Blocks."""
 
 
 class ConversationBusy(BadRequest):
@@ -32,7 +32,7 @@ class ConversationBusy(BadRequest):
 
 
 class SummaryTooLong(BadRequest):
-    """The summary cannot be kept."""
+    """The summary is too long to be stored."""
 
     code = "bad_summary"
 
@@ -40,13 +40,13 @@ class SummaryTooLong(BadRequest):
 async def change(
     database: Database, manager: ContextManager, copies: ContextCopies, act: ChangeContext, *, now_ms: int
 ) -> ContextSnapshot | None:
-    """Change what is kept of a group, and leave its agent's session: the next one begins with what is kept.
+    """Change the stored context of a group and end its agent's session; the next one starts from the context.
 
-    Containers that live in the session end, once the host is told that the group was configured.
+    The caller publishes `group.configured` then, so that containers with the old session end.
 
     Raises:
         ConversationBusy: the group's agent is answering.
-        ContextBusy, OSError: it cannot be written; like all that `act` raises, it leaves all as it was.
+        ContextBusy, OSError: the context cannot be written; it is unchanged, as after any error of `act`.
     """
     folder = Folder(manager.files.folder)
     turn = await database.read(lambda tx: turns.running_of(tx, folder))
@@ -63,7 +63,7 @@ async def change(
 async def _begin_anew(tx: Tx, folder: Folder, taken: ContextSnapshot | None, *, now_ms: int) -> None:
     if (group := await groups.by_folder(tx, folder)) is not None:
         await sessions.forget(tx, group.folder, now_ms=now_ms)
-        # Containers end that began before their group was configured: they live in the old session.
+        # A new configuration ends the group's containers, which still use the old session.
         await groups.set_config(tx, group.folder, group.container_config, now_ms=now_ms)
     detail = {"snapshot": taken.name if taken else None}
     event = audit.AuditEvent(at_ms=now_ms, kind="context.changed", folder=folder, detail=detail)
@@ -75,18 +75,18 @@ async def _begin_anew(tx: Tx, folder: Folder, taken: ContextSnapshot | None, *, 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CorrectedTask:
-    """A task of a plan as it is to be."""
+    """The corrected title and status of a plan's task."""
 
     title: str
     status: str
 
 
 def with_summary(contents: SnapshotContents, text: str) -> SnapshotContents:
-    """Return what is kept with another summary. Raises `SummaryTooLong` when it is too long to be kept."""
+    """Return the contents with another summary. Raises `SummaryTooLong`."""
     clean = text.replace("\0", "").strip()
     if script.weight(clean) > script.FULL:
         raise SummaryTooLong(
-            "The summary is too long: at most 700 characters are kept of it, or 400 of Korean. Shorten it."
+            "The summary is too long: it may have at most 700 characters, or 400 in Korean. Shorten it."
         )
     conversation = contents.context.conversation.model_copy(update={"running_summary": clean})
     return replace(contents, context=contents.context.model_copy(update={"conversation": conversation}))
@@ -102,11 +102,11 @@ def with_plan(
     new_task: str = "",
     now_ms: int,
 ) -> SnapshotContents:
-    """Return what is kept with a plan corrected; `tasks` are by their ids, and those not named stay.
+    """Return the contents with a corrected plan; `tasks` maps ids to corrections, other tasks are unchanged.
 
     Raises:
-        UnknownPlan, UnknownPlanTask: there is none.
-        PlanRefused: a field cannot be kept.
+        UnknownPlan, UnknownPlanTask: no such plan or task exists.
+        PlanRefused: a field cannot be stored.
     """
     plans = workflow.with_plan_text(
         contents.workflow, plan_id, title=title, objective=objective, now_ms=now_ms
@@ -124,7 +124,7 @@ def with_plan(
 
 
 def without_plan(contents: SnapshotContents, plan_id: str, *, now_ms: int) -> SnapshotContents:
-    """Return what is kept without a plan. Raises `UnknownPlan`."""
+    """Return the contents without a plan. Raises `UnknownPlan`."""
     plans = workflow.without_plan(contents.workflow, plan_id, now_ms=now_ms)
     in_hand = contents.context.memory
     if in_hand.active_plan_id == plan_id:
@@ -133,13 +133,13 @@ def without_plan(contents: SnapshotContents, plan_id: str, *, now_ms: int) -> Sn
 
 
 def without_decision(contents: SnapshotContents, text: str) -> SnapshotContents:
-    """Return what is kept without a decision."""
-    left = memory.without_decision(contents.context.memory, text)
-    return replace(contents, context=contents.context.model_copy(update={"memory": left}))
+    """Return the contents without a decision."""
+    remaining = memory.without_decision(contents.context.memory, text)
+    return replace(contents, context=contents.context.model_copy(update={"memory": remaining}))
 
 
 def _followed(contents: SnapshotContents, plans: workflow.Workflow) -> Memory:
-    """Return the memory with the next task active where the active one is over now."""
+    """Return the memory; if its active task has ended, the plan's next task becomes active."""
     in_hand = contents.context.memory
     plan = plans.plan(in_hand.active_plan_id)
     task = plan.task(in_hand.active_task_id or "") if plan else None

@@ -1,7 +1,7 @@
-"""Note what is to be known of people, and say what is known of one of them.
+"""Store notes about people, and return what is known about one of them.
 
-The agent says whom a note concerns, by names or addresses; the host finds the addresses among the people of
-the group, and fills in who said it: those who asked in the turn, as their messenger has them.
+The agent names the people whom a note is about, by name or address; the host looks up their addresses in the
+group. The host also records who said it: the people who asked in the turn, by their messenger addresses.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from orchestrator.store.memory_notes import MemoryNote
 from orchestrator.store.person_records import RequestedEntry
 
 MAX_NOTES = 500
-"""So many notes a group has at most."""
+"""The largest number of notes of a group."""
 SHOWN_CHARS = 300
 NOTE = "person_note"
-"""The kind of what is remembered that a note is; its id is `person_note.` and its number."""
+"""The kind of a note among the remembered items; a note's id is `person_note.` and its number."""
 
 _OF_ONESELF = re.compile(
     r"(?<![\w'’])(?:i|i['’]m|i['’]ve|i['’]d|me|my|mine|myself)(?![\w'’])"
@@ -38,13 +38,13 @@ _OF_ONESELF = re.compile(
 
 
 class NoteRefused(BadRequest):
-    """A note cannot be kept."""
+    """A note cannot be stored."""
 
     code = "bad_note"
 
 
 class NotTheirs(BadRequest):
-    """Somebody asked what is known of another person, whose words their role may not read."""
+    """Somebody asked about another person, and their role may not read other people's messages."""
 
     code = "not_allowed"
 
@@ -53,7 +53,7 @@ class NotTheirs(BadRequest):
 
 
 class NobodyAsks(BadRequest):
-    """It is not known of whom something is asked."""
+    """A request about people names nobody, and no person asks in the turn."""
 
     code = "nobody_asks"
 
@@ -100,18 +100,18 @@ class KnownPersonView(TypedDict):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoteView:
-    """A note as people read it."""
+    """A note with names in place of addresses."""
 
     id: str
     text: str
     about: tuple[str, ...]
-    """Names of those whom it concerns; the address of who has none."""
+    """Names of the people whom the note is about; an address where the name is not known."""
     said_by: tuple[str, ...]
-    """Names of those who may have said it."""
+    """Names of the people who may have said it: all who asked in the turn."""
     at_ms: int
 
     def line(self) -> str:
-        """Return it on one line, with whom it concerns and who said it."""
+        """Return the note on one line, with the people whom it is about and who said it."""
         origin = "; ".join(
             f"{word} {', '.join(names)}"
             for word, names in (("about", self.about), ("said by", self.said_by))
@@ -133,7 +133,7 @@ class NoteView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mention:
-    """Something else that is remembered: a line of the notes, a decision, a plan."""
+    """Another remembered item with the person's name: a line of the notes, a decision, a plan."""
 
     id: str
     kind: str
@@ -150,7 +150,7 @@ class KnownPerson:
     reminders: tuple[RequestedEntry, ...]
     tasks: tuple[RequestedEntry, ...]
     mentions: tuple[Mention, ...] = ()
-    """Other things that are remembered and have their name, where that may be read."""
+    """Other remembered items with their name; empty if the asking person may not read them."""
 
     def to_row(self) -> KnownPersonView:
         """Return it as the command line, HTTP and agents get it."""
@@ -162,10 +162,12 @@ class KnownPerson:
             "role": person.role.value,
             "since_ms": person.since_ms,
             "messages": self.message_count,
-            "notes": [one.to_row() for one in self.notes],
-            "mentions": [{"id": one.id, "kind": one.kind, "text": redact(one.text)} for one in self.mentions],
-            "reminders": [{"id": one.id, "text": redact(one.text)} for one in self.reminders],
-            "tasks": [{"id": one.id, "text": redact(one.text)} for one in self.tasks],
+            "notes": [entry.to_row() for entry in self.notes],
+            "mentions": [
+                {"id": entry.id, "kind": entry.kind, "text": redact(entry.text)} for entry in self.mentions
+            ],
+            "reminders": [{"id": entry.id, "text": redact(entry.text)} for entry in self.reminders],
+            "tasks": [{"id": entry.id, "text": redact(entry.text)} for entry in self.tasks],
         }
 
     def lines(self) -> list[str]:
@@ -175,39 +177,42 @@ class KnownPerson:
         head = f"{person.name or person.address}: {person.role.value}; known as {known_as}"
         return [
             f"{head}; {self.message_count} messages with their words.",
-            *(f"- {one.id}: {one.line()}" for one in self.notes),
-            *(f"- {one.kind} {one.id}: {redact(short(one.text, SHOWN_CHARS))}" for one in self.mentions),
-            *(f"- reminder {one.id}: {redact(short(one.text, SHOWN_CHARS))}" for one in self.reminders),
-            *(f"- task {one.id}: {redact(short(one.text, SHOWN_CHARS))}" for one in self.tasks),
+            *(f"- {entry.id}: {entry.line()}" for entry in self.notes),
+            *(
+                f"- {entry.kind} {entry.id}: {redact(short(entry.text, SHOWN_CHARS))}"
+                for entry in self.mentions
+            ),
+            *(f"- reminder {entry.id}: {redact(short(entry.text, SHOWN_CHARS))}" for entry in self.reminders),
+            *(f"- task {entry.id}: {redact(short(entry.text, SHOWN_CHARS))}" for entry in self.tasks),
         ]
 
 
 async def note(
-    tx: Tx, group: Group, turn: Turn | None, given: wire.UseMemory, *, request_id: str, now_ms: int
+    tx: Tx, group: Group, turn: Turn | None, request: wire.UseMemory, *, request_id: str, now_ms: int
 ) -> NoteView:
-    """Keep a sentence with whom it concerns and who said it; once for each request.
+    """Store a sentence with the people whom it is about and who said it; once for each request.
 
     Raises:
-        NoteRefused: it is empty or too long, or there are too many.
-        UnknownPerson, AmbiguousPerson: it is not clear whom it concerns.
+        NoteRefused: the sentence is empty or too long, or the group has too many notes.
+        UnknownPerson, AmbiguousPerson: it is not clear whom the note is about.
     """
-    text = redact(" ".join(given.about.replace("\0", " ").split()))
+    text = redact(" ".join(request.about.replace("\0", " ").split()))
     if not text or len(text) > wire.MAX_NOTE_CHARS:
         raise NoteRefused(f"A note is a sentence of 1 to {wire.MAX_NOTE_CHARS} characters.")
     if await memory_notes.count(tx, group.folder) >= MAX_NOTES:
         raise NoteRefused(f"There are {MAX_NOTES} notes of this chat: have some forgotten first.")
     listed = await people.somebody(tx, group.folder)
     said_by = await person_records.askers_of(tx, turn.id) if turn is not None else []
-    if given.people is None:
-        # Of several who ask, nobody knows who "I" is.
+    if request.people is None:
+        # If several people ask in one turn, "I" may be any of them.
         own = said_by if len(said_by) == 1 and _OF_ONESELF.search(text) else []
-        meant = [*(one for one in listed if one.addresses & set(own)), *people.mentioned(listed, text)]
+        meant = [*(each for each in listed if each.addresses & set(own)), *people.mentioned(listed, text)]
     else:
-        meant = [people.named(listed, one) for one in given.people]
+        meant = [people.named(listed, each) for each in request.people]
     made = MemoryNote(
         folder=group.folder,
         text=text,
-        about=tuple(dict.fromkeys(one.address for one in meant)),
+        about=tuple(dict.fromkeys(each.address for each in meant)),
         said_by=tuple(said_by),
         at_ms=now_ms,
     )
@@ -222,48 +227,48 @@ async def note(
 async def notes_of(tx: Tx, folder: Folder) -> list[NoteView]:
     """Return the notes of a group, oldest first."""
     names = await _names(tx, folder)
-    return [_view(one, one.id, names) for one in await memory_notes.of_group(tx, folder)]
+    return [_view(note, note.id, names) for note in await memory_notes.of_group(tx, folder)]
 
 
 async def known_of(tx: Tx, group: Group, address: str) -> KnownPerson:
-    """Return what is stored of the person with this address or name. Raises as `groups.people.named`."""
+    """Return what is stored about the person with this address or name. Raises as `groups.people.named`."""
     return await _known_of(tx, group, people.named(await people.somebody(tx, group.folder), address))
 
 
 async def known_for(
-    tx: Tx, group: Group, turn: Turn | None, given: Sequence[str] | None, *, reads_history: bool
+    tx: Tx, group: Group, turn: Turn | None, wanted: Sequence[str] | None, *, reads_history: bool
 ) -> list[KnownPerson]:
-    """Return what is stored of those whom an agent names; of those who ask in its turn where it names none.
+    """Return what is stored about the people whom an agent names, or else about those who ask in its turn.
 
     Raises:
-        NotTheirs: one of them does not ask in the turn, and who asks may not read what others said.
+        NotTheirs: somebody else is named, and the asking person may not read other people's messages.
         NobodyAsks: nobody is named, and nobody asks.
         UnknownPerson, AmbiguousPerson: it is not clear who is meant.
     """
     askers = await person_records.askers_of(tx, turn.id) if turn is not None else []
     listed = await people.somebody(tx, group.folder)
-    asking = [one for one in listed if one.addresses & set(askers)]
-    if not given:
+    asking = [each for each in listed if each.addresses & set(askers)]
+    if not wanted:
         meant = asking
     elif reads_history:
-        meant = [people.named(listed, one) for one in given]
+        meant = [people.named(listed, each) for each in wanted]
     else:
         try:
-            meant = [people.named(asking, one, shows_others=False) for one in given]
+            meant = [people.named(asking, each, shows_others=False) for each in wanted]
         except people.UnknownPerson as error:
             raise NotTheirs from error
     if not meant:
         raise NobodyAsks("Nobody asks in this turn: say in people who is meant.")
-    return [await _known_of(tx, group, one) for one in meant]
+    return [await _known_of(tx, group, each) for each in meant]
 
 
 async def _known_of(tx: Tx, group: Group, person: GroupPerson) -> KnownPerson:
     addresses, names = person.addresses, await _names(tx, group.folder)
-    notes = [one for one in await memory_notes.of_group(tx, group.folder) if one.belongs_to(addresses)]
+    notes = [note for note in await memory_notes.of_group(tx, group.folder) if note.belongs_to(addresses)]
     return KnownPerson(
         person=person,
         message_count=await person_records.count_messages(tx, group.folder, addresses),
-        notes=tuple(_view(one, one.id, names) for one in notes),
+        notes=tuple(_view(note, note.id, names) for note in notes),
         reminders=tuple(await person_records.reminders_of(tx, group.folder, addresses)),
         tasks=tuple(await person_records.tasks_of(tx, group.folder, addresses)),
     )
@@ -271,18 +276,18 @@ async def _known_of(tx: Tx, group: Group, person: GroupPerson) -> KnownPerson:
 
 async def _names(tx: Tx, folder: Folder) -> dict[str, str]:
     listed = await people.somebody(tx, folder)
-    return {address: one.name for one in listed for address in one.addresses if one.name}
+    return {address: person.name for person in listed for address in person.addresses if person.name}
 
 
-def _view(one: MemoryNote, number: int, names: dict[str, str]) -> NoteView:
+def _view(note: MemoryNote, number: int, names: dict[str, str]) -> NoteView:
     return NoteView(
         id=f"{NOTE}.{number}",
-        text=one.text,
-        about=_named(one.about, names),
-        said_by=_named(one.said_by, names),
-        at_ms=one.at_ms,
+        text=note.text,
+        about=_named(note.about, names),
+        said_by=_named(note.said_by, names),
+        at_ms=note.at_ms,
     )
 
 
 def _named(addresses: Iterable[str], names: dict[str, str]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(names.get(one, one) for one in addresses))
+    return tuple(dict.fromkeys(names.get(address, address) for address in addresses))

@@ -1,9 +1,9 @@
-"""Forget a person in a group: their words, notes of them and their name, in rows, contexts, snapshots, files.
+"""Forget a person in a group: their messages, notes about them and their name, in rows and in files.
 
-A removal is a row until it is done. The files come first and the rows last, in one transaction that deletes
-the removal too, so that a host that dies in between has all it needs to do it again. What is theirs is known
-by their messenger's addresses. Their name, which they chose themselves, takes along only what their role may
-have forgotten anyway, and never where another person of the group has it.
+A removal is a row until it is done. The files are changed first, and the rows last, in one transaction that
+also deletes the removal: a host that dies in between can do it all again. Messages and notes are found by the
+person's messenger addresses. Other texts are found by their name, but only if the person's role may have
+memory forgotten, since people choose their own names, and only if nobody else in the group has the name.
 """
 
 from __future__ import annotations
@@ -59,16 +59,18 @@ from orchestrator.store.person_removals import PersonRemoval, RemovalState
 log = structlog.get_logger(__name__)
 
 DUE = "person.removal_due"
-"""The event by which a removal that may be done is known."""
+"""The event that a removal was confirmed and can be carried out."""
 ARCHIVE = "conversations"
 SOMEBODY = "[someone]"
 GONE = "[forgotten]"
 MAX_BY_NAME = 50
-"""So many things may go because they have the name: of more, the name is no name but a word."""
+"""The largest number of lines removed by name: a name in more lines is probably an ordinary word."""
 MAX_ARCHIVE_BYTES = 16 * 2**20
 MAX_ARCHIVED_CHARS = 2_000
-"""A message in an archive of a conversation is cut there (`agent_runner.pre_compact_archiver`)."""
+"""Characters to which `agent_runner.pre_compact_archiver` cuts a message in an archive."""
 MAX_NOTICES = 200
+LEAST_OWN_CHARS = 14
+"""Characters of the shortest message that identifies its author; anybody may write a shorter one."""
 _ARCHIVED = re.compile(
     r'<message sender="(?P<sender>[^"]*)"[^>]*>'
     r'(?P<quote><quoted_message from="[^"]*">(?P<quoted>.*?)</quoted_message>)?'
@@ -79,45 +81,45 @@ _ARCHIVED = re.compile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemovalFacts:
-    """All that a removal goes by, as the store has it."""
+    """All facts that a removal needs, read from the store."""
 
     group: Group
     removal: PersonRemoval
     names: tuple[str, ...]
-    """The names that the person had there."""
+    """The names that the person had in the group."""
     searched: tuple[str, ...]
-    """The names whose mentions go, too; none that others have, and none where the role may not."""
-    said: tuple[Message, ...]
+    """The names whose mentions are removed too; see `_searched`."""
+    messages: tuple[Message, ...]
     answers: tuple[Message, ...]
-    """Answers to nobody else."""
+    """Answers to this person alone."""
     turn_ids: tuple[TurnId, ...]
     """Turns in which nobody else asked."""
     notes: tuple[MemoryNote, ...]
-    """Notes that the person has to do with."""
+    """Notes about the person, or that the person may have said."""
     files_of_others: frozenset[str]
-    """Files that messages of others have, too."""
+    """Files that came with messages of others too."""
 
     @property
     def texts(self) -> frozenset[str]:
-        return frozenset(one.text.strip() for one in self.said if one.text.strip())
+        return frozenset(message.text.strip() for message in self.messages if message.text.strip())
 
     @property
     def files(self) -> frozenset[str]:
         """The names of the files that came with their messages alone."""
-        return _files_of(self.said) - self.files_of_others
+        return _files_of(self.messages) - self.files_of_others
 
     def has_name(self, text: str) -> bool:
-        """Return whether a text names the person, by a name that is looked for."""
+        """Return whether a text has one of the searched names."""
         return any(person_names.is_named(text, name) for name in self.searched)
 
 
 @dataclass(slots=True, kw_only=True)
 class RemovalDone:
-    """The counts of what went, and where the name still stands."""
+    """The numbers of removed items, and the files that still have the name."""
 
     counts: Counter[str] = field(default_factory=Counter)
-    standing: dict[str, int] = field(default_factory=dict)
-    """Notes of the group, by their path, with the lines that have the name."""
+    lines_by_file: dict[str, int] = field(default_factory=dict)
+    """A file's path → the number of its lines that still have the name."""
 
 
 async def request(
@@ -130,7 +132,7 @@ async def request(
     is_sure: bool,
     now_ms: int,
 ) -> None:
-    """Have the person with these addresses forgotten; unless it `is_sure`, once they have confirmed it."""
+    """Store the removal of the person with these addresses; unless `is_sure`, they must confirm it first."""
     removal = PersonRemoval(
         folder=group.folder,
         addresses=frozenset(addresses),
@@ -143,7 +145,7 @@ async def request(
 
 
 async def request_by_owner(tx: Tx, folder: str, who: str, *, by: str, now_ms: int) -> people.GroupPerson:
-    """Have somebody of a group forgotten, by address or name, as its owner; return who it is.
+    """Store the removal of a person by the owner, by address or name; return the person.
 
     Raises:
         UnknownGroup: there is no such group.
@@ -156,7 +158,7 @@ async def request_by_owner(tx: Tx, folder: str, who: str, *, by: str, now_ms: in
 
 
 class PersonRemovals:
-    """Carries out the removals that are due. One is made for a host."""
+    """Carries out the confirmed removals. Each host has one instance."""
 
     def __init__(
         self, database: Database, recorder: ContextRecorder, *, home: Path, clock: Clock, bus: EventBus
@@ -168,7 +170,7 @@ class PersonRemovals:
         self._bus = bus
 
     async def sweep(self) -> None:
-        """Do what is due in groups in which nothing runs; what cannot be done now is tried again."""
+        """Carry out the confirmed removals in groups without a running turn; the others are tried again."""
         for removal in await self._database.read(person_removals.due):
             try:
                 await self._carry_out(removal)
@@ -196,10 +198,10 @@ class PersonRemovals:
         self._bus.publish("dashboard.changed", group=removal.folder)
 
     async def _forget_rows(self, tx: Tx, facts: RemovalFacts, done: RemovalDone) -> bool:
-        """Take a person out of all rows and end the removal; False where a turn has begun meanwhile."""
+        """Remove a person from all rows and end the removal; False if a turn has started meanwhile."""
         removal, folder, now_ms = facts.removal, facts.group.folder, self._clock.now_ms()
         if await _is_busy(tx, removal):
-            # What it was given has the words: the files have to be looked through once more after it.
+            # The new turn's prompt has the texts and may write them to files: those are searched again later.
             return False
         await _forget_messages(tx, facts)
         await _forget_notes(tx, facts, done.counts)
@@ -208,7 +210,7 @@ class PersonRemovals:
         await turn_effects.forget(tx, folder)
         await sessions.lose(tx, folder)
         await sessions.note_new_session(tx, folder)
-        done.counts["message"] += sum(bool(one.text) for one in facts.said)
+        done.counts["message"] += sum(bool(message.text) for message in facts.messages)
         done.counts["answer"] += len(facts.answers)
         detail = {"forgotten": {kind: count for kind, count in done.counts.items() if count}}
         event = audit.AuditEvent(at_ms=now_ms, kind="person.forgotten", folder=folder, detail=detail)
@@ -218,7 +220,7 @@ class PersonRemovals:
                 tx,
                 chat_jid=removal.chat_jid,
                 folder=folder,
-                text=removal_texts.done(done.counts, done.standing),
+                text=removal_texts.done(done.counts, done.lines_by_file),
                 dedupe_key=f"person-forgotten:{removal.id}",
                 now_ms=now_ms,
             )
@@ -227,7 +229,7 @@ class PersonRemovals:
 
 
 async def _is_busy(tx: Tx, removal: PersonRemoval) -> bool:
-    """Return whether a turn runs in the group, or one waits that the person asked."""
+    """Return whether a turn runs in the group, or a queued turn has a question of the person."""
     for turn in await turns.unsettled_of(tx, removal.folder):
         if turn.state is TurnState.RUNNING:
             return True
@@ -239,19 +241,19 @@ async def _is_busy(tx: Tx, removal: PersonRemoval) -> bool:
 async def _facts(tx: Tx, group: Group, removal: PersonRemoval) -> RemovalFacts:
     folder, last_seq = group.folder, removal.last_seq
     addresses: set[str] = set(removal.addresses)
-    for one in removal.addresses:
-        addresses |= await people.addresses_of(tx, one)
+    for each in removal.addresses:
+        addresses |= await people.addresses_of(tx, each)
     names = tuple(await person_records.names_of(tx, folder, addresses))
-    said = await person_records.messages_of(tx, folder, addresses, last_seq=last_seq)
+    spoken = await person_records.messages_of(tx, folder, addresses, last_seq=last_seq)
     return RemovalFacts(
         group=group,
         removal=removal,
         names=names,
         searched=await _searched(tx, group, removal, addresses, names),
-        said=tuple(said),
+        messages=tuple(spoken),
         answers=tuple(await person_records.answers_to(tx, folder, addresses, last_seq=last_seq)),
         turn_ids=tuple(await person_records.turns_of(tx, folder, addresses, last_seq=last_seq)),
-        notes=tuple(one for one in await memory_notes.of_group(tx, folder) if one.belongs_to(addresses)),
+        notes=tuple(each for each in await memory_notes.of_group(tx, folder) if each.belongs_to(addresses)),
         files_of_others=frozenset(await person_records.files_of_others(tx, folder, addresses)),
     )
 
@@ -259,9 +261,10 @@ async def _facts(tx: Tx, group: Group, removal: PersonRemoval) -> RemovalFacts:
 async def _searched(
     tx: Tx, group: Group, removal: PersonRemoval, addresses: Collection[str], names: Iterable[str]
 ) -> tuple[str, ...]:
-    """Return the names whose mentions may go with the person.
+    """Return the person's names by which other texts may be removed.
 
-    They chose them: without the right to have memory changed, nothing goes by a name.
+    None if the person requests it without the right to change memory: they could choose any name. Names that
+    others in the group have are left out.
     """
     if removal.by in addresses:
         role = await people.role_in(tx, group, removal.by, is_from_me=False)
@@ -269,9 +272,9 @@ async def _searched(
             return ()
     others = {
         person_names.folded(name)
-        for one in await people.somebody(tx, group.folder)
-        if not one.addresses & set(addresses)
-        for name in (one.name, one.name.split(" ")[0])
+        for person in await people.somebody(tx, group.folder)
+        if not person.addresses & set(addresses)
+        for name in (person.name, person.name.split(" ")[0])
     }
     return tuple(
         name for name in names if person_names.is_searchable(name) and person_names.folded(name) not in others
@@ -280,39 +283,39 @@ async def _searched(
 
 async def _forget_messages(tx: Tx, facts: RemovalFacts) -> None:
     folder = facts.group.folder
-    for one in facts.said:
-        if one.turn_id is not None:
-            await sessions.note_deletion(tx, folder, TurnId(one.turn_id), one.seq)
+    for message in facts.messages:
+        if message.turn_id is not None:
+            await sessions.note_deletion(tx, folder, TurnId(message.turn_id), message.seq)
     for answer in facts.answers:
         await messages.blank(tx, answer)
         turn_id = await outbox.blank(tx, answer.id)
         if turn_id is not None:
             await sessions.note_deletion(tx, folder, turn_id, answer.seq)
-    addresses = {one.sender for one in facts.said} | facts.removal.addresses
-    await person_records.forget_names(tx, folder, addresses, [one.seq for one in facts.said])
+    addresses = {message.sender for message in facts.messages} | facts.removal.addresses
+    await person_records.forget_names(tx, folder, addresses, [message.seq for message in facts.messages])
     await person_records.forget_calls(tx, facts.turn_ids)
     await polls.forget_person(tx, folder, addresses)
     await dashboard_questions.forget_names(tx, folder, facts.names)
 
 
 async def _forget_notes(tx: Tx, facts: RemovalFacts, counts: Counter[str]) -> None:
-    addresses = {one.sender for one in facts.said} | facts.removal.addresses
+    addresses = {each.sender for each in facts.messages} | facts.removal.addresses
     for note in facts.notes:
         if note.goes_with(addresses):
             await memory_notes.forget(tx, note.folder, note.id)
             counts["note"] += 1
         else:
-            left = [one for one in note.said_by if one not in addresses]
-            await memory_notes.set_said_by(tx, note.id, left)
+            remaining = [each for each in note.said_by if each not in addresses]
+            await memory_notes.set_said_by(tx, note.id, remaining)
 
 
 async def _forget_board(tx: Tx, facts: RemovalFacts, counts: Counter[str], *, now_ms: int) -> None:
-    """Take out what was learned with the name: insights, people of an import, notes to itself."""
+    """Remove insights, imported people and the agent's own reminders that have the name."""
     folder = facts.group.folder
     insights = await dashboard_knowledge.insights(tx, folder)
     imported = await dashboard_knowledge.people(tx, folder)
-    known = [(one.id, f"{one.title} {one.content}") for one in insights]
-    known += [(one.id, " ".join(str(value) for value in one.body.values())) for one in imported]
+    known = [(row.id, f"{row.title} {row.content}") for row in insights]
+    known += [(row.id, " ".join(str(value) for value in row.body.values())) for row in imported]
     for row_id, text in known:
         if facts.has_name(text):
             await dashboard_knowledge.forget(tx, folder, row_id)
@@ -327,7 +330,7 @@ async def _forget_board(tx: Tx, facts: RemovalFacts, counts: Counter[str], *, no
 def _is_of_person(facts: RemovalFacts, text: str) -> bool:
     with suppress(ValueError):
         text = json.dumps(json.loads(text), ensure_ascii=False)
-    addresses = facts.removal.addresses | {one.sender for one in facts.said}
+    addresses = facts.removal.addresses | {message.sender for message in facts.messages}
     return (
         facts.has_name(text)
         or any(address in text for address in addresses)
@@ -337,15 +340,15 @@ def _is_of_person(facts: RemovalFacts, text: str) -> bool:
 
 
 def _has_text(facts: RemovalFacts, text: str) -> bool:
-    """Return whether a text has words of theirs; a short message, such as "ok", is nobody's own."""
-    return any(len(one) >= len("of some length") and one in text for one in facts.texts)
+    """Return whether a text contains one of the person's messages; short ones, such as "ok", do not count."""
+    return any(len(message) >= LEAST_OWN_CHARS and message in text for message in facts.texts)
 
 
 # Files
 
 
 def _forget_files(home: Path, manager: ContextManager, facts: RemovalFacts, *, now_ms: int) -> RemovalDone:
-    """Take a person out of the files of a group; a second time it changes nothing. Blocks.
+    """Remove a person from the files of a group; a second call changes nothing. Blocks.
 
     Raises:
         ContextBusy, OSError: a file cannot be written now.
@@ -353,15 +356,16 @@ def _forget_files(home: Path, manager: ContextManager, facts: RemovalFacts, *, n
     done, folder = RemovalDone(), facts.group.folder
     _forget_in_context(manager, facts, done.counts, now_ms=now_ms)
     for name, text in _archives(home, folder):
-        left = without_person(text, facts)
-        if left != text:
-            memory_templates.write_memory(home, f"{folder}/{ARCHIVE}", left, name=name)
+        remaining = without_person(text, facts)
+        if remaining != text:
+            memory_templates.write_memory(home, f"{folder}/{ARCHIVE}", remaining, name=name)
             done.counts["archive"] += 1
-        done.standing |= _standing(f"{ARCHIVE}/{name}", left, facts)
+        done.lines_by_file |= _lines_with_name(f"{ARCHIVE}/{name}", remaining, facts)
     for name in memory_templates.own_texts(home, folder):
-        done.standing |= _standing(name, memory_templates.own_text(home, folder, name) or "", facts)
+        text = memory_templates.own_text(home, folder, name) or ""
+        done.lines_by_file |= _lines_with_name(name, text, facts)
     done.counts["file"] += _delete_attachments(home, folder, facts.files)
-    # What could be put back has their words, too.
+    # The undo copies of the files contain the texts too.
     shutil.rmtree(home / UNDO / folder, ignore_errors=True)
     return done
 
@@ -371,8 +375,8 @@ def _forget_in_context(
 ) -> None:
     if not facts.searched:
         return
-    found = manager.load(now_ms=now_ms)
-    lines = [*found.context.memory.last_decisions, *found.context.conversation.running_summary.splitlines()]
+    stored = manager.load(now_ms=now_ms)
+    lines = [*stored.context.memory.last_decisions, *stored.context.conversation.running_summary.splitlines()]
     named = sum(facts.has_name(line) for line in lines)
     if named > MAX_BY_NAME:
         return
@@ -380,9 +384,9 @@ def _forget_in_context(
 
     def context_left(context: Context) -> Context:
         memory, conversation = context.memory, context.conversation
-        decisions = tuple(one for one in memory.last_decisions if not facts.has_name(one))
+        decisions = tuple(each for each in memory.last_decisions if not facts.has_name(each))
         summary = "\n".join(
-            one for one in conversation.running_summary.splitlines() if not facts.has_name(one)
+            each for each in conversation.running_summary.splitlines() if not facts.has_name(each)
         )
         if decisions == memory.last_decisions and summary == conversation.running_summary:
             return context
@@ -394,16 +398,16 @@ def _forget_in_context(
         )
 
     def plans_left(workflow: Workflow) -> Workflow:
-        plans = tuple(_plan_left(one, facts) for one in workflow.plans)
+        plans = tuple(_plan_left(each, facts) for each in workflow.plans)
         if plans == workflow.plans and not any(
-            facts.has_name(one)
-            for one in (
+            facts.has_name(each)
+            for each in (
                 *workflow.metadata.ai_session.key_decisions,
                 workflow.metadata.ai_session.last_context,
             )
         ):
             return workflow
-        # It only copies what is in hand: the next write makes it anew.
+        # `ai_session` only copies other fields: the next write fills it again.
         metadata = workflow.metadata.model_copy(update={"ai_session": AiSession()})
         return workflow.model_copy(update={"plans": plans, "metadata": metadata})
 
@@ -414,7 +418,7 @@ def _forget_in_context(
 
 
 def _plan_left(plan: Plan, facts: RemovalFacts) -> Plan:
-    """Return a plan, which is the work of several, with another word in the place of the name."""
+    """Return a plan with "[someone]" in place of the name; the plan stays, as it may serve several people."""
     background = plan.context
     return plan.model_copy(
         update={
@@ -426,7 +430,7 @@ def _plan_left(plan: Plan, facts: RemovalFacts) -> Plan:
                     "references": _all_left(facts, background.references),
                 }
             ),
-            "tasks": tuple(_task_left(one, facts) for one in plan.tasks),
+            "tasks": tuple(_task_left(task, facts) for task in plan.tasks),
         }
     )
 
@@ -455,29 +459,29 @@ def _archives(home: Path, folder: Folder) -> Iterator[tuple[str, str]]:
 
 def without_person(text: str, facts: RemovalFacts) -> str:
     """Return an archive of a conversation without a person's messages and answers to them alone. Pure."""
-    names, texts = {person_names.folded(one) for one in facts.names}, facts.texts
+    names, texts = {person_names.folded(each) for each in facts.names}, facts.texts
 
     def is_theirs(body: str, *, is_cut: bool) -> bool:
         body = unescape(body).strip().removesuffix("…")
-        return body in texts or (is_cut and body != "" and any(one.startswith(body) for one in texts))
+        return body in texts or (is_cut and body != "" and any(each.startswith(body) for each in texts))
 
-    def left(found: re.Match[str]) -> str:
-        is_by_them = person_names.folded(unescape(found["sender"])) in names
-        if is_by_them and is_theirs(found["body"], is_cut=found["end"] != "</message>"):
+    def left(match: re.Match[str]) -> str:
+        is_by_them = person_names.folded(unescape(match["sender"])) in names
+        if is_by_them and is_theirs(match["body"], is_cut=match["end"] != "</message>"):
             return ""
-        if found["quote"] and is_theirs(found["quoted"], is_cut=False):
-            return found[0].replace(found["quote"], "")
-        return found[0]
+        if match["quote"] and is_theirs(match["quoted"], is_cut=False):
+            return match[0].replace(match["quote"], "")
+        return match[0]
 
     text = _ARCHIVED.sub(left, text)
     for answer in facts.answers:
-        if words := answer.text.strip()[:MAX_ARCHIVED_CHARS]:
-            text = text.replace(f"**: {words}", f"**: {GONE}")
+        if answered := answer.text.strip()[:MAX_ARCHIVED_CHARS]:
+            text = text.replace(f"**: {answered}", f"**: {GONE}")
     return text
 
 
-def _standing(path: str, text: str, facts: RemovalFacts) -> dict[str, int]:
-    lines = sum(any(person_names.is_named(line, one) for one in facts.names) for line in text.splitlines())
+def _lines_with_name(path: str, text: str, facts: RemovalFacts) -> dict[str, int]:
+    lines = sum(any(person_names.is_named(line, name) for name in facts.names) for line in text.splitlines())
     return {path: lines} if lines else {}
 
 
@@ -497,5 +501,5 @@ def _delete_attachments(home: Path, folder: Folder, names: Iterable[str]) -> int
     return deleted
 
 
-def _files_of(said: Iterable[Message]) -> frozenset[str]:
-    return frozenset(name for one in said for name in person_records.files_in(one.file or ""))
+def _files_of(spoken: Iterable[Message]) -> frozenset[str]:
+    return frozenset(name for message in spoken for name in person_records.files_in(message.file or ""))

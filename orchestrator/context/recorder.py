@@ -1,7 +1,7 @@
-"""Keep each group's context up to date with the store, whenever something was said.
+"""Update each group's context from the store whenever a turn starts, is answered or fails.
 
-Truth are the rows of turns and of the outbox; the context follows, and each message counts once there by its
-id. So it does not matter where a host was killed: the next look makes it whole.
+The rows of turns and of the outbox are the source; each message is added to the context once, by its id. So a
+host may be killed at any point: the next pass completes the context.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from orchestrator.base.redaction import BY_SHAPE, Redactor
 from orchestrator.context import disk, message_mapping, tools
 from orchestrator.context.context_manager import ContextManager
 from orchestrator.context.dialogue import RegisteredMessages
-from orchestrator.context.files import CONTEXT, WORKFLOW, ContextRepair, keep_out_of_git
+from orchestrator.context.files import CONTEXT, WORKFLOW, ContextRepair, ignore_in_git
 from orchestrator.context.models import question_id
 from orchestrator.context.snapshots import SnapshotContents
 from orchestrator.context.tokens import TokenCounter
@@ -41,32 +41,34 @@ log = structlog.get_logger(__name__)
 
 SWEEP_SECONDS = 60.0
 MAX_EXCHANGES = 100
-"""Exchanges that it looks back. A window and a summary have room for no more."""
+"""The largest number of exchanges read at once. A window and a summary have room for no more."""
 SNAPSHOT_MS = 30 * 60_000
+"""Milliseconds between two snapshots of a context that changes."""
 PATIENCE_SECONDS = 12.0
-"""Seconds to wait for a group's files. Two writers may each hold them for 5 s."""
+"""Seconds to wait for a group's files. Two other writers may each lock them for 5 s."""
 AT_ONCE = 16
-"""Groups that are brought up to date at a time."""
+"""Groups that are updated at a time."""
 SPEAKING = (
     *("turn.started", "turn.acknowledged", "turn.answered", "turn.failed", "turn.put_back"),
-    "message.sent",  # a conversation was cleared, for one
+    "message.sent",  # for example, the reply that a conversation was cleared
 )
+"""Events after which the store may have new messages."""
 AMENDED = "message.amended"
 
 TOO_LONG = "it took too long"
 
 T = TypeVar("T")
 OnFold = Callable[[Group, RegisteredMessages], None]
-"""Hear that messages have left a window. Quick; called in the event loop."""
+"""Callback for messages that left a window. It must be quick: it is called in the event loop."""
 
 
 def fold_nothing(group: Group, registered: RegisteredMessages) -> None:
-    """Do nothing: no model writes better summaries."""
+    """Do nothing, for hosts on which no model writes summaries."""
     del group, registered
 
 
 class ContextRecorder:
-    """Follows the turns in the store and registers their messages in the contexts. One is made for a host."""
+    """Registers the messages of turns in the contexts. Each host has one instance."""
 
     def __init__(
         self,
@@ -82,9 +84,9 @@ class ContextRecorder:
         on_fold: OnFold = fold_nothing,
         redactor: Redactor = BY_SHAPE,
     ) -> None:
-        """`contexts` is `data/context`, `env` is `data/env`; `name` that of the assistant.
+        """`contexts` is `data/context`, `env` is `data/env`; `name` is the assistant's name.
 
-        `on_notified` says that the outbox has a word for the owner.
+        `on_notified` is called after a message to the owner was put into the outbox.
         """
         self._database = database
         self._contexts = contexts
@@ -104,7 +106,7 @@ class ContextRecorder:
         self._troubles: deque[ContextRepair] = deque()
 
     def manager(self, folder: Folder, *, project_name: str = "") -> ContextManager:
-        """Return the context of a group. What a load has to repair in it is reported to the owner."""
+        """Return the context of a group. Repairs that a load makes are reported to the owner."""
         return ContextManager.of(
             self._contexts,
             folder,
@@ -114,35 +116,37 @@ class ContextRecorder:
             redactor=self._redactor,
         )
 
-    # Following what is said
+    # Following the turns
 
     async def run(self) -> None:
-        """Look whenever a turn has come further, and at all groups once a minute."""
-        await self._keep_out_of_git()
+        """Update a group's context after each event of its turns, and all contexts once a minute."""
+        await self._ignore_in_git()
         with self._bus.listening(*SPEAKING, AMENDED) as events:
             while True:
                 await self.sweep()
-                await self._hear(events)
+                await self._follow_events(events)
 
-    async def _keep_out_of_git(self) -> None:
-        """Make git ignore contexts in a repository around the home: they hold what was said."""
+    async def _ignore_in_git(self) -> None:
+        """Make git ignore contexts in a repository around the home: they contain private messages."""
         home = self._contexts.parent.parent
         try:
-            if await asyncio.to_thread(keep_out_of_git, home):
+            if await asyncio.to_thread(ignore_in_git, home):
                 log.info("context.kept_out_of_git", file=str(home / ".gitignore"))
         except OSError as error:
             log.warning("context.not_kept_out_of_git", home=str(home), reason=str(error))
 
-    async def _hear(self, events: asyncio.Queue[HostEvent]) -> None:
-        """Follow events until it is time, or there is a reason, to look at everything."""
+    async def _follow_events(self, events: asyncio.Queue[HostEvent]) -> None:
+        """Follow events until all groups are due, after a minute or after a message was amended."""
         try:
             async with asyncio.timeout(SWEEP_SECONDS):
                 while True:
                     arrived = await next_events(events)
-                    if any(one.kind == AMENDED for one in arrived):
-                        self._marks.clear()  # words that were read were taken back: look at them again
+                    if any(event.kind == AMENDED for event in arrived):
+                        self._marks.clear()  # messages that were already read changed: read them again
                         return
-                    await self._follow_all({Folder(one.group) for one in arrived if one.group is not None})
+                    await self._follow_all(
+                        {Folder(event.group) for event in arrived if event.group is not None}
+                    )
                     # Counting tokens and writing to the disk for each answer of a busy group would slow down
                     # the others. Whoever needs the whole context, such as a new container, catches up first.
                     await asyncio.sleep(event_bus.PAUSE_SECONDS)
@@ -153,26 +157,26 @@ class ContextRecorder:
         await _for_each(folders, self._follow)
 
     async def sweep(self) -> None:
-        """Bring every group's context up to date, take the snapshots that are due, and report repairs."""
+        """Update every group's context, take the snapshots that are due, and report repairs."""
         async with self._database.reading() as tx:
-            found = [group.folder for group in await groups.every(tx)]
-        await self._follow_all(found)
-        await _for_each(found, self._keep_snapshot)
+            folders = [group.folder for group in await groups.every(tx)]
+        await self._follow_all(folders)
+        await _for_each(folders, self._snapshot_if_due)
         await self._notify_owner_of_repairs()
 
     async def _follow(self, folder: Folder) -> None:
         try:
             async with asyncio.timeout(PATIENCE_SECONDS):
                 await self.catch_up(folder)
-        except (ContextBusy, OSError) as error:  # a timeout is one too
-            # The next look makes it whole.
+        except (ContextBusy, OSError) as error:  # `TimeoutError` is an `OSError`
+            # The next pass completes it.
             log.warning("context.behind", group=folder, reason=str(error) or TOO_LONG)
 
     async def catch_up(self, folder: Folder) -> None:
-        """Bring a group's context, and its container's copy of it, up to date with the store.
+        """Update a group's context, and its container's copy of it, from the store.
 
         Raises:
-            ContextBusy, OSError: it could not be written; nothing of it is lost.
+            ContextBusy, OSError: the context cannot be written now; a later call makes up for it.
         """
         async with self._locks[folder]:
             spoken = await self._database.read(
@@ -180,26 +184,27 @@ class ContextRecorder:
             )
             if spoken is None:
                 return
-            group, found, still_open = spoken.group, spoken.exchanges, spoken.still_open
-            registered = await self._in_thread(folder, self._write, group, found)
-            if found:
-                last = found[-1].turn
+            group, new, still_open = spoken.group, spoken.exchanges, spoken.still_open
+            registered = await self._in_thread(folder, self._write, group, new)
+            if new:
+                last = new[-1].turn
                 self._marks[folder] = last if still_open is None else min(last, still_open - 1)
-        for one in registered:
-            if one.evicted:
-                self._on_fold(group, one)
+        for result in registered:
+            if result.evicted:
+                self._on_fold(group, result)
         await self._notify_owner_of_repairs()
-        if found and folder not in self._marks:
-            await self.catch_up(folder)  # a snapshot took its place: what was said since is in the store
+        if new and folder not in self._marks:
+            await self.catch_up(folder)  # a repair restored a snapshot: add the newer messages of the store
 
-    async def _in_thread(self, folder: Folder, work: Callable[..., T], *given: Any) -> T:
-        """Do what blocks on a group's files in a thread. Call it with the group's lock held.
+    async def _in_thread(self, folder: Folder, work: Callable[..., T], *arguments: Any) -> T:
+        """Run a blocking function on a group's files in a thread. The caller holds the group's lock.
 
-        What was given up and hangs still is waited for first: a group never has more than one thread.
+        An earlier call that timed out may still hang in its thread; it is waited for first, so that a group
+        never has more than one thread.
         """
         if (earlier := self._at_work.get(folder)) is not None:
             await asyncio.wait([earlier])
-        job = asyncio.get_running_loop().run_in_executor(None, work, *given)
+        job = asyncio.get_running_loop().run_in_executor(None, work, *arguments)
         self._at_work[folder] = job
         try:
             return await asyncio.shield(job)
@@ -207,22 +212,22 @@ class ContextRecorder:
             if job.done():
                 self._at_work.pop(folder, None)
 
-    def _write(self, group: Group, found: Sequence[TurnExchange]) -> list[RegisteredMessages]:
+    def _write(self, group: Group, turn_exchanges: Sequence[TurnExchange]) -> list[RegisteredMessages]:
         """Register the messages that are new. Blocks."""
         manager = self.manager(group.folder, project_name=group.name)
         now_ms = self._clock.now_ms()
         registered: list[RegisteredMessages] = []
-        for part in _parts(found):
+        for part in _parts(turn_exchanges):
             if part.spoken:
                 registered += [self._register(manager, group, part.spoken, now_ms)]
             if part.closing is not None:
                 _close(manager, part.closing.turn, now_ms)
-        if self._has_changed(group.folder) or found:
+        if self._has_changed(group.folder) or turn_exchanges:
             self.copies.write(group.folder, manager.load(now_ms=now_ms))
         return registered
 
     def _has_changed(self, folder: Folder) -> bool:
-        """Return whether somebody else, such as a command, has written since."""
+        """Return whether the file changed since the last call, for example by a command."""
         try:
             version = self.manager(folder).files.path.joinpath(CONTEXT).stat().st_mtime_ns
         except FileNotFoundError:
@@ -231,35 +236,37 @@ class ContextRecorder:
         return before != version
 
     def _register(
-        self, manager: ContextManager, group: Group, found: Sequence[TurnExchange], now_ms: int
+        self, manager: ContextManager, group: Group, turn_exchanges: Sequence[TurnExchange], now_ms: int
     ) -> RegisteredMessages:
         spoken = [
-            one for exchange in found for one in message_mapping.spoken_in(exchange, group, name=self._name)
+            each
+            for exchange in turn_exchanges
+            for each in message_mapping.spoken_in(exchange, group, name=self._name)
         ]
         done = manager.register_message(*spoken, now_ms=now_ms)
-        silent = {question_id(one.turn) for one in found if one.is_settled}
+        silent = {question_id(each.turn) for each in turn_exchanges if each.is_settled}
         if done.context.pending_user in silent:
             manager.settle(str(done.context.pending_user), now_ms=now_ms)
         return done
 
-    # Before a model is asked
+    # Before a container starts
 
     async def show(self, folder: Folder) -> None:
-        """Write the copy for a container that is about to start, if that can be done in time."""
+        """Write the copy for a container that is about to start; a copy that takes too long is left out."""
         try:
             async with asyncio.timeout(PATIENCE_SECONDS), self._locks[folder]:
                 await self._in_thread(folder, self._show, folder)
-        except (ContextBusy, OSError) as error:  # a timeout is one too
+        except (ContextBusy, OSError) as error:  # `TimeoutError` is an `OSError`
             log.warning("context.not_copied", group=folder, reason=str(error) or TOO_LONG)
 
     def _show(self, folder: Folder) -> None:
         contents = self.manager(folder).load(now_ms=self._clock.now_ms())
         self.copies.write(folder, contents, is_new=True)
 
-    # What agents keep
+    # Tools of agents
 
     async def use(self, group: Group, tool: str, arguments: Mapping[str, Any], request_id: str) -> Reply:
-        """Use a tool of `agent_runner.wire.context_tools`; the reply has a code where that cannot be done."""
+        """Use a tool of `agent_runner.wire.context_tools`; if that fails, the reply has an error code."""
         folder = group.folder
         try:
             async with asyncio.timeout(PATIENCE_SECONDS), self._locks[folder]:
@@ -278,9 +285,9 @@ class ContextRecorder:
             self.copies.write(group.folder, manager.load(now_ms=now_ms))
         return reply
 
-    # Snapshots, and what was amiss
+    # Snapshots and repairs
 
-    async def _keep_snapshot(self, folder: Folder) -> None:
+    async def _snapshot_if_due(self, folder: Folder) -> None:
         now_ms = self._clock.now_ms()
         if now_ms < self._snapshot_due_ms.get(folder, 0):
             return
@@ -288,13 +295,13 @@ class ContextRecorder:
             async with asyncio.timeout(PATIENCE_SECONDS), self._locks[folder]:
                 due_ms = await self._in_thread(folder, self._take_snapshot, folder, now_ms)
             self._snapshot_due_ms[folder] = due_ms
-        except (ContextBusy, OSError) as error:  # a timeout is one too
+        except (ContextBusy, OSError) as error:  # `TimeoutError` is an `OSError`
             log.warning("context.no_snapshot", group=folder, reason=str(error) or TOO_LONG)
 
     def _take_snapshot(self, folder: Folder, now_ms: int) -> int:
-        """Take a snapshot if the newest is old enough and something changed; return when to look again."""
+        """Take a snapshot if one is due and something changed; return when the next is due, in ms."""
         manager = self.manager(folder)
-        newest = max((one.at_ms for one in manager.snapshots()), default=0)
+        newest = max((snapshot.at_ms for snapshot in manager.snapshots()), default=0)
         if newest <= now_ms < newest + SNAPSHOT_MS:
             return newest + SNAPSHOT_MS
         manager.snapshot(now_ms=now_ms)
@@ -305,7 +312,7 @@ class ContextRecorder:
         while self._troubles:
             trouble = self._troubles.popleft()
             if trouble.kind == "dangling":
-                continue  # the agent is told, in what it is told anyway
+                continue  # the agent reads about it: `memory.note` is part of its next prompt
             self._marks.pop(Folder(trouble.folder), None)
             async with self._database.transaction() as tx:
                 is_new = await owner.notify(
@@ -321,7 +328,7 @@ class ContextRecorder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Spoken:
-    """A group's conversation after a mark, and the oldest turn of it that may still grow."""
+    """A group's exchanges after a mark, and the oldest turn that is not settled yet."""
 
     group: Group
     exchanges: list[TurnExchange]
@@ -341,14 +348,14 @@ async def _spoken_after(tx: Tx, *, folder: Folder, mark: int) -> _Spoken | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Part:
-    """Exchanges in their order, up to the one that cleared the conversation, if one did."""
+    """Exchanges in their order, up to one that cleared the conversation."""
 
     spoken: Sequence[TurnExchange]
     closing: TurnExchange | None = None
 
 
 async def next_events(events: asyncio.Queue[HostEvent]) -> list[HostEvent]:
-    """Return the next event, and all that have come with it."""
+    """Wait for an event, and return it with all others that are in the queue."""
     arrived = [await events.get()]
     while not events.empty():
         arrived.append(events.get_nowait())
@@ -356,45 +363,45 @@ async def next_events(events: asyncio.Queue[HostEvent]) -> list[HostEvent]:
 
 
 async def _for_each(folders: Iterable[Folder], work: Callable[[Folder], Awaitable[None]]) -> None:
-    """Do it for several groups at once, so that one whose files are locked does not delay the others.
+    """Call `work` for each folder, for `AT_ONCE` at a time: one whose files are locked delays no other.
 
-    Not for all at once: a thousand tasks are memory that the host keeps for good.
+    Not for all at once: the process never returns the memory of a thousand tasks to the system.
     """
-    left = iter(sorted(folders))
+    remaining = iter(sorted(folders))
 
     async def take() -> None:
-        for folder in left:
+        for folder in remaining:
             await work(folder)
 
     await asyncio.gather(*(take() for _ in range(AT_ONCE)))
 
 
-def _parts(found: Iterable[TurnExchange]) -> Iterator[_Part]:
+def _parts(turn_exchanges: Iterable[TurnExchange]) -> Iterator[_Part]:
     spoken: list[TurnExchange] = []
-    for one in found:
-        if one.command is SessionCommand.CLEAR:
-            yield _Part(spoken=spoken, closing=one)
+    for exchange in turn_exchanges:
+        if exchange.command is SessionCommand.CLEAR:
+            yield _Part(spoken=spoken, closing=exchange)
             spoken = []
         else:
-            spoken.append(one)
+            spoken.append(exchange)
     yield _Part(spoken=spoken)
 
 
 def _close(manager: ContextManager, turn: int, now_ms: int) -> None:
-    """Delete a conversation that was cleared, unless that was done before."""
+    """Delete a conversation that was cleared in this turn, unless that was done before."""
     if manager.load(now_ms=now_ms).context.conversation.seen.floor < turn:
         manager.close_conversation(now_ms=now_ms, through_turn=turn)
 
 
 HOSTS_OWN = frozenset({"writer"})
-"""Fields that describe the host's machine."""
+"""Fields that are left out of the copies, as they describe the host's machine."""
 
 
 @dataclass(slots=True)
 class ContextCopies:
-    """Writes the copies of contexts that containers read, where they have changed.
+    """Writes the copies of contexts that containers read, if they changed.
 
-    Blocks; one call a group at a time.
+    Blocks. Calls for one group must not overlap.
     """
 
     root: Path
@@ -404,9 +411,7 @@ class ContextCopies:
     _digests: dict[tuple[str, str], bytes] = field(default_factory=dict)
 
     def write(self, folder: str, contents: SnapshotContents, *, is_new: bool = False) -> None:
-        """Bring the copies of a group up to date; `is_new` says that its container is new and sees
-        none yet.
-        """
+        """Update the copies of a group; `is_new`: its container is new and has no copies yet."""
         version = (contents.context.writer, contents.context.revision)
         if not is_new and self._written.get(folder) == version:
             return
@@ -416,7 +421,9 @@ class ContextCopies:
             for name, document in documents.items():
                 data = disk.encoded(document, self.redactor)
                 digest = hashlib.sha256(data).digest()
-                if is_new or self._digests.get((folder, name)) != digest:  # plans change seldom
+                if (
+                    is_new or self._digests.get((folder, name)) != digest
+                ):  # most changes leave the plans alone
                     write_whole(self.root / folder / name, data.decode())
                     self._digests[folder, name] = digest
         except FileNotFoundError:

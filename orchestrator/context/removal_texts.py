@@ -1,6 +1,6 @@
-"""The texts by which somebody who wants to be forgotten is asked once, and reads what went. Pure.
+"""The texts that ask a person to confirm being forgotten, and that report what was removed. Pure.
 
-They are in both languages at the end, for the removal is done when nobody's message is at hand.
+The report is in both languages: a removal is carried out later, without a message that shows the language.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _KINDS = {
 
 
 def question(*, messages: int, notes: int, is_korean: bool) -> str:
-    """Return the question whether somebody means it, with what goes and what stays."""
+    """Return the question that asks to confirm, with lists of what is removed and what stays."""
     if is_korean:
         return (
             "이 그룹에서 당신을 잊을까요?\n"
@@ -42,7 +42,7 @@ def question(*, messages: int, notes: int, is_korean: bool) -> str:
 
 
 def accepted(*, is_busy: bool, is_korean: bool) -> str:
-    """Return the reply to who has confirmed it."""
+    """Return the reply to a confirmation."""
     if is_korean:
         return "알겠어요. 지금 하는 일이 끝나는 대로 잊을게요." if is_busy else "알겠어요. 지금 잊을게요."
     later = "as soon as what I am working on is over" if is_busy else "now"
@@ -61,15 +61,15 @@ def only_oneself(*, is_korean: bool) -> str:
     )
 
 
-def done(counts: Mapping[str, int], standing: Mapping[str, int]) -> str:
-    """Return what went, and where the name still stands, in both languages."""
+def done(counts: Mapping[str, int], lines_by_file: Mapping[str, int]) -> str:
+    """Return the report of what was removed and which files still have the name, in both languages."""
     gone = [(count, *_KINDS[kind]) for kind, count in counts.items() if count and kind in _KINDS]
-    english = ", ".join(f"{count} {one}" for count, one, _ in gone) or "nothing was there"
-    korean = ", ".join(f"{one} {count}개" for count, _, one in gone) or "있던 것이 없어요"
+    english = ", ".join(f"{count} {kind_text}" for count, kind_text, _ in gone) or "nothing was there"
+    korean = ", ".join(f"{kind_text} {count}개" for count, _, kind_text in gone) or "있던 것이 없어요"
     lines = [f"Forgotten: {english}.", f"잊었어요: {korean}."]
-    if standing:
-        files = ", ".join(f"{path} ({lines_})" for path, lines_ in list(standing.items())[:MAX_LISTED])
-        more = " …" if len(standing) > MAX_LISTED else ""
+    if lines_by_file:
+        files = ", ".join(f"{path} ({count})" for path, count in list(lines_by_file.items())[:MAX_LISTED])
+        more = " …" if len(lines_by_file) > MAX_LISTED else ""
         lines.append(
             f"The name still stands in files of the group (lines): {files}{more}."
             " To take those lines out, say: forget about NAME."

@@ -1,8 +1,8 @@
-"""Decide how a conversation goes on in a new container: resume its session, or retell what was kept. Pure.
+"""Decide how a conversation goes on in a new container: resume its session, or retell it. Pure.
 
-The session is the first choice: it holds everything, and the service has it cached. What the host kept is
-told to a new session when the old one lost too much, and to the old one when it lost a little; never to one
-that holds it all.
+The session is the first choice: it has everything, and the model service has it cached. If it lost a few
+turns, the host adds those from the stored context; if it lost too much, a new session starts with the stored
+context. A complete session is told nothing.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from orchestrator.store.checkpoints import AnsweredSession, CheckpointMark
 
 DAY_MS = 24 * 3_600_000
 IDLE_MS = 29 * DAY_MS
-"""The CLI removes transcripts after 30 days."""
+"""Milliseconds after which a session is not resumed: the CLI removes transcripts after 30 days."""
 ROOM = 1.3
-"""The factor by which the window of another model must exceed what the conversation fills."""
+"""The factor by which the context window of another model must exceed the tokens of the conversation."""
 DEFAULT_WINDOW = 200_000
-"""Tokens of the window of a model that was never used here."""
+"""Tokens in the context window of a model that was never used here."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +33,7 @@ class RestoreFacts:
     answered: AnsweredSession | None
     """The known state of that session; None when no turn was answered in it."""
     marks: Sequence[CheckpointMark] = ()
-    """The turns since it began, in the order of their ends."""
+    """The turns since the session began, in the order in which they ended."""
     transcript: Transcript | None = None
     """The session's transcript; None if it could not be read."""
     has_stored_context: bool = False
@@ -41,7 +41,7 @@ class RestoreFacts:
     window: Collection[int] = ()
     """The turns whose messages are stored."""
     again: Collection[int] = ()
-    """The turns that are asked in the prompt to come."""
+    """The turns whose questions are in the next prompt."""
     model: str | None = None
     model_window: int | None = None
     provider: str | None = None
@@ -56,22 +56,23 @@ class RestoreDecision:
     reason: str
     session_id: str | None = None
     resume_at: str | None = None
-    """The last message of the session that counts."""
+    """The uuid of the message after which the session is continued; None for its end."""
     missing: tuple[TurnId, ...] = ()
-    """The turns that the session is to be told."""
+    """The turns to add to the session."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _HeldTurns:
-    """The turns of the conversation that a session holds."""
+    """The part of the conversation that a session has."""
 
     last: str | None
-    """The newest checkpoint that is in it."""
+    """The newest checkpoint that is in the session's transcript."""
     missing: tuple[TurnId, ...]
+    """The turns after it, which the session lacks."""
 
 
 def plan_restore(known: RestoreFacts) -> RestoreDecision:
-    """Return how a conversation goes on."""
+    """Return the decision how a conversation goes on."""
     if known.session_id is None:
         return anew(known, "there is no session to resume")
     if known.answered is None:
@@ -83,7 +84,7 @@ def plan_restore(known: RestoreFacts) -> RestoreDecision:
     resumed = RestoreDecision(
         mode="resume", reason="its session holds all of it", session_id=known.session_id
     )
-    # A slow disk must not cost the conversation its session, which holds more than what was kept.
+    # After a slow read the session is resumed unchecked: it has more than the stored context.
     if known.transcript is None:
         return replace(resumed, reason="its session could not be looked at")
     resumed = _from_checkpoint(known.transcript, held, resumed)
@@ -94,7 +95,7 @@ def plan_restore(known: RestoreFacts) -> RestoreDecision:
 
 
 def anew(known: RestoreFacts, why: str) -> RestoreDecision:
-    """Return the decision for a new session, which is told what was kept if there is anything."""
+    """Return the decision for a new session, which is told the stored context if there is one."""
     if known.has_stored_context:
         return RestoreDecision(mode="rehydrate", reason=why)
     return RestoreDecision(mode="fresh", reason=f"{why}, and nothing was kept")
@@ -130,10 +131,10 @@ def _why_too_much_is_missing(known: RestoreFacts, held: _HeldTurns) -> str | Non
         return None
     if held.last is None and any(mark.uuid for mark in known.marks):
         return "the transcript of its session has none of the answered turns"
-    # Turns that are older than what was kept word for word cannot be told to the session.
+    # Of turns older than the window only a summary is stored, so they cannot be retold to the session.
     if held.missing and held.missing[0] < min(known.window, default=held.missing[-1] + 1):
         return f"its session lacks {_turns(len(held.missing))}, more than was kept word for word"
-    point = known.transcript.asked_after(held.last) if held.last is not None else None
+    point = known.transcript.first_question_after(held.last) if held.last is not None else None
     if point is not None and point <= known.transcript.since:
         return "its session was compacted before its last question was answered"
     return None
@@ -144,7 +145,7 @@ def _why_another_model(known: RestoreFacts, answered: AnsweredSession) -> str | 
         return f"the model is asked at {known.provider or 'no service'} now, no more at {answered.provider}"
     needed = round(ROOM * answered.context_tokens)
     window = known.model_window or DEFAULT_WINDOW
-    # One and the same model makes room by itself when it has to.
+    # The same model has fitted the session into its window before, and compacts it when necessary.
     if answered.provider is not None and answered.model != known.model and window < needed:
         return (
             f"the window of {known.model or 'the model'} has {window:,} tokens, "
@@ -159,10 +160,10 @@ def _why_too_old(known: RestoreFacts, answered: AnsweredSession) -> str | None:
 
 
 def _held(known: RestoreFacts) -> _HeldTurns:
-    """Find the newest checkpoint that the session holds, and the turns after it."""
+    """Return the newest checkpoint that the session's transcript has, and the turns after it."""
     transcript = known.transcript or Transcript(TranscriptState.MISSING)
     last, after = None, 0
-    # All are looked at and not the last alone: a transcript that was cut may hold any of them.
+    # All checkpoints are tried, not the last alone: a damaged transcript may have any of them.
     for place, mark in enumerate(known.marks, start=1):
         if mark.uuid is not None and transcript.has(mark.uuid):
             last, after = mark.uuid, place
@@ -171,8 +172,8 @@ def _held(known: RestoreFacts) -> _HeldTurns:
 
 
 def _from_checkpoint(transcript: Transcript, held: _HeldTurns, resumed: RestoreDecision) -> RestoreDecision:
-    """Leave out what was asked after the last answer: it is asked again, or was told to have failed."""
-    place = transcript.asked_after(held.last) if held.last is not None else None
+    """Return the decision to continue before an unanswered question: it is asked again, or has failed."""
+    place = transcript.first_question_after(held.last) if held.last is not None else None
     if place is None:
         return resumed
     reason = "its session goes on after its last answer: what was asked then got none"

@@ -8,10 +8,10 @@ from typing import Any
 
 WIDE_WEIGHT, NARROW_WEIGHT = 7, 4
 FULL = 2_800
-"""The weight that just fits: 400 wide characters, or 700 others."""
+"""The largest weight of a summary: 400 wide characters, or 700 others."""
 ELLIPSIS = "…"
 MAX_GRAPHEME = 64
-"""A cluster of more code points is made to choke; it may be cut."""
+"""Code points of a grapheme beyond which it may be cut: no real one is longer, only an attack."""
 
 _WIDE = r"[\p{Hangul}\p{Han}\p{Hiragana}\p{Katakana}\u3000-\u303f\uff66-\uff9f]"
 _GRAPHEME = r"\X"
@@ -20,14 +20,14 @@ _SENTENCE_END = re.compile(r"[.!?…。！？](?=\s|$)|\n")
 
 @cache
 def _compiled(pattern: str) -> Any:
-    """Compile at the first use: to load the library takes 8 ms, which no start has to wait for."""
+    """Compile a pattern at its first use: loading the library takes 8 ms, which would delay each start."""
     import regex
 
     return regex.compile(pattern)
 
 
 def weight(text: str) -> int:
-    """Return what a text weighs: 7 for each Hangul, Han or Kana character, 4 for any other.
+    """Return the weight of a text: 7 for each Hangul, Han or Kana character, 4 for any other.
 
     `FULL` is the limit.
     """
@@ -40,10 +40,10 @@ def prefix(text: str, most: int) -> str:
     if len(text) <= most:
         return text
     end = 0
-    for found in _compiled(_GRAPHEME).finditer(text[: most + MAX_GRAPHEME]):
-        if found.end() > most:
+    for cluster in _compiled(_GRAPHEME).finditer(text[: most + MAX_GRAPHEME]):
+        if cluster.end() > most:
             break
-        end = found.end()
+        end = cluster.end()
     return text[: end if most - end < MAX_GRAPHEME else most]
 
 
@@ -53,16 +53,17 @@ def suffix(text: str, most: int) -> str:
         return text
     start = len(text) - max(most, 0)
     before = max(start - MAX_GRAPHEME, 0)
-    # Whether a cluster is open at `before` matters nothing 64 code points later.
-    for found in _compiled(_GRAPHEME).finditer(text[before:]):
-        if before + found.start() >= start:
-            return text[before + found.start() :]
+    # `before` may be in the middle of a grapheme; 64 code points later the boundaries are right again.
+    for cluster in _compiled(_GRAPHEME).finditer(text[before:]):
+        if before + cluster.start() >= start:
+            return text[before + cluster.start() :]
     return text[start:]
 
 
 def within(text: str, limit: int = FULL) -> str:
-    """Return `text` cut to a weight of at most `limit`, an ellipsis inside it; at a sentence's end if one is
-    in the last third, else at a word's.
+    """Return `text` cut to a weight of at most `limit`, ellipsis included.
+
+    It is cut at the end of a sentence or else of a word, if there is one in the last third.
     """
     text = text.strip()
     if weight(text) <= limit:
@@ -71,7 +72,7 @@ def within(text: str, limit: int = FULL) -> str:
     if room < 0:
         return ""
     cut = prefix(text, _fitting(text, room))
-    ends = [found.end() for found in _SENTENCE_END.finditer(cut)]
+    ends = [match.end() for match in _SENTENCE_END.finditer(cut)]
     if ends and ends[-1] >= len(cut) * 2 // 3:
         cut = cut[: ends[-1]]
     elif (blank := cut.rfind(" ")) >= len(cut) * 2 // 3:
@@ -80,7 +81,7 @@ def within(text: str, limit: int = FULL) -> str:
 
 
 def shortened(text: str, most: int) -> str:
-    """Return at most `most` characters with an ellipsis among them, without cutting a grapheme."""
+    """Return at most `most` characters, ellipsis included, without cutting a grapheme."""
     text = text.strip()
     return text if len(text) <= most else f"{prefix(text, most - 1).rstrip()}{ELLIPSIS}"
 

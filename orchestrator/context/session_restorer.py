@@ -1,7 +1,7 @@
-"""Restore a group's conversation in a new container from its session, its transcript and what was kept.
+"""Restore a group's conversation in a new container from its session and the stored context.
 
-Decided before a container is recorded, from the store, the session's transcript and the group's context. What
-cannot be read in time costs the session its check, never the turn its answer.
+The decision is made before a container is recorded, from the store, the session's transcript and the group's
+context. If one of them cannot be read in time, the session is resumed unchecked: a turn never fails for it.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ from orchestrator.store.database import Database, Tx
 log = structlog.get_logger(__name__)
 
 PATIENCE_SECONDS = 15.0
-"""Seconds that a start waits for the stored context on a busy machine. Another writer may hold it for 5 s."""
+"""Seconds that a start waits for the stored context on a busy machine. Another writer may lock it for 5 s."""
 TRANSCRIPT_SECONDS = 5.0
-"""Seconds that it waits for the transcript of a session. A disk may give it late, or never."""
+"""Seconds that a start waits for the transcript of a session. A disk may be slow, or hang."""
 UNREAD = "what was kept of it could not be read in time"
 NO_SESSIONS = "this agent keeps no sessions of its own"
 
 
 class SessionRestorer:
-    """Prepares what a new container is told of the conversation. One is made for a host."""
+    """Decides how new containers continue their conversations. Each host has one instance."""
 
     def __init__(
         self,
@@ -51,16 +51,16 @@ class SessionRestorer:
         recorder: ContextRecorder,
         *,
         session_files: Path,
-        asked: Callable[[Group, Turn], AskedAgent],
+        agent_of: Callable[[Group, Turn], AskedAgent],
         factors: TokenFactors,
         clock: Clock,
         bus: EventBus,
     ) -> None:
-        """`session_files` is `data/sessions`; `asked` may raise `AndyError` where settings are amiss."""
+        """`session_files` is `data/sessions`; `agent_of` may raise `AndyError` for invalid settings."""
         self._database = database
         self._recorder = recorder
         self._session_files = session_files
-        self._asked = asked
+        self._agent_of = agent_of
         self._factors = factors
         self._clock = clock
         self._bus = bus
@@ -71,53 +71,53 @@ class SessionRestorer:
     # Before a container starts
 
     async def restore(self, turn: Turn, group: Group, session_id: str | None) -> Restoration:
-        """Decide how a new container goes on with the conversation of a group that has this session."""
+        """Return how a new container continues the conversation of a group whose session is `session_id`."""
         ids = {"group": group.folder, "turn": turn.id}
         known = _unknown(session_id, now_ms=self._clock.now_ms())
         try:
-            asked = self._asked(group, turn)
-            known = await self._known(turn, session_id, asked)
+            agent = self._agent_of(group, turn)
+            known = await self._known(turn, session_id, agent)
             known = await self._look_into(known, group)
             async with asyncio.timeout(PATIENCE_SECONDS):
-                return await self._decide(group, known, asked)
+                return await self._decide(group, known, agent)
         except (AndyError, OSError, TimeoutError) as error:
             log.warning("conversation.not_read", **ids, reason=str(error))
         except Exception:
-            # What is wrong with a conversation's past is no reason to leave a question unanswered.
+            # A fault in the stored conversation must not leave the question unanswered.
             log.exception("conversation.not_read", **ids)
         return _unread(known)
 
     async def _look_into(self, known: RestoreFacts, group: Group) -> RestoreFacts:
-        """Return the facts with what the transcript holds, if that can be read in time."""
+        """Return the facts with the transcript, if it can be read in time."""
         try:
             async with asyncio.timeout(TRANSCRIPT_SECONDS):
                 return await asyncio.to_thread(_with_transcript, known, self._session_files, group.folder)
-        except OSError as error:  # a timeout is one too
+        except OSError as error:  # `TimeoutError` is an `OSError`
             log.warning("transcript.not_read", group=group.folder, reason=str(error) or "it took too long")
             return known
 
-    async def _decide(self, group: Group, known: RestoreFacts, asked: AskedAgent) -> Restoration:
-        # Without this, what was cleared a moment ago would be told.
+    async def _decide(self, group: Group, known: RestoreFacts, agent: AskedAgent) -> Restoration:
+        # Without this, a conversation that was cleared a moment ago would be retold.
         await self._recorder.catch_up(group.folder)
         manager = self._recorder.manager(group.folder)
-        found = await asyncio.to_thread(_look, manager, known, factors=self._factors)
-        if asked.agent == "offline":
-            mode = "rehydrate" if found.whole else "fresh"
-            restore, resumed = RestoreOrder(mode=mode, reason=NO_SESSIONS, meta=found.meta), None
+        plan = await asyncio.to_thread(_look, manager, known, factors=self._factors)
+        if agent.agent == "offline":
+            mode = "rehydrate" if plan.whole else "fresh"
+            restore, resumed = RestoreOrder(mode=mode, reason=NO_SESSIONS, meta=plan.meta), None
         else:
-            restore, resumed = found.restore(), found.decision.session_id
+            restore, resumed = plan.restore(), plan.decision.session_id
         return Restoration(
             restore=restore,
             decided_on_session=known.session_id,
             session_id=resumed,
-            model=asked.model,
-            provider=asked.provider,
-            service=asked.name,
-            facts=found.facts(),
+            model=agent.model,
+            provider=agent.provider,
+            service=agent.name,
+            facts=plan.facts(),
         )
 
-    async def _known(self, turn: Turn, session_id: str | None, asked: AskedAgent) -> RestoreFacts:
-        """Return the facts that the store knows."""
+    async def _known(self, turn: Turn, session_id: str | None, agent: AskedAgent) -> RestoreFacts:
+        """Return the facts from the store."""
         async with self._database.reading() as tx:
             cursor = await sessions.cursor_of(tx, turn.folder)
             return RestoreFacts(
@@ -125,40 +125,40 @@ class SessionRestorer:
                 answered=await checkpoints.answered(tx, turn.folder, session_id) if session_id else None,
                 marks=await checkpoints.marks(tx, turn.folder, session_id) if session_id else (),
                 again=await checkpoints.turns_in_prompt(tx, turn, cursor),
-                model=asked.model,
-                model_window=await runs.window_of(tx, asked.model),
-                provider=asked.provider,
+                model=agent.model,
+                model_window=await runs.window_of(tx, agent.model),
+                provider=agent.provider,
                 now_ms=self._clock.now_ms(),
             )
 
     # After a turn
 
     async def run(self) -> None:
-        """Record in each group's context what is known of its session, whenever a turn was answered."""
+        """Record the state of a group's session in its context whenever a turn was answered."""
         with self._bus.listening("turn.answered") as events:
             while True:
                 answered = await next_events(events)
-                for folder in {Folder(one.group) for one in answered if one.group is not None}:
+                for folder in {Folder(event.group) for event in answered if event.group is not None}:
                     await self._note(folder)
                 # A write to the disk for each answer of a busy group would slow down the others.
                 await asyncio.sleep(event_bus.PAUSE_SECONDS)
 
     async def _note(self, folder: Folder) -> None:
-        found = await self._database.read(partial(_answered_session, folder=folder))
-        if found is None:
+        session = await self._database.read(partial(_answered_session, folder=folder))
+        if session is None:
             return
-        answered, marks = found
+        answered, marks = session
         try:
             await asyncio.to_thread(_note_session, self._recorder.manager(folder), answered, marks)
         except (AndyError, OSError) as error:
-            # The store has it all; this is what people read.
+            # Only a warning: the store has the state, and the context's copy is for people to read.
             log.warning("context.behind", group=folder, reason=str(error))
 
 
 async def _answered_session(
     tx: Tx, *, folder: Folder
 ) -> tuple[checkpoints.AnsweredSession, list[checkpoints.CheckpointMark]] | None:
-    """Return what is known of a group's session; None without one in which something was answered."""
+    """Return the state of a group's session; None if it has none, or nothing was answered in it."""
     session_id = await sessions.current(tx, folder)
     if session_id is None or await groups.by_folder(tx, folder) is None:
         return None
@@ -167,15 +167,19 @@ async def _answered_session(
 
 
 def _unknown(session_id: str | None, *, now_ms: int) -> RestoreFacts:
-    """Return the facts for when not even the store can be read: a session is then resumed."""
+    """Return facts for the case that not even the store can be read: the session is resumed then."""
     answered = checkpoints.AnsweredSession(session_id=session_id, at_ms=now_ms) if session_id else None
     return RestoreFacts(session_id=session_id, answered=answered, now_ms=now_ms)
 
 
 def _unread(known: RestoreFacts) -> Restoration:
-    """Return the restoration that resumes the session, whatever it holds, and retells nothing."""
-    seen = known.transcript
-    held = [mark for mark in known.marks if seen is not None and mark.uuid and seen.has(mark.uuid)]
+    """Return a restoration that resumes the session unchecked and retells nothing."""
+    transcript_read = known.transcript
+    held = [
+        mark
+        for mark in known.marks
+        if transcript_read is not None and mark.uuid and transcript_read.has(mark.uuid)
+    ]
     decision = plan_restore(replace(known, marks=held, has_stored_context=False))
     return Restoration(
         restore=RestoreOrder(mode=decision.mode, reason=UNREAD, resume_at=decision.resume_at),
@@ -192,7 +196,7 @@ class _RestorePlan:
     whole: Hydrated
     """The text for a new session."""
     part: Hydrated
-    """The text with what the resumed session lacks."""
+    """The text with the messages that the resumed session lacks."""
     meta: str | None
     so_far: RestoredConversation
 
@@ -219,11 +223,11 @@ class _RestorePlan:
 
 
 def _look(manager: ContextManager, known: RestoreFacts, *, factors: TokenFactors) -> _RestorePlan:
-    """Read what was kept, and decide. Blocks."""
+    """Read the stored context, and decide. Blocks."""
     manager = manager.counting_as(factors.of(known.model))
     contents = manager.load(now_ms=known.now_ms)
     context = contents.context
-    again = {one for turn in known.again for one in (question_id(turn), answer_id(turn))}
+    again = {message_id for turn in known.again for message_id in (question_id(turn), answer_id(turn))}
     whole = manager.hydrate_prompt(now_ms=known.now_ms, exclude=again, contents=contents)
     window = [message for message in context.conversation.recent_window if message.turn is not None]
     known = replace(
@@ -237,7 +241,7 @@ def _look(manager: ContextManager, known: RestoreFacts, *, factors: TokenFactors
     if decision.mode == "resume_plus_delta" and len(part.message_ids) < len(missing):
         decision = anew(known, f"{decision.reason}, more than it can be told")
     elif decision.mode == "resume_plus_delta" and not part:
-        # They were turns in which nothing was said.
+        # The missing turns had no messages.
         decision = replace(decision, mode="resume", missing=())
     meta = manager.meta(now_ms=known.now_ms, contents=contents)
     return _RestorePlan(
@@ -252,7 +256,7 @@ def _look(manager: ContextManager, known: RestoreFacts, *, factors: TokenFactors
 def _so_far(
     context: Context, whole: Hydrated, known: RestoreFacts, again: Collection[str]
 ) -> RestoredConversation:
-    """Return what the conversation was before the questions of `again`, which the prompt asks."""
+    """Return the figures of the conversation without the questions of `again`, which the next prompt has."""
     loaded = set(whole.message_ids)
     questions = [each for each in context.conversation.recent_window if each.role == "user"]
     before = [each.content for each in questions if each.id in loaded]
@@ -269,7 +273,7 @@ def _so_far(
 
 
 def _with_transcript(known: RestoreFacts, session_files: Path, folder: str) -> RestoreFacts:
-    """Return the facts with what the session's transcript holds. Blocks. Raises `OSError`."""
+    """Return the facts with the session's transcript. Blocks. Raises `OSError`."""
     if known.session_id is None or known.answered is None:
         return known
     return replace(known, transcript=transcript.look(session_files, folder, known.session_id))
@@ -280,7 +284,7 @@ def _note_session(
     answered: checkpoints.AnsweredSession,
     marks: Sequence[checkpoints.CheckpointMark],
 ) -> None:
-    held = (Checkpoint(turn=one.turn, uuid=one.uuid) for one in reversed(marks) if one.uuid is not None)
+    held = (Checkpoint(turn=mark.turn, uuid=mark.uuid) for mark in reversed(marks) if mark.uuid is not None)
     manager.note_session(
         session_id=answered.session_id,
         model=answered.model,

@@ -1,8 +1,8 @@
 """Write, list, pin and delete snapshots: each is one file with a context and its workflow.
 
 A snapshot is `context-YYYYMMDDTHHMMSSZ-r<revision>.json`; an empty file of its name with `.pin` in place of
-`.json` pins it. Which are given up is decided by `doomed`, which is pure. The rest blocks, and belongs under
-the group's lock.
+`.json` pins it. `doomed`, which is pure, decides which snapshots are deleted. The other functions block; call
+them with the group's lock held.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from orchestrator.context.models import Context
 from orchestrator.context.workflow import Workflow
 from orchestrator.domain.errors import BadRequest
 
-NEWEST_KEPT = 48
-DAYS_KEPT = 14
+MAX_NEWEST = 48
+MAX_DAYS = 14
 DAY_MS = 86_400_000
 MAX_BYTES = 2 * 1024 * 1024
 _NAME = re.compile(r"context-(\d{8}T\d{6}Z)-r(\d{1,12})\.json")
@@ -60,29 +60,34 @@ def name_of(revision: int, at_ms: int) -> str:
 
 
 def parsed_name(name: str) -> ContextSnapshot | None:
-    """Return what a file name says; None when it is not the name of a snapshot."""
+    """Return the snapshot that a file name describes; None if it is not the name of a snapshot."""
     # Names come from people and from a directory, so nothing but a snapshot's own form passes.
-    found = _NAME.fullmatch(name)
-    if found is None:
+    match = _NAME.fullmatch(name)
+    if match is None:
         return None
     try:
-        at = datetime.strptime(found[1], _STAMP).replace(tzinfo=UTC)
+        at = datetime.strptime(match[1], _STAMP).replace(tzinfo=UTC)
     except ValueError:
         return None
-    return ContextSnapshot(name=name, at_ms=round(at.timestamp() * 1000), revision=int(found[2]))
+    return ContextSnapshot(name=name, at_ms=round(at.timestamp() * 1000), revision=int(match[2]))
 
 
 def doomed(snapshots: Iterable[ContextSnapshot], *, now_ms: int) -> tuple[ContextSnapshot, ...]:
-    """Return the snapshots to delete (C-22): 48, the newest of each day for 14 days, and pinned ones stay."""
+    """Return the snapshots to delete (C-22).
+
+    The newest 48 stay, the newest of each day for 14 days, and pinned ones.
+    """
     ordered = sorted(snapshots, key=_age, reverse=True)
-    retained = {one.name for one in ordered[:NEWEST_KEPT]} | {one.name for one in ordered if one.is_pinned}
+    retained = {snapshot.name for snapshot in ordered[:MAX_NEWEST]} | {
+        snapshot.name for snapshot in ordered if snapshot.is_pinned
+    }
     days: set[int] = set()
-    for one in ordered:
-        day = one.at_ms // DAY_MS
-        if day not in days and now_ms - one.at_ms <= DAYS_KEPT * DAY_MS:
+    for snapshot in ordered:
+        day = snapshot.at_ms // DAY_MS
+        if day not in days and now_ms - snapshot.at_ms <= MAX_DAYS * DAY_MS:
             days.add(day)
-            retained.add(one.name)
-    return tuple(one for one in ordered if one.name not in retained)
+            retained.add(snapshot.name)
+    return tuple(snapshot for snapshot in ordered if snapshot.name not in retained)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,22 +102,22 @@ class ContextSnapshots:
         if not self.folder.is_dir():
             return []
         names = {path.name for path in self.folder.iterdir()}
-        found = [
+        snapshots = [
             ContextSnapshot(
-                name=one.name,
-                at_ms=one.at_ms,
-                revision=one.revision,
-                is_pinned=_pin(one.name) in names,
+                name=parsed.name,
+                at_ms=parsed.at_ms,
+                revision=parsed.revision,
+                is_pinned=_pin(parsed.name) in names,
             )
             for name in names
-            if (one := parsed_name(name)) is not None
+            if (parsed := parsed_name(name)) is not None
         ]
-        return sorted(found, key=_age, reverse=True)
+        return sorted(snapshots, key=_age, reverse=True)
 
     def create(self, contents: SnapshotContents, *, now_ms: int, reason: str) -> ContextSnapshot | None:
-        """Write a snapshot and delete what retention does not keep; None when one of this revision exists."""
+        """Write a snapshot, and delete those that are past retention; None if this revision has one."""
         # A revision never changes, so a second snapshot of it would only push an older one out.
-        if any(one.revision == contents.context.revision for one in self.listed()):
+        if any(snapshot.revision == contents.context.revision for snapshot in self.listed()):
             return None
         disk.make_private(self.folder)
         disk.sweep_partials(self.folder)
@@ -126,60 +131,61 @@ class ContextSnapshots:
         }
         # Written before the old ones go: a full disk costs the new snapshot and no old one.
         disk.write_durably(self.folder / name, disk.encoded(document, self.redactor))
-        for one in doomed(self.listed(), now_ms=now_ms):
-            (self.folder / one.name).unlink(missing_ok=True)
+        for snapshot in doomed(self.listed(), now_ms=now_ms):
+            (self.folder / snapshot.name).unlink(missing_ok=True)
         return ContextSnapshot(name=name, at_ms=now_ms // 1000 * 1000, revision=contents.context.revision)
 
     def read(self, name: str) -> SnapshotContents:
-        """Return what a snapshot holds, checked.
+        """Return the validated contents of a snapshot.
 
         Raises:
-            UnknownSnapshot: there is none of that name.
+            UnknownSnapshot: no snapshot has this name.
             SnapshotDamaged: it cannot be read.
         """
         if parsed_name(name) is None:
             raise UnknownSnapshot(name)
         try:
-            found = disk.read_document(self.folder / name, most_bytes=MAX_BYTES)
+            document = disk.read_document(self.folder / name, most_bytes=MAX_BYTES)
         except disk.Unreadable as error:
             raise SnapshotDamaged(name, str(error)) from error
-        if found is None:
+        if document is None:
             raise UnknownSnapshot(name)
-        return _contents_of(name, found)
+        return _contents_of(name, document)
 
     def readable(self) -> Iterator[SnapshotContents]:
-        """Yield what each readable snapshot holds, newest first."""
-        # A damaged one is skipped: the others are still of use.
-        for one in self.listed():
+        """Yield the contents of each readable snapshot, newest first; damaged ones are skipped."""
+        for snapshot in self.listed():
             with suppress(SnapshotDamaged, UnknownSnapshot):
-                yield self.read(one.name)
+                yield self.read(snapshot.name)
 
     def rewrite(
         self,
         change: Callable[[Context], Context],
         change_plans: Callable[[Workflow], Workflow] = lambda plans: plans,
     ) -> None:
-        """Change what is in all readable snapshots; both return the same object where nothing changes."""
-        # What was taken back must go from here too, or a restore would bring it up again.
-        for one in self.listed():
+        """Change all readable snapshots; both functions return the same object for no change."""
+        # For texts that were deleted: they must go from here too, or a restore would bring them back.
+        for snapshot in self.listed():
             with suppress(SnapshotDamaged, UnknownSnapshot):
-                contents = self.read(one.name)
+                contents = self.read(snapshot.name)
                 changed = {"context": change(contents.context), "workflow": change_plans(contents.workflow)}
                 was = {"context": contents.context, "workflow": contents.workflow}
                 parts = {name: part for name, part in changed.items() if part is not was[name]}
                 if parts:
-                    self._put(one.name, {name: part.model_dump(mode="json") for name, part in parts.items()})
+                    self._put(
+                        snapshot.name, {name: part.model_dump(mode="json") for name, part in parts.items()}
+                    )
 
     def _put(self, name: str, parts: Mapping[str, Any]) -> None:
-        """Write some parts of a snapshot again and keep the others as they are."""
-        found = disk.read_document(self.folder / name, most_bytes=MAX_BYTES)
-        disk.write_durably(self.folder / name, disk.encoded({**(found or {}), **parts}, self.redactor))
+        """Replace some parts of a snapshot file; the others stay unchanged."""
+        document = disk.read_document(self.folder / name, most_bytes=MAX_BYTES)
+        disk.write_durably(self.folder / name, disk.encoded({**(document or {}), **parts}, self.redactor))
 
     def newest_valid(self) -> tuple[ContextSnapshot, SnapshotContents] | None:
-        """Return the newest snapshot that can be read, with what it holds."""
-        for one in self.listed():
+        """Return the newest snapshot that can be read, with its contents."""
+        for snapshot in self.listed():
             try:
-                return one, self.read(one.name)
+                return snapshot, self.read(snapshot.name)
             except SnapshotDamaged:
                 continue
         return None
@@ -187,12 +193,12 @@ class ContextSnapshots:
     def pin(self, name: str) -> None:
         """Protect a snapshot from retention. Raises `UnknownSnapshot`."""
         self._known(name)
-        # A file beside it and not a field in it: the snapshot itself is never written again for this.
+        # A file beside the snapshot, not a field in it: pinning never rewrites the snapshot itself.
         (self.folder / _pin(name)).touch(mode=disk.FILE_MODE)
         disk.sync(self.folder)
 
     def unpin(self, name: str) -> None:
-        """Leave a snapshot to retention again. Raises `UnknownSnapshot`."""
+        """Let retention delete a pinned snapshot again. Raises `UnknownSnapshot`."""
         self._known(name)
         (self.folder / _pin(name)).unlink(missing_ok=True)
 
@@ -202,7 +208,7 @@ class ContextSnapshots:
 
 
 def _age(snapshot: ContextSnapshot) -> tuple[int, int]:
-    """Return the key that orders snapshots: a clock may have been set back, but no revision comes twice."""
+    """Return the key that orders snapshots by age: revisions first, since a clock may have been set back."""
     return snapshot.revision, snapshot.at_ms
 
 
@@ -210,15 +216,15 @@ def _pin(name: str) -> str:
     return f"{name.removesuffix('.json')}.pin"
 
 
-def _contents_of(name: str, found: dict[str, Any]) -> SnapshotContents:
-    # Only the major number must agree: a later minor version adds fields that can be passed over.
-    version = str(found.get("version"))
+def _contents_of(name: str, document: dict[str, Any]) -> SnapshotContents:
+    # Only the major number must agree: a later minor version adds fields that can be ignored.
+    version = str(document.get("version"))
     if version.partition(".")[0] != models.VERSION.partition(".")[0]:
         raise SnapshotDamaged(name, f"its version is {version}")
     try:
         return SnapshotContents(
-            context=Context.model_validate(found.get("context")),
-            workflow=Workflow.model_validate(found.get("workflow") or workflow.bootstrap("", 0)),
+            context=Context.model_validate(document.get("context")),
+            workflow=Workflow.model_validate(document.get("workflow") or workflow.bootstrap("", 0)),
         )
     except ValidationError as error:
         raise SnapshotDamaged(name, str(error).splitlines()[0]) from error

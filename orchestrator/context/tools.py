@@ -14,7 +14,7 @@ from orchestrator.context.memory import WORKSPACE
 from orchestrator.context.workflow import Plan, PlanContext, PlanTask
 from orchestrator.domain.errors import BadRequest, ContextBusy
 
-Taken = (
+ToolRequest = (
     wire.SetActivePlan
     | wire.SetActiveTask
     | wire.RecordDecision
@@ -37,13 +37,13 @@ class ContextToolRefused(BadRequest):
 def use(
     manager: ContextManager, tool: str, arguments: Mapping[str, Any], *, request_id: str, now_ms: int
 ) -> Reply:
-    """Use a tool and return what came of it, or a reply with a code that says why nothing did.
+    """Carry out a tool call and return the reply; its code says why nothing was done.
 
-    What a request made is made once, however often it comes.
+    A request that arrives again changes nothing.
     """
     try:
-        given = _read(tool, arguments)
-        return _ToolRunner(manager, request_id, now_ms).do(given)
+        request = _read(tool, arguments)
+        return _ToolRunner(manager, request_id, now_ms).do(request)
     except (BadRequest, ContextBusy) as error:
         return _refusal(request_id, error.code, str(error))
     except OSError as error:
@@ -74,17 +74,17 @@ def _refusal(request_id: str, code: str, text: str) -> Reply:
 
 
 class _ToolRunner:
-    """One request at one context."""
+    """Carries out one request on one context."""
 
     def __init__(self, manager: ContextManager, request_id: str, now_ms: int) -> None:
         self._manager = manager
         self._request_id = request_id
         self._now_ms = now_ms
 
-    def do(self, given: Taken) -> Reply:
-        match given:
+    def do(self, request: ToolRequest) -> Reply:
+        match request:
             case wire.SetActivePlan():
-                return self._set_plan(given)
+                return self._set_plan(request)
             case wire.SetActiveTask(task_id=task_id):
                 return self._set_task(task_id)
             case wire.RecordDecision(decision=decision):
@@ -92,17 +92,17 @@ class _ToolRunner:
             case wire.NoteOpenFile(path=path):
                 return self._open_file(path)
             case wire.CreatePlan():
-                return self._create(given)
+                return self._create(request)
             case wire.UpdatePlanTask():
-                return self._update(given)
+                return self._update(request)
             case wire.Compacting() | wire.Compacted():
-                return self._compact(given)
+                return self._compact(request)
             case _:
-                assert_never(given)
+                assert_never(request)
 
-    def _set_plan(self, given: wire.SetActivePlan) -> Reply:
+    def _set_plan(self, request: wire.SetActivePlan) -> Reply:
         plan = self._manager.set_active_plan(
-            given.plan_id, resets_summary=given.resets_summary, now_ms=self._now_ms
+            request.plan_id, resets_summary=request.resets_summary, now_ms=self._now_ms
         )
         return self._done(
             f"The active plan is {_plan(plan)}." if plan else "No plan is active.",
@@ -127,21 +127,21 @@ class _ToolRunner:
         open_files = self._manager.note_open_file(path, now_ms=self._now_ms)
         return self._done("Noted.", open_files=list(open_files))
 
-    def _create(self, given: wire.CreatePlan) -> Reply:
-        _check("title", given.title, wire.MAX_TITLE_CHARS)
-        _check("objective", given.objective, wire.MAX_OBJECTIVE_CHARS, may_be_empty=True)
-        if len(given.tasks) > wire.MAX_TASKS:
+    def _create(self, request: wire.CreatePlan) -> Reply:
+        _check("title", request.title, wire.MAX_TITLE_CHARS)
+        _check("objective", request.objective, wire.MAX_OBJECTIVE_CHARS, may_be_empty=True)
+        if len(request.tasks) > wire.MAX_TASKS:
             raise ContextToolRefused(
                 "too_many", f"A plan begins with at most {wire.MAX_TASKS} tasks; add more later."
             )
-        for title in given.tasks:
+        for title in request.tasks:
             _check("title of a task", title, wire.MAX_TITLE_CHARS)
         plan = self._manager.create_plan(
-            given.title,
-            objective=given.objective,
-            tasks=given.tasks,
+            request.title,
+            objective=request.objective,
+            tasks=request.tasks,
             context=PlanContext(
-                background=given.background, constraints=given.constraints, references=given.references
+                background=request.background, constraints=request.constraints, references=request.references
             ),
             request_id=self._request_id,
             now_ms=self._now_ms,
@@ -149,22 +149,22 @@ class _ToolRunner:
         tasks = {task.id: task.title for task in plan.tasks}
         return self._done(f"Made and active: {_plan(plan)}.", plan_id=plan.id, tasks=tasks)
 
-    def _update(self, given: wire.UpdatePlanTask) -> Reply:
-        if given.title is not None or not given.task_id:
-            _check("title", given.title or "", wire.MAX_TITLE_CHARS)
-        _check("description", given.description or "", wire.MAX_OBJECTIVE_CHARS, may_be_empty=True)
-        if not given.plan_id and not self._active_plan():
+    def _update(self, request: wire.UpdatePlanTask) -> Reply:
+        if request.title is not None or not request.task_id:
+            _check("title", request.title or "", wire.MAX_TITLE_CHARS)
+        _check("description", request.description or "", wire.MAX_OBJECTIVE_CHARS, may_be_empty=True)
+        if not request.plan_id and not self._active_plan():
             raise ContextToolRefused(
                 "no_plan", "No plan is active: name one, or create one with create_plan."
             )
         task = self._manager.update_plan_task(
-            given.task_id or None,
-            plan_id=given.plan_id or None,
-            title=given.title,
-            status=given.status,
-            description=given.description,
-            dependencies=given.dependencies,
-            outputs=given.outputs,
+            request.task_id or None,
+            plan_id=request.plan_id or None,
+            title=request.title,
+            status=request.status,
+            description=request.description,
+            dependencies=request.dependencies,
+            outputs=request.outputs,
             request_id=self._request_id,
             now_ms=self._now_ms,
         )
@@ -172,15 +172,17 @@ class _ToolRunner:
             f"The task is {_task(task)}, {task.status.value}.", plan_id=task.plan_id, task_id=task.id
         )
 
-    def _compact(self, given: wire.Compacting | wire.Compacted) -> Reply:
-        """Before: keep all that is there, and tell what the session is to be told again. After: its own
-        summary joins the running one.
+    def _compact(self, request: wire.Compacting | wire.Compacted) -> Reply:
+        """Handle a compaction of the session.
+
+        Before it, a snapshot is taken, and the reply has the text to repeat to the session. After it, the
+        session's own summary is merged into the running one.
         """
-        if isinstance(given, wire.Compacting):
+        if isinstance(request, wire.Compacting):
             self._manager.snapshot(now_ms=self._now_ms, reason="compact")
             return self._done("Kept.", meta=self._manager.meta(now_ms=self._now_ms))
-        if given.summary.strip():
-            self._manager.join_summary(given.summary, now_ms=self._now_ms)
+        if request.summary.strip():
+            self._manager.join_summary(request.summary, now_ms=self._now_ms)
         return self._done("Kept.")
 
     def _active_plan(self) -> str | None:

@@ -1,8 +1,8 @@
-"""Read what an agent's session holds from the transcript that its container wrote.
+"""Read which messages an agent's session has from the transcript that its container wrote.
 
-The CLI resumes a transcript that lost lines without a word, and waits for ever on one that is a pipe. So it
-is looked at before: `look` blocks (call it in a thread), follows no link, waits for nobody and reads no more
-than `TranscriptLimits` say, whatever lies there.
+The CLI silently resumes a transcript that lost lines, and waits for ever on one that is a pipe. So the host
+checks it first. The container may have put anything there: `look` follows no link, never waits, and reads no
+more than `TranscriptLimits` allow. It blocks: call it in a thread.
 """
 
 from __future__ import annotations
@@ -30,8 +30,9 @@ MESSAGE_ID = re.compile(r"[0-9A-Za-z-]{1,64}")
 MARK = b'"parentUuid"'
 """The mark of lines that are part of the conversation; inside a text JSON escapes its quotes."""
 OWN = re.compile(rb'"type"\s*:\s*"tool_result"|"content"\s*:\s*"<(?:local-command-|command-name>)')
-"""A tool's answer, or what the CLI says on its own: nobody's question."""
+"""The result of a tool, or a message of the CLI itself: user messages that are no question."""
 HALF = re.compile(rb"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
+"""A surrogate, escaped in JSON."""
 KIND = re.compile(rb'"type"\s*:\s*"(user|assistant|system|attachment)"')
 OWN_ID = re.compile(rb'"uuid"\s*:\s*"([0-9A-Za-z-]{1,64})"')
 PARENT_ID = re.compile(rb'"parentUuid"\s*:\s*(?:"([0-9A-Za-z-]{1,64})"|null)')
@@ -39,14 +40,14 @@ PARENT_ID = re.compile(rb'"parentUuid"\s*:\s*(?:"([0-9A-Za-z-]{1,64})"|null)')
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TranscriptLimits:
-    """The limits for reading a container's file. A file beyond them is no transcript to rely on."""
+    """The limits for reading a container's file. A file beyond them is not used."""
 
     projects: int = 64
     file_bytes: int = 64 * 1024 * 1024
     line_bytes: int = 16 * 1024 * 1024
-    """A picture takes seven, twice. A longer line is left out."""
+    """Bytes of the longest line that is read. A line with a picture has 14 MiB."""
     parsed_bytes: int = 256 * 1024
-    """Bytes of the longest line that is parsed; of a longer one only ids are read, to not block the host."""
+    """Bytes of the longest line that is parsed; for a longer one only ids are read, to not block the host."""
     lines: int = 200_000
     seconds: float = 1.0
 
@@ -54,27 +55,27 @@ class TranscriptLimits:
 class TranscriptState(StrEnum):
     MISSING = "missing"
     EMPTY = "empty"
-    """There is a file without any conversation in it."""
+    """The file exists, but has no message."""
     REFUSED = "refused"
-    """The transcript is not fit to be given to the CLI."""
+    """The transcript must not be passed to the CLI."""
     HEADLESS = "headless"
-    """The chain of messages does not lead back to a beginning: the first ones are lost."""
+    """The chain of messages does not reach a first message: the oldest ones are lost."""
     WHOLE = "whole"
 
 
 @dataclass(frozen=True)
 class Transcript:
-    """The part of a session that was found."""
+    """The messages of a session, as its transcript has them."""
 
     state: TranscriptState
     why: str = ""
     """The reason as a sentence, for a refused transcript."""
     chain: tuple[str, ...] = ()
-    """The uuids of what the CLI goes on from, oldest first, those that a compaction has summed up too."""
+    """The uuids of the messages that the CLI continues from, oldest first, also those before a compaction."""
     prompts: frozenset[str] = field(default=frozenset())
-    """The uuids among them of questions."""
+    """The uuids in the chain that are questions."""
     since: int = 0
-    """The place of the last compaction in the chain: no session can go back to before it."""
+    """The place of the last compaction in the chain: a session cannot continue from a message before it."""
 
     @cached_property
     def _places(self) -> dict[str, int]:
@@ -83,7 +84,7 @@ class Transcript:
     def has(self, uuid: str) -> bool:
         return uuid in self._places
 
-    def asked_after(self, uuid: str) -> int | None:
+    def first_question_after(self, uuid: str) -> int | None:
         """Return the place of the first question after a message, or None."""
         start = self._places[uuid] + 1
         return next(
@@ -94,11 +95,11 @@ class Transcript:
 def look(
     sessions: Path, folder: str, session_id: str, *, limits: TranscriptLimits | None = None
 ) -> Transcript:
-    """Read what a group's session holds; `sessions` is `data/sessions`. Blocks.
+    """Return the transcript of a group's session; `sessions` is `data/sessions`. Blocks.
 
     Raises:
         OSError: the host cannot read its own directories, or has too many files open.
-        TimeoutError: it would have taken too long.
+        TimeoutError: reading took longer than the limit.
     """
     limits = limits or TranscriptLimits()
     if not SESSION_ID.fullmatch(session_id):
@@ -141,11 +142,17 @@ def _names(directory: int) -> list[str]:
 
 
 def _find(projects: int, name: str, limits: TranscriptLimits) -> Transcript:
-    """Search the projects: their names are made of the path at which the container works."""
+    """Return the longest transcript of this name in any project, a folder named after a working directory."""
     with os.scandir(projects) as entries:
         names = sorted(entry.name for entry in islice(entries, limits.projects))
-    found = [one for one in (_in_project(projects, project, name, limits) for project in names) if one]
-    return max(found, key=lambda one: len(one.chain), default=Transcript(TranscriptState.MISSING))
+    transcripts = [
+        transcript
+        for transcript in (_in_project(projects, project, name, limits) for project in names)
+        if transcript
+    ]
+    return max(
+        transcripts, key=lambda transcript: len(transcript.chain), default=Transcript(TranscriptState.MISSING)
+    )
 
 
 def _in_project(projects: int, project: str, name: str, limits: TranscriptLimits) -> Transcript | None:
@@ -193,11 +200,11 @@ def _read(file: BinaryIO, limits: TranscriptLimits) -> Transcript:
 
 
 def _lines(file: BinaryIO, limits: TranscriptLimits) -> Iterator[bytes]:
-    """Yield the lines that are not too long, within the bytes that a file may have: it may grow meanwhile."""
-    left = limits.file_bytes
+    """Yield the lines that are not too long; stop at `file_bytes`, because the file may grow meanwhile."""
+    remaining = limits.file_bytes
     is_rest = False
-    while left > 0 and (piece := file.readline(min(left, limits.line_bytes))):
-        left -= len(piece)
+    while remaining > 0 and (piece := file.readline(min(remaining, limits.line_bytes))):
+        remaining -= len(piece)
         is_whole = piece.endswith(b"\n") or len(piece) < limits.line_bytes
         if is_whole and not is_rest:
             yield piece
@@ -220,7 +227,7 @@ def _entry(line: bytes, limits: TranscriptLimits) -> _Entry | None:
 
 
 class _Message(BaseModel):
-    """The fields of a line that are read."""
+    """The fields of a transcript line that are used."""
 
     type: str = ""
     subtype: str | None = None
@@ -234,14 +241,14 @@ class _Message(BaseModel):
 
 def _parsed(line: bytes) -> _Message | None:
     try:
-        # Half a character, as a cut text has, is JSON to the CLI and none to pydantic.
+        # The CLI accepts a lone surrogate, which a cut text may end with; pydantic refuses it.
         return _Message.model_validate_json(HALF.sub(rb"\\ufffd", line))
     except ValidationError:
         return None
 
 
 def _scanned(line: bytes) -> _Message | None:
-    """Return the ids of a message whose other fields hold something large, such as a picture."""
+    """Return only the ids of a message that is too long to parse, for example one with a picture."""
     kind, uuid, parent = (pattern.search(line) for pattern in (KIND, OWN_ID, PARENT_ID))
     if kind is None or uuid is None or parent is None:
         return None
@@ -259,7 +266,7 @@ def _transcript(entries: dict[str, _Entry]) -> Transcript:
     while at is not None and at.uuid not in back:
         back[at.uuid] = at
         following = entries.get(at.parent) if at.parent is not None else None
-        # What a compaction has summed up may be gone: its summary is the beginning then.
+        # Messages before a compaction may be gone: the chain then starts at the compaction.
         is_lost = at.parent is not None and following is None and not at.is_boundary
         at = following
     chain = tuple(reversed(back))

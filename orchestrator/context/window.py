@@ -1,6 +1,6 @@
-"""Keep the window of newest messages within a budget of tokens. Pure.
+"""Trim the window of newest messages to a budget of tokens. Pure.
 
-What leaves it leaves it once, and is to be folded into the summary by whoever trims.
+The caller folds the messages that leave the window into the summary.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ from orchestrator.context import script
 from orchestrator.context.models import MAX_CONTENT_CHARS, ContextMessage, ms_of
 from orchestrator.context.tokens import TokenCounter
 
-KEEP_TOKENS = 800
+WINDOW_TOKENS = 800
+"""The budget of the window."""
 OVERHEAD = 4
-"""Tokens of a message beside its text: its role, and its separator."""
+"""Tokens of a message beside its text, for its role and a separator."""
 HEAD_SHARE = 0.6
 
 
@@ -23,40 +24,42 @@ class TrimmedWindow:
     """The messages that stay in the window, and those that leave it."""
 
     remaining: tuple[ContextMessage, ...]
-    """Oldest first, at most the budget; it starts with a user's, unless it is one message only."""
+    """Oldest first, within the budget; the first is a user's message, unless it is the only one."""
     evicted: tuple[ContextMessage, ...]
-    """Oldest first, whole."""
+    """Oldest first, with their whole text."""
 
 
 def cost(message: ContextMessage, counter: TokenCounter) -> int:
-    """Return what a message takes of the window, in tokens of the counter."""
+    """Return the size of a message in the window, in tokens of the counter."""
     return counter.count(message.content) + OVERHEAD
 
 
 def trimmed(
-    window: Sequence[ContextMessage], counter: TokenCounter, *, keep: int = KEEP_TOKENS
+    window: Sequence[ContextMessage], counter: TokenCounter, *, budget: int = WINDOW_TOKENS
 ) -> TrimmedWindow:
     """Remove messages from the front until the rest fits (C-15).
 
-    The newest message is never dropped: where it alone is too long, its middle is.
+    The newest message is never removed: if it alone is too long, its middle is cut out.
     """
     costs = [cost(message, counter) for message in window]
     total, first = sum(costs), 0
-    while total > keep and first < len(window) - 1:
+    while total > budget and first < len(window) - 1:
         total -= costs[first]
         first += 1
     while first < len(window) - 1 and window[first].role == "assistant":
         first += 1
     remaining = tuple(
-        _shorter(message, counter, keep) if _is_outsized(message, tokens, keep) else message
+        _shorter(message, counter, budget) if _is_outsized(message, tokens, budget) else message
         for message, tokens in zip(window[first:], costs[first:], strict=True)
     )
     return TrimmedWindow(remaining=remaining, evicted=tuple(window[:first]))
 
 
 def cut_middle(text: str, most: int, counter: TokenCounter, *, unit: str = "tokens") -> str:
-    """Return `text` in at most `most` tokens: 60 % of them for its head, 40 % for its tail, a marker between
-    that says how many are missing. No grapheme is cut. Where the marker alone is too much, it is empty.
+    """Return `text` in at most `most` tokens, with a marker for the missing middle.
+
+    The head gets 60 % of the tokens, the tail 40 %. No grapheme is cut. The result is empty if the marker
+    alone is too long.
     """
     whole = counter.count(text)
     if whole <= most and len(text) <= MAX_CONTENT_CHARS:
@@ -74,31 +77,29 @@ def cut_middle(text: str, most: int, counter: TokenCounter, *, unit: str = "toke
 
 
 def in_order(messages: Iterable[ContextMessage]) -> tuple[ContextMessage, ...]:
-    """Return each message once, by time; a question stands before the answer of its turn, whatever clocks
-    said.
-    """
+    """Return each message once, by time; a question is always before the answer of its turn."""
     unique = {message.id: message for message in messages}
-    asked = {one.turn: ms_of(one.ts) for one in unique.values() if one.role == "user"}
+    question_ms = {each.turn: ms_of(each.ts) for each in unique.values() if each.role == "user"}
 
     def place(message: ContextMessage) -> tuple[int, int, int]:
         at, turn = ms_of(message.ts), message.turn or 0
-        if message.role == "assistant" and message.turn in asked:
-            at = max(at, asked[message.turn])
+        if message.role == "assistant" and message.turn in question_ms:
+            at = max(at, question_ms[message.turn])
         return at, turn, message.role == "assistant"
 
     return tuple(sorted(unique.values(), key=place))
 
 
-def _is_outsized(message: ContextMessage, tokens: int, keep: int) -> bool:
-    """Return whether a message is too long to stay whole.
+def _is_outsized(message: ContextMessage, tokens: int, budget: int) -> bool:
+    """Return whether a message must be cut.
 
-    Only a message that is alone can have too many tokens; blanks can have too many characters without that.
+    Only a message that is alone can have too many tokens; spaces can exceed the characters without that.
     """
-    return tokens > keep or len(message.content) > MAX_CONTENT_CHARS
+    return tokens > budget or len(message.content) > MAX_CONTENT_CHARS
 
 
-def _shorter(message: ContextMessage, counter: TokenCounter, keep: int) -> ContextMessage:
-    return message.model_copy(update={"content": cut_middle(message.content, keep - OVERHEAD, counter)})
+def _shorter(message: ContextMessage, counter: TokenCounter, budget: int) -> ContextMessage:
+    return message.model_copy(update={"content": cut_middle(message.content, budget - OVERHEAD, counter)})
 
 
 def _marker(missing: int, unit: str) -> str:
@@ -106,7 +107,7 @@ def _marker(missing: int, unit: str) -> str:
 
 
 def _longest(text: str, most: int, counter: TokenCounter, *, from_start: bool) -> str:
-    """Return the longest piece of one end that counts at most `most` tokens."""
+    """Return the longest piece of the start or the end that has at most `most` tokens."""
     share = HEAD_SHARE if from_start else 1 - HEAD_SHARE
     low, high = 0, min(len(text), int(MAX_CONTENT_CHARS * 0.9 * share))
     while low < high:

@@ -1,7 +1,7 @@
-"""Define plans and their tasks: what `workflow.json` holds, version 2.0, and how it may change.
+"""Define plans and their tasks, the contents of `workflow.json` version 2.0, and their changes. Pure.
 
-Pure. There is one vocabulary of states; the aliases of older files are mapped as they are read (C-9), and a
-file of version 1 becomes one plan (C-7).
+There is one vocabulary of states: the aliases of older files are mapped as they are read (C-9). A file of
+version 1 becomes one plan (C-7).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ VERSION = "2.0"
 LEGACY = "plan_legacy"
 MAX_TITLE_CHARS, MAX_TEXT_CHARS = 200, 2_000
 MAX_PLANS, MAX_TASKS = 100, 500
-"""Plans that are not over, and tasks of one."""
+"""The largest number of open plans, and of tasks in one plan."""
 MAX_REQUESTS = 100
 MAX_LISTED = 50
 
@@ -69,7 +69,7 @@ def status_of(word: object) -> PlanStatus:
     """Return the state that a word of any known vocabulary means; pending where it means none."""
     key = str(word or "").strip().lower().replace("-", "_").replace(" ", "_")
     key = _ALIASES.get(key, key)
-    # An unknown word means pending, because a file with one odd task must still be read.
+    # An unknown word means pending, because a file with one wrong status must still be readable.
     return PlanStatus(key) if key in set(PlanStatus) else PlanStatus.PENDING
 
 
@@ -83,21 +83,21 @@ class PlanTask(StoredModel):
     status: AnyStatus = PlanStatus.PENDING
     plan_id: str = ""
     dependencies: Strings = ()
-    """Ids of tasks of the same plan that come before it."""
+    """Ids of tasks of the same plan that must end before it."""
     outputs: Strings = ()
     created_at: str = ""
     completed_at: str | None = None
 
 
 class TaskFields(TypedDict, total=False):
-    """The fields of a task that may change; one that is left out, or is None, stays as it is."""
+    """The fields of a task that may change; a missing field, or None, leaves the value unchanged."""
 
     title: str | None
     status: str | None
     description: str | None
     dependencies: Sequence[str] | None
     outputs: Sequence[str] | None
-    """Join those that there are."""
+    """These are added to the existing outputs."""
 
 
 class PlanContext(StoredModel):
@@ -123,7 +123,7 @@ class Plan(StoredModel):
 
 
 class AiSession(StoredModel):
-    """Copy of what is in hand, for programs that read `workflow.json` alone; `context.json` decides."""
+    """A copy of parts of `context.json`, for programs that read `workflow.json` alone."""
 
     last_context: str = ""
     """Titles of the active plan and task."""
@@ -147,15 +147,15 @@ class Workflow(StoredModel):
     metadata: Metadata = Metadata()
     plans: tuple[Plan, ...] = ()
     last_plan_id: str = ""
-    """The id given last: none is given twice, also when its plan was put away."""
+    """The newest id; it is never used again, even if its plan was moved out of the file."""
     requests: tuple[tuple[str, str], ...] = ()
-    """The newest requests that were carried out, each with the id of what it made or changed."""
+    """The newest requests that were carried out, each with the id of the plan or task that it changed."""
 
     def plan(self, plan_id: str | None) -> Plan | None:
         return next((plan for plan in self.plans if plan.id == plan_id), None)
 
     def made_by(self, request_id: str | None) -> str | None:
-        """Return the id of what a request created, if it was carried out before."""
+        """Return the id of the plan or task that a request changed; None if it was not carried out yet."""
         return dict(self.requests).get(request_id) if request_id else None
 
 
@@ -168,19 +168,19 @@ def bootstrap(project_name: str, now_ms: int) -> Workflow:
 
 
 def migrated(old: Mapping[str, Any], project_name: str, now_ms: int) -> Workflow:
-    """Return a version 1 file, which is a flat list of tasks, as one plan (C-7). Tasks keep their ids.
+    """Return a version 1 file, a flat list of tasks, as a workflow with one plan (C-7). Ids of tasks stay.
 
     Raises:
-        ValueError: its tasks cannot be read.
+        ValueError: the tasks cannot be read.
     """
     fresh = bootstrap(str(old.get("project_name") or project_name), now_ms)
-    found = old.get("tasks")
-    if not isinstance(found, list):
+    tasks_read = old.get("tasks")
+    if not isinstance(tasks_read, list):
         raise ValueError("it has no list of tasks")  # noqa: TRY004  # of a document, not of an argument
-    # The stored fields come after the number, so a task keeps its own id; the plan's comes last.
+    # In this order a task's own id replaces the number, and the plan's id replaces any other plan.
     tasks = tuple(
         PlanTask.model_validate({"id": f"task_{number:03d}", **task, "plan_id": LEGACY})
-        for number, task in enumerate(found, 1)
+        for number, task in enumerate(tasks_read, 1)
         if isinstance(task, dict)
     )
     if not tasks:
@@ -194,14 +194,14 @@ def migrated(old: Mapping[str, Any], project_name: str, now_ms: int) -> Workflow
 def known_plan(workflow: Workflow, plan_id: str) -> Plan:
     """Return a plan. Raises `UnknownPlan`, which lists the plans there are."""
     if (plan := workflow.plan(plan_id)) is None:
-        raise UnknownPlan(plan_id, (one.id for one in workflow.plans))
+        raise UnknownPlan(plan_id, (each.id for each in workflow.plans))
     return plan
 
 
 def known_task(plan: Plan, task_id: str) -> PlanTask:
     """Return a task of a plan. Raises `UnknownPlanTask`, which lists the tasks there are."""
     if (task := plan.task(task_id)) is None:
-        raise UnknownPlanTask(task_id, (one.id for one in plan.tasks))
+        raise UnknownPlanTask(task_id, (each.id for each in plan.tasks))
     return task
 
 
@@ -215,16 +215,16 @@ def with_new_plan(
     request_id: str | None = None,
     now_ms: int,
 ) -> Workflow:
-    """Return the workflow with one plan more, which becomes the current one, its tasks pending.
+    """Return the workflow with a new plan, which becomes the current one; its tasks are pending.
 
     Raises:
-        PlanRefused: it has no title, is too long, or too many are not over.
+        PlanRefused: it has no title or is too long, or too many plans are open.
     """
     if sum(not plan.status.is_over for plan in workflow.plans) >= MAX_PLANS:
-        raise PlanRefused(f"{MAX_PLANS} plans are not over yet: complete or cancel the tasks of one first.")
+        raise PlanRefused(f"{MAX_PLANS} plans are open already: complete or cancel the tasks of one first.")
     if len(tasks) > MAX_TASKS:
         raise PlanRefused(f"A plan has at most {MAX_TASKS} tasks: make several plans of it.")
-    # Plans that were put away count through `last_plan_id`: an id in an old message must not mean a new plan.
+    # `last_plan_id` covers plans moved out of the file: an id in an old message must not mean a new plan.
     plan_id = _next_id("plan", [workflow.last_plan_id, *(plan.id for plan in workflow.plans)])
     made = tuple(
         _new_task(f"task_{number:03d}", plan_id, task, now_ms) for number, task in enumerate(tasks, 1)
@@ -258,11 +258,11 @@ def with_task(
     now_ms: int,
     **fields: Unpack[TaskFields],
 ) -> Workflow:
-    """Return the workflow with a task of a plan changed; without `task_id`, with one task more.
+    """Return the workflow with a changed task; without `task_id`, with a new task.
 
     Raises:
-        UnknownPlan, UnknownPlanTask: there is none.
-        PlanRefused: a field cannot be kept.
+        UnknownPlan, UnknownPlanTask: no such plan or task exists.
+        PlanRefused: a field cannot be stored.
     """
     plan = known_plan(workflow, plan_id)
     task = known_task(plan, task_id) if task_id else _added(plan, fields.get("title"), now_ms)
@@ -279,20 +279,20 @@ def with_task(
     if (dependencies := fields.get("dependencies")) is not None:
         changes["dependencies"] = _checked_dependencies(plan, task, dependencies)
     task = task.model_copy(update=changes)
-    # A changed task keeps its place, for the order is the order of work.
-    rest = [one for one in plan.tasks if one.id != task.id]
-    at = next((number for number, one in enumerate(plan.tasks) if one.id == task.id), len(rest))
+    # A changed task stays at its place, because the tasks are in the order of work.
+    rest = [each for each in plan.tasks if each.id != task.id]
+    at = next((number for number, each in enumerate(plan.tasks) if each.id == task.id), len(rest))
     plan = plan.model_copy(update={"tasks": (*rest[:at], task, *rest[at:])})
     plan = plan.model_copy(update={"status": _status_by_tasks(plan)})
     return _stamped(_with_plan(workflow, plan, now_ms), now_ms, request_id, task.id)
 
 
 def with_plan_text(workflow: Workflow, plan_id: str, *, title: str, objective: str, now_ms: int) -> Workflow:
-    """Return the workflow with a plan of another title and objective.
+    """Return the workflow with another title and objective of a plan.
 
     Raises:
-        UnknownPlan: there is none of that id.
-        PlanRefused: a text cannot be kept.
+        UnknownPlan: no plan has this id.
+        PlanRefused: a text is empty or too long.
     """
     changes = {
         "title": _checked("title", title, MAX_TITLE_CHARS),
@@ -303,7 +303,7 @@ def with_plan_text(workflow: Workflow, plan_id: str, *, title: str, objective: s
 
 
 def without_plan(workflow: Workflow, plan_id: str, *, now_ms: int) -> Workflow:
-    """Return the workflow without a plan, which is the current one no more. Raises `UnknownPlan`."""
+    """Return the workflow without a plan; if it was current, none is. Raises `UnknownPlan`."""
     gone = known_plan(workflow, plan_id)
     changes = {
         "plans": tuple(plan for plan in workflow.plans if plan.id != gone.id),
@@ -320,10 +320,10 @@ def with_current(workflow: Workflow, plan_id: str | None, *, now_ms: int) -> Wor
 
 
 def next_task(plan: Plan) -> PlanTask | None:
-    """Return the task to go on with: one in progress, else the first pending one that waits for no other."""
+    """Return the next task: one in progress, else the first pending one that waits for no other."""
     over = {task.id for task in plan.tasks if task.status.is_over}
     going = [task for task in plan.tasks if task.status is PlanStatus.IN_PROGRESS]
-    # What was cancelled counts as over: a task behind it would otherwise wait for ever.
+    # A cancelled task counts as ended: a task that depends on it would otherwise wait for ever.
     free = [
         task
         for task in plan.tasks
@@ -333,7 +333,10 @@ def next_task(plan: Plan) -> PlanTask | None:
 
 
 def without_oldest_finished(workflow: Workflow) -> tuple[Workflow, Plan | None]:
-    """Return it without the plan that is over the longest and not the current one, and that plan, if any."""
+    """Return the workflow without its oldest ended plan, and that plan; None if there is none.
+
+    The current plan stays.
+    """
     over = [plan for plan in workflow.plans if plan.status.is_over and plan.id != workflow.current_plan_id]
     if not over:
         return workflow, None
@@ -343,7 +346,7 @@ def without_oldest_finished(workflow: Workflow) -> tuple[Workflow, Plan | None]:
 
 
 def _status_by_tasks(plan: Plan) -> PlanStatus:
-    """Return the state of a plan: it is completed with the last of its tasks, and goes on with a new one."""
+    """Return the state of a plan: it ends with its last task, and is in progress again with a new one."""
     if all(task.status.is_over for task in plan.tasks):
         is_done = any(task.status is PlanStatus.COMPLETED for task in plan.tasks)
         return PlanStatus.COMPLETED if is_done else PlanStatus.CANCELLED
@@ -383,7 +386,7 @@ def _new_task(task_id: str, plan_id: str, title: str, now_ms: int) -> PlanTask:
 def _with_plan(workflow: Workflow, plan: Plan, now_ms: int) -> Workflow:
     plan = plan.model_copy(update={"updated_at": iso(now_ms)})
     return workflow.model_copy(
-        update={"plans": tuple(plan if one.id == plan.id else one for one in workflow.plans)}
+        update={"plans": tuple(plan if each.id == plan.id else each for each in workflow.plans)}
     )
 
 
@@ -400,8 +403,8 @@ def _stamped(workflow: Workflow, now_ms: int, request_id: str | None, made: str)
 
 
 def _next_id(kind: str, taken: Sequence[str]) -> str:
-    numbers = (one.removeprefix(f"{kind}_") for one in taken)
-    # Ids of imported files may be anything; a very long number would make all later ids as long.
+    numbers = (used_id.removeprefix(f"{kind}_") for used_id in taken)
+    # Imported ids may be anything; a very long number would make all later ids as long.
     newest = max((int(number) for number in numbers if number.isdecimal() and len(number) < 16), default=0)
     return f"{kind}_{newest + 1:03d}"
 
@@ -418,7 +421,7 @@ def _checked(name: str, text: str, limit: int, *, may_be_empty: bool = False) ->
 def _checked_list(name: str, texts: Sequence[str]) -> tuple[str, ...]:
     if len(texts) > MAX_LISTED:
         raise PlanRefused(f"At most {MAX_LISTED} are kept of each {name}: leave some out.")
-    return tuple(_checked(name, one, MAX_TEXT_CHARS) for one in texts)
+    return tuple(_checked(name, text, MAX_TEXT_CHARS) for text in texts)
 
 
 def _checked_context(context: PlanContext) -> PlanContext:
@@ -430,23 +433,23 @@ def _checked_context(context: PlanContext) -> PlanContext:
 
 
 def _checked_dependencies(plan: Plan, task: PlanTask, ids: Sequence[str]) -> tuple[str, ...]:
-    """Return the tasks that come before a task. No task may wait for itself, however far around."""
-    before = tuple(dict.fromkeys(known_task(plan, one).id for one in ids))
-    waits_for = {one.id: one.dependencies for one in plan.tasks}
-    # Walked with a list and not by recursion: a chain of 500 tasks must not meet Python's limit.
-    look, seen = list(before), set[str]()
+    """Return the ids of the tasks that must end before a task. Raises `PlanRefused` for a circle."""
+    before = tuple(dict.fromkeys(known_task(plan, task_id).id for task_id in ids))
+    waits_for = {task_id.id: task_id.dependencies for task_id in plan.tasks}
+    # A list and not recursion: a chain of 500 tasks must not reach Python's recursion limit.
+    look, visited = list(before), set[str]()
     while look:
-        if (one := look.pop()) == task.id:
+        if (task_id := look.pop()) == task.id:
             raise PlanRefused(f"Task {task.id} would wait for itself: leave a task out.")
-        if one not in seen:
-            seen.add(one)
-            look += waits_for.get(one, ())
+        if task_id not in visited:
+            visited.add(task_id)
+            look += waits_for.get(task_id, ())
     return before
 
 
 def _checked_status(word: str) -> PlanStatus:
     status = status_of(word)
-    # An agent is told of a misspelt state, while a file that has one is read as it can be.
+    # A misspelt state is refused here, where an agent can correct it; in a file it counts as pending.
     if status is PlanStatus.PENDING and word.strip().lower() not in {"pending", *_ALIASES}:
         raise PlanRefused(f"'{word}' is no state. There are: {', '.join(PlanStatus)}.")
     return status

@@ -11,7 +11,7 @@ import pytest
 
 from orchestrator.context import disk
 from orchestrator.context.files import CONTEXT
-from orchestrator.context.message_mapping import asked_in_words, said_in_words
+from orchestrator.context.message_mapping import answer_text, question_text
 from orchestrator.context.models import Context
 from orchestrator.context.recorder import ContextRecorder
 from orchestrator.context.tokens import EstimatingCounter
@@ -95,9 +95,9 @@ class World:
             if one.command is SessionCommand.CLEAR:
                 told = []
                 continue
-            told.append((f"t{one.turn}.u", asked_in_words(one, group, name="Andy")))
-            if one.is_settled and said_in_words(one):
-                told.append((f"t{one.turn}.a", said_in_words(one)))
+            told.append((f"t{one.turn}.u", question_text(one, group, name="Andy")))
+            if one.is_settled and answer_text(one):
+                told.append((f"t{one.turn}.a", answer_text(one)))
         return told
 
     def kept(self) -> Context:

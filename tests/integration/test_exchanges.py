@@ -7,9 +7,9 @@ import pytest
 from orchestrator.context.message_mapping import (
     BY_ITSELF,
     BY_SCHEDULE,
-    asked_in_words,
-    is_worth_keeping,
-    said_in_words,
+    answer_text,
+    is_conversation,
+    question_text,
 )
 from orchestrator.domain.values import SessionCommand, TurnState
 from orchestrator.store import exchanges, groups, outbox, turns
@@ -30,7 +30,7 @@ async def told(harness, mark: int = 0, limit: int = 100) -> list[TurnExchange]:
 async def words_of(harness, exchange: TurnExchange) -> str:
     async with harness.database.reading() as tx:
         group = await groups.known(tx, "family")
-    return asked_in_words(exchange, group, name="Andy")
+    return question_text(exchange, group, name="Andy")
 
 
 async def change(harness, sql: str, *values: object) -> None:
@@ -47,7 +47,7 @@ async def test_an_exchange_is_what_was_asked_and_all_that_was_said(harness):
     (one,) = await told(harness)
     assert (one.turn, one.state, one.is_settled) == (turn.id, TurnState.ANSWERED, True)
     assert await words_of(harness, one) == "Jane: how long to Busan?\nJane: by train, please"
-    assert said_in_words(one) == "Let me look.\n\nTwo hours."
+    assert answer_text(one) == "Let me look.\n\nTwo hours."
 
 
 async def test_what_runs_has_its_question_and_what_only_waits_is_not_there_yet(harness):
@@ -127,9 +127,9 @@ async def test_a_task_and_a_free_cycle_say_that_nobody_asked(harness):
     await change(harness, "UPDATE turns SET kind = 'auto'")
     (cycle,) = await told(harness)
     assert await words_of(harness, cycle) == BY_ITSELF
-    assert is_worth_keeping(cycle)
+    assert is_conversation(cycle)
     await change(harness, "UPDATE outbox SET text = '<internal>nothing</internal>'")
-    assert not is_worth_keeping((await told(harness))[0])
+    assert not is_conversation((await told(harness))[0])
 
 
 async def test_only_the_newest_after_the_mark_are_told_oldest_first(harness):

@@ -39,7 +39,7 @@ class Harness:
 
     store_harness: StoreHarness
     home: Path
-    asked: AskedAgent = OPUS
+    agent: AskedAgent = OPUS
     transcript: Writing = field(default_factory=Writing)
     numbers: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
 
@@ -58,7 +58,7 @@ class Harness:
             self.store_harness.database,
             self.recorder,
             session_files=self.home / "sessions",
-            asked=lambda group, kind: self.asked,
+            agent_of=lambda group, kind: self.agent,
             factors=TokenFactors(self.home / "token-factors.json"),
             clock=self.store_harness.clock,
             bus=self.store_harness.bus,
@@ -81,15 +81,15 @@ class Harness:
         run = replace(
             await self.store_harness.begin_run(),
             id=RunId(f"r-{next(self.numbers)}"),
-            model=self.asked.model,
-            provider=self.asked.provider,
+            model=self.agent.model,
+            provider=self.agent.provider,
             restore_mode="resume",
         )
         async with self.store_harness.database.transaction() as tx:
             await runs.begin(tx, replace(run, token_hash=run.id))
         await self.store_harness.give(turn, run)
         await self.store_harness.take(run, Ack(n=1, turn=turn.id))
-        if self.asked.agent == "claude":
+        if self.agent.agent == "claude":
             await self.store_harness.take(
                 run, Usage(n=2, turn=turn.id, context_tokens=tokens, new_session_id=SESSION)
             )
@@ -101,7 +101,7 @@ class Harness:
         turn, _ = await self.begin(text, **more)
         await self.store_harness.take(self.run, Result(n=3, turn=turn.id, result=answer))
         checkpoint = None
-        if self.asked.agent == "claude":
+        if self.agent.agent == "claude":
             self.transcript.asks(text)
             checkpoint = self.transcript.answers(answer)
             self.write()
@@ -215,7 +215,7 @@ async def test_a_conversation_outlives_its_session(talked: Harness, lose) -> Non
 
 
 async def test_another_model_goes_on_in_the_session_if_it_has_room(talked: Harness) -> None:
-    talked.asked = replace(OPUS, model="haiku")
+    talked.agent = replace(OPUS, model="haiku")
     assert mode_of(await talked.restore()) == ("resume", SESSION)
 
 
@@ -285,14 +285,14 @@ async def test_a_first_question_tried_again_begins_a_session_of_its_own(harness:
 
 
 async def test_what_an_agent_without_sessions_answered_is_told_to_the_session(talked: Harness) -> None:
-    talked.asked = AskedAgent(agent="offline", model=None, service=None)
+    talked.agent = AskedAgent(agent="offline", model=None, service=None)
     found = await talked.restore()
     assert (*mode_of(found), found.provider) == ("rehydrate", None, OFFLINE)
     async with talked.store_harness.database.transaction() as tx:
         await tx.execute("DELETE FROM messages WHERE turn_id = (SELECT max(id) FROM turns)")
         await tx.execute("DELETE FROM turns WHERE state = 'queued'")
     await talked.say("remind me of the bees", "I will.")
-    talked.asked = OPUS
+    talked.agent = OPUS
     found = await talked.restore()
     assert mode_of(found) == ("resume_plus_delta", SESSION)
     assert (found.restore.text or "").count("remind me of the bees") == 1
@@ -386,7 +386,7 @@ async def test_settings_that_are_amiss_are_told_by_whoever_needs_them(talked: Ha
     def amiss(group, kind):
         raise SettingError("ANTHROPIC_BASE_URL is no URL.")
 
-    talked.restoring._asked = amiss
+    talked.restoring._agent_of = amiss
     found = await talked.restore()
     assert (*mode_of(found), found.restore.reason) == ("resume", SESSION, UNREAD)
 

@@ -53,8 +53,8 @@ def test_a_tools_answer_is_not_something_asked(sessions):
     talk.uses_tool()
     place(sessions).write_text(talk.text())
     transcript = found(sessions)
-    assert transcript.chain[transcript.asked_after("u007")] == question
-    assert transcript.asked_after(question) is None
+    assert transcript.chain[transcript.first_question_after("u007")] == question
+    assert transcript.first_question_after(question) is None
 
 
 def test_the_newest_branch_is_the_one_that_counts(sessions):
@@ -97,7 +97,9 @@ def test_a_compaction_is_a_beginning_and_what_it_summed_up_is_held(sessions):
     assert transcript.state is TranscriptState.WHOLE
     assert transcript.has("u003")
     assert transcript.chain[transcript.since] == boundary
-    assert transcript.asked_after("u007") is None, "what the CLI says on its own is nobody's question"
+    assert transcript.first_question_after("u007") is None, (
+        "what the CLI says on its own is nobody's question"
+    )
     assert transcript.has(after)
 
 

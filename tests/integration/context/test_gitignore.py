@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.context.context_manager import ContextManager
-from orchestrator.context.files import keep_out_of_git
+from orchestrator.context.files import ignore_in_git
 from orchestrator.context.tokens import EstimatingCounter
 from tests.support.dialogues import NOW
 
@@ -36,8 +36,8 @@ def test_c_23_the_line_is_added_once_and_git_ignores_what_was_said(
     manager.record_decision("Nobody else's business", now_ms=NOW)
     manager.snapshot(now_ms=NOW)
 
-    assert keep_out_of_git(home)
-    assert not keep_out_of_git(home)
+    assert ignore_in_git(home)
+    assert not ignore_in_git(home)
 
     assert (home / ".gitignore").read_text().splitlines() == [*(["*.pyc"] if before else []), ".ai-brain/"]
     assert ".ai-brain" not in git(tmp_path, "status", "--porcelain", "--untracked-files=all").stdout
@@ -50,7 +50,7 @@ def test_c_23_where_git_ignores_it_already_nothing_is_added(tmp_path: Path):
     git(tmp_path, "init")
     (tmp_path / ".gitignore").write_text("/data/*\n")
 
-    assert not keep_out_of_git(tmp_path)
+    assert not ignore_in_git(tmp_path)
     assert (tmp_path / ".gitignore").read_text() == "/data/*\n"
 
 
@@ -59,7 +59,7 @@ def test_c_23_where_there_is_no_repository_nothing_is_written(
 ):
     monkeypatch.setattr("orchestrator.context.files._is_in_work_tree", lambda _: False)
 
-    assert not keep_out_of_git(tmp_path)
+    assert not ignore_in_git(tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -67,8 +67,8 @@ def test_c_23_without_git_the_line_is_added_all_the_same(tmp_path: Path, monkeyp
     (tmp_path / ".git").mkdir()
     monkeypatch.setenv("PATH", str(tmp_path))
 
-    assert keep_out_of_git(tmp_path)
-    assert not keep_out_of_git(tmp_path)
+    assert ignore_in_git(tmp_path)
+    assert not ignore_in_git(tmp_path)
     assert (tmp_path / ".gitignore").read_text() == ".ai-brain/\n"
 
 

@@ -20,7 +20,7 @@ from orchestrator.context.models import Checkpoint, iso
 from orchestrator.context.plan_errors import PlanRefused
 from orchestrator.context.snapshots import SnapshotContents
 from orchestrator.context.tokens import EstimatingCounter
-from orchestrator.context.window import KEEP_TOKENS, cost
+from orchestrator.context.window import WINDOW_TOKENS, cost
 from orchestrator.groups.registration import FolderRefused
 from tests.support.dialogues import NOW, answers, asks
 from tests.support.filled_contexts import COUNTER, FIFTY, converse
@@ -125,7 +125,7 @@ def test_sixty_messages_leave_a_window_of_at_most_800_tokens_and_a_summary_of_th
     every = [f"t{turn}.{who}" for turn in range(1, 31) for who in "ua"]
 
     assert [*context.conversation.folded, *(message.id for message in window)] == every, "each folded once"
-    assert sum(cost(message, COUNTER) for message in window) <= KEEP_TOKENS
+    assert sum(cost(message, COUNTER) for message in window) <= WINDOW_TOKENS
     assert window[0].role == "user"
     assert window[-1].id == "t30.a"
     assert 0 < script.weight(context.conversation.running_summary) <= script.FULL
@@ -277,7 +277,7 @@ def test_c_20_a_holder_that_took_its_time_overwrites_nobody(manager: ContextMana
     assert saved.memory.last_decisions == ("Meanwhile",)
     assert saved.conversation.recent_window[-1].id == "t22.a"
     assert saved.stats.dialog_turns == 22
-    assert sum(cost(message, COUNTER) for message in saved.conversation.recent_window) <= KEEP_TOKENS
+    assert sum(cost(message, COUNTER) for message in saved.conversation.recent_window) <= WINDOW_TOKENS
 
 
 nasty = st.text(max_size=50) | st.sampled_from(

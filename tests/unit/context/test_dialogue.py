@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from orchestrator.context.dialogue import NewMessage, RegisteredMessages, closed, registered
-from orchestrator.context.models import MAX_SEEN, Context, ContextMessage, SeenMessages, bootstrap, ms_of
+from orchestrator.context.models import (
+    MAX_REGISTERED,
+    Context,
+    ContextMessage,
+    SeenMessages,
+    bootstrap,
+    ms_of,
+)
 from orchestrator.context.tokens import EncodingCounter
 from tests.support.dialogues import NOW, answers, asks
 
@@ -151,7 +158,7 @@ def test_halves_of_characters_and_nulls_do_not_stop_a_message():
 def test_a_long_history_is_remembered_by_its_newest_ids_and_a_floor():
     seen = SeenMessages().with_ids(f"t{turn}.u" for turn in range(1, 1_000))
 
-    assert len(seen.ids) == MAX_SEEN
+    assert len(seen.ids) == MAX_REGISTERED
     assert all(f"t{turn}.u" in seen for turn in range(1, 1_000))
     assert "t1000.u" not in seen
     assert "t3.a" in seen

@@ -14,7 +14,7 @@ from orchestrator.context import hydrate, script
 from orchestrator.context.hydrate import CHAR_LIMIT, TOKEN_LIMIT, delta, hydrated, meta
 from orchestrator.context.models import Context, ContextMessage, Memory
 from orchestrator.context.tokens import EncodingCounter, ScaledCounter
-from orchestrator.context.window import KEEP_TOKENS, trimmed
+from orchestrator.context.window import WINDOW_TOKENS, trimmed
 from orchestrator.context.workflow import Plan, PlanStatus, PlanTask, Workflow, bootstrap
 from tests.support.dialogues import MINUTE, NOW, answer, context, question
 
@@ -382,4 +382,4 @@ def test_whatever_is_kept_the_bounds_hold_and_the_newest_question_is_there(
     lost = delta(state, missing={message.id for message in kept})
     assert len(lost.text) <= hydrate.DELTA_CHARS
     assert bool(lost) == bool(kept)
-    assert sum(COUNTER.count(one.content) for one in kept) <= KEEP_TOKENS
+    assert sum(COUNTER.count(one.content) for one in kept) <= WINDOW_TOKENS

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from orchestrator.context.models import ContextMessage, iso
 from orchestrator.context.tokens import EncodingCounter, EstimatingCounter
-from orchestrator.context.window import KEEP_TOKENS, OVERHEAD, cost, cut_middle, in_order, trimmed
+from orchestrator.context.window import OVERHEAD, WINDOW_TOKENS, cost, cut_middle, in_order, trimmed
 from tests.support.dialogues import NOW, answer, question
 
 COUNTER = EncodingCounter()
@@ -39,11 +39,11 @@ def test_c_15_sixty_messages_of_fifty_tokens_leave_a_window_that_fits_and_starts
 
     cut = trimmed(messages, COUNTER)
 
-    assert total(cut.remaining) <= KEEP_TOKENS
+    assert total(cut.remaining) <= WINDOW_TOKENS
     assert cut.remaining[0].role == "user"
     assert (*cut.evicted, *cut.remaining) == tuple(messages)
     # Not less than needed: one exchange more would not have fitted.
-    assert total((*cut.evicted[-2:], *cut.remaining)) > KEEP_TOKENS
+    assert total((*cut.evicted[-2:], *cut.remaining)) > WINDOW_TOKENS
 
 
 def test_c_24_the_budget_is_of_tokens_not_of_characters():
@@ -51,7 +51,7 @@ def test_c_24_the_budget_is_of_tokens_not_of_characters():
 
     kept = trimmed(korean, COUNTER).remaining
 
-    assert KEEP_TOKENS - cost(korean[0], COUNTER) < total(kept) <= KEEP_TOKENS
+    assert WINDOW_TOKENS - cost(korean[0], COUNTER) < total(kept) <= WINDOW_TOKENS
 
 
 def test_a_window_that_fits_is_left_as_it_is():
@@ -84,7 +84,7 @@ def test_the_newest_message_loses_its_middle_but_is_never_dropped(content: str):
 
     (kept,) = cut.remaining
     assert kept.id == "t2.u"
-    assert cost(kept, COUNTER) <= KEEP_TOKENS
+    assert cost(kept, COUNTER) <= WINDOW_TOKENS
     assert len(kept.content) <= 24_000
     assert "tokens cut...]" in kept.content
     assert [message.id for message in cut.evicted] == ["t1.u"]
@@ -139,7 +139,7 @@ messages_of_turns = st.lists(st.tuples(st.booleans(), st.integers(1, 400)), max_
 def test_whatever_was_said_the_window_fits_and_nothing_is_lost_between(messages: list[ContextMessage]):
     cut = trimmed(messages, COUNTER)
 
-    assert total(cut.remaining) <= KEEP_TOKENS
+    assert total(cut.remaining) <= WINDOW_TOKENS
     assert [message.id for message in (*cut.evicted, *cut.remaining)] == [message.id for message in messages]
     assert not messages or cut.remaining
     assert len(cut.remaining) <= 1 or cut.remaining[0].role == "user"
