@@ -20,11 +20,10 @@ from orchestrator.context.extractive_summary import ExtractiveSummarizer, Summar
 from orchestrator.context.files import ContextDraft, ContextFiles, Report
 from orchestrator.context.hydrate import Hydrated
 from orchestrator.context.models import FROM_SESSION, Checkpoint, Context, ContextMessage
-from orchestrator.context.plan_errors import UnknownPlanTask
 from orchestrator.context.script import within
 from orchestrator.context.snapshots import ContextSnapshot, SnapshotContents
 from orchestrator.context.tokens import ScaledCounter, TokenCounter
-from orchestrator.context.workflow import Plan, PlanContext, PlanStatus, PlanTask, TaskFields
+from orchestrator.context.workflow import Plan, PlanContext, PlanStatus, PlanTask, TaskFields, UnknownPlanTask
 
 Correct = Callable[[SnapshotContents], SnapshotContents]
 

@@ -32,9 +32,8 @@ from pydantic import BaseModel, ValidationError
 from orchestrator.base.redaction import BY_SHAPE, Redactor
 from orchestrator.context import disk, memory, models, workflow
 from orchestrator.context.models import Context
-from orchestrator.context.plan_errors import PlanRefused
 from orchestrator.context.snapshots import ContextSnapshots, SnapshotContents, stamp
-from orchestrator.context.workflow import Workflow
+from orchestrator.context.workflow import PlanRefused, Workflow
 from orchestrator.domain.errors import ContextBusy
 from orchestrator.groups.registration import checked_folder
 

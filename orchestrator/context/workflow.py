@@ -6,7 +6,7 @@ version 1 becomes one plan (C-7).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import Annotated, Any, TypedDict, Unpack
 
@@ -14,7 +14,7 @@ from pydantic import BeforeValidator
 
 from orchestrator.base.redaction import redact
 from orchestrator.context.models import StoredModel, Strings, iso
-from orchestrator.context.plan_errors import PlanRefused, UnknownPlan, UnknownPlanTask
+from orchestrator.domain.errors import BadRequest
 
 VERSION = "2.0"
 LEGACY = "plan_legacy"
@@ -157,6 +157,32 @@ class Workflow(StoredModel):
     def made_by(self, request_id: str | None) -> str | None:
         """Return the id of the plan or task that a request changed; None if it was not carried out yet."""
         return dict(self.requests).get(request_id) if request_id else None
+
+
+class UnknownPlan(BadRequest):
+    """No plan has this id."""
+
+    code = "unknown_plan"
+    http_status = 404
+
+    def __init__(self, plan_id: str, known: Iterable[str] = ()) -> None:
+        super().__init__(f"There is no plan '{plan_id}'.{_known_ids(known)}")
+
+
+class UnknownPlanTask(BadRequest):
+    """The plan has no task with this id."""
+
+    code = "unknown_plan_task"
+    http_status = 404
+
+    def __init__(self, task_id: str, known: Iterable[str] = ()) -> None:
+        super().__init__(f"There is no task '{task_id}' in that plan.{_known_ids(known)}")
+
+
+class PlanRefused(BadRequest):
+    """The plan cannot be stored in this form."""
+
+    code = "plan_refused"
 
 
 def bootstrap(project_name: str, now_ms: int) -> Workflow:
@@ -453,3 +479,8 @@ def _checked_status(word: str) -> PlanStatus:
     if status is PlanStatus.PENDING and word.strip().lower() not in {"pending", *_ALIASES}:
         raise PlanRefused(f"'{word}' is no state. There are: {', '.join(PlanStatus)}.")
     return status
+
+
+def _known_ids(ids: Iterable[str]) -> str:
+    known = list(ids)
+    return f" There are: {', '.join(known[:20])}." if known else " There is none yet: create a plan first."

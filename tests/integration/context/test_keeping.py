@@ -17,10 +17,10 @@ from orchestrator.context.context_manager import ContextManager
 from orchestrator.context.dialogue import NewMessage
 from orchestrator.context.files import ContextRepair
 from orchestrator.context.models import Checkpoint, iso
-from orchestrator.context.plan_errors import PlanRefused
 from orchestrator.context.snapshots import SnapshotContents
 from orchestrator.context.tokens import EstimatingCounter
 from orchestrator.context.window import WINDOW_TOKENS, cost
+from orchestrator.context.workflow import PlanRefused
 from orchestrator.groups.registration import FolderRefused
 from tests.support.dialogues import NOW, answers, asks
 from tests.support.filled_contexts import COUNTER, FIFTY, converse

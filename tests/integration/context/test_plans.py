@@ -7,8 +7,7 @@ import json
 import pytest
 
 from orchestrator.context.context_manager import ContextManager
-from orchestrator.context.plan_errors import PlanRefused, UnknownPlan, UnknownPlanTask
-from orchestrator.context.workflow import PlanStatus
+from orchestrator.context.workflow import PlanRefused, PlanStatus, UnknownPlan, UnknownPlanTask
 from tests.support.dialogues import NOW
 from tests.support.filled_contexts import converse
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 import pytest
 
 from orchestrator.context import workflow
-from orchestrator.context.plan_errors import PlanRefused, UnknownPlan, UnknownPlanTask
 from orchestrator.context.workflow import (
     MAX_PLANS,
     MAX_TASKS,
     Plan,
+    PlanRefused,
     PlanStatus,
     PlanTask,
+    UnknownPlan,
+    UnknownPlanTask,
     Workflow,
     bootstrap,
 )

@@ -16,8 +16,8 @@ from starlette.responses import Response
 from orchestrator.context import owner_changes, person_memory, person_removal, workflow
 from orchestrator.context.context_manager import ContextManager
 from orchestrator.context.owner_changes import ChangeContext, CorrectedTask
-from orchestrator.context.plan_errors import PlanRefused
 from orchestrator.context.snapshots import SnapshotContents
+from orchestrator.context.workflow import PlanRefused
 from orchestrator.domain.values import Folder, Group
 from orchestrator.groups import changes, people
 from orchestrator.reports import context, notices
