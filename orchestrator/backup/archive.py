@@ -1,4 +1,4 @@
-"""Define what a backup is: a `.tar.gz` with a manifest first and a table of contents last."""
+"""Define the form of a backup: a `.tar.gz` with a manifest first and a table of contents last."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ OF_AGENTS = ("groups", "data/sessions")
 FOLDERS = (*OF_AGENTS, "data/archive", "data/context", "data/outgoing")
 SETTINGS, SECRETS = "andy.toml", ".env"
 FILES = (SETTINGS, SHIPPED.as_posix())
-"""The second tells which files of the prompt the owner has changed: the others are renewed at a start."""
+"""The second records which prompt files the owner has not changed: those are updated at a start."""
 LEFT_OUT = frozenset(
     {
         "address",
@@ -45,13 +45,16 @@ LEFT_OUT = frozenset(
     }
 )
 """Parts of `data/` that no backup has: they belong to one run or one machine, or are made again."""
-FIRST_WORD_SECONDS = 2.0
+PROGRESS_SECONDS = 2.0
+"""Seconds between two lines of progress, and before the first."""
 MOST_FOLDERS, MOST_BYTES = 100, 2000
+"""The largest depth and length of a path in a backup."""
 
 
 class Manifest(BaseModel):
-    """The first member of a backup: it says what the backup is, so that a foreign one is refused before it is
-    unpacked.
+    """The first member of a backup.
+
+    It describes the backup, so that one that does not fit is refused early.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -64,7 +67,7 @@ class Manifest(BaseModel):
 
 
 class BackupContents(BaseModel):
-    """The last member of a backup: without it, or with other sums, the archive is not whole."""
+    """The last member of a backup, with its sums; an archive without it, or with others, is incomplete."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -80,10 +83,7 @@ class BackupContents(BaseModel):
 
 
 def may_hold(name: str) -> bool:
-    """Return whether a backup may have this member: a plain relative path under one of the known names.
-
-    Pure.
-    """
+    """Return whether a backup may have this member: a relative path under one of the known names. Pure."""
     parts = name.split("/")
     if any(part in {"", ".", ".."} for part in parts) or "\0" in name or is_too_deep(name):
         return False
@@ -92,12 +92,12 @@ def may_hold(name: str) -> bool:
 
 
 def is_too_deep(name: str) -> bool:
-    """Return whether a path is so long that unpacking it may fail; no person makes such paths."""
+    """Return whether a path is so long that unpacking it may fail; only a program makes such paths."""
     return name.count("/") > MOST_FOLDERS or len(os.fsencode(name)) > MOST_BYTES
 
 
 def stays_inside(name: str, target: str) -> bool:
-    """Return whether a link leads no further than the group it lies in: `groups/{folder}/…`. Pure."""
+    """Return whether a link stays inside the folder of its group, `groups/{folder}/…`. Pure."""
     owner = next((folder for folder in FOLDERS if name.startswith(f"{folder}/")), None)
     if owner is None or target.startswith("/") or "\0" in target:
         return False
@@ -110,15 +110,15 @@ def stays_inside(name: str, target: str) -> bool:
 
 
 class BackupProgress:
-    """Reports progress once the work takes long, and not too often."""
+    """Reports progress of long work every `PROGRESS_SECONDS`."""
 
     def __init__(self, say: Callable[[str], None], *, clock: Clock) -> None:
         self._say = say
         self._clock = clock
-        self._next_ms = clock.steady_ms() + FIRST_WORD_SECONDS * 1000
+        self._next_ms = clock.steady_ms() + PROGRESS_SECONDS * 1000
 
     def at(self, contents: BackupContents) -> None:
         now_ms = self._clock.steady_ms()
         if now_ms >= self._next_ms:
-            self._next_ms = now_ms + FIRST_WORD_SECONDS * 1000
+            self._next_ms = now_ms + PROGRESS_SECONDS * 1000
             self._say(f"… {contents.files:,} files, {contents.bytes / 2**20:,.0f} MiB")

@@ -1,7 +1,7 @@
-"""Declares what is taken over from another program's home, and reads its files without a change.
+"""Defines the data imported from another program's home, and reads its files without changing them.
 
-A home of another program may come from anywhere: no link in it is followed, and all that is read has a bound.
-Databases are copied and the copy is opened, since SQLite writes beside a database even where it only reads.
+Such a home is untrusted: no link in it is followed, and everything read has a limit. Databases are copied and
+the copy is opened, since SQLite writes files beside a database even if it only reads it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ MAX_GROUPS, MAX_TASKS, MAX_MESSAGES = 1_000, 10_000, 1_000_000
 MAX_DEPTH = 5
 MAX_ID_CHARS, MAX_NAME_CHARS, MAX_TEXT_CHARS = 200, 200, 65_536
 MAX_STEPS = 10_000_000_000
-"""Steps of SQLite's machine that one read may take, in thousands of thousands: a made-up schema ends too."""
+"""Steps of SQLite's virtual machine that all reads of a database may take: a malicious schema ends too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +42,7 @@ class ForeignNote:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForeignMessage:
-    """A message of the past."""
+    """A message of a chat's past."""
 
     id: str
     sender: str
@@ -54,22 +54,22 @@ class ForeignMessage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForeignTask:
-    """A request at set times. `kind` and `value` are as `timing.plan` reads them."""
+    """A scheduled task. `kind` and `value` are in the form that `timing.plan` reads."""
 
     id: str
     prompt: str
     kind: str
     value: str
     zone: str = ""
-    """The time zone of its times, where it is said."""
+    """The time zone of its times; empty if the other program does not store one."""
     is_paused: bool = False
     is_in_conversation: bool = False
-    """Whether it was asked in the group's conversation, and not in one of its own."""
+    """Whether it runs in the group's conversation, and not in one of its own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForeignGroup:
-    """A group with what belongs to it."""
+    """A group with its notes, messages and tasks."""
 
     key: str
     """Its identity in the other program: a second import finds the group by it."""
@@ -89,19 +89,19 @@ class ForeignGroup:
 
 @dataclass(slots=True, kw_only=True)
 class ForeignHome:
-    """All that is taken over from a home, and what is left."""
+    """All that is imported from a home, and the list of what is not."""
 
     program: str
     has_chat_ids: bool = False
     """Whether its messages have the ids that the messenger gave them."""
     groups: list[ForeignGroup] = field(default_factory=list)
-    left: list[str] = field(default_factory=list)
-    """The parts that are not taken over, each with the reason."""
+    left_out: list[str] = field(default_factory=list)
+    """The parts that are not imported, each with the reason."""
 
 
 @contextmanager
 def readable_file(root: Path, path: str) -> Iterator[BinaryIO]:
-    """Yield a regular file below `root`, by a path without links. Raises `OSError`."""
+    """Yield a regular file below `root`; links in its path are refused. Raises `OSError`."""
     *folders, name = PurePosixPath(path).parts
     if ".." in folders:
         raise FileNotFoundError(path)
@@ -116,7 +116,7 @@ def readable_file(root: Path, path: str) -> Iterator[BinaryIO]:
 
 
 def has_file(root: Path, path: str) -> bool:
-    """Return whether there is a regular file below `root` by a path without links."""
+    """Return whether a regular file exists below `root` at a path without links."""
     try:
         with readable_file(root, path):
             return True
@@ -128,13 +128,13 @@ def has_file(root: Path, path: str) -> bool:
 def database(
     root: Path, path: str, scratch: Path, *, has_function_checks: bool = False
 ) -> Iterator[sqlite3.Connection]:
-    """Yield a copy of a database below `root`, which is not touched.
+    """Yield a connection to a copy of a database below `root`; the original is not changed.
 
-    With `has_function_checks` its tables may have checks that call functions such as `json_valid`. SQLite
-    calls that unsafe; no check is evaluated here, and a connection of ours has SQLite's own functions only.
+    With `has_function_checks` its tables may have CHECK constraints that call functions such as `json_valid`.
+    SQLite considers that unsafe. Here no constraint is evaluated, and only SQLite's own functions exist.
 
     Raises:
-        BackupError: it is none, is damaged, or larger than `MAX_DATABASE_BYTES`.
+        BackupError: it is not a database, is damaged, or larger than `MAX_DATABASE_BYTES`.
     """
     copy = scratch / "copy.db"
     try:
@@ -154,7 +154,7 @@ def database(
         if connection.execute("PRAGMA quick_check(1)").fetchone()[0] != "ok":
             raise sqlite3.DatabaseError("it is damaged")
         yield connection
-    # A damaged one may have names that are no text, which errors name too.
+    # A damaged database may have names that are not UTF-8, which then fail in the text of an error.
     except (sqlite3.Error, UnicodeDecodeError) as error:
         raise BackupError(
             f"{root / path} cannot be read ({error}): stop the program that writes it, and try again."
@@ -174,7 +174,7 @@ def _copy(root: Path, path: str, target: Path) -> None:
 
 
 def columns(connection: sqlite3.Connection, table: str) -> frozenset[str]:
-    """Return the names of the plain columns of a plain table; none where it is missing or something else."""
+    """Return the names of the ordinary columns of an ordinary table; none if it is missing or virtual."""
     found = connection.execute(
         "SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = ? AND rootpage > 0", (table,)
     ).fetchone()
@@ -187,10 +187,10 @@ def columns(connection: sqlite3.Connection, table: str) -> frozenset[str]:
 def rows(
     connection: sqlite3.Connection, table: str, *, limit: int, order: str = "rowid"
 ) -> Iterator[dict[str, Any]]:
-    """Yield the newest rows of a table, oldest first, with their plain columns. Both names are constants."""
+    """Yield the newest `limit` rows of a table, oldest first. `table` and `order` must be constants."""
     names = ", ".join(f'"{name}"' for name in sorted(columns(connection, table)) if '"' not in name)
     if names:
-        found = connection.execute(
+        newest = connection.execute(
             f"""
             SELECT {names} FROM {table}
             WHERE rowid IN (SELECT rowid FROM {table} ORDER BY {order} DESC, rowid DESC LIMIT ?)
@@ -198,11 +198,11 @@ def rows(
             """,  # noqa: S608 - constants, and names without a quote
             (limit,),
         )
-        yield from (dict(row) for row in found)
+        yield from (dict(row) for row in newest)
 
 
 def text(row: Mapping[str, Any], name: str, *, limit: int = MAX_NAME_CHARS) -> str:
-    """Return a text of a row, cut where it is too long; empty for what is no text."""
+    """Return a text of a row, cut to `limit`; empty for other values than texts and numbers."""
     value = row.get(name)
     if isinstance(value, int) and not isinstance(value, bool):
         value = str(value)
@@ -210,7 +210,7 @@ def text(row: Mapping[str, Any], name: str, *, limit: int = MAX_NAME_CHARS) -> s
 
 
 def moment_ms(value: object, *, zone_of_naive: Any = UTC) -> int | None:
-    """Return a time in epoch milliseconds: of ISO text, or of a number of milliseconds. None of others."""
+    """Return a time in epoch ms, from ISO text or from a number of milliseconds; None for other values."""
     if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 10**14:
         return int(value)
     try:
@@ -225,26 +225,29 @@ def moment_ms(value: object, *, zone_of_naive: Any = UTC) -> int | None:
 def notes(
     root: Path, folder: str, *, deep: tuple[str, ...], leave: Callable[[str], None]
 ) -> list[ForeignNote]:
-    """Return the notes (`.md`) of a folder, and those of the folders `deep` in it."""
-    found: list[ForeignNote] = []
+    """Return the notes (`.md`) of a folder, and those in its folders that `deep` names.
+
+    `leave` is called with a text for each note that cannot be read.
+    """
+    gathered: list[ForeignNote] = []
     try:
         with ExitStack() as stack:
             here = stack.enter_context(opened(root))
             for part in PurePosixPath(folder).parts:
                 here = stack.enter_context(inner(here, part))
-            _gather(here, "", deep, found, leave, MAX_DEPTH)
+            _gather(here, "", deep, gathered, leave, MAX_DEPTH)
     except FileNotFoundError:
         return []
     except OSError as error:
         leave(f"the notes in {folder}: {error.strerror}")
-    return found
+    return gathered
 
 
 def _gather(
     here: int,
     prefix: str,
     deep: tuple[str, ...],
-    found: list[ForeignNote],
+    gathered: list[ForeignNote],
     leave: Callable[[str], None],
     depth: int,
 ) -> None:
@@ -257,20 +260,20 @@ def _gather(
         if entry.is_dir(follow_symlinks=False):
             if depth > 1 and (prefix or entry.name in deep):
                 with inner(here, entry.name) as below:
-                    _gather(below, f"{path}/", deep, found, leave, depth - 1)
-        elif entry.name.endswith(".md") and len(found) < MAX_NOTES:
+                    _gather(below, f"{path}/", deep, gathered, leave, depth - 1)
+        elif entry.name.endswith(".md") and len(gathered) < MAX_NOTES:
             body = _note(here, entry.name)
             if body is None:
                 leave(f"the note {path}: it is no file of at most {MAX_NOTE_BYTES // 2**20} MiB")
             elif body:
-                found.append(ForeignNote(path=path, body=body))
+                gathered.append(ForeignNote(path=path, body=body))
 
 
 def _note(here: int, name: str) -> bytes | None:
     try:
         with os.fdopen(open_file(here, name), "rb") as file:
-            seen = os.fstat(file.fileno())
-            if not stat.S_ISREG(seen.st_mode) or seen.st_size > MAX_NOTE_BYTES:
+            status = os.fstat(file.fileno())
+            if not stat.S_ISREG(status.st_mode) or status.st_size > MAX_NOTE_BYTES:
                 return None
             return file.read(MAX_NOTE_BYTES)
     except OSError:

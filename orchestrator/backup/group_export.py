@@ -1,6 +1,6 @@
-"""Write what a group has into a folder that a person can read: all of it, or nothing is there.
+"""Export a group's data into a folder that a person can read: completely, or nothing is left.
 
-Containers write the folder of a group, so no link in it is followed and no name of it is taken as it is.
+Containers write the folder of a group, so no link in it is followed, and file names are made safe.
 """
 
 from __future__ import annotations
@@ -39,13 +39,15 @@ from orchestrator.store.database import Tx
 
 PARTIAL = ".partial"
 NOTES = ("memory", "conversations")
-"""Folders of a group whose notes (`.md`) are part of its memory, besides those beside CLAUDE.md."""
+"""Folders of a group whose notes (`.md`) are its memory, besides the notes beside CLAUDE.md."""
 MAX_FILES = 100_000
 MAX_DEPTH = 5
 FLUSHED_PARTS = 1_000
 MAX_FILE_BYTES = 2**32
 HOLLOW_BYTES, HOLLOW_TIMES = 2**20, 16
-"""A file that is larger, and so many times larger than what it fills, is a hole: made to fill a disk."""
+"""A file with more bytes than that, and more times its space on the disk, is left out: its holes would be
+written as data and could fill the disk.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,17 +60,17 @@ class GroupExport:
     files: dict[str, int]
     """The path of each file in the folder, and its bytes."""
     left_out: list[str]
-    """Files of the group that cannot be taken along: links, pipes, holes, what cannot be read."""
+    """Files of the group that cannot be exported: links, pipes, files of holes, unreadable ones."""
 
     def to_row(self) -> dict[str, Any]:
         return {**asdict(self), "path": str(self.path)}
 
 
 def checked_target(home: Home, target: Path) -> Path:
-    """Return where an export is written, as a whole path.
+    """Return the absolute path of the export's folder.
 
     Raises:
-        BackupError: something is there already, or the folder would be inside the home's own.
+        BackupError: the folder exists and is not empty, or would be inside the home's own folders.
     """
     target = target.expanduser().absolute()
     if not target.parent.is_dir():
@@ -94,12 +96,12 @@ async def write(
     zone: ZoneInfo,
     progress: BackupProgress,
 ) -> GroupExport:
-    """Write the folder, readable by its owner alone, from one moment of the store. Blocks.
+    """Write the folder, readable by its owner only, from one state of the store. Blocks.
 
-    `calendar` is what is to come in the group, as iCalendar text. `target` is checked.
+    `calendar` has the group's coming events as iCalendar text; `target` is from `checked_target`.
 
     Raises:
-        BackupError: it cannot be written; nothing is left of it.
+        BackupError: the folder cannot be written; nothing is left of it.
     """
     partial = target.with_name(target.name + PARTIAL)
     try:
@@ -127,7 +129,7 @@ async def write(
 
 @dataclass(slots=True)
 class _ExportFolder:
-    """The folder that is being written, and what is in it so far."""
+    """The folder that is being written, with the list of its files."""
 
     root: Path
     progress: BackupProgress
@@ -136,7 +138,7 @@ class _ExportFolder:
     contents: BackupContents = field(default_factory=BackupContents)
 
     def write(self, name: str, body: bytes) -> None:
-        """Write a new file, or add to the one that this export has begun."""
+        """Write a new file, or append to one that this export has written."""
         path = self.root / name
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         mode = "ab" if name in self.files else "xb"
@@ -148,18 +150,18 @@ class _ExportFolder:
         self.left_out.append(printable(source))
 
     def copy(self, home: Home, folder: str, source: str, name: str) -> str | None:
-        """Copy a file of the group, and return its name here; None where it is none that can be copied."""
+        """Copy a file of the group and return its path in the export; None if it cannot be copied."""
         name = self._free(name)
         path = self.root / name
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         try:
             with attachments.open_own(home.root, folder, source, limit=MAX_FILE_BYTES) as body:
-                seen = os.fstat(body.fileno())
-                if seen.st_size > HOLLOW_BYTES and seen.st_blocks * 512 * HOLLOW_TIMES < seen.st_size:
+                status = os.fstat(body.fileno())
+                if status.st_size > HOLLOW_BYTES and status.st_blocks * 512 * HOLLOW_TIMES < status.st_size:
                     self.leave_out(source)
                     return None
                 with open(path, "xb", opener=_private) as file:
-                    shutil.copyfileobj(attachments.LimitedReader(body, seen.st_size), file)
+                    shutil.copyfileobj(attachments.LimitedReader(body, status.st_size), file)
         except attachments.FileRefused:
             self.leave_out(source)
             return None
@@ -168,7 +170,7 @@ class _ExportFolder:
 
     def _free(self, name: str) -> str:
         whole = Path(name)
-        taken = {one.casefold() for one in self.files}  # some disks do not tell case apart
+        taken = {used.casefold() for used in self.files}  # some disks do not tell case apart
         for number in range(1, MAX_FILES):
             free = name if number == 1 else str(whole.with_name(f"{whole.stem}-{number}{whole.suffix}"))
             if free.casefold() not in taken:
@@ -186,7 +188,7 @@ def _private(path: str, flags: int) -> int:
 
 
 def _safe_path(path: str) -> str:
-    """Return a path whose parts are names that any disk and any reader takes."""
+    """Return a path whose parts are valid names on every file system."""
     return "/".join(attachments.safe_name(part) or "file" for part in path.split("/"))
 
 
@@ -202,7 +204,7 @@ def _copy_notes(home: Home, group: Group, folder: _ExportFolder) -> None:
 
 
 def _copy_attachments(home: Home, group: Group, folder: _ExportFolder) -> dict[str, str]:
-    """Return the path in the export of each file that was copied, by its name in the group's attachments."""
+    """Copy the attachments; return each one's path in the export by its path in the attachments folder."""
     copied = {}
     for source in _files_of(home, group, attachments.FOLDER, folder, depth=MAX_DEPTH):
         name = folder.copy(home, group.folder, source, _safe_path(source))
@@ -212,19 +214,19 @@ def _copy_attachments(home: Home, group: Group, folder: _ExportFolder) -> dict[s
 
 
 def _files_of(home: Home, group: Group, place: str, folder: _ExportFolder, *, depth: int) -> list[str]:
-    """Return the paths of what lies in a folder of the group; what cannot be looked into is left out."""
+    """Return the paths of the files in a folder of the group; unreadable folders are left out."""
     try:
         with ExitStack() as stack:
             here = stack.enter_context(opened(home.groups))
             for part in (group.folder, *([place] if place else [])):
                 here = stack.enter_context(inner(here, part))
-            found = list(_walked(here, f"{place}/" if place else "", folder.leave_out, depth))
+            paths = list(_walked(here, f"{place}/" if place else "", folder.leave_out, depth))
     except FileNotFoundError:
         return []
     except OSError:
         folder.leave_out(place or group.folder)
         return []
-    return found
+    return paths
 
 
 def _walked(descriptor: int, prefix: str, leave_out: Callable[[str], None], depth: int) -> Iterator[str]:
@@ -251,16 +253,16 @@ async def _write_messages(
         archived.add(row["seq"])
         pages.add(_message(row, ""))
     has_several = len(group.chats) > 1
-    async for found in message_history.by_time(tx, group.folder):
-        if found["seq"] not in archived:  # a row is in both until the sweep that moves it has ended
-            pages.add(_message(dict(found), found["chat_name"] if has_several else ""))
+    async for message in message_history.by_time(tx, group.folder):
+        if message["seq"] not in archived:  # a row is in both until the sweep that moves it has ended
+            pages.add(_message(dict(message), message["chat_name"] if has_several else ""))
     pages.flush()
     return pages.count
 
 
 @dataclass(slots=True)
 class _Conversation:
-    """Writes messages to a page a month. They come by time."""
+    """Writes messages, which must come in the order of time, to one page for each month."""
 
     folder: _ExportFolder
     name: str
@@ -271,8 +273,8 @@ class _Conversation:
     day: str = ""
     parts: list[str] = field(default_factory=list)
 
-    def add(self, one: ExportedMessage) -> None:
-        at = readable.local(one.at_ms, self.zone)
+    def add(self, message: ExportedMessage) -> None:
+        at = readable.local(message.at_ms, self.zone)
         page, day = f"conversation/{readable.month_of(at)}.md", f"{at:%Y-%m-%d}"
         if page != self.page or len(self.parts) > FLUSHED_PARTS:
             self.flush()
@@ -283,7 +285,7 @@ class _Conversation:
         if day != self.day:
             self.day = day
             self.parts.append(readable.day_heading(at))
-        self.parts.append(readable.message(one, at, self.files))
+        self.parts.append(readable.message(message, at, self.files))
         self.count += 1
 
     def flush(self) -> None:
@@ -306,19 +308,19 @@ def _message(row: Mapping[str, Any], chat: str) -> ExportedMessage:
 
 
 def _archived_messages(home: Home, group: Group) -> list[dict[str, Any]]:
-    """Return the messages of a group that have left the database, oldest first."""
-    found = {}
+    """Return the messages of a group that were moved from the database to the archive, oldest first."""
+    by_seq = {}
     for path in sorted(home.archive.glob("*.jsonl")):
         with path.open("rb") as lines:
             for text in lines:
                 row = _archived_row(text)
                 if row.get("table") == "messages" and row.get("group_folder") == group.folder:
-                    found[row["seq"]] = row
-    return sorted((row for row in found.values() if row["content"]), key=lambda row: row["sent_ms"])
+                    by_seq[row["seq"]] = row
+    return sorted((row for row in by_seq.values() if row["content"]), key=lambda row: row["sent_ms"])
 
 
 def _archived_row(text: bytes) -> dict[str, Any]:
-    """Return the row of a line; an empty one of half a line, whose row is still in the database."""
+    """Return the row of a line; an empty one for an incomplete line, whose row is still in the database."""
     try:
         row = json.loads(text) if b'"messages"' in text else {}
     except ValueError:
@@ -332,11 +334,11 @@ async def _write_lists(tx: Tx, group: Group, folder: _ExportFolder, *, zone: Zon
         for task in await tasks.every(tx, group.folder, with_over=True)
     ]
     _write_list(folder, "scheduled-tasks", "Scheduled tasks", scheduled, heading="prompt")
-    coming = [_reminder(one, zone) for one in await dashboard_notifications.reminders(tx, group.folder)]
+    coming = [_reminder(row, zone) for row in await dashboard_notifications.reminders(tx, group.folder)]
     _write_list(folder, "reminders", "Reminders to come", coming, heading="text")
     board = [
-        _board_task(one, zone)
-        for one in (
+        _board_task(row, zone)
+        for row in (
             *await dashboard_tasks.on_board(tx, group.folder),
             *await dashboard_tasks.history(tx, group.folder),
         )
@@ -349,32 +351,37 @@ def _write_list(
 ) -> None:
     page = readable.entries(title, rows, heading=heading, nothing="There are none.")
     folder.write(f"{name}.md", page.encode())
-    # What is written out as `\u202e` stands for the same character in JSON.
+    # `visible` writes such a character as `\u202e`, which is its escape in JSON too.
     folder.write(f"{name}.json", visible(json.dumps(rows, indent=2, ensure_ascii=False) + "\n").encode())
 
 
-def _reminder(one: Notification, zone: ZoneInfo) -> dict[str, Any]:
-    return {"id": one.number, "text": one.message, "due": _iso(one.due_ms, zone), "when": one.due_text}
-
-
-def _board_task(one: BoardTask, zone: ZoneInfo) -> dict[str, Any]:
-    deadline = one.deadline
+def _reminder(notification: Notification, zone: ZoneInfo) -> dict[str, Any]:
     return {
-        "id": one.id,
-        "title": one.title,
-        "status": one.status.value,
-        "priority": one.priority.value,
-        "percent_done": one.pct,
+        "id": notification.number,
+        "text": notification.message,
+        "due": _iso(notification.due_ms, zone),
+        "when": notification.due_text,
+    }
+
+
+def _board_task(task: BoardTask, zone: ZoneInfo) -> dict[str, Any]:
+    deadline = task.deadline
+    return {
+        "id": task.id,
+        "title": task.title,
+        "status": task.status.value,
+        "priority": task.priority.value,
+        "percent_done": task.pct,
         "deadline": None if deadline is None else deadline.date or _iso(deadline.at_ms, zone),
-        "progress": one.progress_note,
-        "blocked_by": one.blocker_note,
-        "context": one.context,
-        "tags": list(one.tags),
-        "links": dict(one.links),
-        "recurring": None if one.recurring is None else dict(one.recurring),
-        "reflection": one.reflection,
-        "created": _iso(one.created_ms, zone),
-        "completed": _iso(one.completed_ms, zone),
+        "progress": task.progress_note,
+        "blocked_by": task.blocker_note,
+        "context": task.context,
+        "tags": list(task.tags),
+        "links": dict(task.links),
+        "recurring": None if task.recurring is None else dict(task.recurring),
+        "reflection": task.reflection,
+        "created": _iso(task.created_ms, zone),
+        "completed": _iso(task.completed_ms, zone),
     }
 
 
@@ -383,16 +390,16 @@ def _iso(at_ms: int | None, zone: ZoneInfo) -> str | None:
 
 
 def _contents_page(group: Group, folder: _ExportFolder, messages: int) -> str:
-    """Return the page that says what is where."""
+    """Return the page that lists the other pages."""
     kinds = [
         ("conversation", f"the conversation, a file a month ({counted(messages, 'message')})"),
         ("memory", "the notes of the agent, as they are"),
         ("attachments", "the files of the chats, as far as they are stored"),
     ]
     pages = [
-        ("scheduled-tasks.md", "requests that are made to the agent at set times"),
+        ("scheduled-tasks.md", "requests to the agent at fixed times"),
         ("reminders.md", "reminders to come"),
-        ("board-tasks.md", "things to do, and those that are done"),
+        ("board-tasks.md", "things to do, and finished ones"),
         ("calendar.ics", "the next 60 days, for calendar programs"),
     ]
     has = {name.partition("/")[0] for name in folder.files}
@@ -402,7 +409,7 @@ def _contents_page(group: Group, folder: _ExportFolder, messages: int) -> str:
 
 
 def summary_lines(row: Mapping[str, Any]) -> list[str]:
-    """Return what a person reads about an export that was written."""
+    """Return the lines that report a finished export."""
     size = sum(row["files"].values()) / 2**20
     messages, files = counted(row["messages"], "message"), counted(len(row["files"]), "file")
     lines = [f"{row['path']}: {messages}, {files}, {size:,.1f} MiB."]

@@ -1,4 +1,4 @@
-"""Tell what a backup holds and what a home has now, so that the owner knows what a restore would do."""
+"""Describe the contents of a backup and of a home, so that the owner sees what a restore would change."""
 
 from __future__ import annotations
 
@@ -30,31 +30,31 @@ class StoreCensus:
     """The folders of the registered groups."""
     messages: int = 0
     newest_ms: int | None = None
-    """The time when the newest message came."""
+    """The time when the newest message arrived, in epoch ms."""
     waiting: int = 0
-    """Turns that are not answered yet."""
+    """The number of turns that are not answered yet."""
     reminders: int = 0
-    """Reminders that are to come."""
+    """The number of pending reminders."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inspection:
-    """The contents of a backup that was unpacked and found whole."""
+    """The contents of a backup that was unpacked completely."""
 
     manifest: Manifest
     contents: BackupContents
     store: StoreCensus
     settings: Mapping[str, tuple[str, str]]
-    """The settings that would change: as they are, and as they would be."""
+    """The settings that would change, each with its present and its restored value."""
     keeps_settings: bool
-    """Whether it has settings that cannot be put in place here, because the top of the home is read-only."""
+    """Whether the backup has settings that cannot be restored, because the home's top folder is read-only."""
 
 
 def inspect(home: Home, source: Path, *, clock: Clock) -> Inspection:
-    """Unpack a backup beside itself, look at all of it, and throw that away. Blocks, as long as a restore.
+    """Unpack a backup into a temporary folder beside it and check it. Blocks as long as a restore.
 
     Raises:
-        BackupError: it is broken or no backup, or with its settings Andy would not start.
+        BackupError: it is damaged or not a backup, or Andy would not start with its settings.
         StoreTooNew: a newer Andy wrote it.
     """
     with (
@@ -67,12 +67,12 @@ def inspect(home: Home, source: Path, *, clock: Clock) -> Inspection:
         scratch.make()
         stage = Stage(scratch)
         stage.open()
-        found = Unpacked.of(source, stage, BackupProgress(lambda _: None, clock=clock))
+        unpacked = Unpacked.of(source, stage, BackupProgress(lambda _: None, clock=clock))
         brings_settings = any(stage.path(name).exists() for name in SETTING_FILES)
         can_place = Stage(home).can_place(archive.SETTINGS)
         return Inspection(
-            manifest=found.checked_manifest(),
-            contents=found.contents,
+            manifest=unpacked.checked_manifest(),
+            contents=unpacked.contents,
             store=census(stage.path(archive.DATABASE)),
             settings=changed_settings(home, stage) if can_place else {},
             keeps_settings=brings_settings and not can_place,
@@ -80,7 +80,7 @@ def inspect(home: Home, source: Path, *, clock: Clock) -> Inspection:
 
 
 def census(database: Path) -> StoreCensus:
-    """Count what a database of any version has; one that is missing or damaged has nothing. Blocks."""
+    """Return the counts of a database of any version; zeros for a missing or damaged one. Blocks."""
     try:
         with closing(sqlite3.connect(f"{database.absolute().as_uri()}?mode=ro", uri=True)) as connection:
             ask = connection.execute
@@ -96,7 +96,10 @@ def census(database: Path) -> StoreCensus:
 
 
 def _reminders(connection: sqlite3.Connection) -> int:
-    """Count the reminders to come: rows of their own up to version 22, notifications with a number since."""
+    """Return the number of pending reminders.
+
+    Up to version 22 they have a table of their own; since then they are notifications with a number.
+    """
     try:
         rows = connection.execute("SELECT count(*) FROM reminders WHERE state = 'pending'")
     except sqlite3.OperationalError:
@@ -107,7 +110,7 @@ def _reminders(connection: sqlite3.Connection) -> int:
 
 
 def changed_settings(home: Home, stage: Stage) -> dict[str, tuple[str, str]]:
-    """Return the settings that the files of a backup would change in a home, by name: now, and then.
+    """Return the settings that a backup would change in a home: name → present and restored value.
 
     Raises:
         BackupError: Andy would refuse to start with them.

@@ -1,4 +1,4 @@
-"""Make a backup of a home, also while Andy runs: one file, whole or not there."""
+"""Make a backup of a home, also while Andy runs: one file, complete or absent."""
 
 from __future__ import annotations
 
@@ -27,12 +27,15 @@ from orchestrator.store import database
 COMPRESSION = 6
 SCRATCH = ".andy-backup-"
 HOLLOW_BYTES, HOLLOW_TIMES = 2**30, 16
-"""A file that is larger, and so many times larger than what it fills, is a hole: made to choke a backup."""
+"""A file with more bytes than that, and more times its space on the disk, is left out: an agent can make
+one of holes that costs no space but would choke a backup.
+"""
 TINY_BYTES = 4096
+"""Bytes of the largest file that some file systems store beside its name, without a block of its own."""
 UNPAID_BYTES = 2**30
-"""Bytes of a backup that may fill no disk: further names of one file, holes that cannot be found.
+"""Bytes of a backup that take no space on the disk: further names of one file, holes that cannot be found.
 
-All else that an agent can make a backup read takes as much of the disk, of which there is an end.
+Everything else that a backup reads takes its size on the disk, which bounds it.
 """
 
 
@@ -41,11 +44,11 @@ class BackupResult:
     """The result of making a backup."""
 
     path: Path | None
-    """The path of the backup; None, like `bytes`, if it was written to a pipe."""
+    """The path of the backup; None if it was written to a pipe, as is `bytes`."""
     bytes: int | None
     contents: BackupContents
     left_out: tuple[str, ...]
-    """Files of agents that no backup can hold: sockets, huge holes, links that lead out of their group."""
+    """Files of agents that no backup can contain: sockets, huge holes, links that lead out of their group."""
 
 
 def back_up(
@@ -57,11 +60,11 @@ def back_up(
     clock: Clock,
     say: Callable[[str], None],
 ) -> BackupResult:
-    """Write `target`, readable by its owner alone. Blocks; works with Andy up and down.
+    """Write a backup to `target`, readable by its owner only. Blocks. Andy may run meanwhile.
 
     Raises:
         BackupError: there is nothing to back up, or `target` cannot be written; nothing is left of it.
-        StoreCorrupt: the database is damaged; an older backup is worth more than this one would be.
+        StoreCorrupt: the database is damaged; no backup is made, since it might replace a good one.
     """
     target = _checked(home, target, replaces=replaces)
     try:
@@ -81,14 +84,13 @@ def back_up(
 def stream(
     home: Home, out: BinaryIO, *, with_env: bool, clock: Clock, say: Callable[[str], None]
 ) -> BackupResult:
-    """Write the backup into a pipe and close it. Blocks; works with Andy up and down.
+    """Write a backup to a pipe and close it. Blocks. Andy may run meanwhile.
 
-    What was copied at one moment lies in the home meanwhile: where the home is in a container, its `/tmp`
-    is memory.
+    The temporary copies are in the home, not in `/tmp`: in a container, `/tmp` is memory.
 
     Raises:
-        BackupError: there is nothing to back up, or the stream cannot be written; what was written by then
-            is no whole backup, and `andy restore` refuses it.
+        BackupError: there is nothing to back up, or the pipe cannot be written; `andy restore` refuses the
+            incomplete backup.
         StoreCorrupt: the database is damaged.
     """
     _check_source(home)
@@ -97,14 +99,14 @@ def stream(
             writer = _gather(out, home, Path(made_in), with_env=with_env, clock=clock, say=say)
         out.close()
     except (OSError, tarfile.TarError) as error:
-        raise BackupError(f"The backup broke off ({error}): what was written is none.") from error
+        raise BackupError(f"The backup failed ({error}): what was written is incomplete.") from error
     return writer.made(None, None)
 
 
 def _gather(
     file: BinaryIO, home: Home, held: Path, *, with_env: bool, clock: Clock, say: Callable[[str], None]
 ) -> _Writer:
-    """Copy into `held` what has to be of one moment, then write the whole backup to `file`."""
+    """Copy to `held` the database and outgoing files, in one consistent state, then write the backup."""
     snapshot, held_files = held / "messages.db", held / "outgoing"
     outgoing.hold(home, held_files)
     version = _snapshot(home.database, snapshot)
@@ -126,7 +128,7 @@ def _checked(home: Home, target: Path, *, replaces: bool) -> Path:
         place = f"{COMPOSE_HOME}/backups" if str(home.root) == COMPOSE_HOME else "a directory that is there"
         raise BackupError(f"{target} cannot be written: name a file in {place}.")
     if target.exists() and not replaces:
-        raise BackupError(f"{target} is there already: choose another name, or say --force.")
+        raise BackupError(f"{target} exists already: choose another name, or use --force.")
     own = (home.groups, home.data, home.database.parent)
     if any(target.parent.resolve().is_relative_to(folder.resolve()) for folder in own):
         raise BackupError(f"{target} would be inside what is backed up: choose a place outside.")
@@ -138,7 +140,7 @@ def _private(path: str, flags: int) -> int:
 
 
 def _snapshot(source: Path, target: Path) -> int:
-    """Copy the database as it is at one moment, and return its version. Raises `StoreCorrupt`."""
+    """Copy the database in one consistent state, and return its version. Raises `StoreCorrupt`."""
     try:
         with (
             closing(sqlite3.connect(f"{source.absolute().as_uri()}?mode=ro", uri=True)) as live,
@@ -155,9 +157,7 @@ def _snapshot(source: Path, target: Path) -> int:
 
 
 def _write(file: BinaryIO, home: Home, held: Path, manifest: Manifest, progress: BackupProgress) -> _Writer:
-    """Write the backup to `file`; `held` has what was copied at one moment: the database and the outgoing
-    files.
-    """
+    """Write the backup to `file`; `held` has the copies of the database and of the outgoing files."""
     with tarfile.open(fileobj=file, mode="w:gz", compresslevel=COMPRESSION, format=tarfile.PAX_FORMAT) as tar:
         writer = _Writer(tar, progress)
         writer.add_text(archive.MANIFEST, manifest.model_dump_json())
@@ -172,7 +172,10 @@ def _write(file: BinaryIO, home: Home, held: Path, manifest: Manifest, progress:
 
 
 class _Writer:
-    """Adds members. Containers change their files meanwhile, so it follows no link and waits for nothing."""
+    """Adds members to the archive.
+
+    Containers change their files meanwhile, so it follows no link and never waits for a file.
+    """
 
     def __init__(self, tar: tarfile.TarFile, progress: BackupProgress) -> None:
         self._tar = tar
@@ -181,7 +184,7 @@ class _Writer:
         self.left_out: list[str] = []
         self._folders: set[str] = set()
         self._several_names: set[tuple[int, int]] = set()
-        """Files with more than one name that are in the backup: device and inode."""
+        """Files in the backup that have several names, by device and inode."""
         self._unpaid = 0
         self._holed = 0
 
@@ -189,7 +192,7 @@ class _Writer:
         return BackupResult(path=path, bytes=size, contents=self.contents, left_out=tuple(self.left_out))
 
     def add_text(self, name: str, text: str) -> None:
-        """Add a member made by the backup itself, which the sums do not count."""
+        """Add a member that the backup itself creates; the sums do not count it."""
         info = tarfile.TarInfo(name)
         info.size, info.mode = len(text.encode()), 0o600
         self._tar.addfile(info, io.BytesIO(text.encode()))
@@ -199,40 +202,40 @@ class _Writer:
             self._add_file(name, file, os.fstat(file.fileno()))
 
     def add_tree(self, name: str, root: Path) -> None:
-        """Add everything under `root`, which may itself be a link that the owner has made."""
+        """Add everything under `root`, which may itself be a link, if the owner has made one."""
         if not root.is_dir():
             return
         top = str(root.resolve())
         for place, folders, files, descriptor in os.fwalk(top, onerror=self._note_unreadable):
             inside = name + place.removeprefix(top)
             if place != top and inside not in self._folders:
-                folders.clear()  # it was something else a moment ago
+                folders.clear()  # it was no directory a moment ago, so a container has swapped it
                 continue
             for entry in (*folders, *files):
-                with suppress(FileNotFoundError):  # it was removed since
+                with suppress(FileNotFoundError):  # removed meanwhile
                     self._add_entry(f"{inside}/{entry}", entry, descriptor)
             if archive.is_too_deep(f"{inside}/.."):
                 folders.clear()
 
     def _add_entry(self, name: str, entry: str, folder: int) -> None:
-        seen = os.stat(entry, dir_fd=folder, follow_symlinks=False)
+        status = os.stat(entry, dir_fd=folder, follow_symlinks=False)
         if archive.is_too_deep(name):
             self.left_out.append(name)
-        elif stat.S_ISDIR(seen.st_mode):
+        elif stat.S_ISDIR(status.st_mode):
             self._folders.add(name)
-            self._tar.addfile(_info(name, seen, tarfile.DIRTYPE))
-        elif stat.S_ISLNK(seen.st_mode):
-            self._add_link(name, os.readlink(entry, dir_fd=folder), seen)
-        elif stat.S_ISREG(seen.st_mode) and not _is_hollow(seen):
+            self._tar.addfile(_info(name, status, tarfile.DIRTYPE))
+        elif stat.S_ISLNK(status.st_mode):
+            self._add_link(name, os.readlink(entry, dir_fd=folder), status)
+        elif stat.S_ISREG(status.st_mode) and not _is_hollow(status):
             self._open_and_add(name, entry, folder)
         else:
             self.left_out.append(name)
 
-    def _add_link(self, name: str, target: str, seen: os.stat_result) -> None:
+    def _add_link(self, name: str, target: str, status: os.stat_result) -> None:
         if not archive.stays_inside(name, target):
             self.left_out.append(name)
             return
-        info = _info(name, seen, tarfile.SYMTYPE)
+        info = _info(name, status, tarfile.SYMTYPE)
         info.linkname = target
         self._tar.addfile(info)
         self.contents = self.contents.with_link()
@@ -242,45 +245,43 @@ class _Writer:
             descriptor = os.open(entry, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)
         except FileNotFoundError:
             raise
-        except OSError:  # a link by now, or not ours to read
+        except OSError:  # replaced by a link meanwhile, or not readable
             self.left_out.append(name)
             return
-        seen = os.fstat(descriptor)
-        if not stat.S_ISREG(seen.st_mode):
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
             os.close(descriptor)
             self.left_out.append(name)
             return
         with os.fdopen(descriptor, "rb") as file:
-            self._add_file(name, file, seen)
+            self._add_file(name, file, status)
 
-    def _add_file(self, name: str, file: BinaryIO, seen: os.stat_result) -> None:
-        pieces = sparse.pieces(file.fileno(), seen)
-        if pieces is None or not self._has_room(pieces, seen):
+    def _add_file(self, name: str, file: BinaryIO, status: os.stat_result) -> None:
+        pieces = sparse.pieces(file.fileno(), status)
+        if pieces is None or not self._has_room(pieces, status):
             self.left_out.append(name)
             return
-        info = _info(name, seen, tarfile.REGTYPE)
-        if sparse.has_holes(pieces, seen.st_size):
+        info = _info(name, status, tarfile.REGTYPE)
+        if sparse.has_holes(pieces, status.st_size):
             self._holed += 1
-            head = sparse.mark(info, self._holed, pieces, size=seen.st_size)
+            head = sparse.mark(info, self._holed, pieces, size=status.st_size)
         else:
-            head, info.size = b"", seen.st_size
+            head, info.size = b"", status.st_size
         self._tar.addfile(info, sparse.Pieces(file, head, pieces))
-        self.contents = self.contents.with_file(seen.st_size)
+        self.contents = self.contents.with_file(status.st_size)
         self._progress.at(self.contents)
 
-    def _has_room(self, pieces: sparse.Data, seen: os.stat_result) -> bool:
-        """Return whether a backup has room for a file that takes no space on the disk, or is there under
-        another name.
-        """
+    def _has_room(self, pieces: sparse.Data, status: os.stat_result) -> bool:
+        """Count the bytes of a file that take no space on the disk; return False beyond `UNPAID_BYTES`."""
         held = sum(length for _, length in pieces)
-        filled = seen.st_blocks * 512
-        if seen.st_nlink > 1:
-            key = (seen.st_dev, seen.st_ino)
+        filled = status.st_blocks * 512
+        if status.st_nlink > 1:
+            key = (status.st_dev, status.st_ino)
             filled = 0 if key in self._several_names else filled
             self._several_names.add(key)
-        if seen.st_nlink == 1 and held <= TINY_BYTES:
-            return True  # some disks keep it beside its name, and say that it fills nothing
-        # A disk that packs what it stores fills less than it holds.
+        if status.st_nlink == 1 and held <= TINY_BYTES:
+            return True  # some file systems store it beside its name, and report no blocks
+        # The factor is for file systems that compress: their files take less space than their size.
         unpaid = self._unpaid + max(0, held - HOLLOW_TIMES * filled if filled else held)
         if unpaid > UNPAID_BYTES:
             return False
@@ -292,21 +293,21 @@ class _Writer:
             self.left_out.append(str(error.filename))
 
 
-def _info(name: str, seen: os.stat_result, kind: bytes) -> tarfile.TarInfo:
+def _info(name: str, status: os.stat_result, kind: bytes) -> tarfile.TarInfo:
     info = tarfile.TarInfo(name)
-    info.type, info.mode, info.mtime = kind, stat.S_IMODE(seen.st_mode) & 0o777, int(seen.st_mtime)
+    info.type, info.mode, info.mtime = kind, stat.S_IMODE(status.st_mode) & 0o777, int(status.st_mtime)
     return info
 
 
-def _is_hollow(seen: os.stat_result) -> bool:
-    return seen.st_size > HOLLOW_BYTES and seen.st_blocks * 512 * HOLLOW_TIMES < seen.st_size
+def _is_hollow(status: os.stat_result) -> bool:
+    return status.st_size > HOLLOW_BYTES and status.st_blocks * 512 * HOLLOW_TIMES < status.st_size
 
 
 def summary_lines(made: BackupResult) -> list[str]:
-    """Return what a person is told about a backup that was made."""
+    """Return the lines that report a finished backup."""
     packed = f", {made.bytes / 2**20:,.1f} MiB packed" if made.bytes is not None else ""
     lines = [f"{made.path or 'The backup'}: {made.contents.files:,} files{packed}."]
     if made.left_out:
         named = ", ".join(made.left_out[:5]) + (" …" if len(made.left_out) > 5 else "")
-        lines.append(f"Left out, for no backup can hold them: {len(made.left_out)} ({printable(named)})")
+        lines.append(f"Left out, for no backup can contain them: {len(made.left_out)} ({printable(named)})")
     return lines

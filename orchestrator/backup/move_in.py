@@ -1,7 +1,7 @@
-"""Take over what a home of another program holds: groups, notes, scheduled tasks and the past of chats.
+"""Import a home of another program: groups, notes, scheduled tasks and the messages of chats.
 
-A second import finds by ids what the first has brought, and adds nothing twice. Nobody gets the rights of
-main by an import: what belonged to the other program's main comes to Andy's, but its chat does not.
+A second import recognises by ids what the first has added, and adds nothing twice. No chat gets the rights of
+main by an import: notes and tasks of the other program's main come to Andy's main, but its chat does not.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from orchestrator.store.message_history import ImportedMessage
 
 MAX_LEFT_SHOWN = 50
 PHONE_CHAT_ENDING = "@s.whatsapp.net"
-"""The ending of an address that is a phone number, where the other program writes the number alone."""
+"""The ending that makes a phone number, as the other program stores it, the address of a chat."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -52,7 +52,7 @@ class MovedGroup:
 
 @dataclass(slots=True, kw_only=True)
 class MoveResult:
-    """The result of an import; with `is_dry_run`, what it would be."""
+    """The result of an import; with `is_dry_run`, the result that it would have."""
 
     program: str
     is_dry_run: bool
@@ -64,7 +64,7 @@ class MoveResult:
 
 
 class DryRunEnded(Exception):
-    """Ends the transaction of a dry run, which is undone."""
+    """Rolls back the transaction of a dry run, and carries its result."""
 
     def __init__(self, result: MoveResult) -> None:
         super().__init__()
@@ -73,7 +73,7 @@ class DryRunEnded(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Import:
-    """One import of a home that was read."""
+    """One import of another program's home, whose files were read already."""
 
     home: Home
     foreign: ForeignHome
@@ -81,60 +81,60 @@ class Import:
     is_dry_run: bool
 
     async def run(self, tx: Tx, now_ms: int) -> MoveResult:
-        """Take everything over and return what came.
+        """Import everything and return the result.
 
         Raises:
-            DryRunEnded: it was to be tried only.
+            DryRunEnded: it is a dry run.
             OSError: a note cannot be written.
         """
         result = MoveResult(
-            program=self.foreign.program, is_dry_run=self.is_dry_run, left=list(self.foreign.left)
+            program=self.foreign.program, is_dry_run=self.is_dry_run, left=list(self.foreign.left_out)
         )
         await registration.ensure_main(tx, now_ms=now_ms)
-        for one in (replace(group, chat=_address(group)) for group in self.foreign.groups):
+        for foreign_group in (replace(group, chat=_address(group)) for group in self.foreign.groups):
             try:
-                group, is_new = await self._group(tx, one, now_ms=now_ms)
+                group, is_new = await self._group(tx, foreign_group, now_ms=now_ms)
             except BadRequest as refused:
-                result.left.append(f"the group {one.folder}: {refused}")
+                result.left.append(f"the group {foreign_group.folder}: {refused}")
                 continue
             moved = MovedGroup(folder=group.folder, chat=group.jid, is_new=is_new)
             result.groups.append(moved)
-            if one.is_main and one.chat and one.chat not in group.chats:
+            if foreign_group.is_main and foreign_group.chat and foreign_group.chat not in group.chats:
                 result.left.append(
-                    f"the chat {one.chat} of main: only you give rights of main,"
-                    f" by 'andy groups add-chat main {one.chat}'"
+                    f"the chat {foreign_group.chat} of main: only you give rights of main,"
+                    f" by 'andy groups add-chat main {foreign_group.chat}'"
                 )
-            moved.messages = await self._add_messages(tx, one, group, now_ms=now_ms)
-            moved.tasks = await self._add_tasks(tx, one, group, result.left.append, now_ms=now_ms)
-            moved.notes = await self._add_notes(tx, one, group, result.left.append)
+            moved.messages = await self._add_messages(tx, foreign_group, group, now_ms=now_ms)
+            moved.tasks = await self._add_tasks(tx, foreign_group, group, result.left.append, now_ms=now_ms)
+            moved.notes = await self._add_notes(tx, foreign_group, group, result.left.append)
         if self.is_dry_run:
             raise DryRunEnded(result)
         return result
 
-    async def _group(self, tx: Tx, one: ForeignGroup, *, now_ms: int) -> tuple[Group, bool]:
+    async def _group(self, tx: Tx, foreign_group: ForeignGroup, *, now_ms: int) -> tuple[Group, bool]:
         """Return the group that takes `one` in, and whether it is new. Raises `BadRequest`."""
-        if one.is_main:
+        if foreign_group.is_main:
             return next(group for group in await groups.every(tx) if group.is_main), False
-        key = f"{self.foreign.program}:group:{one.key}"
+        key = f"{self.foreign.program}:group:{foreign_group.key}"
         noted = await message_history.import_note(tx, key)
-        chat = ChatJid(one.chat) if one.chat else None
+        chat = ChatJid(foreign_group.chat) if foreign_group.chat else None
         known = await groups.by_folder(tx, noted) if noted else None
         known = known or (await groups.by_jid(tx, chat) if chat else None)
         if known is not None:
             if known.is_main:
                 raise BadRequest("its chat is main's here: nothing of other groups comes there.")
             return known, False
-        folder = await self._free_folder(tx, one.folder)
+        folder = await self._free_folder(tx, foreign_group.folder)
         wanted = Registration(
-            folder=folder, jid=chat, name=one.name, requires_trigger=one.requires_trigger
+            folder=folder, jid=chat, name=foreign_group.name, requires_trigger=foreign_group.requires_trigger
         ).to_group(now_ms)
-        # As it is: what has called the assistant there goes on doing so.
-        group = await registration.register(tx, replace(wanted, trigger=_own_trigger(one.trigger)))
+        # With the other program's own trigger, so that what called the assistant there does so here.
+        group = await registration.register(tx, replace(wanted, trigger=_own_trigger(foreign_group.trigger)))
         await message_history.set_import_note(tx, key, group.folder)
         return group, True
 
     async def _free_folder(self, tx: Tx, folder: str) -> Folder:
-        """Return a folder name that no group has. Raises `FolderRefused` where it is none."""
+        """Return a folder name that no group has. Raises `FolderRefused` if `folder` is not valid."""
         checked = registration.checked_folder(folder)
         for number in range(1, 100):
             ending = f"-{self.foreign.program}" if number == 2 else f"-{number}"
@@ -143,10 +143,15 @@ class Import:
                 return free
         raise BadRequest("there are too many groups of this name.")
 
-    async def _add_messages(self, tx: Tx, one: ForeignGroup, group: Group, *, now_ms: int) -> int:
-        is_own_chat = one.chat in group.chats
-        # In its own chat a message has the messenger's id, so that it is known when it comes again.
-        prefix = "" if is_own_chat and self.foreign.has_chat_ids else f"{self.foreign.program}:{one.key}:"
+    async def _add_messages(self, tx: Tx, foreign_group: ForeignGroup, group: Group, *, now_ms: int) -> int:
+        is_own_chat = foreign_group.chat in group.chats
+        # In the group's own chat a message keeps the messenger's id, so that it is recognised if it arrives
+        # again.
+        prefix = (
+            ""
+            if is_own_chat and self.foreign.has_chat_ids
+            else f"{self.foreign.program}:{foreign_group.key}:"
+        )
         imported = (
             ImportedMessage(
                 id=MessageId(f"{prefix}{message.id}"),
@@ -156,17 +161,17 @@ class Import:
                 sent_ms=message.sent_ms,
                 is_own=message.is_bot,
             )
-            for message in one.messages
+            for message in foreign_group.messages
         )
-        chat = ChatJid(one.chat) if is_own_chat else group.jid
+        chat = ChatJid(foreign_group.chat) if is_own_chat else group.jid
         return await message_history.add_imported(tx, group.folder, chat, imported, now_ms=now_ms)
 
     async def _add_tasks(
-        self, tx: Tx, one: ForeignGroup, group: Group, leave: Callable[[str], None], *, now_ms: int
+        self, tx: Tx, foreign_group: ForeignGroup, group: Group, leave: Callable[[str], None], *, now_ms: int
     ) -> list[str]:
         added = []
-        for task in one.tasks:
-            name = _stable_id(self.foreign.program, one.key, task.id)
+        for task in foreign_group.tasks:
+            name = _stable_id(self.foreign.program, foreign_group.key, task.id)
             if await tasks.get(tx, name) is not None:
                 continue
             try:
@@ -179,7 +184,7 @@ class Import:
 
     async def _add_task(self, tx: Tx, task: ForeignTask, group: Group, name: str, *, now_ms: int) -> None:
         if not task.prompt.strip():
-            raise BadRequest("it asks nothing.")
+            raise BadRequest("it has no prompt.")
         zone = self.times.plan(group, "interval", "1h", dst=None, now_ms=now_ms).schedule.timezone
         if task.kind == "cron" and task.zone:
             _refuse_other_clock(task.zone, zone, group, now_ms=now_ms)
@@ -196,11 +201,11 @@ class Import:
             await scheduled_task_service.pause(tx, made, now_ms=now_ms)
 
     async def _add_notes(
-        self, tx: Tx, one: ForeignGroup, group: Group, leave: Callable[[str], None]
+        self, tx: Tx, foreign_group: ForeignGroup, group: Group, leave: Callable[[str], None]
     ) -> list[str]:
         added = []
-        for note in one.notes:
-            key = f"{self.foreign.program}:note:{_stable_id(one.key, note.path)}"
+        for note in foreign_group.notes:
+            key = f"{self.foreign.program}:note:{_stable_id(foreign_group.key, note.path)}"
             digest = hashlib.sha256(note.body).hexdigest()
             if await message_history.import_note(tx, key) == digest:
                 continue
@@ -213,7 +218,7 @@ class Import:
         return added
 
     def _write(self, group: Group, note: ForeignNote) -> str:
-        """Write a note and return its path. Beside another of its name, which stays, it gets another name."""
+        """Write a note and return its path; if the group has a note of this name, it gets another one."""
         path = PurePosixPath(note.path)
         beside = str(path.with_name(f"{path.stem}.from-{self.foreign.program}{path.suffix}"))
         if _write_note(self.home.groups, group.folder, note.path, note.body, replaces=False):
@@ -223,49 +228,52 @@ class Import:
 
 
 def _address(group: ForeignGroup) -> str:
-    """Return the address of a group's chat in a messenger that Andy has; empty where there is none.
+    """Return the address of a group's chat in a messenger that Andy has; empty if there is none.
 
-    No other program has chats of this machine.
+    The terminal and web chats of this machine are skipped: no other program has them.
     """
     number = group.chat.removeprefix("+")
     phone = [number + PHONE_CHAT_ENDING] if number.isdecimal() else []
-    for one in discovery.installed():
-        texts = [group.chat, one.prefix + group.chat, *phone] if group.channel else [group.chat]
-        if one.name == discovery.ALWAYS_ON or group.channel not in ("", one.name) or not group.chat:
+    for channel in discovery.installed():
+        texts = [group.chat, channel.prefix + group.chat, *phone] if group.channel else [group.chat]
+        if channel.name == discovery.ALWAYS_ON or group.channel not in ("", channel.name) or not group.chat:
             continue
         for text in texts:
-            if one.owns(ChatJid(text)):
+            if channel.owns(ChatJid(text)):
                 return text
     return ""
 
 
-def _refuse_other_clock(one: str, other: str, group: Group, *, now_ms: int) -> None:
-    """Raise `BadRequest` where two zones will show other times; `UTC` and `Etc/UTC` do not."""
+def _refuse_other_clock(name_there: str, name_here: str, group: Group, *, now_ms: int) -> None:
+    """Raise `BadRequest` if two zones differ in the next 1,000 days; `UTC` and `Etc/UTC` do not."""
     try:
-        zones = [ZoneInfo(known_zone(name)) for name in (one, other)]
+        zones = [ZoneInfo(known_zone(name)) for name in (name_there, name_here)]
     except ValueError:
-        raise BadRequest(f"its times are those of {one}, which is no time zone that is known.") from None
+        raise BadRequest(f"its times are in {name_there}, which is no known time zone.") from None
     days = (datetime.fromtimestamp(now_ms / 1000, UTC) + timedelta(days=day) for day in range(0, 1_000, 7))
     if any(len({day.astimezone(zone).utcoffset() for zone in zones}) > 1 for day in days):
-        fix = f"""andy groups config {group.folder} --set '{{"timezone": "{one}"}}'"""
+        fix = f"""andy groups config {group.folder} --set '{{"timezone": "{name_there}"}}'"""
         raise BadRequest(
-            f"its times are those of {one}, and the group's of {other}:"
+            f"its times are those of {name_there}, and the group's of {name_here}:"
             f" after {fix} a second import brings it."
         )
 
 
 def _own_trigger(trigger: str | None) -> str | None:
-    """Return a trigger that a person would type; a pattern is none."""
+    """Return a trigger that is short enough to be typed by a person, or None."""
     return trigger if trigger and len(trigger) <= registration.MAX_TRIGGER_CHARS else None
 
 
 def _stable_id(*parts: str) -> str:
-    """Return an id that is the same at each import, and begins with the first part."""
+    """Return an id that is the same at each import; it begins with the first part."""
     return f"{parts[0][:20]}-{hashlib.sha256(chr(0).join(parts).encode('utf-8', 'replace')).hexdigest()[:16]}"
 
 
 def _write_note(root: Path, folder: str, path: str, body: bytes, *, replaces: bool) -> bool:
-    """Write a file in a group's folder, following no link. Return whether it was written."""
+    """Write a file in a group's folder without following links.
+
+    Returns False if the file exists and `replaces` is false.
+    """
     *folders, name = PurePosixPath(path).parts
     with ExitStack() as stack:
         here = stack.enter_context(opened(root))
@@ -285,13 +293,13 @@ def _write_note(root: Path, folder: str, path: str, body: bytes, *, replaces: bo
 
 
 def summary_lines(row: Mapping[str, Any]) -> list[str]:
-    """Return what a person reads about an import."""
+    """Return the lines that report an import."""
     verb = "would come" if row["is_dry_run"] else "came"
     lines = [
-        f"{one['folder']}{' (new)' if one['is_new'] else ''}, {one['chat']}:"
-        f" {counted(one['messages'], 'message')},"
-        f" {counted(len(one['notes']), 'note')}, {counted(len(one['tasks']), 'task')} {verb}."
-        for one in row["groups"]
+        f"{group['folder']}{' (new)' if group['is_new'] else ''}, {group['chat']}:"
+        f" {counted(group['messages'], 'message')},"
+        f" {counted(len(group['notes']), 'note')}, {counted(len(group['tasks']), 'task')} {verb}."
+        for group in row["groups"]
     ] or ["There is no group in it."]
     if row["left"]:
         lines += ["Left:", *(f"  {text}" for text in row["left"][:MAX_LEFT_SHOWN])]

@@ -37,9 +37,9 @@ DATABASES = ("workspace/sessions.db", *(f"{folder}/sessions.sqlite3" for folder 
 CRON_FOLDERS = ("cron", "workspace/cron")
 SUMMARIES = "workspace/memory/history.jsonl"
 OWN_CHANNELS = ("cli", "unified")
-"""The channels of the owner alone, or of all chats in one."""
+"""Channels of the owner alone, or with all chats in one; their messages come to main."""
 UPKEEP = ("cron", "dream", "heartbeat", "system")
-"""The channels in which nanobot speaks with itself."""
+"""Channels of nanobot's own background work, which are not imported."""
 HIDDEN = ("_hidden_history", "_automation_turn", "_cron_turn")
 """The marks of messages that nanobot does not show in a conversation."""
 _WORKSPACE_ID = re.compile(r"[0-9a-f]{32}")
@@ -48,10 +48,10 @@ _CAPITAL = re.compile(r"_([a-z])")
 
 
 def read(root: Path, scratch: Path) -> ForeignHome:
-    """Return what a home holds, as far as it is in files. Blocks.
+    """Return the contents of a home's files. Blocks.
 
     Raises:
-        BackupError: it is none, or of a version that is not known.
+        BackupError: it is no home of nanobot, or of an unknown version.
     """
     del scratch
     newer = [f"{SESSIONS}/{name}" for name in names_in(root, SESSIONS) if _WORKSPACE_ID.fullmatch(name)]
@@ -71,8 +71,10 @@ def read(root: Path, scratch: Path) -> ForeignHome:
     _add_jobs(reading)
     for path in DATABASES:
         if foreign_home.has_file(root, path):
-            reading.found.left.append(f"{path}: a database, which no nanobot that is known here has made")
-    return reading.found
+            reading.foreign.left_out.append(
+                f"{path}: a database, which no nanobot that is known here has made"
+            )
+    return reading.foreign
 
 
 def _add_session(reading: Reading, path: str) -> None:
@@ -83,7 +85,7 @@ def _add_session(reading: Reading, path: str) -> None:
         return
     group = _group(reading, key)
     if group is None:
-        reading.found.left.append(f"{path}: it does not say which chat it is of")
+        reading.foreign.left_out.append(f"{path}: it does not say which chat it is of")
     else:
         reading.add(group, (_message(line) for line in lines))
 
@@ -103,7 +105,7 @@ def _message(line: Mapping[str, Any]) -> ForeignMessage | None:
 
 
 def _add_summaries(reading: Reading) -> None:
-    """Add what nanobot noted of conversations that were begun anew, as a note of main."""
+    """Add nanobot's summaries of restarted conversations, as a note of main."""
     entries = [
         f"## {text(line, 'timestamp')} {text(line, 'session_key')}".rstrip()
         + f"\n\n{text(line, 'content', limit=MAX_TEXT_CHARS).strip()}\n"
@@ -112,7 +114,7 @@ def _add_summaries(reading: Reading) -> None:
     ]
     body = "\n".join(entries).encode("utf-8", "replace")
     if len(body) > MAX_NOTE_BYTES:
-        reading.found.left.append(f"{SUMMARIES}: it is longer than {MAX_NOTE_BYTES // 2**20} MiB")
+        reading.foreign.left_out.append(f"{SUMMARIES}: it is longer than {MAX_NOTE_BYTES // 2**20} MiB")
     elif body:
         reading.main().notes.append(ForeignNote(path="memory/history.md", body=body))
 
@@ -122,7 +124,7 @@ def _add_jobs(reading: Reading) -> None:
     jobs = {}
     for folder in CRON_FOLDERS:
         jobs.update({text(job, "id"): job for job in jobs_of(reading.root, f"{folder}/jobs.json")})
-        # Changes that were asked for while its gateway did not run are in a file beside.
+        # Changes that were requested while nanobot's gateway did not run are in a second file.
         for line in lines_of(reading.root, f"{folder}/action.jsonl"):
             change = _camel(part_of(line, "params"))
             if line.get("action") == "del":
@@ -135,9 +137,9 @@ def _add_jobs(reading: Reading) -> None:
 
 
 def _camel(row: Mapping[str, Any], depth: int = 2) -> dict[str, Any]:
-    """Return a job with the names that it has in `jobs.json`."""
+    """Return a job with its keys in camel case, as in `jobs.json`."""
     return {
-        _CAPITAL.sub(lambda found: found[1].upper(), name): _camel(value, depth - 1)
+        _CAPITAL.sub(lambda match: match[1].upper(), name): _camel(value, depth - 1)
         if isinstance(value, dict) and depth
         else value
         for name, value in row.items()
@@ -145,7 +147,7 @@ def _camel(row: Mapping[str, Any], depth: int = 2) -> dict[str, Any]:
 
 
 def _job_group(reading: Reading, payload: Mapping[str, Any]) -> ForeignGroup:
-    """Return the group of the chat that a job answers in; main where that is none that is known."""
+    """Return the group of the chat that a job answers in; main if that chat is not known."""
     key = text(payload, "sessionKey")
     if key and key.partition(":")[0] not in UPKEEP:
         return _group(reading, key) or reading.main()

@@ -35,44 +35,44 @@ SHARED_NOTES = "groups/global/CLAUDE.md"
 
 
 def read(root: Path, scratch: Path) -> ForeignHome:
-    """Return what a home holds. Blocks.
+    """Return the contents of a home. Blocks.
 
     Raises:
-        BackupError: it is no home of a version that is known, or cannot be read.
+        BackupError: it is no home of a known version, or cannot be read.
     """
     if foreign_home.has_file(root, nanoclaw_v2.DATABASE):
         return nanoclaw_v2.read(root, scratch)
     if not foreign_home.has_file(root, DATABASE):
         raise BackupError(f"{root} is no home of NanoClaw: it has no {DATABASE}.")
-    found = ForeignHome(program="nanoclaw", has_chat_ids=True)
+    foreign = ForeignHome(program="nanoclaw", has_chat_ids=True)
     with foreign_home.database(root, DATABASE, scratch) as database:
         for table, needed in NEEDED.items():
             if not needed <= foreign_home.columns(database, table):
                 raise BackupError(f"{root / DATABASE} is of a version of NanoClaw that is not known.")
-        _read_groups(database, root, found)
-        _read_tasks(database, found)
-        _read_messages(database, found)
+        _read_groups(database, root, foreign)
+        _read_tasks(database, foreign)
+        _read_messages(database, foreign)
         sessions = list(foreign_home.rows(database, "sessions", limit=MAX_GROUPS))
     if foreign_home.has_file(root, SHARED_NOTES):
-        found.left.append(
+        foreign.left_out.append(
             f"{SHARED_NOTES}: it is for all groups; copy what shall stay to Andy's {SHARED_NOTES}"
         )
     if sessions:
-        found.left.append(f"{len(sessions)} sessions of agents: Andy's begin anew, with the notes")
-    return found
+        foreign.left_out.append(f"{len(sessions)} sessions of agents: Andy's start afresh, with the notes")
+    return foreign
 
 
-def _read_groups(database: sqlite3.Connection, root: Path, found: ForeignHome) -> None:
+def _read_groups(database: sqlite3.Connection, root: Path, foreign: ForeignHome) -> None:
     for row in foreign_home.rows(database, "registered_groups", limit=MAX_GROUPS):
         folder, chat = text(row, "folder"), text(row, "jid")
         if not folder or not chat:
-            found.left.append("a group without a folder or chat")
+            foreign.left_out.append("a group without a folder or chat")
             continue
         if row.get("container_config"):
-            found.left.append(f"{folder}: its container settings, such as folders that it may read")
+            foreign.left_out.append(f"{folder}: its container settings, such as folders that it may read")
         needs = row.get("requires_trigger")
         is_path = "/" not in folder and folder not in (".", "..")
-        found.groups.append(
+        foreign.groups.append(
             ForeignGroup(
                 key=chat,
                 folder=folder,
@@ -82,24 +82,28 @@ def _read_groups(database: sqlite3.Connection, root: Path, found: ForeignHome) -
                 # NanoClaw's trigger is `@Andy`; Andy answers to his name by himself.
                 trigger=text(row, "trigger_pattern") or None,
                 requires_trigger=needs is None or bool(needs),
-                notes=foreign_home.notes(root, f"groups/{folder}", deep=NOTE_FOLDERS, leave=found.left.append)
+                notes=foreign_home.notes(
+                    root, f"groups/{folder}", deep=NOTE_FOLDERS, leave=foreign.left_out.append
+                )
                 if is_path
                 else [],
             )
         )
 
 
-def _read_tasks(database: sqlite3.Connection, found: ForeignHome) -> None:
-    by_folder = {group.folder: group for group in found.groups}
+def _read_tasks(database: sqlite3.Connection, foreign: ForeignHome) -> None:
+    by_folder = {group.folder: group for group in foreign.groups}
     for row in foreign_home.rows(database, "scheduled_tasks", limit=MAX_TASKS):
         group, name = by_folder.get(text(row, "group_folder")), text(row, "id", limit=MAX_ID_CHARS)
         if text(row, "status") not in ("active", "paused"):
-            continue  # it is over
+            continue  # the task has ended
         if group is None:
-            found.left.append(f"task {name}: its group is not registered")
+            foreign.left_out.append(f"task {name}: its group is not registered")
             continue
         if row.get("script"):
-            found.left.append(f"{group.folder}: the script of task {name}, which is written for NanoClaw")
+            foreign.left_out.append(
+                f"{group.folder}: the script of task {name}, which is written for NanoClaw"
+            )
         group.tasks.append(
             ForeignTask(
                 id=name,
@@ -112,17 +116,17 @@ def _read_tasks(database: sqlite3.Connection, found: ForeignHome) -> None:
         )
 
 
-def _read_messages(database: sqlite3.Connection, found: ForeignHome) -> None:
-    by_chat = {group.chat: group for group in found.groups}
+def _read_messages(database: sqlite3.Connection, foreign: ForeignHome) -> None:
+    by_chat = {group.chat: group for group in foreign.groups}
     strange = 0
     for row in foreign_home.rows(database, "messages", limit=MAX_MESSAGES, order="timestamp"):
-        group, one = by_chat.get(text(row, "chat_jid")), _message(row)
-        if group is None or one is None:
+        group, message = by_chat.get(text(row, "chat_jid")), _message(row)
+        if group is None or message is None:
             strange += bool(text(row, "content"))
         else:
-            group.messages.append(one)
+            group.messages.append(message)
     if strange:
-        found.left.append(f"{strange:,} messages: they are in no registered group, or not whole")
+        foreign.left_out.append(f"{strange:,} messages: they are in no registered group, or not whole")
 
 
 def _message(row: Mapping[str, Any]) -> ForeignMessage | None:

@@ -37,35 +37,35 @@ NEEDED = {
 MAX_SESSIONS = 10_000
 NOTE_FOLDERS = ("conversations", "memory")
 EVERY_MESSAGE = "."
-"""The pattern by which a group answers all that is said."""
+"""The pattern of a group that answers every message."""
 CHAT_KINDS = ("chat", "chat-sdk")
 """The kinds of messages that people write: of NanoClaw's own messengers, and of those of its Chat SDK."""
 MEMORY, COMPOSED = "CLAUDE.local.md", b"<!-- Composed at spawn"
-"""The file with a group's memory, and how a `CLAUDE.md` begins that NanoClaw writes anew at each start."""
+"""The file with a group's memory, and the beginning of a `CLAUDE.md` that NanoClaw rewrites at each start."""
 _ID = re.compile(r"[A-Za-z0-9_-]{1,120}")
 _FOLDER = re.compile(r"[^/\0]{1,64}")
 _PLAIN_PATTERN = re.compile(r"@?\w[\w -]*")
 
 
 def read(root: Path, scratch: Path) -> ForeignHome:
-    """Return what a home holds. Blocks. Raises `BackupError` for a version that is not known."""
-    found = ForeignHome(program="nanoclaw")
+    """Return the contents of a home. Blocks. Raises `BackupError` for an unknown version."""
+    foreign = ForeignHome(program="nanoclaw")
     with foreign_home.database(root, DATABASE, scratch) as database:
         for table, needed in NEEDED.items():
             if not needed <= foreign_home.columns(database, table):
                 raise BackupError(f"{root / DATABASE} is of a version of NanoClaw that is not known.")
-        groups = _groups(database, root, found)
+        groups = _groups(database, root, foreign)
         sessions = list(foreign_home.rows(database, "sessions", limit=MAX_SESSIONS))
     for row in sessions:
         agent, name = text(row, "agent_group_id"), text(row, "id")
         if agent in groups and _ID.fullmatch(agent) and _ID.fullmatch(name):
-            _read_session(root, f"data/v2-sessions/{agent}/{name}", groups[agent], scratch, found)
-    for group in found.groups:
-        group.messages.sort(key=lambda one: one.sent_ms)
-    return found
+            _read_session(root, f"data/v2-sessions/{agent}/{name}", groups[agent], scratch, foreign)
+    for group in foreign.groups:
+        group.messages.sort(key=lambda message: message.sent_ms)
+    return foreign
 
 
-def _groups(database: sqlite3.Connection, root: Path, found: ForeignHome) -> dict[str, ForeignGroup]:
+def _groups(database: sqlite3.Connection, root: Path, foreign: ForeignHome) -> dict[str, ForeignGroup]:
     """Return the groups by the ids of their agents."""
     chats = {
         text(row, "id"): row for row in foreign_home.rows(database, "messaging_groups", limit=MAX_GROUPS)
@@ -77,39 +77,39 @@ def _groups(database: sqlite3.Connection, root: Path, found: ForeignHome) -> dic
     for row in foreign_home.rows(database, "agent_groups", limit=MAX_GROUPS):
         name, folder = text(row, "id"), text(row, "folder")
         if not _FOLDER.fullmatch(folder) or folder in (".", ".."):
-            found.left.append(f"the group {folder}: its folder has no name that can be used")
+            foreign.left_out.append(f"the group {folder}: its folder has no name that can be used")
             continue
         first, *others = [
-            one for one in wirings.get(name, []) if text(one, "messaging_group_id") in chats
+            wiring for wiring in wirings.get(name, []) if text(wiring, "messaging_group_id") in chats
         ] or [{}]
         chat_row = chats.get(text(first, "messaging_group_id"), {})
         channel, chat = _chat(chat_row)
         pattern = text(first, "engage_pattern")
-        for one in others:
-            more = " ".join(_chat(chats[text(one, "messaging_group_id")]))
-            found.left.append(
+        for wiring in others:
+            more = " ".join(_chat(chats[text(wiring, "messaging_group_id")]))
+            foreign.left_out.append(
                 f"{folder}: its chat {more}: 'andy groups add-chat {folder} CHAT' adds one more"
             )
         groups[name] = ForeignGroup(
             key=name,
             folder=folder,
-            # An agent's name is that of the assistant, which is the same in many groups.
+            # The chat's name first: an agent's name is the assistant's, which many groups share.
             name=text(chat_row, "name") or text(row, "name") or folder,
             channel=channel,
             chat=chat,
             trigger=pattern if _PLAIN_PATTERN.fullmatch(pattern) else None,
             requires_trigger=pattern != EVERY_MESSAGE,
-            notes=_notes(root, f"groups/{folder}", found),
+            notes=_notes(root, f"groups/{folder}", foreign),
         )
-    found.groups.extend(groups.values())
+    foreign.groups.extend(groups.values())
     return groups
 
 
-def _notes(root: Path, folder: str, found: ForeignHome) -> list[ForeignNote]:
-    """Return the notes of a group. Its memory comes as `CLAUDE.md`, which Andy's agents read."""
+def _notes(root: Path, folder: str, foreign: ForeignHome) -> list[ForeignNote]:
+    """Return the notes of a group; its memory is renamed to `CLAUDE.md`, which Andy's agents read."""
     notes = [
         note
-        for note in foreign_home.notes(root, folder, deep=NOTE_FOLDERS, leave=found.left.append)
+        for note in foreign_home.notes(root, folder, deep=NOTE_FOLDERS, leave=foreign.left_out.append)
         if not (note.path == "CLAUDE.md" and note.body.startswith(COMPOSED))
     ]
     if any(note.path == "CLAUDE.md" for note in notes):
@@ -118,12 +118,12 @@ def _notes(root: Path, folder: str, found: ForeignHome) -> list[ForeignNote]:
 
 
 def _chat(row: Mapping[str, Any]) -> tuple[str, str]:
-    """Return the messenger of a chat and the messenger's own id of it."""
+    """Return the messenger of a chat and the chat's id in it."""
     channel = text(row, "channel_type")
     return channel, text(row, "platform_id").removeprefix(f"{channel}:")
 
 
-def _read_session(root: Path, folder: str, group: ForeignGroup, scratch: Path, found: ForeignHome) -> None:
+def _read_session(root: Path, folder: str, group: ForeignGroup, scratch: Path, foreign: ForeignHome) -> None:
     for name, table, is_bot in (("inbound.db", "messages_in", False), ("outbound.db", "messages_out", True)):
         path = f"{folder}/{name}"
         if not foreign_home.has_file(root, path):
@@ -132,13 +132,13 @@ def _read_session(root: Path, folder: str, group: ForeignGroup, scratch: Path, f
             with foreign_home.database(root, path, scratch) as database:
                 for row in foreign_home.rows(database, table, limit=MAX_MESSAGES):
                     session = folder.rpartition("/")[2]
-                    _add_row(row, group, found, session=session, is_bot=is_bot)
+                    _add_row(row, group, foreign, session=session, is_bot=is_bot)
         except BackupError as error:
-            found.left.append(f"{path}: {error}")
+            foreign.left_out.append(f"{path}: {error}")
 
 
 def _add_row(
-    row: Mapping[str, Any], group: ForeignGroup, found: ForeignHome, *, session: str, is_bot: bool
+    row: Mapping[str, Any], group: ForeignGroup, foreign: ForeignHome, *, session: str, is_bot: bool
 ) -> None:
     kind, content, name = row.get("kind"), _content(row), text(row, "id", limit=MAX_ID_CHARS)
     if kind == "task" and not is_bot:
@@ -147,19 +147,21 @@ def _add_row(
         if task.value and row.get("status") in ("pending", "paused") and len(group.tasks) < MAX_TASKS:
             group.tasks.append(task)
         if content.get("script"):
-            found.left.append(f"{group.folder}: the script of task {name}, which is written for NanoClaw")
+            foreign.left_out.append(
+                f"{group.folder}: the script of task {name}, which is written for NanoClaw"
+            )
         return
-    words, sent_ms = text(content, "text", limit=MAX_TEXT_CHARS), moment_ms(row.get("timestamp"))
+    body, sent_ms = text(content, "text", limit=MAX_TEXT_CHARS), moment_ms(row.get("timestamp"))
     if "operation" in content or kind not in CHAT_KINDS:
-        return  # a change of a message, or a word between programs
-    if words.strip() and sent_ms is not None and len(group.messages) < MAX_MESSAGES:
+        return  # a change of a message, or a message between programs
+    if body.strip() and sent_ms is not None and len(group.messages) < MAX_MESSAGES:
         sender = text(content, "sender") or "someone"
         group.messages.append(
             ForeignMessage(
                 id=f"{session}:{name}",
                 sender=text(content, "senderId") or sender,
                 sender_name="Andy" if is_bot else sender,
-                text=words,
+                text=body,
                 sent_ms=sent_ms,
                 is_bot=is_bot,
             )
@@ -170,7 +172,7 @@ def _task(row: Mapping[str, Any], content: Mapping[str, Any], name: str) -> Fore
     cron, at_ms = text(row, "recurrence"), moment_ms(row.get("process_after"))
     once = "" if at_ms is None else text(row, "process_after")
     return ForeignTask(
-        # Each time of a repeated task is a row of its own, of the same series.
+        # Each run of a repeated task is a row of its own in the same series.
         id=text(row, "series_id", limit=MAX_ID_CHARS) or name,
         prompt=text(content, "prompt", limit=MAX_TEXT_CHARS),
         kind="cron" if cron else "once",

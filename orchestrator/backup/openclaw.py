@@ -42,10 +42,10 @@ JOBS = "cron/jobs.json"
 JOBS_DATABASE = "state/openclaw.sqlite"
 MAX_EVENT_CHARS, MAX_KEY_CHARS, MAX_SESSIONS = 2**22, 400, 10_000
 NEEDED_EVENTS = {"session_id", "event_json", "created_at"}
-NEEDED_WORDS = {"c0", "c1", "c2", "c3", "c4"}
-"""The columns of the index of words, which SQLite names: text, session, message, role and time."""
+NEEDED_INDEX = {"c0", "c1", "c2", "c3", "c4"}
+"""The columns of the full-text index, named by SQLite: text, session, message, role and time."""
 UPKEEP_JOBS = ("heartbeat:", "memory-core:", "skill-collection-review:")
-UPKEEP_WORDS = ("Read HEARTBEAT.md", "[OpenClaw heartbeat", "[cron:")
+UPKEEP_BEGINNINGS = ("Read HEARTBEAT.md", "[OpenClaw heartbeat", "[cron:")
 SILENT_ANSWERS = ("NO_REPLY", "HEARTBEAT_OK")
 _SESSION_ID = re.compile(r"[A-Za-z0-9_-]{1,120}")
 _KEY = re.compile(
@@ -54,17 +54,17 @@ _KEY = re.compile(
 )
 _ENDED_SESSION = re.compile(r"\.jsonl\.(?:reset|deleted)\.")
 _EVENTS = re.compile(r"\A(?:System(?: \(untrusted\))?: \[[^\n]*\n*)+")
-"""The news of what has happened meanwhile, which OpenClaw writes before what was said."""
+"""The lines about events that OpenClaw writes before a person's message."""
 _STAMP = re.compile(r"\A\n*\[(?:[^\]\n]{1,160} )?[A-Z][a-z]{2} \d{4}-\d\d-\d\d \d\d:\d\d[^\]\n]{0,40}\] ?")
-"""The time, and in older versions the chat, that OpenClaw writes before what was said."""
+"""The time, and in older versions the chat, that OpenClaw writes before a person's message."""
 _ABOUT = re.compile(
     r"^([^\n]{1,160})(?:\(untrusted[^\n)]{0,40}\):|⟦openclaw:ctx⟧)[ \t]*\n"
     r"```json\n(.{0,16384}?)\n```[ \t]*\n*",
     re.DOTALL | re.MULTILINE,
 )
-"""The description of who said it where and in reply to what, which OpenClaw writes around what was said."""
+"""The description of sender, chat and quoted message that OpenClaw writes around a person's message."""
 ABOUT_SENDER = ("Conversation info", "Sender")
-"""The beginnings of descriptions that name who said it."""
+"""The beginnings of descriptions that name the sender."""
 
 
 @dataclass(slots=True)
@@ -73,17 +73,18 @@ class _OpenClaw(Reading):
 
     agent: str = MAIN
     others: set[str] = field(default_factory=set)
-    """The names of conversations that are of no chat."""
+    """The keys of conversations that belong to no chat."""
     upkeep: int = 0
-    """The number of messages that OpenClaw said to itself."""
-    seen: set[tuple[str, str]] = field(default_factory=set)
+    """The number of messages of OpenClaw's own background work."""
+    known_ids: set[tuple[str, str]] = field(default_factory=set)
+    """Group and id of each message that was read, since files and databases may have it twice."""
 
 
 def read(root: Path, scratch: Path) -> ForeignHome:
-    """Return what a home holds. Blocks.
+    """Return the contents of a home. Blocks.
 
     Raises:
-        BackupError: it is none, or of a version that is not known.
+        BackupError: it is no home of OpenClaw, or of an unknown version.
     """
     agents = [
         name
@@ -101,15 +102,17 @@ def read(root: Path, scratch: Path) -> ForeignHome:
     _add_files(reading)
     _add_database(reading, scratch)
     _add_jobs(reading, scratch)
-    for group in reading.found.groups:
-        group.messages.sort(key=lambda one: one.sent_ms)
+    for group in reading.foreign.groups:
+        group.messages.sort(key=lambda message: message.sent_ms)
     others = [name for name in names_in(root, "agents") if name != reading.agent]
-    reading.found.left += [f"agents/{name}: only the agent '{reading.agent}' is read" for name in others]
+    reading.foreign.left_out += [
+        f"agents/{name}: only the agent '{reading.agent}' is read" for name in others
+    ]
     reading.leave_some(
-        len(reading.others), "conversations of jobs, helpers and the command line: they are of no chat"
+        len(reading.others), "conversations of jobs, helpers and the command line: they belong to no chat"
     )
     reading.leave_some(reading.upkeep, "messages between OpenClaw and itself, such as heartbeats")
-    return reading.found
+    return reading.foreign
 
 
 def _index(agent: str) -> str:
@@ -121,7 +124,7 @@ def _database(agent: str) -> str:
 
 
 def _add_files(reading: _OpenClaw) -> None:
-    """Add the conversations in files. Raises `BackupError` for an index that is broken."""
+    """Add the conversations in files. Raises `BackupError` for a damaged index."""
     index = json_of(reading.root, _index(reading.agent))
     folder = _index(reading.agent).rpartition("/")[0]
     for key, entry in list(index.items() if isinstance(index, dict) else ())[:MAX_GROUPS]:
@@ -133,11 +136,11 @@ def _add_files(reading: _OpenClaw) -> None:
         for path in (f"{folder}/{name}.jsonl", f"{folder}/{name}-topic-{topic}.jsonl"):
             reading.add(group, (_message(reading, group, line) for line in lines_of(reading.root, path)))
     ended = [name for name in names_in(reading.root, folder) if _ENDED_SESSION.search(name)]
-    reading.leave_some(len(ended), f"conversations in {folder} that were begun anew or deleted")
+    reading.leave_some(len(ended), f"conversations in {folder} that were restarted or deleted")
 
 
 def _group(reading: _OpenClaw, key: str, entry: object) -> ForeignGroup | None:
-    """Return the group of a conversation; None of one that is of no chat."""
+    """Return the group of a conversation; None if it belongs to no chat."""
     rest = key.removeprefix(f"agent:{reading.agent}:")
     if rest == MAIN:
         return reading.main()
@@ -156,14 +159,14 @@ def _group(reading: _OpenClaw, key: str, entry: object) -> ForeignGroup | None:
 
 
 def _name(entry: Mapping[str, Any]) -> str:
-    """Return the name of a group, or of the person in a direct chat; empty where it is not known."""
+    """Return the name of a group, or of the person in a direct chat; empty if it is not known."""
     newer, older = part_of(part_of(entry, "delivery"), "origin"), part_of(entry, "origin")
     label = text(newer, "label") or text(older, "label")
     return text(entry, "subject") or label.partition(" id:")[0]
 
 
 def _as_written(chat: str, entry: Mapping[str, Any]) -> str:
-    """Return the messenger's id of a chat with its capitals, which the name of a conversation has lost."""
+    """Return the messenger's id of a chat with its capital letters, which conversation keys lack."""
     newer, older = part_of(part_of(entry, "delivery"), "context"), part_of(entry, "deliveryContext")
     for place in (text(newer, "to"), text(older, "to"), text(entry, "lastTo")):
         if place.lower().endswith(chat):
@@ -172,44 +175,44 @@ def _as_written(chat: str, entry: Mapping[str, Any]) -> str:
 
 
 def _message(reading: _OpenClaw, group: ForeignGroup, line: Mapping[str, Any]) -> ForeignMessage | None:
-    said, name = part_of(line, "message"), text(line, "id", limit=MAX_ID_CHARS)
+    row, name = part_of(line, "message"), text(line, "id", limit=MAX_ID_CHARS)
     if line.get("type") != "message":
         return None
-    return _said(reading, group, said, line.get("timestamp"), name)
+    return _said(reading, group, row, line.get("timestamp"), name)
 
 
 def _said(
-    reading: _OpenClaw, group: ForeignGroup, said: Mapping[str, Any], at: object, name: str
+    reading: _OpenClaw, group: ForeignGroup, row: Mapping[str, Any], at: object, name: str
 ) -> ForeignMessage | None:
-    """Return a message of a person or the agent; None of a second one with its id, and of upkeep."""
-    if name and (group.key, name) in reading.seen:
+    """Return a message of a person or the agent; None for a repeated id and for background work."""
+    if name and (group.key, name) in reading.known_ids:
         return None
-    reading.seen.add((group.key, name))
-    words, about = words_of(said.get("content")), part_of(said, "__openclaw")
+    reading.known_ids.add((group.key, name))
+    body, about = words_of(row.get("content")), part_of(row, "__openclaw")
     sender = text(about, "senderName") or text(about, "senderUsername")
-    if said.get("role") == "user":
-        words, named = _without_frame(words)
+    if row.get("role") == "user":
+        body, named = _without_frame(body)
         is_direct = not (group.is_main or group.requires_trigger)
         sender = sender or named or (group.name if is_direct else "")
-    if words.startswith(UPKEEP_WORDS) or words.strip() in SILENT_ANSWERS:
+    if body.startswith(UPKEEP_BEGINNINGS) or body.strip() in SILENT_ANSWERS:
         reading.upkeep += 1
         return None
-    written_ms = said.get("timestamp")
-    return message(said, written_ms if isinstance(written_ms, int) else at, name, sender=sender, words=words)
+    written_ms = row.get("timestamp")
+    return message(row, written_ms if isinstance(written_ms, int) else at, name, sender=sender, body=body)
 
 
-def _without_frame(words: str) -> tuple[str, str]:
-    """Return what a person said without what OpenClaw wrote around it, and their name if it is known."""
-    words, sender = _EVENTS.sub("", words, count=1), ""
-    for about in _ABOUT.finditer(words):
+def _without_frame(body: str) -> tuple[str, str]:
+    """Return a person's message without OpenClaw's text around it, and their name, empty if not known."""
+    body, sender = _EVENTS.sub("", body, count=1), ""
+    for about in _ABOUT.finditer(body):
         row = object_of(about[2]) if about[1].startswith(ABOUT_SENDER) else None
         if row is not None:
             sender = text(row, "name") or sender or text(row, "label") or text(row, "sender")
-    return _STAMP.sub("", _ABOUT.sub("", words), count=1).rstrip("\n"), sender
+    return _STAMP.sub("", _ABOUT.sub("", body), count=1).rstrip("\n"), sender
 
 
 def _add_database(reading: _OpenClaw, scratch: Path) -> None:
-    """Add the conversations in the agent's database; one that cannot be read is left."""
+    """Add the conversations in the agent's database; an unreadable database is left out."""
     path = _database(reading.agent)
     if not foreign_home.has_file(reading.root, path):
         return
@@ -218,9 +221,9 @@ def _add_database(reading: _OpenClaw, scratch: Path) -> None:
             if foreign_home.columns(database, "transcript_events") >= NEEDED_EVENTS:
                 _add_events(reading, database, path)
             else:
-                reading.found.left.append(f"{path}: it is of a version of OpenClaw that is not known")
+                reading.foreign.left_out.append(f"{path}: it is of a version of OpenClaw that is not known")
     except BackupError as error:
-        reading.found.left.append(f"{path}: {error}")
+        reading.foreign.left_out.append(f"{path}: {error}")
 
 
 def _add_events(reading: _OpenClaw, database: sqlite3.Connection, path: str) -> None:
@@ -235,21 +238,21 @@ def _add_events(reading: _OpenClaw, database: sqlite3.Connection, path: str) -> 
             packed.add((group.key, _packed_message(row)))
         else:
             reading.add(group, [_message(reading, group, event)])
-    if foreign_home.columns(database, "session_transcript_fts_content") >= NEEDED_WORDS:
-        # Longer messages are packed there, and as they are in the index of words.
+    if foreign_home.columns(database, "session_transcript_fts_content") >= NEEDED_INDEX:
+        # Longer messages are compressed in the events, but plain in the full-text index.
         for row in foreign_home.rows(database, "session_transcript_fts_content", limit=MAX_MESSAGES):
             group = groups.get(text(row, "c1"))
             if group is not None:
-                said = {"role": row["c3"], "content": row["c0"]}
-                reading.add(group, [_said(reading, group, said, row["c4"], text(row, "c2"))])
-    left = [one for one in packed - reading.seen if one[1]]
-    reading.leave_some(len(left), f"long messages in {path}, which are packed")
+                entry = {"role": row["c3"], "content": row["c0"]}
+                reading.add(group, [_said(reading, group, entry, row["c4"], text(row, "c2"))])
+    unread = [key for key in packed - reading.known_ids if key[1]]
+    reading.leave_some(len(unread), f"long messages in {path}, which are compressed")
     archived = sum(1 for _ in foreign_home.rows(database, "session_transcript_archives", limit=MAX_GROUPS))
-    reading.leave_some(archived, f"conversations in {path} that were begun anew or deleted")
+    reading.leave_some(archived, f"conversations in {path} that were restarted or deleted")
 
 
 def _sessions(reading: _OpenClaw, database: sqlite3.Connection) -> dict[str, ForeignGroup]:
-    """Return the groups by the ids of the sessions in which they spoke."""
+    """Return the groups by the ids of their sessions."""
     groups, by_id = {}, {}
     for row in foreign_home.rows(database, "session_nodes", limit=MAX_GROUPS, order="updated_at"):
         key = text(row, "session_key", limit=MAX_KEY_CHARS)
@@ -264,14 +267,14 @@ def _sessions(reading: _OpenClaw, database: sqlite3.Connection) -> dict[str, For
 
 
 def _packed_message(row: Mapping[str, Any]) -> str:
-    """Return the id of a message of a person or the agent that is packed; empty for other entries."""
+    """Return the id of a compressed message of a person or the agent; empty for other entries."""
     about = part_of(object_of(text(row, "navigation_json", limit=MAX_EVENT_CHARS)) or {}, "navigation")
     is_said = part_of(about, "message").get("role") in ("user", "assistant")
     return text(about, "id", limit=MAX_ID_CHARS) if is_said else ""
 
 
 def _add_jobs(reading: _OpenClaw, scratch: Path) -> None:
-    """Add the scheduled jobs. Raises `BackupError` for a file of them that is of an unknown version."""
+    """Add the scheduled jobs. Raises `BackupError` for a jobs file of an unknown version."""
     jobs = {text(job, "id"): job for job in jobs_of(reading.root, JOBS)}
     jobs.update({text(job, "id"): job for job in _jobs_in_database(reading, scratch)})
     for name, job in list(jobs.items())[:MAX_TASKS]:
@@ -279,10 +282,10 @@ def _add_jobs(reading: _OpenClaw, scratch: Path) -> None:
         if payload.get("kind") == "heartbeat" or text(job, "declarationKey").startswith(UPKEEP_JOBS):
             continue  # OpenClaw's own upkeep
         if text(job, "agentId") not in ("", reading.agent):
-            reading.found.left.append(f"job {name}: it is of the agent '{text(job, 'agentId')}'")
+            reading.foreign.left_out.append(f"job {name}: it is of the agent '{text(job, 'agentId')}'")
         elif job.get("trigger"):
-            reading.found.left.append(
-                f"job {name}: a script says when it is due, which is written for OpenClaw"
+            reading.foreign.left_out.append(
+                f"job {name}: a script written for OpenClaw decides when it is due"
             )
         else:
             _job_group(reading, job).tasks.append(task_of(job))
@@ -296,17 +299,17 @@ def _jobs_in_database(reading: _OpenClaw, scratch: Path) -> list[dict[str, Any]]
             reading.root, JOBS_DATABASE, scratch, has_function_checks=True
         ) as database:
             rows = foreign_home.rows(database, "cron_jobs", limit=MAX_TASKS)
-            found = [object_of(text(row, "job_json", limit=MAX_EVENT_CHARS)) for row in rows]
+            jobs = [object_of(text(row, "job_json", limit=MAX_EVENT_CHARS)) for row in rows]
     except BackupError as error:
-        reading.found.left.append(f"{JOBS_DATABASE}: {error}")
+        reading.foreign.left_out.append(f"{JOBS_DATABASE}: {error}")
         return []
-    if None in found:
-        reading.found.left.append(f"{JOBS_DATABASE}: {found.count(None)} jobs that cannot be read")
-    return [job for job in found if job is not None]
+    if None in jobs:
+        reading.foreign.left_out.append(f"{JOBS_DATABASE}: {jobs.count(None)} jobs that cannot be read")
+    return [job for job in jobs if job is not None]
 
 
 def _job_group(reading: _OpenClaw, job: Mapping[str, Any]) -> ForeignGroup:
-    """Return the group of the chat that a job answers in; main where that is none that is known."""
+    """Return the group of the chat that a job answers in; main if that chat is not known."""
     for place in (part_of(job, "delivery"), part_of(job, "payload")):
         channel, chat = text(place, "channel"), text(place, "to")
         chat = re.sub(rf"^(?:{re.escape(channel)}:)?(?:group:)?", "", chat).partition(":topic:")[0]

@@ -1,4 +1,4 @@
-"""Keep the files that are on their way to a chat together with the rows that send them."""
+"""Back up and restore files that wait to be sent, consistently with their outbox rows."""
 
 from __future__ import annotations
 
@@ -17,13 +17,14 @@ _OPEN = "state IN ('held', 'pending', 'sending')"
 
 
 def hold(home: Home, held_files: Path) -> None:
-    """Copy the present files to `held_files`, even those that are sent and removed meanwhile. Blocks.
+    """Link or copy the present files to `held_files`. Blocks.
 
-    Call before the database is copied and again after it: what a row names was there at one of them.
+    Call it before the database is copied and again after it: a file that a row of the copy names exists at
+    one of both times, though it may be sent and removed in between.
     """
     held_files.mkdir(exist_ok=True)
     for source in (home.root / FOLDER).glob("out-*"):
-        with suppress(FileNotFoundError, FileExistsError):  # sent since, or held already
+        with suppress(FileNotFoundError, FileExistsError):  # sent meanwhile, or copied by the first call
             _link_or_copy(source, held_files / source.name)
 
 
@@ -32,13 +33,13 @@ def _link_or_copy(source: Path, target: Path) -> None:
         target.hardlink_to(source)
     except (FileNotFoundError, FileExistsError):
         raise
-    except OSError:  # another disk
+    except OSError:  # no hard link is possible, for example to another disk
         if not target.exists():
             shutil.copyfile(source, target)
 
 
 def drop_strays(held_files: Path, database: Path) -> None:
-    """Delete the files that no row of a copied database sends any more."""
+    """Delete the copied files that no row of the copied database needs."""
     needed = {Path(path).name for _, path in _rows(database)}
     for path in held_files.iterdir():
         if path.name not in needed:
@@ -46,10 +47,10 @@ def drop_strays(held_files: Path, database: Path) -> None:
 
 
 def settle(database: Path, home: Home, files: Path) -> None:
-    """Make the rows of a restored database name the files of `home`; a row without its file becomes dead and
-    says so.
+    """Set the file paths in a restored database to files of `home`; rows without their file become dead.
 
-    `files` is where those are now that will lie in the home. Whatever a row says, no other file is named.
+    `files` is the present folder of the files that will be moved into the home. A path from the backup is
+    never used itself, since it could name any file of the machine.
     """
     place = home.root.absolute() / FOLDER
     with closing(sqlite3.connect(database)) as connection, connection:
@@ -68,7 +69,7 @@ def settle(database: Path, home: Home, files: Path) -> None:
 def _rows(database: Path) -> list[tuple[int, str]]:
     with closing(sqlite3.connect(database)) as connection:
         known = {row[1] for row in connection.execute("PRAGMA table_info(outbox)")}
-        if "file_path" not in known:  # made before files were sent
+        if "file_path" not in known:  # from a version that could not send files
             return []
         return connection.execute(
             "SELECT id, file_path FROM outbox"  # noqa: S608

@@ -1,7 +1,7 @@
-"""Write what a group has as Markdown that a person can read, whatever its members wrote. Pure.
+"""Write a group's data as Markdown that a person can read, whatever its members wrote. Pure.
 
-Texts of chats are texts here as well: no mark of Markdown or HTML in them is obeyed, and what cannot be
-seen is written out.
+Texts of chats are shown literally: Markdown and HTML in them is escaped, and invisible characters are written
+out.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from orchestrator.base.terminal_escaping import visible
 MAX_QUOTE_CHARS = 300
 _MARKS = re.compile(r"[\\`*\[\]|~$]|(?<!\w)_|_(?!\w)")
 _AT_START = re.compile(r"^(\s*(?:\d+(?=[.)]))?)([#+=.)-])", re.MULTILINE)
-"""Marks that begin a heading, a list or a rule where a line begins with them."""
+"""Marks at the start of a line, where they would begin a heading, a list or a rule."""
 _TAGS = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
 _FILES = re.compile(r"attachments/([\w.,()+-]+)")
 NOWHERE_MS = 253_402_214_400_000
-"""The last day of the year 9999 in UTC: clocks of Python end there."""
+"""The last day of the year 9999 in UTC, in epoch ms: Python has no later times."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportedMessage:
-    """A message as a reader sees it."""
+    """A message with the fields that the export shows."""
 
     at_ms: int
     sender: str
@@ -38,34 +38,34 @@ class ExportedMessage:
     quoted_sender: str = ""
     quoted: str = ""
     file_words: str = ""
-    """The words in its text that name its file."""
+    """The part of the text that names its file."""
     sent_file: str = ""
     """The name of the file that Andy sent with it."""
 
 
 def escaped(text: str) -> str:
-    """Return a text that Markdown shows as it is. Line ends stay."""
-    shown = _MARKS.sub(lambda found: f"\\{found[0]}", visible(text.replace("\r\n", "\n")))
+    """Return a text that Markdown shows literally. Line breaks stay."""
+    shown = _MARKS.sub(lambda match: f"\\{match[0]}", visible(text.replace("\r\n", "\n")))
     shown = _AT_START.sub(r"\1\\\2", shown)
-    return re.sub("[&<>]", lambda found: _TAGS[found[0]], shown)
+    return re.sub("[&<>]", lambda match: _TAGS[match[0]], shown)
 
 
 def line(text: str) -> str:
-    """Return a text in one line that Markdown shows as it is."""
+    """Return a text on one line that Markdown shows literally."""
     return escaped(" ".join(text.split()))
 
 
 def paragraphs(text: str) -> str:
-    """Return a text with the line ends that it has, also where it is shown as HTML."""
-    lines = [one.strip() for one in escaped(text).strip().split("\n")]
+    """Return a text whose line breaks also show where the Markdown is rendered as HTML."""
+    lines = [shown.strip() for shown in escaped(text).strip().split("\n")]
     return "".join(
-        one + ("\\\n" if one and following else "\n")
-        for one, following in zip(lines, [*lines[1:], ""], strict=True)
+        shown + ("\\\n" if shown and following else "\n")
+        for shown, following in zip(lines, [*lines[1:], ""], strict=True)
     )
 
 
 def local(at_ms: int, zone: ZoneInfo) -> datetime:
-    """Return a time by the clocks of a zone; one that no clock shows is the nearest that one does."""
+    """Return a time in a zone; a time outside of Python's range becomes the nearest one inside."""
     return datetime.fromtimestamp(min(max(at_ms, 0), NOWHERE_MS) / 1000, zone)
 
 
@@ -84,17 +84,17 @@ def day_heading(at: datetime) -> str:
     return f"\n## {at:%A, %Y-%m-%d}\n"
 
 
-def message(one: ExportedMessage, at: datetime, files: Mapping[str, str]) -> str:
-    """Return a message with who wrote it and when. `files` maps paths of a group to those of the export."""
-    where = f" in {line(one.chat)}" if one.chat else ""
-    parts = [f"\n**{line(one.sender)}**{where}, {at:%H:%M}\n"]
-    if one.quoted:
-        parts.append("> " + line(f"{one.quoted_sender}: {one.quoted}"[:MAX_QUOTE_CHARS]) + "\n")
-    parts.append(paragraphs(one.text))
-    linked = [path for name in _FILES.findall(one.file_words) if (path := files.get(name.rstrip(",")))]
+def message(exported: ExportedMessage, at: datetime, files: Mapping[str, str]) -> str:
+    """Return a message with its sender and time. `files` maps attachments to their paths in the export."""
+    where = f" in {line(exported.chat)}" if exported.chat else ""
+    parts = [f"\n**{line(exported.sender)}**{where}, {at:%H:%M}\n"]
+    if exported.quoted:
+        parts.append("> " + line(f"{exported.quoted_sender}: {exported.quoted}"[:MAX_QUOTE_CHARS]) + "\n")
+    parts.append(paragraphs(exported.text))
+    linked = [path for name in _FILES.findall(exported.file_words) if (path := files.get(name.rstrip(",")))]
     parts += [link(f"../{path}", path.rpartition("/")[2]) + "\n" for path in linked]
-    if one.sent_file:
-        parts.append(f"File: {line(one.sent_file)}\n")
+    if exported.sent_file:
+        parts.append(f"File: {line(exported.sent_file)}\n")
     return "\n".join(part for part in parts if part.strip())
 
 
@@ -104,7 +104,7 @@ def link(path: str, name: str) -> str:
 
 
 def entries(title: str, rows: Sequence[Mapping[str, Any]], *, heading: str, nothing: str) -> str:
-    """Return rows as a list for people: the text of the field `heading`, then the others with their names."""
+    """Return rows as sections: the field `heading` is the title, the other fields follow with their names."""
     parts = [f"# {line(title)}\n"]
     for row in rows:
         parts.append(f"\n## {line(str(row[heading])[:MAX_QUOTE_CHARS])}\n\n")

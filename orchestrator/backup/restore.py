@@ -30,8 +30,10 @@ from orchestrator.domain.home import Home
 from orchestrator.store import database
 
 SQLITE = b"SQLite format 3\0"
+"""The first bytes of every SQLite database."""
 REPLACED = ("data/sessions", "data/context", "data/archive", outgoing.FOLDER, "data/ipc", "data/env")
-"""Folders that a restore replaces beside groups and database: those of the backup, and later requests."""
+"""Folders that a restore replaces besides groups and database; the last two have requests of the old state.
+"""
 UNREADABLE = (tarfile.TarError, gzip.BadGzipFile, zlib.error, EOFError, ValidationError, UnicodeError)
 
 
@@ -43,7 +45,7 @@ class RestoreResult:
     """The backup's manifest; None if the file was a bare copy of the database."""
     contents: BackupContents
     aside: Path | None
-    """The folder that has what was there before."""
+    """The folder with the home's earlier files; None if there were none."""
 
 
 def restore(
@@ -51,20 +53,20 @@ def restore(
 ) -> RestoreResult:
     """Restore a backup, or a bare copy of the database, into a home where Andy does not run. Blocks.
 
-    What was there is kept in a directory beside the home.
+    The earlier files are moved to a folder beside the home.
 
     Raises:
-        BackupError: it is broken or no backup, or the home is not empty and `force` is not said.
+        BackupError: it is damaged or not a backup, or the home is not empty and `force` is false.
         StoreTooNew: a newer Andy wrote it.
-        HomeError: Andy runs there, or it cannot be written.
-        In all cases everything is as it was.
+        HomeError: Andy runs on the home, or the home cannot be written.
+        After each of them the home is unchanged.
     """
     source = source.expanduser()
     _begins_with(source, SQLITE)
     home.make()
     with locked(home):
         if not force and _is_in_use(home):
-            raise BackupError(f"{home.root} is not empty: say --force, and what is there is kept beside it.")
+            raise BackupError(f"{home.root} is not empty: --force moves what is there to a folder beside it.")
         record = RestoreRecord(
             id=secrets.token_hex(4), state="moving", by="command", source=str(source), at_ms=clock.now_ms()
         )
@@ -82,7 +84,7 @@ def restore(
 
 @contextmanager
 def locked(home: Home) -> Iterator[None]:
-    """Hold the lock of a home in which no restore is left half made. Raises `HomeError`, `BackupError`."""
+    """Lock a home, and undo a restore that was killed half way. Raises `HomeError`, `BackupError`."""
     lock = home.lock()
     try:
         with refusing(home.root):
@@ -94,11 +96,11 @@ def locked(home: Home) -> Iterator[None]:
 
 @contextmanager
 def refusing(source: Path) -> Iterator[None]:
-    """Tell an error of the disk as what it is to the owner: a restore that changed nothing."""
+    """Turn an error of the disk into a `BackupError` that says that nothing was changed."""
     try:
         yield
     except OSError as error:
-        raise BackupError(f"{source} cannot be restored ({error}). Everything is as it was.") from error
+        raise BackupError(f"{source} cannot be restored ({error}). Nothing was changed.") from error
 
 
 def place(
@@ -110,12 +112,12 @@ def place(
     clock: Clock,
     say: Callable[[str], None],
 ) -> RestoreResult:
-    """Unpack, check and put in place, in a home whose lock is held; `record` then says that this is done.
+    """Unpack and check a backup, and move it into a home; `record` is stored as done then. Blocks.
 
-    Blocks. What was there goes to `aside`, and is dropped where that is None.
+    The caller holds the home's lock. The earlier files are moved to `aside`, or deleted if it is None.
 
     Raises:
-        BackupError, StoreTooNew, OSError: everything is as it was.
+        BackupError, StoreTooNew, OSError: the home is unchanged.
     """
     stage = Stage(home)
     stage.open()
@@ -124,8 +126,8 @@ def place(
             manifest, contents = None, _copy_database(home, source, stage)
             names: list[str] = [*STORE]
         else:
-            found = Unpacked.of(source, stage, BackupProgress(say, clock=clock))
-            manifest, contents = found.manifest, found.contents
+            unpacked = Unpacked.of(source, stage, BackupProgress(say, clock=clock))
+            manifest, contents = unpacked.manifest, unpacked.contents
             outgoing.settle(stage.path(archive.DATABASE), home, stage.path(outgoing.FOLDER))
             _give_to_agents(stage)
             files = [name for name in (*archive.FILES, archive.SECRETS) if stage.path(name).exists()]
@@ -135,10 +137,10 @@ def place(
             at_ms=clock.now_ms(), files=contents.files, made_ms=manifest.created_ms if manifest else None
         )
         swap(home, stage, names, aside=aside, record=placed)
-        # Its snapshots are of turns of the database that was there: the numbers are given again now.
+        # The undo copies belong to turns of the replaced database, whose numbers are used again now.
         shutil.rmtree(home.undo, ignore_errors=True)
     finally:
-        with suppress(OSError):  # whether it is done does not hang on that; the next look at the home does it
+        with suppress(OSError):  # the restore is done or undone already; `recover` clears the stage later
             stage.clear()
     return RestoreResult(manifest=manifest, contents=contents, aside=aside)
 
@@ -167,19 +169,19 @@ def _copy_database(home: Home, source: Path, stage: Stage) -> BackupContents:
     copy.parent.mkdir()
     try:
         with (
-            closing(sqlite3.connect(f"{source.absolute().as_uri()}?mode=ro", uri=True)) as found,
+            closing(sqlite3.connect(f"{source.absolute().as_uri()}?mode=ro", uri=True)) as original,
             closing(sqlite3.connect(copy)) as target,
         ):
-            found.backup(target)
+            original.backup(target)
     except sqlite3.Error as error:
-        raise BackupError(f"{source} is damaged itself ({error}). Everything is as it was.") from error
+        raise BackupError(f"{source} is damaged itself ({error}). Nothing was changed.") from error
     _check_store(copy, source)
     outgoing.settle(copy, home, home.root / outgoing.FOLDER)
     return BackupContents().with_file(copy.stat().st_size)
 
 
 def _keep_sign_ins(restored: Path, present: Path) -> None:
-    """Let those browsers be signed in that are now: one that was signed out since the backup stays out."""
+    """Copy the present sign-ins of browsers: one that was signed out since the backup stays signed out."""
     table, columns = "web_sessions", "id, secret_hash, browser, created_ms, seen_ms"
     rows: list[tuple[object, ...]] = []
     try:
@@ -194,17 +196,15 @@ def _keep_sign_ins(restored: Path, present: Path) -> None:
 
 
 def _check_store(path: Path, source: Path) -> int:
-    """Check the database of a backup and return its version."""
+    """Check the database of a backup and return its version. Raises `BackupError`, `StoreTooNew`."""
     try:
         with closing(sqlite3.connect(path)) as connection:
             fault = connection.execute("PRAGMA integrity_check(1)").fetchone()[0]
             version = int(connection.execute("PRAGMA user_version").fetchone()[0])
     except sqlite3.Error as error:
-        raise BackupError(
-            f"The database in {source} is damaged ({error}). Everything is as it was."
-        ) from error
+        raise BackupError(f"The database in {source} is damaged ({error}). Nothing was changed.") from error
     if fault != "ok" or version == 0:
-        raise BackupError(f"The database in {source} is damaged or empty. Everything is as it was.")
+        raise BackupError(f"The database in {source} is damaged or empty. Nothing was changed.")
     _refuse_newer(version, source)
     path.chmod(0o600)
     return version
@@ -214,7 +214,7 @@ def _refuse_newer(version: int, source: Path) -> None:
     known = len(database.migrations())
     if version > known:
         raise StoreTooNew(
-            f"{source} holds a database of version {version}, this Andy knows {known}: upgrade Andy first."
+            f"{source} has a database of version {version}, this Andy knows {known}: upgrade Andy first."
         )
 
 
@@ -223,7 +223,7 @@ def _refuse_newer(version: int, source: Path) -> None:
 
 @dataclass(slots=True, kw_only=True)
 class Unpacked:
-    """A backup that was unpacked into the stage of the home it is for."""
+    """A backup that was unpacked into the stage of a home."""
 
     source: Path
     stage: Stage
@@ -238,26 +238,24 @@ class Unpacked:
     def of(cls, source: Path, stage: Stage, progress: BackupProgress) -> Unpacked:
         """Unpack and check a backup.
 
-        Raises `BackupError`, `StoreTooNew`; `OSError` where there is no room.
+        Raises `BackupError`, `StoreTooNew`; `OSError` if the disk is full.
         """
-        found = cls(source=source, stage=stage)
+        unpacked = cls(source=source, stage=stage)
         try:
             with tarfile.open(source, "r:gz") as tar:
                 for member in tar:
-                    found.take(tar, member)
-                    progress.at(found.contents)
-                found.hear_out(tar)
-                found.finish(tar)
+                    unpacked.take(tar, member)
+                    progress.at(unpacked.contents)
+                unpacked.read_to_end(tar)
+                unpacked.finish(tar)
         except UNREADABLE as error:
-            raise found.refusal(f"it is broken ({_in_a_line(error)})") from error
-        if _check_store(stage.path(archive.DATABASE), source) != found.checked_manifest().store_version:
-            raise found.refusal("its database is of another version than it says")
-        return found
+            raise unpacked.refusal(f"it is broken ({_in_a_line(error)})") from error
+        if _check_store(stage.path(archive.DATABASE), source) != unpacked.checked_manifest().store_version:
+            raise unpacked.refusal("its database has another version than its manifest says")
+        return unpacked
 
     def refusal(self, reason: str) -> BackupError:
-        return BackupError(
-            f"{self.source} is no backup that can be restored: {reason}. Everything is as it was."
-        )
+        return BackupError(f"{self.source} is no backup that can be restored: {reason}. Nothing was changed.")
 
     def checked_manifest(self) -> Manifest:
         if self.manifest is None:
@@ -287,8 +285,8 @@ class Unpacked:
         else:
             raise self.refusal(f"'{member.name}' is no plain file")
 
-    def hear_out(self, tar: tarfile.TarFile) -> None:
-        """Read the archive to its very end: only there it shows whether a bit was wrong."""
+    def read_to_end(self, tar: tarfile.TarFile) -> None:
+        """Read the archive to its very end, where gzip's checksum is."""
         rest = tar.fileobj
         while rest is not None and rest.read(65536):
             pass
@@ -304,23 +302,21 @@ class Unpacked:
         for member in reversed(self.folders):
             self.stage.path(member.name).chmod(member.mode & 0o755 | 0o700)
         if self.promised != self.contents:
-            raise self.refusal("it is not whole")
+            raise self.refusal("it is incomplete")
 
     def _text(self, tar: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
         file = tar.extractfile(member)
         if file is None or member.size > 65536:
-            raise self.refusal(f"'{member.name}' is not what it should be")
+            raise self.refusal(f"'{member.name}' is not a file of the expected size")
         return file.read()
 
 
 def _extract(tar: tarfile.TarFile, member: tarfile.TarInfo, place: Path) -> None:
-    """Unpack a member whose name and kind were checked, without its owner and the special bits of its mode.
-
-    The Python of Debian 12 has no filter that does it.
-    """
+    """Unpack a member whose name and kind were checked, without owner and special mode bits."""
     if hasattr(tarfile, "data_filter"):
         tar.extract(member, place, filter="data")
         return
+    # The Python of Debian 12 has no such filter.
     mine = copy(member)
     mine.mode = member.mode & 0o755 | (0o700 if member.isdir() else 0o600)
     mine.uid, mine.gid, mine.uname, mine.gname = os.geteuid(), os.getegid(), "", ""
@@ -346,8 +342,9 @@ def _give_to_agents(stage: Stage) -> None:
 
 
 def _place_beside(root: Path, now_ms: int) -> Path:
-    """Return `home.before-restore-20261122-031500`; it is inside the home where the parent is another disk or
-    not ours.
+    """Create and return the folder `home.before-restore-20261122-031500` beside the home.
+
+    It is inside the home if the parent folder is on another disk or not writable.
     """
     name = f"before-restore-{datetime.fromtimestamp(now_ms / 1000).astimezone():%Y%m%d-%H%M%S}"
     is_beside = os.access(root.parent, os.W_OK) and root.parent.stat().st_dev == root.stat().st_dev
@@ -357,9 +354,9 @@ def _place_beside(root: Path, now_ms: int) -> Path:
 
 
 def summary_lines(done: RestoreResult, home: Home, *, zone: ZoneInfo | None) -> list[str]:
-    """Return what a person is told about a restore into `home`; without a zone, by this machine's clock."""
+    """Return the lines that report a restore into `home`; without a zone, times are this machine's."""
     if done.manifest is None:
-        lines = ["The database is restored; groups/ and sessions are as they were."]
+        lines = ["The database is restored; groups/ and sessions are unchanged."]
     else:
         at = datetime.fromtimestamp(done.manifest.created_ms / 1000, zone)
         lines = [f"Restored as it was on {at:%Y-%m-%d %H:%M}: {done.contents.files:,} files."]

@@ -1,7 +1,7 @@
-"""Restore a backup that the owner asked for in the console: at the next start, before the store is opened.
+"""Restore a backup that the owner chose in the console: at the next start, before the store is opened.
 
-The request stands in `data/restore.json`. A backup of what is there now is made first. A failure changes
-nothing, and is told in the console and in the audit.
+The request is stored in `data/restore.json`. A backup of the present home is made first. A failure changes
+nothing, and is shown in the console and in the audit.
 """
 
 from __future__ import annotations
@@ -26,14 +26,16 @@ from orchestrator.store.database import Database, Tx
 
 BACKUPS = "backups"
 MAX_TRIES = 3
-"""A start that is killed each time it restores must not keep Andy down for ever."""
+"""Starts that try a restore: one that kills each start must not keep Andy down for ever."""
 
 
 def ask(home: Home, name: str, *, has_env: bool, now_ms: int) -> RestoreRecord:
-    """Have the next start restore the backup `name` of the folder `backups/`, also after a power cut. Blocks.
+    """Request that the next start restores the backup `name` of the folder `backups/`. Blocks.
+
+    The request is flushed to the disk, so it survives a power cut.
 
     Raises:
-        BackupError: it cannot be written down.
+        BackupError: the request cannot be stored.
     """
     record = RestoreRecord(
         id=secrets.token_hex(4),
@@ -49,13 +51,13 @@ def ask(home: Home, name: str, *, has_env: bool, now_ms: int) -> RestoreRecord:
 
 
 def carry_out(home: Home, *, clock: Clock, say: Callable[[str], None]) -> None:
-    """Undo what a killed restore left half done, then restore what was asked for. Blocks.
+    """Undo a restore that was killed half way, then carry out the requested one. Blocks.
 
     The store must be closed.
 
     Raises:
         HomeError: Andy runs on this home.
-        BackupError: a move of a killed restore cannot be undone; nothing may run on this home before.
+        BackupError: a killed restore cannot be undone; until it is, nothing may run on this home.
     """
     record = read_record(home)
     if (record is None or record.is_audited) and not Stage(home).is_there():
@@ -66,25 +68,25 @@ def carry_out(home: Home, *, clock: Clock, say: Callable[[str], None]) -> None:
             return
         if record.is_pending:
             record = _carried_out(home, record, clock=clock, say=say)
-        with suppress(AndyError):  # a store that cannot be opened: the start itself says so
+        with suppress(AndyError):  # the store cannot be opened: the start reports it
             asyncio.run(_audit(home, record))
         try:
             write_record(home, record.to(is_audited=True))
-        except OSError:  # such as a full disk, on which Andy starts nevertheless
+        except OSError:  # for example a full disk, on which Andy can still start
             home.restore_file.unlink(missing_ok=True)
 
 
 def _carried_out(
     home: Home, record: RestoreRecord, *, clock: Clock, say: Callable[[str], None]
 ) -> RestoreRecord:
-    """Return how the restore ended."""
+    """Carry out a restore, and return the record of its end."""
     try:
         if record.tries >= MAX_TRIES:
-            raise BackupError(f"It was broken off {record.tries} times. Everything is as it was.")
+            raise BackupError(f"It was interrupted {record.tries} times. Nothing was changed.")
         with refusing(home.root / record.source):
             record = record.to(tries=record.tries + 1)
             write_record(home, record)
-            record = record.to(safety=_made_safe(home, record, clock=clock, say=say))
+            record = record.to(safety=_back_up_first(home, record, clock=clock, say=say))
             write_record(home, record)
             say(f"Restoring {record.source} …")
             place(home, home.root / record.source, record=record, aside=None, clock=clock, say=say)
@@ -94,8 +96,8 @@ def _carried_out(
         return record.to(state="failed", error=str(error), at_ms=clock.now_ms())
 
 
-def _made_safe(home: Home, record: RestoreRecord, *, clock: Clock, say: Callable[[str], None]) -> str:
-    """Back up what is there, unless a try before this one did, and return the name of that backup."""
+def _back_up_first(home: Home, record: RestoreRecord, *, clock: Clock, say: Callable[[str], None]) -> str:
+    """Back up the home, unless an earlier try did, and return the name of that backup."""
     folder = home.root / BACKUPS
     if record.safety is not None and (folder / record.safety).is_file():
         return record.safety
@@ -108,7 +110,7 @@ def _made_safe(home: Home, record: RestoreRecord, *, clock: Clock, say: Callable
 
 
 async def _audit(home: Home, record: RestoreRecord) -> None:
-    """Write down in the audit how a restore ended, once, now that it is known which store there is."""
+    """Add the end of a restore to the audit once; only now it is known which store the home has."""
     database = await Database.open(home.database)
     try:
         async with database.transaction() as tx:
@@ -127,7 +129,7 @@ async def _is_audited(tx: Tx, record: RestoreRecord) -> bool:
 
 
 def asked_event(record: RestoreRecord, *, session: str) -> audit.AuditEvent:
-    """Return what the audit says of a request; it stands in the store that is replaced, and in its backup."""
+    """Return the audit's event for a request; it is written to the store that the restore replaces."""
     detail = {"id": record.id, "file": Path(record.source).name, "session": session}
     return audit.AuditEvent(at_ms=record.at_ms, kind="restore.asked", detail=detail)
 

@@ -1,7 +1,7 @@
-"""Keep the database from growing for ever: rows that ended long ago move into one file a year.
+"""Move rows that ended long ago from the database to one file a year, so that it does not grow for ever.
 
-A row is in its file, flushed to the disk, before it leaves the database. After a crash in between it is in
-both, and the next sweep finds it in the file and writes it no second time.
+A row is flushed to its file before it is deleted from the database. After a crash in between it is in both;
+the next sweep finds it in the file and does not write it again.
 """
 
 from __future__ import annotations
@@ -25,9 +25,10 @@ from orchestrator.store.retention import OVER_MS, ROWID, RetentionPolicy, Rows
 log = structlog.get_logger(__name__)
 
 FIRST_SECONDS = 60.0
+"""Seconds from the start of the host to the first sweep."""
 SWEEP_SECONDS = 3_600.0
 BATCH = 200
-"""Rows that are removed in one transaction: a message that comes meanwhile waits for some milliseconds."""
+"""Rows removed in one transaction: a message that arrives meanwhile waits for some milliseconds only."""
 DAY_MS = 86_400_000
 
 
@@ -35,7 +36,7 @@ class Retention:
     """Moves old rows into the yearly files, once an hour."""
 
     def __init__(self, database: Database, directory: Path, *, days: Mapping[str, int], clock: Clock) -> None:
-        """`days` says for each table how many days ended rows stay in it; 0 is for ever."""
+        """`days` maps each table to the days that ended rows stay in it; 0 means for ever."""
         self._database = database
         self._archive = YearArchive(directory)
         self._days = days
@@ -55,7 +56,7 @@ class Retention:
             pause = SWEEP_SECONDS
 
     async def sweep(self) -> dict[str, int]:
-        """Move all rows whose time is over now, and return how many left each table."""
+        """Move all rows that are past their retention, and return their number for each table."""
         counts = {}
         for policy in retention.POLICIES:
             days = self._days.get(policy.table, 0)
@@ -90,19 +91,20 @@ class Retention:
 
 
 class YearArchive:
-    """The files `2026.jsonl` and so on: a JSON object a line, by the year (UTC) in which a row ended."""
+    """The files `2026.jsonl` and so on, one JSON object a line, by the year (UTC) in which a row ended."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._settled: set[Path] = set()
-        """Files that hold no row which is in the database too."""
+        """Files of which no row is in the database too, so that they need no search for duplicates."""
         self._written: set[Path] = set()
 
     def add(self, table: str, rows: Rows) -> None:
-        """Append rows to the files of their years, without those that are there already. Blocks.
+        """Append rows to the files of their years, without those that are in them already. Blocks.
 
         Raises:
-            OSError: a file cannot be written; what was written of it is cut off, or found the next time.
+            OSError: a file cannot be written; the next call cuts off an incomplete line, and skips whole
+            ones.
         """
         lines: dict[Path, list[bytes]] = defaultdict(list)
         for row in rows:
@@ -110,13 +112,13 @@ class YearArchive:
             lines[self._directory / f"{year}.jsonl"].append(_line(table, row))
         self._directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         for path, new in lines.items():
-            known = set() if path in self._settled else _those_in(path, frozenset(new))
+            known = set() if path in self._settled else _present_lines(path, frozenset(new))
             self._settled.discard(path)
             self._written.add(path)
             _append(path, b"".join(line for line in new if line not in known))
 
     def settled(self) -> None:
-        """Record that the rows which were added have left the database."""
+        """Record that the added rows were deleted from the database."""
         self._settled |= self._written
         self._written.clear()
 
@@ -126,7 +128,7 @@ def _line(table: str, row: Mapping[str, object]) -> bytes:
     return json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
 
 
-def _those_in(path: Path, lines: frozenset[bytes]) -> set[bytes]:
+def _present_lines(path: Path, lines: frozenset[bytes]) -> set[bytes]:
     try:
         with path.open("rb") as file:
             return {line for line in file if line in lines}
@@ -148,15 +150,15 @@ def _append(path: Path, data: bytes) -> None:
 
 
 def _whole_bytes(path: Path) -> int:
-    """Return how many bytes of a file are whole lines: a crash may have left half of one."""
+    """Return the number of bytes up to the last line break: a crash may have left an incomplete line."""
     with path.open("rb") as file:
         end = file.seek(0, os.SEEK_END)
         while end:
             start = max(0, end - 65_536)
             file.seek(start)
-            found = file.read(end - start).rfind(b"\n")
-            if found >= 0:
-                return start + found + 1
+            line_end = file.read(end - start).rfind(b"\n")
+            if line_end >= 0:
+                return start + line_end + 1
             end = start
     return 0
 

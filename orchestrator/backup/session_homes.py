@@ -1,7 +1,7 @@
-"""Reads what homes of OpenClaw and nanobot have in common: messages as JSON, scheduled jobs, a workspace.
+"""Reads the common parts of OpenClaw's and nanobot's homes: JSON messages, scheduled jobs, a workspace.
 
-Both have one agent for all chats. Its notes, and what its owner said to it alone, come to main; each other
-chat becomes a group.
+Both have one agent for all chats. Its notes, and its owner's direct messages, come to main; each other chat
+becomes a group.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Reading:
     """One home while it is read."""
 
     root: Path
-    found: ForeignHome
+    foreign: ForeignHome
     groups: dict[str, ForeignGroup] = field(default_factory=dict)
     """The groups by channel and chat; main has the empty name."""
     messages: int = 0
@@ -79,38 +79,38 @@ class Reading:
                 is_main=is_main,
                 requires_trigger=not is_direct,
             )
-            self.found.groups.append(self.groups[key])
+            self.foreign.groups.append(self.groups[key])
         return self.groups[key]
 
     def add(self, group: ForeignGroup, messages: Iterable[ForeignMessage | None]) -> None:
-        for one in messages:
-            if one is not None and self.messages < MAX_MESSAGES:
+        for message in messages:
+            if message is not None and self.messages < MAX_MESSAGES:
                 self.messages += 1
-                group.messages.append(one)
+                group.messages.append(message)
 
     def add_notes(self) -> None:
         """Add the notes of the workspace to main."""
         if not names_in(self.root, WORKSPACE):
-            self.found.left.append(f"the notes of the agent: there is no {WORKSPACE}/ in this folder")
+            self.foreign.left_out.append(f"the notes of the agent: there is no {WORKSPACE}/ in this folder")
         self.main().notes.extend(
-            foreign_home.notes(self.root, WORKSPACE, deep=NOTE_FOLDERS, leave=self.found.left.append)
+            foreign_home.notes(self.root, WORKSPACE, deep=NOTE_FOLDERS, leave=self.foreign.left_out.append)
         )
 
-    def leave_some(self, number: int, words: str) -> None:
-        """Note how many of a kind are left, where there are any."""
+    def leave_some(self, number: int, text: str) -> None:
+        """Note that `number` items are left out, if there are any."""
         if number:
-            self.found.left.append(f"{number:,} {words}")
+            self.foreign.left_out.append(f"{number:,} {text}")
 
 
 def message(
-    row: Mapping[str, Any], at: object, name: str, *, sender: str = "", words: str | None = None
+    row: Mapping[str, Any], at: object, name: str, *, sender: str = "", body: str | None = None
 ) -> ForeignMessage | None:
-    """Return a message of a person or of the agent; None of a tool's, and of what has no words or time.
+    """Return a message of a person or the agent; None for one of a tool, and one without text or time.
 
-    `words` are what was said, where the row has more than that.
+    `body` is the text, if the row's own content has more than that.
     """
-    role, content = row.get("role"), words_of(row.get("content")) if words is None else words
-    # A time without a zone is one of the machine's own clocks.
+    role, content = row.get("role"), words_of(row.get("content")) if body is None else body
+    # A time without a zone is in the machine's own zone.
     sent_ms = moment_ms(at, zone_of_naive=None)
     if role not in ("user", "assistant") or not content.strip() or sent_ms is None:
         return None
@@ -126,7 +126,7 @@ def message(
 
 
 def words_of(content: object) -> str:
-    """Return the words of a message, which may be in parts."""
+    """Return the text of a message, which may be in parts."""
     if isinstance(content, list):
         parts = [part for part in content if isinstance(part, dict) and part.get("type") == "text"]
         return "\n".join(text(part, "text", limit=MAX_TEXT_CHARS) for part in parts)[:MAX_TEXT_CHARS]
@@ -134,10 +134,10 @@ def words_of(content: object) -> str:
 
 
 def jobs_of(root: Path, path: str) -> list[dict[str, Any]]:
-    """Return the scheduled jobs of a file; none where it is missing.
+    """Return the scheduled jobs of a file; none if it is missing.
 
     Raises:
-        BackupError: it is of a version that is not known.
+        BackupError: the file is of an unknown version.
     """
     store = json_of(root, path)
     if store is None:
@@ -164,7 +164,7 @@ def task_of(job: Mapping[str, Any]) -> ForeignTask:
 
 
 def _schedule(schedule: Mapping[str, Any]) -> tuple[str, str]:
-    """Return the kind and the value of a schedule in Andy's words."""
+    """Return the kind and the value of a schedule in Andy's form."""
     match schedule.get("kind"):
         case "cron":
             return "cron", text(schedule, "expr")
@@ -178,13 +178,13 @@ def _schedule(schedule: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def part_of(row: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """Return an object in another one; an empty one where there is none."""
+    """Return the object in a field; an empty one if the field has none."""
     value = row.get(name)
     return value if isinstance(value, dict) else {}
 
 
 def object_of(line: str | bytes) -> dict[str, Any] | None:
-    """Return the object that a text of JSON is; None of others, and of what is no JSON."""
+    """Return the object in a JSON text; None for other values, and for invalid JSON."""
     try:
         value = json.loads(line)
     except (ValueError, RecursionError):
@@ -193,7 +193,7 @@ def object_of(line: str | bytes) -> dict[str, Any] | None:
 
 
 def json_of(root: Path, path: str) -> object:
-    """Return the value of a JSON file; None where there is none. Raises `BackupError` for a broken one."""
+    """Return the value of a JSON file; None if it is missing. Raises `BackupError` for invalid JSON."""
     try:
         with foreign_home.readable_file(root, path) as file:
             body = file.read(MAX_JSON_BYTES + 1)
@@ -206,7 +206,7 @@ def json_of(root: Path, path: str) -> object:
 
 
 def lines_of(root: Path, path: str) -> Iterator[dict[str, Any]]:
-    """Yield the objects of a file of JSON lines; other lines, and too long ones, are passed over."""
+    """Yield the objects of a file of JSON lines; other lines, and too long ones, are skipped."""
     try:
         with foreign_home.readable_file(root, path) as file:
             while line := file.readline(MAX_LINE_BYTES):
@@ -218,7 +218,7 @@ def lines_of(root: Path, path: str) -> Iterator[dict[str, Any]]:
 
 
 def names_in(root: Path, folder: str) -> list[str]:
-    """Return the names in a folder that is reached without a link; none where it is missing."""
+    """Return the names in a folder; none if it is missing, or reached through a link."""
     try:
         with ExitStack() as stack:
             here = stack.enter_context(opened(root))

@@ -1,6 +1,6 @@
 """Store files with holes in a backup: their data is read and stored, their holes are only recorded.
 
-The form is GNU tar's, version 1.0 of its sparse files, which `tar` and Python's own `tarfile` unpack.
+The format is version 1.0 of GNU tar's sparse files, which `tar` and Python's `tarfile` can unpack.
 """
 
 from __future__ import annotations
@@ -13,34 +13,37 @@ from collections.abc import Iterator, Sequence
 from typing import BinaryIO
 
 MOST_PIECES = 100_000
-"""No person's file has more holes. Each piece of such a file would fill a block of the disk at least."""
+"""The largest number of pieces of a file; ordinary files have fewer."""
 MOST_STORED_BYTES = 8 * 2**30 - 2**24
-"""More needs a size in the extended header, which `tarfile` takes for that of the file with its holes."""
+"""The largest size of the data: a larger one needs the extended header, which `tarfile` misreads.
+
+It takes the size there for that of the file with its holes.
+"""
 
 Data = Sequence[tuple[int, int]]
 """The parts of a file that have data: offset and length, in order."""
 
 
-def pieces(descriptor: int, seen: os.stat_result) -> Data | None:
-    """Return where a file has data; None for a file with more pieces than `MOST_PIECES`.
+def pieces(descriptor: int, status: os.stat_result) -> Data | None:
+    """Return the places where a file has data; None for a file with more pieces than `MOST_PIECES`.
 
-    A disk that cannot tell of holes has data everywhere.
+    On a file system that does not report holes, the whole file counts as data.
     """
-    whole = [(0, seen.st_size)] if seen.st_size else []
-    if seen.st_blocks * 512 >= seen.st_size:
+    whole = [(0, status.st_size)] if status.st_size else []
+    if status.st_blocks * 512 >= status.st_size:
         return whole
-    found: list[tuple[int, int]] = []
+    parts: list[tuple[int, int]] = []
     try:
-        for piece in _data(descriptor, seen.st_size):
-            found.append(piece)
-            if len(found) > MOST_PIECES:
+        for piece in _data(descriptor, status.st_size):
+            parts.append(piece)
+            if len(parts) > MOST_PIECES:
                 return None
     except OSError:
-        found = whole
+        parts = whole
     finally:
         os.lseek(descriptor, 0, os.SEEK_SET)
-    stored = sum(length for _, length in found)
-    return found if stored < MOST_STORED_BYTES else whole
+    stored = sum(length for _, length in parts)
+    return parts if stored < MOST_STORED_BYTES else whole
 
 
 def has_holes(data: Data, size: int) -> bool:
@@ -48,11 +51,9 @@ def has_holes(data: Data, size: int) -> bool:
 
 
 def mark(info: tarfile.TarInfo, number: int, data: Data, *, size: int) -> bytes:
-    """Mark a member as one with holes, the `number`-th of a backup, and return what stands before its
-    data.
-    """
-    numbers = [len(data) + 1, *(one for piece in data for one in piece), size, 0]
-    head = "".join(f"{one}\n" for one in numbers).encode()
+    """Mark a member as sparse, the `number`-th of a backup, and return the bytes before its data."""
+    numbers = [len(data) + 1, *(value for piece in data for value in piece), size, 0]
+    head = "".join(f"{value}\n" for value in numbers).encode()
     head += b"\0" * (-len(head) % tarfile.BLOCKSIZE)
     info.pax_headers = {
         "GNU.sparse.major": "1",
@@ -60,7 +61,7 @@ def mark(info: tarfile.TarInfo, number: int, data: Data, *, size: int) -> bytes:
         "GNU.sparse.name": info.name,
         "GNU.sparse.realsize": str(size),
     }
-    # A name that fits the short header: one in the extended header would be taken for the file's.
+    # A name that fits the short header, because one in the extended header would replace the file's name.
     info.name = f"GNUSparseFile.0/{number}"
     info.size = len(head) + sum(length for _, length in data)
     return head
@@ -82,9 +83,9 @@ def _data(descriptor: int, size: int) -> Iterator[tuple[int, int]]:
 
 
 class Pieces(io.RawIOBase):
-    """Reads the head and the pieces of a file, with exactly the lengths that were promised.
+    """Reads the head and the pieces of a file with exactly the lengths of the archive's header.
 
-    A file that shrank meanwhile ends in zeros.
+    If the file shrank meanwhile, zeros fill the rest.
     """
 
     def __init__(self, file: BinaryIO, head: bytes, data: Data) -> None:
@@ -94,7 +95,7 @@ class Pieces(io.RawIOBase):
         self._left = 0
 
     def read(self, size: int = -1) -> bytes:
-        """Return as many bytes as were asked for, and fewer only at the end."""
+        """Return `size` bytes, and fewer only at the end."""
         read = bytearray(self._head[: None if size < 0 else size])
         self._head = self._head[len(read) :]
         while size < 0 or len(read) < size:

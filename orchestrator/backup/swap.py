@@ -1,8 +1,8 @@
-"""Put what was unpacked in the place of what a home has: all of it or nothing, even if the process is killed.
+"""Replace the files of a home by unpacked ones: all of them or none, even if the process is killed.
 
-Every move is written to `data/restore.json` before the first is made. Whoever finds moves there undoes them;
-they count once the same file says that they are done. It also holds what the owner asked for in the console,
-and how that ended.
+All moves are written to `data/restore.json` before the first is made. A later process that finds moves there
+undoes them; they are final when the same file says that the restore is done. The file also has the owner's
+request in the console, and how it ended.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ STAGE = ".restore"
 PARTS = ("groups", "data", "store")
 WAL, SHM = f"{archive.DATABASE}-wal", f"{archive.DATABASE}-shm"
 STORE = (WAL, SHM, archive.DATABASE)
-"""The log goes first: a database that somebody opens meanwhile must not meet the log of another one."""
+"""The log is moved first: a program that opens a database meanwhile must not read the log of another one."""
 NOT_MOVED = frozenset({STAGE, ".gitkeep"})
 
 
@@ -36,11 +36,11 @@ class Move(BaseModel):
     before: str
     after: str
     brings_new: bool
-    """Whether it puts something of the backup in place; else it takes away what was there."""
+    """Whether it moves a file of the backup into place; otherwise it moves an earlier file away."""
 
 
 class RestoreRecord(BaseModel):
-    """The newest restore of a home: what was asked for, how far it is, and how it ended."""
+    """The newest restore of a home: its request, its state, and its result."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -48,16 +48,16 @@ class RestoreRecord(BaseModel):
     state: Literal["asked", "moving", "done", "failed"]
     by: Literal["console", "command"]
     source: str
-    """The path of the backup; for one that the console asked for, relative to the home."""
+    """The path of the backup; if the console requested it, relative to the home."""
     at_ms: int
-    """The time when it was asked for, and then when it ended."""
+    """The time of the request, or of the end, in epoch ms."""
     tries: int = 0
     moves: tuple[Move, ...] = ()
     made_ms: int | None = None
-    """The time when the backup was made, as it says itself; None for a bare database."""
+    """The time when the backup was made, by its manifest, in epoch ms; None for a bare database."""
     files: int = 0
     safety: str | None = None
-    """The name of the backup of what was there before, in `backups/`."""
+    """The name in `backups/` of the backup that was made before this restore."""
     has_env: bool = False
     error: str = ""
     is_audited: bool = False
@@ -71,7 +71,7 @@ class RestoreRecord(BaseModel):
 
 
 def read_record(home: Home) -> RestoreRecord | None:
-    """Return the newest restore of a home; None where there was none, or where its record is unreadable."""
+    """Return the newest restore of a home; None if there was none, or its record is unreadable."""
     try:
         return RestoreRecord.model_validate_json((home.restore_file).read_bytes())
     except (OSError, ValidationError):
@@ -79,7 +79,7 @@ def read_record(home: Home) -> RestoreRecord | None:
 
 
 def write_record(home: Home, record: RestoreRecord) -> None:
-    """Write the record so that it outlives a power cut. Raises `OSError`."""
+    """Write the record so that it survives a power cut. Raises `OSError`."""
     write_whole(home.restore_file, record.model_dump_json(), mode=0o600)
     os.sync()
 
@@ -102,11 +102,11 @@ class Stage:
         return self.base(name) / name
 
     def former(self, name: str) -> Path:
-        """Return where what is replaced waits until the restore is done."""
+        """Return the place of a replaced file until the restore is done."""
         return self._of(name) / "old" / name
 
     def can_place(self, name: str) -> bool:
-        """Whether the home can get this file.
+        """Return whether this file can be put into the home.
 
         With Docker Compose its top, where `andy.toml` is, is read-only.
         """
@@ -118,36 +118,36 @@ class Stage:
         return self._root / inside / STAGE
 
     def open(self) -> None:
-        """Make the directories anew, which no agent can look into. Raises `OSError`."""
+        """Create the folders empty, and unreadable to agents. Raises `OSError`."""
         self.clear()
         for name in (*PARTS, archive.SETTINGS):
             self._of(name).mkdir(mode=0o700, exist_ok=True)
             self.base(name).mkdir(exist_ok=True)
 
     def is_there(self) -> bool:
-        """Whether a restore was killed before it cleared away."""
+        """Return whether a killed restore left its folders."""
         return any(os.path.lexists(self._of(name)) for name in (*PARTS, archive.SETTINGS))
 
     def clear(self) -> None:
-        """Remove what was unpacked, and what it replaced. Raises `OSError`."""
+        """Delete the unpacked and the replaced files. Raises `OSError`."""
         for name in (*PARTS, archive.SETTINGS):
             _remove(self._of(name))
 
     def children(self, name: str) -> list[str]:
-        """Return the names of what stands below `name`, in the home or unpacked."""
-        found = {entry for folder in (self._root, self.base(name)) for entry in _listed(folder / name)}
-        return [f"{name}/{entry}" for entry in sorted(found - NOT_MOVED)]
+        """Return the paths directly below `name`, in the home or unpacked."""
+        names = {entry for folder in (self._root, self.base(name)) for entry in _listed(folder / name)}
+        return [f"{name}/{entry}" for entry in sorted(names - NOT_MOVED)]
 
 
 def swap(
     home: Home, stage: Stage, names: Iterable[str], *, aside: Path | None, record: RestoreRecord
 ) -> RestoreRecord:
-    """Move what is unpacked in place, and what was there to `aside`, else to where the stage drops it.
+    """Move the unpacked files into place, and the earlier ones to `aside`, or into the stage. Blocks.
 
-    Blocks. Returns the record, which then says that it is done.
+    Returns the record of the finished restore.
 
     Raises:
-        OSError: a move failed; everything is as it was.
+        OSError: a move failed; all moves were undone.
     """
     moves = tuple(_planned(home.root, stage, [name for name in names if stage.can_place(name)], aside))
     earlier = read_record(home)
@@ -170,12 +170,12 @@ def swap(
 
 
 def recover(home: Home) -> RestoreRecord | None:
-    """Undo the moves of a restore that was killed, and clear away what it left. Blocks; needs the lock.
+    """Undo the moves of a restore that was killed, and delete its stage. Blocks. Needs the home's lock.
 
-    Returns the newest restore. One that was asked for in the console is then asked for again.
+    Returns the newest restore. One that the console requested is then requested again.
 
     Raises:
-        OSError: a move cannot be undone yet; the next call goes on with it.
+        OSError: a move cannot be undone now; the next call continues.
     """
     record = read_record(home)
     if record is not None and record.state == "moving":
@@ -184,7 +184,7 @@ def recover(home: Home) -> RestoreRecord | None:
         record = record.to(
             state="asked" if is_asked else "failed",
             moves=(),
-            error="" if is_asked else "It was broken off. Everything is as it was.",
+            error="" if is_asked else "It was interrupted. Nothing was changed.",
         )
         write_record(home, record)
     Stage(home).clear()
@@ -203,17 +203,18 @@ def _planned(root: Path, stage: Stage, names: list[str], aside: Path | None) -> 
 
 
 def _undo(root: Path, moves: tuple[Move, ...]) -> None:
-    """Undo those of `moves` that were made. It may be killed, too, and begun again."""
+    """Undo the moves that were made. A second call completes one that was killed."""
     for move in reversed(moves):
         before, after = root / move.before, root / move.after
         if move.brings_new:
-            # What is still unpacked was not moved: what stands in its place is not from the backup.
+            # If the unpacked file is still there, it was not moved, so the file in its place is an earlier
+            # one.
             if not os.path.lexists(before) and os.path.lexists(after):
                 _rename(after, before)
         elif os.path.lexists(after):
-            _remove(before)  # another program has made it since: a command that found no database
+            _remove(before)  # created meanwhile by another program, such as a command that found no database
             _rename(after, before)
-            with suppress(OSError):  # up to the first directory that has something in it
+            with suppress(OSError):  # stops at the first folder that is not empty
                 for parent in after.parents:
                     parent.rmdir()
 

@@ -1,7 +1,7 @@
-"""Bound the database's write-ahead log: cut it off at intervals, and tell the owner of a reader in the way.
+"""Limit the database's write-ahead log: truncate it, or notify the owner of a reader that prevents it.
 
-SQLite starts the log anew only at a moment without readers. Short ones that overlap may leave none for hours,
-and one long transaction of another program leaves none at all.
+SQLite restarts the log only at a moment without readers. Overlapping short ones may leave no such moment for
+hours, and one long transaction of another program leaves none at all.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ log = structlog.get_logger(__name__)
 
 LOOK_SECONDS = 60.0
 ALARM_BYTES = 16 * database.WAL_BYTES
-"""A log that is larger than this and cannot be cut off is worth a message to the owner."""
+"""Bytes of a log above which the owner is notified if it cannot be truncated."""
 DAY_MS = 24 * 3_600_000
 
 
 class WriteAheadLog:
-    """Looks at the log of one home's database."""
+    """Watches the log of a home's database."""
 
     def __init__(self, host: HostContext) -> None:
         self._host = host
         self._path = host.home.database
 
     async def run(self) -> None:
-        """Look once a minute until cancelled."""
+        """Check the log once a minute until cancelled."""
         while True:
             await asyncio.sleep(LOOK_SECONDS)
             await self.look()
 
     async def look(self) -> None:
-        """Cut the log off where it is large; where a reader keeps it from that, tell the owner once a day."""
+        """Truncate a large log; if a reader prevents that, notify the owner, at most once a day."""
         size = await asyncio.to_thread(database.wal_bytes, self._path)
         if size <= database.WAL_BYTES or await asyncio.to_thread(database.cut_log, self._path):
             return
@@ -52,7 +52,7 @@ class WriteAheadLog:
 
 
 def held_text(path: Path, size: int) -> str:
-    """Return the sentence that says why the log grows, with the fix."""
+    """Return the sentence that explains why the log grows, and how to fix it."""
     return (
         f"The database's log is larger than {size // 2**30} GiB and grows, for another program reads the"
         f" database in one long transaction: end it; 'sudo fuser {path}' names it."

@@ -1,4 +1,4 @@
-"""Write the prompt of a free cycle: what an agent reads when it wakes by itself."""
+"""Write the prompt of a free cycle, in which an agent wakes by itself."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ async def prompt(
     zone: ZoneInfo,
     now_ms: int,
 ) -> str:
-    """Return the prompt: the time, why the agent woke, what happened since, and what to do."""
+    """Return the prompt: the time, why the agent woke, the activity since its last cycle, and guidance."""
     parts = [
         f'<context timezone="{zone.key}" now="{local_iso(now_ms, zone)}"/>',
         NOTICE,
@@ -60,11 +60,11 @@ def _trigger_line(triggers: Sequence[WakeRequest]) -> str:
 async def _since(tx: Tx, folder: Folder, last_end_ms: int | None, *, zone: ZoneInfo, now_ms: int) -> str:
     if last_end_ms is None:
         return "This is your first cycle."
-    found = await cycles.counts_since(tx, folder, since_ms=last_end_ms)
+    counts = await cycles.counts_since(tx, folder, since_ms=last_end_ms)
     when = f"{local_minute(last_end_ms, zone)}, {format_span(now_ms - last_end_ms)} ago"
     return (
         f"Since your last cycle ended ({when}): "
-        f"messages that came in: {found['messages']}, other turns that ended: {found['turns']}."
+        f"messages that came in: {counts['messages']}, other turns that ended: {counts['turns']}."
     )
 
 
@@ -76,6 +76,6 @@ def _summary_block(summary: str | None) -> str:
 
 
 def _safe(text: str) -> str:
-    """Make a reason harmless in the prompt: a file name may come from anybody."""
+    """Return a reason that cannot act as markup or as a schedule tag: a file name may come from anybody."""
     plain = "".join(letter if letter.isprintable() else " " for letter in text)
     return schedule_tag.neutralise(plain).replace("<", "&lt;")

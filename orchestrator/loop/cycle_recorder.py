@@ -1,6 +1,6 @@
-"""Record cycles: which wake requests a turn takes, when its agent wants to wake next, how it ended.
+"""Record cycles: the wake requests that a turn takes, the agent's next wake, and how the cycle ended.
 
-All methods work in the transactions of those who start and end turns.
+All methods work in the transactions of their callers, which start and end turns.
 """
 
 from __future__ import annotations
@@ -31,21 +31,23 @@ from orchestrator.store.loops import Loop, LoopStatus, NextWake
 from orchestrator.store.wake_requests import WakeRequest
 
 LEASE_MS = 120_000
-"""Renewed while the turn lasts: so long a loop stands when its host has vanished."""
+"""Milliseconds of a loop's lease, renewed while its turn runs; after a host died, the loop pauses that long.
+"""
 HEARTBEAT, CRON = "heartbeat", "cron"
 PASSIVE = (
     *("set_next_wake", "list_tasks", "list_reminders", "list_notifications", "refresh_groups"),
     *("notify_self", "acknowledge_notification", "list_notices", "cancel_notice"),
 )
-"""Commands that change nothing but what the agent knows."""
+"""Commands that only read or take notes: a cycle with no other command counts as idle."""
 ECHO_MESSAGES = 50
+"""Messages of people in which a tag is searched, to recognise one that the agent only repeats."""
 MAX_TEXTS, MAX_TAGS = 10, 10
-"""So many texts of a turn, the last ones, are looked at for tags, and so many tags of each."""
+"""The largest numbers of texts of a turn, the last ones, and of tags of each, that are read."""
 ACTION_LOOP = "action:loop"
 
 
 Summary = Callable[[Tx, Turn, Group], Awaitable[str | None]]
-"""Return the summary for an agent that wakes by itself; None when there is nothing to show."""
+"""Returns the dashboard's summary for the prompt of a free cycle; None when there is nothing to show."""
 
 
 async def no_summary(tx: Tx, turn: Turn, group: Group) -> str | None:
@@ -55,15 +57,15 @@ async def no_summary(tx: Tx, turn: Turn, group: Group) -> str | None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BegunCycle:
-    """A cycle that has begun, with the wake requests it answers."""
+class StartedCycle:
+    """A started cycle, with the wake requests that it answers."""
 
     id: int
     triggers: tuple[WakeRequest, ...]
 
 
 class CycleRecorder:
-    """Records the cycles of all groups. It has no state of its own: the store has it all."""
+    """Records the cycles of all groups. It has no state: everything is in the store."""
 
     def __init__(
         self,
@@ -74,7 +76,7 @@ class CycleRecorder:
         summary: Summary = no_summary,
         rules: WakePolicy = wake_policy.RULES,
     ) -> None:
-        """`for_people` gives what of an agent's text people see."""
+        """`for_people` returns the part of an agent's text that people see."""
         self._clock = clock
         self._zone_of = zone_of
         self._for_people = for_people
@@ -83,11 +85,11 @@ class CycleRecorder:
 
     # A turn starts
 
-    async def begin(self, tx: Tx, turn: Turn) -> BegunCycle | None:
-        """Record that a turn begins, with the wake requests that it answers; None without a loop.
+    async def begin(self, tx: Tx, turn: Turn) -> StartedCycle | None:
+        """Record the start of a turn, with the wake requests that it answers; None without a loop.
 
-        A question takes the messages, a task its due time, a free cycle all that is pending. The upkeep of a
-        dashboard runs beside all that and is no cycle of the loop.
+        A question takes the messages' requests, a task its own, a free cycle all pending ones. A turn of the
+        dashboard's worker is no cycle of the loop.
         """
         loop = await loops.get(tx, turn.folder)
         if loop is None or loop.status is LoopStatus.STOPPED:
@@ -108,13 +110,13 @@ class CycleRecorder:
                 now_ms=now_ms,
             )
         pending = await wake_requests.pending(tx, turn.folder)
-        # A question takes messages and the timer alone: a changed file must wait for a cycle that is told of
-        # it.
+        # A question takes only messages and the timer: a changed file must wait for a free cycle, whose
+        # prompt names it.
         taken = [wake for wake in pending if _is_for(wake, turn)]
         by_timer = turn.kind is TurnKind.AUTO and any(wake.kind == HEARTBEAT for wake in taken)
         cycle_id = await cycles.begin(tx, turn, set_by=loop.set_by if by_timer else None, now_ms=now_ms)
         await wake_requests.take(tx, taken, cycle_id)
-        # Read back and not kept: a turn that is tried again has taken some at its first try.
+        # Read back from the store: a retried turn took some of them at its first attempt.
         triggers = tuple(await wake_requests.of_cycle(tx, cycle_id))
         kinds = sorted({wake.kind for wake in triggers})
         await cycles.note_triggers(tx, cycle_id, [cycle_prompt.describe_trigger(wake) for wake in triggers])
@@ -124,10 +126,10 @@ class CycleRecorder:
         await self._record_event(tx, turn.folder, "trigger", **ids, kinds=kinds)
         if turn.kind is TurnKind.AUTO:
             await self._ask(tx, turn, loop, triggers)
-        return BegunCycle(id=cycle_id, triggers=triggers)
+        return StartedCycle(id=cycle_id, triggers=triggers)
 
     async def _ask(self, tx: Tx, turn: Turn, loop: Loop, triggers: tuple[WakeRequest, ...]) -> None:
-        """Write the prompt of the turn, as things stand now."""
+        """Write the prompt of the turn from the present state."""
         group = await groups.known(tx, turn.folder)
         text = await cycle_prompt.prompt(
             tx,
@@ -141,34 +143,34 @@ class CycleRecorder:
         await loops.set_prompt(tx, turn.id, text)
 
     async def _make_room(self, tx: Tx, loop: Loop, turn: Turn) -> None:
-        """End another open cycle of this group, and drop a free turn that waits: it begins anew later."""
+        """End another open cycle of this group, and drop a queued free turn, which is queued again later."""
         if turn.kind is not TurnKind.AUTO:
             await loops.drop_waiting_turn(tx, turn.folder)
         other = await cycles.running_of(tx, turn.folder)
         if other is None or other.turn_id == turn.id:
             return
-        left = await turns.get(tx, other.turn_id)
-        if left is not None and left.ended_ms is not None:
-            await self._finish(tx, loop, other, left, has_touched=False)
+        other_turn = await turns.get(tx, other.turn_id)
+        if other_turn is not None and other_turn.ended_ms is not None:
+            await self._finish(tx, loop, other, other_turn, has_touched=False)
         else:
             await self._close(tx, other, CycleOutcome.BUSY, ended_ms=self._clock.now_ms())
 
-    # Its agent speaks
+    # A turn succeeded
 
     async def read_schedule_tags(self, tx: Tx, turn: Turn) -> None:
-        """Read the schedule tags in the replies of a turn that ended well, before they are sent."""
+        """Apply the schedule tags in the replies of a successful turn, before they are sent."""
         cycle = await cycles.of_turn(tx, turn.id)
         if cycle is None or cycle.ended_ms is not None:
             return
         texts = await outbox.of_turn(tx, turn.id)
-        if any(one.attachment is not None or self._for_people(one.text) for one in texts):
+        if any(message.attachment is not None or self._for_people(message.text) for message in texts):
             await cycles.note_spoken(tx, cycle.id)
         group = await groups.by_folder(tx, turn.folder)
-        tagged = [tags for one in texts if (tags := schedule_tag.find(one.text))][-MAX_TEXTS:]
+        tagged = [tags for message in texts if (tags := schedule_tag.find(message.text))][-MAX_TEXTS:]
         if group is None or not tagged:
             return
-        # People can write a tag and have the agent repeat it; whatever stands in the chat is no wish of the
-        # agent.
+        # A person can write a tag and make the agent repeat it, so a tag that is in the chat is not taken for
+        # the agent's own.
         incoming = [
             m.text
             for m in await messages.newest(tx, turn.chat_jid, limit=ECHO_MESSAGES)
@@ -185,11 +187,11 @@ class CycleRecorder:
         """Record the first usable tag of a text as the agent's request, and record why others are refused."""
         is_set = False
         for tag in tags:
-            asked = self._requested_by(tag, group)
-            # Each refusal is recorded, since an agent whose wish is ignored in silence asks again and again.
+            interval = self._requested_by(tag, group)
+            # Each refusal is recorded: an agent whose request is ignored silently repeats it for ever.
             if schedule_tag.is_echo(tag, incoming):
                 await self._reject(tx, cycle, tag.one_line, "it repeats what somebody wrote")
-            elif asked is None:
+            elif interval is None:
                 await self._reject(tx, cycle, tag.one_line, "it names no clear time")
             elif is_set:
                 await self._reject(tx, cycle, tag.one_line, f"one of {len(tags)} in a text: the first counts")
@@ -200,8 +202,8 @@ class CycleRecorder:
                     cycle.id,
                     raw=_short(tag.next or tag.at or ""),
                     reason=tag.reason,
-                    asked_ms=asked.ms,
-                    is_soonest=asked.is_soonest,
+                    asked_ms=interval.ms,
+                    is_soonest=interval.is_soonest,
                 )
             if tag.warnings:
                 await self._record_event(
@@ -220,15 +222,15 @@ class CycleRecorder:
             tx, cycle.folder, "schedule.rejected", cycle=cycle.id, raw=raw, reason=reason
         )
 
-    # It has ended
+    # A turn ended
 
     async def settle(self, tx: Tx, *, touched: Collection[Folder] = ()) -> list[Folder]:
         """End the cycles whose turns have ended, decide the next wake of each, and return their groups.
 
-        `touched` are the groups in whose folder something changed while their agent worked.
+        `touched` are the groups whose folder changed while their agent worked.
         """
         ended = []
-        # Looked up in the store, so that a crash before this is made good by the next host.
+        # Read from the store, so that the next host settles what a crash prevented here.
         for cycle in await cycles.open_ones(tx):
             turn = await turns.get(tx, cycle.turn_id)
             if turn is not None and turn.ended_ms is None:
@@ -244,10 +246,10 @@ class CycleRecorder:
 
     async def _finish(self, tx: Tx, loop: Loop, cycle: Cycle, turn: Turn, *, has_touched: bool) -> None:
         assert turn.ended_ms is not None
-        # Everything counts from the end of the turn and not from now: after a restart the result is the same.
+        # All times count from the turn's end, not from now, so that a settlement after a restart is the same.
         ended_ms = turn.ended_ms
         outcome = await self._outcome(tx, cycle, turn, has_touched=has_touched)
-        # A message without an answer caps the sleep, or it could lie for as long as the agent wants to sleep.
+        # An unanswered message caps the sleep, or it would wait for as long as the agent chose to sleep.
         waiting = await cycles.unanswered(tx, cycle.folder)
         decision = wake_policy.decide_wake(
             CycleState(
@@ -300,12 +302,13 @@ class CycleRecorder:
             return CycleOutcome.ERROR
         if cycle.has_spoken or has_touched:
             return CycleOutcome.ACTION
-        # Commands that only look or note do not count, or an agent that lists its tasks would never back off.
+        # Commands that only read or take notes do not count, or an agent that lists its tasks never backs
+        # off.
         actions = await cycles.count_actions(tx, cycle.folder, since_ms=cycle.started_ms, passive=PASSIVE)
         return CycleOutcome.ACTION if actions else CycleOutcome.NOOP
 
     async def _close(self, tx: Tx, cycle: Cycle, outcome: CycleOutcome, *, ended_ms: int) -> None:
-        """End a cycle that came to nothing; the next wake stays as it was."""
+        """End a cycle without a result; the next wake is unchanged."""
         await cycles.end(
             tx,
             cycle.id,
@@ -360,8 +363,8 @@ def _is_for(wake: WakeRequest, turn: Turn) -> bool:
 def _sleep_request_of(cycle: Cycle) -> SleepRequest | None:
     if cycle.schedule_raw is None or cycle.schedule_asked_ms is None:
         return None
-    asked = RequestedInterval(ms=cycle.schedule_asked_ms, is_soonest=cycle.is_soonest)
-    return SleepRequest(asked=asked, raw=cycle.schedule_raw, reason=cycle.schedule_reason)
+    interval = RequestedInterval(ms=cycle.schedule_asked_ms, is_soonest=cycle.is_soonest)
+    return SleepRequest(interval=interval, raw=cycle.schedule_raw, reason=cycle.schedule_reason)
 
 
 def _short(text: str) -> str:

@@ -1,4 +1,4 @@
-"""Start free cycles at their time. Events and a timer wake this loop; the store decides what is due."""
+"""Queue free cycles when they are due. Events and a timer wake this loop; the store decides what is due."""
 
 from __future__ import annotations
 
@@ -22,47 +22,48 @@ from orchestrator.store.loops import Loop, LoopStatus
 log = structlog.get_logger(__name__)
 
 SWEEP_SECONDS = 30.0
+"""Seconds between two passes at most, also without an event."""
 WARM_UP_MS = 15_000
 """Milliseconds after a start of the host before missed cycles are run."""
 PRUNE_EVERY = 1_000
 """Events after which the oldest ones are deleted."""
 STAGGER_MS = 5_000
-"""Between the groups that have missed something."""
+"""Milliseconds between the starts of groups that missed a wake."""
 CLOCK_SLACK_MS = 60_000
-"""A clock that is put right by less than this shortens no sleep: time servers do it all day."""
+"""Milliseconds by which time servers may correct the clock without a change of any wake."""
 TRIGGER = "trigger:"
 FILES = "workspace"
-"""The trigger that an agent may set off itself, unseen."""
+"""The trigger for changed files, which an agent's own programs may cause unnoticed."""
 ALERTS = {"task.paused": "a task was paused"}
-"""Events that a group's agent should know of."""
+"""Events that wake a group's agent, with the reason that it reads."""
 CHANGED = ("loop.changed", "command.control_loop")
-NEWS = ("message.queued", "turn.*", "group.*", *CHANGED, f"{TRIGGER}*", *ALERTS)
-"""The kinds of events after which it is worth looking."""
+TRIGGERS = ("message.queued", "turn.*", "group.*", *CHANGED, f"{TRIGGER}*", *ALERTS)
+"""The kinds of events after which a cycle may be due."""
 
 MAX_MESSAGE_WAIT_MS = 120_000
-"""So long a message waits for a free cycle; then that is stopped."""
+"""Milliseconds that a message waits for a free cycle to end; then the cycle is stopped."""
 STOP_REASON = "a message waited too long for it."
 
 StopRun = Callable[[RunId, str], Awaitable[None]]
-"""End a run whatever it does; its turn fails with the reason."""
+"""Ends a run, even at work; its turn fails with the reason."""
 Spent = Callable[[Tx, Group], Awaitable[str | None]]
-"""Return the reason why a group may not use the model in the background now; None when it may."""
+"""Returns the reason why a group may not use the model in the background now; None when it may."""
 
 
 async def never_spent(tx: Tx, group: Group) -> str | None:
-    """Return None: no budget bounds the group."""
+    """Return None, for a host without budgets."""
     del tx, group
     return None
 
 
 async def stop_nothing(run_id: RunId, reason: str) -> None:
-    """Do nothing: there are no runs to stop."""
+    """Do nothing, for a host without runs."""
     del run_id, reason
 
 
 @dataclass(slots=True)
 class _LookResult:
-    """The decisions of one look, to be carried out after its commit."""
+    """The decisions of one pass, to be carried out after its commit."""
 
     started: list[Folder] = field(default_factory=list)
     blocking_runs: list[RunId] = field(default_factory=list)
@@ -70,7 +71,7 @@ class _LookResult:
 
 @dataclass(frozen=True, slots=True)
 class _Missed:
-    """A group that waits for the warm-up."""
+    """A group that missed a wake and starts after the warm-up."""
 
     until_ms: int
 
@@ -100,18 +101,18 @@ class CycleStarter:
         self._missed: dict[Folder, _Missed] = {}
         self._published_seq: int | None = None
         self.touched: set[Folder] = set()
-        """Groups in whose folder something changed while their agent worked."""
+        """Groups whose folder changed while their agent worked."""
 
     async def run(self) -> None:
         """Start cycles until the task is cancelled."""
-        with self._bus.listening(*NEWS) as bus_events:
+        with self._bus.listening(*TRIGGERS) as bus_events:
             await self.wake_up()
             while True:
                 seconds = await self.look()
-                await self._until_news(bus_events, seconds)
+                await self._until_event(bus_events, seconds)
 
     async def wake_up(self) -> None:
-        """Find wakes that were missed while no host ran: one cycle each after a warm-up, one by one."""
+        """Find wakes that were missed while no host ran; their groups start staggered, after a warm-up."""
         async with self._database.transaction() as tx:
             now_ms = self._clock.now_ms()
             if self._published_seq is None:
@@ -121,8 +122,7 @@ class CycleStarter:
             for loop in await loops.alive(tx):
                 at_ms = await self._start_ms(tx, loop, now_ms)
                 if at_ms is not None and at_ms <= now_ms:
-                    # One after the other: after a night without power all groups would start their containers
-                    # at once.
+                    # Staggered: after a night without power all groups would start their containers at once.
                     until_ms = now_ms + WARM_UP_MS + STAGGER_MS * len(self._missed)
                     self._missed[loop.folder] = _Missed(until_ms)
 
@@ -135,8 +135,8 @@ class CycleStarter:
         result = _LookResult()
         times: list[int] = []
         async with self._database.transaction() as tx:
-            # Read only now that nobody else writes: what was committed while this waited for the store has
-            # later times than any that was read before, and would look like a clock that was set back.
+            # Read after the transaction has begun: rows that were committed while this waited for it have
+            # later times than a clock read before, which would look like a clock that was set back.
             now_ms = self._clock.now_ms()
             ended = await self._recorder.settle(tx, touched=self.touched)
             self.touched.difference_update(ended)
@@ -146,7 +146,7 @@ class CycleStarter:
         if result.started:
             log.info("loop.cycle_queued", groups=result.started)
             self._wakeups.lanes.set()
-        # After the commit, for ending a run needs transactions of its own.
+        # After the commit, because ending a run needs transactions of its own.
         for run_id in result.blocking_runs:
             await self._stop_run(run_id, STOP_REASON)
         await self._publish_committed()
@@ -156,8 +156,11 @@ class CycleStarter:
         return min(SWEEP_SECONDS, max(0.0, (next_ms - self._clock.now_ms()) / 1000))
 
     async def _advance(self, tx: Tx, loop: Loop, now_ms: int, result: _LookResult) -> int | None:
-        """Queue a free cycle of a group if it is time; tells when to look again, if not at its next event."""
-        # The upkeep of a dashboard runs beside the chat and is no reason for the loop to wait.
+        """Queue a free cycle of a group if it is due.
+
+        Returns when to look again, in epoch ms; None for the group's next event.
+        """
+        # A turn of the dashboard's worker runs beside the chat, so the loop does not wait for it.
         at_work = [t for t in await turns.unsettled_of(tx, loop.folder) if t.kind is not TurnKind.WORKER]
         if at_work:
             await loops.renew(tx, loop.folder, until_ms=now_ms + LEASE_MS)
@@ -166,7 +169,7 @@ class CycleStarter:
             return None
         loop = await self._follow_clock(tx, loop, now_ms)
         if loop.lease_owner is not None:
-            await loops.release(tx, loop.folder)  # its turn is gone, or came to an end before it began
+            await loops.release(tx, loop.folder)  # its turn was removed, or ended before it started
         at_ms = await self._start_ms(tx, loop, now_ms)
         missed = self._missed.get(loop.folder)
         if at_ms is not None and missed is not None:
@@ -175,7 +178,7 @@ class CycleStarter:
             return at_ms
         group = await groups.by_folder(tx, loop.folder)
         why_not = "its group is no longer registered" if group is None else await self._spent(tx, group)
-        # Stored, so that people can be shown why nothing happens though it is time.
+        # Stored, so that the console can show why no cycle starts although one is due.
         await loops.hold(tx, loop.folder, why_not)
         if group is not None and why_not is None:
             await self._queue(tx, loop, group, now_ms)
@@ -183,9 +186,9 @@ class CycleStarter:
         return None
 
     async def _follow_clock(self, tx: Tx, loop: Loop, now_ms: int) -> Loop:
-        """Bring a wake closer that lies further off than any can, because the clock was set back."""
+        """Correct a wake or a start that is too far in the future, because the clock was set back."""
         next_ms, last_ms = loop.next_wake_ms, loop.last_start_ms
-        # No decision sets a wake beyond `max_ms`, so anything further off comes from a clock that was ahead.
+        # No decision sets a wake beyond `max_ms`, so a later one was set by a clock that was ahead.
         furthest_ms = now_ms + self._recorder.rules.max_ms + CLOCK_SLACK_MS
         is_far = next_ms is not None and next_ms > furthest_ms
         if not is_far and (last_ms is None or last_ms <= now_ms):
@@ -214,20 +217,20 @@ class CycleStarter:
             now_ms=now_ms,
             rules=self._recorder.rules,
         )
-        return min((one for one in (at_ms, held_ms) if one is not None), default=None)
+        return min((moment for moment in (at_ms, held_ms) if moment is not None), default=None)
 
     async def _files_held_ms(self, tx: Tx, folder: Folder, now_ms: int) -> int | None:
-        """Return until when changed files start no cycle; None when they may."""
+        """Return until when changed files start no cycle, in epoch ms; None when they may."""
         most = self._recorder.rules.file_cycles_an_hour
         starts = await cycles.file_starts(tx, folder, since_ms=now_ms - wake_policy.HOUR_MS)
-        # Starts in the future come from a clock that was set back and would block files until then.
+        # Starts in the future are from before the clock was set back, and would block files until then.
         recent = [start for start in starts if start <= now_ms]
         return recent[-most] + wake_policy.HOUR_MS if len(recent) >= most else None
 
     async def _queue(self, tx: Tx, loop: Loop, group: Group, now_ms: int) -> None:
-        """Queue the free turn and take the lease for it; the timer is used up and set again at the end."""
+        """Queue the free turn and take the lease for it; the next wake is set when the cycle ends."""
         turn_id = await loops.add_turn(tx, group, now_ms=now_ms)
-        # The key holds the time, so a look that is repeated after a crash adds no second request.
+        # The key contains the time, so a pass that is repeated after a crash adds no second request.
         is_timer = loop.next_wake_ms is not None and loop.next_wake_ms <= now_ms
         missed = self._missed.pop(loop.folder, None)
         if is_timer:
@@ -250,28 +253,29 @@ class CycleStarter:
             until_ms=now_ms + LEASE_MS,
         )
         if not has_lease:
-            raise RuntimeError(f"the loop of {loop.folder} is another's")  # nothing of this is kept
+            # The error rolls the transaction back.
+            raise RuntimeError(f"the loop of {loop.folder} has the lease of another turn")
 
     async def _publish_committed(self) -> None:
-        """Publish the recorded events that are committed by now."""
-        # Read from the store: an event of a transaction that was rolled back is never told.
+        """Publish the recorded events that have been committed."""
+        # Read from the store: an event of a transaction that was rolled back is never published.
         committed = await self._database.read(lambda tx: events.after(tx, self._published_seq or 0))
         if committed and committed[-1].seq // PRUNE_EVERY != (self._published_seq or 0) // PRUNE_EVERY:
             await self._database.write(events.prune)
-        for one in committed:
-            self._published_seq = one.seq
-            self._bus.publish(f"{one.kind}", group=one.group, data={"seq": one.seq, **one.data})
+        for event in committed:
+            self._published_seq = event.seq
+            self._bus.publish(f"{event.kind}", group=event.group, data={"seq": event.seq, **event.data})
 
-    async def _until_news(self, bus_events: asyncio.Queue[HostEvent], seconds: float) -> None:
+    async def _until_event(self, bus_events: asyncio.Queue[HostEvent], seconds: float) -> None:
         try:
             async with asyncio.timeout(seconds):
-                while not await self._is_news(await bus_events.get()):
+                while not await self._handle(await bus_events.get()):
                     continue
         except TimeoutError:
             return
 
-    async def _is_news(self, event: HostEvent) -> bool:
-        """Return whether an event is a reason to look; write down a trigger that nobody has recorded yet."""
+    async def _handle(self, event: HostEvent) -> bool:
+        """Record an event that requests a wake, and return whether a cycle may be due after it."""
         if event.kind in CHANGED:
             return True
         if not self._alive or event.group not in (None, *self._alive):
@@ -300,15 +304,15 @@ class CycleStarter:
 
 
 def _stop_blocking_cycles(at_work: Sequence[Turn], now_ms: int, result: _LookResult) -> int | None:
-    """Stop free cycles for which a message has waited too long, and return when to check again."""
-    # Only free cycles are stopped; a question or a task that runs was asked for by somebody.
-    asked = [t.queued_ms for t in at_work if t.kind is TurnKind.CHAT and t.state is TurnState.QUEUED]
+    """Select free cycles to stop, for which a message waits too long; return when to check again, in ms."""
+    # Only free cycles are stopped: somebody requested a running question or task.
+    queued = [t.queued_ms for t in at_work if t.kind is TurnKind.CHAT and t.state is TurnState.QUEUED]
     runs = [
         t.run_id for t in at_work if t.kind is TurnKind.AUTO and t.state is TurnState.RUNNING and t.run_id
     ]
-    if not asked or not runs:
+    if not queued or not runs:
         return None
-    at_ms = min(asked) + MAX_MESSAGE_WAIT_MS
+    at_ms = min(queued) + MAX_MESSAGE_WAIT_MS
     if at_ms <= now_ms:
         result.blocking_runs += runs
         return None

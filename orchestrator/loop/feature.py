@@ -21,7 +21,7 @@ from orchestrator.store.database import Tx
 
 
 class LoopFeature:
-    """The loop ability of a host: recorder, starter and file watcher. One is made for a host."""
+    """The loop ability: recorder, starter and file watcher. Each host has one instance."""
 
     def __init__(
         self,
@@ -87,6 +87,6 @@ class LoopFeature:
 
 
 def visible_text(text: str) -> str:
-    """Return the part of an agent's text that people see; empty where it chose to be silent."""
+    """Return the part of an agent's text that people see; empty if the agent chose to be silent."""
     shown = for_people(text)
     return "" if is_silence(shown) else shown

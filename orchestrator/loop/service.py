@@ -17,9 +17,9 @@ from orchestrator.store.database import Tx
 from orchestrator.store.loops import LoopStatus, NextWake
 
 FIRST_MS = 15_000
+"""Milliseconds from switching a loop on to its first cycle."""
 SWITCHED_ON = "the loop was switched on"
 """The reason for the first wake."""
-"""Milliseconds from switching a loop on to its first cycle."""
 ACTIONS = ("on", "off", "pause", "resume", "wake")
 MANUAL = "manual"
 OWNER = "owner"
@@ -37,7 +37,7 @@ class LoopOff(BadRequest):
 
 
 class BadWake(BadRequest):
-    """The time to wake cannot be used."""
+    """The requested wake time cannot be used."""
 
     code = "bad_wake"
 
@@ -61,17 +61,17 @@ async def apply_action(
     source: str = OWNER,
     rules: WakePolicy = RULES,
 ) -> Folder:
-    """Do one of `ACTIONS` to a group's loop; the same action twice is as once.
+    """Apply one of `ACTIONS` to a group's loop; a repeated action changes nothing.
 
     Raises:
         UnknownGroup: there is no such group.
-        LoopOff: it is off, and can only be switched on.
+        LoopOff: the loop is off; it can only be switched on.
         BadRequest: there is no such action.
     """
     group = await groups.known(tx, folder)
     loop = await loops.get(tx, group.folder)
     if action not in ACTIONS:
-        raise BadRequest(f"'{action}' is nothing to do with a loop: use {', '.join(ACTIONS)}.")
+        raise BadRequest(f"'{action}' is no action for a loop: use {', '.join(ACTIONS)}.")
     if action == "on":
         await _switch_on(tx, group, loop, now_ms=now_ms, rules=rules)
     elif loop is None or loop.status is LoopStatus.STOPPED:
@@ -127,19 +127,19 @@ async def set_next_wake(
     zone_of: Callable[[Group], ZoneInfo],
     rules: WakePolicy = RULES,
 ) -> WakeSetting:
-    """Record when an agent wants to wake, in place of what it asked before; counted from the cycle's end.
+    """Record when an agent wants to wake, counted from the cycle's end. It replaces an earlier request.
 
     Raises:
-        LoopOff: its group has none, or its turn began before it had.
-        BadWake: it is no clear time; the text says what one is.
+        LoopOff: the group's loop is off, or was off when the turn started.
+        BadWake: the time is not clear; the text gives examples.
     """
     cycle = await cycles.running_of(tx, group.folder)
     loop = await loops.get(tx, group.folder)
     if cycle is None or loop is None or loop.status is LoopStatus.STOPPED:
         raise LoopOff(group.folder)
-    asked = read_interval(text) or read_clock(text, now_ms=now_ms, zone=zone_of(group))
+    interval = read_interval(text) or read_clock(text, now_ms=now_ms, zone=zone_of(group))
     raw = " ".join(text.split())[:40]
-    if asked is None:
+    if interval is None:
         await events.append(
             tx, "action:loop", group=group.folder, now_ms=now_ms, event="schedule.rejected",
             cycle=cycle.id, raw=raw, reason="it names no clear time",
@@ -150,13 +150,13 @@ async def set_next_wake(
         cycle.id,
         raw=raw,
         reason=" ".join(reason.split())[:MAX_REASON_CHARS],
-        asked_ms=asked.ms,
-        is_soonest=asked.is_soonest,
+        asked_ms=interval.ms,
+        is_soonest=interval.is_soonest,
     )
-    applied_ms = wake_policy.clamp(asked, rules)
-    is_bounded = not asked.is_soonest and applied_ms != asked.ms
+    applied_ms = wake_policy.clamp(interval, rules)
+    is_bounded = not interval.is_soonest and applied_ms != interval.ms
     shortest, longest = format_span(rules.min_ms), format_span(rules.max_ms)
-    bounds = f" You asked for {format_span(asked.ms)}; it is {shortest} to {longest}."
+    bounds = f" You asked for {format_span(interval.ms)}; it is {shortest} to {longest}."
     return WakeSetting(
         applied_ms=applied_ms,
         is_bounded=is_bounded,

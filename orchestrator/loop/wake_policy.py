@@ -1,4 +1,4 @@
-"""Decide when a group's agent wakes next, and when a cycle may start. Pure: this is decided nowhere else."""
+"""Decide when a group's agent wakes next, and when a cycle may start. Pure. No other module decides it."""
 
 from __future__ import annotations
 
@@ -15,30 +15,35 @@ from orchestrator.scheduler import when
 
 MINUTE_MS, HOUR_MS = 60_000, 3_600_000
 NOW = "now"
-"""The word with which an agent asks for the shortest sleep there is."""
+"""The word with which an agent requests the shortest possible sleep."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WakePolicy:
-    """The bounds and rates by which wakes are decided."""
+    """The bounds and rates for wakes."""
 
     base_ms: int = 5 * MINUTE_MS
+    """Milliseconds between two cycles while there is something to do."""
     max_factor: int = 4
     """The factor by which the pause may grow over its base while there is nothing to do."""
     min_ms: int = wakes.MIN_MINUTES * MINUTE_MS
     max_ms: int = wakes.MAX_HOURS * HOUR_MS
+    """Milliseconds of the shortest and the longest sleep that an agent may request."""
     throttle_ms: int = MINUTE_MS
-    """Between two starts, for what is no direct message."""
+    """Milliseconds between two starts, unless a direct message requests the second."""
     direct_throttle_ms: int = 5_000
+    """Milliseconds between two starts if a direct message requests the second."""
     pending_cap_ms: int = 2 * MINUTE_MS
     """Milliseconds that an agent may sleep while a message is unanswered."""
     max_caps: int = 2
-    """So often in vain, then the agent knows better."""
+    """The number of capped sleeps for one message; after them the agent leaves it unanswered on purpose."""
     max_soonest: int = 10
-    """So many shortest sleeps in a row."""
+    """The number of shortest sleeps that an agent may request in a row."""
     self_wakes_an_hour: int = 12
+    """The number of cycles in an hour whose time the agent chose."""
     file_cycles_an_hour: int = 12
-    """Begun by nothing but changed files: something of the agent's own may write them between its turns."""
+    """The number of cycles in an hour that only changed files start: the agent's own programs may write them.
+    """
 
 
 RULES = WakePolicy()
@@ -48,7 +53,7 @@ class CycleOutcome(StrEnum):
     """The end of a cycle."""
 
     ACTION = "action"
-    """Something was said or done."""
+    """The agent sent a message, ran a command or changed a file."""
     NOOP = "noop"
     ERROR = "error"
     BUSY = "busy"
@@ -66,7 +71,7 @@ class SetBy(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestedInterval:
-    """The sleep that an agent asks for, before the bounds are applied. `is_soonest`: as short as allowed."""
+    """The sleep that an agent requests, before the bounds apply. `is_soonest`: the shortest allowed."""
 
     ms: int
     is_soonest: bool = False
@@ -76,25 +81,25 @@ class RequestedInterval:
 class SleepRequest:
     """The last request of an agent in a cycle."""
 
-    asked: RequestedInterval
+    interval: RequestedInterval
     raw: str
     reason: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CycleState:
-    """All that the next wake depends on, at the end of a cycle."""
+    """The input for the next wake, at the end of a cycle."""
 
     outcome: CycleOutcome
     auto_ms: int
-    """The back-off before this cycle."""
+    """The pause before this cycle, in ms."""
     sleep_request: SleepRequest | None = None
     soonest_streak: int = 0
     """The number of shortest sleeps requested in a row."""
     caps: int | None = None
-    """The number of times that a waiting message has capped the sleep in vain; None when none waits."""
+    """The number of sleeps that the waiting message has capped already; None when no message waits."""
     self_wakes: Sequence[int] = ()
-    """The time when the self-set cycles of the last hour began, oldest first."""
+    """The start times of the last hour's cycles whose time the agent chose, in epoch ms, oldest first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,7 +118,7 @@ class WakeDecision:
 
 
 def read_interval(text: str) -> RequestedInterval | None:
-    """Read how long an agent wants to sleep: `30m`, `in 1.5 hours`, `now`; None of anything but a span."""
+    """Return the span that an agent wants to sleep: `30m`, `in 1.5 hours`, `now`; None for other texts."""
     if text.strip().lower() == NOW:
         return RequestedInterval(ms=0, is_soonest=True)
     span = when.duration(text)
@@ -123,7 +128,7 @@ def read_interval(text: str) -> RequestedInterval | None:
 
 
 def read_clock(text: str, *, now_ms: int, zone: ZoneInfo) -> RequestedInterval | None:
-    """Read at what time an agent wants to wake: `09:00`, `tomorrow 9am`; None when it is no moment ahead."""
+    """Return the span until a time such as `09:00` or `tomorrow 9am`; None for other texts."""
     now = datetime.fromtimestamp(now_ms / 1000, UTC)
     match times.read(text, now=now, zone=zone, policy=when.POLICY):
         case Instant(at=at):
@@ -132,16 +137,16 @@ def read_clock(text: str, *, now_ms: int, zone: ZoneInfo) -> RequestedInterval |
             return None
 
 
-def clamp(asked: RequestedInterval, rules: WakePolicy = RULES) -> int:
-    """Return the sleep in ms that an agent gets: what it asked for, within the bounds."""
-    return min(max(asked.ms, rules.min_ms), rules.max_ms)
+def clamp(interval: RequestedInterval, rules: WakePolicy = RULES) -> int:
+    """Return the requested sleep within the bounds, in ms."""
+    return min(max(interval.ms, rules.min_ms), rules.max_ms)
 
 
 def decide_wake(state: CycleState, now_ms: int, rules: WakePolicy = RULES) -> WakeDecision:
-    """Return when the next cycle begins if nothing happens before; called at the end of a cycle.
+    """Return when the next cycle starts if nothing happens before; called at the end of a cycle.
 
-    What the agent asked for goes before the back-off; too many self-set wakes wait for their hour; a message
-    left unanswered goes before all of these, a few times.
+    The agent's request has precedence over the growing pause. It is postponed if the agent has set too many
+    wakes in the last hour. An unanswered message has precedence over both, a few times.
     """
     auto_ms, trace = _back_off(state, rules)
     decision = _wanted(state, now_ms, auto_ms, trace, rules)
@@ -176,11 +181,11 @@ def _wanted(
             if state.outcome in (CycleOutcome.ACTION, CycleOutcome.NOOP)
             else state.soonest_streak,
         )
-    applied_ms = clamp(sleep_request.asked, rules)
-    # Counted by what applies and not by what was asked: `1s` and `now` come to the same.
+    applied_ms = clamp(sleep_request.interval, rules)
+    # Counted by the bounded sleep, not by the request: `1s` and `now` have the same effect.
     streak = state.soonest_streak + 1 if applied_ms == rules.min_ms else 0
     trace = (*trace, f"the agent asked for {sleep_request.raw!r}: in {format_span(applied_ms)}")
-    is_bounded = not sleep_request.asked.is_soonest and applied_ms != sleep_request.asked.ms
+    is_bounded = not sleep_request.interval.is_soonest and applied_ms != sleep_request.interval.ms
     if is_bounded:
         trace = (*trace, f"bounded to {format_span(rules.min_ms)} … {format_span(rules.max_ms)}")
     set_by = SetBy.AGENT
@@ -202,7 +207,7 @@ def _capped(state: CycleState, decision: WakeDecision, now_ms: int, rules: WakeP
     latest_ms = now_ms + rules.pending_cap_ms
     if state.caps is None or decision.next_ms <= latest_ms:
         return decision
-    # After two looks in vain the agent has seen the message and left it on purpose.
+    # After `max_caps` cycles the agent has seen the message, and leaves it unanswered on purpose.
     if state.caps >= rules.max_caps:
         return _changed(decision, trace=f"a message waits still, but {state.caps} looks at it were in vain")
     times = f"{state.caps + 1} of {rules.max_caps}"
@@ -220,7 +225,7 @@ def _within_budget(state: CycleState, decision: WakeDecision, now_ms: int, rules
     recent = [at for at in state.self_wakes if 0 <= now_ms - at < HOUR_MS]
     if decision.set_by is not SetBy.AGENT or len(recent) < rules.self_wakes_an_hour:
         return decision
-    # The wake moves to when the oldest of them is an hour ago: later, and never lost.
+    # The wake is postponed, never dropped: to when the oldest of these cycles is an hour ago.
     free_ms = recent[-rules.self_wakes_an_hour] + HOUR_MS
     if decision.next_ms >= free_ms:
         return decision
@@ -258,7 +263,7 @@ def _changed(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WakeSignal:
-    """An event that wants a cycle."""
+    """A wake request that is to start a cycle."""
 
     at_ms: int
     is_direct: bool
@@ -272,10 +277,10 @@ def start_ms(
     now_ms: int,
     rules: WakePolicy = RULES,
 ) -> int | None:
-    """Return when a free cycle may start, in epoch ms; None when nothing wants one.
+    """Return when a free cycle may start, in epoch ms; None if there is neither a signal nor a timer.
 
-    What ran last delays it, and nothing drops it.
-    A clock that was set back makes nothing wait longer than it may.
+    A cycle that started a short time ago delays it. After the clock was set back, nothing waits longer than
+    the bounds allow.
     """
     last = None if last_start_ms is None else min(last_start_ms, now_ms)
     # `min` with now, because a time ahead of a clock that was set back would delay the start.

@@ -30,7 +30,8 @@ from orchestrator.store.sessions import WorkspaceSnapshot
 log = structlog.get_logger(__name__)
 
 SWEEP_SECONDS = 60.0
-"""Deeper folders are looked at so often."""
+"""Seconds between two listings of a group's files where the system signals changes, of the top folder only.
+"""
 BLIND_SWEEP_SECONDS = 5.0
 """Seconds between two sweeps of a group's files where the system signals no changes."""
 SETTLE_SECONDS = 0.3
@@ -38,77 +39,77 @@ SETTLE_SECONDS = 0.3
 ECHO_MS = 3_000
 """Milliseconds after an agent's work in which a change counts as its own."""
 MAX_FILES, MAX_DEPTH = 2_000, 3
-KEPT_BY_THE_HOST = frozenset({"attachments", "conversations"})
-"""Folders that the host fills; their news comes by other ways."""
+FILLED_BY_THE_HOST = frozenset({"attachments", "conversations"})
+"""Folders that the host fills itself: its own files must not wake an agent."""
 RECENT_TURNS = 20
 KIND = "workspace"
 UNNAMED = "files were removed or replaced"
-"""The words for changes that nobody saw: their files are not known."""
+"""The reason for changes without a file name, which happened while no host ran."""
 
 Files = Mapping[str, tuple[int, int]]
-"""A file's path in its group's folder → when it was changed, in ms, and its size."""
+"""A file's path in its group's folder → its modification time in epoch ms, and its size in bytes."""
 
 
 def files_of(folder: Path) -> Files:
-    """List a group's folder without hidden files and links, at most `MAX_FILES`. Blocks."""
-    found: dict[str, tuple[int, int]] = {}
-    # No link is followed, for the folder is the container's and a link could list the host's files.
+    """Return the files of a group's folder without hidden ones and links, at most `MAX_FILES`. Blocks."""
+    files: dict[str, tuple[int, int]] = {}
+    # No link is followed: the container writes the folder, and a link could list the host's files.
     try:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     except OSError:
-        return found
-    _walk(descriptor, "", found)
-    return found
+        return files
+    _walk(descriptor, "", files)
+    return files
 
 
-def _walk(descriptor: int, above: str, found: dict[str, tuple[int, int]]) -> None:
-    """List a directory and close it. The tree is a container's: nothing in it is followed."""
+def _walk(descriptor: int, above: str, files: dict[str, tuple[int, int]]) -> None:
+    """Add the files below a directory, and close its descriptor. Links are not followed."""
     try:
         with os.scandir(descriptor) as entries:
             for entry in entries:
-                if len(found) >= MAX_FILES:
+                if len(files) >= MAX_FILES:
                     return
                 if not entry.name.startswith("."):
-                    _take(entry, descriptor, above, found)
+                    _take(entry, descriptor, above, files)
     except OSError as error:
         log.debug("workspace.not_listed", reason=error.strerror)
     finally:
         os.close(descriptor)
 
 
-def _take(entry: os.DirEntry[str], descriptor: int, above: str, found: dict[str, tuple[int, int]]) -> None:
+def _take(entry: os.DirEntry[str], descriptor: int, above: str, files: dict[str, tuple[int, int]]) -> None:
     path = f"{above}{entry.name}"
     try:
         if entry.is_file(follow_symlinks=False):
-            seen = entry.stat(follow_symlinks=False)
-            found[path] = (seen.st_mtime_ns // 1_000_000, seen.st_size)
+            status = entry.stat(follow_symlinks=False)
+            files[path] = (status.st_mtime_ns // 1_000_000, status.st_size)
         elif (
             entry.is_dir(follow_symlinks=False)
-            and path not in KEPT_BY_THE_HOST
+            and path not in FILLED_BY_THE_HOST
             and path.count("/") < MAX_DEPTH
         ):
             flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
-            _walk(os.open(entry.name, flags, dir_fd=descriptor), f"{path}/", found)
+            _walk(os.open(entry.name, flags, dir_fd=descriptor), f"{path}/", files)
     except OSError as error:
         log.debug("workspace.not_looked_at", reason=error.strerror)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkspaceChanges:
-    """The files that changed between two looks, by who changed them."""
+    """The files that changed between two listings, by who changed them."""
 
     by_agent: tuple[str, ...]
     by_others: tuple[str, ...]
 
 
 def compare(before: Files, after: Files, recent: list[Turn], *, now_ms: int) -> WorkspaceChanges:
-    """Split changes into those made while the group's agent worked, or just after, and those of others."""
+    """Return the changes, split into those made while or just after the agent worked, and others."""
     mine: list[str] = []
     others: list[str] = []
     for path in sorted(before.keys() | after.keys()):
         if before.get(path) == after.get(path):
             continue
-        # A removed file has no time left, and a time ahead of the clock would count as somebody else's.
+        # A removed file has no time any more, and a time in the future would count as another's change.
         changed_ms = min(after[path][0], now_ms) if path in after else now_ms
         is_own = any(_was_at_work(turn, changed_ms) for turn in recent)
         (mine if is_own else others).append(path)
@@ -116,21 +117,21 @@ def compare(before: Files, after: Files, recent: list[Turn], *, now_ms: int) -> 
 
 
 def compare_unseen(
-    seen: WorkspaceSnapshot, after: Files, recent: list[Turn], *, now_ms: int
+    snapshot: WorkspaceSnapshot, after: Files, recent: list[Turn], *, now_ms: int
 ) -> WorkspaceChanges:
-    """Return what changed since an earlier host looked, which left only a digest of what it saw."""
-    if seen.digest == digest_of(after):
+    """Return the changes since the listing of an earlier host, of which only the digest is stored."""
+    if snapshot.digest == digest_of(after):
         return WorkspaceChanges(by_agent=(), by_others=())
-    # Only the digest was kept, so files with newer times are the best guess at what has changed.
-    newer = {path: found for path, found in after.items() if found[0] > seen.at_ms}
+    # The digest names no files, so those with newer times are the best guess at what changed.
+    newer = {path: file for path, file in after.items() if file[0] > snapshot.at_ms}
     if newer:
         return compare({}, newer, recent, now_ms=now_ms)
-    is_own = any(_was_at_work_since(turn, seen.at_ms) for turn in recent)
+    is_own = any(_was_at_work_since(turn, snapshot.at_ms) for turn in recent)
     return WorkspaceChanges(by_agent=(UNNAMED,) if is_own else (), by_others=() if is_own else (UNNAMED,))
 
 
 def digest_of(files: Files) -> str:
-    """Return a hash of the files, whatever their order."""
+    """Return a hash of the files that does not depend on their order."""
     return hashlib.blake2b(repr(sorted(files.items())).encode(), digest_size=16).hexdigest()
 
 
@@ -141,7 +142,7 @@ def _was_at_work(turn: Turn, at_ms: int) -> bool:
 
 
 def _was_at_work_since(turn: Turn, at_ms: int) -> bool:
-    """Return whether the turn had begun and not ended; one that waits to be retried is not at work."""
+    """Return whether the turn had started and not ended at a time; a turn that waits for a retry is ended."""
     if turn.started_ms is None:
         return False
     ended_ms = turn.not_before_ms if turn.state is TurnState.QUEUED else turn.ended_ms
@@ -161,7 +162,7 @@ class Workspaces:
         touched: set[Folder],
         sweep_seconds: float = SWEEP_SECONDS,
     ) -> None:
-        """`touched` is told the groups in whose folder their agent changed something."""
+        """`touched` gets the groups whose agent changed files in their folder."""
         self._root = root
         self._database = database
         self._clock = clock
@@ -193,7 +194,7 @@ class Workspaces:
             self._wakeup.set()
 
     async def look(self) -> None:
-        """Compare the folders of all active loops with what was seen last."""
+        """Compare the folders of all active loops with their last listings."""
         async with self._database.reading() as tx:
             alive = {loop.folder for loop in await loops.alive(tx)}
         for folder in sorted(self._known.keys() - alive):
@@ -204,13 +205,13 @@ class Workspaces:
             await self._compare(folder)
 
     async def _compare(self, folder: Folder) -> None:
-        # Taken before the listing: a change during it is seen again and not lost.
+        # Taken before the listing, so that a change during it is found again, not missed.
         looked_ms = self._clock.now_ms()
-        found = await asyncio.to_thread(files_of, self._root / folder)
-        if self._known.get(folder) == found:
+        files = await asyncio.to_thread(files_of, self._root / folder)
+        if self._known.get(folder) == files:
             return
         async with self._database.transaction() as tx:
-            changes = await self._changes(tx, folder, found)
+            changes = await self._changes(tx, folder, files)
             is_new = bool(changes.by_others) and await wake_requests.add(
                 tx,
                 folder,
@@ -221,25 +222,25 @@ class Workspaces:
                 now_ms=self._clock.now_ms(),
             )
             await sessions.note_workspace(
-                tx, folder, WorkspaceSnapshot(at_ms=looked_ms, digest=digest_of(found))
+                tx, folder, WorkspaceSnapshot(at_ms=looked_ms, digest=digest_of(files))
             )
-        # After the commit: if that fails, the next look finds the same change again.
-        self._known[folder] = found
+        # After the commit: if that fails, the next pass finds the same change again.
+        self._known[folder] = files
         if changes.by_agent:
             self._touched.add(folder)
         if is_new:
             self._bus.publish("loop.changed", group=folder, detail=KIND)
 
-    async def _changes(self, tx: Tx, folder: Folder, found: Files) -> WorkspaceChanges:
-        """Return the changes since the last look, be it that of an earlier host."""
+    async def _changes(self, tx: Tx, folder: Folder, files: Files) -> WorkspaceChanges:
+        """Return the changes since the last listing, which may be that of an earlier host."""
         recent = await turns.recent(tx, limit=RECENT_TURNS, folder=folder)
         before, now_ms = self._known.get(folder), self._clock.now_ms()
         if before is not None:
-            return compare(before, found, recent, now_ms=now_ms)
-        seen = await sessions.last_workspace(tx, folder)
-        if seen is not None:
-            return compare_unseen(seen, found, recent, now_ms=now_ms)
-        return WorkspaceChanges(by_agent=(), by_others=())  # its loop begins: what is there is no change
+            return compare(before, files, recent, now_ms=now_ms)
+        snapshot = await sessions.last_workspace(tx, folder)
+        if snapshot is not None:
+            return compare_unseen(snapshot, files, recent, now_ms=now_ms)
+        return WorkspaceChanges(by_agent=(), by_others=())  # the first listing of a new loop
 
     async def _forget(self, folder: Folder) -> None:
         await self._database.write(lambda tx: sessions.forget_workspace(tx, folder))
@@ -254,7 +255,7 @@ class Workspaces:
         return signal
 
     def _watch(self, folder: Folder, signal: Callable[[], None]) -> None:
-        """Watch the group's folder itself. Never deeper: the tree below belongs to a container."""
+        """Watch the group's folder itself, but nothing below it, since a container writes that tree."""
         if folder in self._watches:
             return
         try:
@@ -263,7 +264,7 @@ class Workspaces:
                 os.fspath(self._root / folder),
                 event_filter=[FileClosedEvent, FileMovedEvent, FileDeletedEvent],
             )
-        # Said once; from then on the group is listed every few seconds instead.
+        # Logged once; from then on the group is listed every few seconds instead.
         except OSError as error:
             if folder not in self._blind:
                 log.warning("workspace.not_watched", group=folder, reason=error.strerror)
@@ -272,7 +273,7 @@ class Workspaces:
             self._blind.discard(folder)
 
     def _started(self) -> BaseObserver:
-        """The observer. Raises `OSError` when the system has no handle left for one."""
+        """Return the running observer. Raises `OSError` if the system has no handle for another one."""
         if self._observer is None:
             observer = Observer()
             observer.start()

@@ -1,1 +1,1 @@
-"""Keep notices for an agent's future turns: its own, and events of the host. Start with `service.py`."""
+"""Store notices for an agent's future turns: its own, and events of the host. Start with `service.py`."""

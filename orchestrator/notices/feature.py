@@ -1,4 +1,4 @@
-"""Build the notice service, and give each turn the notices that its agent is to see in it."""
+"""Build the notice service, and add to each turn the notices for its agent."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from orchestrator.store.database import Tx
 
 
 class NoticeFeature:
-    """The notice ability of a host. One is made for a host."""
+    """The notice ability. Each host has one instance."""
 
     def __init__(self, host: HostContext) -> None:
         self._clock = host.clock
         self.service = NoticeService(clock=host.clock)
-        self._keeper = NoticeSweeper(host.database, clock=host.clock, bus=host.bus)
+        self._sweeper = NoticeSweeper(host.database, clock=host.clock, bus=host.bus)
 
     def loops(self) -> dict[str, Callable[[], Any]]:
-        return {"notices": self._keeper.run}
+        return {"notices": self._sweeper.run}
 
     async def add(self, tx: Tx, turn: Turn, order: TurnOrder) -> TurnOrder:
-        """Add to a turn's order the notices for it, in the transaction that gives the turn to its run."""
+        """Return a turn's order with its notices, in the transaction that hands the turn to its run."""
         turn = await turns.get(tx, turn.id) or turn
         if not receives_notices(turn):
             return order
@@ -35,5 +35,5 @@ class NoticeFeature:
 
 
 def receives_notices(turn: Turn) -> bool:
-    """Return whether a turn is given notices: it has to go on with the group's conversation."""
+    """Return whether a turn gets notices: only turns that continue the group's conversation do."""
     return turn.kind is not TurnKind.WORKER and not turn.is_isolated and turn.command is None

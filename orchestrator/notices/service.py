@@ -1,7 +1,7 @@
-"""Keep, list, acknowledge and cancel notices as agents ask, and end those whose time is over.
+"""Store, list, acknowledge and cancel notices for agents, and end expired ones.
 
-A notice is something that an agent is to be told in a turn to come. An agent asks for one with the tool
-`notify_self`; the host makes others of its own (`orchestrator/store/host_events.py`).
+A notice is a text that an agent gets in a later turn. An agent creates one with the tool `notify_self`; the
+host creates others itself (`orchestrator/store/host_events.py`).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ log = structlog.get_logger(__name__)
 
 SOURCE = "agent"
 LISTED = 50
-BY_ITS_AGENT = "its agent took it back"
+BY_ITS_AGENT = "its agent cancelled it"
 WHEN = {
     "immediate": "you are told as soon as this turn lets you",
     "next_turn": "you are told as your next turn begins",
@@ -50,7 +50,7 @@ WHEN = {
     "on_condition": "you are told once {condition}",
 }
 
-Asked = NotifySelf | AcknowledgeNotice | ListNotices | CancelNotice
+AgentRequest = NotifySelf | AcknowledgeNotice | ListNotices | CancelNotice
 
 
 class NoticeService:
@@ -59,32 +59,35 @@ class NoticeService:
     def __init__(self, *, clock: Clock) -> None:
         self._clock = clock
 
-    async def answer(self, tx: Tx, group: Group, turn: Turn | None, asked: Asked, request_id: str) -> Reply:
-        """Carry out what the group's agent asks, in the turn that runs if there is one,
-        and return the reply.
+    async def answer(
+        self, tx: Tx, group: Group, turn: Turn | None, request: AgentRequest, request_id: str
+    ) -> Reply:
+        """Carry out a request of the group's agent, and return the reply.
+
+        `turn` is its running turn, if any.
         """
         try:
-            match asked:
+            match request:
                 case NotifySelf():
-                    text, data = await self._keep(tx, group, turn, asked)
+                    text, data = await self._add(tx, group, turn, request)
                 case AcknowledgeNotice(notice_id=notice_id):
                     text, data = await self._acknowledge(tx, group, notice_id)
                 case ListNotices():
                     text, data = await _list(tx, group)
                 case CancelNotice():
-                    text, data = await self._cancel(tx, group, await _number(tx, group, asked))
+                    text, data = await self._cancel(tx, group, await _number(tx, group, request))
         except NoticeRefused as error:
             return Reply(request_id=request_id, ok=False, code=error.code, text=str(error))
         return Reply(request_id=request_id, ok=True, code="ok", text=text, data=data)
 
-    async def _keep(
-        self, tx: Tx, group: Group, turn: Turn | None, asked: NotifySelf
+    async def _add(
+        self, tx: Tx, group: Group, turn: Turn | None, request: NotifySelf
     ) -> tuple[str, dict[str, Any]]:
-        wrong = notify_self.refusal_of(asked)
+        wrong = notify_self.refusal_of(request)
         if wrong is not None:
             raise NoticeRefused(wrong.code, wrong.text)
         now_ms = self._clock.now_ms()
-        fresh = await _fresh(tx, group, turn, asked, now_ms=now_ms)
+        fresh = await _fresh(tx, group, turn, request, now_ms=now_ms)
         older = await _replaced(tx, fresh)
         if older is None:
             await _check_room(tx, fresh)
@@ -93,11 +96,11 @@ class NoticeService:
         except sqlite3.Error as error:
             log.exception("notice.not_kept", group=group.folder)
             raise NoticeRefused(
-                "persist_failed", f"The host could not keep it ({error}): try again."
+                "persist_failed", f"The host could not store it ({error}): try again."
             ) from error
-        # A turn that waits for its next attempt is given what waits when that begins.
+        # A turn that waits for a retry gets all waiting notices when the retry starts.
         is_running = turn is not None and turn.state is TurnState.RUNNING
-        if turn is not None and is_running and _is_for_this_turn(asked) and not _has(turn, older):
+        if turn is not None and is_running and _is_for_this_turn(request) and not _has(turn, older):
             await notice_claims.take_now(tx, turn, notice.id, now_ms=now_ms)
         return _confirmation(notice), {**row(notice), "status": "ok"}
 
@@ -178,9 +181,7 @@ async def _replaced(tx: Tx, fresh: NewNotice) -> NoticeRow | None:
 
 
 def _has(turn: Turn, older: NoticeRow | None) -> bool:
-    """Return whether this turn may tell the older words already; the new words are
-    then told in the next turn.
-    """
+    """Return whether this turn has the replaced notice already; the new one then waits for the next turn."""
     return older is not None and older.claim_turn == turn.id
 
 
@@ -190,13 +191,13 @@ async def _check_room(tx: Tx, fresh: NewNotice) -> None:
         raise NoticeRefused("limit_reached", text)
 
 
-async def _number(tx: Tx, group: Group, asked: CancelNotice) -> int:
-    """Return the number of the notice that is meant."""
-    if asked.notice_id is not None and asked.dedupe_key is None:
-        return asked.notice_id
-    if asked.notice_id is not None or asked.dedupe_key is None:
+async def _number(tx: Tx, group: Group, request: CancelNotice) -> int:
+    """Return the number of the notice that a request names, by number or by key."""
+    if request.notice_id is not None and request.dedupe_key is None:
+        return request.notice_id
+    if request.notice_id is not None or request.dedupe_key is None:
         raise NoticeRefused("bad_value", "Name the notice by 'notice_id' or by 'dedupe_key', one of them.")
-    notice = await notices.pending_by_key(tx, group.folder, f"{OF_ITS_AGENT}{asked.dedupe_key}")
+    notice = await notices.pending_by_key(tx, group.folder, f"{OF_ITS_AGENT}{request.dedupe_key}")
     if notice is None:
         raise NoticeRefused("unknown_notice", "No notice with this key waits: see list_notices.")
     return notice.id
@@ -212,9 +213,9 @@ async def _check_done(tx: Tx, group: Group, notice_id: int, *, is_done: bool) ->
 
 
 async def _list(tx: Tx, group: Group) -> tuple[str, dict[str, Any]]:
-    found = await notices.of_group(tx, group.folder, with_over=False, limit=LISTED)
-    lines = [f"{notice.id} [{notice.priority}, {notice.state.value}] {notice.message}" for notice in found]
-    return "\n".join(lines) or "No notices wait.", {"notices": [row(notice) for notice in found]}
+    waiting = await notices.of_group(tx, group.folder, with_over=False, limit=LISTED)
+    lines = [f"{notice.id} [{notice.priority}, {notice.state.value}] {notice.message}" for notice in waiting]
+    return "\n".join(lines) or "No notices wait.", {"notices": [row(notice) for notice in waiting]}
 
 
 def _confirmation(notice: NoticeRow) -> str:
@@ -226,8 +227,8 @@ def _confirmation(notice: NoticeRow) -> str:
 
 
 def row(notice: NoticeRow) -> dict[str, Any]:
-    """Return a notice as its agent sees it. `id` is the host's number for it, also in `TurnEnd.told`."""
-    found = {
+    """Return a notice as data for its agent. `id` is the host's number for it, also in `TurnEnd.told`."""
+    fields = {
         "id": notice.id,
         "persistence_id": notice.id,
         "event_type": notice.event_type,
@@ -248,7 +249,7 @@ def row(notice: NoticeRow) -> dict[str, Any]:
         "expires_ms": notice.expires_ms,
         "deliveries": notice.deliveries,
     }
-    return {name: value for name, value in found.items() if value is not None}
+    return {name: value for name, value in fields.items() if value is not None}
 
 
 def own_key(notice: NoticeRow) -> str | None:
@@ -258,7 +259,7 @@ def own_key(notice: NoticeRow) -> str | None:
 
 
 def to_wire(notice: NoticeRow) -> Notice:
-    """Return a notice in the form in which a turn is given it."""
+    """Return a notice in the form in which a turn's order has it."""
     return Notice(
         id=notice.id,
         event_type=notice.event_type,
@@ -275,7 +276,7 @@ def to_wire(notice: NoticeRow) -> Notice:
 
 HOUR_MS = 3_600_000
 OF_ITS_AGENT = "self:"
-"""The prefix of keys that an agent gave; others are the host's own."""
+"""The prefix of keys that an agent chose; keys without it are the host's own."""
 
 
 class NoticeRefused(Exception):
@@ -291,7 +292,7 @@ SWEEP_SECONDS = 60.0
 
 
 class NoticeSweeper:
-    """Ends the notices whose time is over, once a minute."""
+    """Ends the expired notices once a minute."""
 
     def __init__(self, database: Database, *, clock: Clock, bus: EventBus) -> None:
         self._database = database
@@ -304,7 +305,7 @@ class NoticeSweeper:
             await asyncio.sleep(SWEEP_SECONDS)
 
     async def sweep(self) -> None:
-        """End the notices whose time is over now."""
+        """End the notices that have expired."""
         now_ms = self._clock.now_ms()
         async with self._database.transaction() as tx:
             freed = await notice_claims.free_stale(tx, now_ms=now_ms)

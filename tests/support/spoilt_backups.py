@@ -45,7 +45,7 @@ def added(tar: tarfile.TarFile, text: bytes, *evils: dict[str, object]) -> None:
     tar.addfile(info, io.BytesIO(told))
 
 
-def refused(home: Home, tmp_path: Path, source: Path, *, match: str = "Everything is as it was") -> None:
+def refused(home: Home, tmp_path: Path, source: Path, *, match: str = "Nothing was changed") -> None:
     before, beside = tree(home.root), sorted(path.name for path in tmp_path.iterdir())
     with pytest.raises(BackupError, match=match) as told:
         put_back(home, source, force=True)

@@ -38,7 +38,9 @@ NOW = at("10:02:00")
 
 
 def sleep_request(ms: int = 0, *, reason: str = "", is_soonest: bool = False) -> SleepRequest:
-    return SleepRequest(asked=RequestedInterval(ms=ms, is_soonest=is_soonest), raw=f"{ms} ms", reason=reason)
+    return SleepRequest(
+        interval=RequestedInterval(ms=ms, is_soonest=is_soonest), raw=f"{ms} ms", reason=reason
+    )
 
 
 def ended(outcome: CycleOutcome = CycleOutcome.NOOP, auto_ms: int = BASE, **changes: object) -> CycleState:

@@ -655,7 +655,7 @@ def test_the_times_of_another_zone_come_once_the_group_is_in_it(home, openclaw, 
     assert rows(home, "SELECT prompt, timezone FROM scheduled_tasks") == [("UTC", "Etc/UTC")]
     fix = """andy groups config main --set '{"timezone": "Europe/Berlin"}'"""
     assert fix in left
-    assert "Moon/Crater, which is no time zone" in left
+    assert "Moon/Crater, which is no known time zone" in left
     app([*shlex.split(fix)[1:], "--home", str(home.root)], result_action="return_value")
     again = moved(home, capsys, "openclaw", str(openclaw))
     assert len(again["groups"][0]["tasks"]) == 1
@@ -936,7 +936,7 @@ def test_what_files_and_databases_of_openclaw_both_have_comes_once(home, opencla
     found = moved(home, capsys, "openclaw", str(openclaw_2026_9))
     groups = {one["folder"]: one for one in found["groups"]}
     assert groups["telegram-100123"]["messages"] == 5
-    assert "1 conversations in agents/main/sessions that were begun anew" in "\n".join(found["left"])
+    assert "1 conversations in agents/main/sessions that were restarted" in "\n".join(found["left"])
 
 
 @pytest.mark.parametrize("program", ["openclaw", "nanobot"])

@@ -117,7 +117,7 @@ async def test_what_cannot_be_restored_changes_nothing_and_says_why(home):
     await carry_out(home)
     record = swap.read_record(home)
     assert record is not None
-    assert (record.state, "Everything is as it was" in record.error) == ("failed", True)
+    assert (record.state, "Nothing was changed" in record.error) == ("failed", True)
     assert kept(home) == before
     assert await carry_out(home) == []
 
@@ -137,7 +137,7 @@ async def test_a_start_that_is_killed_each_time_gives_up_in_the_end(home, monkey
     await carry_out(home)
     record = swap.read_record(home)
     assert record is not None
-    assert (record.state, record.error[:25]) == ("failed", "It was broken off 3 times")
+    assert (record.state, record.error[:26]) == ("failed", "It was interrupted 3 times")
 
 
 def killed_at(point: int, act: Callable[[], Any]) -> bool:
@@ -226,7 +226,7 @@ async def test_a_command_that_finds_no_database_in_between_leaves_no_trace(home)
     assert names_in(home) == ["first"]
     told = swap.read_record(home)
     assert told is not None
-    assert (told.state, "broken off" in told.error) == ("failed", True)
+    assert (told.state, "interrupted" in told.error) == ("failed", True)
 
 
 async def sessions(home: Home, *names: str, only: bool = False) -> None:

@@ -102,9 +102,9 @@ def test_a_broken_file_is_refused_and_changes_nothing(home, tmp_path, breaking):
 def test_an_archive_without_its_last_files_is_not_whole(home, tmp_path):
     made = make(home, tmp_path / "b.tar.gz")
     lost = rewritten(made.path, tmp_path / "lost.tar.gz", lambda name, *_: name != "groups/main/CLAUDE.md")
-    refused(home, tmp_path, lost, match="not whole")
+    refused(home, tmp_path, lost, match="incomplete")
     lost = rewritten(made.path, tmp_path / "lost.tar.gz", lambda name, *_: name != archive.CONTENTS)
-    refused(home, tmp_path, lost, match="not whole")
+    refused(home, tmp_path, lost, match="incomplete")
     lost = rewritten(made.path, tmp_path / "lost.tar.gz", lambda name, *_: name != archive.MANIFEST)
     refused(home, tmp_path, lost, match="does not begin with")
 

@@ -206,7 +206,7 @@ def test_there_is_an_end_to_plans_and_tasks():
     plans = EMPTY
     for number in range(MAX_PLANS):
         plans = workflow.with_new_plan(plans, title=f"Plan {number}", now_ms=NOW)
-    with pytest.raises(PlanRefused, match="not over yet"):
+    with pytest.raises(PlanRefused, match="open already"):
         workflow.with_new_plan(plans, title="One more", now_ms=NOW)
     with pytest.raises(PlanRefused, match="at most"):
         workflow.with_new_plan(EMPTY, title="Big", tasks=["t"] * (MAX_TASKS + 1), now_ms=NOW)
