@@ -51,7 +51,7 @@ EVENT_NAMES = {
             *("not_sent", "delivered", "cancelled", "expired", "failed"),
         )
     ),
-    "{one.kind}": (
+    "{event.kind}": (
         *("trigger:chat", "trigger:whatsapp", "trigger:cron", "trigger:workspace"),
         *("trigger:alert", "trigger:heartbeat", "trigger:manual", "action:loop"),
     ),
