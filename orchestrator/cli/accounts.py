@@ -43,8 +43,8 @@ def usage(
     from orchestrator.reports import costs
 
     at = terminal.moment(home)
-    found = terminal.read(home, lambda tx: costs.usage(tx, group, by=by, now_ms=at.now_ms, zone=at.zone))
-    show(found, costs.usage_lines, as_json=as_json)
+    report = terminal.read(home, lambda tx: costs.usage(tx, group, by=by, now_ms=at.now_ms, zone=at.zone))
+    show(report, costs.usage_lines, as_json=as_json)
 
 
 @budget_app.command(name="list")
@@ -149,13 +149,13 @@ def audit(
 
 @audit_app.command
 def verify(*, as_json: JsonOption = False, home: HomeOption = None) -> int:
-    """See whether a row was changed or is missing: each is sealed over the one before. 1 when one is.
+    """Check whether a row was changed or is missing: each has a hash over the one before. 1 if so.
 
     Example: `andy audit verify`
     """
     from orchestrator.cli import terminal
     from orchestrator.reports import audit as audit_reports
 
-    found = terminal.read(home, audit_reports.verify)
-    show(found, audit_reports.verdict_lines, as_json=as_json)
-    return 0 if found["ok"] else FAILED
+    verdict = terminal.read(home, audit_reports.verify)
+    show(verdict, audit_reports.verdict_lines, as_json=as_json)
+    return 0 if verdict["ok"] else FAILED

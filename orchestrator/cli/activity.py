@@ -35,13 +35,13 @@ def status(*, as_json: JsonOption = False, home: HomeOption = None) -> None:
     from orchestrator.cli.client import running_status
     from orchestrator.reports import status_lines
 
-    found = running_status(terminal.home_of(home))
+    report = running_status(terminal.home_of(home))
     zone = None
     try:
         zone = terminal.zone_of(home)
-    except SettingError as error:  # all else can be shown
+    except SettingError as error:  # without a time zone the rest can still be shown
         terminal.say_aside(f"⚠️  {error}")
-    show(found, partial(status_lines.lines, zone=zone), as_json=as_json)
+    show(report, partial(status_lines.lines, zone=zone), as_json=as_json)
 
 
 def messages(
@@ -65,10 +65,10 @@ def messages(
     if message_id is not None:
         from orchestrator.reports import message_timeline
 
-        asked = message_id
-        stored = terminal.read(home, lambda tx: message_timeline.find(tx, group, asked))
-        found = message_timeline.with_logs(stored, terminal.home_of(home).logs)
-        show(found, partial(message_timeline.lines, zone=zone), as_json=as_json)
+        wanted_id = message_id
+        stored = terminal.read(home, lambda tx: message_timeline.find(tx, group, wanted_id))
+        timeline = message_timeline.with_logs(stored, terminal.home_of(home).logs)
+        show(timeline, partial(message_timeline.lines, zone=zone), as_json=as_json)
         return
     read(
         home,
@@ -97,8 +97,8 @@ def turns(
 
     if turn_id is not None:
         number = turn_id
-        found = terminal.read(home, lambda tx: turn_work.find(tx, number))
-        show(found, partial(turn_work.lines, zone=terminal.zone_of(home)), as_json=as_json)
+        work = terminal.read(home, lambda tx: turn_work.find(tx, number))
+        show(work, partial(turn_work.lines, zone=terminal.zone_of(home)), as_json=as_json)
         return
     lines = partial(queues.turn_lines, zone=terminal.zone_of(home))
     read(home, lambda tx: queues.turn_rows(tx, group, limit=limit), lines, as_json=as_json)
@@ -167,7 +167,7 @@ async def _print_events(
     zone = terminal.zone_of(home)
     async with Client.of(terminal.home_of(home)) as client:
         async for event in client.events(group=group, recent=lines, follows=follows):
-            if event:  # the first says only that none can be missed from here on
+            if event:  # the first one is empty: it only marks that from here on no event is missed
                 print(
                     json.dumps(event, ensure_ascii=False) if as_json else _event_line(event, zone), flush=True
                 )

@@ -75,7 +75,7 @@ def restore(
     ] = False,
     home: HomeOption = None,
 ) -> None:
-    """Put a backup in place while Andy is stopped. It is looked through first; a bad one changes nothing.
+    """Put a backup in place while Andy is stopped. It is checked first; a bad one changes nothing.
 
     What was there before goes to HOME.before-restore-TIME beside it.
 
@@ -104,10 +104,10 @@ def export(
     """
     from orchestrator.backup import group_export
 
-    found, at = home_of(home), moment(home)
-    target = group_export.checked_target(found, to or Path(f"{group}-export"))
+    own, at = home_of(home), moment(home)
+    target = group_export.checked_target(own, to or Path(f"{group}-export"))
     show(
-        read(home, partial(_export, found, group, target, at)).to_row(),
+        read(home, partial(_export, own, group, target, at)).to_row(),
         group_export.summary_lines,
         as_json=as_json,
     )
@@ -138,12 +138,12 @@ def import_(
     show(result.to_row(), move_in.summary_lines, as_json=as_json)
 
 
-def _import(given: Path | None, program: str, folder: Path, *, is_dry_run: bool) -> MoveResult:
-    """Read the other home whole, then take it over in one transaction. Blocks."""
+def _import(home_option: Path | None, program: str, folder: Path, *, is_dry_run: bool) -> MoveResult:
+    """Read the other program's home, then import it in one transaction. Blocks."""
     from orchestrator.backup import move_in, nanobot, nanoclaw, openclaw
     from orchestrator.store.database import refuse_missing
 
-    own = home_of(given)
+    own = home_of(home_option)
     refuse_missing(own.database)
     readers = {
         "nanoclaw": nanoclaw.read,
@@ -152,11 +152,11 @@ def _import(given: Path | None, program: str, folder: Path, *, is_dry_run: bool)
     }
     with tempfile.TemporaryDirectory(prefix="andy-import-") as scratch:
         foreign = readers[program](folder.absolute(), Path(scratch))
-    work = move_in.Import(home=own, foreign=foreign, times=task_times(given), is_dry_run=is_dry_run)
-    # A long transaction would keep a running Andy from storing what comes in meanwhile.
+    work = move_in.Import(home=own, foreign=foreign, times=task_times(home_option), is_dry_run=is_dry_run)
+    # Locked, since a long transaction would keep a running Andy from storing new messages.
     lock = own.lock()
     try:
-        return run_async(change(given, work.run))
+        return run_async(change(home_option, work.run))
     except move_in.DryRunEnded as ended:
         return ended.result
     finally:
@@ -182,20 +182,20 @@ async def _export(home: Home, name: str, target: Path, at: LocalNow, tx: Tx) -> 
     )
 
 
-def _back_up(given: Path | None, target: Path, *, with_env: bool, force: bool) -> list[str]:
-    """Back a home up, print on stderr how far it is, and return the lines to print. Blocks.
+def _back_up(home_option: Path | None, target: Path, *, with_env: bool, force: bool) -> list[str]:
+    """Back up a home, print the progress on stderr, and return the lines to print. Blocks.
 
-    `-` is the standard output, which has nothing else in it.
+    With `-` the backup goes to the standard output, and the lines to stderr.
     """
     from orchestrator.backup import make as backup
 
-    home, clock = home_of(given), SystemClock()
+    home, clock = home_of(home_option), SystemClock()
     if str(target) != "-":
         made = backup.back_up(home, target, with_env=with_env, replaces=force, clock=clock, say=say_aside)
         return backup.summary_lines(made)
     if sys.stdout.isatty():
         raise UsageError("A backup is no text for a terminal: put '> FILE' after 'andy backup -'.")
-    # A file of its own: what a broken pipe did not take, Python would try to write again at its end.
+    # A copy of the descriptor: after a broken pipe, Python would try to flush `sys.stdout` again at its exit.
     out = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     made = backup.stream(home, out, with_env=with_env, clock=clock, say=say_aside)
     for line in backup.summary_lines(made):
@@ -203,14 +203,14 @@ def _back_up(given: Path | None, target: Path, *, with_env: bool, force: bool) -
     return []
 
 
-def _restore(given: Path | None, source: Path, *, force: bool) -> list[str]:
-    """Put a backup in a home's place and return the lines to print. Blocks."""
+def _restore(home_option: Path | None, source: Path, *, force: bool) -> list[str]:
+    """Restore a backup into a home and return the lines to print. Blocks."""
     from orchestrator.backup import restore as restoring
 
-    home = home_of(given)
+    home = home_of(home_option)
     done = restoring.restore(home, source, force=force, clock=SystemClock(), say=say_aside)
     try:
-        zone = zone_of(given)
-    except SettingError:  # in the settings that were restored: the next start names it
+        zone = zone_of(home_option)
+    except SettingError:  # in the restored settings: the next start reports it
         zone = None
     return restoring.summary_lines(done, home, zone=zone)

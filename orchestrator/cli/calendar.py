@@ -128,7 +128,7 @@ def unfollow(
     *,
     home: HomeOption = None,
 ) -> None:
-    """Have a group follow a calendar no more. Works with Andy down.
+    """Stop following a calendar in a group. Works with Andy down.
 
     Example: `andy calendar unfollow family holidays`
     """
@@ -144,7 +144,7 @@ def followed(
     as_json: JsonOption = False,
     home: HomeOption = None,
 ) -> None:
-    """List the calendars that groups follow, and how the last look at each went. Works with Andy down.
+    """List the calendars that groups follow, and the result of reading each last. Works with Andy down.
 
     Example: `andy calendar followed`
     """
@@ -158,8 +158,8 @@ def followed(
     )
 
 
-async def _follow(home: Path | None, group: str, given: dict[str, Any]) -> int:
-    """Look at a calendar, and store it with its events if it can be read. Return how many there are."""
+async def _follow(home: Path | None, group: str, fields: dict[str, Any]) -> int:
+    """Read a calendar and store it with its events, if it can be read. Return the number of events."""
     import os
 
     from orchestrator.base.clock import SystemClock
@@ -174,13 +174,13 @@ async def _follow(home: Path | None, group: str, given: dict[str, Any]) -> int:
     async with terminal.opened(home) as database:
         async with database.transaction() as tx:
             zone = settings.zone_of(await groups.known(tx, group), default=zone)
-            asked = await service.checked(tx, group, **given)
-        found = await client.events(service.login_of(asked, secret), zone=zone, now_ms=now_ms)
+            calendar = await service.checked(tx, group, **fields)
+        coming = await client.events(service.login_of(calendar, secret), zone=zone, now_ms=now_ms)
         async with database.transaction() as tx:
-            made = await service.follow(tx, asked, now_ms=now_ms)
-            await followed_calendars.note_read(tx, made.id, found, now_ms=now_ms)
+            made = await service.follow(tx, calendar, now_ms=now_ms)
+            await followed_calendars.note_read(tx, made.id, coming, now_ms=now_ms)
     await terminal.tell_configured(home, group)
-    return len(found)
+    return len(coming)
 
 
 async def _unfollow(home: Path | None, group: str, name: str) -> None:
@@ -197,20 +197,20 @@ async def _followed_rows(group: str | None, tx: Any) -> list[dict[str, Any]]:
     from orchestrator.store import followed_calendars, groups
 
     folder = None if group is None else (await groups.known(tx, group)).folder
-    return [_followed_row(one) for one in await followed_calendars.every(tx, folder)]
+    return [_followed_row(calendar) for calendar in await followed_calendars.every(tx, folder)]
 
 
-def _followed_row(one: FollowedCalendar) -> dict[str, Any]:
+def _followed_row(calendar: FollowedCalendar) -> dict[str, Any]:
     from urllib.parse import urlsplit
 
     return {
-        "group": one.folder,
-        "name": one.name,
+        "group": calendar.folder,
+        "name": calendar.name,
         # The path of an address may be a secret.
-        "server": urlsplit(one.address).hostname or one.address,
-        "notice_minutes": one.notice_minutes,
-        "read_ms": one.read_ms,
-        "problem": one.problem,
+        "server": urlsplit(calendar.address).hostname or calendar.address,
+        "notice_minutes": calendar.notice_minutes,
+        "read_ms": calendar.read_ms,
+        "problem": calendar.problem,
     }
 
 
@@ -255,7 +255,7 @@ async def _rows(group: str | None, tx: Any) -> list[dict[str, Any]]:
     from orchestrator.store.secret_addresses import AddressKind
 
     folder = None if group is None else (await groups.known(tx, group)).folder
-    return [_row(one) for one in await secret_addresses.every(tx, AddressKind.CALENDAR, folder)]
+    return [_row(address) for address in await secret_addresses.every(tx, AddressKind.CALENDAR, folder)]
 
 
 def _row(address: SecretAddress) -> dict[str, Any]:

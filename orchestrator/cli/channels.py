@@ -40,21 +40,21 @@ def _rows(home: Home) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     for name in discovery.names():
         try:
-            one = discovery.find(name)
+            channel = discovery.find(name)
         except SettingError as error:
             rows.append({"name": name, "title": name, "state": "broken", "problem": str(error)})
             continue
         rows.append(
             {
                 "name": name,
-                "title": one.title,
-                "state": "on" if one.is_always_on or name in wanted else "off",
-                "about": one.about["en"],
-                "can": sorted(one.features),
-                "max_text_chars": one.max_text_chars,
-                "max_file_bytes": one.max_file_bytes,
-                "media": list(one.media),
-                "add": "" if one.is_always_on else one.add_command,
+                "title": channel.title,
+                "state": "on" if channel.is_always_on or name in wanted else "off",
+                "about": channel.about["en"],
+                "can": sorted(channel.features),
+                "max_text_chars": channel.max_text_chars,
+                "max_file_bytes": channel.max_file_bytes,
+                "media": list(channel.media),
+                "add": "" if channel.is_always_on else channel.add_command,
                 "problem": "",
             }
         )
@@ -80,7 +80,7 @@ def add(
     channel: ChannelArgument,
     /,
     *,
-    given: Annotated[
+    assignments: Annotated[
         list[str] | None,
         Parameter(name="--set", negative="", help="An answer, as NAME=VALUE. [what is missing is asked]"),
     ] = None,
@@ -90,47 +90,50 @@ def add(
 
     Example: `andy channels add matrix --set homeserver=https://matrix.org --set user=@andy:matrix.org`
     """
-    print(asyncio.run(switch_on(home_of(home), channel, answers_of(given or []))))
+    print(asyncio.run(switch_on(home_of(home), channel, answers_of(assignments or []))))
 
 
 RESTART = "if he runs now, stop him and start him again"
 
 
-def answers_of(given: Sequence[str]) -> dict[str, str]:
-    """Return what `--set` says, by name. Raises `UsageError`. Pure."""
+def answers_of(assignments: Sequence[str]) -> dict[str, str]:
+    """Return the values of `--set NAME=VALUE` by name. Raises `UsageError`. Pure."""
     answers = {}
-    for one in given:
-        name, sign, value = one.partition("=")
+    for assignment in assignments:
+        name, sign, value = assignment.partition("=")
         if not sign:
-            raise UsageError(f"'--set {one}' has no '=': write NAME=VALUE.")
+            raise UsageError(f"'--set {assignment}' has no '=': write NAME=VALUE.")
         answers[name.strip()] = value.strip()
     return answers
 
 
-async def switch_on(home: Home, name: str, given: Mapping[str, str]) -> str:
-    """Log in to a channel and write it into the setting; return what is so now.
+async def switch_on(home: Home, name: str, provided: Mapping[str, str]) -> str:
+    """Log in to a channel and add it to the setting; return a text about the result.
 
     Raises:
-        UnknownChannel: there is none of this name.
-        BadRequest, ChannelError: it cannot be logged in; nothing is changed then.
+        UnknownChannel: no channel has this name.
+        BadRequest, ChannelError: the login fails; nothing is changed then.
     """
     from orchestrator.channels import discovery, switching
 
     channel = discovery.find(name)
     if channel.is_always_on:
         return f"{channel.title}: always on."
-    unknown = sorted(set(given) - {one.name for one in channel.questions})
+    unknown = sorted(set(provided) - {question.name for question in channel.questions})
     if unknown:
-        known = ", ".join(one.name for one in channel.questions) or "none"
+        known = ", ".join(question.name for question in channel.questions) or "none"
         raise UsageError(f"{channel.title} asks for nothing named '{unknown[0]}': it takes {known}.")
-    answers = {one.name: given.get(one.name) or await _asked(one) for one in channel.questions}
-    said = await switching.switch_on(home, channel, answers)
-    said = f"{said} " if said else ""
+    answers = {
+        question.name: provided.get(question.name) or await _prompt(question)
+        for question in channel.questions
+    }
+    note = await switching.switch_on(home, channel, answers)
+    note = f"{note} " if note else ""
     pair = f" Pair it: '{channel.pair_command}'." if channel.pair_command else ""
-    return f"{said}{channel.title} is on from Andy's next start: {RESTART}.{pair}"
+    return f"{note}{channel.title} is on from Andy's next start: {RESTART}.{pair}"
 
 
-async def _asked(question: LoginQuestion) -> str:
+async def _prompt(question: LoginQuestion) -> str:
     is_terminal = sys.stdin.isatty()
     if question.is_rare:
         return question.default
@@ -160,31 +163,31 @@ def remove(channel: ChannelArgument, /, *, home: HomeOption = None) -> None:
 
 
 async def switch_off(home: Home, name: str) -> str:
-    """Take a channel out of the setting and end its login; return what is so now.
+    """Remove a channel from the setting and end its login; return a text about the result.
 
     Raises:
-        UnknownChannel: there is none of this name.
-        UsageError: it cannot be switched off.
+        UnknownChannel: no channel has this name.
+        UsageError: the channel cannot be switched off.
     """
     from orchestrator.channels import discovery, switching
 
     channel = discovery.find(name)
     if channel.is_always_on:
         raise UsageError(f"{channel.title} cannot be switched off.")
-    wanted = [one for one in settings_of(home).channels if one != name]
+    wanted = [other for other in settings_of(home).channels if other != name]
     await asyncio.to_thread(switching.write_setting, home, wanted)
-    said = f"{channel.title} is off from Andy's next start: {RESTART}."
+    text = f"{channel.title} is off from Andy's next start: {RESTART}."
     if channel.log_out is not None:
         try:
-            return f"{said} {await channel.log_out(home.root)}"
+            return f"{text} {await channel.log_out(home.root)}"
         except ImportError:
-            return f"{said} Its login stays in the home: {channel.missing_library}"
-    return f"{said} Its login stays in the home."
+            return f"{text} Its login stays in the home: {channel.missing_library}"
+    return f"{text} Its login stays in the home."
 
 
 @channels_app.command
 def status(channel: str | None = None, /, *, as_json: JsonOption = False, home: HomeOption = None) -> None:
-    """Tell how the connection of each channel is that is on, or of one. Works with Andy down.
+    """Show the state of each channel's connection, or of one channel's. Works with Andy down.
 
     Example: `andy channels status matrix`
     """
@@ -216,23 +219,23 @@ def status_lines(rows: list[dict[str, Any]]) -> list[str]:
 
 
 async def connection_status(home: Home, channel: ChannelDescription) -> dict[str, Any]:
-    """Return who is logged in and how the connection is: of the running Andy, else as it was last."""
+    """Return a channel's account and the state of its connection; the last known one if Andy is down."""
     from orchestrator.channels import status as condition
     from orchestrator.cli.client import Client
 
     path = home.root / channel.status_file if channel.status_file else Path(os.devnull)
     stored = await asyncio.to_thread(condition.read, path)
     account = await asyncio.to_thread(channel.account, home.root)
-    found = stored.model_dump() | {"is_running": False, "account": account}
+    fields = stored.model_dump() | {"is_running": False, "account": account}
     try:
         async with Client.of(home) as client:
             reported: dict[str, Any] = (await client.status())["channels"].get(channel.name, {})
     except NotRunning:
         down = "logged_out" if stored.state == "logged_out" and not account else "down"
-        return found | {
+        return fields | {
             "state": down if account or stored.account else "unpaired",
             "advice": "" if account and stored.state == "logged_out" else stored.advice,
             "connected_since_ms": None,
             "next_try_ms": None,
         }
-    return {**found, **reported, "is_running": True}
+    return {**fields, **reported, "is_running": True}

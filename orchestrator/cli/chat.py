@@ -27,7 +27,7 @@ from orchestrator.domain.home import Home
 WAIT_SECONDS = 120.0
 MAX_WAIT_SECONDS = 600.0
 AGAIN_SECONDS = 1.0
-"""Between two tries to reach a host that ended before it had answered."""
+"""Seconds between two tries to reach a host that ended before it had answered."""
 
 
 def chat(
@@ -74,25 +74,25 @@ def say_as_andy(
     Example: `andy say family "Dinner is at seven today."`
     """
     done = asyncio.run(_say_as_andy(home, group, text))
-    show(done, lambda found: [f"It is on its way to '{found['group']}'."], as_json=as_json)
+    show(done, lambda sent: [f"It is on its way to '{sent['group']}'."], as_json=as_json)
 
 
 async def _say(
-    given: Path | None, group: str, text: str, *, sender: str, wait_seconds: float, as_json: bool
+    home_option: Path | None, group: str, text: str, *, sender: str, wait_seconds: float, as_json: bool
 ) -> int:
-    """Send one message, print what came of it, and return the exit code."""
+    """Send one message, print its reply or state, and return the exit code."""
     message = TerminalMessage(group=group, text=text, sender=sender, key=secrets.token_hex(16))
-    place = await _sent(home_of(given), message, wait_seconds=wait_seconds)
+    place = await _sent(home_of(home_option), message, wait_seconds=wait_seconds)
     is_waiting = wait_seconds > 0
     if as_json:
         print(json.dumps(place, ensure_ascii=False, indent=2))
     else:
-        print(await _answer_text(given, place, is_waiting=is_waiting))
+        print(await _answer_text(home_option, place, is_waiting=is_waiting))
     return exit_code(place["outcome"], is_waiting=is_waiting)
 
 
 def exit_code(outcome: str, *, is_waiting: bool) -> int:
-    """Return the exit code for what came of a message; `is_waiting` tells whether a reply was waited for."""
+    """Return the exit code for the outcome of a message; `is_waiting`: the command waited for a reply."""
     match outcome:
         case "failed":
             return FAILED
@@ -106,7 +106,7 @@ def exit_code(outcome: str, *, is_waiting: bool) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TerminalMessage:
-    """A message to send; with its `key` it is taken once, however often it is sent."""
+    """A message to send. By its `key` the host accepts it once, even if it is sent again."""
 
     group: str
     text: str
@@ -115,9 +115,9 @@ class TerminalMessage:
 
 
 async def _sent(home: Home, message: TerminalMessage, *, wait_seconds: float) -> dict[str, Any]:
-    """Send a message and return what came of it; it is sent again where the host ended before it answered.
+    """Send a message and return its state; if the host ends before it answers, the message is sent again.
 
-    Raises `NotRunning` where no host answers at first, or none does again in time.
+    Raises `NotRunning` if no host answers at first, or none does again in time.
     """
     ends = time.monotonic() + wait_seconds
     is_first = True
@@ -137,29 +137,29 @@ async def _sent(home: Home, message: TerminalMessage, *, wait_seconds: float) ->
 async def _until_answered(
     client: Client, home: Home, message: TerminalMessage, *, wait_seconds: float
 ) -> dict[str, Any]:
-    """Send a message, show what its chat is sent until it is answered in time, and return its state."""
+    """Send a message, show other texts to its chat until it is answered or time is up; return its state."""
     async with aclosing(client.events(group=message.group)) as events:
-        await anext(events)  # from here on nothing is missed
+        await anext(events)  # the first event is empty: from here on no event is missed
         place = await client.say(
             message.group, message.text, sender=message.sender, wait_seconds=0, key=message.key
         )
         if place["outcome"] == "ignored" or wait_seconds <= 0:
             return place
-        # A message that needs no agent is answered at once, but its reply is yet to be sent: wait for that.
+        # A message that needs no agent is answered at once, but its reply is not sent yet: wait for it.
         if place.get("joined") or place.get("place", 1) > 1:
             say_aside(f"({_waiting_text(place)}.)")
         try:
             async with asyncio.TaskGroup() as tasks:
                 showing = tasks.create_task(_show_signs(events, home, message.group), name="show-signs")
-                found = await client.find(place["id"], wait_seconds=min(wait_seconds, MAX_WAIT_SECONDS))
+                state = await client.find(place["id"], wait_seconds=min(wait_seconds, MAX_WAIT_SECONDS))
                 showing.cancel()
         except BaseExceptionGroup as errors:
             raise leaves(errors)[0] from None
-        return found
+        return state
 
 
 async def _show_signs(events: AsyncIterator[dict[str, Any]], home: Home, group: str) -> None:
-    """Print on stderr what a chat is sent that belongs to no turn, such as that Andy waits for something."""
+    """Print on stderr the messages to a chat that belong to no turn, such as that Andy is waiting."""
     async for event in events:
         if event.get("kind") == "message.sent" and event.get("group") == group and "turn" not in event:
             say_aside(await text_of(home, event["message"]))
@@ -172,27 +172,27 @@ def _waiting_text(place: dict[str, Any]) -> str:
     return f"Waiting, place {place['place']}{others}"
 
 
-async def _answer_text(given: Path | None, place: dict[str, Any], *, is_waiting: bool) -> str:
-    """Return the reply, or where the message is; `is_waiting` tells whether a reply was waited for."""
+async def _answer_text(home_option: Path | None, place: dict[str, Any], *, is_waiting: bool) -> str:
+    """Return the reply, or the state of the message; `is_waiting`: the command waited for a reply."""
     if place.get("reply"):
         return str(place["reply"])
     match place["outcome"]:
         case "answered" if is_waiting:
             return "(Andy had nothing to say.)"
         case "ignored":
-            return await _ignored_text(given, place)
+            return await _ignored_text(home_option, place)
         case "queued":
             return f"({_waiting_text(place)}. See it with: andy messages {place['group']})"
         case outcome:
             return f"({outcome}; see it with: andy messages {place['group']})"
 
 
-async def _ignored_text(given: Path | None, place: dict[str, Any]) -> str:
+async def _ignored_text(home_option: Path | None, place: dict[str, Any]) -> str:
     """Explain why a message is not for Andy and, where nobody called him, how to call him."""
     from orchestrator.inbound.triggers import NO_TRIGGER
     from orchestrator.store import groups
 
-    home = home_of(given)
+    home = home_of(home_option)
     name = settings_of(home).assistant_name
     if place["reason"] != NO_TRIGGER:
         return f"(Not for {name}: {place['reason']}.)"
@@ -201,11 +201,11 @@ async def _ignored_text(given: Path | None, place: dict[str, Any]) -> str:
     return f"(Not for {name}: {NO_TRIGGER}. To call him, write @{name}{own} in the message.)"
 
 
-async def _converse(given: Path | None, group: str, *, sender: str) -> int:
+async def _converse(home_option: Path | None, group: str, *, sender: str) -> int:
     """Send the lines that are typed and print replies and what Andy says by himself, until Ctrl-D."""
     if not sys.stdin.isatty():
-        return await _say_each(given, group, sender=sender)
-    home = home_of(given)
+        return await _say_each(home_option, group, sender=sender)
+    home = home_of(home_option)
     async with Client.of(home) as client:
         await client.open_chat(group)
         say_aside(f"You are in '{group}'. Write; Ctrl-D ends.")
@@ -213,44 +213,44 @@ async def _converse(given: Path | None, group: str, *, sender: str) -> int:
             listening = tasks.create_task(_show_sent(client, home, group), name="listen")
             while text := await asyncio.to_thread(sys.stdin.readline):
                 if text.strip():
-                    await _one_line(given, client, text.strip(), group=group, sender=sender)
+                    await _one_line(home_option, client, text.strip(), group=group, sender=sender)
             listening.cancel()
     return 0
 
 
-async def _say_each(given: Path | None, group: str, *, sender: str) -> int:
-    """Send the lines of a pipe, each after the reply to the one before; return the code of the worst."""
+async def _say_each(home_option: Path | None, group: str, *, sender: str) -> int:
+    """Send the lines of a pipe, each after the reply to the one before; return the highest exit code."""
     codes = [0]
     while text := await asyncio.to_thread(sys.stdin.readline):
         if text.strip():
             codes.append(
                 await _say(
-                    given, group, text.strip(), sender=sender, wait_seconds=WAIT_SECONDS, as_json=False
+                    home_option, group, text.strip(), sender=sender, wait_seconds=WAIT_SECONDS, as_json=False
                 )
             )
     return max(codes)
 
 
-async def _one_line(given: Path | None, client: Any, text: str, *, group: str, sender: str) -> None:
+async def _one_line(home_option: Path | None, client: Any, text: str, *, group: str, sender: str) -> None:
     try:
         place = await client.say(group, text, sender=sender, wait_seconds=0)
     except AndyError as error:
         say_aside(str(error))
         return
     if place["outcome"] == "ignored":
-        say_aside(await _answer_text(given, place, is_waiting=False))
+        say_aside(await _answer_text(home_option, place, is_waiting=False))
 
 
-async def _say_as_andy(given: Path | None, group: str, text: str) -> dict[str, Any]:
+async def _say_as_andy(home_option: Path | None, group: str, text: str) -> dict[str, Any]:
     """Have the running Andy send a text of the owner's; return `{group, …}` of it. Raises `NotRunning`."""
-    async with Client.of(home_of(given)) as client:
+    async with Client.of(home_of(home_option)) as client:
         return await client.say_as_andy(group, text)
 
 
 async def _show_sent(client: Any, home: Home, group: str) -> None:
     async for event in client.events():
         if event.get("kind") == "message.sent" and event.get("group") == group:
-            # Indented, so that no line of his can pass for another's.
+            # Indented, so that a line of a reply cannot look like another message.
             text = (await text_of(home, event["message"])).replace("\n", "\n      ")
             print(f"Andy: {text}", flush=True)
 

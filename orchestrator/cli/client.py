@@ -27,13 +27,13 @@ CONNECT_SECONDS = 3.0
 
 
 class AnswerLost(Exception):
-    """The running Andy ended before it had answered: what was asked may have been done."""
+    """The running Andy ended before it had answered: the request may have been carried out."""
 
 
 class Client:
     """One connection to the running Andy: `async with Client.of(home) as client`.
 
-    Every method raises `NotRunning` when nothing answers, and `AndyError` with what Andy refused.
+    Every method raises `NotRunning` if nothing answers, and `AndyError` with the text of a refusal.
     """
 
     def __init__(self, http: httpx.AsyncClient) -> None:
@@ -44,7 +44,7 @@ class Client:
     async def of(cls, home: Home) -> AsyncIterator[Self]:
         import httpx
 
-        address, headers = _door_of(home)
+        address, headers = _endpoint_of(home)
         timeout = httpx.Timeout(None, connect=CONNECT_SECONDS)
         async with httpx.AsyncClient(
             base_url=address, headers=headers, timeout=timeout, trust_env=False
@@ -61,37 +61,37 @@ class Client:
     ) -> dict[str, Any]:
         """Write to a group; the answer is `{id, outcome, reply?, reason?, place?, joined?}`.
 
-        What is said again with the same `key` is taken once.
+        A message that is sent again with the same `key` is accepted once.
         """
         body = {"group": group, "text": text, "sender": sender, "wait": wait_seconds}
         return _content(await self._http.post("/chat", json=body if key is None else {**body, "key": key}))
 
     async def open_chat(self, group: str) -> dict[str, Any]:
-        """Say that somebody is about to write to a group."""
+        """Notify Andy that somebody is about to write to a group, so that a container starts."""
         return _content(await self._http.post(f"/chat/{quote(group, safe='')}/opened"))
 
     async def find(self, message_id: str, *, wait_seconds: float = 0.0) -> dict[str, Any]:
-        """Return where a message is; with `wait_seconds`, once it is answered or the time is up."""
+        """Return the state of a message; with `wait_seconds`, when it is answered or the time is up."""
         return _content(await self._http.get(f"/messages/{message_id}", params={"wait": wait_seconds}))
 
-    async def register(self, asked: dict[str, Any]) -> dict[str, Any]:
-        return _content(await self._http.post("/groups", json=asked))
+    async def register(self, registration: dict[str, Any]) -> dict[str, Any]:
+        return _content(await self._http.post("/groups", json=registration))
 
-    async def decide_access(self, number: int, asked: dict[str, Any]) -> dict[str, Any]:
-        return _content(await self._http.post(f"/groups/requests/{number}", json=asked))
+    async def decide_access(self, number: int, decision: dict[str, Any]) -> dict[str, Any]:
+        return _content(await self._http.post(f"/groups/requests/{number}", json=decision))
 
-    async def add_chat(self, folder: str, asked: dict[str, Any]) -> dict[str, Any]:
-        return _content(await self._http.post(f"/groups/{quote(folder, safe='')}/chats", json=asked))
+    async def add_chat(self, folder: str, chat: dict[str, Any]) -> dict[str, Any]:
+        return _content(await self._http.post(f"/groups/{quote(folder, safe='')}/chats", json=chat))
 
     async def remove_chat(self, folder: str, jid: str) -> dict[str, Any]:
-        found = await self._http.delete(f"/groups/{quote(folder, safe='')}/chats", params={"jid": jid})
-        return _content(found)
+        response = await self._http.delete(f"/groups/{quote(folder, safe='')}/chats", params={"jid": jid})
+        return _content(response)
 
     async def unregister(self, folder: str) -> dict[str, Any]:
         return _content(await self._http.delete(f"/groups/{quote(folder, safe='')}"))
 
     async def tell_configured(self, folder: str) -> dict[str, Any]:
-        """Say that a group's configuration has changed in the store."""
+        """Notify Andy that a group's configuration was changed in the store."""
         return _content(await self._http.post(f"/groups/{quote(folder, safe='')}/configured"))
 
     async def say_as_andy(self, folder: str, text: str) -> dict[str, Any]:
@@ -122,7 +122,7 @@ class Client:
         return _content(await self._http.post(path))
 
     async def undo_turn(self, number: int, *, anyway: bool) -> dict[str, Any]:
-        """Take back what a turn did."""
+        """Undo the effects of a turn."""
         return _content(await self._http.post(f"/turns/{number}/undo", json={"anyway": anyway}))
 
     async def ask_to_pair(self, phone: str) -> dict[str, Any]:
@@ -153,9 +153,9 @@ class Client:
     async def events(
         self, *, group: str | None = None, recent: int = 0, follows: bool = True
     ) -> AsyncGenerator[dict[str, Any]]:
-        """Yield the latest `recent` events and, if it `follows`, what happens from now on.
+        """Yield the latest `recent` events and, if `follows`, new events as they happen.
 
-        The first item is `{}`, once nothing can be missed.
+        The first item is `{}`; from then on no event is missed.
         """
         query = {"recent": str(recent), "follow": str(follows).lower(), **({"group": group} if group else {})}
         async with self._http.stream("GET", "/events", params=query) as response:
@@ -169,35 +169,34 @@ class Client:
 
 
 def running_status(home: Home) -> StatusView:
-    """Return what the running Andy tells of itself at `GET /status`. Blocks.
-
-    It is asked with the standard library, because httpx takes ten times as long to load as Andy to answer.
+    """Return the answer of the running Andy to `GET /status`. Blocks.
 
     Raises:
         NotRunning: nothing answers.
-        AndyError: it failed to answer.
+        AndyError: the answer is an error.
     """
+    # The standard library, because loading httpx takes ten times as long as Andy's answer.
     import http.client
     from urllib.parse import urlsplit
 
-    address, headers = _door_of(home)
-    door = urlsplit(address)
+    address, headers = _endpoint_of(home)
+    endpoint = urlsplit(address)
     with closing(
-        http.client.HTTPConnection(door.hostname or "", door.port, timeout=CONNECT_SECONDS)
-    ) as asked:
+        http.client.HTTPConnection(endpoint.hostname or "", endpoint.port, timeout=CONNECT_SECONDS)
+    ) as connection:
         try:
-            asked.connect()
-            asked.sock.settimeout(None)  # it may take long to answer on a busy machine
-            asked.request("GET", "/status", headers=headers)
-            response = asked.getresponse()
+            connection.connect()
+            connection.sock.settimeout(None)  # it may take long to answer on a busy machine
+            connection.request("GET", "/status", headers=headers)
+            response = connection.getresponse()
             body = response.read()
         except (OSError, http.client.HTTPException) as error:
             raise _not_running(home) from error
     return cast("StatusView", _content_of(response.status, body))
 
 
-def _door_of(home: Home) -> tuple[str, dict[str, str]]:
-    """Return the address of the running Andy and the headers that it asks for. Raises `NotRunning`."""
+def _endpoint_of(home: Home) -> tuple[str, dict[str, str]]:
+    """Return the address of the running Andy and the headers that it requires. Raises `NotRunning`."""
     try:
         address = home.address_file.read_text()
     except FileNotFoundError as error:
@@ -207,7 +206,7 @@ def _door_of(home: Home) -> tuple[str, dict[str, str]]:
     try:
         token = home.token_file.read_text()
     except FileNotFoundError as error:
-        # Not "Andy is not running": who follows that is told by 'andy up' that Andy runs already.
+        # Not "Andy is not running": a person who then types 'andy up' would read that Andy runs already.
         raise NotRunning(
             f"Nobody can speak to Andy, for {home.token_file} is missing: end Andy, then start it"
             " with 'andy up', which makes a new one."

@@ -1,7 +1,7 @@
-"""Lists the commands of `andy` with their line in `andy --help`, and which command serves which intent.
+"""Lists the commands of `andy` with their line in `andy --help`, and the commands for a person's purposes.
 
-Only the standard library is imported here. So `andy --help` answers without loading a command, and a command
-loads nothing of the others.
+Only the standard library is imported here, so that `andy --help` loads no command, and a command loads none
+of the others.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ TOPICS = (TALK, LOOK, CHANGE, CARE)
 """Headings of `andy --help`, in order."""
 OPTIONS = "Options"
 LEAST_LIKENESS = 0.75
-"""Similarity of a mistyped word to a command from which on the command is suggested; 1 is the same."""
+"""The least similarity, up to 1, of a mistyped word to the command that is suggested for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class CommandEntry:
     """One command, or a family of them, which is imported when it is called.
 
     `target` is `module:name` in `orchestrator.cli`: a function, or a Cyclopts `App`, then named `…_app`.
-    `summary` is what the docstring of the function begins with.
+    `summary` is the beginning of the function's docstring.
     """
 
     name: str
@@ -162,18 +162,18 @@ COMMANDS = (
 
 @dataclass(frozen=True, slots=True)
 class Intent:
-    """Something a person wants, for which there may be no command of that name."""
+    """A purpose that a person may have, with the commands for it."""
 
     purpose: str
-    """Completes "To …", in the imperative."""
+    """The text after "To …"."""
     answer: str
-    """Says what to type; commands stand in single quotes."""
+    """The text about what to type, with commands in single quotes."""
     words: tuple[str, ...] = ()
-    """Commands that people try for it and that do not exist."""
+    """Words that people try as commands for it, and that are none."""
 
 
 EXAMPLE_GROUP = "family"
-"""The group that stands in answers until another one is named."""
+"""The group that answers use as an example until another one is named."""
 
 INTENTS = (
     Intent("set Andy up", "'andy setup'", ("install", "init", "onboard")),
@@ -328,24 +328,26 @@ SYNONYMS = (
     ("remove", "cancel", "delete", "rm"),
     ("show", "list", "ls"),
 )
-"""Words for the same act, of which a family of commands has one or two."""
+"""Words for the same action, of which a family of commands has one or two."""
 
 
-def asks_for_help(words: Sequence[str]) -> bool:
-    """Whether the words after `andy` ask for the list of all commands: none at all, or a call for help."""
-    return not words or words[0] in HELP_FLAGS or list(words) == [HELP_COMMAND]
+def asks_for_help(arguments: Sequence[str]) -> bool:
+    """Return whether the arguments request the list of all commands: none at all, or a help option."""
+    return not arguments or arguments[0] in HELP_FLAGS or list(arguments) == [HELP_COMMAND]
 
 
-def spelled_out(words: Sequence[str]) -> list[str]:
-    """Return the words of a command line with `help COMMAND` as `COMMAND --help`."""
-    return [*words[1:], "--help"] if words[:1] == [HELP_COMMAND] and len(words) > 1 else [*words]
+def spelled_out(arguments: Sequence[str]) -> list[str]:
+    """Return the arguments with `help COMMAND` replaced by `COMMAND --help`."""
+    return (
+        [*arguments[1:], "--help"] if arguments[:1] == [HELP_COMMAND] and len(arguments) > 1 else [*arguments]
+    )
 
 
 def hint_for(name: str, rest: Sequence[str] = (), *, is_group: Callable[[str], bool] | None = None) -> str:
-    """Return a sentence for a command that does not exist: how its purpose is served, or a similar name.
+    """Return a sentence for a command that does not exist: the command for its purpose, or a similar name.
 
-    Empty where neither is known. `rest` are the words after it: a group that they name stands in the sentence
-    in the place of the example.
+    It is empty if neither is known. `rest` are the arguments after it: a group that they name replaces the
+    example in the sentence.
     """
     for intent in INTENTS:
         if name.lower() in intent.words:
@@ -364,7 +366,7 @@ def hint_for(name: str, rest: Sequence[str] = (), *, is_group: Callable[[str], b
 
 
 def hint_within(family: str, word: str, known: Sequence[str]) -> str:
-    """Return a sentence for a word that is no command of a family: the command that is meant, or all."""
+    """Return a sentence for a word that is no command of a family: a similar command, or the list of all."""
     synonyms = next((names for names in SYNONYMS if word.lower() in names), ())
     near = [name for name in known if name in synonyms] or difflib.get_close_matches(
         word, known, n=1, cutoff=LEAST_LIKENESS
@@ -373,13 +375,15 @@ def hint_within(family: str, word: str, known: Sequence[str]) -> str:
 
 
 def help_page(*, width: int | None = None) -> str:
-    """Return the page of `andy --help`, `width` columns wide (as wide as the terminal where none is given).
+    """Return the page of `andy --help`, `width` columns wide, or as wide as the terminal.
 
-    It is drawn as Cyclopts draws the pages of single commands; to load Cyclopts takes ten times as long.
+    It looks like the pages that Cyclopts renders for single commands, but loading Cyclopts would take ten
+    times as long.
     """
     columns = width or shutil.get_terminal_size().columns
     sections = [
-        (topic, [(one.name, one.summary) for one in COMMANDS if one.topic == topic]) for topic in TOPICS
+        (topic, [(entry.name, entry.summary) for entry in COMMANDS if entry.topic == topic])
+        for topic in TOPICS
     ]
     sections.append((OPTIONS, list(FLAG_ROWS)))
     names = max(len(name) for _, rows in sections for name, _ in rows)

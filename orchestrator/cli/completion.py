@@ -1,4 +1,4 @@
-"""`andy completion` and `andy settings`: what shells and editors need in order to help with Andy's words."""
+"""`andy completion` and `andy settings`: completion for shells, and a schema of `andy.toml` for editors."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def schema() -> None:
     """
     from orchestrator.domain.settings import Settings
 
-    found = Settings.model_json_schema()
+    document = Settings.model_json_schema()
     # The names of a table may be written with or without it: [agents.worker] enabled, agents_worker_enabled.
-    found["additionalProperties"] = {"type": "object"}
-    print(json.dumps(found, indent=2, ensure_ascii=False))
+    document["additionalProperties"] = {"type": "object"}
+    print(json.dumps(document, indent=2, ensure_ascii=False))

@@ -1,6 +1,6 @@
-"""`andy context`: what is kept of groups' conversations, whether Andy runs or not.
+"""`andy context`: the stored contexts of groups' conversations, whether Andy runs or not.
 
-Its files have a lock of their own, so a running Andy and a command do not write at once.
+The files have a lock of their own, so a running Andy and a command do not write at the same time.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ SnapshotArgument = Annotated[str, Parameter(help="Its name in 'andy context snap
 
 @context_app.command(name="show")
 def show_context(group: GroupArgument, /, *, as_json: JsonOption = False, home: HomeOption = None) -> None:
-    """Show what is kept of a group's conversation. Works with Andy down, as the others do.
+    """Show the stored context of a group's conversation. Works with Andy down, as the others do.
 
     Example: `andy context show family`
     """
@@ -60,7 +60,7 @@ def show_context(group: GroupArgument, /, *, as_json: JsonOption = False, home: 
 
 @context_app.command
 def plan(group: GroupArgument, /, *, as_json: JsonOption = False, home: HomeOption = None) -> None:
-    """Show a group's plans with their tasks; an arrow is at the one that is worked on.
+    """Show a group's plans with their tasks; an arrow marks the active ones.
 
     Example: `andy context plan family`
     """
@@ -83,18 +83,18 @@ def snapshots(group: GroupArgument, /, *, as_json: JsonOption = False, home: Hom
 def restore(
     group: GroupArgument, snapshot: SnapshotArgument, /, *, yes: YesOption = False, home: HomeOption = None
 ) -> int:
-    """Put a snapshot in place of what is kept: context and plans. A new session begins with it.
+    """Replace a group's context and plans by a snapshot. A new session starts with it.
 
-    What was there before is a snapshot then.
+    The replaced ones are saved as a snapshot first.
 
     Example: `andy context restore family context-20261123T121000Z-r14.json`
     """
 
-    _manager_of(home, group).files.snapshots.read(snapshot)  # or an error says what is wrong with it
-    if not is_meant(f"Put {snapshot} in place of what is kept of '{group}'?", yes=yes):
+    _manager_of(home, group).files.snapshots.read(snapshot)  # raises an error for an unusable one
+    if not is_meant(f"Replace the stored context of '{group}' by {snapshot}?", yes=yes):
         return FAILED
     taken = _change(home, group, lambda manager, now_ms: manager.restore(snapshot, now_ms=now_ms))
-    print(f"Restored.{f' What was there before is {taken.name}.' if taken else ''}")
+    print(f"Restored.{f' The replaced context is {taken.name}.' if taken else ''}")
     return 0
 
 
@@ -103,20 +103,20 @@ def correct(
     group: GroupArgument,
     /,
     *,
-    summary: Annotated[str | None, Parameter(help="What is to be kept of what was said before.")] = None,
+    summary: Annotated[str | None, Parameter(help="The new summary of the conversation so far.")] = None,
     plan_id: Annotated[str | None, Parameter(name="--plan", help="A plan to change, by its id.")] = None,
     task: Annotated[str | None, Parameter(help="A task of that plan, by its id.")] = None,
-    title: Annotated[str | None, Parameter(help="What the plan, or its task, is to be called.")] = None,
-    objective: Annotated[str | None, Parameter(help="What the plan is for.")] = None,
+    title: Annotated[str | None, Parameter(help="The new title of the plan, or of its task.")] = None,
+    objective: Annotated[str | None, Parameter(help="The new objective of the plan.")] = None,
     status: Annotated[
         str | None, Parameter(help="pending, in_progress, completed, cancelled or blocked; of a task.")
     ] = None,
     forget: Annotated[bool, Parameter(negative="", help="Forget the plan.")] = False,
     home: HomeOption = None,
 ) -> None:
-    """Correct what is kept of a group's conversation: its summary, or a plan. A new session begins with it.
+    """Correct the stored context of a group: its summary, or a plan. A new session starts with it.
 
-    What was there before is a snapshot then.
+    The earlier context is saved as a snapshot first.
 
     Example: `andy context correct family --plan plan_001 --task task_002 --status completed`
     """
@@ -129,10 +129,10 @@ def correct(
         if forget:
             return owner_changes.without_plan(contents, plan_id, now_ms=now_ms)
         plan = workflow.known_plan(contents.workflow, plan_id)
-        one = workflow.known_task(plan, task) if task else None
+        known_task = workflow.known_task(plan, task) if task else None
         changed = CorrectedTask(
-            title=(title if title is not None else one.title) if one else "",
-            status=(status or one.status) if one else "",
+            title=(title if title is not None else known_task.title) if known_task else "",
+            status=(status or known_task.status) if known_task else "",
         )
         return owner_changes.with_plan(
             contents,
@@ -150,7 +150,7 @@ def correct(
         group,
         lambda manager, now_ms: manager.correct(lambda contents: change(contents, now_ms), now_ms=now_ms),
     )
-    print(f"Corrected.{f' What was there before is {taken.name}.' if taken else ''}")
+    print(f"Corrected.{f' The earlier context is {taken.name}.' if taken else ''}")
 
 
 @context_app.command
@@ -184,21 +184,21 @@ def reset(
     yes: YesOption = False,
     home: HomeOption = None,
 ) -> int:
-    """Forget what is kept of a group's conversation; a new session begins with nothing.
+    """Forget the stored context of a group's conversation; a new session starts with nothing.
 
-    What was there before is a snapshot then. Its messages stay where they are, and so do its files.
+    The context is saved as a snapshot first. Messages and files of the group stay.
 
     Example: `andy context reset family --with-plans`
     """
 
-    if not is_meant(f"Forget what is kept of '{group}'?", yes=yes):
+    if not is_meant(f"Forget the stored context of '{group}'?", yes=yes):
         return FAILED
 
     def forget(manager: ContextManager, now_ms: int) -> ContextSnapshot | None:
         return manager.reset(now_ms=now_ms, with_plans=with_plans)
 
     taken = _change(home, group, forget)
-    print(f"Forgotten.{f' What was there before is {taken.name}.' if taken else ''}")
+    print(f"Forgotten.{f' The earlier context is {taken.name}.' if taken else ''}")
     return 0
 
 
@@ -211,13 +211,13 @@ def people(
     as_json: JsonOption = False,
     home: HomeOption = None,
 ) -> None:
-    """Show what is noted of people, with whom it concerns and who said it; or all that is known of one.
+    """Show the notes about people, with who said them; or all that is known about one person.
 
     Example: `andy context people family`, `andy context people family local:mina`
     """
     if who is None:
-        found = [one.to_row() for one in terminal.read(home, lambda tx: _notes(tx, group))]
-        show(found, lambda rows: _note_lines(rows, group), as_json=as_json)
+        notes = [note.to_row() for note in terminal.read(home, lambda tx: _notes(tx, group))]
+        show(notes, lambda rows: _note_lines(rows, group), as_json=as_json)
         return
     known = terminal.read(home, lambda tx: _known_person(tx, group, who))
     show(known.to_row(), lambda _: known.lines(), as_json=as_json)
@@ -232,10 +232,10 @@ def forget(
     yes: YesOption = False,
     home: HomeOption = None,
 ) -> int:
-    """Forget a person in a group, as if they had asked for it: their words, notes of them, their name.
+    """Forget a person in a group, as if they had requested it: their messages, notes about them, their name.
 
-    Their role and address stay, reminders and tasks, what others said, the messenger's history and backups. A
-    running Andy does it as soon as no question is worked on there, else the next start.
+    Their role and address, reminders and tasks, other people's messages, the messenger's history and backups
+    stay. A running Andy does it as soon as no turn runs in the group, otherwise the next start does.
 
     Example: `andy context forget family local:mina`
     """
@@ -253,7 +253,7 @@ def forget(
         await terminal.tell_configured(home, group)
 
     asyncio.run(request())
-    print(f"{person.name} is forgotten as soon as nothing is worked on in '{group}' and Andy runs.")
+    print(f"{person.name} is forgotten as soon as Andy runs and no turn runs in '{group}'.")
     return 0
 
 
@@ -266,8 +266,8 @@ async def _known_person(tx: Tx, folder: str, who: str) -> KnownPerson:
 
 
 def _note_lines(rows: list[PersonNoteView], group: str) -> list[str]:
-    return [_note_line(one) for one in rows] or [
-        f"Nothing is noted of people in '{group}'; 'andy groups people {group}' lists who is there."
+    return [_note_line(row) for row in rows] or [
+        f"There are no notes about people in '{group}'; 'andy groups people {group}' lists its people."
     ]
 
 
@@ -278,22 +278,22 @@ def _note_line(row: PersonNoteView) -> str:
 
 @context_app.command
 def why(group: GroupArgument, /, *, as_json: JsonOption = False, home: HomeOption = None) -> None:
-    """Tell how a group's conversation went on when its last container began, and why so.
+    """Show how the last container continued a group's conversation, and why.
 
     Example: `andy context why family`
     """
-    found = context.why(group, terminal.read(home, lambda tx: _last_start(tx, group)))
-    show(found, partial(context.why_lines, zone=terminal.zone_of(home)), as_json=as_json)
+    report = context.why(group, terminal.read(home, lambda tx: _last_start(tx, group)))
+    show(report, partial(context.why_lines, zone=terminal.zone_of(home)), as_json=as_json)
 
 
 async def _last_start(tx: Tx, folder: str) -> Run | None:
-    """Return the newest run that went on with a group's conversation. Raises `UnknownGroup`."""
+    """Return the newest run that continued a group's conversation. Raises `UnknownGroup`."""
     group = await groups.known(tx, folder)
     return next((run for run in await runs.last_restores(tx) if run.folder == group.folder), None)
 
 
 def _change(home: Path | None, folder: str, act: ChangeContext) -> ContextSnapshot | None:
-    """Change what is kept, and begin a new session with it; return the snapshot taken before."""
+    """Change a stored context and end the agent's session; return the snapshot taken before."""
     manager = _manager_of(home, folder)
     copies = ContextCopies(terminal.home_of(home).data / "env", manager.files.redactor)
 
@@ -308,7 +308,7 @@ def _change(home: Path | None, folder: str, act: ChangeContext) -> ContextSnapsh
 
 
 def _manager_of(home: Path | None, folder: str) -> ContextManager:
-    """Return the context of a group, also of one that is registered no more. Raises `UnknownGroup`."""
+    """Return the context of a group, also of an unregistered one. Raises `UnknownGroup`."""
     root = terminal.home_of(home)
     name = terminal.read(home, lambda tx: _known(tx, root, folder))
     return ContextManager.of(
@@ -316,13 +316,13 @@ def _manager_of(home: Path | None, folder: str) -> ContextManager:
         name,
         counter=EncodingCounter(),
         project_name=name,
-        report=_tell_aside,
+        report=_report_repair,
         redactor=_redactor(root),
     )
 
 
 def _redactor(home: Home) -> Redactor:
-    """Return a redactor that knows the secrets that the host knows."""
+    """Return a redactor that knows the same secrets as the host."""
     own = [home.token()] if home.token_file.exists() else []
     return Redactor(KnownSecrets(CredentialSource(home.root, os.environ), own=own))
 
@@ -333,5 +333,5 @@ async def _known(tx: Tx, home: Home, folder: str) -> str:
     return (await groups.known(tx, folder)).folder
 
 
-def _tell_aside(trouble: ContextRepair) -> None:
-    terminal.say_aside(trouble.text)
+def _report_repair(repair: ContextRepair) -> None:
+    terminal.say_aside(repair.text)

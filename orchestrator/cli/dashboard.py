@@ -18,7 +18,7 @@ from orchestrator.cli.options import GroupOption, HomeOption, JsonOption, LimitO
 dashboard_app = App(name="dashboard")
 
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[+-]\d\d:\d\d")
-"""A time as data have it: ISO, with the offset of the group's zone."""
+"""The form of a time in the data: ISO, with the offset of the group's zone."""
 Status = Literal["pending", "sending", "delivered", "cancelled", "failed", "expired"]
 NO_DASHBOARD = "There is no dashboard yet: it is made with the first task."
 
@@ -41,9 +41,9 @@ def show_board(group: GroupOption = None, *, as_json: JsonOption = False, home: 
         return
 
     async def text(tx: Any, place: Any) -> str:
-        seen = await board.active(tx, place.group.folder)
+        content = await board.active(tx, place.group.folder)
         now_ms = SystemClock().now_ms()
-        return NO_DASHBOARD if seen is None else summary.render(seen, now_ms=now_ms, zone=place.zone)
+        return NO_DASHBOARD if content is None else summary.render(content, now_ms=now_ms, zone=place.zone)
 
     print(dashboard_service.look(home, group, text))
 
@@ -55,7 +55,7 @@ def tasks(
     with_all: Annotated[
         bool, Parameter(name="--all", negative="", help="Parked and ended ones too.")
     ] = False,
-    someday: Annotated[bool, Parameter(negative="", help="Those that are parked.")] = False,
+    someday: Annotated[bool, Parameter(negative="", help="Only parked ones.")] = False,
     as_json: JsonOption = False,
     home: HomeOption = None,
 ) -> None:
@@ -69,9 +69,9 @@ def tasks(
     wanted = None if with_all else "someday" if someday else "active"
 
     async def rows(tx: Any, place: Any) -> list[serializers.TaskData]:
-        seen = await dashboard_service.whole(tx, place)
-        found = [serializers.task(task, place.zone) for task in seen.tasks] if seen else []
-        return [row for row in found if wanted in (None, row["status"])]
+        content = await dashboard_service.whole(tx, place)
+        listed = [serializers.task(task, place.zone) for task in content.tasks] if content else []
+        return [row for row in listed if wanted in (None, row["status"])]
 
     names = ("id", "status", "progress", "deadline", "priority", "title")
     show(
@@ -91,8 +91,10 @@ def questions(group: GroupOption = None, *, as_json: JsonOption = False, home: H
     from orchestrator.dashboard.views import serializers
 
     async def rows(tx: Any, place: Any) -> list[serializers.QuestionData]:
-        seen = await dashboard_service.whole(tx, place)
-        return [serializers.question(one, place.zone) for one in seen.questions] if seen else []
+        content = await dashboard_service.whole(tx, place)
+        return (
+            [serializers.question(question, place.zone) for question in content.questions] if content else []
+        )
 
     names = ("id", "priority", "type", "related_task_id", "question")
     show(
@@ -112,7 +114,7 @@ def notifications(
     as_json: JsonOption = False,
     home: HomeOption = None,
 ) -> None:
-    """List what was told and what is to be told, by due time.
+    """List past and pending notifications, by due time.
 
     Example: `andy dashboard notifications --status pending`
     """
@@ -140,22 +142,22 @@ def notification(
     as_json: JsonOption = False,
     home: HomeOption = None,
 ) -> None:
-    """Show one notification and all that became of it: made, moved, reworded, sent, when and by whom.
+    """Show one notification and its history: created, moved, reworded, sent, when and by whom.
 
     Example: `andy dashboard notification n_1a2b3c4d`
     """
     from orchestrator.cli import dashboard_service
     from orchestrator.dashboard.views import notification_log, serializers
 
-    async def found(tx: Any, place: Any) -> dict[str, Any]:
-        one, entries = await dashboard_service.notification(tx, place, notification)
+    async def fields(tx: Any, place: Any) -> dict[str, Any]:
+        row, entries = await dashboard_service.notification(tx, place, notification)
         return {
-            **serializers.notification(one, place.zone),
+            **serializers.notification(row, place.zone),
             "history": [notification_log.data(entry, place.zone) for entry in entries],
             "lines": [notification_log.line(entry, place.zone) for entry in entries],
         }
 
-    shown = dashboard_service.look(home, group, found)
+    shown = dashboard_service.look(home, group, fields)
     lines = shown.pop("lines")
     heading = f"{shown['id']}: {shown['type']}, {shown['status']}: {_cell(shown['message'])}"
     show(shown, lambda _: [heading, *lines], as_json=as_json)
@@ -169,7 +171,7 @@ def history(
     as_json: JsonOption = False,
     home: HomeOption = None,
 ) -> None:
-    """List what is done and moved to the history, the newest first.
+    """List the tasks in the history, the newest first.
 
     Example: `andy dashboard history --limit 10`
     """
@@ -178,8 +180,8 @@ def history(
 
     async def rows(tx: Any, place: Any) -> list[serializers.TaskData]:
         return [
-            serializers.task(one, place.zone)
-            for one in await dashboard_service.history(tx, place, limit=limit)
+            serializers.task(task, place.zone)
+            for task in await dashboard_service.history(tx, place, limit=limit)
         ]
 
     names = ("id", "status", "completed_at", "archived_at", "title")
@@ -212,26 +214,26 @@ def answer(
 def worker(
     group: GroupOption = None,
     *,
-    llm: Annotated[bool, Parameter(negative="", help="Have the model look; needs a running Andy.")] = False,
-    rules: Annotated[bool, Parameter(negative="", help="Have the rules look. This is the default.")] = False,
-    dry_run: Annotated[bool, Parameter(negative="", help="Only tell what the rules would do.")] = False,
+    llm: Annotated[bool, Parameter(negative="", help="Run the model; needs a running Andy.")] = False,
+    rules: Annotated[bool, Parameter(negative="", help="Run the rules. This is the default.")] = False,
+    dry_run: Annotated[bool, Parameter(negative="", help="Only show what the rules would do.")] = False,
     limit: LimitOption | None = None,
     as_json: JsonOption = False,
     home: HomeOption = None,
 ) -> None:
-    """Keep a dashboard up now, whatever the clock says; with --limit, list the latest cycles instead.
+    """Run the worker over a dashboard now; with --limit, list its latest cycles instead.
 
     Example: `andy dashboard worker --dry-run`
     """
     from orchestrator.cli import dashboard_service, terminal
 
     if limit:
-        found = dashboard_service.look(home, group, partial(dashboard_service.cycles, limit=limit))
-        show(found, partial(_cycle_lines, zone=terminal.zone_of(home)), as_json=as_json)
+        report = dashboard_service.look(home, group, partial(dashboard_service.cycles, limit=limit))
+        show(report, partial(_cycle_lines, zone=terminal.zone_of(home)), as_json=as_json)
     elif llm and not rules:
         show(
             dashboard_service.ask_model(home, group),
-            lambda found: [f"The worker's turn {found['turn']} is queued."],
+            lambda report: [f"The worker's turn {report['turn']} is queued."],
             as_json=as_json,
         )
     else:
@@ -255,10 +257,12 @@ def import_files(
     /,
     group: GroupOption = None,
     *,
-    replace: Annotated[bool, Parameter(negative="", help="In the place of all that is there.")] = False,
+    replace: Annotated[
+        bool, Parameter(negative="", help="Replace the whole dashboard by the files.")
+    ] = False,
     home: HomeOption = None,
 ) -> None:
-    """Add from JSON files what a dashboard has not, by id; all of it, or nothing if a row does not fit.
+    """Add the rows of JSON files whose ids a dashboard lacks; nothing if one row does not fit.
 
     Example: `andy dashboard import ~/board family`
     """
@@ -270,45 +274,45 @@ def import_files(
     )
 
 
-def _table(names: tuple[str, ...], nothing: str, found: Sequence[Mapping[str, Any]]) -> list[str]:
+def _table(names: tuple[str, ...], nothing: str, rows: Sequence[Mapping[str, Any]]) -> list[str]:
     from orchestrator.base.tables import table
 
-    if not found:
+    if not rows:
         return [nothing]
-    return table(names, [tuple(_cell(row[name]) for name in names) for row in found])
+    return table(names, [tuple(_cell(row[name]) for name in names) for row in rows])
 
 
 def _cell(value: object) -> str:
-    """Return a value as people read it: a time, which is in its group's zone, without offset or seconds."""
+    """Return a value for a table's cell; a time is shown without offset and seconds."""
     text = "" if value is None else " ".join(str(value).split())[:80]
     return f"{text[:10]} {text[11:16]}" if _TIME.fullmatch(text) else text
 
 
-def _report_lines(found: dict[str, Any]) -> list[str]:
-    steps = found.get("would") or found["steps"]
-    word = "would do" if "would" in found else "done"
-    lines = [f"{word}: {_said(step)}" for step in steps]
-    lines += [f"skipped: {one['what']} of {one['row']}: {one['why']}" for one in found["skipped"]]
-    lines += [f"not looked at: {one['row']}: {one['why']}" for one in found["troubles"]]
+def _report_lines(report: dict[str, Any]) -> list[str]:
+    steps = report.get("would") or report["steps"]
+    word = "would do" if "would" in report else "done"
+    lines = [f"{word}: {_step_text(step)}" for step in steps]
+    lines += [f"skipped: {step['what']} of {step['row']}: {step['why']}" for step in report["skipped"]]
+    lines += [f"failed: {trouble['row']}: {trouble['why']}" for trouble in report["troubles"]]
     return lines or ["There is nothing to do."]
 
 
-def _said(step: dict[str, Any]) -> str:
+def _step_text(step: dict[str, Any]) -> str:
     return ", ".join(f"{name} {value}" for name, value in step.items() if value is not None)
 
 
-def _cycle_lines(found: list[dict[str, Any]], *, zone: ZoneInfo) -> list[str]:
+def _cycle_lines(cycles: list[dict[str, Any]], *, zone: ZoneInfo) -> list[str]:
     from orchestrator.base.tables import table
 
     rows = [
         (
-            str(one["id"]),
-            _time(one["started_ms"], zone),
-            one["kind"],
-            one["outcome"] or "runs",
-            one["error"] or "",
+            str(cycle["id"]),
+            _time(cycle["started_ms"], zone),
+            cycle["kind"],
+            cycle["outcome"] or "runs",
+            cycle["error"] or "",
         )
-        for one in found
+        for cycle in cycles
     ]
     return table(("cycle", "began", "kind", "outcome", "error"), rows) if rows else ["There were no cycles."]
 

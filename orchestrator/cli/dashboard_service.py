@@ -1,4 +1,4 @@
-"""Reads and changes a home's dashboards for the command line, by the host's services, also with Andy down."""
+"""Reads and changes a home's dashboards for the command line with the host's services."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ MAIN = "main"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupZone:
-    """A group, and the zone of its clocks."""
+    """A group and its time zone."""
 
     group: Group
     zone: ZoneInfo
 
 
 def look(home: Path | None, folder: str | None, query: Callable[[Tx, GroupZone], Awaitable[T]]) -> T:
-    """Return what `query` finds in the store about one group. Raises `UnknownGroup`."""
+    """Return the result of `query` for one group. Raises `UnknownGroup`."""
     zone = config.load(terminal.home_of(home).root).zone
 
     async def ask(tx: Tx) -> T:
@@ -77,7 +77,7 @@ async def itself(tx: Tx, place: GroupZone) -> GroupZone:
 
 @asynccontextmanager
 async def opened(home: Path | None) -> AsyncIterator[tuple[Database, DashboardFeature]]:
-    """Yield the store of a home and its dashboards, to change them. Raises `StoreError` where none is."""
+    """Yield the store of a home and its dashboard services. Raises `StoreError` if the home has no store."""
     root = terminal.home_of(home)
     settings = config.load(root.root)
     await asyncio.to_thread(refuse_missing, root.database)
@@ -98,10 +98,10 @@ async def opened(home: Path | None) -> AsyncIterator[tuple[Database, DashboardFe
 
 
 def answer(home: Path | None, folder: str | None, question: str, text: str) -> str:
-    """Answer a question, named by its id or the beginning of it, and return the text for a person.
+    """Answer a question, named by its id or the beginning of it, and return a text about it.
 
     Raises:
-        BadRequest: there is no such question, or several begin so, or the answer is refused.
+        BadRequest: no question or several begin so, or the answer is refused.
     """
 
     async def act() -> str:
@@ -110,8 +110,8 @@ def answer(home: Path | None, folder: str | None, question: str, text: str) -> s
                 group = await groups.known(tx, folder or MAIN)
                 ids = await dashboard_questions.ids_like(tx, group.folder, question)
             chosen = question if question in ids else _only(ids, question)
-            given = {"question_id": chosen, "answer": text}
-            result = await boards.service.call_tool(group.folder, "answer_question", given)
+            arguments = {"question_id": chosen, "answer": text}
+            result = await boards.service.call_tool(group.folder, "answer_question", arguments)
         if not result.ok:
             raise BadRequest(result.text)
         return result.text
@@ -128,24 +128,24 @@ def _only(ids: list[str], prefix: str, kind: str = "question") -> str:
 
 
 def rules(home: Path | None, folder: str | None, *, is_dry: bool) -> dict[str, Any]:
-    """Have the rules keep the dashboard up and return what they did; with `is_dry`, what they would do."""
+    """Run the rules over a dashboard and return their report; with `is_dry`, nothing is changed."""
 
     async def act() -> dict[str, Any]:
         async with opened(home) as (database, boards), database.transaction() as tx:
             group = await groups.known(tx, folder or MAIN)
-            seen = await snapshot(tx, group.folder)
-            if seen is None:
+            dashboard = await snapshot(tx, group.folder)
+            if dashboard is None:
                 raise NoDashboard(group.folder)
             hours, now_ms = boards.hours_of(group), SystemClock().now_ms()
             if is_dry:
-                report = await cycle.preview(tx, seen, hours, now_ms=now_ms)
+                report = await cycle.preview(tx, dashboard, hours, now_ms=now_ms)
                 return {
                     **report.to_detail(),
                     "would": [cycle.describe_step(step) for step in report.plan.actions],
                 }
             hand = Caller(actor=Actor.WORKER, now_ms=now_ms)
             report = await cycle.apply(
-                boards.service.service_context(tx, group, hand), seen, hours, why="by hand"
+                boards.service.service_context(tx, group, hand), dashboard, hours, why="by hand"
             )
             return report.to_detail()
 
@@ -153,7 +153,7 @@ def rules(home: Path | None, folder: str | None, *, is_dry: bool) -> dict[str, A
 
 
 def ask_model(home: Path | None, folder: str | None) -> dict[str, Any]:
-    """Have a model keep the dashboard up now and return `{turn}`. Raises `NotRunning`."""
+    """Queue a worker's turn now and return `{turn}`. Raises `NotRunning`."""
 
     async def act() -> dict[str, Any]:
         async with Client.of(terminal.home_of(home)) as client:
@@ -164,15 +164,15 @@ def ask_model(home: Path | None, folder: str | None) -> dict[str, Any]:
 
 def write_files(home: Path | None, folder: str | None, directory: Path) -> list[str]:
     place = look(home, folder, itself)
-    found = export.read(terminal.home_of(home).database, place.group.folder, place.zone)
-    if found is None:
+    exported = export.read(terminal.home_of(home).database, place.group.folder, place.zone)
+    if exported is None:
         raise NoDashboard(place.group.folder)
-    export.write(directory, found.contents)
-    return sorted(found.contents)
+    export.write(directory, exported.contents)
+    return sorted(exported.contents)
 
 
 def take_files(home: Path | None, folder: str | None, directory: Path, *, replaces: bool) -> dict[str, int]:
-    """Import files, all or nothing, and return how many rows of each kind. Raises `ImportRefused`."""
+    """Import files, all or nothing, and return the number of rows of each kind. Raises `ImportRefused`."""
 
     async def act() -> dict[str, int]:
         async with opened(home) as (_, boards):
@@ -180,7 +180,7 @@ def take_files(home: Path | None, folder: str | None, directory: Path, *, replac
         for note in rows.notes:
             terminal.say_aside(note)
         for change in rows.normalised():
-            terminal.say_aside(f"Taken otherwise: {change}")
+            terminal.say_aside(f"Changed: {change}")
         return rows.counts()
 
     return asyncio.run(act())
@@ -190,9 +190,9 @@ async def notification(tx: Tx, place: GroupZone, prefix: str) -> tuple[Notificat
     """Return one notification, named by its id or the beginning of it, and its history."""
     folder = place.group.folder
     ids = await dashboard_notifications.ids_like(tx, folder, prefix)
-    one = await dashboard_notifications.get(
+    row = await dashboard_notifications.get(
         tx, folder, prefix if prefix in ids else _only(ids, prefix, "notification")
     )
-    assert one is not None
-    recorded = await dashboard_notifications.history_of(tx, folder, one.id)
-    return one, history_view.whole(one, recorded)
+    assert row is not None
+    recorded = await dashboard_notifications.history_of(tx, folder, row.id)
+    return row, history_view.whole(row, recorded)

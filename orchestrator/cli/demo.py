@@ -1,4 +1,4 @@
-"""`andy demo`: shows the whole way of a message on a home of its own, and checks each step."""
+"""`andy demo`: shows the whole path of a message on a home of its own, and checks each step."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ LATE_MS = 1_000
 
 
 class DemoFailed(AndyError):
-    """The demo did not go as it should."""
+    """A step of the demo failed."""
 
 
 def demo(*, runtime: Runtime = "auto", keep: bool = False) -> int:
@@ -45,7 +45,7 @@ def demo(*, runtime: Runtime = "auto", keep: bool = False) -> int:
     runtime
         Where the agent runs: `docker`, `process`, or `auto`: Docker where its image is there already.
     keep
-        Keep the demo's home for a look around.
+        Do not delete the demo's home afterwards.
     """
     if is_behind_filter():
         raise BadRequest(
@@ -56,7 +56,7 @@ def demo(*, runtime: Runtime = "auto", keep: bool = False) -> int:
 
 
 async def _run_demo(runtime: str, *, keeps_home: bool) -> int:
-    """Run the demo; return 0 when every step was seen to happen, else print what did not and return 1."""
+    """Run the demo; return 0 if every step succeeded, else print the failed one and return 1."""
     root = Path(tempfile.mkdtemp(prefix="andy-demo-"))
     home = Home(root)
     problems: list[str] = []
@@ -73,25 +73,25 @@ async def _run_demo(runtime: str, *, keeps_home: bool) -> int:
         print(f"\n✗ {problem}")
     if not problems:
         up, chat = installation.command("up"), installation.command("chat", "main")
-        print(f"\n✓ All of it happened. Next: {up}, and beside it {chat}")
+        print(f"\n✓ All steps succeeded. Next: {up}, and in another terminal {chat}")
     return FAILED if problems else 0
 
 
 @asynccontextmanager
 async def _orchestrator(home: Home, runtime: str) -> AsyncIterator[Any]:
-    """Run an orchestrator on `home` without any credential; it and its containers end with the block."""
+    """Run an orchestrator on `home` without a credential; it and its containers end with the block."""
     chosen = await asyncio.to_thread(_best_runtime) if runtime == "auto" else runtime
     settings = config.load(home.root, {}, andy_runtime=chosen, andy_agent="offline", andy_port=0)
     orchestrator = Orchestrator(home, settings, credentials=CredentialSource(home.root, {}), say=_aside)
     stop, ready = asyncio.Event(), asyncio.Event()
 
-    def tell(address: str) -> None:
+    def announce(address: str) -> None:
         print(f"  Andy is up on {address}, home {home.root}")
         ready.set()
 
     async with asyncio.TaskGroup() as tasks:
         serving = tasks.create_task(
-            orchestrator.run(stop=stop, on_ready=tell, leaves_containers=False), name="orchestrator"
+            orchestrator.run(stop=stop, on_ready=announce, leaves_containers=False), name="orchestrator"
         )
         waiting = asyncio.create_task(ready.wait(), name="until-ready")
         await asyncio.wait({serving, waiting}, return_when=asyncio.FIRST_COMPLETED)
@@ -104,7 +104,7 @@ async def _orchestrator(home: Home, runtime: str) -> AsyncIterator[Any]:
 
 
 def _best_runtime() -> str:
-    """Return `docker` where an engine has the agents' image, else `process`: a demo builds nothing."""
+    """Return `docker` if an engine has the agents' image, else `process`: a demo builds no image."""
     from orchestrator.containers import runtime_selection
     from orchestrator.domain.errors import ContainerError
     from orchestrator.domain.settings import Settings
@@ -146,7 +146,7 @@ async def _say(client: Client, text: str) -> dict[str, Any]:
 
 
 async def _ask(client: Client, events: asyncio.Queue[HostEvent], text: str) -> str | None:
-    """Send something that Andy answers; return the run that answered."""
+    """Send a message that Andy answers; return the run that answered."""
     place = await _say(client, text)
     run = await _container(events)
     for line in place.get("reply", "").splitlines():
@@ -155,7 +155,7 @@ async def _ask(client: Client, events: asyncio.Queue[HostEvent], text: str) -> s
 
 
 async def _container(events: asyncio.Queue[HostEvent]) -> str | None:
-    """Print what happens to the last turn; return the run that answered it."""
+    """Print the events of the last turn; return the run that answered it."""
     async with asyncio.timeout(PATIENCE_SECONDS):
         while True:
             event = await events.get()
@@ -163,7 +163,7 @@ async def _container(events: asyncio.Queue[HostEvent]) -> str | None:
                 case "run.started":
                     print(f"        │ container {event.detail} started for '{event.group}'")
                 case "turn.handed_over":
-                    print("        │ handed to the container that lives already")
+                    print("        │ handed to the container that runs already")
                 case "turn.answered":
                     print(f"        │ answered by run {event.run}")
                     return event.run

@@ -1,4 +1,4 @@
-"""`andy doctor`: makes every check, in the order in which trouble begins, and names the fix of a fault."""
+"""`andy doctor`: makes every check, the basic ones first, and names the fix of each fault."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from orchestrator.domain.settings import Settings
 SIGNS = {"ok": "✓", "note": "•", "bad": "✗"}
 Check = Callable[[], Awaitable[DoctorFinding]]
 _COMMAND = re.compile(r"(?<![\w./-])andy ([a-z]+)")
-"""A command of Andy's inside a fix."""
+"""A command of Andy in the text of a fix."""
 
 
 def doctor(
@@ -53,10 +53,10 @@ def doctor(
 
     Example: `andy doctor --online`
     """
-    found = asyncio.run(examine(home, is_online=online, on_finding=_print_finding if each else _ignore))
+    findings = asyncio.run(examine(home, is_online=online, on_finding=_print_finding if each else _ignore))
     if not each:
-        show(as_rows(found), lines, as_json=as_json)
-    return FAILED if any(one.is_bad for one in found) else 0
+        show(as_rows(findings), lines, as_json=as_json)
+    return FAILED if any(finding.is_bad for finding in findings) else 0
 
 
 def _print_finding(finding: DoctorFinding) -> None:
@@ -64,24 +64,24 @@ def _print_finding(finding: DoctorFinding) -> None:
 
 
 def _ignore(_: DoctorFinding) -> None:
-    """Wait for all findings."""
+    """Do nothing: all findings are printed together at the end."""
 
 
 async def examine(
-    given: Path | None, *, is_online: bool, on_finding: Callable[[DoctorFinding], None] = _ignore
+    home_option: Path | None, *, is_online: bool, on_finding: Callable[[DoctorFinding], None] = _ignore
 ) -> list[DoctorFinding]:
-    """Make every check and return its findings, in order; a check that breaks is a finding, too.
+    """Make every check and return the findings in order; a check that fails itself is a finding too.
 
-    `on_finding` is called with each finding as soon as it is there.
+    `on_finding` is called with each finding as soon as its check is done.
     """
-    home = home_of(given)
+    home = home_of(home_option)
     settings, first = _settings(home)
     running = await _running(home)
-    found: list[DoctorFinding] = []
+    findings: list[DoctorFinding] = []
 
     def add(finding: DoctorFinding) -> None:
-        found.append(on_the_host(finding) if str(home.root) == COMPOSE_HOME else finding)
-        on_finding(found[-1])
+        findings.append(on_the_host(finding) if str(home.root) == COMPOSE_HOME else finding)
+        on_finding(findings[-1])
 
     add(first)
     messengers = []
@@ -92,15 +92,15 @@ async def examine(
             add(bad(name, str(error), fix="correct ANDY_CHANNELS: see 'andy channels list'"))
     for name, check in _checks(home, settings, running, messengers, is_online=is_online):
         add(await _made(name, check))
-    return found
+    return findings
 
 
 def _settings(home: Home) -> tuple[Settings, DoctorFinding]:
-    """Return the settings; where a file cannot be read those of the environment, which Compose sets."""
+    """Return the settings; if a file is invalid, those of the environment, which Compose sets."""
     try:
         return config.load(home.root), ok("settings", f"andy.toml, .env and the environment of {home.root}")
     except SettingError as error:
-        return _of_environment(), bad("settings", str(error), fix="do what is named above")
+        return _of_environment(), bad("settings", str(error), fix="do what the text above says")
 
 
 def _of_environment() -> Settings:
@@ -111,7 +111,7 @@ def _of_environment() -> Settings:
 
 
 async def _running(home: Home) -> dict[str, Any] | None:
-    """Return the status of the running Andy, None when none answers."""
+    """Return the status of the running Andy; None if none answers."""
     try:
         async with Client.of(home) as client:
             return await client.status()
@@ -145,21 +145,21 @@ def _checks(
         ("models", partial(doctor_checks.models, home, settings, running, is_online=is_online)),
         ("search", partial(doctor_checks.search, home, settings)),
         ("mcp", partial(doctor_checks.mcp_servers, home)),
-        *((one.name, partial(doctor_checks.channel, home, one)) for one in messengers),
+        *((channel.name, partial(doctor_checks.channel, home, channel)) for channel in messengers),
     )
 
 
 def _in_force(settings: Settings, running: dict[str, Any] | None) -> Settings:
-    """Return the settings with the runtime of the running Andy, which his command line may have chosen."""
+    """Return the settings with the running Andy's runtime, which an option of 'andy up' may have set."""
     runtime = (running or {}).get("runtime", settings.andy_runtime)
     return settings.model_copy(update={"andy_runtime": runtime})
 
 
 def on_the_host(finding: DoctorFinding) -> DoctorFinding:
-    """Return a finding of a doctor in Compose's container with its fix as it is typed on the host. Pure."""
+    """Return a finding from inside Compose's container, with its fix as it is typed on the host. Pure."""
     fix = _COMMAND.sub(
-        lambda found: (
-            "docker compose up -d" if found[1] == "up" else f"docker compose exec andy andy {found[1]}"
+        lambda findings: (
+            "docker compose up -d" if findings[1] == "up" else f"docker compose exec andy andy {findings[1]}"
         ),
         finding.fix,
     )
@@ -173,16 +173,19 @@ async def _made(name: str, check: Check) -> DoctorFinding:
         return await check()
     except AndyError as error:
         return bad(name, str(error), fix="see above")
-    except Exception as error:  # noqa: BLE001 - whatever ails a check, the others are made
-        return bad(name, f"the check itself broke: {error!r}", fix="tell those who make Andy")
+    except Exception as error:  # noqa: BLE001 - one failing check must not prevent the others
+        return bad(name, f"the check itself failed: {error!r}", fix="report it to the makers of Andy")
 
 
-def as_rows(found: Sequence[DoctorFinding]) -> list[dict[str, str]]:
-    return [{"check": one.name, "state": one.state, "text": one.text, "mend": one.fix} for one in found]
+def as_rows(findings: Sequence[DoctorFinding]) -> list[dict[str, str]]:
+    return [
+        {"check": finding.name, "state": finding.state, "text": finding.text, "mend": finding.fix}
+        for finding in findings
+    ]
 
 
 def lines(rows: Sequence[dict[str, str]]) -> list[str]:
-    """Show the findings to people: a line each, the fix below it. Pure."""
+    """Return the findings as text, a line each with the fix below it. Pure."""
     shown = []
     for row in rows:
         shown.append(f"{SIGNS[row['state']]} {row['check']:<12} {row['text']}")

@@ -1,4 +1,4 @@
-"""The checks of `andy doctor`: what is on this machine, then what Andy needs around it.
+"""The checks of `andy doctor`: first of this machine, then of the services that Andy needs.
 
 Each returns one `DoctorFinding` and changes nothing.
 """
@@ -54,14 +54,19 @@ from orchestrator.store.database import Database, Tx
 from orchestrator.store.reader import read_once
 
 TIGHT_BYTES, LOW_BYTES = 200 * 1024**2, 2 * 1024**3
+"""Free bytes of the disk below which a check is bad, and below which it is a note."""
 INOTIFY = Path("/proc/sys/fs/inotify")
 ENOUGH_WATCHES = {"max_user_watches": 8_192, "max_user_instances": 128}
-"""Limits of inotify → the kernel's own defaults, below which a desktop's other programs use them up."""
+"""Limits of inotify → the least sufficient values: below them a desktop's other programs use them up."""
 AHEAD_MS = 5 * 60_000
+"""Milliseconds by which the newest message may be ahead of the clock."""
 FIRST_YEAR = 2026
 FOR_OTHERS = 0o077
+"""Mode bits that let other users read or write a file."""
 ASK_SECONDS = 20.0
+"""Seconds that the model service may take to answer."""
 ENGINE_SECONDS = 25.0
+"""Seconds that the container engine may take to answer."""
 CHEAP_MODEL = "claude-haiku-4-5"
 REJECTED = (401, 403)
 _OPEN = "agents reach what this machine serves on other addresses than 127.0.0.1"
@@ -69,7 +74,7 @@ _OPEN = "agents reach what this machine serves on other addresses than 127.0.0.1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DoctorFinding:
-    """The result of one check. `fix` names the fix; a `note` may be as it was meant."""
+    """The result of one check. `fix` names the fix; a `note` may be intended by the owner."""
 
     name: str
     state: Literal["ok", "note", "bad"]
@@ -93,7 +98,7 @@ def bad(name: str, text: str, *, fix: str) -> DoctorFinding:
     return DoctorFinding(name=name, state="bad", text=text, fix=fix)
 
 
-# What is on this machine
+# This machine
 
 
 async def permissions(home: Home, messengers: Sequence[ChannelDescription]) -> DoctorFinding:
@@ -101,12 +106,12 @@ async def permissions(home: Home, messengers: Sequence[ChannelDescription]) -> D
 
 
 def _permissions(home: Home, messengers: Sequence[ChannelDescription]) -> DoctorFinding:
-    """Check that folders can be written and that nobody else can read secrets."""
+    """Check that the home's folders can be written, and that no other user can read its secrets."""
     for folder in (home.groups, home.data, home.database.parent):
         there = next(one for one in (folder, *folder.parents) if one.exists())
         if not os.access(there, os.W_OK | os.X_OK):
             own = f"sudo chown -R {os.getuid()} {folder}"
-            # What is above the home may be everybody's: nobody is told to take it.
+            # A folder above the home may be shared, such as /srv: its owner must not be changed.
             other = "fix its permissions, or choose another home with ANDY_HOME"
             return bad(
                 "permissions",
@@ -138,20 +143,20 @@ def _store(path: Path) -> DoctorFinding:
         return note("store", f"there is none yet; the first start makes it, version {known}")
     database.check(path)
     with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as connection:
-        found = int(connection.execute("PRAGMA user_version").fetchone()[0])
-    if found > known:
+        version = int(connection.execute("PRAGMA user_version").fetchone()[0])
+    if version > known:
         return bad(
             "store",
-            f"version {found}, written by a newer Andy; this one knows {known}",
+            f"version {version}, written by a newer Andy; this one knows {known}",
             fix="upgrade Andy, or restore a backup of this version",
         )
-    if found < known:
-        return note("store", f"sound, version {found}; the next start copies it and migrates it to {known}")
+    if version < known:
+        return note("store", f"sound, version {version}; the next start copies it and migrates it to {known}")
     log = database.wal_bytes(path)
-    text = f"sound, version {found}, {path.stat().st_size / 2**20:.1f} MiB, its log {log / 2**20:.1f} MiB"
+    text = f"sound, version {version}, {path.stat().st_size / 2**20:.1f} MiB, its log {log / 2**20:.1f} MiB"
     if log > 2 * database.WAL_BYTES:
-        fix = f"end what reads it for long ('sudo fuser {path}' names it); Andy's next write cuts it off then"
-        return note("store", f"{text}, which something keeps from being cut off", fix=fix)
+        fix = f"end the program that reads it ('sudo fuser {path}' names it); Andy's next write truncates it"
+        return note("store", f"{text}, which a long reader keeps from being truncated", fix=fix)
     return ok("store", text)
 
 
@@ -164,14 +169,14 @@ async def disk(home: Home) -> DoctorFinding:
 
 
 async def watches(limits: Path = INOTIFY) -> DoctorFinding:
-    """Check that the kernel lets this user watch the files of a home: else changes are seen late."""
+    """Check that the kernel lets this user watch enough files; otherwise changes are noticed late."""
     low = []
     for name, enough in ENOUGH_WATCHES.items():
         try:
-            found = int(limits.joinpath(name).read_text())  # the kernel's own, in memory
+            limit = int(limits.joinpath(name).read_text())  # a file of the kernel, in memory
         except (OSError, ValueError):
             return ok("watches", "this system sets no limits of inotify")
-        if found < enough:
+        if limit < enough:
             low.append(f"fs.inotify.{name}={enough}")
     if low:
         fix = f"sudo sysctl {' '.join(low)}, and the same in a file of /etc/sysctl.d"
@@ -184,9 +189,9 @@ def _existing(path: Path) -> Path:
 
 
 async def clock(home: Home, settings: Settings, running: dict[str, Any] | None) -> DoctorFinding:
-    """Check by the newest message whether the clock can be right; show it in the zone that is in force."""
+    """Check that the clock is not behind the newest message, and that Andy runs with the zone of TZ."""
     status = running or {}
-    zone = status.get("zone", settings.tz)  # an Andy of before an upgrade does not name it
+    zone = status.get("zone", settings.tz)  # an older running Andy does not report it
     now = datetime.now(ZoneInfo(zone))
     newest_ms = await asyncio.to_thread(_newest_ms, home.database)
     ahead_ms = newest_ms - int(time.time() * 1000)
@@ -195,7 +200,7 @@ async def clock(home: Home, settings: Settings, running: dict[str, Any] | None) 
         return bad(
             "clock", f"it is {now:%Y-%m-%d %H:%M}{behind}", fix="set this machine's clock: timedatectl"
         )
-    if zone != settings.tz and any(one["name"] == "TZ" for one in status.get("settings_changed", ())):
+    if zone != settings.tz and any(finding["name"] == "TZ" for finding in status.get("settings_changed", ())):
         place = settings.origins.get("tz", "this machine")
         text = f"TZ is {settings.tz} in {place}; Andy runs with {zone} until it is started again"
         return bad("clock", text, fix=commands.hint_for("restart").removeprefix("To "))
@@ -211,7 +216,7 @@ def _newest_ms(path: Path) -> int:
     try:
         with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as connection:
             newest = connection.execute("SELECT coalesce(max(received_ms), 0) FROM messages").fetchone()
-    except sqlite3.Error:  # what ails the store, its own check tells
+    except sqlite3.Error:  # a damaged store: its own check reports it
         return 0
     return int(newest[0])
 
@@ -221,18 +226,18 @@ async def lists() -> DoctorFinding:
 
 
 def _lists() -> DoctorFinding:
-    """Check the owner's allowlists: one that cannot be read allows nothing, which is not expected."""
+    """Check the owner's allowlists: an unreadable one allows nothing."""
     folder = owner.owner_directory()
     mounts = owner.OwnerFile(folder / allowlist.FILE, allowlist.MountRules).read()
     people = owner.OwnerFile(folder / senders.FILE, senders.SenderRules).read()
-    for found in (mounts, people):
-        if found.trouble:
-            return bad("lists", found.trouble, fix="correct the file, or remove it")
+    for lists in (mounts, people):
+        if lists.trouble:
+            return bad("lists", lists.trouble, fix="correct the file, or remove it")
     roots = mounts.rules.allowed_roots if mounts.rules else ()
     missing = [root.path for root in roots if not _is_there(Path(root.path).expanduser())]
     if missing:
         return note("lists", f"{', '.join(missing)} of {allowlist.FILE} is not there", fix="remove the line")
-    named = [name for name, found in ((allowlist.FILE, mounts), (senders.FILE, people)) if found.rules]
+    named = [name for name, lists in ((allowlist.FILE, mounts), (senders.FILE, people)) if lists.rules]
     return ok("lists", f"{' and '.join(named) or 'none'} in {folder}")
 
 
@@ -243,7 +248,7 @@ def _is_there(path: Path) -> bool:
         return False
 
 
-# What Andy needs around it
+# Services that Andy needs
 
 
 async def engine(settings: Settings) -> DoctorFinding:
@@ -265,31 +270,31 @@ async def engine(settings: Settings) -> DoctorFinding:
 def _engine_version() -> str:
     """Return the name and version of the engine. Blocks. Raises `EngineGone`."""
     with docker_client.translated(), closing(docker_client.connect()) as client:
-        found = client.version()
-    names = {str(part.get("Name")) for part in found.get("Components") or ()}
-    return f"{'Podman' if 'Podman Engine' in names else 'Docker'} {found['Version']}"
+        version = client.version()
+    names = {str(part.get("Name")) for part in version.get("Components") or ()}
+    return f"{'Podman' if 'Podman Engine' in names else 'Docker'} {version['Version']}"
 
 
 async def agent_image(settings: Settings) -> DoctorFinding:
     if settings.andy_runtime == "process":
         return note("image", "not used: agents run as processes")
     if not await runtime.answers(seconds=ENGINE_SECONDS):
-        return note("image", "cannot be told without an engine")
+        return note("image", "cannot be checked without an engine")
     return await asyncio.to_thread(_agent_image, settings.andy_image)
 
 
 def _agent_image(tag: str) -> DoctorFinding:
-    """Check that the image exists, speaks this version of the wire, and is as new as its sources."""
+    """Check that the image exists, has this version of the wire protocol, and is newer than its sources."""
     sources = runtime_selection.image_sources()
     build = runtime_selection.image_fix()
     with docker_client.translated(), closing(docker_client.connect()) as client:
-        found = base.inspect(client, tag)
-        if found is None:
+        details = base.inspect(client, tag)
+        if details is None:
             return bad("image", f"{tag} is not here, so no agent starts", fix=build)
-        labels = found["Config"]["Labels"] or {}
+        labels = details["Config"]["Labels"] or {}
         is_current = sources is None or image.is_current(client, tag, sources)
     spoken = labels.get(image.WIRE_LABEL, str(WIRE_VERSION))
-    text = f"{tag} of {found['Created'][:16]}, {labels.get(image.SOURCE_LABEL, 'built by Compose')}"
+    text = f"{tag} of {details['Created'][:16]}, {labels.get(image.SOURCE_LABEL, 'built by Compose')}"
     if spoken != str(WIRE_VERSION):
         return bad("image", f"{text}: it speaks version {spoken}, Andy {WIRE_VERSION}", fix=build)
     if not is_current:
@@ -298,7 +303,7 @@ def _agent_image(tag: str) -> DoctorFinding:
 
 
 async def compose(home: Home, settings: Settings) -> DoctorFinding:
-    """Check, where Andy is a container, that the directories that agents get have their place on the host."""
+    """Check, if Andy is a container, that the agents' directories are mounted from the host."""
     if settings.andy_runtime == "process" or not await runtime.answers(seconds=ENGINE_SECONDS):
         return ok("compose", "Andy is no container")
     own = await asyncio.to_thread(host_paths.find)
@@ -309,7 +314,7 @@ async def compose(home: Home, settings: Settings) -> DoctorFinding:
 
 
 async def firewall(home: Home, settings: Settings) -> DoctorFinding:
-    """Check that agents cannot reach what this machine serves to others."""
+    """Check that agents cannot reach the servers of this machine."""
     if settings.andy_runtime == "process" or not await runtime.answers(seconds=ENGINE_SECONDS):
         return note("firewall", "not used: no agent lives in a container")
     if await asyncio.to_thread(host_paths.find) is not None:
@@ -320,17 +325,17 @@ async def firewall(home: Home, settings: Settings) -> DoctorFinding:
 def _firewall(home: Home) -> DoctorFinding:
     install = home.data / "install"
     with docker_client.translated(), closing(docker_client.connect()) as client:
-        found = network.find_network(client, install.read_text().strip()) if install.is_file() else None
-    if found is None:
+        result = network.find_network(client, install.read_text().strip()) if install.is_file() else None
+    if result is None:
         return note("firewall", "not set: Andy has not run with Docker yet", fix="andy up")
-    rule = Firewall(install=install.read_text().strip(), bridge=found.bridge, gateway=found.gateway)
+    rule = Firewall(install=install.read_text().strip(), bridge=result.bridge, gateway=result.gateway)
     ports = [int(one.read_text()) for name in PORT_FILES if (one := home.data / name).is_file()]
     fix = f"as root: {rule.commands(ports)}"
     try:
         if rule.is_applied():
             return ok("firewall", f"agents on {rule.bridge} reach nothing of this machine but the proxies")
     except FirewallOutOfReach as error:
-        return note("firewall", f"{_OPEN} unless root set a rule, which cannot be told ({error})", fix=fix)
+        return note("firewall", f"{_OPEN} unless root set a rule, which cannot be seen ({error})", fix=fix)
     return note("firewall", _OPEN, fix=f"start Andy as a user who may set it, or {fix}")
 
 
@@ -351,12 +356,12 @@ async def port(settings: Settings, running: dict[str, Any] | None) -> DoctorFind
 async def parts(running: dict[str, Any] | None) -> DoctorFinding:
     """Check that no loop of the running host fails."""
     if running is None:
-        return note("parts", "looked at while Andy runs")
+        return note("parts", "checked only while Andy runs")
     failing = running.get("failing", [])
     if not failing:
         return ok("parts", "all parts of the running Andy work")
-    named = "; ".join(f"{one['name']} ({one['reason']})" for one in failing)
-    return bad("parts", f"{named}: the rest goes on", fix="see 'andy logs', or upgrade")
+    named = "; ".join(f"{part['name']} ({part['reason']})" for part in failing)
+    return bad("parts", f"{named}: the rest works", fix="see 'andy logs', or upgrade")
 
 
 async def credential(
@@ -370,8 +375,8 @@ async def credential(
             text = outage_text(outage, settings.zone)
             return note("credential", f"the model service is {text}", fix="it is asked again by itself")
     source = CredentialSource(home.root, os.environ)
-    found = source.current()
-    if found is None:
+    result = source.current()
+    if result is None:
         rows = (running or {}).get("models") or await _stored_services(home, settings)
         if rows and not rows[0]["used_by"]:
             return ok("credential", "none in .env, and none is needed: all groups ask other services")
@@ -381,16 +386,16 @@ async def credential(
             fix="for a model put ANTHROPIC_API_KEY=… into .env",
         )
     if not is_online:
-        return ok("credential", f"{found.setting} is there; --online asks whether it is taken")
-    return await _accepted(found, source.upstream(), settings.andy_model or CHEAP_MODEL)
+        return ok("credential", f"{result.setting} is there; --online asks whether it is taken")
+    return await _accepted(result, source.upstream(), settings.andy_model or CHEAP_MODEL)
 
 
-async def _accepted(found: Credential, upstream: str, model: str) -> DoctorFinding:
-    """Check whether the key is taken by having one word counted, which costs nothing where it is offered."""
+async def _accepted(result: Credential, upstream: str, model: str) -> DoctorFinding:
+    """Check whether the service accepts the key, by counting the tokens of one word, which costs nothing."""
     import httpx
 
     sent = headers.request_headers(
-        [(b"content-type", b"application/json"), (b"anthropic-version", b"2023-06-01")], found
+        [(b"content-type", b"application/json"), (b"anthropic-version", b"2023-06-01")], result
     )
     body = {"model": model, "messages": [{"role": "user", "content": "hello"}]}
     try:
@@ -403,22 +408,22 @@ async def _accepted(found: Credential, upstream: str, model: str) -> DoctorFindi
     if answer.status_code in REJECTED:
         return bad(
             "credential",
-            f"{upstream} refuses {found.setting} (HTTP {answer.status_code})",
-            fix=f"put a valid {found.setting} into .env",
+            f"{upstream} refuses {result.setting} (HTTP {answer.status_code})",
+            fix=f"put a valid {result.setting} into .env",
         )
     if answer.is_server_error:
         return note(
             "credential", f"{upstream} has trouble of its own (HTTP {answer.status_code})", fix="try later"
         )
-    return ok("credential", f"{upstream} takes {found.setting}")
+    return ok("credential", f"{upstream} takes {result.setting}")
 
 
 async def models(
     home: Home, settings: Settings, running: dict[str, Any] | None, *, is_online: bool
 ) -> DoctorFinding:
-    """Check that each model service that is used has its key and answers, as far as that is known."""
+    """Check that each used model service has its key and, as far as known, answers."""
     rows = (running or {}).get("models") or await _stored_services(home, settings)
-    added = [one for one in rows if one["url"] is not None]
+    added = [service for service in rows if service["url"] is not None]
     if not added:
         return ok("models", "the service of .env is the only one")
     for one in rows:
@@ -430,10 +435,10 @@ async def models(
             fix = f"put {one['key_env'] or 'a key'}=… into .env"
             return bad("models", f"{one['name']} is asked for {_users(one)} and has no key", fix=fix)
     used = [one for one in added if one["used_by"]]
-    if is_online and (found := await _unanswered(home, used)):
-        return found
-    said = "; ".join(f"{one['name']} for {_users(one)}" for one in rows if one["used_by"])
-    return ok("models", f"{said}{'' if is_online or not used else '; --online asks whether they answer'}")
+    if is_online and (result := await _unanswered(home, used)):
+        return result
+    texts = "; ".join(f"{one['name']} for {_users(one)}" for one in rows if one["used_by"])
+    return ok("models", f"{texts}{'' if is_online or not used else '; --online asks whether they answer'}")
 
 
 def _users(one: ServiceConditionView) -> str:
@@ -441,7 +446,7 @@ def _users(one: ServiceConditionView) -> str:
 
 
 async def _stored_services(home: Home, settings: Settings) -> list[ServiceConditionView]:
-    """Return the services of a home whose Andy does not run: what it knew of outages says nothing of now."""
+    """Return the services of a home whose Andy does not run, without outages, which may be over."""
     if not home.database.exists():
         return []
     database_of_home = await Database.open_readonly(home.database)
@@ -454,14 +459,14 @@ async def _stored_services(home: Home, settings: Settings) -> list[ServiceCondit
         )
         async with database_of_home.reading() as tx:
             return await model_reports.conditions(tx, router, is_live=False)
-    except sqlite3.Error:  # a store of an older Andy, or a damaged one: its own check says so
+    except sqlite3.Error:  # an older or damaged store: its own check reports it
         return []
     finally:
         await database_of_home.close()
 
 
 async def _unanswered(home: Home, used: Sequence[ServiceConditionView]) -> DoctorFinding | None:
-    """Ask each service for a few words; return the finding about the first that does not answer."""
+    """Send each service a short request; return a finding about the first that does not answer."""
     credentials = CredentialSource(home.root, os.environ)
     for one in used:
         query = partial(model_services.by_name, name=one["name"])
@@ -476,7 +481,7 @@ async def _unanswered(home: Home, used: Sequence[ServiceConditionView]) -> Docto
 
 
 async def search(home: Home, settings: Settings) -> DoctorFinding:
-    """Check that whoever searches the web for agents has the key or the address that it needs."""
+    """Check that each used web search service has the key or the address that it needs."""
     used = {settings.andy_web_search}
     if home.database.exists():
         with suppress(sqlite3.Error):  # a damaged store: its own check says so
@@ -497,34 +502,34 @@ async def search(home: Home, settings: Settings) -> DoctorFinding:
 
 
 async def mcp_servers(home: Home) -> DoctorFinding:
-    """Check that each MCP server of the owner's has its folder, its secret or a login that counts."""
+    """Check that each MCP server of the owner has its folder, its secret or a valid login."""
     source, now_ms = CredentialSource(home.root, os.environ), SystemClock().now_ms()
 
     async def rows(tx: Tx) -> list[mcp.McpServerView]:
         return await mcp.rows(tx, lambda name: source.value(name) is not None, home=home.root, now_ms=now_ms)
 
-    found: list[mcp.McpServerView] = []
+    findings: list[mcp.McpServerView] = []
     if home.database.exists():
         with suppress(sqlite3.Error):  # a damaged store: its own check says so
-            found = await asyncio.to_thread(read_once, home.database, rows)
-    for row in found:
+            findings = await asyncio.to_thread(read_once, home.database, rows)
+    for row in findings:
         if (problem := mcp.problem(row)) is not None:
             return bad("mcp", problem[0], fix=problem[1])
-    return ok("mcp", f"{counted(len(found), 'server')} of yours" if found else "no servers of yours")
+    return ok("mcp", f"{counted(len(findings), 'server')} of yours" if findings else "no servers of yours")
 
 
 async def channel(home: Home, messenger: ChannelDescription) -> DoctorFinding:
-    """Check what the channel itself looks at, that somebody is logged in, and how the connection is."""
+    """Run the channel's own checks, then check that somebody is logged in, and the connection."""
     name = messenger.name
-    seen = ChannelFinding(is_problem=False, text=f"Nobody is logged in to {messenger.title}.")
+    stored = ChannelFinding(is_problem=False, text=f"Nobody is logged in to {messenger.title}.")
     for check in messenger.checks:
-        seen = await asyncio.to_thread(check, home.root)
-        if seen.is_problem:
-            return bad(name, seen.text, fix="as it says; other channels work without it")
-    found = await connection_status(home, messenger)
-    state = str(found["state"]).replace("_", " ")
-    if not found["account"]:
-        return note(name, seen.text, fix=messenger.add_command)
-    if found["is_running"] and state != "connected":
-        return note(name, f"{found['account']}: {state}", fix=messenger.shown_status_command)
-    return ok(name, f"{found['account']}: {state}")
+        stored = await asyncio.to_thread(check, home.root)
+        if stored.is_problem:
+            return bad(name, stored.text, fix="as it says; other channels work without it")
+    fields = await connection_status(home, messenger)
+    state = str(fields["state"]).replace("_", " ")
+    if not fields["account"]:
+        return note(name, stored.text, fix=messenger.add_command)
+    if fields["is_running"] and state != "connected":
+        return note(name, f"{fields['account']}: {state}", fix=messenger.shown_status_command)
+    return ok(name, f"{fields['account']}: {state}")

@@ -13,22 +13,22 @@ from orchestrator.domain.errors import AndyError, BadRequest, NotRunning, Unknow
 
 FAILED, USAGE, NOT_RUNNING = 1, 2, 3
 NOT_ANSWERED, NOT_FOR_ANDY = 4, 5
-"""Codes of `andy chat -m`: the reply did not come in time, and the message called nobody."""
+"""Exit codes of `andy chat -m`: the reply did not arrive in time, and the message did not call Andy."""
 INTERRUPTED = 130
 UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-"""Errors of a disk that takes no more."""
+"""Errors of a full disk."""
 MOST_SHOWN = 1000
-"""Characters of an error that are shown."""
+"""Characters of an error's text that are shown."""
 
 
 class UsageError(BadRequest):
-    """The words after `andy` cannot be read: it exits with 2, as for an unknown option."""
+    """The arguments of a command are invalid: `andy` exits with 2, as for an unknown option."""
 
     code = "usage"
 
 
 def exit_after(command: Callable[[], int]) -> NoReturn:
-    """Run a command and exit with the code that it returns, or with that of the error that leaves it."""
+    """Run a command and exit with the code that it returns, or with the code of the error that it raises."""
     with escaped_output():
         try:
             code = command()
@@ -49,7 +49,7 @@ def exit_after(command: Callable[[], int]) -> NoReturn:
         except OSError as error:
             end_unwritten(error)
         except SystemExit as ended:
-            if isinstance(ended.__context__, BrokenPipeError):  # rich, which draws help pages, ends with 1
+            if isinstance(ended.__context__, BrokenPipeError):  # rich, which prints help pages, exits with 1
                 _end_quietly()
             raise
 
@@ -60,20 +60,22 @@ def end_unwritten(error: OSError) -> NoReturn:
         _end_quietly()
     if error.errno not in UNWRITABLE:
         raise error
-    print(f"andy: It cannot be written ({error.strerror}): make room, then try again.", file=sys.stderr)
-    # Python flushes stdout once more at its end, and would report there what was said here.
+    print(
+        f"andy: The output cannot be written ({error.strerror}): make room, and try again.", file=sys.stderr
+    )
+    # Python flushes stdout once more at its exit, and would report the same error again.
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     sys.exit(FAILED)
 
 
 def _end_quietly() -> NoReturn:
-    """End after the reader of a pipe has gone, as `head` does: nobody is left to read an error."""
+    """Exit without an error after the reader of a pipe, such as `head`, has closed it."""
     sys.stderr.close()  # Python would report there that it cannot flush stdout
     sys.exit(0)
 
 
 def shortened(text: str) -> str:
-    """Return a text that fits a terminal: what was typed stands in errors, and the fix at their end."""
+    """Return a text without its middle, if it is too long: it may quote the input, and ends with the fix."""
     return text if len(text) <= MOST_SHOWN else f"{text[: MOST_SHOWN // 2]} … {text[-MOST_SHOWN // 2 :]}"
 
 

@@ -100,29 +100,28 @@ def add_chat(
     *,
     is_notify_chat: Annotated[
         bool,
-        Parameter(name="--notify", negative=(), help="Tell it from now on what nobody asked for in another."),
+        Parameter(name="--notify", negative=(), help="Make it the chat that receives notifications."),
     ] = False,
     home: HomeOption = None,
 ) -> None:
-    """Give a group one more chat, in any messenger: same agent, files and memory; answers go where one asks.
+    """Add a chat of any messenger to a group: same agent, files and memory; answers go to the asking chat.
 
-    Of a chat that the group has already, --notify makes the one that is told reminders of the dashboard and
-    other news.
+    With --notify, a new or present chat of the group becomes the one that receives notifications.
 
     Example: `andy groups add-chat family tg:-100123 --notify`
     """
     from orchestrator.groups import registration
 
     async def ask(client: Client) -> list[str]:
-        found = await client.add_chat(folder, {"jid": jid, "is_notify_chat": is_notify_chat})
-        return list(found["chats"])
+        result = await client.add_chat(folder, {"jid": jid, "is_notify_chat": is_notify_chat})
+        return list(result["chats"])
 
     async def act(tx: Tx, now_ms: int) -> list[str]:
         group = await registration.add_chat(tx, folder, jid, now_ms=now_ms, is_notify_chat=is_notify_chat)
         return list(group.chats)
 
     chats = terminal.run_async(terminal.ask_or_change(home, ask, act))
-    print(f"'{folder}' has these chats, and what nobody asked for goes to the first: {', '.join(chats)}.")
+    print(f"'{folder}' has these chats, and the first receives notifications: {', '.join(chats)}.")
 
 
 @groups_app.command(name="remove-chat")
@@ -133,7 +132,7 @@ def remove_chat(
     *,
     home: HomeOption = None,
 ) -> None:
-    """Take one of several chats from a group. What was said there stays in its history.
+    """Remove one of several chats from a group. Its messages stay in the history.
 
     Example: `andy groups remove-chat family tg:-100123`
     """
@@ -155,7 +154,7 @@ def change(
     *,
     name: Annotated[str | None, Parameter(help="What people call it.")] = None,
     trigger: Annotated[
-        str | None, Parameter(help="A call besides @Andy; an empty one ('') takes it away.")
+        str | None, Parameter(help="A call besides @Andy; an empty one ('') removes it.")
     ] = None,
     requires_trigger: Annotated[
         bool | None,
@@ -163,7 +162,7 @@ def change(
     ] = None,
     home: HomeOption = None,
 ) -> None:
-    """Change a group's name, its trigger, or whether it answers every message. The next message sees it.
+    """Change a group's name, its trigger, or whether it answers every message, from the next message on.
 
     Example: `andy groups change family --name "The family" --trigger @house`
     """
@@ -186,9 +185,9 @@ def change(
 
 @groups_app.command(name="chats")
 def list_chats(*, as_json: JsonOption = False, home: HomeOption = None) -> None:
-    """List the chats that were seen, in all messengers, each with its group if it has one.
+    """List the known chats of all messengers, each with its group if it has one.
 
-    Those that call Andy and have none stand below with the number of their request, by which you decide.
+    Chats that called Andy and have no group are listed below, with the number of their request.
 
     Example: `andy groups chats`
     """
@@ -210,19 +209,23 @@ def decide(
     name: Annotated[str | None, Parameter(help="What people call the group. [the chat's name]")] = None,
     home: HomeOption = None,
 ) -> None:
-    """Decide about a chat that has called Andy and has no group; also about one that was ignored or blocked.
+    """Decide about a chat that called Andy and has no group, also one that was ignored or blocked.
 
     Example: `andy groups decide 3 register --name Choir`
     """
     from orchestrator.groups import access
 
-    given = access.number_of(number)
+    decision_fields = access.number_of(number)
 
     async def ask(client: Client) -> str:
-        return str((await client.decide_access(given, {"decision": decision, "name": name}))["text"])
+        return str(
+            (await client.decide_access(decision_fields, {"decision": decision, "name": name}))["text"]
+        )
 
     async def act(tx: Tx, now_ms: int) -> str:
-        decided = await access.decide(tx, given, decision, by=COMMAND_LINE, now_ms=now_ms, name=name)
+        decided = await access.decide(
+            tx, decision_fields, decision, by=COMMAND_LINE, now_ms=now_ms, name=name
+        )
         return decided.explain()
 
     print(terminal.run_async(terminal.ask_or_change(home, ask, act)))
@@ -237,7 +240,7 @@ def config(
         str | None,
         Parameter(
             name="--set",
-            help="Keys to change, as a JSON object; null takes one away. Known: mounts (a list of"
+            help="Keys to change, as a JSON object; null removes one. Known: mounts (a list of"
             " {path, name, writable}), timeout_ms, memory_mb, cpus, agent, model, timezone,"
             ' egress (none, open, or {"allowlist": ["host:port"]}),'
             " web_search (anthropic, searxng, brave, off), speech (true or false), skills (a list of names),"
@@ -252,7 +255,7 @@ def config(
     as_json: JsonOption = False,
     home: HomeOption = None,
 ) -> None:
-    """Show or change what a group's containers may use. Counts from the group's next container on.
+    """Show or change what a group's containers may use, from the group's next container on.
 
     Example: `andy groups config family --set '{"memory_mb": 1024, "mounts": [{"path": "~/photos"}]}'`
     """
@@ -260,18 +263,18 @@ def config(
 
     if changes is not None:
         terminal.run_async(_configure(home, folder, _object(changes)))
-    found = terminal.read(home, lambda tx: groups.config_fields(tx, folder))
-    show(found, groups.config_lines, as_json=as_json)
+    report = terminal.read(home, lambda tx: groups.config_fields(tx, folder))
+    show(report, groups.config_lines, as_json=as_json)
 
 
 def _object(text: str) -> dict[str, Any]:
     try:
-        found = json.loads(text)
+        value = json.loads(text)
     except ValueError as error:
         raise UsageError(f"This is no JSON ({error}): {text}") from error
-    if not isinstance(found, dict):
+    if not isinstance(value, dict):
         raise UsageError(f"""This is no JSON object, such as '{{"memory_mb": 1024}}': {text}""")
-    return found
+    return value
 
 
 @groups_app.command(name="people")
@@ -285,7 +288,7 @@ def show_people(
     ] = None,
     role: Annotated[
         Literal["owner", "member", "guest", "default"] | None,
-        Parameter(help="Their role from now on; default takes a role away."),
+        Parameter(help="Their role from now on; default removes a role."),
     ] = None,
     /,
     *,
@@ -294,8 +297,8 @@ def show_people(
 ) -> None:
     """List the people of a group with their roles, or give somebody a role: owner, member or guest.
 
-    'andy groups rules GROUP' shows what each may. The next message of theirs counts by it. Works with Andy
-    down.
+    'andy groups rules GROUP' shows the rights of each role. A new role counts from the person's next message
+    on. Works with Andy down.
 
     Example: `andy groups people family 491701234567@s.whatsapp.net guest`
 
@@ -321,14 +324,14 @@ def show_people(
 def show_rules(
     folder: GroupArgument,
     role: Annotated[
-        Literal["member", "guest"] | None, Parameter(help="The role whose rule is to be different.")
+        Literal["member", "guest"] | None, Parameter(help="The role whose rule to change.")
     ] = None,
     what: Annotated[
         Literal["call", "network", "mcp", "memory", "schedule", "history", "spend"] | None,
         Parameter(help="The rule."),
     ] = None,
     value: Annotated[
-        str | None, Parameter(help="yes, no, or of spend a percentage; default takes the change away.")
+        str | None, Parameter(help="yes, no, or for spend a percentage; default removes the change.")
     ] = None,
     /,
     *,
@@ -337,7 +340,7 @@ def show_rules(
 ) -> None:
     """Show what Andy does in a group for people of each role, or change a rule.
 
-    The table names what he reads, writes, sends, spends and reaches, and what he asks you before. Guests may
+    The table lists what he reads, writes, sends, spends and reaches, and what needs your approval. Guests may
     never do more than members. Works with Andy down.
 
     Example: `andy groups rules family`
@@ -350,10 +353,12 @@ def show_rules(
     if role is not None and (what is None or value is None):
         raise UsageError(f"Say which rule, and yes or no: andy groups rules {folder} {role} network yes")
     if role is not None and what is not None and value is not None:
-        wanted, rule, of = _rule_value(what, value), what, Role(role)
+        wanted, rule_name, of = _rule_value(what, value), what, Role(role)
 
         async def act(tx: Tx, now_ms: int) -> Group:
-            return await people.set_rule(tx, folder, of, rule, value=wanted, by=COMMAND_LINE, now_ms=now_ms)
+            return await people.set_rule(
+                tx, folder, of, rule_name, value=wanted, by=COMMAND_LINE, now_ms=now_ms
+            )
 
         terminal.run_async(_changed(home, folder, act))
     search = terminal.settings_of(terminal.home_of(home)).andy_web_search
@@ -364,15 +369,15 @@ def show_rules(
     read(home, rows, group_rules.rule_lines, as_json=as_json)
 
 
-def _rule_value(what: str, value: str) -> bool | int | None:
-    """Return the value of a rule as it was typed; None for the default. Raises `UsageError`."""
+def _rule_value(rule: str, value: str) -> bool | int | None:
+    """Return the value that was typed for a rule; None for the default. Raises `UsageError`."""
     if value == "default":
         return None
     number = value.removesuffix("%").strip()
-    if what == "spend" and number.isascii() and number.isdigit() and len(number) < 5:
+    if rule == "spend" and number.isascii() and number.isdigit() and len(number) < 5:
         return int(number)
-    if what == "spend" or value not in ("yes", "no"):
-        raise UsageError(f"'{value}' is no value of {what}: {'0 to 100' if what == 'spend' else 'yes or no'}")
+    if rule == "spend" or value not in ("yes", "no"):
+        raise UsageError(f"'{value}' is no value of {rule}: {'0 to 100' if rule == 'spend' else 'yes or no'}")
     return value == "yes"
 
 
@@ -385,7 +390,7 @@ def history(
     as_json: JsonOption = False,
     home: HomeOption = None,
 ) -> None:
-    """List what was changed of a group's name, settings and memory, by whom and when; or what one change did.
+    """List the changes of a group's name, settings and memory, by whom and when; or show one change.
 
     Example: `andy groups history family`
     """
@@ -408,9 +413,9 @@ def undo(
     yes: YesOption = False,
     home: HomeOption = None,
 ) -> int:
-    """Put a group's name, settings or memory back as before a change; without a number, the newest one.
+    """Restore a group's name, settings or memory to before a change; without a number, the newest one.
 
-    What will become different is shown first. It is a change like others, and can be undone.
+    The differences are shown first. An undo is a change like others, and can be undone.
 
     Example: `andy groups undo family 12`
     """
@@ -439,18 +444,18 @@ def undo(
 
 @groups_app.command
 def remove(folder: GroupArgument, /, *, home: HomeOption = None) -> None:
-    """Take a chat's agent away. Its files and history stay.
+    """Unregister a group. Its files and history stay.
 
     Example: `andy groups remove family`
     """
     print(terminal.run_async(_unregister(home, folder)))
 
 
-async def register_chat(given: Path | None, wish: Registration) -> None:
-    """Register a chat, through the running Andy where there is one."""
+async def register_chat(home_option: Path | None, wish: Registration) -> None:
+    """Register a chat: through the running Andy, or in the store if none runs."""
     from orchestrator.cli.client import Client
 
-    home = terminal.home_of(given)
+    home = terminal.home_of(home_option)
     try:
         async with Client.of(home) as client:
             await client.register(wish.model_dump())
@@ -471,8 +476,8 @@ async def _register_here(home: Home, wish: Registration) -> None:
     memory_templates.ensure_memory(home.root, group, assistant=assistant)
 
 
-async def _unregister(given: Path | None, folder: str) -> str:
-    """Unregister a group; return a text about what became of its tasks and messages."""
+async def _unregister(home_option: Path | None, folder: str) -> str:
+    """Unregister a group; return a text about its tasks and messages."""
     from orchestrator.groups import registration
 
     async def ask(client: Client) -> str:
@@ -481,23 +486,23 @@ async def _unregister(given: Path | None, folder: str) -> str:
     async def act(tx: Tx, now_ms: int) -> str:
         return (await registration.unregister(tx, folder, now_ms=now_ms)).explain()
 
-    return await terminal.ask_or_change(given, ask, act)
+    return await terminal.ask_or_change(home_option, ask, act)
 
 
 async def _change_of(tx: Tx, folder: str, number: int | None) -> GroupChange:
-    """Return a change, the newest without a number. Raises `UnknownGroup` or `UnknownGroupChange`."""
+    """Return a change; without a number, the newest. Raises `UnknownGroup` or `UnknownGroupChange`."""
     from orchestrator.store import group_changes, groups
 
     group = await groups.known(tx, folder)
     if number is None:
-        if not (found := await group_changes.rows(tx, group.folder)):
+        if not (match := await group_changes.rows(tx, group.folder)):
             raise BadRequest(f"Nothing was changed of '{group.folder}' yet: there is nothing to undo.")
-        number = found[0]["number"]
+        number = match[0]["number"]
     return await group_changes.get(tx, group.folder, number)
 
 
-async def _put_back(given: Path | None, change: GroupChange, *, shown: str) -> None:
-    """Have a part be again what it was before a change, if it is still as it was shown."""
+async def _put_back(home_option: Path | None, change: GroupChange, *, shown: str) -> None:
+    """Restore a part to before a change, unless it changed after its differences were shown."""
     from orchestrator.groups import changes
 
     def check(now: str) -> None:
@@ -507,7 +512,7 @@ async def _put_back(given: Path | None, change: GroupChange, *, shown: str) -> N
     async def act(tx: Tx, now_ms: int) -> None:
         await changes.apply(
             tx,
-            terminal.home_of(given).root,
+            terminal.home_of(home_option).root,
             change.folder,
             change.part,
             change.before,
@@ -517,25 +522,25 @@ async def _put_back(given: Path | None, change: GroupChange, *, shown: str) -> N
             undoes=change.number,
         )
 
-    await terminal.change(given, act)
-    await terminal.tell_configured(given, change.folder)
+    await terminal.change(home_option, act)
+    await terminal.tell_configured(home_option, change.folder)
 
 
-async def _configure(given: Path | None, folder: str, changes: dict[str, Any]) -> None:
+async def _configure(home_option: Path | None, folder: str, changes: dict[str, Any]) -> None:
     """Change a group's configuration; a running Andy ends its containers, and the next ones have it."""
     import asyncio
 
     from orchestrator.groups import skills
     from orchestrator.groups.changes import configure
 
-    await asyncio.to_thread(skills.check_known, terminal.home_of(given).root, changes.get("skills"))
+    await asyncio.to_thread(skills.check_known, terminal.home_of(home_option).root, changes.get("skills"))
 
     await _changed(
-        given, folder, lambda tx, now_ms: configure(tx, folder, changes, by=COMMAND_LINE, now_ms=now_ms)
+        home_option, folder, lambda tx, now_ms: configure(tx, folder, changes, by=COMMAND_LINE, now_ms=now_ms)
     )
 
 
-async def _changed(given: Path | None, folder: str, act: Callable[[Tx, int], Awaitable[Group]]) -> None:
-    """Change a group's settings in the store, and have a running Andy look at them."""
-    await terminal.change(given, act)
-    await terminal.tell_configured(given, folder)
+async def _changed(home_option: Path | None, folder: str, act: Callable[[Tx, int], Awaitable[Group]]) -> None:
+    """Change a group's settings in the store, and notify a running Andy."""
+    await terminal.change(home_option, act)
+    await terminal.tell_configured(home_option, folder)

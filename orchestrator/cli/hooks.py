@@ -1,4 +1,4 @@
-"""`andy hooks`: addresses by which programs bring a text into one group."""
+"""`andy hooks`: addresses by which programs post texts to one group."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ def add(
     /,
     *,
     name: Annotated[
-        str, Parameter(help="What brings the texts, such as door: they come from 'door (hook)'.")
+        str, Parameter(help="The sender of the texts, such as door: they come from 'door (hook)'.")
     ],
     asks: Annotated[
         bool,
-        Parameter(negative="", help="Have each text ask the group's agent; without it, none calls anybody."),
+        Parameter(negative="", help="Let each text call the group's agent; without it, no text does."),
     ] = False,
     as_json: JsonOption = False,
     home: HomeOption = None,
 ) -> None:
-    """Make an address to which a program posts a text, which becomes a message of the group.
+    """Make an address to which a program posts texts, which become messages of the group.
 
     Whoever has the address can do that, and nothing else: 10 texts a minute and 200 a day, of at most 4,000
     characters. It is shown only now. Works with Andy down.
@@ -101,7 +101,7 @@ async def _rows(group: str | None, tx: Any) -> list[dict[str, Any]]:
     from orchestrator.store.secret_addresses import AddressKind
 
     folder = None if group is None else (await groups.known(tx, group)).folder
-    return [_row(one) for one in await secret_addresses.every(tx, AddressKind.HOOK, folder)]
+    return [_row(address) for address in await secret_addresses.every(tx, AddressKind.HOOK, folder)]
 
 
 def _row(hook: SecretAddress) -> dict[str, Any]:
@@ -117,10 +117,10 @@ def _row(hook: SecretAddress) -> dict[str, Any]:
 
 
 def _made_lines(row: dict[str, Any]) -> list[str]:
-    becomes = "asks the agent" if row["asks"] else "is a message that calls nobody"
+    becomes = "calls the agent" if row["asks"] else "is a message that does not call the agent"
     return [
         row["address"],
-        f"What is posted to it {becomes} in '{row['group']}', from '{row['name']} (hook)'. Try it:",
+        f"A text posted to it {becomes} in '{row['group']}', from '{row['name']} (hook)'. Try it:",
         f"  curl -d text=hello {row['address']}",
         f"It is shown only now. To make it useless: andy hooks revoke {row['id']}",
         "docs/hooks.md says what it takes, and how other machines reach it.",

@@ -1,4 +1,6 @@
-"""Run the host in this process, without the library that reads command lines: 4 MiB, a tenth of a start."""
+"""Run the host in this process, without loading the command line's library: it has 4 MiB, and takes a tenth
+of a start.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
     from orchestrator.domain.settings import Settings
 
 USUAL_COLLECTIONS = 700, 10, 10
-"""Python's own thresholds for the collection of garbage; `__main__` raises them while modules are loaded."""
+"""Python's default thresholds of garbage collection; `__main__` raises them while modules are loaded."""
 
 PLAIN = {
     "--home": r"[^-].*",
@@ -31,15 +33,15 @@ PLAIN = {
     "--agent": r"auto|claude|offline",
     "--port": r"[0-9]{1,5}",
 }
-"""The options of `andy up`, and their values as they are usually written."""
+"""The options of `andy up`, and patterns of their usual values."""
 
 
-def plain_options(words: Sequence[str]) -> dict[str, str] | None:
-    """Return the options of `andy up` by name, or None where the words are for the command line to judge."""
+def plain_options(arguments: Sequence[str]) -> dict[str, str] | None:
+    """Return the options of `andy up` by name; None for arguments that only the full parser can parse."""
     options: dict[str, str] = {}
-    rest = iter(words)
-    for word in rest:
-        name, equals, value = word.partition("=")
+    rest = iter(arguments)
+    for argument in rest:
+        name, equals, value = argument.partition("=")
         value = value if equals else next(rest, "")
         is_plain = re.fullmatch(PLAIN.get(name, ""), value) and value.isascii() and name not in options
         if not (value and is_plain):
@@ -62,55 +64,55 @@ def run_plain(options: Mapping[str, str]) -> int:
 def run(
     home: Path | None, *, runtime: str | None, agent: str | None, port: int | None, is_verbose: bool = False
 ) -> None:
-    """Run the host until it is told to end. An option that is None comes from the settings.
+    """Run the host until a signal or the owner ends it. An option that is None comes from the settings.
 
     With `is_verbose` a terminal shows every line of the log, not only errors.
     """
-    # Loading its modules takes a moment, on a busy machine many.
+    # Loading the modules takes a moment, on a busy machine several seconds.
     say_aside("Andy starts …")
     share_one_arena()
     hide_memory()
-    given = {"andy_runtime": runtime, "andy_agent": agent, "andy_port": port}
-    if asyncio.run(_serve(home, given, is_verbose=is_verbose)):
-        say_aside("Andy starts anew …")
-        # In the place of this process, so that a terminal, systemd and Docker alike go on with it.
+    home_option = {"andy_runtime": runtime, "andy_agent": agent, "andy_port": port}
+    if asyncio.run(_serve(home, home_option, is_verbose=is_verbose)):
+        say_aside("Andy restarts …")
+        # Replaces this process, so that a terminal, systemd or Docker keeps the same process.
         os.execv(sys.executable, [sys.executable, "-m", "orchestrator", *sys.argv[1:]])  # noqa: S606
 
 
-async def _serve(given: Path | None, overrides: Mapping[str, Any], *, is_verbose: bool) -> bool:
-    """Run the host until SIGINT, SIGTERM or its owner's word; a second signal ends it at once.
+async def _serve(home_option: Path | None, overrides: Mapping[str, Any], *, is_verbose: bool) -> bool:
+    """Run the host until SIGINT, SIGTERM or a request of its owner; a second signal ends it at once.
 
-    Return whether it is to start anew.
+    Return whether it is to be restarted.
     """
-    home = home_of(given)
+    home = home_of(home_option)
     settings = settings_of(home, **overrides)
     await asyncio.to_thread(home.make)
     await asyncio.to_thread(warn_of_open_secrets, home.root / ".env")
     with home.starting(now_ms=time.time_ns() // 1_000_000) as started:
-        if await asyncio.to_thread(_restore_what_was_asked_for, home):
-            settings = settings_of(home, **overrides)  # they may be the backup's now
+        if await asyncio.to_thread(_carry_out_restore, home):
+            settings = settings_of(home, **overrides)  # the backup may have replaced them
         await asyncio.to_thread(announce_migration, home.database)
         return await _run(home, settings, started, is_verbose=is_verbose)
 
 
 def warn_of_open_secrets(path: Path) -> None:
-    """Say how to shut a file of secrets that others may read. Blocks."""
+    """Print how to protect a file of secrets that other users may read. Blocks."""
     if path.exists() and path.stat().st_mode & 0o077:
         say_aside(f"⚠️  Others may read {path}: chmod 600 {path}")
 
 
 def announce_migration(path: Path) -> None:
-    """Say that this start migrates the database, and where the copy of the old one is. Blocks."""
+    """Print that this start migrates the database, and where the copy of the old one is. Blocks."""
     from orchestrator.store import database
 
     if (versions := database.migration_ahead(path)) is not None:
-        found, known = versions
+        version, known = versions
         copy = database.copy_before(path, known)
-        say_aside(f"The database goes from version {found} to {known}; a copy of the old one is {copy}.")
+        say_aside(f"The database goes from version {version} to {known}; a copy of the old one is {copy}.")
 
 
-def _restore_what_was_asked_for(home: Home) -> bool:
-    """Do what the console left for this start; return whether there was something."""
+def _carry_out_restore(home: Home) -> bool:
+    """Carry out a restore that was requested in the console; return whether there was a record of one."""
     if not home.restore_file.exists():
         return False
     from orchestrator.backup import restore_request
@@ -120,8 +122,8 @@ def _restore_what_was_asked_for(home: Home) -> bool:
 
 
 async def _run(home: Home, settings: Settings, started: Callable[[], None], *, is_verbose: bool) -> bool:
-    """Run the host; return whether it is to start anew."""
-    with without("rich"):  # 5 MiB, which it would load, and which the host never uses
+    """Run the host; return whether it is to be restarted."""
+    with without("rich"):  # structlog would load it: 5 MiB that the host never uses
         import structlog  # noqa: F401
 
     from orchestrator.app import Orchestrator
@@ -131,34 +133,33 @@ async def _run(home: Home, settings: Settings, started: Callable[[], None], *, i
     from orchestrator.proxies.model.credentials import CredentialSource
 
     allow_open_files()
-    stop, starts_anew = asyncio.Event(), asyncio.Event()
+    stop, restarts = asyncio.Event(), asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, _stop_or_die, stop)
 
-    def tell(address: str) -> None:
+    def announce(address: str) -> None:
         started()
-        # What stands now stays until the end: a collection that looked through it would take 50 ms, in which
-        # nobody is answered.
+        # The present objects live until the end: each full collection of them would block the host for 50 ms.
         gc.freeze()
         gc.set_threshold(*USUAL_COLLECTIONS)
         give_back_memory()
         say_aside(f"Andy listens on {address}")
-        say_aside("To see and steer him in a browser: andy open. His log: andy logs -f")
+        say_aside("To see and control him in a browser: andy open. His log: andy logs -f")
 
     def restart() -> None:
-        starts_anew.set()
+        restarts.set()
         stop.set()
 
     credentials = CredentialSource(home.root, os.environ)
     orchestrator = Orchestrator(home, settings, credentials=credentials, say=say_aside, restart=restart)
     with LogFile(home.host_log) as log_file:
         log_setup.configure(settings.andy_log_level, log_file=log_file, is_quiet=not is_verbose)
-        await orchestrator.run(stop=stop, on_ready=tell)
-    return starts_anew.is_set()
+        await orchestrator.run(stop=stop, on_ready=announce)
+    return restarts.is_set()
 
 
 def _stop_or_die(stop: asyncio.Event) -> None:
     if stop.is_set():
         os._exit(130)
-    say_aside("Letting what runs come to its end (at most 30 s); once more to stop at once.")
+    say_aside("Waiting for running turns to end (at most 30 s); once more to stop at once.")
     stop.set()

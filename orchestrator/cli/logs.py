@@ -63,7 +63,7 @@ def logs(
 
 
 def _shown(line: str, *, zone: ZoneInfo) -> str:
-    """Return a line of a log with its time in `zone`; a line without a time stays as it is."""
+    """Return a line of a log with its time in `zone`; a line without a time is unchanged."""
     stamp, blank, rest = line.partition(" ")
     if _STAMP.fullmatch(stamp):
         at_ms = int(datetime.fromisoformat(stamp).timestamp() * 1000)
@@ -71,15 +71,15 @@ def _shown(line: str, *, zone: ZoneInfo) -> str:
     return read_line(line, zone).text
 
 
-def _view(given: Path | None, group: str | None, *, run: str | None, lines: int) -> LogView:
-    """Return the last lines of a log and what follows them; without a group, of the host's own log. Blocks.
+def _view(home_option: Path | None, group: str | None, *, run: str | None, lines: int) -> LogView:
+    """Return the last lines of a group's log, or of the host's, and an iterator over later ones. Blocks.
 
     Raises:
-        NoLog: there is none, or no such run.
+        NoLog: there is no log, or no such run.
     """
-    root = home_of(given).logs
+    root = home_of(home_option).logs
     if group is None:
-        path = home_of(given).host_log
+        path = home_of(home_option).host_log
         newest, end = last_lines(path, lines)
         return LogView(newest, follow_file(path, start=end, wait=pause))
     shown = run_log(root, group, run)

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 loop_app = App(name="loop")
 DONE = {
     "on": "wakes by itself; the first time in 15 s",
-    "off": "wakes no more by itself; messages and tasks are answered as ever",
-    "pause": "rests: only messages and tasks are answered",
-    "resume": "goes on where it was",
+    "off": "no longer wakes by itself; messages and tasks are still answered",
+    "pause": "is paused: only messages and tasks are answered",
+    "resume": "is resumed",
     "wake": "is woken as soon as it is free",
 }
 
@@ -36,7 +36,7 @@ def on(group: GroupArgument, /, *, as_json: JsonOption = False, home: HomeOption
 
 @loop_app.command
 def off(group: GroupArgument, /, *, as_json: JsonOption = False, home: HomeOption = None) -> None:
-    """Let it wake no more by itself; what is pending is kept.
+    """Stop it from waking by itself; pending wake requests stay.
 
     Example: `andy loop off family`
     """
@@ -45,7 +45,7 @@ def off(group: GroupArgument, /, *, as_json: JsonOption = False, home: HomeOptio
 
 @loop_app.command
 def pause(group: GroupArgument, /, *, as_json: JsonOption = False, home: HomeOption = None) -> None:
-    """Let it rest until it is resumed; messages are still answered.
+    """Pause it until it is resumed; messages are still answered.
 
     Example: `andy loop pause family`
     """
@@ -54,7 +54,7 @@ def pause(group: GroupArgument, /, *, as_json: JsonOption = False, home: HomeOpt
 
 @loop_app.command
 def resume(group: GroupArgument, /, *, as_json: JsonOption = False, home: HomeOption = None) -> None:
-    """Let it go on, at the time that was set.
+    """Resume it; it wakes at the time that was set.
 
     Example: `andy loop resume family`
     """
@@ -66,7 +66,7 @@ def wake(
     group: GroupArgument,
     /,
     *,
-    reason: Annotated[str, Parameter(help="What the agent is told; 100 characters at most.")] = "",
+    reason: Annotated[str, Parameter(help="The reason that the agent reads; at most 100 characters.")] = "",
     as_json: JsonOption = False,
     home: HomeOption = None,
 ) -> None:
@@ -85,7 +85,7 @@ def status(
     as_json: JsonOption = False,
     home: HomeOption = None,
 ) -> None:
-    """Show when it wakes next and why then, step by step, what is pending, and its newest cycles.
+    """Show when it wakes next and why, step by step, its pending wake requests, and its newest cycles.
 
     Example: `andy loop status family`
     """

@@ -1,6 +1,6 @@
-"""The command line: finds the command, runs it, and reports by the exit code how it went.
+"""The command line: finds the command, runs it, and reports its result by the exit code.
 
-No command is imported before it is called; `commands.py` says where each is.
+No command is imported before it is called; `commands.py` lists their modules.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ FOLDER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 
 
 def _check_number(_type: Any, value: Any) -> None:
-    """Refuse a number that no command can use. Raises `ValueError`, which Cyclopts reports."""
+    """Check that commands can use a number. Raises `ValueError`, which Cyclopts reports."""
     if isinstance(value, int) and abs(value) > LARGEST:
         raise ValueError("The number is too large.")
     if isinstance(value, float) and not math.isfinite(value):
@@ -48,10 +48,10 @@ app = App(
     help_flags=commands.HELP_FLAGS,
     version_flags=commands.VERSION_FLAGS,
     default_parameter=Parameter(validator=_check_number),
-    help_format="plaintext",  # to load and render Markdown is a quarter of the time of --help
+    help_format="plaintext",  # loading and rendering Markdown would take a quarter of the time of --help
 )
 for entry in commands.COMMANDS:
-    # The page of a function is its docstring; a family has no text but this line.
+    # The help of a function is its docstring; a family has no other text than this line.
     is_family = entry.target.endswith("_app")
     app.command(
         f"orchestrator.cli.{entry.target}", name=entry.name, help=entry.summary if is_family else None
@@ -63,23 +63,23 @@ def main() -> None:
     exit_after(partial(_run, sys.argv[1:]))
 
 
-def _run(words: list[str]) -> int:
-    """Run the command that the words name and return the exit code."""
-    _check_text(words)
-    words = commands.spelled_out(words)
-    if commands.asks_for_help(words):
+def _run(arguments: list[str]) -> int:
+    """Run the command that the arguments name and return the exit code."""
+    _check_text(arguments)
+    arguments = commands.spelled_out(arguments)
+    if commands.asks_for_help(arguments):
         sys.stdout.write(commands.help_page())
         return 0
-    _check_command(*words)
+    _check_command(*arguments)
     try:
-        result = app(words, exit_on_error=False, print_error=False, result_action="return_value")
+        result = app(arguments, exit_on_error=False, print_error=False, result_action="return_value")
     except CycloptsError as error:
         raise UsageError(_refusal(error)) from error
     return result if isinstance(result, int) else 0
 
 
 def _refusal(error: CycloptsError) -> str:
-    """Return one line that says which words cannot be read and which help page explains them."""
+    """Return one line that names the invalid arguments and the help page that explains them."""
     command = " ".join(("andy", *(error.command_chain or ())))
     hint = "" if error.command_chain else " Options stand after the command."
     text = str(error)
@@ -88,29 +88,33 @@ def _refusal(error: CycloptsError) -> str:
     elif isinstance(error, UnknownOptionError) and NEGATIVE.match(error.token.value):
         text = f"'{error.token.value}' is negative: write it without the '-'."
     elif isinstance(error, UnusedCliTokensError):
-        text = f"There is no place for '{' '.join(error.unused_tokens or ())}' here."
+        text = f"There are too many arguments: '{' '.join(error.unused_tokens or ())}'."
     return f"{' '.join(text.split())} See '{command} --help'.{hint}"
 
 
 def _unknown_within(error: UnknownCommandError, word: str) -> str:
-    """Return what to say of a word that is no command of its family."""
+    """Return the sentence for a word that is no command of its family."""
     family = " ".join(error.command_chain or ())
     names = [name for name in app[family] if not name.startswith("-")]
     return f"There is no command '{family} {word}'. {commands.hint_within(family, word, names)}"
 
 
-def _check_text(words: list[str]) -> None:
-    """Refuse bytes that are not UTF-8: Python passes them on as characters that can be written nowhere."""
-    for word in words:
+def _check_text(arguments: list[str]) -> None:
+    """Refuse bytes that are not UTF-8: Python passes them on as surrogates, which cannot be printed or
+    stored.
+
+    Raises `BadRequest`.
+    """
+    for argument in arguments:
         try:
-            word.encode()
+            argument.encode()
         except UnicodeEncodeError as error:
-            shown = word.encode(errors="replace").decode()
+            shown = argument.encode(errors="replace").decode()
             raise BadRequest(f"'{shown[:40]}' is no UTF-8: check the terminal's encoding.") from error
 
 
 def _check_command(name: str, *rest: str) -> None:
-    """Refuse an unknown command by its name. Cyclopts would load all others to say the same."""
+    """Refuse an unknown command by its name. Cyclopts would load all commands to find the same."""
     if name.startswith("-") or any(entry.name == name for entry in commands.COMMANDS):
         return
     hint = commands.hint_for(name, rest, is_group=_is_group)
@@ -120,7 +124,7 @@ def _check_command(name: str, *rest: str) -> None:
 
 
 def _is_group(word: str) -> bool:
-    """Return whether a word is the folder name of a group of the home that commands would use here."""
+    """Return whether a word is the folder name of a group in the home that commands use here."""
     from orchestrator.domain.home import Home, home_directory
 
     return FOLDER_NAME.fullmatch(word) is not None and (Home(home_directory(None)).groups / word).is_dir()

@@ -41,9 +41,9 @@ def add(
 ) -> None:
     """Let a group's agent (main's if none is named) call an MCP server; no container has its secret.
 
-    The proxy adds it. A program runs in the container instead, from a folder that is read-only there, and
-    has no secret. Given again with another group, both may; the rest is replaced. It holds from the group's
-    next container on.
+    The proxy adds the secret. A program runs in the container instead, from a read-only folder, without a
+    secret. Added again with another group, both groups may call it, and the other values are replaced. It
+    counts from the group's next container on.
 
     Example: `andy mcp add notes https://notes.example/mcp --group family --secret-env NOTES_TOKEN`
 
@@ -103,7 +103,7 @@ def remove(
     *,
     home: HomeOption = None,
 ) -> None:
-    """Take an MCP server away from one group, or from all. It holds from the next call on.
+    """Remove an MCP server from one group, or from all, from the next call on.
 
     Example: `andy mcp remove notes --group family`
     """
@@ -111,10 +111,12 @@ def remove(
     from orchestrator.proxies import mcp_logins
     from orchestrator.reports import mcp
 
-    left = asyncio.run(terminal.change(home, lambda tx, now_ms: mcp.remove(tx, name, group, now_ms=now_ms)))
-    if not left:
+    remaining = asyncio.run(
+        terminal.change(home, lambda tx, now_ms: mcp.remove(tx, name, group, now_ms=now_ms))
+    )
+    if not remaining:
         mcp_logins.write(terminal.home_of(home).data, name, None)
-    print(f"'{name}' is taken away from {group or 'all groups'}.")
+    print(f"'{name}' is removed from {group or 'all groups'}.")
 
 
 @mcp_app.command
@@ -188,7 +190,7 @@ def logout(
 
 
 def _secret(home: Path | None, name: str | None) -> str | None:
-    """Return the secret under a name in `.env` or the environment. Raises `UsageError` where none is."""
+    """Return the secret with this name in `.env` or the environment. Raises `UsageError` if it is missing."""
     import os
 
     from orchestrator.cli import terminal

@@ -1,4 +1,4 @@
-"""Log in to an MCP server in the owner's browser, which comes back here or whose address is pasted."""
+"""Log in to an MCP server in the owner's browser, which is redirected here, or whose address is pasted."""
 
 from __future__ import annotations
 
@@ -34,16 +34,18 @@ if TYPE_CHECKING:
 
 HOST, PATH = "127.0.0.1", "/callback"
 WAIT_SECONDS = 600.0
-"""Seconds that the owner has in the browser."""
+"""Seconds that the owner may take in the browser."""
 HEAD_SECONDS = 10.0
+"""Seconds that the browser may take to send a request."""
 PASTES = 3
+"""The number of tries to paste the address."""
 DONE_PAGE = "Andy has the answer: go back to the terminal.\nAndy가 답을 받았어요. 터미널로 돌아가세요.\n"
 FOREIGN_PAGE = "This belongs to no login that Andy waits for.\nAndy가 기다리는 로그인이 아니에요.\n"
 _ERROR_CODE = re.compile(r"[a-z_]{1,50}")
 
 
 class NotThisLogin(Exception):
-    """An address does not belong to the login that waits: it has another `state`, or none."""
+    """An address does not belong to the waiting login: it has another `state`, or none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +55,7 @@ class LoginOptions:
     client_id: str | None = None
     client_secret: str | None = field(default=None, repr=False)
     port: int | None = None
-    """The port of the address that the browser is sent back to; None for any."""
+    """The port of the address to which the browser is redirected; None for any free port."""
     is_pasted: bool = False
 
 
@@ -90,9 +92,9 @@ async def log_in(
 
 
 async def log_out(home: Path | None, name: str) -> bool | None:
-    """Delete a login and have the authorisation server forget it.
+    """Delete a login and revoke it at the authorisation server.
 
-    Return whether that says that it did; None where nobody was logged in. Raises `BadRequest`.
+    Return whether that confirmed it; None if nobody was logged in. Raises `BadRequest`.
     """
     from orchestrator.proxies import mcp_oauth
 
@@ -107,7 +109,7 @@ async def log_out(home: Path | None, name: str) -> bool | None:
 
 
 async def _server(home: Path | None, name: str) -> McpServer:
-    """Return a server that can be logged in to. Raises `BadRequest`."""
+    """Return a server that allows a login. Raises `BadRequest`."""
     server = await terminal.change(home, lambda tx, _: mcp_servers.by_name(tx, name))
     if server is None:
         raise BadRequest(f"There is no MCP server '{name}': see 'andy mcp list'.")
@@ -142,7 +144,7 @@ def _listener(port: int | None) -> socket.socket:
 
 
 def _port_of(client: dict[str, object] | None) -> int | None:
-    """Return the port that a client of the owner's was logged in with before."""
+    """Return the port that an earlier login of the owner's own client used."""
     uris = (client or {}).get("redirect_uris")
     return urlsplit(str(uris[0])).port if isinstance(uris, list) and uris else None
 
@@ -150,7 +152,7 @@ def _port_of(client: dict[str, object] | None) -> int | None:
 async def _from_browser(
     listener: socket.socket, address: str, say: Callable[[str], None]
 ) -> AuthorizationCodeResult:
-    """Wait for the browser to come back. Whatever does not belong to this login is refused, and waits on."""
+    """Wait until the browser is redirected here. Requests that do not belong to this login are refused."""
     from starlette.applications import Starlette
     from starlette.responses import PlainTextResponse
     from starlette.routing import Route
@@ -162,7 +164,7 @@ async def _from_browser(
 
     async def callback(request: Request) -> Response:
         try:
-            found = result_of(request.url.query, state)
+            result = result_of(request.url.query, state)
         except NotThisLogin:
             return PlainTextResponse(FOREIGN_PAGE, status_code=400)
         except LoginRefused as error:
@@ -170,7 +172,7 @@ async def _from_browser(
                 arrived.set_exception(error)
         else:
             if not arrived.done():
-                arrived.set_result(found)
+                arrived.set_result(result)
         return PlainTextResponse(DONE_PAGE, headers={"referrer-policy": "no-referrer"})
 
     app = Starlette(routes=[Route(PATH, callback, methods=["GET"])])
@@ -189,11 +191,11 @@ async def _from_browser(
 
 
 async def _pasted(address: str, say: Callable[[str], None]) -> AuthorizationCodeResult:
-    """Read the address at which the owner's browser has ended, on whatever machine."""
+    """Read the address to which the owner's browser, on any machine, was redirected."""
     say(f"Open this address in a browser, and allow Andy:\n\n{address}\n")
     say(f"The browser ends at http://{HOST}…, and cannot open it. Copy that address whole, paste it here:")
     for _ in range(PASTES):
-        line = sys.stdin.readline()  # nothing else runs meanwhile
+        line = sys.stdin.readline()  # may block the event loop: nothing else runs meanwhile
         if not line:
             break
         try:
@@ -209,27 +211,27 @@ def state_of(address: str) -> str:
 
 
 def result_of(query: str, state: str) -> AuthorizationCodeResult:
-    """Return what the authorisation server has sent the browser back with.
+    """Return the result in the query with which the authorisation server redirected the browser.
 
     Raises:
-        NotThisLogin: it belongs to another login, or names something twice.
-        LoginRefused: it says that the login is refused.
+        NotThisLogin: it belongs to another login, or has a parameter twice.
+        LoginRefused: the server refused the login.
     """
     from mcp.shared.auth import AuthorizationCodeResult
 
     try:
-        found = parse_qs(query, keep_blank_values=True, max_num_fields=20)
+        result = parse_qs(query, keep_blank_values=True, max_num_fields=20)
     except ValueError as error:
         raise NotThisLogin from error
-    if any(len(values) > 1 for values in found.values()):
+    if any(len(values) > 1 for values in result.values()):
         raise NotThisLogin
-    given = {name: values[0] for name, values in found.items()}
-    if not hmac.compare_digest(given.get("state", "").encode(), state.encode()):
+    fields = {name: values[0] for name, values in result.items()}
+    if not hmac.compare_digest(fields.get("state", "").encode(), state.encode()):
         raise NotThisLogin
-    if "error" in given:
-        code = given["error"] if _ERROR_CODE.fullmatch(given["error"]) else "an error"
-        text = all_visible(given.get("error_description", ""))[:200]
+    if "error" in fields:
+        code = fields["error"] if _ERROR_CODE.fullmatch(fields["error"]) else "an error"
+        text = all_visible(fields.get("error_description", ""))[:200]
         raise LoginRefused(f"The login was refused: {code}{f' ({text})' if text else ''}.")
-    if not given.get("code"):
+    if not fields.get("code"):
         raise NotThisLogin
-    return AuthorizationCodeResult(code=given["code"], state=given["state"], iss=given.get("iss"))
+    return AuthorizationCodeResult(code=fields["code"], state=fields["state"], iss=fields.get("iss"))

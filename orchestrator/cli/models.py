@@ -42,22 +42,22 @@ def add(
     /,
     *,
     kind: Annotated[Kind | None, Parameter(help="What it is. [the name, if that is a kind]")] = None,
-    model: Annotated[str | None, Parameter(help="The model that is asked where a choice names none.")] = None,
+    model: Annotated[str | None, Parameter(help="The model to use where a choice names none.")] = None,
     key_env: Annotated[
         str | None, Parameter(help="The name under which .env has its key. [as its kind has it]")
     ] = None,
-    window: Annotated[int | None, Parameter(help="Tokens that the model takes.")] = None,
+    window: Annotated[int | None, Parameter(help="Tokens of the model's context window.")] = None,
     price: Annotated[
         str | None, Parameter(help="Dollars for a million tokens, in and out: 0.6,2.5. [0 without a key]")
     ] = None,
     first_byte_seconds: Annotated[
-        int | None, Parameter(help="Seconds that it may take to begin an answer. [by where it is]")
+        int | None, Parameter(help="Seconds that it may take to begin an answer. [by its address]")
     ] = None,
     home: HomeOption = None,
 ) -> None:
     """Add a service that speaks Anthropic's Messages API, by a name; its key stays in .env.
 
-    Given again, all of it is replaced. Ask it with 'andy models test NAME' before you choose it.
+    Added again, all of its values are replaced. Test it with 'andy models test NAME' before you choose it.
 
     Example: `andy models add local --kind llama.cpp --model qwen3 --window 32768`
 
@@ -104,9 +104,9 @@ def ask_for_abilities(
     as_json: JsonOption = False,
     home: HomeOption = None,
 ) -> int:
-    """Ask a service for a text, a stream, a tool call, an image, a count of tokens and its window; keep that.
+    """Test a service for text, streams, tool calls, images, token counts and its window; store the result.
 
-    What it cannot do is left out of requests to it. It costs about a thousand tokens.
+    Requests to it leave out what it cannot do. The test costs about a thousand tokens.
 
     Example: `andy models test local`
     """
@@ -122,7 +122,7 @@ def ask_for_abilities(
     if asked is None:
         raise UsageError(f"Say which model '{name}' is asked for: andy models test {name} --model …")
     found = asyncio.run(_look(home, service, asked))
-    if found[0].is_there and service.model in (None, asked):  # another model may be able to do other things
+    if found[0].is_there and service.model in (None, asked):  # another model's abilities may differ
         can = abilities_of(found)
         window = next((one.tokens for one in found if one.tokens), None)
         asyncio.run(
@@ -149,7 +149,7 @@ def use(
     ] = "all",
     home: HomeOption = None,
 ) -> None:
-    """Choose the model for all groups or for one, and for a kind of work. It counts from the next turn.
+    """Choose the model for all groups or for one, and for a kind of work, from the next turn on.
 
     Example: `andy models use local/qwen3 --group family`
 
@@ -172,26 +172,26 @@ def use(
         await model_choices.choose(tx, WorkKind(work), listed, now_ms=now_ms)
 
     asyncio.run(terminal.change(home, act))
-    whose = f"of {group}" if group else "of all groups that have no choice of their own"
-    print(f"The model {whose} for {work}: {model}. It counts from the next turn.")
+    owner = f"of {group}" if group else "of all groups that have no choice of their own"
+    print(f"The model {owner} for {work}: {model}. It counts from the next turn.")
 
 
 @models_app.command
 def fallback(
     models: Annotated[
         tuple[str, ...],
-        Parameter(help="SERVICE/MODEL, in their order; none: there is no other.", negative=""),
+        Parameter(help="SERVICE/MODEL, in their order; without any, there is no fallback.", negative=""),
     ] = (),
     /,
     *,
     even_if_dearer: Annotated[
-        bool, Parameter(negative="", help="Also where it costs more than the one it stands in for.")
+        bool, Parameter(negative="", help="Also if it costs more than the one that it replaces.")
     ] = False,
     home: HomeOption = None,
 ) -> None:
-    """Set the models that answer while the chosen service does not. It counts from the next turn.
+    """Set the models that answer while the chosen service does not, from the next turn on.
 
-    One that costs more, or whose price is not known, stands in only with --even-if-dearer.
+    One that costs more, or whose price is not known, is used only with --even-if-dearer.
 
     Example: `andy models fallback local/qwen3 openrouter/qwen/qwen3-coder`
     """
@@ -216,7 +216,7 @@ def remove(
     *,
     home: HomeOption = None,
 ) -> None:
-    """Remove a service that nothing chooses any more. Its key in .env stays.
+    """Remove a service that is chosen nowhere. Its key in .env stays.
 
     Example: `andy models remove local`
     """

@@ -31,8 +31,8 @@ def nodes(*, as_json: JsonOption = False, home: HomeOption = None) -> None:
     own = home_of(home)
     refuse_missing(own.database)
     slots = settings_of(own).max_containers_per_node
-    found = look_at_nodes(own.data, install=own.install_id(), slots=slots)
-    show(found, _lines, as_json=as_json)
+    report = look_at_nodes(own.data, install=own.install_id(), slots=slots)
+    show(report, _lines, as_json=as_json)
 
 
 @nodes_app.command(name="load-image")
@@ -47,8 +47,8 @@ def load_image(
 ) -> None:
     """Copy the agents' image to the nodes that lack it, without a registry of your own.
 
-    A task on each node fetches and loads it. The task runs in an earlier agent image that the node has, else
-    in one that it pulls. A node with neither is named: 'docker save IMAGE | ssh NODE docker load' serves it.
+    A task on each node fetches and loads it. The task runs in an earlier agent image of the node, else in one
+    that it pulls. A node with neither is listed: use 'docker save IMAGE | ssh NODE docker load' for it.
 
     Example: `andy nodes load-image`
     """
@@ -68,14 +68,15 @@ def load_image(
         raise ContainerError("Not every node has the image.")
 
 
-def _copied_lines(found: list[dict[str, Any]]) -> list[str]:
+def _copied_lines(report: list[dict[str, Any]]) -> list[str]:
     return [
-        f"{one['name']}  {'⚠️  ' + one['problem'] if one['problem'] else 'has the image'}" for one in found
+        f"{node['name']}  {'⚠️  ' + node['problem'] if node['problem'] else 'has the image'}"
+        for node in report
     ]
 
 
-def _lines(found: list[NodeView]) -> list[str]:
-    return [line for node in found for line in _node_lines(node)]
+def _lines(report: list[NodeView]) -> list[str]:
+    return [line for node in report for line in _node_lines(node)]
 
 
 def _node_lines(node: NodeView) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""`andy notices`: what agents are to notice in later turns."""
+"""`andy notices`: texts that agents get in later turns."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ def list_notices(
     /,
     *,
     with_over: Annotated[
-        bool, Parameter(name="--all", negative="", help="Those that are over too, newest first.")
+        bool, Parameter(name="--all", negative="", help="Ended ones too, newest first.")
     ] = False,
     limit: LimitOption = 50,
     as_json: JsonOption = False,
     home: HomeOption = None,
 ) -> None:
-    """List what waits for an agent, and what it was told and did not acknowledge. Works with Andy down.
+    """List notices that wait for an agent, or that it got and did not acknowledge. Works with Andy down.
 
     Example: `andy notices list family`
     """
@@ -50,15 +50,15 @@ def show_notice(
     as_json: JsonOption = False,
     home: HomeOption = None,
 ) -> None:
-    """Show all of one: what it waits for, or what became of it and the words the model read.
+    """Show one notice: when it is delivered, or its result and the text that the model read.
 
     Example: `andy notices show family 12`
     """
     from orchestrator.cli import terminal
     from orchestrator.reports import notices
 
-    found = terminal.read(home, lambda tx: notices.one(tx, group, number))
-    show(found, partial(notices.show_lines, zone=terminal.zone_of(home)), as_json=as_json)
+    notice = terminal.read(home, lambda tx: notices.one(tx, group, number))
+    show(notice, partial(notices.show_lines, zone=terminal.zone_of(home)), as_json=as_json)
 
 
 @notices_app.command
@@ -70,7 +70,7 @@ def cancel(
     as_json: JsonOption = False,
     home: HomeOption = None,
 ) -> None:
-    """Let one be told no more. Works with Andy down; a turn that has it already may still tell it.
+    """Cancel a notice. Works with Andy down; a turn that has it already may still show it.
 
     Example: `andy notices cancel family 12`
     """

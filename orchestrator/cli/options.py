@@ -1,4 +1,4 @@
-"""The options that commands share, and how they print what they find."""
+"""The options that commands share, and the functions that print their results."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ HomeOption = Annotated[
     Parameter(name="--home", help="Andy's home. [ANDY_HOME, else here or ~/.local/share/andy]"),
 ]
 JsonOption = Annotated[bool, Parameter(name="--json", negative="", help="Print JSON, for machines.")]
-# Without the upper bound, the validator of all other numbers would be left out here.
+# This validator replaces the general one of `main.py`, so it needs an upper bound too.
 LimitOption = Annotated[
     int, Parameter(help="List at most so many.", validator=Number(gte=1, lte=1_000_000_000))
 ]
 GroupArgument = Annotated[str, Parameter(help="A group, by its folder name: see 'andy groups list'.")]
-# Before the `*` of a command and after the `/`, so that both GROUP and --group GROUP reach it.
+# Declared after the `/` and before the `*` of a command, so that both GROUP and --group GROUP work.
 GroupOption = Annotated[str | None, Parameter(help="Only this group, by its folder name.")]
 NewFolderArgument = Annotated[str, Parameter(help="A new folder name: up to 64 letters, digits and dashes.")]
 
-YesOption = Annotated[bool, Parameter(name="--yes", negative="", help="Do not ask whether that is meant.")]
+YesOption = Annotated[bool, Parameter(name="--yes", negative="", help="Do not ask for confirmation.")]
 
 
 def is_meant(question: str, *, yes: bool) -> bool:
-    """Return whether a person says yes; without a terminal nobody can, so it is no."""
+    """Return whether a person confirms; False without a terminal, unless `yes` was set."""
     if yes:
         return True
     if not sys.stdin.isatty():
-        print(f"{question} Say --yes if that is meant.", file=sys.stderr)
+        print(f"{question} Add --yes to confirm.", file=sys.stderr)
         return False
     return input(f"{question} [y/N] ").strip().lower() in ("y", "yes")
 
@@ -51,15 +51,15 @@ def read(
     *,
     as_json: bool,
 ) -> None:
-    """Print what `query` finds in the store, as lines or as JSON. Raises `StoreError`."""
+    """Print the result of a query of the store, as lines or as JSON. Raises `StoreError`."""
     from orchestrator.cli import terminal
 
     show(terminal.read(home, query), lines, as_json=as_json)
 
 
-def show(found: T, lines: Callable[[T], list[str]], *, as_json: bool) -> None:
-    """Print `found` as JSON for machines, or the lines that `lines` makes of it for people."""
+def show(data: T, lines: Callable[[T], list[str]], *, as_json: bool) -> None:
+    """Print `data` as JSON for machines, or as the lines that `lines` returns for people."""
     if as_json:
-        print(json.dumps(found, ensure_ascii=False, indent=2))
+        print(json.dumps(data, ensure_ascii=False, indent=2))
     else:
-        print("\n".join(one_line(line) for line in lines(found)))
+        print("\n".join(one_line(line) for line in lines(data)))

@@ -27,7 +27,7 @@ AtOption = Annotated[
 def list_reminders(
     group: GroupOption = None, *, as_json: JsonOption = False, home: HomeOption = None
 ) -> None:
-    """List what is still to come, the next first. Works with Andy down, as the others do.
+    """List the pending reminders, the next first. Works with Andy down, as the others do.
 
     Example: `andy reminders list family`
     """
@@ -47,7 +47,7 @@ def add(
     as_json: JsonOption = False,
     home: HomeOption = None,
 ) -> None:
-    """Have a text sent to a group's chat at a time.
+    """Set a reminder: a text that is sent to a group's chat at a time.
 
     Example: `andy reminders add family "Bring the cake" --at "tomorrow 9am"`
     """
@@ -73,7 +73,7 @@ def move(
     as_json: JsonOption = False,
     home: HomeOption = None,
 ) -> None:
-    """Have one sent at another time.
+    """Move a reminder to another time.
 
     Example: `andy reminders move 7 --at "in 2 hours"`
     """
@@ -92,7 +92,7 @@ def move(
 
 @reminders_app.command
 def cancel(reminder: IdArgument, /, *, as_json: JsonOption = False, home: HomeOption = None) -> None:
-    """Let one be sent no more.
+    """Cancel a reminder.
 
     Example: `andy reminders cancel 7`
     """

@@ -1,4 +1,4 @@
-"""`andy service`: Andy as a unit of systemd, which starts him with the machine and again when he fails."""
+"""`andy service`: Andy as a unit of systemd, which starts him at boot and restarts him on failure."""
 
 from __future__ import annotations
 
@@ -80,20 +80,20 @@ AmbientCapabilities=
 Docker's socket can be reached: connecting writes to no file.
 """
 OWN_NAMESPACE = "PrivateUsers=yes\n"
-"""The line with which the systemd of an ordinary user can make the others.
+"""The line that lets the systemd of an ordinary user apply the others.
 
-Groups such as Docker's stay those of the user.
+The user's groups, such as Docker's, stay in force.
 """
 ROOT_CAPABILITIES = (
     "CAP_CHOWN CAP_DAC_OVERRIDE CAP_DAC_READ_SEARCH CAP_FOWNER CAP_KILL CAP_NET_ADMIN CAP_NET_RAW CAP_SETGID"
     " CAP_SETUID"
 )
-"""Capabilities of a home of root's: the firewall's rule, and folders that belong to the agents' user."""
+"""Capabilities of a unit that root runs: for the firewall's rule, and folders of the agents' user."""
 SHARED_FOLDERS = (Path("/tmp"), Path("/var/tmp"))  # noqa: S108  # a private one would hide a home below it
 SYSTEMD = Path("/run/systemd/system")
-"""Is there where systemd runs the machine."""
+"""A folder that exists only if systemd runs the machine."""
 PASSED_ON = ("DOCKER_HOST", "XDG_CONFIG_HOME")
-"""Variables of a shell that the unit needs, too: the place of Docker, and that of the owner's lists."""
+"""Variables of the shell that the unit needs too: the addresses of Docker and of the owner's lists."""
 NOT_FENCED = (
     "This machine lets no user make namespaces, so the unit may write wherever you may:"
     " 'sudo andy service install --system' makes one that writes to its home alone."
@@ -102,7 +102,7 @@ SHOWN = ("LoadState", "UnitFileState", "ActiveState", "SubState", "MainPID", "Re
 
 
 class ServiceError(AndyError):
-    """systemd refused what it was asked; the text is what it said."""
+    """A command of systemd failed; the text has its output."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,12 +124,12 @@ class ServiceUnit:
         config = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
         return Path(config, "systemd", "user", self.file_name)
 
-    def systemctl(self, *words: str) -> str:
-        """Run systemctl and return its output. Raises `ServiceError` with what it said."""
-        return _run("systemctl", *([] if self.is_system else ["--user"]), *words)
+    def systemctl(self, *arguments: str) -> str:
+        """Run systemctl and return its output. Raises `ServiceError` with its error output."""
+        return _run("systemctl", *([] if self.is_system else ["--user"]), *arguments)
 
     def is_of_home(self) -> bool:
-        """Return whether there is such a unit, and 'andy service install' wrote it for this home."""
+        """Return whether the unit exists, and 'andy service install' wrote it for this home."""
         return self.path.exists() and f"service install' for {self.home}\n" in self.path.read_text()
 
     def check_home(self) -> None:
@@ -139,9 +139,9 @@ class ServiceUnit:
 
 
 def render(unit: ServiceUnit, *, runtime: str | None, owner: str | None, is_fenced: bool = True) -> str:
-    """Return the text of the unit file. Pure but for PATHs.
+    """Return the text of the unit file. Pure, but for the environment.
 
-    `owner` is whom a unit of the machine runs as. `is_fenced`: whether systemd can make namespaces for it.
+    `owner` is the user that a unit of the machine runs as. `is_fenced`: systemd can make namespaces for it.
     """
     command = [sys.executable, "-m", "orchestrator", "up", *(["--runtime", runtime] if runtime else [])]
     passed_on = {name: os.environ[name] for name in PASSED_ON if os.environ.get(name)}
@@ -164,8 +164,8 @@ def render(unit: ServiceUnit, *, runtime: str | None, owner: str | None, is_fenc
 
 
 def _limits(unit: ServiceUnit, owner: str | None, *, is_fenced: bool) -> str:
-    """Return the lines that keep Andy from what he has no use for."""
-    # Root's agents have another user id than he: they enter folders that the usual mask leaves open.
+    """Return the lines that restrict the unit to what Andy needs."""
+    # If root runs Andy, agents have another user id, and must be able to enter folders that he creates.
     mask = "" if _is_of_root(owner) else "UMask=0077\n"
     if not is_fenced:
         return EVERY_LIMIT + mask
@@ -180,9 +180,9 @@ def _limits(unit: ServiceUnit, owner: str | None, *, is_fenced: bool) -> str:
 
 
 def _fence(owner: str | None, *, is_system: bool) -> str:
-    """Return the lines that need namespaces, for whoever runs the unit."""
+    """Return the lines that need namespaces, for the user who runs the unit."""
     is_of_root = _is_of_root(owner)
-    # In a namespace of its own root could give no folder to the agents' user; it needs none for the others.
+    # Not for root: in its own user namespace it could give no folder to the agents' user.
     own = "" if is_system or is_of_root else OWN_NAMESPACE
     return f"{own}{FENCE}CapabilityBoundingSet={ROOT_CAPABILITIES if is_of_root else ''}\n"
 
@@ -196,7 +196,7 @@ def _percent(text: str) -> str:
 
 
 def _quoted(word: str, *, is_command: bool = False) -> str:
-    """Quote a word for systemd, to which `%` and, in a command, `$` mean something else."""
+    """Quote a word for systemd, for which `%` and, in a command, `$` have a special meaning."""
     escaped = _percent(word).replace("\\", "\\\\").replace('"', '\\"')
     return f'"{escaped.replace("$", "$$") if is_command else escaped}"'
 
@@ -211,10 +211,10 @@ def install(
     ] = False,
     home: HomeOption = None,
 ) -> None:
-    """Have systemd run Andy: at once, with the machine, and again when he fails.
+    """Have systemd run Andy: now, whenever the machine starts, and again if he fails.
 
-    Where a Docker engine answers now, the unit asks for it by name: while Docker is late after a start of the
-    machine, Andy is started again until it is there, and no agent runs outside of a container.
+    If a Docker engine answers now, the unit requires it: while Docker is not up yet after a start of the
+    machine, Andy is restarted until it is, and no agent runs outside of a container.
 
     Example: `andy service install`
     """
@@ -232,7 +232,7 @@ def install(
         unit.path.parent.mkdir(parents=True, exist_ok=True)
         unit.path.write_text(text, encoding="utf-8")
     except OSError as error:
-        fix = "say it with sudo" if system else "fix its permissions"
+        fix = "run the command with sudo" if system else "fix its permissions"
         raise ServiceError(f"{unit.path} cannot be written ({error.strerror}): {fix}.") from error
     unit.systemctl("daemon-reload")
     unit.systemctl("enable", unit.file_name)
@@ -241,12 +241,12 @@ def install(
     if not is_fenced:
         print(NOT_FENCED)
     if not system:
-        print(_keep_after_logout())
+        print(_enable_linger())
 
 
 @service_app.command
 def uninstall(*, system: SystemOption = False, name: NameOption = "andy", home: HomeOption = None) -> None:
-    """Stop Andy and take the unit away. The home stays.
+    """Stop Andy and remove the unit. The home stays.
 
     Example: `andy service uninstall`
     """
@@ -260,7 +260,7 @@ def uninstall(*, system: SystemOption = False, name: NameOption = "andy", home: 
     unit.systemctl("disable", "--now", unit.file_name)
     unit.path.unlink(missing_ok=True)
     unit.systemctl("daemon-reload")
-    print(f"{unit.file_name} is taken away.")
+    print(f"{unit.file_name} is removed.")
 
 
 @service_app.command
@@ -271,15 +271,15 @@ def status(
     as_json: JsonOption = False,
     home: HomeOption = None,
 ) -> None:
-    """Tell what systemd knows of Andy; what he does himself tells 'andy status'.
+    """Show the state of the unit in systemd; 'andy status' shows what Andy does.
 
     Example: `andy service status`
     """
     unit = _unit(home, name, is_system=system)
     _check_systemd()
-    said = unit.systemctl("show", unit.file_name, f"--property={','.join(SHOWN)}")
-    known = dict(line.split("=", 1) for line in said.splitlines() if "=" in line)
-    found = {
+    output = unit.systemctl("show", unit.file_name, f"--property={','.join(SHOWN)}")
+    known = dict(line.split("=", 1) for line in output.splitlines() if "=" in line)
+    report = {
         "unit": unit.file_name,
         "file": str(unit.path),
         "installed": unit.path.exists(),
@@ -290,22 +290,22 @@ def status(
         "restarts": int(known.get("NRestarts") or 0),
         "lingers": None if system else _lingers(),
     }
-    show(found, _status_lines, as_json=as_json)
+    show(report, _status_lines, as_json=as_json)
 
 
-def _status_lines(found: dict[str, Any]) -> list[str]:
-    if not found["installed"]:
-        return [f"There is no {found['file']}: 'andy service install' writes it."]
+def _status_lines(report: dict[str, Any]) -> list[str]:
+    if not report["installed"]:
+        return [f"There is no {report['file']}: 'andy service install' writes it."]
     yes = {True: "yes", False: "no"}
     lines = [
-        f"unit      {found['unit']}, {found['file']}",
-        f"state     {found['state']}" + (f", process {found['pid']}" if found["pid"] else ""),
-        f"restarts  {found['restarts']}",
-        f"at boot   {yes[found['enabled']]}",
+        f"unit      {report['unit']}, {report['file']}",
+        f"state     {report['state']}" + (f", process {report['pid']}" if report["pid"] else ""),
+        f"restarts  {report['restarts']}",
+        f"at boot   {yes[report['enabled']]}",
     ]
-    if found["lingers"] is not None:
-        fix = "" if found["lingers"] else f": '{_linger_command()}' keeps him when nobody is logged in"
-        lines.append(f"lingers   {yes[found['lingers']]}{fix}")
+    if report["lingers"] is not None:
+        fix = "" if report["lingers"] else f": '{_linger_command()}' keeps him when nobody is logged in"
+        lines.append(f"lingers   {yes[report['lingers']]}{fix}")
     return lines
 
 
@@ -333,7 +333,7 @@ def _check_systemd() -> None:
 
 
 async def _check_free(unit: ServiceUnit, home: Path | None) -> None:
-    """Refuse while another process than the unit's has the home."""
+    """Raise `BadRequest` if another process than the unit's runs Andy on the home."""
     from orchestrator.cli import terminal
 
     shown = unit.systemctl("show", unit.file_name, "--property=ActiveState")
@@ -349,7 +349,7 @@ async def _check_free(unit: ServiceUnit, home: Path | None) -> None:
 
 
 async def _runtime(home: Path | None) -> str | None:
-    """Return the runtime of the unit: `docker` where the settings leave it open and an engine answers."""
+    """Return the runtime of the unit: `docker` if the setting is `auto` and an engine answers, else None."""
     from orchestrator.cli import terminal
     from orchestrator.containers.docker import runtime as docker_engine
     from orchestrator.domain.errors import ContainerError
@@ -364,9 +364,9 @@ async def _runtime(home: Path | None) -> str | None:
 
 
 def _can_be_fenced(*, is_system: bool) -> bool:
-    """Return whether systemd can shut a unit off by namespaces, which a machine may refuse to its users.
+    """Return whether systemd can make namespaces for a unit, which a machine may refuse to its users.
 
-    It is tried with a unit that does nothing: one that cannot have them would not start at all.
+    A unit that does nothing is started to find out: with namespaces that are refused, Andy's would not start.
     """
     if is_system or not SYSTEMD.is_dir():
         return True
@@ -379,15 +379,15 @@ def _can_be_fenced(*, is_system: bool) -> bool:
 
 
 def _owner(home: Path) -> str:
-    """Return the user whose the home is; a unit of the machine runs as that user."""
+    """Return the user who owns the home; a unit of the machine runs as that user."""
     try:
         return home.owner()
     except (KeyError, OSError) as error:
         raise ServiceError(f"{home} belongs to no user that this machine knows.") from error
 
 
-def _keep_after_logout() -> str:
-    """Have this user's services go on without a login; return a text about whether they do."""
+def _enable_linger() -> str:
+    """Let this user's services run without a login; return a text about whether they do."""
     if not _lingers():
         try:
             _run("loginctl", "enable-linger")
@@ -400,7 +400,7 @@ def _lingers() -> bool:
     try:
         return "Linger=yes" in _run("loginctl", "show-user", str(os.geteuid()), "--property=Linger")
     except ServiceError:
-        return False  # this user has no session, and none is kept
+        return False  # this user has no session, and lingering is off
 
 
 def _linger_command() -> str:
@@ -409,12 +409,12 @@ def _linger_command() -> str:
     return f"sudo loginctl enable-linger {shlex.quote(getpass.getuser())}"
 
 
-def _run(*words: str) -> str:
+def _run(*command: str) -> str:
     try:
-        done = subprocess.run(words, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
+        done = subprocess.run(command, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
     except FileNotFoundError as error:
-        raise ServiceError(f"{words[0]} is missing: this machine has no systemd.") from error
+        raise ServiceError(f"{command[0]} is missing: this machine has no systemd.") from error
     if done.returncode != 0:
-        said = " ".join(done.stderr.split()) or f"it ended with code {done.returncode}"
-        raise ServiceError(f"'{shlex.join(words)}' failed: {said}")
+        output = " ".join(done.stderr.split()) or f"it ended with code {done.returncode}"
+        raise ServiceError(f"'{shlex.join(command)}' failed: {output}")
     return done.stdout

@@ -1,4 +1,7 @@
-"""`andy setup`: from a fresh home to a first message. Each step is asked for, or given by a flag."""
+"""`andy setup`: from a new home to a first message.
+
+Each step prompts for its values, or takes them from flags.
+"""
 
 from __future__ import annotations
 
@@ -24,6 +27,7 @@ if TYPE_CHECKING:
     from orchestrator.domain.settings import Settings
 
 SENT_SECONDS = 90.0
+"""Seconds that the test message may take to be sent."""
 OF_DOTENV = "anthropic"
 """The answer that means Anthropic's own service, with the key of `.env`."""
 LOCAL, SELF = "local", "self"
@@ -78,9 +82,9 @@ def setup(
     test: Annotated[bool | None, Parameter(help="Whether to send a test message to main.")] = None,
     home: HomeOption = None,
 ) -> None:
-    """Set Andy up: a model, messengers, the main group, a test message. What no flag tells is asked for.
+    """Set Andy up: a model, messengers, the main group, a test message. It prompts for what no flag sets.
 
-    Without a terminal only what flags tell is done. It can be run again: what is there is kept.
+    Without a terminal only the steps of the flags are done. It can be run again: earlier results stay.
 
     Example: `andy setup --credential none --whatsapp --main self --test`
     Example: `andy setup --model ollama/qwen3 --main local`
@@ -105,7 +109,7 @@ def setup(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetupFlags:
-    """The answers that flags gave; those that are None are asked for."""
+    """The values of the flags; for one that is None, the person is prompted."""
 
     credential: str | None = None
     model: str | None = None
@@ -122,19 +126,19 @@ class SetupFlags:
 
 
 class SetupPrompts:
-    """Asks the person at the terminal, where there is one."""
+    """Prompts the person at the terminal; without a terminal, it returns defaults."""
 
     def __init__(self, *, is_possible: bool) -> None:
         self.is_possible = is_possible
 
     def yes(self, question: str, *, default: bool) -> bool:
-        """Ask until the answer is yes or no; without a person it is no."""
+        """Prompt until the answer is yes or no; without a terminal it is no."""
         while self.is_possible:
-            said = input(f"{question} [{'Y/n' if default else 'y/N'}] ").strip().lower()
-            if not said:
+            answer = input(f"{question} [{'Y/n' if default else 'y/N'}] ").strip().lower()
+            if not answer:
                 return default
-            if said[0] in "yn":
-                return said[0] == "y"
+            if answer[0] in "yn":
+                return answer[0] == "y"
         return False
 
     def text(self, question: str, *, default: str) -> str:
@@ -147,17 +151,17 @@ class SetupPrompts:
 
 
 class Setup:
-    """Carries the steps out, one after the other. Flags are checked before anything is written."""
+    """Carries out the steps in order. Flags are checked before anything is written."""
 
-    def __init__(self, given: Path | None, wish: SetupFlags, asking: SetupPrompts) -> None:
+    def __init__(self, home_option: Path | None, flags: SetupFlags, prompts: SetupPrompts) -> None:
         from orchestrator.cli.terminal import home_of
 
-        self._home: Home = home_of(given)
-        self._wish = wish
-        self._asking = asking
+        self._home: Home = home_of(home_option)
+        self._wish = flags
+        self._asking = prompts
 
     async def run(self) -> None:
-        """Carry all steps out. Raises `AndyError` at one that cannot be done; those before it stay done."""
+        """Carry out all steps. Raises `AndyError` at one that fails; the results of earlier steps stay."""
         account = await asyncio.to_thread(self._ledger().account)
         self._check_flags(own=account.address.user if account else "")
         await asyncio.to_thread(self._home.make)
@@ -197,17 +201,17 @@ class Setup:
                 return sys.stdin.readline().strip()
             case None | "none":
                 return ""
-            case given:
-                return given
+            case credential:
+                return credential
 
-    # The steps: each gives a line on what is so now
+    # The steps: each returns a line about its result
 
     async def _credential(self) -> str:
         from orchestrator.proxies.model.credentials import CredentialSource
 
-        found = await asyncio.to_thread(CredentialSource(self._home.root, os.environ).current)
-        if self._wish.model is None and not self._pasted and found is not None:
-            return f"{found.setting} is set already."
+        credential = await asyncio.to_thread(CredentialSource(self._home.root, os.environ).current)
+        if self._wish.model is None and not self._pasted and credential is not None:
+            return f"{credential.setting} is set already."
         if service := await self._wanted_service():
             return await self._choose_service(service)
         if not self._pasted and self._wish.credential is None:
@@ -219,7 +223,7 @@ class Setup:
         return await asyncio.to_thread(self._write_credential)
 
     def _other_service(self, wanted: str, url: str | None) -> ModelService:
-        """Return the service that `KIND/MODEL` means. Raises `BadRequest` for one that cannot be used."""
+        """Return the service for `KIND/MODEL`. Raises `BadRequest` if it cannot be used."""
         from orchestrator.domain.model_services import PRESETS, ModelService
         from orchestrator.reports import models
 
@@ -245,7 +249,7 @@ class Setup:
         return service
 
     async def _wanted_service(self) -> ModelService | None:
-        """Return the service that a flag names or a person chooses; None: Anthropic's, or none at all."""
+        """Return the service that a flag names or a person chooses; None for Anthropic's, or for none."""
         from orchestrator.domain.model_services import PRESETS
 
         if self._wish.model is not None:
@@ -255,8 +259,8 @@ class Setup:
         kinds = [kind for kind in PRESETS if kind != OF_DOTENV]
         question = partial(self._asking.text, default=OF_DOTENV)
         while True:
-            asked = f"Whose model ({OF_DOTENV}, or {', '.join(kinds)})?"
-            if (kind := await _asked(question, asked)) not in kinds:
+            wanted = f"Whose model ({OF_DOTENV}, or {', '.join(kinds)})?"
+            if (kind := await _asked(question, wanted)) not in kinds:
                 if kind == OF_DOTENV:
                     return None
                 print(f"    '{kind}' is none of them.", flush=True)
@@ -270,7 +274,7 @@ class Setup:
                 print(f"    {error}", flush=True)
 
     async def _choose_service(self, service: ModelService) -> str:
-        """Add a service, choose it for all groups, and write its key into `.env` where it needs one."""
+        """Add a service, choose it for all groups, and write its key into `.env` if it needs one."""
         from orchestrator.cli import terminal
         from orchestrator.domain.model_services import WorkKind
         from orchestrator.groups import model_choices
@@ -284,16 +288,16 @@ class Setup:
             await models.add(tx, service, now_ms=now_ms)
             await model_choices.choose(tx, WorkKind.ALL, [ChosenModel(WorkKind.ALL, chosen)], now_ms=now_ms)
 
-        said = f"{chosen} at {service.url} is chosen. 'andy models test {service.name}' says what it can."
+        answer = f"{chosen} at {service.url} is chosen. 'andy models test {service.name}' says what it can."
         if service.key_env is not None:
             key = self._pasted or await _asked(self._asking.secret, f"Its key, {service.key_env}:")
             if key:
                 values = {service.key_env: key}
                 await asyncio.to_thread(dotenv_file.put, self._home.root / ".env", values)
             else:
-                said = f"{chosen} is chosen. Put its key into .env: {service.key_env}=…"
+                answer = f"{chosen} is chosen. Put its key into .env: {service.key_env}=…"
         await terminal.change(self._home.root, act, makes_home=True)
-        return said
+        return answer
 
     def _write_credential(self) -> str:
         from orchestrator.proxies.model.credentials import SETTINGS, read_credential
@@ -323,23 +327,23 @@ class Setup:
         return f"Paired with {account.number}." if account else "Not paired: later with 'andy whatsapp pair'."
 
     async def _messengers(self) -> str:
-        """Log in to the messengers that are wanted, of those that take a login by answers."""
+        """Log in to the chosen ones of the messengers whose login needs only answers."""
         from orchestrator.channels import discovery
         from orchestrator.cli import channels
 
-        said = []
-        for one in discovery.installed():
-            if one.log_in is None:
+        text = []
+        for channel in discovery.installed():
+            if channel.log_in is None:
                 continue
-            account = await asyncio.to_thread(one.account, self._home.root)
-            if account and one.name != self._wish.channel:
-                said.append(f"{one.title}: {account}.")
-            elif one.name == self._wish.channel or await _asked(
-                partial(self._asking.yes, default=False), f"Log in to {one.title}, too?"
+            account = await asyncio.to_thread(channel.account, self._home.root)
+            if account and channel.name != self._wish.channel:
+                text.append(f"{channel.title}: {account}.")
+            elif channel.name == self._wish.channel or await _asked(
+                partial(self._asking.yes, default=False), f"Log in to {channel.title}, too?"
             ):
-                answers = self._wish.answers if one.name == self._wish.channel else {}
-                said.append(await channels.switch_on(self._home, one.name, answers))
-        return " ".join(said) or "None: later with 'andy channels add NAME'."
+                answers = self._wish.answers if channel.name == self._wish.channel else {}
+                text.append(await channels.switch_on(self._home, channel.name, answers))
+        return " ".join(text) or "None: later with 'andy channels add NAME'."
 
     async def _choose_number(self) -> None:
         is_own = self._wish.own_number
@@ -366,7 +370,7 @@ class Setup:
         await terminal.change(
             self._home.root, lambda tx, now_ms: registration.ensure_main(tx, now_ms=now_ms), makes_home=True
         )
-        main = next(one for one in terminal.read(self._home.root, groups.every) if one.is_main)
+        main = next(channel for channel in terminal.read(self._home.root, groups.every) if channel.is_main)
         account = await asyncio.to_thread(self._ledger().account)
         own = account.address.user if account else ""
         is_own_number = self._settings().assistant_has_own_number
@@ -417,16 +421,16 @@ class Setup:
         with suppress(TimeoutError):
             async with asyncio.timeout(SENT_SECONDS):
                 while True:
-                    found = terminal.read(self._home.root, look)
-                    if found is not None and found.state == "sent":
-                        return f"Sent to {found.chat_jid}. All is set up."
-                    if found is not None and found.state in ("unknown", "dead"):
-                        raise AndyError(f"The test message could not be sent: {found.error}")
+                    state = terminal.read(self._home.root, look)
+                    if state is not None and state.state == "sent":
+                        return f"Sent to {state.chat_jid}. All is set up."
+                    if state is not None and state.state in ("unknown", "dead"):
+                        raise AndyError(f"The test message could not be sent: {state.error}")
                     await asyncio.sleep(0.5)
         return "It has not left yet: 'andy channels status' and 'andy outbox list' say why."
 
     async def _tell_running(self) -> bool:
-        """Have a running Andy read the change at once; return False when none runs."""
+        """Notify a running Andy of the change; return False if none runs."""
         from orchestrator.cli.client import Client
 
         try:
@@ -450,7 +454,7 @@ def chat_of(text: str, *, own: str, is_own_number: bool) -> str:
     """Return the address of the chat that a person named; `own` is the paired account's number, or empty.
 
     Raises:
-        BadRequest: it is none.
+        BadRequest: the text is not the address of a chat.
     """
     from orchestrator.channels import discovery
     from orchestrator.channels.whatsapp import addresses
@@ -469,7 +473,7 @@ def chat_of(text: str, *, own: str, is_own_number: bool) -> str:
             raise BadRequest("Nobody has paired: add --whatsapp, or use --main local.")
         case "self":
             return f"{own}@{addresses.PHONE}"
-    if any(one.owns(ChatJid(text)) for one in discovery.installed()):
+    if any(channel.owns(ChatJid(text)) for channel in discovery.installed()):
         return text
     if "@" in text or text.startswith("local:"):
         address = addresses.parse(text)

@@ -1,4 +1,4 @@
-"""`andy tasks`, and `andy cron`: what is to happen at a time."""
+"""`andy tasks` and `andy cron`: scheduled requests to agents, and the timetable of everything scheduled."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ cron_app = App(name="cron")
 
 TaskArgument = Annotated[str, Parameter(help="Its id in 'andy tasks list'.")]
 DONE = {
-    "pause": "is paused; a run that waited is off",
-    "resume": "goes on at its next time",
-    "cancel": "has ended for good",
+    "pause": "is paused; a waiting run is dropped",
+    "resume": "is resumed from its next time on",
+    "cancel": "is cancelled for good",
     "run": "is queued for a run now",
 }
 
@@ -52,22 +52,22 @@ def list_tasks(
     from orchestrator.reports import tasks
     from orchestrator.scheduler import scheduled_task_service
 
-    found = terminal.read(home, lambda tx: tasks.every(tx, group, with_over=with_over))
-    rows = [scheduled_task_service.to_row(task) for task in found]
-    show(rows, lambda _: tasks.list_lines(found), as_json=as_json)
+    listed = terminal.read(home, lambda tx: tasks.every(tx, group, with_over=with_over))
+    rows = [scheduled_task_service.to_row(task) for task in listed]
+    show(rows, lambda _: tasks.list_lines(listed), as_json=as_json)
 
 
 @tasks_app.command(name="show")
 def show_task(task: TaskArgument, /, *, as_json: JsonOption = False, home: HomeOption = None) -> None:
-    """Show a task and its newest runs: due, how they ended, what came of them. Works with Andy down.
+    """Show a task and its newest runs: due times, outcomes and results. Works with Andy down.
 
     Example: `andy tasks show task-1a2b3c4d`
     """
     from orchestrator.cli import terminal
     from orchestrator.reports import tasks
 
-    found = terminal.read(home, lambda tx: tasks.one(tx, task))
-    show(found, tasks.show_lines, as_json=as_json)
+    row = terminal.read(home, lambda tx: tasks.one(tx, task))
+    show(row, tasks.show_lines, as_json=as_json)
 
 
 @tasks_app.command
@@ -91,7 +91,7 @@ def add(
     as_json: JsonOption = False,
     home: HomeOption = None,
 ) -> None:
-    """Have an agent asked at a time, or again and again: say one of --cron, --every and --at.
+    """Schedule a request to an agent, once or repeatedly, with one of --cron, --every and --at.
 
     Example: `andy tasks add family "What is on today?" --cron "0 8 * * *"`
     """
@@ -100,8 +100,8 @@ def add(
     from orchestrator.reports import tasks
     from orchestrator.scheduler import scheduled_task_service
 
-    given = {"cron": cron, "interval": every, "once": at}
-    chosen = [(kind, value) for kind, value in given.items() if value is not None]
+    options = {"cron": cron, "interval": every, "once": at}
+    chosen = [(kind, value) for kind, value in options.items() if value is not None]
     if len(chosen) != 1:
         raise UsageError("Say when, with one of --cron, --every and --at: see 'andy tasks add --help'.")
     ((kind, value),) = chosen
@@ -119,13 +119,13 @@ def add(
     if as_json:
         show_task(made["id"], as_json=True, home=home)
         return
-    found = terminal.read(home, lambda tx: tasks.one(tx, made["id"]))
-    print(f"Task {made['id']} of '{group}' is made: {found['when']}.")
+    row = terminal.read(home, lambda tx: tasks.one(tx, made["id"]))
+    print(f"Task {made['id']} of '{group}' is made: {row['when']}.")
 
 
 @tasks_app.command
 def pause(task: TaskArgument, /, *, as_json: JsonOption = False, home: HomeOption = None) -> None:
-    """Let a task rest until it is resumed. Works with Andy down, as the next three do.
+    """Pause a task until it is resumed. Works with Andy down, as the next three do.
 
     Example: `andy tasks pause task-1a2b3c4d`
     """
@@ -134,7 +134,7 @@ def pause(task: TaskArgument, /, *, as_json: JsonOption = False, home: HomeOptio
 
 @tasks_app.command
 def resume(task: TaskArgument, /, *, as_json: JsonOption = False, home: HomeOption = None) -> None:
-    """Let a paused task go on at its next time; nothing is caught up.
+    """Resume a paused task from its next time on; missed runs are not made up.
 
     Example: `andy tasks resume task-1a2b3c4d`
     """
@@ -143,7 +143,7 @@ def resume(task: TaskArgument, /, *, as_json: JsonOption = False, home: HomeOpti
 
 @tasks_app.command
 def cancel(task: TaskArgument, /, *, as_json: JsonOption = False, home: HomeOption = None) -> None:
-    """End a task for good. A run that has begun ends by itself.
+    """Cancel a task for good. A running turn of it is not stopped.
 
     Example: `andy tasks cancel task-1a2b3c4d`
     """
@@ -186,7 +186,7 @@ def list_cron(
     *,
     with_over: Annotated[
         bool,
-        Parameter(name="--all", negative="", help="Also what is over: paused tasks, sent notifications."),
+        Parameter(name="--all", negative="", help="Also past entries: paused tasks, sent notifications."),
     ] = False,
     as_json: JsonOption = False,
     home: HomeOption = None,

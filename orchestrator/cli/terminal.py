@@ -1,6 +1,6 @@
-"""Gives commands the home that is meant, its settings, and access to its store.
+"""Gives commands their home, its settings, and access to its store.
 
-Reading commands answer in a tenth of a second, so what only some commands need is imported inside functions.
+Reading commands answer in a tenth of a second, so modules that only some need are imported inside functions.
 """
 
 from __future__ import annotations
@@ -31,20 +31,21 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 CONNECT_SECONDS = 1.0
+"""Seconds to wait for a connection to the port of a running Andy."""
 
 
 def say_aside(text: str) -> None:
-    """Print for a person on stderr, beside the output."""
+    """Print a line for a person on stderr, apart from the command's output."""
     print(text, file=sys.stderr, flush=True)
 
 
-def home_of(given: Path | None) -> Home:
-    """Return the home that `--home` names; without it, the one of ANDY_HOME or of this directory."""
-    return Home(home_directory(given))
+def home_of(home_option: Path | None) -> Home:
+    """Return the home of the option `--home`; without it, the one of ANDY_HOME or of this directory."""
+    return Home(home_directory(home_option))
 
 
 def settings_of(home: Home, **overrides: Any) -> Settings:
-    """Return all that the owner has set; `overrides` come from the command line.
+    """Return the settings of a home; `overrides` come from the command line.
 
     Raises:
         SettingError: a setting is unknown or has a bad value.
@@ -54,21 +55,21 @@ def settings_of(home: Home, **overrides: Any) -> Settings:
     return config.load(home.root, **overrides)
 
 
-def zone_of(given: Path | None) -> ZoneInfo:
-    """Return the zone in which times are shown: that of the running Andy, else of the settings.
+def zone_of(home_option: Path | None) -> ZoneInfo:
+    """Return the time zone for output: that of the running Andy, else of the settings.
 
     Raises `SettingError`.
     """
-    home = home_of(given)
+    home = home_of(home_option)
     return running_zone(home) or setting_sources.zone(home.root)
 
 
 def running_zone(home: Home) -> ZoneInfo | None:
-    """Return the time zone with which Andy runs, whatever the files say since; None where he does not run."""
+    """Return the time zone with which Andy was started; None if he does not run."""
     try:
         zone = ZoneInfo(home.zone_file.read_text(encoding="utf-8"))
         address = urlsplit(home.address_file.read_text(encoding="utf-8"))
-        # Both files outlive an Andy who was killed, so his port is tried.
+        # Both files stay after Andy was killed, so his port is tried.
         with socket.create_connection((address.hostname, address.port), timeout=CONNECT_SECONDS):
             return zone
     except (OSError, ValueError, ZoneInfoNotFoundError):
@@ -77,15 +78,15 @@ def running_zone(home: Home) -> ZoneInfo | None:
 
 @dataclass(frozen=True, slots=True)
 class LocalNow:
-    """Now, and the owner's zone."""
+    """The present time and the time zone for output."""
 
     now_ms: int
     zone: ZoneInfo
 
 
-def web_origin(given: Path | None) -> str:
+def web_origin(home_option: Path | None) -> str:
     """Return the server's address: that of the reverse proxy, of the running Andy, or of the settings."""
-    home = home_of(given)
+    home = home_of(home_option)
     settings = settings_of(home)
     if settings.andy_web_origin:
         return settings.andy_web_origin
@@ -95,9 +96,9 @@ def web_origin(given: Path | None) -> str:
         return f"http://127.0.0.1:{settings.andy_port}"
 
 
-def moment(given: Path | None) -> LocalNow:
+def moment(home_option: Path | None) -> LocalNow:
     """Return now, in the time zone of a home. Raises `SettingError`."""
-    return LocalNow(SystemClock().now_ms(), zone_of(given))
+    return LocalNow(SystemClock().now_ms(), zone_of(home_option))
 
 
 def since_ms(text: str | None, at: LocalNow) -> int:
@@ -110,40 +111,40 @@ def since_ms(text: str | None, at: LocalNow) -> int:
         raise UsageError(str(error)) from error
 
 
-def read(given: Path | None, query: Callable[[Tx], Awaitable[T]]) -> T:
-    """Return what `query` finds in the store of a home, whether Andy runs or not. Raises `StoreError`."""
+def read(home_option: Path | None, query: Callable[[Tx], Awaitable[T]]) -> T:
+    """Return the result of a query of a home's store, whether Andy runs or not. Raises `StoreError`."""
     from orchestrator.store.reader import read_once
 
-    return read_once(home_of(given).database, query)
+    return read_once(home_of(home_option).database, query)
 
 
 def run_async(work: Coroutine[Any, Any, T]) -> T:
-    """Run `work` to its end in an event loop of its own, which only then is loaded."""
+    """Run `work` in an event loop; `asyncio` is loaded only here."""
     import asyncio
 
     return asyncio.run(work)
 
 
 async def change(
-    given: Path | None, act: Callable[[Tx, int], Awaitable[T]], *, makes_home: bool = False
+    home_option: Path | None, act: Callable[[Tx, int], Awaitable[T]], *, makes_home: bool = False
 ) -> T:
-    """Change the store of a home in one transaction; a running Andy sees it at its next look.
+    """Change the store of a home in one transaction; a running Andy notices it at its next sweep.
 
     `act` gets the transaction and the time in epoch milliseconds. Raises `StoreError` like `opened`.
     """
-    async with opened(given, makes_home=makes_home) as database, database.transaction() as tx:
+    async with opened(home_option, makes_home=makes_home) as database, database.transaction() as tx:
         return await act(tx, SystemClock().now_ms())
 
 
 @asynccontextmanager
-async def opened(given: Path | None, *, makes_home: bool = False) -> AsyncIterator[Database]:
-    """Give the store of a home to change.
+async def opened(home_option: Path | None, *, makes_home: bool = False) -> AsyncIterator[Database]:
+    """Yield the store of a home, open for changes.
 
-    Raises `StoreError` where none is, for a mistyped `--home` is no wish for a new one, unless `makes_home`.
+    Raises `StoreError` if the home has none, unless `makes_home`: a mistyped `--home` must not create a home.
     """
     from orchestrator.store.database import Database, refuse_missing
 
-    home = home_of(given)
+    home = home_of(home_option)
     if not makes_home:
         refuse_missing(home.database)
     home.make()
@@ -155,18 +156,18 @@ async def opened(given: Path | None, *, makes_home: bool = False) -> AsyncIterat
         await database.close()
 
 
-async def tell_configured(given: Path | None, folder: str) -> None:
-    """Have a running Andy look at once at what was set for a group."""
+async def tell_configured(home_option: Path | None, folder: str) -> None:
+    """Notify a running Andy that a group's configuration changed."""
     from orchestrator.cli.client import Client
 
-    with suppress(AndyError):  # a hint: it is stored, and whoever runs looks by itself twice a minute
-        async with Client.of(home_of(given)) as client:
+    with suppress(AndyError):  # only a hint: a running Andy reads the stored change itself twice a minute
+        async with Client.of(home_of(home_option)) as client:
             await client.tell_configured(folder)
 
 
 @contextmanager
 def unlogged() -> Iterator[None]:
-    """Keep what services say for the host's log, but for errors, out of what a command prints."""
+    """Suppress the log lines of services, except errors, in the output of a command."""
     import structlog
 
     was = structlog.get_config()
@@ -178,24 +179,24 @@ def unlogged() -> Iterator[None]:
 
 
 async def ask_or_change(
-    given: Path | None,
+    home_option: Path | None,
     ask: Callable[[Client], Awaitable[T]],
     act: Callable[[Tx, int], Awaitable[T]],
 ) -> T:
-    """Have the running Andy do it, or change the store where none runs."""
+    """Call `ask` with the running Andy, or change the store with `act` if none runs."""
     from orchestrator.cli.client import Client
 
     try:
-        async with Client.of(home_of(given)) as client:
+        async with Client.of(home_of(home_option)) as client:
             return await ask(client)
     except NotRunning:
-        return await change(given, act)
+        return await change(home_option, act)
 
 
-def task_times(given: Path | None) -> ScheduleReader:
-    """Return what reads the schedules of a home's tasks."""
+def task_times(home_option: Path | None) -> ScheduleReader:
+    """Return the reader of schedules for a home's tasks."""
     from orchestrator.dashboard.feature import read_time
     from orchestrator.groups import settings as group_config
     from orchestrator.scheduler.timing import schedule_reader
 
-    return schedule_reader(partial(group_config.zone_of, default=zone_of(given)), read_time=read_time)
+    return schedule_reader(partial(group_config.zone_of, default=zone_of(home_option)), read_time=read_time)

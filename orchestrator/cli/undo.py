@@ -1,4 +1,4 @@
-"""`andy undo`: take back what a turn did."""
+"""`andy undo`: undo the effects of a turn."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ def undo(
     turn: Annotated[
         int | None, Parameter(help="This turn instead, by its number in 'andy turns'; it may be an undo.")
     ] = None,
-    anyway: Annotated[bool, Parameter(negative="", help="Put back what was changed since, too.")] = False,
+    anyway: Annotated[bool, Parameter(negative="", help="Undo also what was changed later.")] = False,
     as_json: JsonOption = False,
     home: HomeOption = None,
 ) -> None:
     """Take back what a turn did.
 
-    Files, reminders, tasks, notes and settings are as they were, and messages that wait are not sent. What
-    cannot be taken back is listed. An undo is a turn, too, and can be undone. Works with Andy down.
+    Files, reminders, tasks, notes and settings are restored, and waiting messages are not sent. Effects that
+    cannot be undone are listed. An undo is a turn too, and can be undone. Works with Andy down.
 
     Example: `andy undo family`, `andy undo --turn 17`
     """
@@ -47,7 +47,7 @@ def undo(
 
 
 async def _undone(home: Path | None, number: int, *, is_forced: bool) -> dict[str, Any]:
-    """Have the running Andy undo a turn, or do it here where none runs."""
+    """Undo a turn with the running Andy, or in this process if none runs."""
     from orchestrator.cli import terminal
     from orchestrator.cli.client import Client
     from orchestrator.domain.errors import NotRunning
@@ -80,12 +80,12 @@ async def _last(home: Path | None, group: str) -> int:
         return await service.last(tx, (await groups.known(tx, group)).folder)
 
     async with terminal.opened(home) as database:
-        found = await database.write(last)
-    if found is None:
+        turn = await database.write(last)
+    if turn is None:
         raise BadRequest(
             f"No turn of '{group}' changed anything in the last 7 days: see 'andy turns {group}'."
         )
-    return found.id
+    return turn.id
 
 
 def _service(home: Path | None) -> UndoService:

@@ -1,4 +1,6 @@
-"""`andy uninstall`: take away what Andy has put on this machine, and say what stays and how that goes."""
+"""`andy uninstall`: remove Andy's service, containers and networks, and list what stays, with the commands
+that remove it.
+"""
 
 from __future__ import annotations
 
@@ -26,19 +28,19 @@ def uninstall(
 ) -> None:
     """Remove Andy's service, containers and networks, and say what stays.
 
-    The home with all messages stays, and so do the images, which other homes may use. The last lines say how
-    they are removed, and how the program itself is.
+    The home with all messages stays, and so do the images, which other homes may use. The last lines show the
+    commands that remove them and the program itself.
 
     Example: `andy uninstall`
     """
     from orchestrator.compose.self_inspect import own_id
 
     if own_id() is not None:
-        raise BadRequest("Andy runs by Compose here: 'docker compose down --volumes' takes him away.")
-    found = home_of(home)
-    _confirm(found, is_sure=yes)
-    _remove_services(found, name)
-    for line in [*_remove_containers(found), *_what_stays(found)]:
+        raise BadRequest("Andy runs with Compose here: 'docker compose down --volumes' removes him.")
+    own_home = home_of(home)
+    _confirm(own_home, is_sure=yes)
+    _remove_services(own_home, name)
+    for line in [*_remove_containers(own_home), *_remaining_lines(own_home)]:
         print(line)
 
 
@@ -46,14 +48,14 @@ def _confirm(home: Home, *, is_sure: bool) -> None:
     if is_sure:
         return
     if not sys.stdin.isatty():
-        raise UsageError("Say 'andy uninstall --yes' where nobody can be asked.")
+        raise UsageError("Without a terminal, use 'andy uninstall --yes'.")
     print(f"This stops Andy and removes his service, containers and networks. {home.root} stays.")
     if input("Go on? [y/N] ").strip().lower() not in ("y", "yes"):
         raise BadRequest("Nothing was removed.")
 
 
 def _remove_services(home: Home, name: str) -> None:
-    """Take the units of this home away. Raises `BadRequest` for one that this user may not touch."""
+    """Remove the units of this home. Raises `BadRequest` for one that this user may not change."""
     for is_system in (True, False):
         unit = service.ServiceUnit(name=name, home=home.root, is_system=is_system)
         if unit.is_of_home():
@@ -61,7 +63,7 @@ def _remove_services(home: Home, name: str) -> None:
 
 
 def _remove_containers(home: Home) -> list[str]:
-    """End what runs for this home. Raises `HomeError` while Andy does."""
+    """Remove the containers and networks of this home. Raises `HomeError` while Andy runs."""
     from orchestrator.containers import runtime_selection
 
     if not (home.data / "install").is_file():
@@ -77,7 +79,7 @@ def _remove_containers(home: Home) -> list[str]:
 
 
 def _image(home: Home) -> str:
-    """Return the name of the agents' image; the usual one where the settings cannot be read."""
+    """Return the name of the agents' image; the default one if the settings cannot be read."""
     from orchestrator.domain.settings import Settings
 
     try:
@@ -86,7 +88,7 @@ def _image(home: Home) -> str:
         return str(Settings.model_fields["andy_image"].default)
 
 
-def _what_stays(home: Home) -> list[str]:
+def _remaining_lines(home: Home) -> list[str]:
     lists = Path.home() / ".config" / "andy"
     rows = [
         ("messages, memory and settings", f"rm -r {home.root}") if home.data.is_dir() else None,
@@ -95,9 +97,9 @@ def _what_stays(home: Home) -> list[str]:
         ("the program", installation.command_to_remove()),
     ]
     shown = [row for row in rows if row is not None]
-    width = max(len(what) for what, _ in shown)
+    width = max(len(name) for name, _ in shown)
     return [
         "What stays, and what removes it:",
-        *(f"  {what:{width}}  {command}" for what, command in shown),
+        *(f"  {name:{width}}  {command}" for name, command in shown),
         "A phone that was paired lists Andy until you remove him there: Settings › Linked devices.",
     ]

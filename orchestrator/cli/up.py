@@ -25,7 +25,7 @@ def up(
     port: int | None = None,
     verbose: Annotated[bool, Parameter(name=["-v", "--verbose"], negative="")] = False,
 ) -> None:
-    """Run Andy until Ctrl-C or SIGTERM. Containers live on, and the next start goes on with them.
+    """Run Andy until Ctrl-C or SIGTERM. Containers keep running, and the next start continues with them.
 
     Example: `andy up --runtime docker --port 8700`
 
@@ -48,14 +48,14 @@ def build(
     *,
     base: Annotated[
         Literal["auto", "pull", "debian"],
-        Parameter(help="Where the base comes from: a registry, or made here of Debian packages."),
+        Parameter(help="The source of the base image: a registry, or a build from Debian packages."),
     ] = "auto",
     layers: Annotated[
         tuple[Literal["browser", "node", "none"], ...],
         Parameter(
             name="--with",
             negative="",
-            help="What agents get besides: Chromium, 600 MB; Node.js with npm. [what the image has]",
+            help="Additional programs: Chromium, 600 MB; Node.js with npm. [what the image has]",
         ),
     ] = (),
     tag: Annotated[str | None, Parameter(help="The image's name. [ANDY_IMAGE]")] = None,
@@ -63,7 +63,7 @@ def build(
 ) -> None:
     """Build the agents' image: minutes the first time, seconds after a change of the runner.
 
-    Later builds keep what was chosen with `--with`; `--with none` leaves it out again.
+    Later builds include the programs chosen with `--with` again; `--with none` leaves them out.
 
     Example: `andy image build --with browser`
     """
@@ -95,16 +95,18 @@ def push(
     show({"image": name}, _pushed_lines, as_json=as_json)
 
 
-def _pushed_lines(found: dict[str, str]) -> list[str]:
+def _pushed_lines(report: dict[str, str]) -> list[str]:
     return [
-        f"{found['image']} is there. Write this into .env, and start Andy again:",
-        f"ANDY_IMAGE={found['image']}",
+        f"{report['image']} is there. Write this into .env, and start Andy again:",
+        f"ANDY_IMAGE={report['image']}",
     ]
 
 
-def _build_image(given: Path | None, *, base: str, tag: str | None, layers: Collection[str] | None) -> None:
+def _build_image(
+    home_option: Path | None, *, base: str, tag: str | None, layers: Collection[str] | None
+) -> None:
     """Build the agent image and print each step."""
     from orchestrator.containers import runtime_selection
 
-    settings = settings_of(home_of(given))
+    settings = settings_of(home_of(home_option))
     runtime_selection.build_image(tag or settings.andy_image, base=base, say=say_aside, layers=layers)

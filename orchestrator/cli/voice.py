@@ -1,4 +1,4 @@
-"""`andy voice`: whether voice notes are written down, and the model that does it."""
+"""`andy voice`: the transcription of voice notes, and its model."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ voice_app = App(name="voice")
 
 
 class VoiceNotReady(AndyError):
-    """Voice notes cannot be written down yet."""
+    """Voice notes cannot be transcribed yet."""
 
 
 @voice_app.command
 def status(*, as_json: JsonOption = False, home: HomeOption = None) -> None:
-    """Tell whether voice notes are written down, by which model, and what is missing for it.
+    """Show whether voice notes are transcribed, by which model, and what is missing for it.
 
     Example: `andy voice status`
     """
@@ -44,12 +44,12 @@ def install(
     """
     from orchestrator.channels.voice import transcriber
 
-    found = _status(home)
-    if not found["model"]:
+    report = _status(home)
+    if not report["model"]:
         raise UsageError("ANDY_VOICE_MODEL is empty: name a model there, such as base.")
-    if not found["library"]:
+    if not report["library"]:
         raise VoiceNotReady(_no_library())
-    target = Path(found["folder"])
+    target = Path(report["folder"])
     partial = target.with_name(f".{target.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     try:
@@ -59,29 +59,29 @@ def install(
             print(f"Copying {folder} …", flush=True)
             shutil.copytree(folder, partial)
         else:
-            _download(found["model"], partial)
+            _download(report["model"], partial)
         shutil.rmtree(target, ignore_errors=True)
         partial.rename(target)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
-    print(f"The model '{found['model']}' is in {target}. Start Andy again to use it.")
+    print(f"The model '{report['model']}' is in {target}. Start Andy again to use it.")
 
 
 @voice_app.command(name="try")
 def try_file(file: Path, /, *, language: str | None = None, home: HomeOption = None) -> None:
-    """Write down what one sound file says, as it would be done for a voice note.
+    """Transcribe one sound file as a voice note would be.
 
     Example: `andy voice try note.ogg --language ko`
     """
     from orchestrator.channels.voice.transcriber import VoiceTranscriber
 
-    found = _status(home)
-    if not found["on"]:
-        raise VoiceNotReady(_missing(found))
+    result = _status(home)
+    if not result["on"]:
+        raise VoiceNotReady(_missing(result))
     if not file.is_file():
         raise UsageError(f"There is no file {file}.")
     transcript = asyncio.run(
-        VoiceTranscriber(Path(found["folder"])).transcribe(file.resolve(), seconds=0, language=language)
+        VoiceTranscriber(Path(result["folder"])).transcribe(file.resolve(), seconds=0, language=language)
     )
     if transcript.failure:
         raise VoiceNotReady(f"Nothing was written down: {transcript.failure}.")
@@ -106,16 +106,16 @@ def _status(home: Path | None) -> dict[str, Any]:
     }
 
 
-def _status_lines(found: dict[str, Any]) -> list[str]:
-    if found["on"]:
-        return [f"Voice notes are written down by the model '{found['model']}' in {found['folder']}."]
-    return [f"Voice notes are not written down. {_missing(found)}"]
+def _status_lines(report: dict[str, Any]) -> list[str]:
+    if report["on"]:
+        return [f"Voice notes are written down by the model '{report['model']}' in {report['folder']}."]
+    return [f"Voice notes are not written down. {_missing(report)}"]
 
 
-def _missing(found: dict[str, Any]) -> str:
-    if not found["model"]:
+def _missing(report: dict[str, Any]) -> str:
+    if not report["model"]:
         return "ANDY_VOICE_MODEL is empty, so that is off."
-    return "The model is not here: run 'andy voice install'." if found["library"] else _no_library()
+    return "The model is not here: run 'andy voice install'." if report["library"] else _no_library()
 
 
 def _no_library() -> str:

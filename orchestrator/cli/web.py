@@ -1,4 +1,4 @@
-"""`andy open` and `andy sessions`: the console in a browser, and who is signed in to it."""
+"""`andy open` and `andy sessions`: the console in a browser, and the browsers that are signed in."""
 
 from __future__ import annotations
 
@@ -110,8 +110,13 @@ async def _rows(tx: Any) -> list[dict[str, Any]]:
     from orchestrator.store import web_sessions
 
     return [
-        {"id": one.id, "browser": one.browser, "since_ms": one.created_ms, "seen_ms": one.seen_ms}
-        for one in await web_sessions.every(tx, now_ms=SystemClock().now_ms())
+        {
+            "id": session.id,
+            "browser": session.browser,
+            "since_ms": session.created_ms,
+            "seen_ms": session.seen_ms,
+        }
+        for session in await web_sessions.every(tx, now_ms=SystemClock().now_ms())
     ]
 
 

@@ -1,4 +1,4 @@
-"""`andy whatsapp`: pair through the running Andy or here, and tell how the connection is."""
+"""`andy whatsapp`: pair through the running Andy or in this process, and show the connection's state."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def pair(
         str | None, Parameter(help="Show a code for the phone of this number, +49 170 …, in place of a QR.")
     ] = None,
     anew: Annotated[
-        bool, Parameter(negative="", help="Put the login that is there aside first; only with Andy down.")
+        bool, Parameter(negative="", help="Set an existing login aside first; only with Andy down.")
     ] = False,
     home: HomeOption = None,
 ) -> int:
@@ -53,7 +53,7 @@ def pair(
 
 @whatsapp_app.command
 def status(*, as_json: JsonOption = False, home: HomeOption = None) -> None:
-    """Tell who is paired, since when it is connected, and what was wrong last. Works with Andy down.
+    """Show the paired account, the state of its connection, and the last error. Works with Andy down.
 
     Example: `andy whatsapp status`
     """
@@ -64,11 +64,14 @@ def status(*, as_json: JsonOption = False, home: HomeOption = None) -> None:
     show(asyncio.run(connection_status(home_of(home), CHANNEL)), lines, as_json=as_json)
 
 
-async def pair_phone(given: Path | None, *, phone: str, anew: bool) -> int:
-    """Show codes until a phone takes one. Raises `NotPaired` with the reason when none does."""
+async def pair_phone(phone_number: Path | None, *, phone: str, anew: bool) -> int:
+    """Show codes until a phone has scanned or entered one.
+
+    Raises `NotPaired` with the reason if none does.
+    """
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
-    home = home_of(given)
-    screen = Screen(raw_stream(sys.stdout), zone_of(given))
+    home = home_of(phone_number)
+    screen = Screen(raw_stream(sys.stdout), zone_of(phone_number))
     is_up = await _is_up(home)
     async with aclosing(_attempt(home, phone=phone, anew=anew, is_up=is_up)) as attempt:
         async for progress in attempt:
@@ -79,7 +82,7 @@ async def pair_phone(given: Path | None, *, phone: str, anew: bool) -> int:
 
 
 def _attempt(home: Home, *, phone: str, anew: bool, is_up: bool) -> AsyncGenerator[Progress]:
-    """Yield how pairing goes at each change: by the running Andy where there is one, else by this process."""
+    """Yield each state of a pairing, by the running Andy if there is one, else by this process."""
     if not is_up:
         return _here(home, phone=phone, anew=anew)
     if anew:
@@ -99,7 +102,7 @@ async def _is_up(home: Home) -> bool:
 async def _there(home: Home, *, phone: str) -> AsyncGenerator[Progress]:
     async with Client.of(home) as client, aclosing(client.events()) as events:
         async for event in events:
-            if not event:  # nothing can be missed from here on
+            if not event:  # the first one is empty: from here on no event is missed
                 yield await client.ask_to_pair(phone)
             elif event.get("kind") == "channel.pairing":
                 progress = await client.pairing()
@@ -155,7 +158,7 @@ def _put_aside(store: Path) -> None:
 
 
 class Screen:
-    """Prints how pairing goes; on a terminal each code takes the place of the one before."""
+    """Prints the states of a pairing; on a terminal each code replaces the one before."""
 
     def __init__(self, out: TextIO, zone: ZoneInfo) -> None:
         self._out = out
@@ -165,7 +168,7 @@ class Screen:
 
     def show(self, progress: Progress) -> None:
         if progress["state"] in ("expired", "failed"):
-            return  # said as an error
+            return  # reported as an error
         text = visible(lines_of(progress, self._zone))
         if text == self._last:
             return
@@ -177,7 +180,7 @@ class Screen:
 
 
 def lines_of(progress: Progress, zone: ZoneInfo) -> str:
-    """Return what a person at a terminal sees of one state of pairing. Pure."""
+    """Return the text of one state of pairing for a terminal. Pure."""
     if progress["state"] != "showing":
         return str(progress["text"])
     until = datetime.fromtimestamp(progress["until_ms"] / 1000, zone)
@@ -187,7 +190,7 @@ def lines_of(progress: Progress, zone: ZoneInfo) -> str:
 
 
 def qr_text(content: str) -> str:
-    """Return a QR code drawn with half blocks."""
+    """Return a QR code made of half block characters."""
     import segno
 
     out = io.StringIO()
@@ -195,29 +198,29 @@ def qr_text(content: str) -> str:
     return out.getvalue().rstrip("\n")
 
 
-def status_lines(found: Progress, *, zone: ZoneInfo) -> list[str]:
-    """Show the connection to people, one fact a line. Pure."""
+def status_lines(report: Progress, *, zone: ZoneInfo) -> list[str]:
+    """Return the connection's state as text, one fact a line. Pure."""
     return [
-        f"account            {found['account'] or 'none: pair one with andy whatsapp pair'}",
-        f"state              {_state(found)}",
-        *([f"to do              {found['advice']}"] if found["advice"] else []),
-        f"connected since    {_at(found['connected_since_ms'], zone)}",
-        f"last receipt       {_at(found['last_receipt_ms'], zone)}",
-        f"last message in    {_at(found['last_message_ms'], zone)}",
-        f"last disconnect    {_with_reason(found['last_disconnect_ms'], found['last_disconnect'], zone)}",
-        f"last error         {found['last_error'] or '—'}",
+        f"account            {report['account'] or 'none: pair one with andy whatsapp pair'}",
+        f"state              {_state(report)}",
+        *([f"to do              {report['advice']}"] if report["advice"] else []),
+        f"connected since    {_at(report['connected_since_ms'], zone)}",
+        f"last receipt       {_at(report['last_receipt_ms'], zone)}",
+        f"last message in    {_at(report['last_message_ms'], zone)}",
+        f"last disconnect    {_with_reason(report['last_disconnect_ms'], report['last_disconnect'], zone)}",
+        f"last error         {report['last_error'] or '—'}",
         *(
-            [f"last pairing       {_with_reason(found['last_pairing_ms'], found['last_pairing'], zone)}"]
-            if found["last_pairing"]
+            [f"last pairing       {_with_reason(report['last_pairing_ms'], report['last_pairing'], zone)}"]
+            if report["last_pairing"]
             else []
         ),
-        *([f"next try           {_at(found['next_try_ms'], zone)}"] if found["next_try_ms"] else []),
+        *([f"next try           {_at(report['next_try_ms'], zone)}"] if report["next_try_ms"] else []),
     ]
 
 
-def _state(found: Progress) -> str:
-    words = str(found["state"]).replace("_", " ")
-    return words if found["is_running"] else f"{words} (Andy is not running)"
+def _state(report: Progress) -> str:
+    words = str(report["state"]).replace("_", " ")
+    return words if report["is_running"] else f"{words} (Andy is not running)"
 
 
 def _at(at_ms: int | None, zone: ZoneInfo) -> str:

@@ -34,9 +34,9 @@ def web_app(
 ) -> Starlette:
     """Build the app; everything but `/healthz` and the console needs the token.
 
-    `more_routes` is called in a thread when a request comes that none of `routes` takes, and may block.
-    `on_refusal` hears of who is not let in. `web_origin` is that of a reverse proxy, where there is one.
-    With a cookie that `is_session`, `/api/` may be read too.
+    `more_routes` is called in a thread at the first request that none of `routes` matches, and may block.
+    `on_refusal` is called for each refused request. `web_origin` is the origin of a reverse proxy, if any.
+    A cookie for which `is_session` is true allows reading `/api/` too.
     """
     guard = Middleware(
         AccessGuard, token=token, on_refusal=on_refusal, web_origin=web_origin, is_session=is_session
@@ -65,7 +65,7 @@ class LazyApp:
 
     @property
     def routes(self) -> Sequence[BaseRoute]:
-        """The routes of a router that is built; none before."""
+        """The routes of the app once it is built; none before."""
         return self._built.routes if isinstance(self._built, Router) else ()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -83,7 +83,7 @@ async def _explain(_: Request, error: Exception) -> Response:
 
 
 async def _explain_route(request: Request, error: Exception) -> Response:
-    """Tell what Starlette refuses: a path that leads nowhere, or a method that is not for it."""
+    """Return the JSON answer for an unknown path, or for a method that the path does not allow."""
     assert isinstance(error, HTTPException)
     path = without_secret(request.url.path)[:MAX_PATH_CHARS]
     code, message, headers = "refused", error.detail, error.headers
@@ -97,7 +97,7 @@ async def _explain_route(request: Request, error: Exception) -> Response:
 
 
 def _methods_at(request: Request) -> list[str]:
-    """Return the methods of all routes of a path: Starlette names those of the first one alone."""
+    """Return the methods of all routes of a path; Starlette would list those of the first route only."""
     router = request.app.router
     later = router.default.routes if isinstance(router.default, LazyApp) else ()
     matching = [
@@ -109,5 +109,5 @@ def _methods_at(request: Request) -> list[str]:
 
 
 async def _refuse_depth(request: Request, _: Exception) -> Response:
-    """Whatever a body holds so deeply nested that a part of the host cannot follow it is nothing it means."""
+    """Return the answer for a body that is nested so deeply that parsing exceeded the recursion limit."""
     return await _explain(request, BadBody("The body is nested too deeply."))

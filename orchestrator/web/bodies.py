@@ -1,4 +1,4 @@
-"""Bodies and queries of requests: read within a bound, refused where they are not what they should be."""
+"""Read the bodies and queries of requests within limits, and refuse invalid ones."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Body = TypeVar("Body", bound=BaseModel)
 
 
 class BadBody(BadRequest):
-    """The body is no JSON object of this shape."""
+    """The body is not a JSON object of the expected shape."""
 
     code = "bad_body"
     http_status = 400
@@ -31,7 +31,7 @@ class BodyTooLarge(BadRequest):
 
 
 async def read_body(request: Request, *, limit: int = MAX_BODY_BYTES) -> bytes:
-    """Return the body of a request. Raises `BodyTooLarge` as soon as more than `limit` bytes have come."""
+    """Return the body of a request. Raises `BodyTooLarge` as soon as more than `limit` bytes have arrived."""
     body = bytearray()
     async for chunk in request.stream():
         body += chunk
@@ -41,7 +41,7 @@ async def read_body(request: Request, *, limit: int = MAX_BODY_BYTES) -> bytes:
 
 
 def parse_object(body: bytes) -> dict[str, Any]:
-    """Return the JSON object in a body; an empty body is an empty one. Raises `BadBody`."""
+    """Return the JSON object in a body; for an empty body, an empty object. Raises `BadBody`."""
     try:
         found = json.loads(body or b"{}")
     except (ValueError, RecursionError) as error:
@@ -52,7 +52,7 @@ def parse_object(body: bytes) -> dict[str, Any]:
 
 
 class BadQuery(BadRequest):
-    """The query is not one of this shape."""
+    """The query does not have the expected shape."""
 
     code = "bad_query"
     http_status = 400

@@ -21,14 +21,14 @@ from orchestrator.store.secret_addresses import AddressKind, SecretAddress, Unkn
 from orchestrator.web.api.lists import ApiSource
 
 FETCHED_EVERY_MS = 60_000
-"""A fetch is noted at most once in so many milliseconds."""
+"""Milliseconds between two recorded fetches of a calendar."""
 AT_ONCE = 2
-"""Calendars that are made at a time; further requests wait."""
+"""The number of calendars that are made at a time; further requests wait."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CalendarService:
-    """Answers whoever shows the secret of a calendar."""
+    """Returns calendars to clients that know their secret."""
 
     database: Database
     source: ApiSource
@@ -36,7 +36,7 @@ class CalendarService:
     _turns: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(AT_ONCE))
 
     async def read(self, secret: str) -> bytes:
-        """Return the calendar that a secret opens, and note the fetch. Raises `UnknownAddress`."""
+        """Return the calendar of a secret, and record the fetch. Raises `UnknownAddress`."""
         now_ms = self.source.clock.now_ms()
 
         async def look(tx: Tx) -> tuple[SecretAddress, bytes]:

@@ -1,4 +1,4 @@
-"""Take a message that came over HTTP, wait for its reply, tell where one is."""
+"""Store a message that arrived over HTTP, wait for its reply, and return its state."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from orchestrator.store.database import Database, Tx
 SETTLED = (TurnState.ANSWERED, TurnState.FAILED)
 GONE = (OutboxState.SENT, OutboxState.SKIPPED, OutboxState.UNKNOWN, OutboxState.DEAD)
 SETTLING = frozenset({"turn.answered", "turn.failed", *(f"message.{state}" for state in GONE)})
-"""The events after which a message may be settled that was not before."""
+"""Events after which a waiting message may be settled."""
 
 
 class KeyReused(BadRequest):
@@ -56,7 +56,7 @@ class MessageStatus:
     replies: tuple[str, ...] = ()
     place: int | None = None
     joined: int = 0
-    """Messages before it that the same turn answers, while that waits."""
+    """The number of earlier messages that the same queued turn answers."""
     is_settled: bool = False
 
     def to_json_dict(self) -> dict[str, Any]:
@@ -82,7 +82,7 @@ class _Said:
 
 
 class ChatService:
-    """The local way in: durable before it answers."""
+    """Takes messages of this machine: each is stored before the request is answered."""
 
     def __init__(
         self,
@@ -94,9 +94,9 @@ class ChatService:
         bus: EventBus,
         on_opened: Callable[[Folder], None] = lambda _: None,
     ) -> None:
-        """`is_hopeless` tells whether a message with this outcome gets no further before the host ends.
+        """`is_hopeless` returns whether a message with this outcome gets no further before the host ends.
 
-        `on_opened` is told of a group that somebody is about to write to.
+        `on_opened` is called with a group that somebody is about to write to.
         """
         self._database = database
         self._intake = intake
@@ -106,14 +106,14 @@ class ChatService:
         self._on_opened = on_opened
 
     async def open(self, folder: str) -> None:
-        """Note that somebody is about to write to a group. Raises `UnknownGroup`."""
+        """Prepare for a message to a group, which somebody is about to write. Raises `UnknownGroup`."""
         group = await self._database.read(lambda tx: groups.known(tx, folder))
         self._on_opened(group.folder)
 
     async def say(
         self, write: Callable[[Group, int], Inbound], folder: str, *, wait_seconds: float
     ) -> MessageStatus:
-        """Take a message for a group; if the group is idle, wait for the reply while there may be one.
+        """Store a message for a group; if the group is idle, wait for the reply while one is possible.
 
         Raises:
             UnknownGroup, TextEmpty, TextTooLong, KeyReused: nothing was stored.
@@ -127,7 +127,7 @@ class ChatService:
             return await self._until_settled(said.place, events, wait_seconds)
 
     async def _take(self, write: Callable[[Group, int], Inbound], folder: str) -> _Said:
-        """Store a message, and look in the same transaction where it is then."""
+        """Store a message, and read its state in the same transaction."""
 
         async def take(tx: Tx) -> tuple[Taken, _Said]:
             group = await groups.known(tx, folder)
@@ -158,7 +158,10 @@ class ChatService:
         return place
 
     async def find(self, message_id: str, *, wait_seconds: float = 0.0) -> MessageStatus:
-        """Tell where a message is; wait for its reply while there may be one. Raises `UnknownMessage`."""
+        """Return the state of a message; wait for its reply while one is possible.
+
+        Raises `UnknownMessage`.
+        """
         if not wait_seconds:
             return await self._database.read(lambda tx: _found(tx, message_id))
         with self._bus.listening() as events:
@@ -166,7 +169,7 @@ class ChatService:
 
 
 async def _news_of(place: MessageStatus, events: asyncio.Queue[HostEvent]) -> None:
-    """Wait until it is worth looking again: everybody who waits hears of everything."""
+    """Wait for an event that may have settled the message; the queue has events of all messages."""
     while True:
         event = await events.get()
         if event.group is None or (event.group == place.group and event.kind in SETTLING):
@@ -184,14 +187,14 @@ async def _found(tx: Tx, message_id: str) -> MessageStatus:
 
 
 async def _check_same(tx: Tx, message: Inbound) -> None:
-    """Raise `KeyReused` where another text was stored under the id of a message."""
+    """Raise `KeyReused` if another text is stored under the id of a message."""
     known = await messages.find(tx, message.chat_jid, message.id)
     if known is not None and known.text != message.text:
         raise KeyReused
 
 
 async def _place_of(tx: Tx, message: Inbound, group: Group, accepted: Accepted) -> MessageStatus:
-    """Tell where a message is that was just taken in."""
+    """Return the state of a message that was just stored."""
     if accepted.turn_id is None:
         return _ignored(message, group, accepted.reason)
     return await _in_turn(tx, message, group, accepted.turn_id)

@@ -1,9 +1,9 @@
-"""The bound on connections to the HTTP API: those that have shown the token stay open.
+"""The limit of connections to the HTTP API; those with an authorised request stay open.
 
-Every local program may connect, and one that opens connections and says nothing must not use up the open
-files of the host. So connections without a request of the owner share a fixed number of places, and the
-oldest of them is dropped for a new one: a client such as the CLI, which sends its request at once, is always
-served. Requests with the token are counted by the guard.
+Every local program may connect, and one that opens connections without a request must not use up the open
+files of the host. So connections without an authorised request share a fixed number of places, and the oldest
+of them is closed for a new one: a client such as the CLI, which sends its request at once, is always served.
+The guard limits authorised requests.
 """
 
 from __future__ import annotations
@@ -15,12 +15,13 @@ from starlette.types import Scope
 from orchestrator.base.asgi_server import BoundedProtocol
 
 MAX_STRANGERS = 256
-"""Connections that have no admitted request under way: silent, half-sent, refused or idle."""
+"""The largest number of connections without an authorised request: silent, incomplete, refused or idle ones.
+"""
 _ADMITTED = "andy.admitted"
 
 
 def mark_admitted(scope: Scope) -> None:
-    """Note that a request showed the token: its connection is kept until it is answered."""
+    """Mark a request as authorised: its connection stays open until it is answered."""
     scope.setdefault("state", {})[_ADMITTED] = True
 
 
@@ -29,7 +30,7 @@ class WebProtocol(BoundedProtocol):
 
     @property
     def is_stranger(self) -> bool:
-        """Whether no request that showed the token is under way on it."""
+        """Whether the connection has no authorised request under way."""
         if self.cycle is None or self.cycle.response_complete:
             return True
         return not self.cycle.scope.get("state", {}).get(_ADMITTED)

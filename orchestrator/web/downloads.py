@@ -1,6 +1,6 @@
-"""Files of chats to fetch: those that came with messages, and copies of those that agents sent.
+"""Downloads of files of chats: files of messages, and copies of files that agents sent.
 
-They are never shown, only saved: whoever wrote them may mean harm to a page.
+They are never shown in a page, only saved: a hostile file could attack the page.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ async def received(source: ApiSource, folder: str, name: str) -> Response:
 
     Raises:
         UnknownGroup, FileRefused
-        FileNotKept: there is none of this name.
+        FileNotStored: no file has this name.
     """
     group = await source.look(lambda tx: groups.known(tx, folder))
     path = f"{attachments.FOLDER}/{name}"
@@ -59,10 +59,10 @@ async def received(source: ApiSource, folder: str, name: str) -> Response:
 
 
 async def sent(source: ApiSource, folder: str, message: str) -> Response:
-    """Answer with the copy of the file that left with a message of Andy's.
+    """Answer with the copy of the file that was sent with a message of Andy.
 
     Raises:
-        UnknownGroup, NoMessage, FileNotKept
+        UnknownGroup, NoMessage, FileNotStored
     """
     found = await source.look(lambda tx: sent_file(tx, folder, message))
     body = await asyncio.to_thread(_open_copy, source.home, found)
@@ -70,7 +70,7 @@ async def sent(source: ApiSource, folder: str, message: str) -> Response:
 
 
 def file_routes(source: ApiSource) -> list[Route]:
-    """Return the routes by which programs fetch both."""
+    """Return the routes by which programs download both kinds of files."""
 
     async def get_received(request: Request) -> Response:
         return await received(source, request.path_params["folder"], request.path_params["name"])
@@ -85,7 +85,10 @@ def file_routes(source: ApiSource) -> list[Route]:
 
 
 def _open_copy(home: Home, message: Outgoing) -> BinaryIO:
-    """Open a copy. Blocks. Only the name of its path counts: the store may be that of another home."""
+    """Open a copy.
+
+    Blocks. Only the file name of the stored path is used: the store may be from another home.
+    """
     name = message.attachment.path.name if message.attachment else ""
     if not _COPY.fullmatch(name):
         raise FileNotStored

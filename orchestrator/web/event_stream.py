@@ -1,4 +1,4 @@
-"""Server-sent events: how one is written, and the response that sends them until somebody has enough."""
+"""Server-sent events: their format, and the response that sends them until the client disconnects."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ LISTENING = ": listening\n\n"
 
 
 def server_sent(kind: str, *, data: str, id: str) -> str:  # noqa: A002 - as the standard names it
-    """Return one event as the stream carries it; `data` is one line."""
+    """Return one event in the format of the stream; `data` is one line."""
     return f"event: {kind}\nid: {id}\ndata: {data}\n\n"
 
 
 class EventStream(Response):
-    """Sends what `events` yields until it ends, the client goes, or the server that serves it stops.
+    """Sends what `events` yields until it ends, the client disconnects, or the server stops.
 
-    A server that stops would otherwise wait for the stream as for any request, and then cut it off.
+    A stopping server would otherwise wait for the stream as for any request, and then abort it.
     """
 
     media_type = "text/event-stream"
@@ -57,7 +57,7 @@ class EventStream(Response):
                 task.cancel()
             await asyncio.wait(tasks)
         if not sending.cancelled():
-            sending.result()  # what went wrong with it is the request's to tell
+            sending.result()  # raises the error of sending, if it failed
 
     async def _send_all(self, send: Send) -> None:
         async for event in self._events:

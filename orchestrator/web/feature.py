@@ -1,4 +1,4 @@
-"""The HTTP API and the console, served to people and programs on this machine alone."""
+"""The HTTP API and the console, served to people and programs on this machine only."""
 
 from __future__ import annotations
 
@@ -40,21 +40,21 @@ if TYPE_CHECKING:
 HEAD_SECONDS = 10.0
 """Seconds from the first byte of a request, or the connection, to the end of its headers."""
 KEEP_ALIVE_SECONDS = 30.0
-"""Seconds that an idle connection is kept. Clients drop theirs after 5 s; a server that drops it first can
-cut off a request that is on its way, and the client cannot tell whether it was taken."""
+"""Seconds after which an idle connection is closed. Clients close theirs after 5 s; a server that closed it
+first could abort a request on its way, and the client would not know whether it was carried out."""
 HOST, HOST6 = "127.0.0.1", "::1"
 NO_IPV6 = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 """Error numbers that the system returns if this machine has no IPv6."""
 TRIES = 20
-"""Ports that are tried when the system's choice is taken on the other loopback address."""
+"""The number of ports that are tried if the system's choice is taken on the other loopback address."""
 
 
 @contextmanager
 def listen_locally(port: int) -> Iterator[tuple[socket.socket, ...]]:
     """Listen on both loopback addresses of this machine; port 0 lets the system choose.
 
-    Browsers look for `andy.localhost` on ::1 first: whoever listened there would receive the cookie. A
-    machine without IPv6 has one listener.
+    Browsers connect to `andy.localhost` on ::1 first: another program that listened there would receive the
+    cookie. A machine without IPv6 has one listener.
 
     Raises:
         AndyError: the port is taken.
@@ -107,9 +107,9 @@ class WebFeature:
     started_ms: int
     """The time when the host began to start, in epoch milliseconds."""
     is_hopeless: Callable[[str], bool]
-    """Whether a message with this outcome will get no further, because the host ends."""
+    """Returns whether a message with this outcome will get no further, because the host ends."""
     restart: Callable[[], None] | None
-    """Ends the host gracefully and starts it anew; None where nothing would do that."""
+    """Restarts the host gracefully; None if that is not possible."""
     failing: Callable[[], Mapping[str, LoopFailure]]
     """Returns the loops that fail at the moment, by name."""
 
@@ -241,7 +241,7 @@ class WebFeature:
         )
 
     def _addresses(self, services: ApiServices, on_refusal: Callable[..., None]) -> list[BaseRoute]:
-        """Return the routes of who has a secret address instead of the token."""
+        """Return the routes for clients that have a secret address instead of the token."""
         from orchestrator.web.calendars import CalendarService, calendar_routes
         from orchestrator.web.hooks import HookService, hook_routes
 

@@ -1,6 +1,6 @@
-"""Access to the server: requests with the token, and browsers to the console, which signs them in itself.
+"""Access control of the server: programs need the token; the console signs browsers in itself.
 
-No page of another origin gets anywhere.
+Requests from pages of other origins are refused.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ SHARED_HOSTS = frozenset({"127.0.0.1", "localhost", "[::1]"})
 OWN_HOSTS = SHARED_HOSTS | {CONSOLE_HOST}
 _PORTS = {"http": 80, "https": 443}
 MAX_REQUESTS = 256
-"""Under way with the token, such as those that wait for a reply or for events."""
+"""The largest number of open requests with the token, such as those that wait for a reply or for events."""
 
 IsSession = Callable[[str, str], Awaitable[bool]]
-"""Takes a cookie and the `User-Agent` that came with it."""
+"""`(cookie, user_agent)`: returns whether a cookie is that of a console session."""
 
 
 class AccessGuard:
-    """ASGI middleware: checks Host, Origin and the token before anything is read."""
+    """ASGI middleware that checks Host, Origin and the token before a body is read."""
 
     def __init__(
         self,
@@ -51,9 +51,9 @@ class AccessGuard:
         web_origin: str | None = None,
         is_session: IsSession | None = None,
     ) -> None:
-        """`web_origin` is the origin of a reverse proxy that stands before it, such as `https://andy.example`.
+        """`web_origin` is the origin of a reverse proxy in front of the server: `https://andy.example`.
 
-        `is_session` tells whether a cookie is that of a session of the console.
+        `is_session` returns whether a cookie is that of a session of the console.
         """
         self._is_session = is_session
         self._app = app
@@ -74,7 +74,7 @@ class AccessGuard:
                 await refusal.response(scope, receive, send)
                 return
         if scope["type"] != "http" or _is_open(scope["path"]):
-            # Who has no token yet must not use up the places of who has; the console bounds its own.
+            # Not counted: clients without a token must not use up the places of authorised ones.
             await self._app(scope, receive, send)
             return
         self._under_way += 1
@@ -84,14 +84,14 @@ class AccessGuard:
             self._under_way -= 1
 
     def _refusal_of_place(self, scope: Scope, headers: Headers) -> _Refusal | None:
-        # A page that has its name resolve to 127.0.0.1 still sends its own name.
+        # Against DNS rebinding: a site whose name resolves to 127.0.0.1 still sends its own name.
         host = headers.get("host", "")
         if host != self._web_host and not _is_own_host(host, scope):
             return _refused(403, "bad_host", "Ask for 127.0.0.1 or localhost, with its port.", given=host)
         origin = headers.get("origin")
         if origin is not None and not self._is_own_page(origin, host, scope["scheme"]):
             return _refused(403, "bad_origin", "Pages of other origins may not come in.", given=origin)
-        # To a browser, another port of this machine is the same site.
+        # Browsers consider another port of this machine the same site, so cookies alone prove nothing.
         if is_from_elsewhere(headers) and not _is_link_to_console(scope, headers):
             return _refused(403, "bad_origin", "Links and pictures of other pages may not come in.")
         return None
@@ -144,17 +144,17 @@ def _knock(scope: Scope, refusal: _Refusal) -> RefusedRequest:
 
 
 def _is_open(path: str) -> bool:
-    """Whether a path is for who has no token: the console's own, the way to it, calendars and hooks."""
+    """Return whether a path needs no token: those of the console, its sign-in, calendars and hooks."""
     return path in OPEN_PATHS or path.startswith(secret_addresses.SECRET_PATHS) or _is_console(path)
 
 
 def is_from_elsewhere(headers: Headers) -> bool:
-    """Whether a page of another origin made this request."""
+    """Return whether a page of another origin made this request."""
     return headers.get("sec-fetch-site") in {"cross-site", "same-site"}
 
 
 def _is_link_to_console(scope: Scope, headers: Headers) -> bool:
-    """Whether a person followed a link to the console: it answers with a page that leads in, and no more."""
+    """Return whether a person followed a link of another page to the console, which shows only a way in."""
     is_link = headers.get("sec-fetch-mode") == "navigate" and headers.get("sec-fetch-dest") == "document"
     return is_link and scope["method"] == "GET" and _is_console(scope["path"])
 
@@ -164,7 +164,7 @@ def _is_console(path: str) -> bool:
 
 
 def _is_own_host(host: str, scope: Scope) -> bool:
-    """Whether a request names this machine, and the port that it came in by."""
+    """Return whether the `Host` of a request is this machine, with the port at which it arrived."""
     if host_of(host) not in OWN_HOSTS:
         return False
     server = scope.get("server")
@@ -175,7 +175,7 @@ def _is_own_host(host: str, scope: Scope) -> bool:
 
 
 def _is_same_origin(origin: str, scheme: str, host: str) -> bool:
-    """Whether a page is one that this server itself gave under the name it is asked by now."""
+    """Return whether an origin is that of this server, under the name that the request uses."""
     try:
         page, own = urlsplit(origin), urlsplit(f"{scheme}://{host}")
         return (page.scheme, page.hostname, page.port or _PORTS.get(page.scheme)) == (
@@ -188,7 +188,7 @@ def _is_same_origin(origin: str, scheme: str, host: str) -> bool:
 
 
 def _token_in(authorization: str) -> bytes:
-    """The token of a program, or the password of a browser, whatever the user's name."""
+    """Return the bearer token, or the password of basic authentication with any user name."""
     kind, _, given = authorization.partition(" ")
     match kind.lower():
         case "bearer":

@@ -1,6 +1,6 @@
-"""Hooks: programs that know a secret address bring a text into one group: `POST /hooks/SECRET`.
+"""Hooks: programs that know a secret address post texts to one group: `POST /hooks/SECRET`.
 
-The text is untrusted: it comes from the sender "NAME (hook)", who is no person and may command nothing.
+The text is untrusted: its sender is "NAME (hook)", who is no person and has no rights.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class _HookBody(BaseModel):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HookService:
-    """Takes texts from whoever shows the secret of a hook."""
+    """Takes texts from programs that know the secret of a hook."""
 
     database: Database
     reader: Database
@@ -86,14 +86,17 @@ class HookService:
     clock: Clock
 
     async def check(self, secret: str) -> None:
-        """Check that a secret opens a hook that takes a text now. Raises `UnknownAddress`, `HookOverused`."""
+        """Check that a hook has this secret and accepts a text now.
+
+        Raises `UnknownAddress`, `HookOverused`.
+        """
         async with self.reader.reading() as tx:
             await self._opened(tx, secret, now_ms=self.clock.now_ms())
 
     async def bring(self, secret: str, text: str, *, key: str | None = None) -> None:
         """Store a text as a message of the hook's group, and count it.
 
-        What comes again with the same `key` of the program's own counts, and is no second message.
+        A text that is sent again with the same `key` of the program is counted, but not stored again.
 
         Raises:
             UnknownAddress, HookOverused, TextEmpty, TextTooLong: nothing was stored.
@@ -126,7 +129,7 @@ class HookService:
 def message_of(
     hook: SecretAddress, group: Group, text: str, *, now_ms: int, key: str | None = None
 ) -> Inbound:
-    """Return the text of a hook as a message of its group's notify chat. Pure but for a new id."""
+    """Return the text of a hook as a message of its group's notify chat. Pure, but for a new id."""
     own_id = (
         secrets.token_hex(10) if key is None else hashlib.sha256(f"{hook.id} {key}".encode()).hexdigest()[:20]
     )
@@ -143,7 +146,7 @@ def message_of(
 
 
 def cleaned(text: str) -> str:
-    """Return a text without what a screen does not show as itself; lines end in `\\n`. Pure."""
+    """Return a text without control characters and direction marks; line breaks become `\\n`. Pure."""
     return _UNSEEN.sub("", _LINE_ENDS.sub("\n", text)).strip()
 
 
@@ -151,8 +154,8 @@ def text_in(body: bytes, content_type: str) -> str:
     """Return the text in the body of a request. Pure.
 
     Raises:
-        UnreadableType: it is of another type, or not in UTF-8.
-        BadBody: there is no text in it, or something else as well.
+        UnreadableType: the body has another type, or is not UTF-8.
+        BadBody: it has no text, or other fields too.
     """
     kind = content_type.partition(";")[0].strip().lower() or TYPES[0]
     if kind not in TYPES or not _UTF8.issuperset(_CHARSET.findall(content_type.lower())):
@@ -175,7 +178,7 @@ def text_in(body: bytes, content_type: str) -> str:
 
 
 def _form(text: str) -> dict[str, str]:
-    """Return the one field of a form. Raises `BadBody` of any other form."""
+    """Return the one field of a form. Raises `BadBody` for any other form."""
     try:
         fields = parse_qsl(
             text, keep_blank_values=True, strict_parsing=True, errors="strict", max_num_fields=2
@@ -223,7 +226,7 @@ def hook_routes(service: HookService, on_refusal: OnRefusal) -> list[Route]:
 
 
 def _key_of(request: Request) -> str | None:
-    """Return the key by which a program says that a text is one that it sent before. Raises `BadBody`."""
+    """Return the key by which a program marks a text that it may send again. Raises `BadBody`."""
     key = request.headers.get("idempotency-key")
     if key is not None and not 0 < len(key) <= MAX_KEY_CHARS:
         raise BadBody(f"An Idempotency-Key has 1 to {MAX_KEY_CHARS} characters.")

@@ -22,7 +22,7 @@ MAX_CHARS = 120
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RefusedRequest:
-    """A request that was refused: what it asked for, and what was wrong with it. Never a token."""
+    """A refused request: its target and the reason, but never a token."""
 
     error: str
     path: str
@@ -43,7 +43,7 @@ class _Counted:
 
 
 class RefusalAudit:
-    """Counts at once, and writes a moment later; a first one after a quiet minute without delay."""
+    """Counts refusals at once, and writes them later; the first one after a quiet minute without delay."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class RefusalAudit:
         self._wakeup = Wakeup()
 
     def note(self, knock: RefusedRequest) -> None:
-        """Count a refusal with those of its kind; the first of them tells what was asked."""
+        """Count a refusal with those of its kind; the first one's details are written."""
         known = self._counted.get(knock.error)
         if known is None:
             self._counted[knock.error] = _Counted(first=knock, first_ms=self._clock.now_ms())
@@ -71,7 +71,7 @@ class RefusalAudit:
         self._wakeup.set()
 
     async def run(self) -> None:
-        """Write until cancelled, and then what is left."""
+        """Write counted refusals until cancelled, and then the remaining ones."""
         try:
             while True:
                 await self._wakeup.wait(at_most_seconds=None)
@@ -81,7 +81,7 @@ class RefusalAudit:
             await self.write()
 
     async def write(self) -> None:
-        """Write what was counted; what the disk refuses stays counted."""
+        """Write the counted refusals; after an error of the disk they stay counted."""
         written = dict(self._counted)
         if not written:
             return

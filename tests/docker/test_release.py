@@ -74,7 +74,7 @@ def test_a_dry_run_makes_installs_and_starts_a_release_and_keeps_nothing(
     shutil.rmtree(tmp_path / "registry")  # some hundred MB
 
     made, said = tmp_path / "made", capsys.readouterr().out
-    assert "✓ All of it happened." in said  # 'andy demo' of the wheel
+    assert "✓ All steps succeeded." in said  # 'andy demo' of the wheel
     assert "I'll remind you" in said  # Andy of the Compose file
     assert_whole(made, registry)
     for image in seen.values():

@@ -74,7 +74,7 @@ def own_image(docker_client: docker.APIClient, agent_image: str) -> Iterator[str
 
 def test_the_demo_says_commands_that_are_on_the_path(installed: Installed) -> None:
     said = installed.run("demo", "--runtime", "process")
-    assert "All of it happened. Next: andy up, and beside it andy chat main" in said
+    assert "All steps succeeded. Next: andy up, and in another terminal andy chat main" in said
     assert list(installed.folder.iterdir()) == []
 
 

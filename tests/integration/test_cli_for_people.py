@@ -135,7 +135,7 @@ def test_what_is_hidden_in_names_is_shown_where_people_and_chats_are_listed(home
 def test_where_nothing_is_noted_of_people_that_is_said(home, capsys):
     app(["context", "people", "family", "--home", str(home)], result_action="return_value")
 
-    assert capsys.readouterr().out.startswith("Nothing is noted of people in 'family'")
+    assert capsys.readouterr().out.startswith("There are no notes about people in 'family'")
 
 
 def test_one_thing_is_no_plural():
@@ -372,7 +372,10 @@ def test_output_that_cannot_be_written_is_an_error_of_one_line(home, words):
         done = in_a_process(home, words, full)
 
     assert done.returncode == 1
-    assert done.stderr == "andy: It cannot be written (No space left on device): make room, then try again.\n"
+    assert (
+        done.stderr
+        == "andy: The output cannot be written (No space left on device): make room, and try again.\n"
+    )
 
 
 def in_a_process(home: Path, words: tuple[str, ...], out: TextIO) -> subprocess.CompletedProcess[str]:
@@ -403,7 +406,7 @@ TOO_LARGE = "9" * 30
     ("words", "told"),
     [
         (("messages",), "GROUP requires an argument. See 'andy messages --help'."),
-        (("turns", "family", "jon"), "There is no place for 'jon' here. See 'andy turns --help'."),
+        (("turns", "family", "jon"), "There are too many arguments: 'jon'. See 'andy turns --help'."),
         (("loop", "list"), "See 'andy loop --help'."),
         (("logs", "--json"), "Unknown option: --json. See 'andy logs --help'."),
         (("--json", "status"), "See 'andy --help'. Options stand after the command."),

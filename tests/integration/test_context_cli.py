@@ -108,7 +108,7 @@ def test_a_snapshot_is_restored_and_the_session_is_not_gone_on_with(
     assert len(manager.load(now_ms=9).context.conversation.recent_window) == 4
 
     done = told(andy, "restore", "main", first.name, "--yes")
-    assert "What was there before is context-" in done
+    assert "The replaced context is context-" in done
     window = manager.load(now_ms=9).context.conversation.recent_window
     assert [one.content for one in window] == ["Jane: one", "Noted."]
     assert andy.rows("SELECT 1 FROM sessions") == []

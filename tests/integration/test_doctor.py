@@ -87,7 +87,7 @@ async def test_a_log_of_the_database_that_a_long_reader_holds_is_named_with_the_
             assert checks._store(home.database).state == "ok"
             monkeypatch.setattr(checks.database, "WAL_BYTES", 256 * 1024)
             held = checks._store(home.database)
-            assert "which something keeps from being cut off" in held.text
+            assert "which a long reader keeps from being truncated" in held.text
             assert f"sudo fuser {home.database}" in (held.fix or "")
     finally:
         await database.close()

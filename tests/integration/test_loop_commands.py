@@ -90,7 +90,7 @@ async def test_main_switches_loops_and_others_do_not(due, ask):
     assert (await due.loop("main")).status == "on"
     assert (await ask("main", "control_loop", action="dance")).code == "bad_request"
     assert (await ask("main", "control_loop", action="on", targetFolder="nobody")).code == "unknown_group"
-    assert await due.loops._is_news(due.harness.bus.ring[-1]), "a switch by an agent is seen at once"
+    assert await due.loops._handle(due.harness.bus.ring[-1]), "a switch by an agent is seen at once"
 
 
 @pytest.mark.parametrize(

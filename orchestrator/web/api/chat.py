@@ -1,6 +1,6 @@
-"""`POST /chat` says something to a group, and `GET /messages/{id}` tells where a message is.
+"""`POST /chat` sends a message to a group, and `GET /messages/{id}` returns the state of a message.
 
-`POST /chat/{group}/opened` says that somebody is about to write, so that the group's agent can get ready.
+`POST /chat/{group}/opened` notifies the host that somebody is about to write, so that a container can start.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class ChatRequest(BaseModel):
     chat: str | None = Field(None, max_length=200)
     """One of the group's chats. Default: that of this machine, else the notify chat."""
     key: str | None = Field(None, min_length=1, max_length=200)
-    """A key of the client's own: a message that is sent again with it is taken once."""
+    """A key that the client chooses: a message that is sent again with it is accepted once."""
 
 
 class MessageQuery(BaseModel):
@@ -50,7 +50,7 @@ class MessageQuery(BaseModel):
 
 
 def id_by_key(chat_jid: str, key: str) -> MessageId:
-    """Return the one id that messages of a chat with this key have."""
+    """Return the id of the message of a chat with this key."""
     digest = hashlib.sha256(f"{chat_jid} {key}".encode()).hexdigest()
     return MessageId(f"K{digest[:24]}")
 

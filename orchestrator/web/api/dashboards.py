@@ -1,4 +1,4 @@
-"""Dashboards by HTTP: what stands on one, its tools, and its worker, by the same services as for agents."""
+"""Dashboards by HTTP: their contents, tools and worker, with the same services as for agents."""
 
 from __future__ import annotations
 

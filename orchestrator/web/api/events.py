@@ -1,4 +1,4 @@
-"""`GET /events`: what happened lately, and what happens from now on."""
+"""`GET /events`: recent events, and new ones as they happen."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class EventQuery(BaseModel):
 
 
 def event_route(bus: EventBus) -> Route:
-    """Server-sent events, each with its kind, its number and `HostEvent.to_json_dict`."""
+    """Return the route for server-sent events: each has its kind, its number and `HostEvent.to_json_dict`."""
 
     async def events(request: Request) -> Response:
         return EventStream(_events(bus, parse_query(request.query_params, EventQuery)))

@@ -59,7 +59,7 @@ class TextQueued(TypedDict):
 
 
 class GroupApi:
-    """Registers in a transaction, then tells those who have to act on it."""
+    """Changes groups, each in a transaction, then wakes the parts of the host that act on the change."""
 
     def __init__(self, database: Database, *, clock: Clock, wakeups: Wakeups, bus: EventBus) -> None:
         self._database = database
@@ -78,7 +78,7 @@ class GroupApi:
         return group_row(group)
 
     async def decide_access(self, number: int, asked: AccessAnswer, *, by: str = BY) -> AccessDecided:
-        """Decide about a chat that has called. Raises what `access.decide` raises."""
+        """Decide about a chat without a group that called Andy. Raises what `access.decide` raises."""
         async with self._database.transaction() as tx:
             now_ms = self._clock.now_ms()
             decided = await access.decide(tx, number, asked.decision, by=by, now_ms=now_ms, name=asked.name)
@@ -127,7 +127,7 @@ class GroupApi:
         return await self.configured(folder)
 
     async def configured(self, folder: str) -> GroupView:
-        """Have the host look at what was set for a group. Raises `UnknownGroup`."""
+        """Make the host use a group's changed configuration. Raises `UnknownGroup`."""
         group = await self._database.read(lambda tx: groups.known(tx, folder))
         self._bus.publish("group.configured", group=group.folder)
         self._wakeups.outbox.set()
@@ -138,7 +138,7 @@ class GroupApi:
 
         Raises:
             UnknownGroup, TextEmpty, TextTooLong
-            BadRequest: it is no chat of the group.
+            BadRequest: `chat` is no chat of the group.
         """
         check_text(text)
         now_ms, key = self._clock.now_ms(), f"owner:{secrets.token_hex(8)}"
@@ -239,6 +239,6 @@ def group_routes(service: GroupApi) -> list[Route]:
         Route("/groups/{folder}/chats", remove_chat, methods=["DELETE"]),
         Route("/groups/{folder}/configured", configured, methods=["POST"]),
         Route("/groups/{folder}/say", say, methods=["POST"]),
-        # The last: what is asked of a group whose folder is called `requests` goes before.
+        # Last, so that the routes of a group whose folder is named `requests` match before it.
         Route("/groups/requests/{number}", decide_access, methods=["POST"]),
     ]

@@ -14,7 +14,7 @@ from orchestrator.domain.values import Folder
 from orchestrator.store.database import Database, Tx
 
 Act = Callable[[Tx, str, str, str], Awaitable[Folder]]
-"""`(tx, folder, action, reason)`: do it, or raise what `service.act` raises."""
+"""`(tx, folder, action, reason)`: apply the action; raises what `service.apply_action` raises."""
 
 
 class LoopChanged(TypedDict):
@@ -25,7 +25,7 @@ class LoopChanged(TypedDict):
 
 
 class LoopApi:
-    """Changes a loop in a transaction, then tells those who have to act on it."""
+    """Changes a loop in a transaction, then wakes the parts of the host that act on it."""
 
     def __init__(self, database: Database, *, act: Act, bus: EventBus) -> None:
         self._database = database

@@ -1,4 +1,4 @@
-"""`GET /metrics`: counts for Prometheus, read off the store when asked, so that they outlive restarts."""
+"""`GET /metrics`: counts for Prometheus, read from the store at each request, so they survive restarts."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ DIRECTIONS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetricFigures:
-    """All that is told, at one moment. `refusals` are by status, since the start."""
+    """All figures at one moment. `refusals` are counted by status since the start."""
 
     used: Mapping[usage.Share, usage.Sums]
     turns: Mapping[str, int]
@@ -50,7 +50,7 @@ class MetricFigures:
 
 
 class Metrics:
-    """Looks at the store, the pool and the proxy."""
+    """Gathers the figures of the store, the pool and the proxy."""
 
     def __init__(
         self,
@@ -83,7 +83,7 @@ class Metrics:
 def metrics_route(metrics: Metrics) -> Route:
     async def tell(_: Request) -> Response:
         figures = await metrics.gather()
-        # The library takes a moment to load, the first time.
+        # In a thread, because the first call loads the library.
         text = await asyncio.to_thread(exposition, figures)
         return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
 
@@ -91,7 +91,7 @@ def metrics_route(metrics: Metrics) -> Route:
 
 
 def exposition(figures: MetricFigures) -> bytes:
-    """Write figures as Prometheus reads them. Blocks for the import, the first time."""
+    """Return the figures in Prometheus' text format. The first call blocks for an import."""
     from prometheus_client import CollectorRegistry, generate_latest
 
     registry = CollectorRegistry()

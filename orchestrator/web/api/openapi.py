@@ -47,7 +47,7 @@ class ErrorDocument(ApiSchema):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operation:
-    """A route that is not one of the resources: what it takes, and which codes it gives when all is well."""
+    """A route that is no resource: its parameters and body, and the status codes of its success."""
 
     method: str
     path: str
@@ -57,9 +57,9 @@ class Operation:
     codes: tuple[int, ...] = (200,)
     media: tuple[str, ...] = ("application/json",)
     choices: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """The only values of a parameter of the path, where there are few."""
+    """The allowed values of a path parameter, if they are few."""
     answer: type[BaseModel] | None = None
-    """The shape of the answer, also of one with 409, where both have the same."""
+    """The shape of the answer, also of one with status 409 if it has the same shape."""
 
 
 OPERATIONS = (
@@ -304,7 +304,7 @@ def _operation(one: Operation) -> Document:
 
 
 def _add_links(paths: dict[str, dict[str, Document]]) -> None:
-    """Give each operation an id, and its answers the links to what may be asked next."""
+    """Add an id to each operation, and to its answers the links to possible next operations."""
     for path, methods in paths.items():
         for method, operation in methods.items():
             operation["operationId"] = _id_of(f"{method} {path}")
@@ -354,7 +354,7 @@ def _query_parameters(query: type[BaseModel]) -> Iterator[Document]:
 
 
 def _whole(field: Document, schema: Document) -> Document:
-    """Put what a parameter refers to in its place: parameters share nothing."""
+    """Return a parameter's schema with references replaced by the referred schemas."""
     definitions = schema.get("$defs", {})
     if "$ref" in field:
         return dict(definitions[field["$ref"].rpartition("/")[2]])
@@ -364,5 +364,5 @@ def _whole(field: Document, schema: Document) -> Document:
 
 
 def _name(model: type[BaseModel]) -> str:
-    """The name under which pydantic lists a model: that of a generic one loses its brackets."""
+    """Return the name under which pydantic lists a model: the name of a generic one without its brackets."""
     return model.__name__.replace("[", "_").replace("]", "_")

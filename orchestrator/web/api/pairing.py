@@ -1,6 +1,6 @@
 """`/whatsapp/pair`: the code that a phone scans, as a page, an SVG or JSON, for hosts without a screen.
 
-Each channel that is paired with a phone has such an address under its name.
+Each channel whose login is paired with a phone has such an address under its name.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class PairingView(TypedDict):
 
 
 def pairing_routes(channel: str, service: PairingService) -> list[Route]:
-    """`GET` shows the code and asks for the first one; `POST` asks for another."""
+    """Return the routes: `GET` shows the code and requests the first one; `POST` requests another."""
     address = f"/{channel}/pair"
 
     async def show(request: Request) -> Response:
@@ -85,7 +85,7 @@ def _view(progress: BaseModel) -> PairingView:
 
 
 def _phone_in(body: bytes) -> str:
-    """The number in a JSON object or in a form; empty when there is none."""
+    """Return the phone number in a JSON object or a form; empty if it has none."""
     text = body.decode(errors="replace").strip()
     phone = parse_object(body).get("phone") if text.startswith("{") else parse_qs(text).get("phone", [""])[0]
     return str(phone or "").strip()
@@ -102,7 +102,7 @@ def _shown(progress: PairingView, accept: str) -> Response:
 
 
 def picture(progress: PairingView) -> str:
-    """The code as an SVG; where there is none to scan, the letters or what to know instead. Pure."""
+    """Return the code as an SVG; without a code to scan, the letters or the text of the state. Pure."""
     if progress["qr"]:
         import segno
 
@@ -125,7 +125,7 @@ def picture(progress: PairingView) -> str:
 
 
 def inline_picture(qr: str) -> str:
-    """The QR code as an element of a page, as wide as the page says. Pure."""
+    """Return the QR code as an SVG element whose width the page sets. Pure."""
     import segno
 
     code = segno.make(qr, error="l", micro=False)
@@ -150,7 +150,7 @@ _FORM = """\
 
 
 def page(progress: PairingView) -> str:
-    """The page for a browser. Pure."""
+    """Return the page for a browser. Pure."""
     code = ""
     if progress["letters"]:
         code = f'<p class="letters">{html.escape(progress["letters"])}</p>'

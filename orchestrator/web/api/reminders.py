@@ -36,7 +36,7 @@ class NewTime(BaseModel):
 
 
 class ReminderHandler:
-    """Changes a reminder in a transaction, then wakes who sends it."""
+    """Changes a reminder in a transaction, then wakes the dispatcher that sends it."""
 
     def __init__(
         self, database: Database, *, service: ReminderService, clock: Clock, wakeups: Wakeups, bus: EventBus

@@ -1,4 +1,4 @@
-"""Every route of the HTTP API, and the services that they stand on."""
+"""Every route of the HTTP API, and the services that they use."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def api_routes(services: ApiServices) -> list[Route]:
 
 
 def first_routes(chat: ChatService, write: Write, status: Status, bus: EventBus) -> list[Route]:
-    """Return the routes that whoever talks to Andy calls; their modules are loaded with the host."""
+    """Return the routes that every client of the chat calls; their modules are loaded with the host."""
     return [*chat_routes(chat, write), event_route(bus), *_host_routes(status)]
 
 

@@ -38,7 +38,7 @@ class NewTask(BaseModel):
 
 
 class TaskApi:
-    """Changes a task in a transaction, then tells those who have to act on it."""
+    """Changes a task in a transaction, then wakes the parts of the host that act on it."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""`/turns/{id}/undo`: take back what a turn did."""
+"""`/turns/{id}/undo`: undo the effects of a turn."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class UndoRequest(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     anyway: bool = False
-    """Put back what was changed since, too."""
+    """Whether to undo also what was changed later."""
 
 
 class UndoApi:
@@ -41,7 +41,7 @@ class UndoApi:
             return await self._service.undo(tx, turn, by=by, is_forced=is_forced)
 
         done = await self._database.write(work)
-        # Whoever has asked reads the files next.
+        # Before the answer, because the client may read the restored files next.
         await self._undo.catch_up(done.plan.turn.folder)
         return done
 

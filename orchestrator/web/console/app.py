@@ -1,4 +1,4 @@
-"""The console's own app: it finds the pages, lets in who is signed in, and tells errors in words."""
+"""The console's app: it finds the pages, admits signed-in browsers, and shows errors as pages."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ from orchestrator.web.refusals import OnRefusal, RefusedRequest
 log = structlog.get_logger(__name__)
 
 NO_PAGES = (f"{ROOT}/static/", f"{ROOT}/live")
-"""The beginnings of paths that lead to no page."""
+"""The beginnings of paths that are no pages."""
 FINDS_OWN_NAME = ("Chrome/", "Firefox/")
 """Parts of the `User-Agent` of browsers that resolve `*.localhost` to this machine by themselves."""
 COOKIE_SECONDS = 30 * 24 * 3600
@@ -74,7 +74,7 @@ FOR_EVER = "public, max-age=31536000, immutable"
 
 
 class NumberConvertor(Convertor[int]):
-    """A number in a path that the store can hold; a longer one is no address of a page."""
+    """A number in a path, as large as the store allows; a path with a longer one matches no page."""
 
     regex = "[0-9]{1,15}"
 
@@ -154,7 +154,7 @@ def add_security_headers(headers: MutableHeaders) -> None:
 
 
 class SecurityHeaders:
-    """ASGI middleware: what every answer says to the browser. A page brings its own, stricter policy."""
+    """ASGI middleware that adds security headers to every answer. A page sets its own, stricter policy."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -169,7 +169,7 @@ class SecurityHeaders:
 
 
 class Arrival:
-    """ASGI middleware: a request that `answer` has an answer for gets no further."""
+    """ASGI middleware that calls `answer` first; a request that it answers is not passed on."""
 
     def __init__(self, app: ASGIApp, *, answer: Callable[[Request], Awaitable[Response | None]]) -> None:
         self._app = app
@@ -181,7 +181,7 @@ class Arrival:
 
 
 class _Routes:
-    """The routes of a console, each behind the sign-in but for the sign-in itself."""
+    """The routes of a console; all but the sign-in itself require a session."""
 
     def __init__(self, console: Console, *, web_origin: SplitResult, on_refusal: OnRefusal) -> None:
         self._console = console
@@ -209,7 +209,7 @@ class _Routes:
             ),
         ]
 
-    # Where it comes from
+    # The name and the page that a request comes from
 
     async def arrive(self, request: Request) -> Response | None:
         """Answer who is to ask by the console's own name, and who follows a link of another page."""
@@ -224,7 +224,7 @@ class _Routes:
         return None
 
     def _own_address(self, request: Request) -> str | None:
-        """Return the console's own address where a browser asks by a name that all servers here share.
+        """Return the console's own address if the browser used a name that all servers of this machine share.
 
         Only Chromium and Firefox are known to find every `*.localhost` by themselves.
         """
@@ -290,7 +290,7 @@ class _Routes:
             if signed_in is None:
                 return self._turn_away(request)
             view = View(self._console, request, page=page, signed_in=signed_in)
-            # For the page that shows a refused form again.
+            # Needed if the handler shows a refused form again.
             view.needs = len(await needs.look(view)) + self._console.troubles
             async with read_form(request, upload_bytes=page.upload_bytes if page else 0) as form:
                 async with self._console.forms.taking(signed_in, form.raw(FIELD)) as taken:
@@ -319,7 +319,7 @@ class _Routes:
 
     async def _sign_in(self, request: Request) -> Response:
         if (address := self._own_address(request)) is not None:
-            # A cookie of the shared name would go to every other server of this machine.
+            # With a shared name, the browser would send the cookie to every other server of this machine.
             query = f"?{request.url.query}" if request.url.query else ""
             return RedirectResponse(f"{address}{ROOT}/sign-in{query}", status_code=303)
         async with read_form(request) as form:
@@ -385,11 +385,11 @@ class _Routes:
     # Errors in words
 
     async def explain(self, request: Request, error: Exception) -> Response:
-        """Answer an error as a page that says what is wrong and what to do."""
+        """Return a page that explains an error and what to do."""
         status = status_of(error)
         signed_in = await self._who(request)
         view = View(self._console, request, page=None, signed_in=signed_in)
-        if signed_in is not None and status < 500:  # else what is counted may be what fails
+        if signed_in is not None and status < 500:  # after a fault, counting the needs might fail too
             view.needs = len(await needs.look(view)) + self._console.troubles
         changed = error if isinstance(error, ChangedSince) else None
         text = view.why(error)
@@ -399,15 +399,15 @@ class _Routes:
         return view.render("error.html", status=status, code=status, text=text, changed=changed, back=back)
 
     async def explain_depth(self, request: Request, _: Exception) -> Response:
-        """Answer JSON that is nested so deeply that a part of the host cannot follow it."""
+        """Answer a request whose JSON is nested so deeply that parsing exceeded the recursion limit."""
         return await self.explain(request, BadBody("The text is nested too deeply."))
 
     async def explain_shape(self, request: Request, _: Exception) -> Response:
-        """Answer fields that are not of the shape that a service takes, as one that is too long."""
+        """Answer a form with a field that a service refuses, such as one that is too long."""
         return await self.explain(request, BadBody("A field is empty, too long, or of the wrong kind."))
 
     async def explain_fault(self, request: Request, _: Exception) -> Response:
-        """Answer a fault of Andy's own, which the server logs with its traceback."""
+        """Answer after a fault of Andy itself, which the server logs with its traceback."""
         answer = await self.explain(request, HTTPException(500))
         add_security_headers(answer.headers)
         return answer

@@ -16,7 +16,7 @@ class TextMissing(KeyError):
 
 
 class _Shown(dict[str, str]):
-    """The values of a text; one that is not there is left out."""
+    """The values of a text; a missing one becomes empty."""
 
     def __missing__(self, key: str) -> str:
         return "…"
@@ -47,7 +47,8 @@ class Catalogue:
         return found.format(**values) if values else found
 
     def translated(self, language: str, key: str, own: str, values: Mapping[str, str]) -> str:
-        """Return words that the code has in English: the language's own where it has some, else `own`.
+        """Return the translation of a text that the code has in English; `own`, the English, if there is
+        none.
 
         The files `settings`, `services` and `reasons` have no English, so that no sentence is written twice.
         """
@@ -59,7 +60,7 @@ class Catalogue:
 
 
 def preferred_language(accept_language: str) -> str:
-    """Return the first of our languages that a browser asks for, by the weights of its header. Pure."""
+    """Return the console's language that a browser's header prefers. Pure."""
     asked: list[tuple[float, str]] = []
     for part in accept_language[:500].split(","):
         name, _, parameter = part.strip().partition(";")

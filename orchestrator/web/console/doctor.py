@@ -1,4 +1,4 @@
-"""Runs `andy doctor` beside the host, one at a time, and shows its findings as they come."""
+"""Runs `andy doctor` in a process of its own, one at a time, and returns its findings as they arrive."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from typing import IO, Any
 from orchestrator.base.clock import Clock
 
 LIMIT_SECONDS = 120.0
-"""Seconds after which a doctor that has not ended is killed."""
+"""Seconds after which a running doctor is killed."""
 
 
 class BackgroundDoctor:
-    """The last run of `andy doctor` that a page began, under way or over."""
+    """The last run of `andy doctor` that a page started, running or ended."""
 
     def __init__(self, home: Path, *, clock: Clock) -> None:
         self._home = home
@@ -27,7 +27,7 @@ class BackgroundDoctor:
         self._process: Process | None = None
         self._output: IO[bytes] | None = None
         self.started_ms: int | None = None
-        """When the last run began, in epoch milliseconds; None before the first."""
+        """The start of the last run, in epoch milliseconds; None before the first."""
 
     @property
     def is_running(self) -> bool:
@@ -35,11 +35,11 @@ class BackgroundDoctor:
 
     @property
     def has_failed(self) -> bool:
-        """Whether the last run ended without its last check: it was killed, or broke."""
+        """Whether the last run ended before its last check: it was killed, or failed."""
         return self._process is not None and self._process.returncode not in (None, 0, 1)
 
     async def start(self) -> bool:
-        """Begin a run. Return False where one is under way already."""
+        """Start a run. Return False if one is running already."""
         async with self._lock:
             if self.is_running:
                 return False
@@ -55,7 +55,7 @@ class BackgroundDoctor:
             return True
 
     async def findings(self) -> list[dict[str, Any]]:
-        """Return what the checks of the last run found until now."""
+        """Return the findings of the last run so far."""
         if self._output is None:
             return []
         *whole, _ = (await asyncio.to_thread(_content, self._output)).split(b"\n")

@@ -1,4 +1,4 @@
-"""Read the body of a form within bounds: fields alone, or fields with files."""
+"""Read the body of a form within limits: fields alone, or fields with files."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ MAX_FILES, MAX_PARTS = 1, 100
 
 @asynccontextmanager
 async def read_form(request: Request, *, upload_bytes: int = 0) -> AsyncIterator[SentForm]:
-    """Give the form that a request brings; its files last until the block is left.
+    """Yield the form of a request; its files exist until the block ends.
 
     Raises:
-        FormForged: it is no form, or has files where none may be.
-        BodyTooLarge: it is larger than 2 MiB, or with files than `upload_bytes`.
+        FormForged: the body is no form, or has files that are not allowed.
+        BodyTooLarge: it is larger than 2 MiB, or, with files, than `upload_bytes`.
     """
     if not (upload_bytes and request.headers.get("content-type", "").startswith("multipart/form-data")):
         yield SentForm.parse(await read_body(request, limit=MAX_FORM_BYTES))

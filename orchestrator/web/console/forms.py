@@ -1,7 +1,7 @@
-"""Forms of the console: each can be sent once, by the session it was made for, and says what it was made of.
+"""Forms of the console: each can be sent once, by its session, and has the state that its page showed.
 
-A form has one hidden field, `_form`: a random number, sealed with the secret of the session. No other page
-can make one, and one that was used is refused.
+A form has one hidden field, `_form`: a random number, signed with the secret of the session. No other site
+can make one, and a used one is refused.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class ChangedSince(BadRequest):
 
     @property
     def shown(self) -> list[tuple[str, str, str]]:
-        """Return each field that people know with what it was and is; programs' own begin with `_`."""
+        """Return each field for people with its earlier and present value; internal fields begin with `_`."""
         return [
             (name, before, self.now.get(name, ""))
             for name, before in self.before.items()
@@ -71,7 +71,7 @@ class ChangedSince(BadRequest):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UploadedFile:
-    """A file that came with a form; its body is on the disk or in memory until the answer is sent."""
+    """A file of a form; its body is on the disk or in memory until the answer is sent."""
 
     name: str
     mime: str
@@ -90,7 +90,7 @@ class SentForm:
 
     @classmethod
     def parse(cls, body: bytes) -> SentForm:
-        """Read a body as `application/x-www-form-urlencoded`. Raises `FormForged` for what is none."""
+        """Return a body of the type `application/x-www-form-urlencoded`. Raises `FormForged` for others."""
         try:
             text = body.decode()
             return cls(parse_qs(text, keep_blank_values=True, max_num_fields=MAX_FIELDS))
@@ -98,11 +98,11 @@ class SentForm:
             raise FormForged from error
 
     def text(self, name: str) -> str:
-        """Return a field without blanks around it; empty where it was not sent."""
+        """Return a field without spaces around it; empty if it was not sent."""
         return self.raw(name).strip()
 
     def raw(self, name: str) -> str:
-        """Return a field as it was sent, with the line ends of a text file."""
+        """Return a field unchanged, but for line breaks, which become `\\n`."""
         return self._fields.get(name, [""])[-1].replace("\r\n", "\n")
 
     def all(self, name: str) -> list[str]:
@@ -110,29 +110,32 @@ class SentForm:
 
     @property
     def names(self) -> Collection[str]:
-        """The fields that were sent."""
+        """Return the names of the fields that were sent."""
         return self._fields.keys()
 
     def is_set(self, name: str) -> bool:
         return name in self._fields
 
     def file(self, name: str) -> UploadedFile | None:
-        """Return a file that was chosen; None where none was."""
+        """Return the file of a field; None if no file was chosen."""
         found = self._files.get(name)
         return found if found is not None and found.name else None
 
     def seen(self) -> dict[str, str]:
-        """Return what the page showed when it was opened. Raises `FormForged` where the form has none."""
+        """Return the state that the page showed when it was opened.
+
+        Raises `FormForged` if the form has none.
+        """
         try:
             return {str(name): str(value) for name, value in json.loads(self.raw(SEEN)).items()}
         except (ValueError, AttributeError) as error:
             raise FormForged from error
 
     def check_unchanged(self, now: Mapping[str, object]) -> None:
-        """Compare what the page showed when it was opened with what is there now.
+        """Compare the state that the page showed when it was opened with the present one.
 
         Raises:
-            ChangedSince: they differ; the person is shown both.
+            ChangedSince: they differ; the error page shows both.
         """
         current, before = shown_state(now), self.seen()
         if before != current:
@@ -141,29 +144,29 @@ class SentForm:
 
 @dataclass(slots=True)
 class TakenForm:
-    """A form that is being carried out. `is_done` is False where nothing was done for it."""
+    """A form that is being carried out. `is_done` is set to False if nothing was done."""
 
     is_done: bool = False
 
 
 def shown_state(state: Mapping[str, object]) -> dict[str, str]:
-    """Return the state that a form was made from, each field as text. Pure."""
+    """Return the state that a page shows, each field as text. Pure."""
     return {name: "" if value is None else str(value) for name, value in state.items()}
 
 
 def typed(form: SentForm | None, *names: str) -> dict[str, str]:
-    """Return what was typed into a form that is shown again, or nothing into one that is new. Pure."""
+    """Return the typed values of a form that is shown again; empty texts for a new form. Pure."""
     return {name: form.raw(name) if form else "" for name in names}
 
 
 class FormGuard:
-    """Makes the sealed numbers of forms, and takes each once, also across a restart of the host."""
+    """Makes the signed numbers of forms, and accepts each once, also across a restart of the host."""
 
     def __init__(self, database: Database, *, clock: Clock) -> None:
         self._database = database
         self._clock = clock
         self._under_way: set[str] = set()
-        """Numbers of forms that this host carries out at the moment: a second click finds its form here."""
+        """Numbers of forms that are being carried out, by which a second click is recognised."""
 
     def make(self, key: str) -> str:
         """Return the field of a new form. `key` is the secret of the session."""
@@ -172,7 +175,7 @@ class FormGuard:
 
     @asynccontextmanager
     async def taking(self, signed_in: SignedIn, field: str) -> AsyncIterator[TakenForm]:
-        """Use a form up while what it asks for is carried out; it may be sent again where that failed.
+        """Accept a form while its change is carried out in the block; it may be sent again if that fails.
 
         Raises:
             FormForged: it was not made for this session.

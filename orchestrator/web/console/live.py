@@ -1,9 +1,9 @@
-"""Live updates of pages: one stream for all open pages of a browser, with the kinds of what happened.
+"""Live updates of pages: one stream for all open pages of a browser, with the kinds of events.
 
-A stream carries no contents. A page asks anew for those of its parts that the events concern, and puts them
-in the place of the old ones, so a line can neither be lost nor come twice, whatever was missed. The id of an
-event is `START-NUMBER`: a browser that comes back after a cut hears of what happened meanwhile, and that all
-may have changed after a restart or where the host no longer knows. The other end is `static/live.js`.
+A stream has no contents. A page loads those of its parts again that an event concerns, and replaces the old
+ones, so no line is lost or shown twice, whatever events it missed. The id of an event is `START-NUMBER`: a
+browser that reconnects gets the events that it missed; after a restart, or if they are no longer known, it is
+told that everything may have changed. The other end is `static/live.js`.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from orchestrator.web.event_stream import PING, PING_SECONDS, server_sent
 
 MAX_STREAMS = 128
 COLLECT_SECONDS = 0.05
-"""Events that come this close together are sent as one."""
+"""Seconds within which events are collected and sent as one."""
 
 Parts = Mapping[str, tuple[str, ...]]
 """The name of a part → the kinds of events that may change it, such as `turn.*`."""
 Change = tuple[str, str | None]
-"""The kind of an event, and the group that it is of."""
+"""The kind of an event, and its group."""
 
 
 class TooManyPages(BadRequest):
@@ -35,10 +35,10 @@ class TooManyPages(BadRequest):
 
 
 class LiveStreams:
-    """Hands out the streams of all browsers; an open one costs a queue and a timer, none costs nothing."""
+    """Serves the streams of all browsers; each open one has a queue and a timer."""
 
     def __init__(self, bus: EventBus, *, start: str, kinds: Iterable[str] = ("*",)) -> None:
-        """`start` tells this start of the host from others; `kinds` are those that any page asks for."""
+        """`start` identifies this start of the host; `kinds` are the kinds of events that any page needs."""
         self._bus = bus
         self._start = start
         self._kinds = tuple(sorted(set(kinds)))
@@ -54,7 +54,7 @@ class LiveStreams:
         return f"{self._start}-{self._bus.ring[-1].n if self._bus.ring else 0}"
 
     async def events(self, after: str, *, is_welcome: Callable[[], Awaitable[bool]]) -> AsyncGenerator[str]:
-        """Yield server-sent events until the browser goes or `is_welcome` says that its session is over.
+        """Yield server-sent events until the browser disconnects or `is_welcome` returns False.
 
         `after` is the id of the last event that the browser knows.
         """
@@ -69,7 +69,7 @@ class LiveStreams:
                 yield server_sent("live", id=known, data="")
                 while True:
                     changes = await self._changes(queue)
-                    # The id is taken with the changes: what comes while they are sent is after it.
+                    # The id is read with the changes: an event that arrives while they are sent is after it.
                     yield server_sent("change", id=self.now, data=_listed(changes)) if changes else PING
                     if not changes and not await is_welcome():
                         yield server_sent("live-over", id=self.now, data="")
@@ -78,7 +78,7 @@ class LiveStreams:
             self._open -= 1
 
     async def _changes(self, queue: asyncio.Queue[HostEvent]) -> set[Change]:
-        """Wait for the next events; none where nothing happened for a while."""
+        """Wait for the next events; return an empty set if there were none for a while."""
         try:
             async with asyncio.timeout(PING_SECONDS):
                 found = [await queue.get()]
@@ -90,7 +90,7 @@ class LiveStreams:
         return {(event.kind, event.group) for event in found}
 
     def _missed(self, after: str) -> set[Change] | None:
-        """Return what happened after an event, or None where that is not known any more."""
+        """Return the changes after an event; None if they are not known any more."""
         start, _, number = after.rpartition("-")
         ring = self._bus.ring
         seen = int(number) if number.isascii() and number.isdigit() and len(number) < 16 else -1

@@ -1,8 +1,7 @@
-"""Texts of chats as HTML: everything is escaped, and a few marks of messengers are shown as what they mean.
+"""Texts of chats as HTML: everything is escaped, but for a few marks of messengers, which are rendered.
 
-Whoever writes in a chat may be hostile. So no mark makes a request, a link shows the address it leads to,
-and characters that turn the direction of writing are shown as what they are: they could make an address
-read as another.
+A person in a chat may be hostile. So no mark makes the browser send a request, a link shows its target, and
+characters that change the direction of writing are written out: they could make an address look like another.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from markupsafe import Markup, escape
 from orchestrator.base.terminal_escaping import all_visible
 
 MAX_CHARS = 4_000
-"""More of a text is shown on a page of its own."""
+"""Characters of a text that a page shows; the whole text is on a page of its own."""
 MAX_LINK_CHARS = 500
 
 _TURNING = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
@@ -38,7 +37,7 @@ def rich(text: str, *, limit: int = MAX_CHARS) -> Markup:
     """Return a text of a chat as HTML, cut after `limit` characters. Pure."""
     shown = text[:limit]
     parts: list[Markup] = []
-    # `split` with one group gives what stands outside of fences and what stands in them, by turns.
+    # `split` with one group returns the texts outside and inside of fences alternately.
     for number, part in enumerate(_FENCE.split(shown)):
         if number % 2:
             parts.append(Markup("<pre><code>{}</code></pre>").format(plain(part.strip("\n"))))
@@ -48,7 +47,7 @@ def rich(text: str, *, limit: int = MAX_CHARS) -> Markup:
 
 
 def plain(text: str) -> Markup:
-    """Return a text escaped, with turning and control characters made visible. Pure."""
+    """Return a text escaped, with direction marks and control characters made visible. Pure."""
     safe = _CONTROL.sub("\ufffd", text)
     if not _TURNING.search(safe):
         return escape(safe)
@@ -58,14 +57,14 @@ def plain(text: str) -> Markup:
 
 
 def written_out(text: str) -> Markup:
-    """Return what an agent asks to be allowed, escaped and with nothing hidden, as in main. Pure."""
+    """Return the text of an agent's request, escaped and with hidden characters written out. Pure."""
     return escape(all_visible(text))
 
 
 def labelled(rows: Markup, columns: Sequence[str]) -> Markup:
     """Return the rows of a table with each cell's heading in it, for screens too narrow for columns. Pure.
 
-    `rows` is what a template wrote: texts in it are escaped, so that only its own tags look like tags.
+    `rows` is the output of a template: texts in it are escaped, so every tag in it is the template's own.
     """
     place = 0
 
@@ -83,9 +82,9 @@ def labelled(rows: Markup, columns: Sequence[str]) -> Markup:
 
 
 def host_notes(subject: str) -> list[str]:
-    """Return how the encoded parts of a host name read, each with the scripts of its letters. Pure.
+    """Return the decoded form of each encoded part of a host name, with the scripts of its letters. Pure.
 
-    What looks like a known name may be of other letters: `xn--80ak6aa92e.com` reads as аррӏе.com.
+    A name may look like a known one with other letters: `xn--80ak6aa92e.com` is shown as аррӏе.com.
     """
     host = subject.rpartition(":")[0] or subject
     if "xn--" not in host.lower():
@@ -103,7 +102,7 @@ def _decoded(label: str) -> str:
 
 
 def _script(character: str) -> str:
-    """Return the script of a letter by the first word of its name, such as Cyrillic. Pure."""
+    """Return the script of a letter, such as Cyrillic: the first word of its Unicode name. Pure."""
     return unicodedata.name(character, "UNKNOWN").split()[0].split("-")[0].title()
 
 
@@ -117,7 +116,7 @@ def is_cut(text: str, *, limit: int = MAX_CHARS) -> bool:
 
 
 def _paragraphs(text: str) -> Markup:
-    """Lines as they stand, but for those of a list."""
+    """Return lines as HTML; lines of a list become list entries."""
     out: list[Markup] = []
     lines: list[Markup] = []
     items: list[Markup] = []
@@ -165,7 +164,7 @@ def _marked(found: re.Match[str]) -> Markup:
 
 
 def _link(address: str) -> Markup:
-    """A link whose text is its whole target; one that hides something is a text."""
+    """Return a link that shows its whole target; an address with hidden characters stays text."""
     target = address.rstrip(_AFTER_LINK)
     rest = plain(address[len(target) :])
     if _TURNING.search(target) or "@" in target.split("/")[2]:

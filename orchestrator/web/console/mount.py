@@ -1,4 +1,4 @@
-"""The routes that join the console to the HTTP API: its address, and the one that gives one-time codes."""
+"""The routes that add the console to the HTTP API: its pages, and the route that makes one-time codes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The things that wait for the owner: the page Now lists them, and every page's navigation counts them."""
+"""The matters that wait for the owner: the page Now lists them, and every page's navigation counts them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from orchestrator.web.console.page import View
 
 ENDED = ("logged_out", "banned", "replaced", "outdated", "unusable")
-"""States of a messenger that end only by what its owner does."""
+"""States of a messenger that only its owner can end."""
 MAX_UNSENT = 20
 OLD_BACKUP_MS = 7 * 24 * 3_600_000
 """Milliseconds after which a backup is too old."""
@@ -26,7 +26,7 @@ OLD_BACKUP_MS = 7 * 24 * 3_600_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndedLogin:
-    """A messenger that stays away until its owner does something."""
+    """A messenger that stays disconnected until its owner acts."""
 
     messenger: ChannelDescription
     status: Mapping[str, Any]
@@ -39,11 +39,11 @@ class Waiting:
     needs: OwnerNeeds
     logins: tuple[EndedLogin, ...]
     unsent: list[Outgoing]
-    """Messages that were given up, or of which it is unknown whether they arrived."""
+    """Messages that could not be sent, or may not have arrived."""
     names: Mapping[str, str]
     """The name of each group, by its folder."""
     backup_ms: int | None
-    """The time when the newest backup was made; None where there is none."""
+    """The time of the newest backup, in epoch ms; None if there is none."""
     is_backup_old: bool
 
     def __len__(self) -> int:

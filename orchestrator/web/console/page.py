@@ -84,7 +84,7 @@ class Page:
     of_all_groups: tuple[str, ...] = ()
     """Names of `live` parts that events of every group change, on a page of one group too."""
     is_daily: bool = False
-    """Whether the page stands in the first part of the navigation, which a phone shows as tabs."""
+    """Whether the page is in the first part of the navigation, which a phone shows as tabs."""
     upload_bytes: int = 0
     """The largest form with files, in bytes; 0 allows no files."""
 
@@ -106,14 +106,14 @@ class ConsoleServices:
     contexts: ContextFeature
     undo: UndoService
     models: ModelRouter
-    """The model services, which of them answer, and who asks which."""
+    """The model services, their states, and the choices of groups."""
     restart: Callable[[], None] | None
-    """Ends the host gracefully and starts it anew; None where nothing would do that."""
+    """Restarts the host gracefully; None if that is not possible."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Console:
-    """One console of one host: what all of its pages share."""
+    """The console of a host: the objects that all of its pages share."""
 
     services: ConsoleServices
     sessions: SessionService
@@ -131,9 +131,9 @@ class Console:
     """Held while a backup is made or checked: one at a time."""
     audit_check: AuditCheck = field(default_factory=AuditCheck)
     troubles: int = 0
-    """The number of parts that did not work when the page Now was made last."""
+    """The number of failing parts when the page Now was rendered last."""
     flashes: dict[str, Flash] = field(default_factory=dict)
-    """A session → what its next page says was done."""
+    """A session → the text that its next page shows once."""
 
     def page(self, name: str) -> Page | None:
         return next((one for one in self.pages if one.name == name), None)
@@ -153,7 +153,7 @@ class View:
         self.page = page
         self.nonce = secrets.token_urlsafe(16)
         self.since = console.live.now
-        """The newest event when this page began to be made: its stream goes on from there."""
+        """The id of the newest event before this page was rendered: its stream continues from there."""
         self._signed_in = signed_in
         self.needs = 0
         """The number of things that wait for the owner."""
@@ -177,9 +177,9 @@ class View:
 
     @property
     def here(self) -> str:
-        """The path of this page with its query, without the part that was asked for.
+        """The path of this page with its query, without the requested part.
 
-        A page that answers a form is shown again by the page that the form was on.
+        For the answer to a form, it is the path of the page that the form was on.
         """
         if self.request.method != "GET":
             return came_from(self.request)
@@ -192,7 +192,7 @@ class View:
 
     @property
     def part(self) -> str | None:
-        """The part of the page that is asked for alone, where it is a live one."""
+        """The name of the live part that is requested alone; None for the whole page."""
         name = self.query("part")
         return name if self.page and name in self.page.live else None
 
@@ -210,7 +210,7 @@ class View:
         return str(self.request.query_params.get(name, default))
 
     def number(self, name: str, default: int = 0) -> int:
-        """Return a number of the query; what is none counts as the default."""
+        """Return a number of the query; `default` if it is missing or invalid."""
         text = self.query(name)
         return int(text) if text.isascii() and text.isdigit() and len(text) < 16 else default
 
@@ -226,7 +226,7 @@ class View:
         named_apart = [(key, name if times[name] == 1 else f"{name} ({key})") for key, name in named]
         return [*([("", self.t(first))] if first else []), *named_apart]
 
-    # What is said
+    # Texts
 
     def t(self, key: str, /, **values: object) -> str:
         """Return a text; `.key` is one of this page."""
@@ -234,9 +234,9 @@ class View:
         return self.console.catalogue.text(self.language, whole, **values)
 
     def why(self, error: Exception) -> str:
-        """Return the words for an error: the catalogue's where it has some for its code, else its own.
+        """Return the text for an error: the catalogue's for its code if there is one, else the error's own.
 
-        What the error carries besides its text, as the name of a group, stands in them.
+        Attributes of the error, such as the name of a group, are values of the catalogue's text.
         """
         own = str(error) if isinstance(error, AndyError) else ""
         values = {name: str(value)[:MAX_VALUE_CHARS] for name, value in vars(error).items()} | {"own": own}
@@ -252,16 +252,16 @@ class View:
         return own or self.t("errors.http_other")
 
     def reason(self, text: str | None) -> str:
-        """Return why something was not done, in the language of the page where Andy worded it himself."""
+        """Return a stored reason, translated if it is one of Andy's own texts."""
         key = key_of(text or "")
         return self.translated(key, text or "") if key else text or ""
 
     def translated(self, key: str, own: str) -> str:
-        """Return words that the code has in English, in the language of the page where it has them."""
+        """Return the translation of an English text of the code; the English if there is none."""
         return self.console.catalogue.translated(self.language, key, own, {})
 
     def at(self, at_ms: int | None, *, zone: ZoneInfo | None = None) -> Markup:
-        """Return a moment as local time, short, with the whole of it as its title."""
+        """Return a time in short local form, with the full form as its title."""
         if at_ms is None:
             return Markup("–")
         moment = datetime.fromtimestamp(at_ms / 1000, UTC).astimezone(zone or self.console.zone)
@@ -273,14 +273,14 @@ class View:
         )
 
     def minute(self, at_ms: int) -> Markup:
-        """Return a moment as its time of the day, for what stands below its date."""
+        """Return the time of day, for lines below a date."""
         moment = datetime.fromtimestamp(at_ms / 1000, UTC).astimezone(self.console.zone)
         return Markup('<time datetime="{}" title="{}">{}</time>').format(
             moment.isoformat(timespec="seconds"), f"{moment:%Y-%m-%d %H:%M:%S %Z}", f"{moment:%H:%M}"
         )
 
     def when(self, at_ms: int) -> Markup:
-        """Return a moment as briefly as a list has room for: the time of today, else the day."""
+        """Return a time in the form for lists: the time of day if it is today, else the day."""
         moment = datetime.fromtimestamp(at_ms / 1000, UTC).astimezone(self.console.zone)
         today = datetime.fromtimestamp(self.now_ms / 1000, self.console.zone).date()
         is_today = moment.date() == today
@@ -291,7 +291,7 @@ class View:
         )
 
     def second(self, at_ms: int | None) -> Markup:
-        """Return a moment to the second, as a timeline needs it."""
+        """Return a time to the second, for timelines."""
         if at_ms is None:
             return Markup("–")
         moment = datetime.fromtimestamp(at_ms / 1000, UTC).astimezone(self.console.zone)
@@ -308,7 +308,7 @@ class View:
         return f"{self.t(near)}, {shown}" if near else shown
 
     def date(self, day: date_type, today: date_type) -> str:
-        """Return a day as `Tue 24 Nov`, with its year where that is not this one."""
+        """Return a day as `Tue 24 Nov`, with the year if it is not this one."""
         key = "base.date" if day.year == today.year else "base.date_with_year"
         return self.t(
             key,
@@ -337,26 +337,26 @@ class View:
     def now_ms(self) -> int:
         return self.console.clock.now_ms()
 
-    # What is answered
+    # The answer
 
     def form_field(self) -> str:
-        """Return the sealed number of a new form."""
+        """Return the signed number of a new form."""
         return self.console.forms.make(self.signed_in.secret)
 
     def seen(self, state: Mapping[str, object]) -> str:
-        """Return what a form was made of, for `SentForm.check_unchanged`."""
+        """Return the hidden field with the state that a form shows, for `SentForm.check_unchanged`."""
         return json.dumps(shown_state(state), ensure_ascii=False)
 
     def refused(self, action: str) -> bool:
-        """Return whether the form of this address was refused: the page is shown again for it."""
+        """Return whether the page is shown again because the form of this address was refused."""
         return self.error is not None and self.request.url.path == self.url(action)
 
     def flash(self) -> Flash | None:
-        """Return what was done by the form before, once."""
+        """Return the text about the change before this page; None after the first call."""
         return self.console.flashes.pop(self._signed_in.session.id, None) if self._signed_in else None
 
     def live_parts(self) -> str:
-        """Return which events concern which part of this page, as `console.js` reads it."""
+        """Return the events for each live part of this page, in the form that `console.js` reads."""
         parts = self.page.live if self.page else {}
         everywhere = {"needs": NEEDS} | {
             name: parts[name] for name in (self.page.of_all_groups if self.page else ())
@@ -371,9 +371,9 @@ class View:
         return ROOT + path
 
     def render(self, template: str, *, status: int = 200, **data: Any) -> Response:
-        """Make the page, or the one part of it that is asked for, of a template and its data.
+        """Render the page, or the requested part of it, from a template and its data.
 
-        A page whose `error` is set says it above all else, and opens the form that it is about.
+        A page whose `error` is set shows it at the top, and opens the form that it is about.
         """
         if self.error and status == 200:
             status = 422
@@ -386,11 +386,11 @@ class View:
         return HTMLResponse(html, status_code=status, headers={"Content-Security-Policy": policy(self.nonce)})
 
     def done(self, path: str, text: str | None = None, *, undo: str = "") -> Response:
-        """Send the browser to a page after a change, which then says `text` once.
+        """Redirect the browser to a page after a change; the page shows `text` once.
 
-        `undo` is the address of a form without fields that takes it back: a button beside the text.
+        `undo` is the address of a form without fields that undoes the change: a button beside the text.
 
-        A form on Now leads back there: what else waits is on it.
+        A form on Now leads back to Now, which lists the other matters that wait.
         """
         if came_from(self.request) == f"{ROOT}/now":
             path = "/now"
@@ -402,7 +402,7 @@ class View:
 
 
 def policy(nonce: str | None = None) -> str:
-    """Return the content security policy of a page; htmx obeys only elements that carry its number."""
+    """Return the content security policy of a page; scripts and styles need the number `nonce`."""
     scripts = "'self'" + (f" 'nonce-{nonce}'" if nonce else "")
     return (
         f"default-src 'none'; script-src {scripts}; style-src 'self'; connect-src 'self'; img-src 'self';"
@@ -446,13 +446,13 @@ def status_of(error: Exception) -> int:
 
 
 def came_from(request: Request) -> str:
-    """Return the path of the console's page that led to this request, by its `Referer`; else the first."""
+    """Return the path of the console page that sent this request, by its `Referer`; else the first page."""
     parts = urlsplit(request.headers.get("referer", "")[:2000])
     return own_path(parts.path + (f"?{parts.query}" if parts.query else "")) or f"{ROOT}/"
 
 
 def own_path(text: str) -> str | None:
-    """Return what a browser sent where it is a path of the console, and nothing that could lead elsewhere."""
+    """Return a path that a browser sent if it is one of the console; None if it could lead elsewhere."""
     parts = urlsplit(text[:2000])
     path = parts.path
     if not path.startswith(f"{ROOT}/") or "\\" in text or "//" in path or any(ord(one) < 33 for one in text):

@@ -1,6 +1,6 @@
-"""Signing in to the console: a one-time code or the token becomes a session, which a cookie proves.
+"""Signing in to the console: a one-time code or the token starts a session, which a cookie identifies.
 
-The cookie is `ID.SECRET`. The store has the hash of the secret: a copy of the database lets nobody in.
+The cookie is `ID.SECRET`. The store has only the hash of the secret: a copy of the database admits nobody.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from orchestrator.store.web_sessions import WebSession
 
 CODE_MS = 30_000
 MAX_CODES = 20
-"""Codes that wait to be used; more than anybody asks for in their 30 s."""
+"""The largest number of unused codes: more than anybody requests in the 30 s that a code is valid."""
 WRONG_AT_ONCE, WRONG_A_MINUTE = 10, 2
-"""Tries with a wrong token that are allowed at once, and then in each minute."""
+"""Wrong tries that are allowed at once, and then in each minute."""
 TOUCH_MS = 60_000
 MAX_BROWSER_CHARS = 240
 ALSO = ", also "
@@ -54,7 +54,7 @@ class SignedIn:
 
 
 class SessionService:
-    """Makes one-time codes and sessions, and tells whose a cookie is."""
+    """Makes one-time codes and sessions, and finds the session of a cookie."""
 
     def __init__(self, database: Database, reader: Database, *, token: str, clock: Clock) -> None:
         self._database = database
@@ -62,11 +62,11 @@ class SessionService:
         self._token = token
         self._clock = clock
         self._codes: dict[str, tuple[str, int]] = {}
-        """The id of a code → the hash of its secret, and until when it can be used."""
+        """The id of a code → the hash of its secret, and the end of its validity in ms."""
         self._tries = TokenBucket(clock, at_once=WRONG_AT_ONCE, a_second=WRONG_A_MINUTE / 60)
 
     def make_code(self) -> str:
-        """Return a code that lets one browser in, once, within 30 s."""
+        """Return a code that signs one browser in, once, within 30 s."""
         now_ms = self._clock.now_ms()
         self._codes = {name: code for name, code in self._codes.items() if code[1] > now_ms}
         while len(self._codes) >= MAX_CODES:
@@ -76,11 +76,11 @@ class SessionService:
         return f"{name}.{secret}"
 
     async def sign_in(self, given: str, *, agent: str) -> SignedIn:
-        """Begin a session for whoever gives the token or a code; `agent` is the browser's `User-Agent`.
+        """Start a session for the token or a code; `agent` is the browser's `User-Agent`.
 
         Raises:
-            SignInRefused: it is neither.
-            TooManyTries: too many were wrong before; codes still count.
+            SignInRefused: it is neither the token nor a valid code.
+            TooManyTries: too many wrong tries came before; codes still work.
         """
         way = "code" if self._takes_code(given) else "token"
         if way == "token":
@@ -100,7 +100,10 @@ class SessionService:
         return SignedIn(session=session, secret=secret)
 
     def _takes_code(self, given: str) -> bool:
-        """Use up the code that was given. A wrong guess burns no code: who guesses could lock others out."""
+        """Use up a code and return whether it was valid.
+
+        A wrong guess uses up no code, or somebody who guesses could lock others out.
+        """
         name, _, secret = given.partition(".")
         code_hash, until_ms = self._codes.get(name, ("", 0))
         if self._clock.now_ms() >= until_ms or not hmac.compare_digest(hashed(secret), code_hash):
@@ -116,9 +119,9 @@ class SessionService:
             raise SignInRefused
 
     async def find(self, cookie: str, *, agent: str) -> SignedIn | None:
-        """Return the session that a cookie proves; None where it is over, was revoked or is no session.
+        """Return the session of a cookie; None if it has expired, was revoked or never existed.
 
-        A cookie that comes from another kind of browser than before may be stolen: the session names both.
+        If another kind of browser sends the cookie, it may be stolen: the session then lists both browsers.
         """
         name, _, secret = cookie.partition(".")
         if not (name and secret):
@@ -140,7 +143,7 @@ class SessionService:
         return SignedIn(session=session, secret=secret)
 
     async def sign_out(self, signed_in: SignedIn) -> None:
-        """End a session. Raises `UnknownSession` where it ended meanwhile."""
+        """End a session. Raises `UnknownSession` if it ended meanwhile."""
         async with self._database.transaction() as tx:
             await web_sessions.remove(tx, signed_in.session.id)
             await audit.append(
@@ -164,7 +167,7 @@ def browser_name(agent: str) -> str:
 
 
 def _browsers(known: str, name: str) -> str:
-    """Return the browsers of a session with one more, while the row has room for it. Pure."""
+    """Return the browsers of a session with another one added, if the row has room for it. Pure."""
     longer = f"{known}{ALSO}{name}"
     return known if name in known.split(ALSO) or len(longer) > MAX_BROWSER_CHARS else longer
 

@@ -1,6 +1,6 @@
 """The form of a group's settings, made from their declaration: each field with its kind, value and error.
 
-A setting that is added to `GroupConfig` stands in the form by itself; its texts are `groups.set_NAME`,
+A setting that is added to `GroupConfig` is in the form automatically; its texts are `groups.set_NAME`,
 `groups.set_NAME_hint` and `groups.wrong_NAME`.
 """
 
@@ -35,16 +35,16 @@ SECTIONS: Mapping[str, tuple[str, ...]] = {
     "reach": ("egress", "ask", "web_search", "mounts"),
     "voice": ("speech",),
 }
-"""The settings that stand in view. All others are behind "More settings"."""
+"""The settings that are shown at once. All others are behind "More settings"."""
 Kind = Literal[
     "check", "choice", "number", "text", "lines", "checks", "egress", "ask", "mounts", "models", "skills"
 ]
 SPECIAL: Mapping[str, Kind] = {name: name for name in ("egress", "ask", "mounts", "models", "skills")}
-"""Settings of a shape of their own."""
+"""Settings whose fields need a special form."""
 
 
 ELSEWHERE = ("people", "roles")
-"""Settings that have forms of their own, which this one leaves as they are."""
+"""Settings that have forms of their own; this form does not change them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,14 +54,14 @@ class SettingField:
     name: str
     kind: Kind
     options: tuple[str, ...] = ()
-    """The words to choose from, where there are few."""
+    """The allowed values, if they are few."""
     least: float | None = None
     most: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """The contents of a form, and by field the reason why a value cannot be used, in words of the page."""
+    """The values of a form, and for each unusable one the reason, in the language of the page."""
 
     profile: GroupProfile
     fields: dict[str, Any]
@@ -72,7 +72,7 @@ class Wanted:
 def fields() -> Mapping[str, SettingField]:
     """Return the fields of all settings by name, in the order of their declaration. Pure.
 
-    They are made once: Pydantic takes 25 ms to write the schema down, and a page asks a dozen times.
+    They are cached: Pydantic takes 25 ms to make the schema, and a page needs it a dozen times.
     """
     schema = GroupConfig.model_json_schema()["properties"]
     infos = GroupConfig.model_fields.items()
@@ -81,7 +81,7 @@ def fields() -> Mapping[str, SettingField]:
 
 
 def others() -> list[str]:
-    """Return the settings that stand in no section of their own. Pure."""
+    """Return the settings that are in no section. Pure."""
     named = {name for section in SECTIONS.values() for name in section}
     return [name for name in fields() if name not in named]
 
@@ -157,7 +157,7 @@ def shown(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def typed(form: SentForm) -> dict[str, Any]:
-    """Return what was typed, as the values of the fields of a form that is shown again. Pure."""
+    """Return the typed values of a form that is shown again. Pure."""
     return {
         **{name: form.raw(name) for name in fields()},
         "speech": form.is_set("speech"),
@@ -188,7 +188,7 @@ def state(group: Group, label: Callable[[str], str]) -> dict[str, object]:
 def read(
     form: SentForm, group: Group, services: Sequence[ModelService], *, explain: Callable[[str, str], str]
 ) -> Wanted:
-    """Return what a form asks for; `explain(field, reason)` says why a field cannot be used."""
+    """Return the values of a form; `explain(field, reason)` returns the text about an unusable value."""
     profile = GroupProfile(name=form.raw("name"), trigger=form.raw("trigger"))
     if not group.is_main:
         profile.requires_trigger = not form.is_set("every")
@@ -231,7 +231,7 @@ def _model_mistakes(form: SentForm, services: Sequence[ModelService]) -> list[tu
 
 
 def _number(form: SentForm, name: str) -> float | str | None:
-    """Return a number; what is none stays a text, so that the declaration refuses it by its field."""
+    """Return a number; an invalid one stays text, so that the validation names its field."""
     text = form.text(name)
     try:
         number = float(text)
@@ -287,4 +287,4 @@ READERS: Mapping[Kind, Callable[[SentForm, str], object]] = {
     "models": lambda form, name: _models(form, name) or None,
     "skills": _skills,
 }
-"""A kind of field → its value in a form, or None where the host's setting counts."""
+"""A kind of field → the function that reads its value; None means that the host's setting counts."""

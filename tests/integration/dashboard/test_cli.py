@@ -78,7 +78,7 @@ def test_a_dashboard_is_shown_listed_answered_and_kept_up(andy: AndyProcess, tmp
         json.dumps([NOTIFICATION | {"id": "n_old", "type": "completion_check", "status": "cancelled"}])
     )
     taken = andy.cli("dashboard", "import", str(old))
-    assert "Taken otherwise: type completion_check: progress_check (n_old)" in taken.stderr
+    assert "Changed: type completion_check: progress_check (n_old)" in taken.stderr
     assert "**task_001**: blog" in said(andy, "dashboard", "show")
     assert [row["id"] for row in andy.listed("dashboard", "tasks")] == ["task_001"]
     assert "Which hall?" in said(andy, "dashboard", "questions")

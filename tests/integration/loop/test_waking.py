@@ -146,12 +146,12 @@ async def test_bt_13_its_own_events_are_no_news_and_others_are(idle):
     await idle.look()
     with idle.harness.bus.listening("trigger:*") as heard:
         idle.harness.bus.publish("trigger:mobile", group="family", reason="a shortcut")
-        assert await idle.loops._is_news(heard.get_nowait())
+        assert await idle.loops._handle(heard.get_nowait())
         await idle.look()
         relayed = heard.get_nowait()
     assert relayed.kind == "trigger:mobile"
     assert relayed.data is not None
-    assert not await idle.loops._is_news(relayed)
+    assert not await idle.loops._handle(relayed)
     assert await idle.pending() == [] or await idle.waiting() == [TurnKind.AUTO]
     assert await idle.until("10:04:00") == [("auto", at("10:00:00"))]
 
@@ -159,7 +159,7 @@ async def test_bt_13_its_own_events_are_no_news_and_others_are(idle):
 async def test_a_failing_task_alerts_its_group(idle):
     await idle.look()
     idle.harness.bus.publish("task.paused", group="family", detail="task-1")
-    assert await idle.loops._is_news(idle.harness.bus.ring[-1])
+    assert await idle.loops._handle(idle.harness.bus.ring[-1])
     assert await idle.until("10:01:00") == [("auto", at("10:00:00"))]
     assert (await idle.cycles())[0].triggers == ("alert: a task was paused: task-1",)
 
