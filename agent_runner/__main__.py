@@ -1,7 +1,7 @@
-"""`python -m agent_runner`: read one order from stdin, then live by it.
+"""`python -m agent_runner`: read one order from stdin, then run its session.
 
-Here is only what has to happen before the slow imports: stdout is kept for frames, and the CLI is
-started. All else is `runner`.
+Only the steps before the slow imports are here: stdout is reserved for frames, and the CLI is started.
+`runner` does the rest.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def main() -> int:
 
 
 def _take_stdout() -> int:
-    """Return a descriptor of stdout; whatever else writes to stdout from now on writes to stderr."""
+    """Return a descriptor of stdout; any other output to stdout goes to stderr from now on."""
     sys.stdout.flush()
     descriptor = os.dup(1)
     os.dup2(2, 1)

@@ -41,7 +41,7 @@ class ListProblem(StrEnum):
 
 
 class ListError(Exception):
-    """A list cannot be used as asked."""
+    """A list cannot be used as requested."""
 
     def __init__(self, problem: ListProblem) -> None:
         super().__init__(problem.value)
@@ -162,7 +162,8 @@ class Checklists:
 
 
 def file_stem(name: str) -> str:
-    """`Weekend Trip` is kept as `weekend-trip`. Only letters, digits, spaces, `-` and `_` can be in a name.
+    """Return the file name of a list: `weekend-trip` for `Weekend Trip`. Only letters, digits, spaces, `-`
+    and `_` are allowed.
 
     Raises:
         ListError: `BAD_NAME`.

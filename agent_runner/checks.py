@@ -1,4 +1,4 @@
-"""Run a task's check: a script that may say that there is nothing to do, before any model is asked."""
+"""Run a task's check: a script that can report that there is nothing to do, before any model is asked."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ async def run_check(
 
 
 class _CheckFailed(Exception):
-    """A check decided nothing; the text is the reason."""
+    """A check reached no decision; the text is the reason."""
 
 
 async def _output(script: str, cwd: Path | None, seconds: float) -> bytes:
@@ -94,7 +94,7 @@ async def _read(process: asyncio.subprocess.Process) -> bytes:
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:
-    """Kill whatever the script left in its process group, and wait for its shell."""
+    """Kill every process of the script's group, and wait for its shell."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     await asyncio.shield(process.wait())

@@ -1,4 +1,4 @@
-"""Tell how much processor time the processes of this container have used."""
+"""Measure the processor time of this container's processes."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ _UTIME, _STIME, _SESSION = 11, 12, 3
 
 
 def used_cpu_seconds() -> float:
-    """Return the seconds used by this process and all others of its session; where there is no `/proc`, its
-    own alone.
+    """Return the seconds used by this process and all others of its session; without `/proc`,
+    its own only.
     """
     ticks = 0
     session = os.getsid(0)

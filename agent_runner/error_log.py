@@ -11,12 +11,12 @@ MAX_REASON_CHARS = 500
 
 
 def one_line(error: BaseException) -> str:
-    """Say what went wrong in one line that fits a frame."""
+    """Return a description of an error in one line that fits a frame."""
     words = " ".join(str(error).split()) or "no reason given"
     return f"{type(error).__name__}: {words}".encode("utf-8", "replace").decode("utf-8")[:MAX_REASON_CHARS]
 
 
-def log_fault(what: str, error: BaseException) -> None:
-    """Log where `error` came from, without its message, which may quote the conversation."""
+def log_fault(activity: str, error: BaseException) -> None:
+    """Log where `error` was raised, without its message, which may quote the conversation."""
     places = "".join(traceback.format_tb(error.__traceback__))
-    logger.error("%s: %s\n%s", what, type(error).__name__, places)
+    logger.error("%s: %s\n%s", activity, type(error).__name__, places)

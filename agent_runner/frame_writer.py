@@ -1,4 +1,4 @@
-"""The one way out: numbered frames on the real stdout."""
+"""Writes numbered frames to the real stdout, the runner's only output."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from agent_runner.wire.frames import Frame, encode_frame
 class FrameWriter:
     """Numbers frames from 1 without a gap and writes them in order from a thread of its own.
 
-    A reader that pauses therefore delays neither the agent nor the heartbeat. Once nobody reads any
-    more, frames are dropped and `is_broken` tells so.
+    So a reader that pauses delays neither the agent nor the heartbeat. Once nobody reads any more, frames are
+    dropped and `is_broken` is set.
     """
 
     def __init__(self, descriptor: int) -> None:
@@ -33,7 +33,7 @@ class FrameWriter:
             self._waiting.put(encode_frame(frame(n=self._last, **fields)))
 
     def finish(self, seconds: float | None = None) -> None:
-        """Block until all frames are written, at most `seconds`. Nothing may be put afterwards."""
+        """Block until all frames are written, at most `seconds`. No frame may be queued afterwards."""
         self._waiting.put(None)
         self._thread.join(seconds)
 

@@ -1,4 +1,4 @@
-"""Give an image archive away (`serve FILE PORT`), and feed it to a node (`load ADDRESS IMAGE HASHES`).
+"""Serve an image archive (`serve FILE PORT`), and load it on a node (`load ADDRESS IMAGE HASHES`).
 
 `andy nodes load-image` hands this text to Python on the nodes, in whatever image they have: it needs the
 standard library alone. What is loaded is checked block by block against the hashes that came with the order.
@@ -65,7 +65,7 @@ class _BlockRequest(http.server.BaseHTTPRequestHandler):
 
 
 def _tell(*words: str) -> None:
-    """Write a line for the host, which reads it of this container's log."""
+    """Write a line for the host, which reads this container's log."""
     sys.stdout.write(f"{' '.join(words)}\n")
     sys.stdout.flush()
 
@@ -119,7 +119,7 @@ def _block(url: str) -> bytes:
 
 
 def main(words: list[str]) -> int:
-    """Do what the words say; return the exit code."""
+    """Run the command in the arguments; return the exit code."""
     if words[0] == "serve":
         BlockServer(Path(words[1]), int(words[2])).serve_forever()
     address, image, hashes = words[1:]

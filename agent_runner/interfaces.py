@@ -1,4 +1,4 @@
-"""The seam between a session and whatever answers in it."""
+"""The interface between a session and the agent that answers in it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from agent_runner.wire.frames import ErrorCode
 from agent_runner.wire.order import RestoreMode, RunOrder, TurnOrder
 
 Say = Callable[[str], Awaitable[None]]
-"""Take one piece of text for the chat."""
+"""Takes one text for the chat."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,15 +29,15 @@ class TokenUsage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnOutcome:
-    """The end of a turn. An error is a value: the host decides what follows."""
+    """The end of a turn. An error is a value: the host decides what to do."""
 
     error: str | None = None
     code: ErrorCode | None = None
     note: str | None = None
-    """The reason why nothing was said, for the record."""
+    """The reason why no message was sent, for the record."""
     usage: TokenUsage | None = field(default=None)
     checkpoint: str | None = None
-    """The last message of the transcript that belongs to the turn, where there is a transcript."""
+    """The turn's last message of the transcript, if there is a transcript."""
 
 
 class Agent(Protocol):
@@ -47,8 +47,8 @@ class Agent(Protocol):
 
     @property
     def restored(self) -> RestoreMode | None:
-        """Return the mode in which its conversation really goes on: known once it has started, corrected if
-        it has to begin anew after that. None where nothing is restored.
+        """Return the mode in which its conversation really continues: known once it has started, corrected if
+        it has to start anew after that. None if nothing is restored.
         """
         ...
 
@@ -57,10 +57,10 @@ class Agent(Protocol):
         ...
 
     async def begin(self, order: RunOrder) -> bool:
-        """Follow `order` from now on, in place of the one that it was made with before anything was asked.
+        """Follow `order` from now on, instead of the one that it was created with, before the first prompt.
 
         Called once, before the first `answer` of a run that was started ahead, whether or not it has started.
-        Returns whether it is ready to answer by that order; `start` is called again where it is not.
+        Returns whether it is ready to answer by that order; if not, `start` is called again.
         """
         ...
 
@@ -71,5 +71,5 @@ class Agent(Protocol):
         ...
 
     async def close(self) -> None:
-        """Let go of everything within two seconds. Safe to call in any state."""
+        """Release everything within two seconds. Safe to call in any state."""
         ...

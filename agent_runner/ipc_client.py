@@ -1,4 +1,4 @@
-"""Ask the host for something and wait for its answer."""
+"""Send a request to the host and wait for its answer."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ class HostClient:
         self._replies: DirectoryWatch | None = None
 
     async def ask(self, command: Command) -> Reply:
-        """Write `command` as a request of its own and return the host's reply.
+        """Write `command` as a request and return the host's reply.
 
-        A request id that it names already is kept: asked again, the host does nothing twice.
+        A request id that the command has already is used, so that the host does nothing twice.
 
-        Never raises for the host's sake: no answer in time is the reply `no_answer`, a request that
-        cannot be written is `not_written`, an unreadable answer is `bad_reply`.
+        Never raises because of the host: no answer in time is the reply `no_answer`, a request that cannot be
+        written is `not_written`, an unreadable answer is `bad_reply`.
         """
         request_id = command.request_id or secrets.token_hex(16)
         asked_ms = time.time_ns() // 1_000_000

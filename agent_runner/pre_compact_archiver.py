@@ -1,4 +1,4 @@
-"""Keep a readable copy of a conversation before it is compacted."""
+"""Store a readable copy of a conversation before it is compacted."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class TranscriptMessage:
 def archive(transcript: Path, conversations: Path, *, assistant: str, now: datetime) -> Path | None:
     """Write a transcript as `{YYYY-MM-DD}-{slug}.md`, never over another, and return its path.
 
-    Messages are cut at 2000 characters. None when there was nothing said.
+    Messages are cut at 2000 characters. None when there was no message.
 
     Raises:
         OSError: the transcript cannot be read, or the copy cannot be written.
@@ -81,7 +81,7 @@ def _text(content: Any) -> str:
 
 
 def _summary(transcript: Path) -> str:
-    """Return the session's summary as the CLI's index has it, or nothing."""
+    """Return the session's summary from the CLI's index, or an empty text."""
     try:
         index = json.loads((transcript.parent / "sessions-index.json").read_text(encoding="utf-8"))
         entries = index["entries"] if isinstance(index, dict) else index

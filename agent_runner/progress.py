@@ -1,6 +1,6 @@
-"""Tell the host what an agent does in its turn while it does it: the tools it calls, the text it writes.
+"""Report to the host what an agent does during its turn: its tool calls, and the text it writes.
 
-Nothing depends on it: what is told is bounded in size and number, and text is collected for `DRAFT_SECONDS`
+Nothing depends on it: reports are limited in size and number, and text is collected for `DRAFT_SECONDS`
 before it is sent, so that a model that writes word by word costs five frames a second.
 """
 
@@ -27,19 +27,19 @@ DRAFT_SECONDS = 0.2
 MAX_DRAFTS = 10_000
 """Pieces of text that one turn may send."""
 MAX_ID_CHARS, MAX_NAME_CHARS = 64, 200
-TELLING = ("command", "file_path", "notebook_path", "path", "url", "query", "pattern", "text")
-"""The arguments that say by themselves what a call does, the first that is there."""
+MAIN_ARGUMENTS = ("command", "file_path", "notebook_path", "path", "url", "query", "pattern", "text")
+"""The arguments that best describe a call; the first that exists is used."""
 
 
 class TurnProgress:
-    """Sends what happens in the turn that is open. It is used from the event loop only."""
+    """Sends the progress of the open turn. Used from the event loop only."""
 
     def __init__(self, outlet: FrameWriter | None = None) -> None:
-        """Without an `outlet` nothing is sent: the host does not want it."""
+        """Without an `outlet` nothing is sent, because the host does not want it."""
         self._outlet = outlet
         self._turn: int | None = None
-        self._began: dict[str, float | None] = {}
-        """The calls that were told of, and when each began; None once its end was told, too."""
+        self._started_calls: dict[str, float | None] = {}
+        """Maps each reported tool call to its start time; None after its end was reported."""
         self._calls = 0
         self._drafts = 0
         self._sent = 0
@@ -47,27 +47,32 @@ class TurnProgress:
         self._timer: asyncio.TimerHandle | None = None
 
     def begin_turn(self, turn: int) -> None:
-        """Open a turn: what is told from now on is told of it."""
+        """Open a turn: later reports belong to it."""
         self.end_turn()
         self._turn = turn
 
     def end_turn(self) -> None:
-        """Close the turn. Text that was not sent yet is dropped, for the answer follows whole."""
+        """Close the turn. Unsent text is dropped, because the whole answer follows."""
         self._turn = None
-        self._began.clear()
+        self._started_calls.clear()
         self._calls = self._drafts = 0
         self._forget_text()
 
     def tool_started(
         self, call: str, tool: str, arguments: Mapping[str, Any], *, parent: str | None = None
     ) -> None:
-        """Tell that a tool was called; `parent` is the call whose subagent did it."""
+        """Report that a tool was called; `parent` is the call whose subagent did it."""
         call = call[:MAX_ID_CHARS]
-        if self._outlet is None or self._turn is None or call in self._began or self._calls >= MAX_TOOL_CALLS:
+        if (
+            self._outlet is None
+            or self._turn is None
+            or call in self._started_calls
+            or self._calls >= MAX_TOOL_CALLS
+        ):
             return
         self._send_text()
         self._calls += 1
-        self._began[call] = time.monotonic()
+        self._started_calls[call] = time.monotonic()
         self._outlet.put(
             ToolStart,
             turn=self._turn,
@@ -78,22 +83,22 @@ class TurnProgress:
         )
 
     def tool_ended(self, call: str, *, ok: bool) -> None:
-        """Tell that a call has ended; one that was not told of is left out."""
+        """Report that a call has ended, if its start was reported."""
         call = call[:MAX_ID_CHARS]
-        began = self._began.get(call)
+        began = self._started_calls.get(call)
         if self._outlet is None or self._turn is None or began is None:
             return
-        self._began[call] = None
+        self._started_calls[call] = None
         ms = round((time.monotonic() - began) * 1000)
         self._outlet.put(ToolEnd, turn=self._turn, call=call, ms=ms, status="success" if ok else "error")
 
     def text_begins(self) -> None:
-        """Begin another text: what was written before stays as it is."""
+        """Start another text; the previous one is complete."""
         self._send_text()
         self._forget_text()
 
     def text(self, piece: str) -> None:
-        """Take what was written next of the text."""
+        """Add the next piece of the text."""
         room = MAX_DRAFT_CHARS - self._sent - len(self._pending)
         if self._outlet is None or self._turn is None or not piece or room <= 0:
             return
@@ -120,8 +125,8 @@ class TurnProgress:
 
 
 def summary(arguments: Mapping[str, Any]) -> str:
-    """Return in one bounded line what a tool was called with: what tells most, or all of it as JSON. Pure."""
-    telling = next((arguments[name] for name in TELLING if isinstance(arguments.get(name), str)), None)
+    """Return the arguments of a tool call in one bounded line: the most telling one, or all as JSON. Pure."""
+    telling = next((arguments[name] for name in MAIN_ARGUMENTS if isinstance(arguments.get(name), str)), None)
     if telling is None:
         # Cut before it is joined: an argument may be a whole file.
         short = {name: _short(value) for name, value in list(arguments.items())[:20]}

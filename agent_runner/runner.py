@@ -1,7 +1,7 @@
-"""One runner: everything that lives as long as the process does, after its order is read.
+"""One runner: the objects that live as long as the process, after its order is read.
 
-Exit codes: 0 the host closed the run, or a turn was cut off as ordered, or nobody listens any more;
-1 the agent broke (its turn has ended with the reason); 2 the order is unreadable; 143 SIGTERM.
+Exit codes: 0 the host closed the run, or a turn was cut off as ordered, or nobody reads any more; 1 the agent
+broke (its turn has ended with the reason); 2 the order is unreadable; 143 SIGTERM.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ LISTENER_SWEEP_SECONDS = 1.0
 
 
 def run(order_line: bytes, descriptor: int, workspace: Workspace, started: StartedCli | None) -> int:
-    """Live by an order and return the exit code. Frames go to `descriptor`."""
+    """Run an order's session and return the exit code. Frames go to `descriptor`."""
     logging.basicConfig(stream=sys.stderr, format="%(name)s: %(levelname)s: %(message)s")
     outlet = FrameWriter(descriptor)
     try:
@@ -49,7 +49,7 @@ def run(order_line: bytes, descriptor: int, workspace: Workspace, started: Start
 async def live(
     order: RunOrder, workspace: Workspace, outlet: FrameWriter, started: StartedCli | None = None
 ) -> int:
-    """Run the session of `order` until it ends by itself, SIGTERM comes or stdout breaks."""
+    """Run the session of `order` until it ends, SIGTERM comes or stdout breaks."""
     terminated = on_sigterm()
     host = HostClient(workspace)
     inbox = TurnInbox(workspace.input, order.run, handled={order.turn.turn})
@@ -91,7 +91,7 @@ def make_agent(
     progress: TurnProgress,
     started: StartedCli | None,
 ) -> Agent:
-    """Make the ordered agent. Imported here, so that one agent does not pay for the other."""
+    """Build the requested agent. Imported here, so that one agent does not load the other."""
     if order.agent == "claude":
         from agent_runner.agents.claude.agent import ClaudeAgent
 

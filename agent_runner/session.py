@@ -1,4 +1,4 @@
-"""One run: the turn it was started with, then whatever comes, until the host closes it."""
+"""One run: the turn it was started with, then further turns, until the host closes it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ AGENT_BROKE = 1
 
 
 class RunnerSession:
-    """Hands turns to the agent one after another and tells the host what becomes of them.
+    """Passes turns to the agent one after another and reports their ends to the host.
 
     An agent that returns an error stays in use; one that raises has broken and ends the run.
     """
@@ -63,7 +63,7 @@ class RunnerSession:
         self._progress = progress or TurnProgress()
         self._is_started = False
         self._is_to_begin = False
-        """Whether the agent follows the order still that the run was started ahead with."""
+        """Whether the agent still follows the order with which the run was started ahead."""
 
     async def run(self) -> int:
         """Answer turns until the host closes the run or the agent breaks; return the exit code."""
@@ -81,7 +81,7 @@ class RunnerSession:
         return 0
 
     async def _wait_for_first(self) -> TurnOrder | None:
-        """Get the agent ready, and wait for the first turn; None means that the run is to end without one."""
+        """Start the agent, and wait for the first turn; None means that the run ends without one."""
         try:
             async with asyncio.timeout(GET_READY_SECONDS):
                 await self._agent.start()
@@ -100,13 +100,13 @@ class RunnerSession:
         return turn
 
     async def beat(self, seconds: float) -> None:
-        """Say every `seconds` that the runner is alive, until cancelled."""
+        """Report every `seconds` that the runner is alive, until cancelled."""
         while True:
             await asyncio.sleep(seconds)
             self._outlet.put(Heartbeat, new_session_id=self._agent.session_id)
 
     async def _handle(self, turn: TurnOrder) -> int | None:
-        """Have one turn answered. An exit code means that the run cannot go on."""
+        """Process one turn. An exit code means that the run cannot go on."""
         self._noticing.begin_turn(turn, session_id=self._agent.session_id)
         self._progress.begin_turn(turn.turn)
         limit = self._order.limits.turn_seconds
@@ -196,7 +196,9 @@ class RunnerSession:
 
 
 def _sendable(text: str) -> str:
-    """Make `text` fit a frame: no lone surrogates, and no longer than a message may be."""
+    """Return `text` in a form that fits a frame: without lone surrogates, and no
+    longer than a message may be.
+    """
     clean = text.encode("utf-8", "replace").decode("utf-8")
     if len(clean) <= MAX_TEXT_CHARS:
         return clean

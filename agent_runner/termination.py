@@ -1,4 +1,4 @@
-"""SIGTERM ends the process soon, whatever the agent does."""
+"""End the process soon after SIGTERM, whatever the agent does."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ HARD_STOP_SECONDS = 1.7
 
 
 def on_sigterm() -> asyncio.Event:
-    """Return an event that SIGTERM sets. `HARD_STOP_SECONDS` later the process is gone at the latest.
+    """Return an event that SIGTERM sets; at most `HARD_STOP_SECONDS` later the process ends.
 
-    Call it once, in the main thread, with a running loop. The signal is heard by a thread of its own: a
-    Python handler would wait for the main thread, which a callback of the agent may hold.
+    Call it once, in the main thread, with a running loop. A separate thread waits for the signal: a Python
+    handler would wait for the main thread, which a callback of the agent may block.
     """
     terminated = asyncio.Event()
     loop = asyncio.get_running_loop()

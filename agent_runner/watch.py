@@ -1,4 +1,4 @@
-"""Wake a task when a directory changes. The change is a hint; the sweep is the promise."""
+"""Wake a task when a directory changes. Signals are only hints; a periodic sweep guarantees the look."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from watchdog.observers.api import BaseObserver
 logger = logging.getLogger(__name__)
 
 SETTLE_SECONDS = (0.05, 0.1, 0.2, 0.4)
-"""When to look once more after a hint, each after the one before. watchdog may sleep for 0.5 s between the
-halves of a rename, and then signals neither its end nor the file that comes next.
+"""Seconds after a hint at which to look again, each after the previous. watchdog may sleep for 0.5 s between
+the halves of a rename, and then signals neither its end nor the next file.
 """
 
 
 class DirectoryWatch(FileSystemEventHandler):
-    """Watches one directory, through a link too: a process has links where a container has mounts.
+    """Watches one directory, also through a link: a process has links where a container has mounts.
 
-    Where the system signals nothing, only the sweep is left.
+    If the system sends no signals, only the sweep remains.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -59,7 +59,7 @@ class DirectoryWatch(FileSystemEventHandler):
 
     async def looks(self, sweep_seconds: float) -> AsyncIterator[None]:
         """Yield whenever it is time to look: at once, after each hint, and every `sweep_seconds`."""
-        pauses = iter(SETTLE_SECONDS)  # it may have begun between the halves of a rename
+        pauses = iter(SETTLE_SECONDS)  # it may have started between the halves of a rename
         while True:
             changed = self._changed
             yield

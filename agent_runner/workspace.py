@@ -1,4 +1,4 @@
-"""Lays out the paths in a container. One root, so that a plain process can have the same layout elsewhere."""
+"""The paths in a container, below one root, so that a plain process can have the same layout elsewhere."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Workspace:
 
     @property
     def group(self) -> Path:
-        """The agent's working directory; the only one that is its own."""
+        """The agent's working directory, the only one that is its own."""
         return self.root / "group"
 
     @property

@@ -74,7 +74,10 @@ class Orchestrator:
         say: Callable[[str], None],
         restart: Callable[[], None] | None = None,
     ) -> None:
-        """`say` shows a line to whoever started the host; `restart` has it end and start anew."""
+        """Set up the host.
+
+        `say` shows a line to whoever started the host; `restart` makes it end and start anew.
+        """
         self._home, self._settings = home, settings
         self._credentials = credentials
         self._say = say
@@ -93,9 +96,9 @@ class Orchestrator:
     async def run(
         self, *, stop: asyncio.Event, on_ready: Callable[[str], None], leaves_containers: bool = True
     ) -> None:
-        """Serve until `stop`; then take no new work, let turns end for a while, and leave.
+        """Serve until `stop`; then take no new work, let turns end for a while, and exit.
 
-        Containers of Docker stay for the next start to adopt, unless `leaves_containers` is false.
+        Docker's containers stay for the next start to adopt, unless `leaves_containers` is false.
 
         Raises:
             AndyError: it cannot start; one line says why and what to do.
@@ -135,7 +138,7 @@ class Orchestrator:
         await self._containers.connect(self._proxies, self._credentials)
 
     def _build_features(self) -> None:
-        """Build what needs neither the pool nor a task; each feature knows only those above it here."""
+        """Build the features that need neither the pool nor a task, each only from those built before it."""
         host, orders = self._host, self._containers.orders
         self._channels = build_channels(host)
         self._dashboards = DashboardFeature(
@@ -257,11 +260,11 @@ class Orchestrator:
         await asyncio.to_thread(self._home.address_file.unlink, True)  # noqa: FBT003 - missing_ok
 
     def _is_hopeless(self, outcome: str) -> bool:
-        """Return whether who waits for a message's answer waits in vain, because the host ends first."""
+        """Return whether a message's answer cannot come any more, because the host ends first."""
         return self._is_drained or (outcome == "queued" and not self._queue.is_taking_work)
 
     async def _compose(self, tx: Tx, turn: Turn, group: Group, run_id: RunId) -> TurnOrder:
-        """Write the order of a turn in the transaction that gives it to its run."""
+        """Write the order of a turn in the transaction that assigns it to its run."""
         await self._loops.begin(tx, turn)
         if turn.kind is TurnKind.WORKER:
             return await self._dashboards.compose(tx, turn, group, run_id)

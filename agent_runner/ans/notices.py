@@ -21,8 +21,8 @@ from agent_runner.ans.renderer import RenderedNotices, compose
 from agent_runner.ans.subscriber_store import SubscriberFolder, SubscriberStore
 from agent_runner.wire.conditions import BadCondition
 from agent_runner.wire.notices import (
+    MAX_DELIVERED,
     MAX_NOTICE_CHARS,
-    MAX_TOLD,
     DeliveredNotice,
     InjectAt,
     Notice,
@@ -42,8 +42,8 @@ def _utc_now() -> datetime:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnNotices:
-    """The fate of the notices of one turn: those shown in it, and the ids of those given to it but not
-    shown.
+    """The fate of the notices of one turn: those shown in it, and the ids of those
+    given to it but not shown.
     """
 
     delivered: tuple[DeliveredNotice, ...] = ()
@@ -109,8 +109,8 @@ class RunNotices:
                 self.emit(each.type, each.severity, each.payload, source=source)
 
     def give(self, notices: Iterable[Notice], *, at: InjectAt = "turn_start") -> None:
-        """Take notices that the host keeps, each id once: they are told at `at`, or when what they wait for
-        has come.
+        """Take notices that the host keeps, each id once: they are told at `at`, or when
+        what they wait for has come.
         """
         for notice in notices:
             if notice.id not in self._given:
@@ -175,12 +175,12 @@ class RunNotices:
 
     @property
     def delivered(self) -> tuple[DeliveredNotice, ...]:
-        """Return what the model was told in this turn; of very much, the host's notices and what matters
-        most.
+        """Return what the model was told in this turn; of very much, the host's notices
+        and what matters most.
         """
         numbered = list(enumerate(self._delivered))
         numbered.sort(key=lambda each: (each[1].id is None, RANK[each[1].priority]))
-        return tuple(each for _, each in sorted(numbered[:MAX_TOLD], key=lambda each: each[0]))
+        return tuple(each for _, each in sorted(numbered[:MAX_DELIVERED], key=lambda each: each[0]))
 
     @property
     def returned(self) -> tuple[int, ...]:

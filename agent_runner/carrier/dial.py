@@ -1,4 +1,4 @@
-"""Connect to the host, prove that it is the one, and show it the token of the run."""
+"""Connect to the host, verify it, and show it the token of the run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CONNECT_SECONDS = 10.0
 
 
 class Refused(Exception):
-    """The host takes nothing of this run, now or later."""
+    """The host accepts nothing of this run, now or later."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +36,7 @@ class CarrierOrder:
         """Open a connection and show the token. Raises `Refused`, `ConnectionLost`, `OSError`."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.minimum_version = ssl.TLSVersion.TLSv1_3
-        context.check_hostname = False  # the one certificate is pinned, under whatever name it is reached
+        context.check_hostname = False  # the pinned certificate identifies the host, whatever its name
         context.load_verify_locations(cadata=self.certificate)
         async with asyncio.timeout(CONNECT_SECONDS):
             reader, writer = await asyncio.open_connection(self.address, self.port, ssl=context)
@@ -75,7 +75,7 @@ def is_hardened() -> bool:
 
 
 def was_oom_killed() -> bool:
-    """Whether the kernel has ended a program of this container for want of memory."""
+    """Return whether the kernel has killed a program of this container for lack of memory."""
     with suppress(OSError, ValueError):
         events = Path("/sys/fs/cgroup/memory.events").read_text().split()
         return int(events[events.index("oom_kill") + 1]) > 0

@@ -1,4 +1,4 @@
-"""The files that the host lays down for a run, as its messages bring them."""
+"""The files that the host sends for a run, assembled from its messages."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from agent_runner.wire.trees import StaleFile, Tree
 
 
 class IncomingFiles:
-    """The files that the host described, and the parts that have not come yet."""
+    """The files that the host announced, and the parts that are still missing."""
 
     def __init__(self, local: LocalTrees) -> None:
         self._trees = local
@@ -22,11 +22,11 @@ class IncomingFiles:
         self._incoming: dict[tuple[str, str], Any] = {}
         self._missing: set[tuple[str, str]] = set()
         self._has_come = asyncio.Event()
-        """Set with each file that has come."""
+        """Set with each file that arrived."""
 
     @property
     def is_whole(self) -> bool:
-        """Whether all files that were described have come."""
+        """Return whether all announced files have arrived."""
         return not self._missing
 
     def begin_connection(self, *, is_anew: bool) -> None:
@@ -68,7 +68,7 @@ class IncomingFiles:
         self._missing |= {(target, path) for path in needed}
 
     async def ask_for_files(self, connection: CarrierConnection) -> None:
-        """Ask for the files that are missing, and say when all of them lie here."""
+        """Request the missing files, and report when all of them are here."""
         by_target: dict[str, list[str]] = {}
         for target, path in sorted(self._missing):
             by_target.setdefault(target, []).append(path)
@@ -102,7 +102,7 @@ class IncomingFiles:
             except StaleFile:
                 if key in self._missing or self._trees.is_writable(key[0]):
                     raise
-                return  # the host has written it anew since, and sends that next
+                return  # the host has rewritten it, and sends that next
         self._missing.discard(key)
         self._has_come.set()
 

@@ -1,4 +1,4 @@
-"""The directories of a run in its container: laid down as the host says, and looked at for changes."""
+"""The directories of a run in its container: created as the host says, and compared for changes."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO})
 
 
 class LocalTrees:
-    """The directories of the run as this container has them, and what of them the host has."""
+    """The directories of the run in this container, and the state of them that the host has."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
         self._writable: dict[str, Tree] = {}
-        """What the host has of each tree that the agent writes, by its target."""
+        """The host's state of each tree that the agent writes, by target."""
         self._caches: dict[str, HashCache] = {}
 
     def path_of(self, target: str) -> Path:
-        """Return where a target of a mount lies here. Raises `TreeError` for one that lies nowhere."""
+        """Return the local path of a mount's target. Raises `TreeError` if there is none."""
         if target == "/home/andy/.claude":
             return self._root / ".home" / ".claude"
         if not target.startswith("/workspace/"):
@@ -53,19 +53,19 @@ class LocalTrees:
         return needed
 
     def change(self, target: str, changed: Changes) -> None:
-        """Take over what has changed on the host; the files of it follow. Blocks."""
+        """Apply changes from the host; their files follow. Blocks."""
         with trees.opened_root(self.path_of(target)) as root:
             _apply_frame(root, changed)
         if target in self._writable:
             _note(self._writable[target], changed)
 
     def put_file(self, target: str, path: str, entry: Entry, source: Any) -> None:
-        """Put a file that came whole. Blocks."""
+        """Put a complete file in place. Blocks."""
         with trees.opened_root(self.path_of(target)) as root:
             trees.put_file(root, path, entry, source.read)
 
     def look(self) -> dict[str, Changes]:
-        """Return what the agent has changed since the host had all, by target. Blocks. Raises `TreeError`."""
+        """Return the agent's changes that the host does not have, by target. Blocks. Raises `TreeError`."""
         found: dict[str, Changes] = {}
         for target, before in self._writable.items():
             with trees.opened_root(self.path_of(target)) as root:
@@ -74,7 +74,7 @@ class LocalTrees:
         return found
 
     def one(self, target: str, path: str) -> dict[str, Changes]:
-        """Return one file of a tree as a change, if it is one. Blocks."""
+        """Return one file of a tree as a change, or None. Blocks."""
         with suppress(OSError, TreeError), trees.opened_root(self.path_of(target)) as root:
             whole = trees.scan(root, self._caches.setdefault(target, {}))
             entry = whole.get(path)  # the agent may have named a file that is gone, or never was
@@ -92,7 +92,7 @@ class LocalTrees:
             tree.update({path: replace(it, content=UNKNOWN) for path, it in {**gone, **changed.put}.items()})
 
     def took(self, taken: dict[str, Changes]) -> None:
-        """Note that the host has these changes now."""
+        """Record that the host has these changes now."""
         for target, changed in taken.items():
             _note(self._writable[target], changed)
 

@@ -13,7 +13,7 @@ MAX_REQUEST_BYTES = 1024 * 1024
 
 
 def read_request(path: Path) -> bytes | None:
-    """Return what a request file holds; None for what is no file, too large, or gone."""
+    """Return the content of a request file; None if it is no file, too large, or gone."""
     try:
         with trees.opened_root(path.parent) as root, trees.open_file(root, path.name) as file:
             text: bytes = file.read(MAX_REQUEST_BYTES + 1)
@@ -23,7 +23,7 @@ def read_request(path: Path) -> bytes | None:
 
 
 def file_named_in(text: bytes) -> str | None:
-    """Return the path of the file that a request asks to send, if it does."""
+    """Return the path of the file that a request asks to send, if any."""
     try:
         request = json.loads(text)
         if request["type"] == "send_file":

@@ -1,9 +1,9 @@
-"""`python -m agent_runner.carrier.waiting_runner`: a runner that is started before its order is there.
+"""`python -m agent_runner.carrier.waiting_runner`: a runner that is started before its order arrives.
 
-To start Python takes as long as to reach the host, so both happen at once. No more is loaded than what starts
-the agent's CLI, which takes longest: all else is loaded beside it. Stdin is a line with the environment, as
-a JSON object, and then the order. A command, such as that of a test, takes the runner's place once the
-environment is there.
+Starting Python takes as long as reaching the host, so both happen at once. Only what starts the agent's CLI
+is loaded, because that takes longest; the rest is loaded beside it. Stdin is a line with the environment, as
+a JSON object, and then the order. A command, such as a test's, replaces the runner once the environment has
+arrived.
 """
 
 from __future__ import annotations
@@ -22,15 +22,16 @@ NO_COMMAND_CODE = 127
 
 
 def wait_until_alone(root: Path) -> None:
-    """Wait until no other container works in this directory, and keep it for this process. Blocks.
+    """Wait until no other container works in this directory, and lock it for this process. Blocks.
 
-    A run that the host gave up may still have it, on a node that was cut off, until its container is ended.
+    On a node that was cut off, the container of a run that the host gave up may still have it, until it is
+    ended.
     """
-    fcntl.flock(os.open(root, os.O_RDONLY), fcntl.LOCK_EX)  # given back when this process ends
+    fcntl.flock(os.open(root, os.O_RDONLY), fcntl.LOCK_EX)  # released when this process ends
 
 
 def start(root: Path, command: Sequence[str]) -> subprocess.Popen[bytes]:
-    """Start a runner that waits; `hand_over` gives it what it waits for."""
+    """Start a runner that waits; `hand_over` gives it its environment and order."""
     home = root / ".home"
     group, scratch = root / "group", root / ".tmp"
     boxes = [root / "ipc" / box for box in (*BOXES, "input", "replies")]
@@ -42,7 +43,7 @@ def start(root: Path, command: Sequence[str]) -> subprocess.Popen[bytes]:
         "TMPDIR": str(scratch),
         "CLAUDE_CONFIG_DIR": str(home / ".claude"),
     }
-    # asyncio's own would not tell of its end before all that it started has closed its pipes.
+    # asyncio's own process class reports the end only after all children have closed the pipes.
     return subprocess.Popen(
         [sys.executable, "-m", "agent_runner.carrier.waiting_runner", *command],
         stdin=subprocess.PIPE,
@@ -55,7 +56,9 @@ def start(root: Path, command: Sequence[str]) -> subprocess.Popen[bytes]:
 
 
 def hand_over(waiting: subprocess.Popen[bytes], environment: Mapping[str, str], order: bytes) -> None:
-    """Have a waiting runner begin. Blocks; one that has ended meanwhile tells by its exit code how."""
+    """Pass a waiting runner its environment and order. Blocks; one that has ended
+    meanwhile is noticed by its exit code.
+    """
     assert waiting.stdin is not None
     try:
         with waiting.stdin as stdin:

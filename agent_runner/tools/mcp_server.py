@@ -1,7 +1,7 @@
 """The tool table as an MCP server inside the runner.
 
-It speaks the four messages that the CLI sends to a server of tools. The `mcp` package speaks all of the
-protocol, but importing it takes longer than everything else at the start of a container together.
+It implements the four messages that the CLI sends to a server of tools. The `mcp` package implements the
+whole protocol, but importing it takes longer than everything else at the start of a container together.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class ToolServer:
     async def answer(self, message: dict[str, Any], *, server: str = SERVER) -> dict[str, Any] | None:
         """Answer one message to one of the servers; None when it is a notification.
 
-        Whatever a tool does, this returns.
+        It returns whatever happens in a tool.
         """
         if "id" not in message:
             return None
@@ -79,7 +79,9 @@ class ToolServer:
         return _said(words_of(reply), is_error=not reply.ok)
 
     def _request_id(self, name: str, arguments: dict[str, Any]) -> str | None:
-        """The same for the same call of the same turn tried again, another for one that is repeated in it."""
+        """Return the same id for the same call of a retried turn, and another one if a call is repeated
+        within the turn.
+        """
         if self.turn is None:
             return None
         text = json.dumps([name, arguments], sort_keys=True)
@@ -97,7 +99,7 @@ def _tools_of(order: RunOrder) -> dict[str, dict[str, Tool]]:
 
 
 def _notice_tools(noticing: LazyNotices) -> dict[str, Tool]:
-    """Made when the CLI asks for them: it is still booting then, and before that it was not even started."""
+    """Return the tools for notices, created when the CLI asks for them: until then it is booting."""
     from agent_runner.tools.notices import notice_tools
 
     return {tool.name: tool for tool in notice_tools(noticing)}

@@ -1,4 +1,4 @@
-"""The tools for notices to oneself: kept by the host until they are told, but for what is told at once."""
+"""The tools for notices to oneself: the host stores them until delivery, except those delivered at once."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ ANSWER_SECONDS = 5.0
 SOURCE = "notify_self"
 PERSIST_FAILED = "persist_failed"
 NOT_ASKED = ("no_answer", "not_written", "bad_reply")
-"""Replies of the container's own: the host may not have heard of it."""
+"""Reply codes of the container itself: the host may not have got the request."""
 _LOOK_FIRST = "it may still keep it. Look with list_notices before you repeat it."
 ANY_TOOL = ""
-"""The tool of a notice that comes after whichever tool ends next."""
+"""The tool name of a notice that follows whichever tool ends next."""
 
 
 def notice_tools(noticing: LazyNotices) -> tuple[Tool, ...]:
-    """Return the tools of one run, in the order in which a model is told of them."""
+    """Return the tools of one run, in the order in which a model is shown them."""
     return (
         NotifySelfTool(
             name="notify_self",
@@ -67,7 +67,7 @@ def notice_tools(noticing: LazyNotices) -> tuple[Tool, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotifySelfTool(Tool):
-    """Tells the run at once what is for this turn, and has the host keep what is for later."""
+    """Passes notices for this turn to the run at once, and later ones to the host."""
 
     noticing: LazyNotices
 
@@ -79,7 +79,7 @@ class NotifySelfTool(Tool):
         turn: int | None = None,
         request_id: str | None = None,
     ) -> Reply:
-        """Leave a note. What does not fit is refused with the code of the first mistake."""
+        """Leave a note. An invalid one is refused with the code of the first mistake."""
         try:
             note = cast("NotifySelf", self.read(arguments))
         except BadArguments as error:
@@ -96,7 +96,7 @@ class NotifySelfTool(Tool):
         return _noted(note, event_id=event_id, notice_id=notice_id)
 
     async def _tell_run(self, note: NotifySelf, notice_id: int | None) -> str:
-        """Let the run know of a note, and return the id of the event that it is, or will be."""
+        """Pass a note to the run, and return the id of its present or future event."""
         notices = (await self.noticing.load()).notices
         event_id = f"notice-{notice_id}"
         if notice_id is None:
@@ -114,7 +114,7 @@ class NotifySelfTool(Tool):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WithdrawingTool(Tool):
-    """Has the host end a notice, and then the run: what was not told yet is told no more."""
+    """Makes the host end a notice, and then the run: it is not delivered any more."""
 
     noticing: LazyNotices
 
@@ -180,7 +180,7 @@ def _notice(note: NotifySelf, notice_id: int) -> Notice:
 
 
 async def _asked(host: HostClient, note: NotifySelf) -> Reply:
-    """Have the host keep a note; that it could not be asked is `persist_failed`."""
+    """Store a note at the host; a host that could not be reached is `persist_failed`."""
     try:
         async with asyncio.timeout(ANSWER_SECONDS):
             reply = await host.ask(note)

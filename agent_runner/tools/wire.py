@@ -1,4 +1,4 @@
-"""The tools that the wire's own tables tell of, so that both sides mean the same."""
+"""Tools from the wire's own tables, so that both sides use the same definitions."""
 
 from __future__ import annotations
 
@@ -52,4 +52,4 @@ def _tools(
 MEMORY_TOOLS = _tools(context_tools.TOOLS, mailbox.Remember)
 DASHBOARD_TOOLS = _tools(dashboard.TOOLS, mailbox.UseDashboard, refusal="VALIDATION")
 WORKER_TOOLS = tuple(one.name for one in dashboard.TOOLS if one.is_for_worker)
-"""The host refuses the others to a worker, whatever it is told here."""
+"""The worker's tools. The host refuses others to a worker, whatever is offered here."""

@@ -12,4 +12,4 @@ Start with `frames.py`.
 
 START = "---NANOCLAW_OUTPUT_START---"
 END = "---NANOCLAW_OUTPUT_END---"
-"""The marker lines of a frame. They stand here, for a carrier needs nothing else of what `frames` imports."""
+"""The marker lines of a frame. They are here because a carrier needs nothing else that `frames` imports."""

@@ -24,7 +24,7 @@ _COUNT = re.compile(r"[0-9]{1,5}")
 
 
 class BadCondition(ValueError):
-    """The text is no condition; the message names the forms that are."""
+    """The text is no condition; the message names the accepted forms."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +60,7 @@ Predicate = ContextAbove | ToolCompleted | MessagesAbove | TokensAbove
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Several:
-    """Conditions of which all, or any, have to be true at once."""
+    """Conditions that must all, or any, be true at once."""
 
     needs: Literal["all", "any"]
     parts: tuple[Predicate, ...]

@@ -95,7 +95,7 @@ class UseMemory(Arguments):
 
 
 class Compacting(Arguments):
-    """The session is about to be compacted: keep what is there."""
+    """The session is about to be compacted: store its state."""
 
 
 class Compacted(Arguments):
@@ -154,10 +154,10 @@ TOOLS: tuple[OfferedTool, ...] = (
 )
 COMPACTING, COMPACTED = "compacting", "compacted"
 MEMORY = "memory"
-"""The tool that shows what is remembered in all places."""
+"""The tool that shows everything remembered."""
 ARGUMENTS: dict[str, type[Arguments]] = {
     **{one.name: one.arguments for one in TOOLS},
     COMPACTING: Compacting,
     COMPACTED: Compacted,
 }
-"""The arguments of everything that the host accepts, by name."""
+"""The arguments of every accepted tool, by name."""

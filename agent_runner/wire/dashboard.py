@@ -42,7 +42,7 @@ _ASKS_IF_DONE = re.compile(r"is it done|finished\?|다 됐나요|끝났나요|�
 
 
 def asks_if_done(question: str) -> bool:
-    """Return whether a "yes" to a question about a task says that the task is done."""
+    """Return whether a "yes" to a question about a task means that the task is done."""
     return _ASKS_IF_DONE.search(question) is not None
 
 
@@ -160,7 +160,7 @@ class DashboardTool(OfferedTool):
     """A tool of a dashboard."""
 
     is_for_worker: bool = True
-    """The upkeep of a dashboard may use it."""
+    """Whether a dashboard's worker may use it."""
 
 
 TOOLS: tuple[DashboardTool, ...] = (

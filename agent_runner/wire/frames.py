@@ -1,8 +1,8 @@
-"""Frames: what a container says on stdout.
+"""Frames: a container's messages on stdout.
 
-A frame is one line of JSON between two marker lines. Every `---` in it is written as an escape, so
-no text can end a frame; what stands outside frames is log. The decoder takes bytes as they come, cut
-anywhere, also inside a character.
+A frame is one line of JSON between two marker lines. Every `---` in it is escaped, so no text can end a
+frame; text outside of frames is log output. The decoder takes bytes as they come, divided anywhere, even
+inside a character.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationE
 
 from agent_runner.wire import END, START
 from agent_runner.wire.document import WIRE_VERSION, Document, OtherVersion, WireError
-from agent_runner.wire.notices import MAX_TOLD, DeliveredNotice
+from agent_runner.wire.notices import MAX_DELIVERED, DeliveredNotice
 from agent_runner.wire.order import RestoreMode
 
 UNBROKEN = r"\u002d\u002d\u002d"
@@ -25,7 +25,7 @@ MAX_LINE_CHARS = 4 * 1024 * 1024
 ErrorCode = Literal["agent", "session_gone", "order", "check", "timeout", "internal"]
 NOT_RETRIED: frozenset[ErrorCode | None] = frozenset({"check", "timeout"})
 """Errors after which a turn is not tried again: a check runs again at the task's next time, and a turn over
-its time limit would repeat what its tools have already done.
+its time limit would repeat its tools' effects.
 """
 
 
@@ -47,9 +47,9 @@ Name = Annotated[Sendable, Field(max_length=200)]
 Mark = Annotated[Sendable, Field(max_length=64)]
 """The uuid of a message in a session's transcript, or the id of a call of a tool."""
 MAX_SUMMARY_CHARS = 600
-"""Characters of a tool's input in a frame. The host shows less, for it removes secrets first."""
+"""Characters of a tool's input in a frame. The host shows fewer, because it first removes secrets."""
 MAX_TOOL_CALLS = 300
-"""Calls of tools in one turn that are shown; further ones are carried out and not shown."""
+"""Calls of tools in one turn that are shown; further ones run without being shown."""
 MAX_DRAFT_PIECE = 4_000
 MAX_DRAFT_CHARS = 20_000
 """Characters of one text that are shown while it is written."""
@@ -104,8 +104,8 @@ class TurnEnd(_Frame):
     turn: int
     code: ErrorCode | None = None
     note: Sendable | None = None
-    told: tuple[DeliveredNotice, ...] = Field(default=(), max_length=MAX_TOLD)
-    """The notices that entered the model's context in this turn."""
+    told: tuple[DeliveredNotice, ...] = Field(default=(), max_length=MAX_DELIVERED)
+    """The notices that reached the model in this turn."""
     checkpoint: Mark | None = None
     """The last message of the session's transcript, which now contains the whole turn."""
     restored: RestoreMode | None = None
@@ -135,7 +135,7 @@ class Usage(_Frame):
 
 
 class ToolStart(_Frame):
-    """The agent has called a tool. Sent, as `ToolEnd` and `Draft` are, to a host whose order wants them."""
+    """The agent has called a tool. Like `ToolEnd` and `Draft`, sent only if the host's order requests it."""
 
     kind: Literal["tool_start"] = "tool_start"
     turn: int
@@ -158,12 +158,12 @@ class ToolEnd(_Frame):
 
 
 class Draft(_Frame):
-    """A piece of the text that the model is writing. It is for who watches and is never an answer."""
+    """A piece of the text that the model is writing. It is for people who watch and is never an answer."""
 
     kind: Literal["draft"] = "draft"
     turn: int
     at: Count = 0
-    """The number of characters of the same text that came before; 0 begins another text."""
+    """The number of earlier characters of the same text; 0 starts another text."""
     text: Annotated[Sendable, Field(max_length=MAX_DRAFT_PIECE)] = ""
 
 
@@ -185,11 +185,11 @@ _adapter: TypeAdapter[Frame] = TypeAdapter(Frame, config=ConfigDict(defer_build=
 
 
 class UnknownKind(WireError):
-    """A frame of a kind that a later runner may send: it is passed over."""
+    """A frame of a kind that a later runner may send: it is ignored."""
 
 
 def build() -> None:
-    """Build the models of frames, which takes some milliseconds: a first frame need not wait for it."""
+    """Build the models of frames, which takes some milliseconds that a first frame should not wait for."""
     _adapter.rebuild(force=False)
 
 
@@ -206,7 +206,7 @@ def parse_frame(line: str) -> Frame:
     except (ValidationError, RecursionError) as error:
         if (version := _other_version(line)) is not None:
             raise OtherVersion(version) from error
-        # A newer runner beside an older host is usual during an upgrade: what is unknown is passed over.
+        # A newer runner with an older host is usual during an upgrade: unknown frames are ignored.
         if isinstance(error, ValidationError) and error.errors()[0]["type"] == "union_tag_invalid":
             raise UnknownKind("not a frame of a kind that is known here") from error
         raise WireError(f"not a frame: {str(error).splitlines()[0]}") from error
@@ -214,7 +214,7 @@ def parse_frame(line: str) -> Frame:
 
 
 def _other_version(line: str) -> int | None:
-    """Return the version that a line names, which this one cannot read; None where it names no other."""
+    """Return the version in a line if it is not this one; None otherwise."""
     try:
         version = json.loads(line).get("v")
     except (ValueError, AttributeError, RecursionError):
@@ -243,7 +243,7 @@ class FrameDecoder:
         self._body: str | None = None
 
     def feed(self, chunk: bytes) -> Iterator[FrameLine | LogLine]:
-        # The decoder keeps the bytes of a character that a chunk has cut.
+        # The decoder stores the bytes of a divided character.
         text = self._decode(chunk)
         *whole, rest = text.split("\n")
         for piece in whole:
@@ -254,7 +254,7 @@ class FrameDecoder:
 
     def _keep(self, piece: str) -> None:
         self._rest_chars += len(piece)
-        # An agent can write a line without an end; its memory would be the host's.
+        # An agent can write a line without an end, which must not grow in the host's memory.
         if self._rest_chars > MAX_LINE_CHARS:
             self._rest.clear()
             self._overlong = True

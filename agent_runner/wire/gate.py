@@ -1,7 +1,7 @@
-"""Pass connections on from the closed networks of agents to the host: `python -m agent_runner.wire.gate …`.
+"""Forward connections from the closed networks of agents to the host: `python -m agent_runner.wire.gate …`.
 
-The networks of agents on a swarm are closed. The gate stands on them and on the host's own network, and
-passes on what comes to one port; what comes is encrypted, and means nothing to it.
+The networks of agents on a swarm are closed. The gate is on them and on the host's own network, and forwards
+what comes to one port, without decrypting it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from agent_runner.wire.carrier import relay
 
 MAX_CONNECTIONS = 2_000
 MAX_OF_ONE = 80
-"""Connections that one container may have open: more than the host serves, fewer than it lets wait."""
+"""Connections of one container: more than the host serves, fewer than it lets wait."""
 SECONDS_A_CONNECTION = 0.1
 """Seconds between two connections of one container, once it has made `MAX_OF_ONE` at once.
 
@@ -28,10 +28,10 @@ class Pace:
 
     def __init__(self) -> None:
         self._due: dict[str, float] = {}
-        """When each container has made up for its connections, by the loop's clock."""
+        """For each container, when its next connection is allowed, by the loop's clock."""
 
     def wait_seconds(self, peer: str, now: float) -> float:
-        """Return the seconds that a new connection of a container has to wait, which counts it."""
+        """Return the seconds that a new connection of a container has to wait, and count it."""
         due = max(now, self._due.get(peer, now)) + SECONDS_A_CONNECTION
         if peer not in self._due and len(self._due) >= MAX_PACES:
             self._due = {one: due for one, due in self._due.items() if due > now}
@@ -51,14 +51,14 @@ class Gate:
 
     async def carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Pass one connection on until it ends; close it where its container has too many."""
-        # Only here is it seen which container connects: to the host, all come from the gate.
+        # Only here is the connecting container visible: to the host, all come from the gate.
         peer = str((writer.get_extra_info("peername") or ("gone",))[0])
         if self._open[peer] >= MAX_OF_ONE:
             writer.close()
             return
         self._open[peer] += 1
         try:
-            # Held back, not closed: an honest container may need many at once.
+            # Delayed, not closed: an honest container may need many at once.
             await asyncio.sleep(self._pace.wait_seconds(peer, asyncio.get_running_loop().time()))
             async with self._room:
                 await self._pass_on(reader, writer)

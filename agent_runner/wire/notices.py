@@ -24,12 +24,12 @@ DEFAULT_HOURS = 24
 """Hours after which a notice that was not shown is dropped, where its agent names none."""
 MAX_UNDELIVERED = 20
 """Notices of a group's agent that may wait at once."""
-MAX_TOLD = 40
-"""Notices that the host gives to one turn, and that the turn may report as shown."""
+MAX_DELIVERED = 40
+"""Notices that the host passes to one turn, and that the turn may report as shown."""
 
 
 class Notice(Document):
-    """A notice that the host gives to a turn. It is shown at the start, unless it awaits something."""
+    """A notice that the host passes to a turn. It is shown at the start, unless it waits for something."""
 
     id: int
     event_type: str

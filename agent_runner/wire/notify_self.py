@@ -26,7 +26,7 @@ INJECT_AT: dict[DeliverAt, InjectAt] = {
     "after_tool": "after_tool",
     "on_condition": "immediate",
 }
-"""The point of a turn at which it is shown; with a condition, once that is seen to be true."""
+"""The point of a turn at which it is shown; with a condition, after that is found true."""
 IN_THIS_TURN: tuple[DeliverAt, ...] = ("immediate", "after_tool", "on_condition")
 """Moments at which a notice can still be shown in the turn that makes it."""
 
@@ -47,7 +47,7 @@ def refusal_of(note: NotifySelf) -> NoteRefusal | None:
 
 
 def severity_of(priority: Priority) -> Severity:
-    """Return the severity of the event that a notice of this priority makes."""
+    """Return the severity of the event for a notice of this priority."""
     match priority:
         case "low":
             return "debug"
@@ -60,7 +60,7 @@ def severity_of(priority: Priority) -> Severity:
 
 
 def event_type_of(category: Category) -> str:
-    """Return the type of the event that a notice of this category makes."""
+    """Return the type of the event for a notice of this category."""
     return "agent.self.remind" if category == "reminder" else "agent.self.notify"
 
 

@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from agent_runner.wire.document import Document
-from agent_runner.wire.notices import MAX_TOLD, Notice
+from agent_runner.wire.notices import MAX_DELIVERED, Notice
 
 AgentName = Literal["claude", "offline"]
 Egress = Literal["none", "allowlist", "open"]
@@ -24,17 +24,17 @@ ECHO = "Say this in the chat, word for word: "
 
 
 class Request(Document):
-    """One message that asks for something, trigger removed: what an agent without a model reads."""
+    """One message with a request, without the trigger: the input of an agent without a model."""
 
     sender: str
     text: str
     person: str = ""
-    """A short name of who wrote it, the same in each of their messages; people may share a `sender`."""
+    """A short name of the sender, the same in all of their messages; people may share a `sender`."""
     is_owner: bool = False
     quoted: str = ""
     """The text of the message that it replies to."""
     files: Literal["none", "read", "write"] = "write"
-    """Access of its sender to the group's files; whatever else is written is gone after the turn."""
+    """The sender's access to the group's files; other changes are gone after the turn."""
 
 
 class TurnLimits(Document):
@@ -47,11 +47,11 @@ class TurnLimits(Document):
     output_tokens: int | None = Field(default=None, gt=0)
     """The most tokens that one call of the model writes; None leaves it to the model's program."""
     iterations: int = Field(default=30, gt=0)
-    """Calls of the model before it is asked to come to an end. It is not stopped."""
+    """Calls of the model before it is asked to finish. It is not stopped."""
 
 
 class RestoredConversation(Document):
-    """Figures about the conversation so far, from which notices are made. A new one has zeros."""
+    """Figures about the conversation so far, for notices. A new one has zeros."""
 
     turns: int = Field(default=0, ge=0)
     """The number of turns so far."""
@@ -76,16 +76,16 @@ class RestoreOrder(Document):
     text: str | None = Field(default=None, max_length=MAX_RESTORE_CHARS)
     """The text that the model gets once, before the first prompt."""
     fallback: str | None = Field(default=None, max_length=MAX_RESTORE_CHARS)
-    """The text that it gets instead where the session to resume does not exist any more."""
+    """The text that it gets instead if the session to resume no longer exists."""
     resume_at: str | None = Field(default=None, max_length=64)
-    """The last message of the session that counts, by its uuid: what came after it is dropped."""
+    """The uuid of the last message of the session that counts: later ones are dropped."""
     meta: str | None = Field(default=None, max_length=MAX_RESTORE_CHARS)
     """The text that it gets again after each compaction: plan, task, decisions, files."""
     so_far: RestoredConversation = RestoredConversation()
 
 
 class RunTerms(Document):
-    """The terms of a run, which hold for all its turns. They carry no secret."""
+    """The terms of a run, which apply to all its turns. They contain no secret."""
 
     run: str
     group: str
@@ -96,27 +96,29 @@ class RunTerms(Document):
     agent: AgentName = "offline"
     model: str | None = None
     is_plain_service: bool = False
-    """Whether its model service reads what all of the Messages API do, and not all that Anthropic's does."""
+    """Whether its model service has only the features common to services of the Messages API."""
     window: int | None = Field(default=None, gt=0)
     """Tokens that its model takes; None leaves it to the model's program."""
     session_id: str | None = None
     restore: RestoreOrder = RestoreOrder()
     limits: TurnLimits = TurnLimits()
     egress: Egress = "none"
-    """Hosts that the container may reach: none, those in `reachable` by the proxy in HTTPS_PROXY, or all."""
+    """Hosts that the container may reach: none, those in `reachable` through the
+    proxy in HTTPS_PROXY, or all.
+    """
     reachable: tuple[str, ...] = ()
     asks_egress: bool = False
-    """Whether the owner is asked about a place that is not in `reachable`."""
+    """Whether the owner is asked about targets that are not in `reachable`."""
     web_search: bool = False
     """Whether the model service may search the web."""
     search_tool: bool = False
     """Whether the host searches the web for the agent, by the tool `web_search`."""
     progress: bool = False
-    """Whether the host takes the frames that tell what the agent does in a turn: `tool_start` and so on."""
+    """Whether the host accepts the frames about a turn's progress: `tool_start` and so on."""
     mcp_servers: tuple[str, ...] = ()
     """The names of the owner's MCP servers, each served at `/mcp/{name}` of the model proxy's address."""
     mcp_programs: dict[str, tuple[str, ...]] = Field(default_factory=dict)
-    """The command lines of those that run in the container, by name; each lies in `mcp/{name}`, read-only."""
+    """The command lines of those that run in the container, by name; each is in `mcp/{name}`, read-only."""
 
 
 class TurnOrder(Document):
@@ -130,13 +132,13 @@ class TurnOrder(Document):
     command: Literal["compact"] | None = None
     """A command about the conversation itself, in place of a prompt."""
     check: str | None = None
-    """A bash script that is run before the agent; its last line may say that there is nothing to do."""
+    """A bash script that runs before the agent; its last line may report that there is nothing to do."""
     instructions: str | None = None
     """A system prompt in place of the usual one; only in an isolated run."""
-    notices: tuple[Notice, ...] = Field(default=(), max_length=MAX_TOLD)
+    notices: tuple[Notice, ...] = Field(default=(), max_length=MAX_DELIVERED)
     """The notices of the host that may be injected in this turn."""
     terms: RunTerms | None = None
-    """Only in the first turn of a run that was started ahead: what holds in the run from now on."""
+    """The terms from now on; only in the first turn of a run that was started ahead."""
 
 
 class RunOrder(RunTerms):
@@ -144,17 +146,20 @@ class RunOrder(RunTerms):
 
     turn: TurnOrder
     is_standby: bool = False
-    """Whether the run is started ahead. `turn` is a placeholder then, with the number 0, that says of what
-    kind the first turn will be; that turn comes in `input/`, with its `terms`, which replace these."""
+    """Whether the run is started ahead. Then `turn` is a placeholder with the number 0 that has the kind of
+    the coming first turn; that turn comes in `input/`, with its `terms`, which replace these.
+    """
 
     def begun_by(self, turn: TurnOrder) -> RunOrder:
-        """Return the order of a run that was started ahead, now that its first turn is there."""
+        """Return the order of a run that was started ahead, now that its first turn has arrived."""
         terms = turn.terms or self
         fields = {name: getattr(terms, name) for name in RunTerms.model_fields}
         return RunOrder(**fields, turn=turn.model_copy(update={"terms": None}))
 
     def first_turn(self) -> TurnOrder:
-        """Return the first turn with the terms of this order, as a run that was started ahead is given it."""
+        """Return the first turn with the terms of this order, in the form for a run that
+        was started ahead.
+        """
         terms = RunTerms(**{name: getattr(self, name) for name in RunTerms.model_fields})
         return self.turn.model_copy(update={"terms": terms})
 

@@ -32,16 +32,16 @@ Kind = Literal["file", "dir", "link"]
 
 
 class TreeError(Exception):
-    """A tree is larger than it may be, or names a path that leads out of it; the text says which."""
+    """A tree is too large, or names a path that leads out of it; the text says which."""
 
 
 class StaleFile(TreeError):
-    """A file holds something else than was announced: it has changed since, or never held that."""
+    """A file does not have the announced content: it has changed since, or never had it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One path of a tree. `content` is the SHA-256 of a file in hex, or where a link points."""
+    """One path of a tree. `content` is the SHA-256 of a file in hex, or the target of a link."""
 
     kind: Kind
     mode: int = 0
@@ -57,20 +57,22 @@ class ScanLimits:
     tree_bytes: int
     entries: int
     names_the_rest: bool = False
-    """Whether a file beyond the bytes, or one that cannot be read, is named by its size and times instead."""
+    """Whether a file beyond the byte limit, or an unreadable one, is identified by
+    its size and times instead.
+    """
 
 
 UNREAD = "unread:"
-"""The prefix of the content of a file that was named and not read."""
+"""Prefix of the content of a file that was listed but not read."""
 GiveAway = Callable[[int, int], None]
-"""`(directory, file)`: give what was made to whom its directory belongs; both are descriptors."""
+"""`(directory, file)`: give a created file to the owner of its directory; both are descriptors."""
 Tree = dict[str, Entry]
 HashCache = dict[tuple[int, int, int, int, int], str]
 """Map a file's device, inode, size and both times of change (ns) to its hash when it was last read."""
 
 
 def checked_path(path: str) -> str:
-    """Return a relative path as it came. Raises `TreeError` for one that leads out of its tree."""
+    """Return a relative path unchanged. Raises `TreeError` if it leads out of its tree."""
     parts = path.split("/")
     is_fair = (
         len(path.encode("utf-8", "surrogateescape")) <= MAX_PATH_BYTES
@@ -84,13 +86,13 @@ def checked_path(path: str) -> str:
 
 
 def entry_from(fields: Mapping[str, Any]) -> Entry:
-    """Return the entry that the other side described. Raises `TreeError` when it is none."""
+    """Return the entry in the other side's fields. Raises `TreeError` when it is none."""
     kind, mode, size, content = (fields.get(name) for name in ("kind", "mode", "size", "content"))
     if kind not in {"file", "dir", "link"} or not isinstance(content, str) or len(content) > MAX_PATH_BYTES:
         raise TreeError("an entry of no known kind")
     if not isinstance(mode, int) or not isinstance(size, int) or not 0 <= size <= MAX_FILE_BYTES:
         raise TreeError(f"a file of more than {MAX_FILE_BYTES // 1024**2} MiB")
-    # Neither a set-id bit nor a sticky one passes from one machine to the other.
+    # Neither a set-id bit nor a sticky bit is passed to another machine.
     return Entry(kind=kind, mode=mode & 0o777, size=size, content=content)
 
 
@@ -106,13 +108,13 @@ def scan(
     limits: ScanLimits | None = None,
     skips: Collection[str] = (),
 ) -> Tree:
-    """Read a tree below the open directory `root`, but for the entries at its top that `skips` names. Blocks.
+    """Read a tree below the open directory `root`, except the top entries that `skips` names. Blocks.
 
-    Without `limits`, it may hold what may travel. A file that changes while it is read is taken as it was
-    read; the next scan sees what came of it.
+    Without `limits`, those for a transfer apply. A file that changes meanwhile is taken as read; the next
+    scan sees the change.
 
     Raises:
-        TreeError: it holds more than it may.
+        TreeError: it exceeds the limits.
     """
     if limits is None:
         limits = ScanLimits(file_bytes=MAX_FILE_BYTES, tree_bytes=MAX_TREE_BYTES, entries=MAX_ENTRIES)
@@ -125,7 +127,7 @@ def scan(
 
 
 class _Scan:
-    """One scan under way."""
+    """One running scan."""
 
     def __init__(self, cache: HashCache, limits: ScanLimits, skips: Collection[str]) -> None:
         self.tree: Tree = {}
@@ -189,7 +191,7 @@ def _readable(
 
 
 def _unread(info: os.stat_result) -> Entry:
-    """Return the entry of a file that is not read: whatever changes it changes one of these numbers."""
+    """Return the entry of a file that is not read: any change to the file changes one of these numbers."""
     times = f"{info.st_dev}:{info.st_ino}:{info.st_mtime_ns}:{info.st_ctime_ns}"
     return Entry("file", stat.S_IMODE(info.st_mode) & 0o777, info.st_size, f"{UNREAD}{times}")
 
@@ -200,12 +202,12 @@ def is_unread(entry: Entry) -> bool:
 
 
 def look(root: int, path: str, cache: HashCache, limits: ScanLimits, *, reads: bool = True) -> Entry | None:
-    """Return the entry at one path of a tree; None where nothing is, or no file, directory or link. Blocks.
+    """Return the entry at one path of a tree; None if there is no file, directory or link. Blocks.
 
-    Unless it `reads`, a file is named by its size and times.
+    Unless it `reads`, a file is identified by its size and times.
 
     Raises:
-        OSError: something on the way is no directory.
+        OSError: a parent is no directory.
     """
     with suppress(FileNotFoundError), _parent(root, path) as (directory, name):
         info = os.stat(name, dir_fd=directory, follow_symlinks=False)
@@ -227,21 +229,21 @@ def scan_file(directory: int, name: str) -> Entry:
 
 
 def check_file(path: str | os.PathLike[str], entry: Entry) -> None:
-    """Check that a file of one's own holds what an entry promises. Blocks. Raises `TreeError`."""
+    """Check that a local file has the content of an entry. Blocks. Raises `TreeError`."""
     with open(path, "rb") as file:  # noqa: PTH123  # any path-like
         if hashlib.file_digest(file, "sha256").hexdigest() != entry.content:
             raise StaleFile("a file that is not what was announced")
 
 
 def _file_entry(directory: int, name: str, info: os.stat_result, cache: HashCache, known: HashCache) -> Entry:
-    # The time of change is in the key, for a container can set the other one back after it wrote.
+    # The change time is in the key, because a container can reset the modification time after a write.
     key = (info.st_dev, info.st_ino, info.st_size, info.st_mtime_ns, info.st_ctime_ns)
     digest = cache.get(key)
     if digest is None:
         with open_file(directory, name) as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
-    # Files have times in steps of some milliseconds: one that was changed just now may be changed once more
-    # in the same step, and would then look as if it were not.
+    # File times have steps of some milliseconds: a file that was just changed may change again in the same
+    # step, and would then look unchanged.
     if time.clock_gettime_ns(time.CLOCK_REALTIME) - info.st_ctime_ns > JUST_NOW_NS:
         known[key] = digest
     return Entry("file", stat.S_IMODE(info.st_mode) & 0o777, info.st_size, digest)
@@ -259,7 +261,9 @@ class Changes:
 
 
 def changes(before: Tree, after: Tree) -> Changes:
-    """Return what makes `after` of `before`. Pure. A path that changes its kind is removed and put anew."""
+    """Return the steps from `before` to `after`. Pure. A path that changes its kind
+    is removed and created anew.
+    """
     # Deepest first, so that a directory is empty when its turn comes.
     removed = [path for path, entry in before.items() if path not in after or after[path].kind != entry.kind]
     put = {path: after[path] for path in sorted(after) if before.get(path) != after[path]}
@@ -267,10 +271,10 @@ def changes(before: Tree, after: Tree) -> Changes:
 
 
 def remove_one(root: int, path: str) -> None:
-    """Remove a file, a link or an empty directory. One that is gone is no error.
+    """Remove a file, a link or an empty directory. A missing one is no error.
 
     Raises:
-        OSError: the directory has something in it; it stays with that.
+        OSError: the directory is not empty; it stays.
     """
     with suppress(FileNotFoundError, NotADirectoryError), _parent(root, path) as (directory, name):
         if _is_directory(directory, name):
@@ -280,10 +284,10 @@ def remove_one(root: int, path: str) -> None:
 
 
 def make_room(root: int, path: str) -> None:
-    """Remove an empty directory from where a file or a link is to be; anything else stays.
+    """Remove an empty directory from the place of a coming file or link; anything else stays.
 
     Raises:
-        OSError: the directory has something in it.
+        OSError: the directory is not empty.
     """
     with suppress(FileNotFoundError, NotADirectoryError), _parent(root, path) as (directory, name):
         if _is_directory(directory, name):
@@ -291,7 +295,7 @@ def make_room(root: int, path: str) -> None:
 
 
 def remove(root: int, path: str) -> None:
-    """Remove what lies at a path, with all below it, following no link. One that is gone is no error."""
+    """Remove a path with everything below it, following no link. A missing one is no error."""
     with suppress(FileNotFoundError, NotADirectoryError), _parent(root, path) as (directory, name):
         _remove_entry(directory, name)
 
@@ -312,7 +316,7 @@ def _leave_as_it_is(directory: int, file: int) -> None:
 
 
 def put_directory(root: int, path: str, entry: Entry, *, own: GiveAway = _leave_as_it_is) -> None:
-    """Make a directory where there is none, in place of whatever else is there."""
+    """Create a directory, replacing anything else at its path."""
     with _parent(root, path) as (directory, name):
         try:
             os.mkdir(name, 0o700, dir_fd=directory)
@@ -321,13 +325,13 @@ def put_directory(root: int, path: str, entry: Entry, *, own: GiveAway = _leave_
                 _remove_entry(directory, name)
                 os.mkdir(name, 0o700, dir_fd=directory)
         with _inner(directory, name) as inner:
-            # The owner's rights stay, or nothing could be put into it or removed from it again.
+            # The owner's rights stay, or nothing could be created in it or removed from it again.
             os.fchmod(inner, entry.mode | 0o700)
             own(directory, inner)
 
 
 def put_link(root: int, path: str, entry: Entry) -> None:
-    """Make a link that says what the entry says, in place of whatever is there."""
+    """Create a link with the entry's target, replacing anything at its path."""
     with _parent(root, path) as (directory, name):
         with suppress(FileNotFoundError):
             _remove_entry(directory, name)
@@ -342,10 +346,10 @@ def put_file(
     *,
     own: GiveAway = _leave_as_it_is,
 ) -> None:
-    """Write a file under another name and rename it into place; `read(n)` gives its next bytes.
+    """Write a file under a temporary name and rename it into place; `read(n)` returns its next bytes.
 
     Raises:
-        TreeError: the bytes are not those that the entry promises. What was there stays.
+        TreeError: the bytes are not those of the entry. The old file stays.
     """
     with _parent(root, path) as (directory, name):
         partial = f"{PARTIAL}{secrets.token_hex(6)}"
@@ -372,7 +376,7 @@ def _copy(write: Callable[[bytes], object], read: Callable[[int], bytes], entry:
         digest.update(data)
         write(data)
         left -= len(data)
-    # Checked before the rename, so a file that was swapped on the way never takes the old one's place.
+    # Checked before the rename, so that a file changed on the way never replaces the old one.
     if left or digest.hexdigest() != entry.content:
         raise StaleFile("a file that is not what was announced")
 
@@ -403,7 +407,7 @@ def opened(root: int, path: str) -> Iterator[Any]:
 
 @contextmanager
 def _parent(root: int, path: str) -> Iterator[tuple[int, str]]:
-    """Open the directory that holds a path, without following a link on the way."""
+    """Open the directory that contains a path, without following a link on the way."""
     *above, name = checked_path(path).split("/")
     here = os.dup(root)
     try:
@@ -430,7 +434,7 @@ def _inner(directory: int, name: str) -> Iterator[int]:
 
 @contextmanager
 def opened_root(path: str | os.PathLike[str]) -> Iterator[int]:
-    """Open the directory at the top of a tree. Raises `OSError`, also where a link stands in its place."""
+    """Open the directory at the top of a tree. Raises `OSError`, also if a link is in its place."""
     descriptor = os.open(path, _DIRECTORY)
     try:
         yield descriptor

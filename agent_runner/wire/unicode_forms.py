@@ -1,8 +1,8 @@
-"""Normalise texts of others in linear time, and tell emoji. Nothing else calls `unicodedata.normalize`.
+"""Normalise foreign texts in linear time, and recognise emoji. Nothing else calls `unicodedata.normalize`.
 
 Normalising sorts each run of combining marks by insertion, which is quadratic: one message of 65,000 marks
-would hold the event loop for seconds. Unicode's Stream-Safe Text Format (UAX #15) bounds a run by 30 marks,
-as no language has a longer one.
+would block the event loop for seconds. Unicode's Stream-Safe Text Format (UAX #15) limits a run to 30 marks,
+because no language has longer ones.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Literal
 from unicodedata import category, combining, normalize
 
 MAX_MARKS = 30
-"""Combining marks in one run up to which it is normalised; a longer run stays as it is."""
+"""Combining marks in one run up to which it is normalised; a longer run stays unchanged."""
 _MAY_BE_MARKS = re.compile(rf"[\W\uff9e\uff9f]{{{MAX_MARKS + 1},}}")
 """Runs of what is no letter and no digit, as marks are. Two marks of Japanese half width count as letters."""
 
@@ -35,7 +35,7 @@ def composed(text: str) -> str:
 
 
 def normalized(form: Form, text: str) -> str:
-    """Return `text` in a normalisation form, but for its runs of more than `MAX_MARKS` combining marks."""
+    """Return `text` in a normalisation form, except for its runs of more than `MAX_MARKS` combining marks."""
     if text.isascii():
         return text
     parts, start = [], 0
@@ -56,13 +56,13 @@ def is_emoji(text: str) -> bool:
 
 
 def has_long_run(text: str) -> bool:
-    """Return whether `text` has a run of more than `MAX_MARKS` combining marks, which stays as it is."""
+    """Return whether `text` has a run of more than `MAX_MARKS` combining marks, which stays unchanged."""
     found = _MAY_BE_MARKS.finditer(text)
     return any(_long_runs(text, one.start(), one.end()) for one in found)
 
 
 def is_mark(character: str) -> bool:
-    """Return whether a character, taken apart, begins with a mark that normalising sorts."""
+    """Return whether a decomposed character begins with a mark that normalising sorts."""
     if character < "\u0300":
         return False
     return combining(character) != 0 or combining(normalize("NFKD", character)[0]) != 0

@@ -1,4 +1,4 @@
-"""The bounds of the time at which an agent asks to wake next, and the texts that explain them to a model.
+"""The limits of the time at which an agent asks to wake next, and the texts that explain them to a model.
 
 Both sides use these numbers, so that no prompt promises what the host does not do.
 """

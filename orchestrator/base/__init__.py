@@ -1,4 +1,4 @@
-"""Ground that knows nothing of Andy: clock, event bus, wake-ups, supervision, logging.
+"""Foundations without knowledge of Andy: clock, event bus, wake-ups, supervision, logging.
 
 Start with `clock.py`.
 """

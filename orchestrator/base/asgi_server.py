@@ -1,7 +1,7 @@
-"""Serves an ASGI app on a socket that is bound beforehand, and leaves signals to `app.py`.
+"""Serves an ASGI app on a bound socket, and leaves signals to `app.py`.
 
-Whoever connects may be hostile, so both servers of the host bound what uvicorn leaves open: how many
-connections are accepted at once, how many are held, and how long the head of a request may take.
+Any client may be hostile, so both servers of the host limit what uvicorn leaves unlimited: how many
+connections are accepted at once, how many are open, and how long the head of a request may take.
 """
 
 from __future__ import annotations
@@ -21,34 +21,35 @@ from uvicorn.server import ServerState
 
 CUT_SECONDS = 1.0
 ACCEPTED_AT_ONCE = 32
-"""In one turn of the event loop. asyncio accepts all of them before a protocol can refuse the first, so
-this is how far the open files may exceed the bounds of a server."""
+"""Connections accepted in one turn of the event loop. asyncio accepts all of them before a protocol can
+refuse the first, so this is how far the open files may exceed a server's limits.
+"""
 QUEUE = 256
-"""Connections that the kernel keeps until they are accepted."""
+"""Connections that wait in the kernel until they are accepted."""
 
 JOINED_BYTES = 64 * 1024
-"""The most that waits to be written together."""
+"""Most bytes that wait to be written together."""
 
 STOPPING = "andy.stopping"
-"""The key in a request's state of the event that its server sets when it begins to stop."""
+"""The key, in a request's state, of the event that its server sets when it starts to stop."""
 
 MAX_OPEN_FILES = 8192
-"""More than all servers together take: their connections are bounded."""
+"""More open files than all servers together need: their connections are limited."""
 
 
 def allow_open_files() -> None:
-    """Raise this process's limit of open files, where the system lets it: the usual 1024 are soon used."""
+    """Raise this process's limit of open files, if the system allows it: the usual 1024 are soon used up."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = MAX_OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, MAX_OPEN_FILES)
     if soft != resource.RLIM_INFINITY and soft < wanted:
-        with suppress(OSError, ValueError):  # macOS refuses what it told to be allowed
+        with suppress(OSError, ValueError):  # macOS may refuse the value that it reported as allowed
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def listen(host: str, port: int) -> socket.socket:
     """Listen on an address; port 0 lets the system choose. Raises `OSError` when it cannot."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # asyncio turns Nagle's delay (40 ms an answer) off only where the protocol is named.
+    # asyncio disables Nagle's delay (40 ms per answer) only if the protocol is named.
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -62,7 +63,7 @@ def listen(host: str, port: int) -> socket.socket:
 
 @contextmanager
 def fronted(listener: socket.socket, address: str | None) -> Iterator[tuple[socket.socket, ...]]:
-    """Listen at the same port of `address`, too, if there is one. Raises `OSError` when it cannot."""
+    """Also listen at the same port of `address`, if it is set. Raises `OSError` when it cannot."""
     if address is None:
         yield (listener,)
         return
@@ -89,14 +90,15 @@ class BoundedConfig(uvicorn.Config):
         )
         self.head_seconds = head_seconds
         self.stopping = asyncio.Event()
-        """Set when the server begins to stop: requests that would never end by themselves end then."""
+        """Set when the server starts to stop: requests that would never end by themselves end then."""
 
 
 class JoiningTransport(asyncio.Transport):
-    """A transport that joins what is written in one turn of the event loop: two pieces, then all others.
+    """A transport that joins the pieces written in one turn of the event loop.
 
-    uvicorn writes the head of an answer, each piece of its body and its end by a system call each, which are
-    most of what a short answer costs. The head waits for the first piece of the body, which waits no more.
+    uvicorn writes the head of an answer, each piece of its body and its end with a system call each, which
+    are most of the cost of a short answer. The head waits for the first piece of the body, which is then
+    written at once.
     """
 
     def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
@@ -105,10 +107,12 @@ class JoiningTransport(asyncio.Transport):
         self._loop = loop
         self._waiting = bytearray()
         self._pieces = 0
-        """Written in this turn of the event loop."""
+        """The pieces written in this turn of the event loop."""
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        """Write, at the end of this turn at the latest. A lot goes at once, so that flow control works."""
+        """Write, at the end of this turn at the latest. A large piece is written at once,
+        so that flow control works.
+        """
         if not data:
             return
         if not self._pieces:
@@ -149,7 +153,9 @@ class JoiningTransport(asyncio.Transport):
 
 
 class BoundedProtocol(H11Protocol):
-    """One connection. Its request head has to end in time; `surplus` says which go when they are too many."""
+    """One connection. Its request head has to arrive in time; `surplus` selects which
+    to close when there are too many.
+    """
 
     _numbers = itertools.count()
 
@@ -161,7 +167,7 @@ class BoundedProtocol(H11Protocol):
         _loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
         super().__init__(config, server_state, {**app_state, STOPPING: config.stopping}, _loop)
-        # uvicorn logs paths, which may have secrets, as soon as a library gives its logger a handler.
+        # uvicorn logs paths, which may contain secrets, as soon as a library gives its logger a handler.
         self.access_log = False
         self.number = next(self._numbers)
         """Counts up with each connection: a smaller number is an older connection."""
@@ -169,7 +175,7 @@ class BoundedProtocol(H11Protocol):
         self._head_timer: asyncio.TimerHandle | None = None
 
     def surplus(self) -> Collection[BoundedProtocol]:
-        """Return the connections to drop now that this one has been made."""
+        """Return the connections to close now that this one was made."""
         return ()
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -208,7 +214,7 @@ class BoundedProtocol(H11Protocol):
 
 
 class Server(uvicorn.Server):
-    """Uvicorn without its signal handlers and without its tick ten times a second."""
+    """Uvicorn without its signal handlers and without its timer ten times a second."""
 
     def __init__(self, config: BoundedConfig) -> None:
         super().__init__(config)
@@ -220,17 +226,19 @@ class Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets=sockets)
         for one in sockets or ():
-            one.listen(QUEUE)  # asyncio takes the kernel's queue and what it accepts at once for one number
+            one.listen(
+                QUEUE
+            )  # asyncio uses one number for the kernel's queue and for connections accepted at once
 
     async def main_loop(self) -> None:
         await self._stopping.wait()
 
     async def serve_on(self, *listeners: socket.socket) -> None:
-        """Serve until cancelled. Then requests have the configured grace to end before they are cut.
+        """Serve until cancelled. Then requests have the configured grace period before they are cut.
 
         The `listeners` stay open and can be served on again.
         """
-        own = [one.dup() for one in listeners]  # uvicorn closes those it is given
+        own = [one.dup() for one in listeners]  # uvicorn closes the sockets that it is passed
         try:
             await self.serve(sockets=own)
         finally:
@@ -242,7 +250,7 @@ class Server(uvicorn.Server):
                 one.close()
 
     async def _cut(self) -> None:
-        """Wait for requests that were told to end; drop what is still connected."""
+        """Wait for requests that were asked to end; then drop the remaining connections."""
         if self.server_state.tasks:
             await asyncio.wait(self.server_state.tasks, timeout=CUT_SECONDS)
         for connection in list(self.server_state.connections):

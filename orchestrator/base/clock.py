@@ -1,4 +1,4 @@
-"""Tells and writes times: epoch milliseconds in UTC everywhere, turned into words only for people."""
+"""Reads and formats times: epoch milliseconds in UTC everywhere, put into words only for people."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Clock(Protocol):
         ...
 
     def steady_ms(self) -> int:
-        """Return milliseconds that never jump and stand still while the machine sleeps: for durations."""
+        """Return milliseconds that never jump, and pause while the machine sleeps: for durations."""
         ...
 
 
@@ -52,6 +52,6 @@ def local_second(at_ms: int, zone: ZoneInfo) -> str:
 
 
 def utc_stamp(at_ms: int) -> str:
-    """Return a time in UTC with milliseconds, `2026-11-22T09:00:00.000Z`, as log lines begin."""
+    """Return a time in UTC with milliseconds, `2026-11-22T09:00:00.000Z`, as at the start of log lines."""
     at = datetime.fromtimestamp(at_ms / 1000, UTC)
     return f"{at:%Y-%m-%dT%H:%M:%S}.{at_ms % 1000:03d}Z"

@@ -24,7 +24,7 @@ def opened(path: Path) -> Iterator[int]:
 
 @contextmanager
 def inner(parent: int, name: str, *, makes: bool = False) -> Iterator[int]:
-    """Yield the descriptor of a directory inside `parent`; with `makes`, it is made where missing.
+    """Yield the descriptor of a directory inside `parent`; with `makes`, it is created if missing.
 
     Raises:
         OSError: it is missing, no directory, or a link.
@@ -45,20 +45,20 @@ def inner(parent: int, name: str, *, makes: bool = False) -> Iterator[int]:
 
 
 def open_file(parent: int, name: str) -> int:
-    """Open a file inside `parent` without waiting for anybody; whether it is a pipe, the caller has to check.
+    """Open a file inside `parent` without blocking; the caller has to check whether it is a pipe.
 
     Raises:
         OSError: it is a link or a directory.
     """
     descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=parent)
     if stat.S_ISDIR(os.fstat(descriptor).st_mode):
-        os.close(descriptor)  # a file object that is refused would leave it open
+        os.close(descriptor)  # a failing file object would leave it open
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), name)
     return descriptor
 
 
 def give_to_owner_of(directory: int, file: int) -> None:
-    """Give a file to the owner of its directory: a container may read and remove what lies in its own."""
+    """Give a file to the owner of its directory, so that a container may read and remove it."""
     if os.geteuid() == ROOT:
         owner = os.fstat(directory)
         os.fchown(file, owner.st_uid, owner.st_gid)

@@ -1,4 +1,4 @@
-"""Passes events on to who watches: `GET /events`, the terminal, the console. The truth stays in the store."""
+"""Passes events to watchers: `GET /events`, the terminal, the console. The store stays authoritative."""
 
 from __future__ import annotations
 
@@ -16,16 +16,14 @@ from orchestrator.base.clock import Clock
 RING = 1_000
 QUEUE = 1_000
 PAUSE_SECONDS = 0.25
-"""Between two looks of a loop that nobody waits for.
-
-A group that is asked a hundred times a second is not worth a hundred looks: each would take the store from a
-group that waits for its answer.
+"""Seconds between two looks of a loop that nobody waits for. A group with a hundred requests a second is not
+worth a hundred looks: each would delay a group that waits for its answer.
 """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostEvent:
-    """Something that happened and is committed: ids, never the text of a message."""
+    """A committed event: ids, never the text of a message."""
 
     n: int
     at_ms: int
@@ -53,9 +51,9 @@ Listeners = dict[asyncio.Queue[HostEvent], tuple[str, ...]]
 
 
 class EventBus:
-    """Passes each event to all who listen now, and keeps the last `RING` events for those who look later.
+    """Passes each event to all present listeners, and stores the last `RING` events for later ones.
 
-    A listener that is more than `QUEUE` events behind loses the oldest; it can ask the store.
+    A listener that is more than `QUEUE` events behind loses the oldest; it can read the store.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -63,10 +61,10 @@ class EventBus:
         self._numbers = itertools.count(1)
         self._listeners: Listeners = {}
         self._watchers: Listeners = {}
-        """Those of the listeners who take passing events, too."""
+        """The listeners that also take passing events."""
         self.ring: deque[HostEvent] = deque(maxlen=RING)
         self.taps: list[Callable[[HostEvent], None]] = []
-        """Told every event at once, in order; they must neither block nor raise."""
+        """Functions called with every event at once, in order; they must neither block nor raise."""
 
     def publish(self, kind: str, **ids: Any) -> None:
         event = HostEvent(n=next(self._numbers), at_ms=self._clock.now_ms(), kind=kind, **ids)
@@ -76,7 +74,7 @@ class EventBus:
         self._pass_on(event, self._listeners)
 
     def publish_passing(self, kind: str, **ids: Any) -> None:
-        """Pass an event on to those who listen for such, and keep it nowhere: many may come in a second."""
+        """Pass an event to listeners for passing events, without storing it: many may come in a second."""
         if self._watchers:
             event = HostEvent(n=next(self._numbers), at_ms=self._clock.now_ms(), kind=kind, **ids)
             self._pass_on(event, self._watchers)
@@ -90,16 +88,16 @@ class EventBus:
             queue.put_nowait(event)
 
     def recall(self, events: Iterable[HostEvent]) -> None:
-        """Put events of earlier starts before those kept; nobody who listens gets them as new ones."""
+        """Put events of earlier starts before the stored ones; listeners do not get them as new events."""
         recalled = [*events, *self.ring]
         self.ring.clear()
         self.ring.extend(recalled)
 
     @contextmanager
     def listening(self, *kinds: str, with_passing: bool = False) -> Iterator[asyncio.Queue[HostEvent]]:
-        """Collect events from now on; enter before looking at the store, so that none falls between.
+        """Collect events from now on; enter before looking at the store, so that none is missed in between.
 
-        With `kinds`, such as `trigger:*`, those alone; `with_passing`, also what `publish_passing` passes on.
+        With `kinds`, such as `trigger:*`, only those; `with_passing`, also those of `publish_passing`.
         """
         queue: asyncio.Queue[HostEvent] = asyncio.Queue(QUEUE)
         self._listeners[queue] = kinds
@@ -115,7 +113,7 @@ class EventBus:
 async def until_next(events: asyncio.Queue[HostEvent], *, at_most_seconds: float) -> None:
     """Return when something has happened since the last look, at the latest after `at_most_seconds`.
 
-    It takes all that has happened, for one look serves all of it, and returns no sooner than after
+    It takes all waiting events, because one look serves all of them, and returns no sooner than after
     `PAUSE_SECONDS`.
     """
     await asyncio.sleep(min(PAUSE_SECONDS, at_most_seconds))

@@ -1,4 +1,4 @@
-"""Turns changes on disk into calls without details: whoever is called looks what changed."""
+"""Turns changes on disk into calls without details: the called code looks for itself."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from watchdog.events import FileSystemEvent, FileSystemEventHandler
 
 
 class WatchHandler(FileSystemEventHandler):
-    """Calls `signal` at each change that a watch's filter lets through, in the observer's thread."""
+    """Calls `signal` at each change that a watch's filter passes, in the observer's thread."""
 
     def __init__(self, signal: Callable[[], None]) -> None:
         self._signal = signal

@@ -1,4 +1,4 @@
-"""Keeps libraries out of this process that another one would load with it."""
+"""Prevents a library from loading optional other libraries into this process."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from contextlib import contextmanager
 
 @contextmanager
 def without(*modules: str) -> Iterator[None]:
-    """Let `import` of these fail inside the block, as if they were not installed; afterwards they can be.
+    """Make `import` of these fail inside the block, as if they were not installed.
 
-    For a library that is an extra of another one, which loads it where it is installed.
+    For an optional dependency that a library loads whenever it is installed.
     """
     absent = [module for module in modules if module not in sys.modules]
     sys.modules.update(dict.fromkeys(absent))  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""The way in which this Andy was installed, and the commands to run it, to extend it and to remove it."""
+"""How this Andy was installed, and the commands to run, extend and remove it."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ COMPOSE_HOME = "/andy"
 
 
 class Installer(StrEnum):
-    """The program that put Andy's code in its place."""
+    """The program that installed Andy's code."""
 
     CLONE = "clone"
-    """Nothing did: the code runs from a clone of the repository."""
+    """None: the code runs from a clone of the repository."""
     PIPX = "pipx"
     UV = "uv"
     PIP = "pip"
@@ -64,7 +64,7 @@ def container_folder() -> Path | None:
 
 
 def command(*words: str) -> str:
-    """Return how the owner types a command of Andy's: a clone's program is on no path."""
+    """Return how the owner types a command of Andy's: a clone's program is on no search path."""
     program = ".venv/bin/andy" if clone() is not None else "andy"
     return " ".join((program, *words))
 

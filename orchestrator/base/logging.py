@@ -1,6 +1,6 @@
-"""Logs: one line an event on stderr, for people at a terminal and JSON elsewhere, and a copy in a file.
+"""Logs: one line per event on stderr, for people at a terminal and JSON elsewhere, and a copy in a file.
 
-A kind of line that repeats is thinned out, so that nobody fills the disk by failing in a loop.
+Repeated lines are thinned out, so that failing in a loop does not fill the disk.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from orchestrator.base.clock import utc_stamp
 from orchestrator.base.terminal_escaping import one_line, raw_stream, visible
 
 _NOISY = ("asyncio", "uvicorn.error")
-"""Loggers that say a line, or a traceback, for whatever a stranger at a socket does."""
+"""Loggers that write a line, or a traceback, for whatever a stranger does at a socket."""
 
 _LEVEL = re.compile(r"(?:\[|\b)(debug|info|warning|error|critical)\b(?=\s*\]|\s)", re.IGNORECASE)
 """The level in a line that structlog or `logging` writes for a terminal."""
@@ -47,10 +47,10 @@ MAX_THROTTLE_KEYS = 1_000
 
 
 def configure(level: str, *, log_file: LogFile | None = None, is_quiet: bool = False) -> None:
-    """Set up structlog and let the libraries' own logging through from `warning`.
+    """Set up structlog and pass the libraries' own logging from `warning` on.
 
-    `log_file` gets a copy of every line, as JSON. With `is_quiet` a terminal is shown errors alone, for a
-    person reads sentences there; a program that reads stderr gets every line all the same.
+    `log_file` gets a copy of every line, as JSON. With `is_quiet` a terminal shows only errors, because its
+    user reads sentences there; a program that reads stderr still gets every line.
     """
     to_person = sys.stderr.isatty()
     renderer: structlog.typing.Processor = (
@@ -106,7 +106,7 @@ def _write_traceback(out: TextIO, error: structlog.typing.ExcInfo) -> None:
 
 
 class LogFile:
-    """A processor of structlog and a handler of logging, both into one file. Neither ever blocks."""
+    """A processor of structlog and a handler of logging, both writing to one file. Neither ever blocks."""
 
     def __init__(self, path: Path) -> None:
         lines: queue.SimpleQueue[logging.LogRecord] = queue.SimpleQueue()
@@ -119,7 +119,7 @@ class LogFile:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Write what waits, and close the file."""
+        """Write the waiting lines, and close the file."""
         self._listener.stop()
         for handler in self._listener.handlers:
             handler.close()
@@ -132,7 +132,7 @@ class LogFile:
 
 
 class _LineQueue(QueueHandler):
-    """Lines on their way to the thread; what is too much for it is left out."""
+    """Lines on their way to the thread; those beyond its capacity are dropped."""
 
     queue: queue.SimpleQueue[logging.LogRecord]
 
@@ -140,7 +140,7 @@ class _LineQueue(QueueHandler):
         self.enqueue(logging.LogRecord("andy", logging.INFO, "", 0, line, None, None))
 
     def prepare(self, record: logging.LogRecord) -> logging.LogRecord:
-        """A library's record as a line like our own."""
+        """Return a library's record as a line like Andy's own."""
         prepared = super().prepare(record)
         fields = {
             "event": prepared.getMessage(),
@@ -158,7 +158,9 @@ class _LineQueue(QueueHandler):
 
 
 class _PrivateFile(RotatingFileHandler):
-    """A file for its owner alone, made at the first line. A disk that takes nothing is told once."""
+    """A file for its owner only, created at the first line. A disk that cannot be written is
+    reported once.
+    """
 
     def __init__(self, path: Path) -> None:
         self._is_reported = False
@@ -182,10 +184,10 @@ class HostLogLine:
     """One line of a log, as people read it."""
 
     level: str
-    """debug, info, warning, error or critical; empty where the line does not say."""
+    """debug, info, warning, error or critical; empty if the line has none."""
     text: str
     at: datetime | None = None
-    """The local time of the event; None of a line that is not one of ours."""
+    """The local time of the event; None for a line that is not Andy's."""
     event: str = ""
     fields: Mapping[str, str] = field(default_factory=dict)
     """Its other fields, as text: `group`, `run`, `turn` and whatever else it has."""
@@ -193,9 +195,9 @@ class HostLogLine:
 
 
 def read_line(line: str, zone: ZoneInfo) -> HostLogLine:
-    """Return a line of a log file as people read it: local time, level, event, then its fields.
+    """Return a line of a log file for people: local time, level, event, then its fields.
 
-    A line that is not one of ours, as programs write them, stays as it is.
+    A line of another program stays unchanged.
     """
     try:
         fields = json.loads(line)
@@ -217,7 +219,7 @@ def read_line(line: str, zone: ZoneInfo) -> HostLogLine:
 
 
 def _read_console_line(line: str, zone: ZoneInfo) -> HostLogLine:
-    """Return a line as it is written for a terminal; one that is no such line stays as it is."""
+    """Return a line that was written for a terminal; any other line stays unchanged."""
     bare = _COLOUR.sub("", line)
     found = _CONSOLE.fullmatch(bare)
     if found is None:
@@ -265,19 +267,19 @@ class LogThrottle:
         return True
 
     def take_held(self, key: Hashable) -> int:
-        """Return how many were held back since the last that passed, and forget them."""
+        """Return how many were dropped since the last that passed, and reset the count."""
         return self._held.pop(key, 0)
 
 
 class ThrottledLogger(logging.Filter):
-    """Throttles the lines of one logger, and says with the next of a kind how many were left out."""
+    """Throttles the lines of one logger, and reports with the next of a kind how many were dropped."""
 
     def __init__(self, throttle: LogThrottle | None = None) -> None:
         super().__init__()
         self._throttle = throttle or LogThrottle()
 
     def filter(self, record: logging.LogRecord) -> bool:
-        # What follows the first line differs with each event: a socket's number, a traceback.
+        # The lines after the first differ with each event: a socket's number, a traceback.
         key = str(record.msg).partition("\n")[0]
         if not self._throttle.passes(key):
             return False

@@ -12,9 +12,9 @@ PR_SET_DUMPABLE = 4
 
 
 def hide_memory() -> None:
-    """Let no other process of this user read or write this one's memory, or take its open files.
+    """Prevent other processes of this user from reading or writing this one's memory, or its open files.
 
-    Root still may. It also keeps keys out of a core dump. It ends with exec, so children do without.
+    Root still may. It also keeps keys out of a core dump. It ends with exec, so children are not protected.
     """
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
@@ -32,7 +32,7 @@ def share_one_arena() -> None:
 
 
 def give_back_memory() -> None:
-    """Return what was freed to the system, which is kept otherwise in case that it is needed again.
+    """Return freed memory to the system, which the C library otherwise retains for reuse.
 
     After a start that is 1.4 MiB. Takes some milliseconds.
     """

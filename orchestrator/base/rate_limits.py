@@ -1,7 +1,7 @@
-"""Limits how fast something happens: what containers write and ask, messages that leave for a messenger.
+"""Limits the rate of containers' frames and requests, and of messages to a messenger.
 
-The figures here are those of a container, whose frames and requests each are a transaction of the one
-database that all groups share.
+The figures here are a container's: each of its frames and requests is a transaction of the one database that
+all groups share.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ PATIENCE_MS = 60_000
 
 
 class TokenBucket:
-    """Holds `at_once` tokens and gains `a_second` more each second, until it is full again.
+    """Has `at_once` tokens and gains `a_second` more each second, until it is full again.
 
-    Whoever reads a container's output waits here; the rest stays in the container's own pipe.
+    The reader of a container's output waits here; the rest stays in the container's own pipe.
     """
 
     def __init__(
@@ -27,18 +27,18 @@ class TokenBucket:
         self._clock = clock
         self._at_once = at_once
         self._token_ms = 1000 / a_second
-        # When it is full again. One moment says as much as a count with the time of it, and takes tokens of
-        # the future too: those of a message that leaves later.
+        # When it is full again. This one number replaces a count with its time, and can also take future
+        # tokens: those of a message that is sent later.
         self._full_ms = float(clock.steady_ms())
         self._waited_ms = 0.0
 
     @property
     def is_overrun(self) -> bool:
-        """Whether the waits since `forgive` were longer than a container that means well ever causes."""
+        """Whether the waits since `forgive` were longer than a well-behaved container ever causes."""
         return self._waited_ms > PATIENCE_MS
 
     def forgive(self) -> None:
-        """Count waits anew: what came so far led to something, however much it was."""
+        """Restart the count of waits, because progress was made."""
         self._waited_ms = 0.0
 
     async def wait(self, cost: int = 1) -> None:
@@ -49,12 +49,14 @@ class TokenBucket:
             await asyncio.sleep(seconds)
 
     def wait_ms(self, cost: int = 1) -> float:
-        """Return in how many milliseconds `cost` tokens are there, and take none."""
+        """Return in how many milliseconds `cost` tokens will be available, without taking any."""
         missing_ms = max(0.0, self._full_ms - self._clock.steady_ms())
         return max(0.0, missing_ms + (cost - self._at_once) * self._token_ms)
 
     def take(self, cost: int, *, at_ms: int | None = None) -> float:
-        """Take `cost` tokens now, or at `at_ms` of steady time; return in how many seconds they are there."""
+        """Take `cost` tokens now, or at `at_ms` of steady time; return in how many
+        seconds they are available.
+        """
         now_ms = self._clock.steady_ms()
         begin_ms = now_ms if at_ms is None else at_ms
         self._full_ms = max(self._full_ms, begin_ms) + cost * self._token_ms

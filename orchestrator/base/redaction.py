@@ -1,8 +1,9 @@
-"""Takes secrets out of texts before they are kept. Nothing else in Andy does.
+"""Removes secrets from texts before they are stored. Nothing else in Andy does.
 
-`redact` knows secrets by how they look, a `Redactor` those too whose values are known. Linear in the length
-of the text: no pattern may start anew inside what another start has run over in vain. Redacting twice is
-redacting once. Too much is taken rather than too little: a word after `password:` goes, whatever it is.
+`redact` recognises secrets by their shape, a `Redactor` also those whose values are known. The time is linear
+in the length of the text: no pattern may start again inside text that another attempt has scanned in vain.
+Redacting twice equals redacting once. Rather too much is removed than too little: any word after `password:`
+is.
 """
 
 from __future__ import annotations
@@ -15,15 +16,16 @@ from typing import Any
 
 GONE = "[redacted]"
 MOST_PASSES = 4
-"""The largest number of passes over a text: the neighbour of a removed secret may be one itself."""
+"""Most passes over a text: the neighbour of a removed secret may be a secret itself."""
 SHORTEST = len("sk-12345678")
 """Characters of the shortest secret that is recognised by its shape alone."""
 REMEMBERED, REMEMBERED_CHARS = 2_048, 120
-"""The number of short texts, and their greatest length, whose result is remembered. A document has a thousand
-ids, names and times, and is written again whenever one message was added to it."""
+"""The number of short texts, and their greatest length, whose result is cached. A document has a thousand
+ids, names and times, and is written again with each new message.
+"""
 
 _KEYS = (
-    # Anthropic, OpenAI and those that do as they do; `sk-learn-basics` is none.
+    # Anthropic, OpenAI and services with the same form; `sk-learn-basics` is no key.
     r"(?<![A-Za-z0-9])sk-(?:(?:ant|proj|svcacct|or)-|(?=[A-Za-z_-]{0,99}[0-9])|(?=[A-Za-z]{20}))[A-Za-z0-9_-]{8,}",
     r"(?<![A-Za-z0-9])[sr]k_(?:live|test)_[A-Za-z0-9]{8,}",
     r"(?<![A-Za-z0-9])gh[pousr]_[A-Za-z0-9]{16,}",
@@ -33,9 +35,9 @@ _KEYS = (
     r"(?<![A-Za-z0-9])xapp-[A-Za-z0-9-]{8,}",
     r"(?<![A-Za-z0-9])(?:AKIA|ASIA)[A-Z0-9]{12,}",
     r"(?<![A-Za-z0-9])AIza[A-Za-z0-9_-]{30,}",
-    # What a container has in the place of a key, as long as its run lives.
+    # The token that a container has instead of a key, valid as long as its run.
     r"(?<![A-Za-z0-9])andy-[A-Za-z0-9_-]{43}(?![A-Za-z0-9_-])",
-    # JSON Web Tokens; only where a run of their characters begins.
+    # JSON Web Tokens; only at the start of a run of their characters.
     r"(?<![A-Za-z0-9_-])eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{4,}(?:\.[A-Za-z0-9_-]*)?",
 )
 _KEY = re.compile("|".join(_KEYS))
@@ -54,7 +56,7 @@ _USERINFO = re.compile(r"(://[^\s/:@]{0,200}:)[^\s/@]{1,200}(?=@)")
 _PASSWORDS = r"password|passwd|passphrase|passcode|pwd|비밀번호|패스워드|암호"
 _SECRETS = r"secret|api[_-]?key|access[_-]?key|private[_-]?key|secret[_-]?key|credentials?|token"
 _EQUALS, _EQUALS_OR_COLON = (rf"\\?[\"']?\s{{0,4}}{sign}\s{{0,4}}\\?" for sign in ("=", "[:=]"))
-# A value that is a name itself is none: what follows that one is the secret.
+# A value that is itself such a name is no secret: the text after that name is.
 _NO_NAME = rf"(?![\"']?[\w-]{{0,40}}(?:{_PASSWORDS}|{_SECRETS}){_EQUALS_OR_COLON})"
 _QUOTED_VALUE = rf"{_NO_NAME}(\"[^\"\r\n]+\"|'[^'\r\n]+')"
 _BARE_VALUE = rf"{_NO_NAME}(?![\"']\[redacted\])\S"
@@ -71,7 +73,7 @@ _IS = (
     r"(?:(?:['’]s|[ \t]{1,4}(?:is|are|was|were|to|will[ \t]be|has[ \t]been))"
     r"(?:[ \t]{1,4}(?:now|still|just|again|set[ \t]to))?[ \t]{0,4}:?|:)[ \t]{1,4}"
 )
-# What people say of a password without telling it.
+# Statements about a password that do not reveal it.
 _NOT_TOLD = (
     r"(?!(?:a|an|the|my|your|our|his|her|their|its|this|that|it|they|what|which|where|who|how|when|if|and|or|"
     r"not|no|never|also|too|so|very|now|still|just|again|only|always|already|set|in|on|at|to|for|from|with|by|"
@@ -88,7 +90,7 @@ _SAID = re.compile(
     rf"|(?<![a-z])(pin(?:[ -]?(?:code|number))?{_OF_WHAT}{_IS})(?=\D?\d{{3}}){_TOLD}"
     rf"|(?<![a-z])((?:secret|token|(?:api|access|private|secret)[ _-]?key){_OF_WHAT}{_IS})"
     rf"(?=[^\s\d]{{0,199}}\d)(?=\S{{8}}){_TOLD}"
-    # Prose goes on in Korean letters, a password does not begin with one.
+    # Prose continues in Korean letters; a password does not begin with one.
     r"|((?:비밀번호|비번|패스워드|암호)(?:(?:은|는|이|가|을|를)[ \t]{0,4}|[ \t]{1,4}))"
     rf"(?=[!-~])(?![=:\[]){_TOLD}"
 )
@@ -135,21 +137,21 @@ def _once(text: str) -> str:
 
 
 def _has(folded: str, words: tuple[str, ...]) -> bool:
-    """Return whether a pattern can match at all: to try all of them costs a hundred times as much."""
+    """Return whether a pattern can match at all: trying all patterns costs a hundred times as much."""
     return any(word in folded for word in words)
 
 
 def nothing_known() -> tuple[str, ...]:
-    """Return no values: for a redactor that knows secrets by their shape alone."""
+    """Return no values: for a redactor that only recognises shapes."""
     return ()
 
 
 @dataclass(frozen=True, slots=True)
 class Redactor:
-    """Takes out secrets of a known shape, and every text that `known` gives, whatever it looks like."""
+    """Removes secrets of a known shape, and every text that `known` returns, whatever it looks like."""
 
     known: Callable[[], Iterable[str]] = nothing_known
-    """The texts that secrets show as, the longest first; asked anew for each text, in any thread."""
+    """Returns all forms of the known secrets, the longest first; called for each text, in any thread."""
 
     def redact(self, text: str) -> str:
         """Return `text` with every secret replaced by `[redacted]`."""
@@ -161,7 +163,7 @@ class Redactor:
 
 
 BY_SHAPE = Redactor()
-"""Knows no value."""
+"""A redactor without known values."""
 
 
 def _without(text: str, known: tuple[str, ...]) -> str:
@@ -182,7 +184,7 @@ def _redacted(value: Any, known: tuple[str, ...]) -> Any:
 
 
 def _without_pem(text: str) -> str:
-    """Take out PEM blocks; one without an end goes to the end of the text."""
+    """Remove PEM blocks; one without an end extends to the end of the text."""
     parts: list[str] = []
     at = 0
     while begin := _PEM_BEGIN.search(text, at):

@@ -1,7 +1,7 @@
-"""Keeps the host's loops running: one that fails is run again, later each time, while the others go on.
+"""Runs the host's loops: a failed one is run again after growing pauses, while the others go on.
 
-A few loops are essential: without them nothing that the host stores is right. One of those ends the host when
-it fails ten times in a row. Every other one is set aside alone: it is reported and tried again for ever.
+A few loops are essential: without them the host's state becomes wrong. Such a loop ends the host when it
+fails ten times in a row. Any other is set aside alone: it is reported and retried for ever.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ log = structlog.get_logger(__name__)
 Loop = Callable[[], Awaitable[None]]
 FIRST_PAUSE_SECONDS = 0.5
 LONGEST_PAUSE_SECONDS = 30.0
-"""The longest pause of an essential loop."""
+"""The longest pause of an essential loop, in seconds."""
 LONGEST_ASIDE_SECONDS = 300.0
-"""The longest pause of any other loop."""
+"""The longest pause of any other loop, in seconds."""
 HEALTHY_MS = 60_000
 MAX_FAILURES = 10
 """Failures in a row of an essential loop that end the host."""
 REPORTED_FAILURES = 3
-"""Failures in a row after which the owner is told: fewer may be a hiccup."""
+"""Failures in a row after which the owner is notified: fewer may be a hiccup."""
 MAX_REASON_CHARS = 300
 
 
 class LoopEnded(Exception):
-    """The loop came to an end by itself, which it never should."""
+    """The loop returned, which it never should."""
 
 
 class LoopFailureView(TypedDict):
@@ -48,14 +48,14 @@ class LoopFailureView(TypedDict):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoopFailure:
-    """A loop that fails at the moment. Times are epoch milliseconds, UTC."""
+    """A loop that is failing. Times are epoch milliseconds, UTC."""
 
     name: str
     reason: str
     failures: int
     """Failures in a row."""
     since_ms: int
-    """The time when the first of them was."""
+    """When the first of them happened."""
     next_try_ms: int
 
     def to_json_dict(self) -> LoopFailureView:
@@ -73,7 +73,7 @@ class _LoopState:
     failures: int = 0
     since_ms: int = 0
     started_ms: int = 0
-    """The time when it last began to run, by the steady clock."""
+    """When it last started to run, by the steady clock."""
     failure: LoopFailure | None = None
     is_reported: bool = False
 
@@ -91,8 +91,8 @@ class Supervisor:
     ) -> None:
         """`essential` names the loops that may end the host.
 
-        `endless` returns whether a loop of this name fails when it returns; any other one is done then.
-        `report` tells the owner of a loop that goes on failing; where it raises it is called again later.
+        `endless` returns whether a loop of this name fails if it returns; any other one is done then.
+        `report` notifies the owner of a loop that keeps failing; if it raises, it is called again later.
         """
         self._clock = clock
         self._essential = essential
@@ -109,7 +109,7 @@ class Supervisor:
         }
 
     async def run(self, name: str, loop: Loop) -> None:
-        """Run `loop` until it returns; after an exception run it again, each time later.
+        """Run `loop` until it returns; after an exception run it again, after growing pauses.
 
         The tenth failure in a row of an essential loop is raised. A full disk is no failure of the loop: it
         is waited out, however long that takes. A damaged database is one.
@@ -126,15 +126,15 @@ class Supervisor:
                 if not _is_failure(error):
                     raise
                 if _is_cancelled():
-                    # What broke while the loop ended must not keep the host from ending.
+                    # An error while the loop ended must not prevent the host from ending.
                     log.warning("loop.broke_at_the_end", loop=name, exc_info=error)
                     raise asyncio.CancelledError from error
                 pause = self._note(name, state, error)
-            await self._tell(state)
+            await self._report_failure(state)
             await asyncio.sleep(pause)
 
     def _is_healthy(self, state: _LoopState) -> bool:
-        # While it waits for its next try it does not run, however long that is.
+        # While it waits for its next attempt it does not run, however long that is.
         is_waiting = state.failure is not None and self._clock.now_ms() < state.failure.next_try_ms
         return not is_waiting and self._clock.steady_ms() - state.started_ms > HEALTHY_MS
 
@@ -148,7 +148,8 @@ class Supervisor:
         if is_essential and state.failures >= MAX_FAILURES and not is_waited_out:
             log.critical("loop.gave_up", loop=name, failures=state.failures, exc_info=error)
             raise error
-        # No use in telling the owner of a store that takes nothing: `doctor` and the status do.
+        # The owner cannot be notified through a store that cannot be written; `doctor` and the status report
+        # it.
         state.is_reported = state.is_reported or is_waited_out
         longest = LONGEST_PAUSE_SECONDS if is_essential else LONGEST_ASIDE_SECONDS
         pause = min(FIRST_PAUSE_SECONDS * 2.0 ** min(state.failures - 1, 20), longest)
@@ -162,7 +163,7 @@ class Supervisor:
         log.error("loop.restarts", loop=name, failures=state.failures, pause_seconds=pause, exc_info=error)
         return pause
 
-    async def _tell(self, state: _LoopState) -> None:
+    async def _report_failure(self, state: _LoopState) -> None:
         if self._report is None or state.failure is None or state.is_reported:
             return
         if state.failures < REPORTED_FAILURES:
@@ -191,10 +192,9 @@ def _leaves(error: BaseException) -> Iterator[BaseException]:
 
 
 def _is_failure(error: BaseException) -> bool:
-    """Return whether an error is the loop's own failure, not a wish that the task or the program end.
+    """Return whether an error is the loop's own failure, not a request to end the task or the program.
 
-    A library's `sys.exit`, and a cancellation that nobody asked for, are failures. The interrupt of a person
-    at the keyboard is none.
+    A library's `sys.exit`, and an unrequested cancellation, are failures. A keyboard interrupt is none.
     """
     found = list(_leaves(error))
     if any(isinstance(one, KeyboardInterrupt | GeneratorExit) for one in found):
@@ -203,6 +203,6 @@ def _is_failure(error: BaseException) -> bool:
 
 
 def _is_cancelled() -> bool:
-    """Return whether somebody has asked that this task end."""
+    """Return whether somebody has requested the cancellation of this task."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0

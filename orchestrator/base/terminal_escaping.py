@@ -1,7 +1,7 @@
-"""Makes what people at a terminal are shown harmless: chats and agents choose the texts that commands print.
+"""Makes printed text safe for a terminal: chats and agents choose the texts that commands print.
 
 A terminal obeys control characters: they move the cursor, rewrite lines above, set the clipboard, or hide
-what follows. They are shown as `\\u001b` instead, which in JSON stands for the same text.
+what follows. They are shown as `\u001b` instead, which means the same text in JSON.
 """
 
 from __future__ import annotations
@@ -26,8 +26,9 @@ _SELECTORS = (*range(0x180B, 0x1810), *range(0xFE00, 0xFE10), *range(0xE0100, 0x
 """Characters that choose how the one before them is drawn, and have no form of their own."""
 _LOOKS_EMPTY = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0") | {*map(chr, _SELECTORS)}
 MAX_SHOWN_MARKS = 4
-"""Combining marks on one letter that `all_visible` leaves, as Burmese and Vietnamese write them. More cover
-the lines around them."""
+"""Combining marks on one letter that `all_visible` leaves, as in Burmese and
+Vietnamese. More would cover neighbouring lines.
+"""
 
 _WORD = re.compile(r"\w*[A-Za-z]\w*")
 _BETWEEN_LETTERS = re.compile(r"(?<=[A-Za-z])[^\x00-\x7f](?=[A-Za-z])")
@@ -43,7 +44,7 @@ _BESIDE_LATIN = ("HANGUL SYLLABLE", "CJK UNIFIED", "HIRAGANA LETTER", "KATAKANA 
 
 
 def visible(text: str) -> str:
-    """Return `text` with what a terminal would obey written out; line ends and tabs stay."""
+    """Return `text` with control characters escaped; line ends and tabs stay."""
     return _UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
@@ -66,7 +67,7 @@ def all_visible(text: str) -> str:
 
 
 def _look_alikes(word: str) -> Iterator[int]:
-    """Yield the places of letters that may pass for one of ASCII in a word that has such letters."""
+    """Yield the positions of letters that can be mistaken for ASCII in a word with ASCII letters."""
     if not word.isascii():
         yield from (at for at, one in enumerate(word) if not one.isascii() and _may_pass(one))
 
@@ -92,7 +93,7 @@ def _is_sign(character: str) -> bool:
 
 
 def _is_ascii_in_disguise(character: str) -> bool:
-    """Return whether a character is one of ASCII in another font or width, as many programs take it."""
+    """Return whether a character is an ASCII one in another font or width, as many programs read it."""
     if character.isascii():
         return False
     kind, *parts = _parts_of(character)
@@ -100,7 +101,7 @@ def _is_ascii_in_disguise(character: str) -> bool:
 
 
 def _parts_of(character: str) -> tuple[str, ...]:
-    """Return how a character is made of others: in which form, empty for the same, and of which ones."""
+    """Return the decomposition of a character: its form, empty for an equivalent one, and its parts."""
     kind, *codes = unicodedata.decomposition(character).split() or [""]
     if kind and not kind.startswith("<"):
         kind, codes = "", [kind, *codes]
@@ -120,14 +121,14 @@ def _written_out(character: str) -> str:
 
 
 def ticked(text: str) -> str:
-    """Return `text` as `all_visible` does, and so that it can stand between backticks."""
+    """Return `text` as `all_visible` does, and safe between backticks."""
     return all_visible(text).replace("`", "\\u0060")
 
 
 def quoted(text: str, limit: int) -> str:
-    """Return words of others as a person may read them among Andy's: between backticks, with nothing hidden.
+    """Return other people's text for display among Andy's: between backticks, with nothing hidden.
 
-    Neither can they pass for words beside them, nor push these out of sight.
+    It can neither be mistaken for text beside it, nor push that out of sight.
     """
     shown = ticked(text)
     rest = len(shown) - limit
@@ -135,7 +136,7 @@ def quoted(text: str, limit: int) -> str:
 
 
 def drawn(text: str) -> str:
-    """Return `text` in one line, without characters that are not drawn, as a name that others chose."""
+    """Return `text` in one line, without invisible characters, as a name that others chose."""
     return " ".join("".join(one if _is_drawn(one) else " " * one.isspace() for one in text).split())
 
 
@@ -149,12 +150,14 @@ def one_line(text: str) -> str:
 
 
 class EscapedStream:
-    """A text stream that writes control characters out as `\\u001b`. What draws with them writes to `raw`."""
+    """A text stream that escapes control characters as `\u001b`. Code that draws with them
+    writes to `raw`.
+    """
 
     def __init__(self, raw: TextIO) -> None:
         self.raw = raw
         self.rich_proxied_file = raw
-        """Where rich writes, which the help of the commands is drawn with: no text of others is in it."""
+        """The stream that rich writes to, for the help of the commands, which contains no foreign text."""
 
     def write(self, text: str) -> int:
         self.raw.write(visible(text))
@@ -169,13 +172,13 @@ class EscapedStream:
 
 
 def raw_stream(stream: TextIO) -> TextIO:
-    """Return what is behind an `EscapedStream`, for output that draws and escapes its texts itself."""
+    """Return the stream behind an `EscapedStream`, for output that draws and escapes its texts itself."""
     return stream.raw if isinstance(stream, EscapedStream) else stream
 
 
 @contextmanager
 def escaped_output() -> Iterator[None]:
-    """Have all that is printed inside, to stdout and stderr, escaped."""
+    """Escape all that is printed inside the block, to stdout and stderr."""
     out, err = (cast("TextIO", EscapedStream(stream)) for stream in (sys.stdout, sys.stderr))
     with redirect_stdout(out), redirect_stderr(err):
         yield

@@ -1,6 +1,6 @@
-"""Wakes loops that wait: "look at the database now". A wake-up carries nothing and may be repeated or lost.
+"""Wakes waiting loops: "look at the database now". A wake-up has no content and may be repeated or lost.
 
-A loop looks by itself from time to time too, so one that is lost costs time and nothing else.
+Each loop also looks from time to time, so a lost wake-up only costs time.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 
 class Wakeup:
-    """Wakes the one loop that waits for it; set before the wait, the wait ends at once."""
+    """Wakes the one loop that waits for it; if set before the wait, the wait ends at once."""
 
     def __init__(self) -> None:
         self._event = asyncio.Event()
@@ -40,6 +40,6 @@ class Wakeups:
     outages: Wakeup = field(default_factory=Wakeup)
     calendars: Wakeup = field(default_factory=Wakeup)
     image: Wakeup = field(default_factory=Wakeup)
-    """Set when a container could not be started for want of the image."""
+    """Set when a container could not be started because the image is missing."""
     foresight: Wakeup = field(default_factory=Wakeup)
-    """Set by signs of a turn to come, and when the time of the next due task or wake may have changed."""
+    """Set by signs of a coming turn, and when the time of the next due task or wake may have changed."""

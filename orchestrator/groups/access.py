@@ -1,7 +1,7 @@
-"""Ask the owner about chats that call Andy and have no group, and take in, ignore or block such a chat.
+"""Ask the owner about chats that call Andy and have no group; register, ignore or block such a chat.
 
-Anybody who finds Andy's account can make such chats, in any number. So the owner is asked about few of them a
-day, each waits until it is decided, and no more of them are stored than a person can go through.
+Anybody who finds Andy's account can create such chats, in any number. So the owner is asked about only a few
+a day, each waits until it is decided, and no more are stored than a person can go through.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from orchestrator.store.database import Tx
 
 DAY_MS = 24 * 3_600_000
 MAX_NOTIFIED_A_DAY = 3
-"""Chats that main is asked about within 24 hours; the others are listed."""
+"""Chats about which main is asked within 24 hours; further ones are only listed."""
 MAX_WAITING = 100
-"""Requests that wait at a time; who calls beyond them is not stored."""
+"""Requests that wait at a time; further callers are not stored."""
 IGNORED_MS = 30 * DAY_MS
 """Milliseconds until an ignored chat may be asked about again."""
 MAX_WORDS, MAX_NAME, MAX_ADDRESS = 200, 80, 200
-"""Characters that are stored of what a stranger chose, and that are shown of it."""
+"""Most characters of a stranger's texts that are stored and shown."""
 
 AccessDecision = Literal["register", "ignore", "block"]
 DECISIONS: tuple[AccessDecision, ...] = ("register", "ignore", "block")
@@ -52,13 +52,13 @@ class AccessIsDecided(BadRequest):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecidedAccess:
-    """A request as it is after a decision, and the group that the chat got, if it did."""
+    """A request after a decision, and the chat's group if it was registered."""
 
     request: AccessRequest
     group: Group | None
 
     def explain(self) -> str:
-        """Return what was decided, for people."""
+        """Return the decision in words for people."""
         name = label(self.request)
         if self.group is not None:
             return f"Registered: {name} is the group '{self.group.folder}' now, and {_answers(self.group)}."
@@ -68,23 +68,23 @@ class DecidedAccess:
 
 
 async def ask(tx: Tx, message: Inbound, *, now_ms: int) -> AccessRequest | None:
-    """Record that a chat without a group calls, and ask the owner; None where he is not to be asked."""
+    """Record that a chat without a group calls, and ask the owner; return None if the owner is not asked."""
     before = await access_requests.of_chat(tx, message.chat_jid)
     if before is not None and not _may_ask_again(before, now_ms=now_ms):
         return None
-    # What a program of this machine writes without a messenger is no stranger's.
+    # A program of this machine that writes without a messenger is no stranger.
     if message.channel is None:
         return None
     waiting = await access_requests.count_waiting(tx)
     if waiting.all >= MAX_WAITING:
         return None
-    asked = await access_requests.add(tx, await _seen(tx, message), now_ms=now_ms)
-    await _notify(tx, asked, listed=waiting.listed, now_ms=now_ms)
-    return asked
+    request = await access_requests.add(tx, await _seen(tx, message), now_ms=now_ms)
+    await _notify(tx, request, listed=waiting.listed, now_ms=now_ms)
+    return request
 
 
 def _may_ask_again(request: AccessRequest, *, now_ms: int) -> bool:
-    """Return whether a chat that has called before may be asked about once more. Pure."""
+    """Return whether the owner may be asked again about a chat that called before. Pure."""
     match request.state:
         case AccessState.WAITING | AccessState.BLOCKED:
             return False
@@ -95,7 +95,7 @@ def _may_ask_again(request: AccessRequest, *, now_ms: int) -> bool:
 
 
 async def _seen(tx: Tx, message: Inbound) -> NewAccessRequest:
-    """Return what the owner is to see of a message, each text bounded."""
+    """Return the parts of a message that the owner is shown, each text bounded."""
     chat = await chats.get(tx, message.chat_jid)
     members = await chats.members_of(tx, message.chat_jid)
     name = "" if chat is None or chat.name == message.chat_jid else chat.name
@@ -118,7 +118,7 @@ def _bounded(text: str, limit: int) -> str:
 
 
 async def _notify(tx: Tx, asked: AccessRequest, *, listed: int, now_ms: int) -> None:
-    """Ask main about a request, or say there once a day that more are listed than it is asked about."""
+    """Ask main about a request, or report there, once a day, that more are listed."""
     if await access_requests.count_notified(tx, since_ms=now_ms - DAY_MS) < MAX_NOTIFIED_A_DAY:
         text = question(asked, listed=listed)
         await owner.notify_once(tx, text, about=f"{owner.ASKED}access:{asked.id}", now_ms=now_ms)
@@ -129,9 +129,10 @@ async def _notify(tx: Tx, asked: AccessRequest, *, listed: int, now_ms: int) -> 
 
 
 def question(asked: AccessRequest, *, listed: int = 0) -> str:
-    """Return what the owner reads in main of a chat that calls, and of how many more are only listed. Pure.
+    """Return the owner's text in main about a calling chat, and the number of chats
+    that are only listed. Pure.
 
-    Whatever the stranger has chosen is bounded, quoted and written out: it can pass for no words of Andy's.
+    The stranger's texts are bounded, quoted and escaped, so that they cannot look like Andy's.
     """
     number = asked.id
     call = f"🚪 {where(asked)} calls me, and has no group (request {number})."
@@ -149,19 +150,19 @@ def _and_more(listed: int) -> str:
 
 
 def where(asked: AccessRequest) -> str:
-    """Return the place that calls, for people: its name, its messenger, how many are in it. Pure."""
+    """Return the calling chat for people: its name, messenger and number of members. Pure."""
     people = f", {asked.people} people" if asked.people else ""
     kind = "direct chat" if asked.is_direct else "chat"
     return f"The {kind} {label(asked)} ({asked.channel}{people})"
 
 
 def label(asked: AccessRequest) -> str:
-    """Return the name of the chat, or its address where it has none, as people may read it. Pure."""
+    """Return the name of the chat, or its address if it has none, readable for people. Pure."""
     return quoted(asked.chat_name or asked.chat_jid, MAX_NAME)
 
 
 def who(asked: AccessRequest) -> str:
-    """Return who has called, by name and address, as people may read them. Pure."""
+    """Return the caller's name and address, readable for people. Pure."""
     if asked.is_owner:
         return "You"
     return f"{quoted(asked.sender_name or 'somebody', MAX_NAME)} ({quoted(asked.sender, MAX_ADDRESS)})"
@@ -181,13 +182,13 @@ def _unknown(number: str) -> UnknownAccessRequest:
 async def decide(
     tx: Tx, number: int, decision: AccessDecision, *, by: str, now_ms: int, name: str | None = None
 ) -> DecidedAccess:
-    """Give a chat that has called a group, or ignore or block it; also one that was ignored or blocked.
+    """Register, ignore or block a chat that has called, also an ignored or blocked one.
 
-    The group has the `name` that is given, or that of the chat.
+    The group gets the `name`, or that of the chat.
 
     Raises:
         UnknownAccessRequest, AccessIsDecided
-        BadRequest: the name cannot be used, as `registration.register_by_hand` says.
+        BadRequest: the name cannot be used, see `registration.register_by_hand`.
     """
     found = await access_requests.get(tx, number)
     if found is None:
@@ -219,7 +220,7 @@ async def ignore_all(tx: Tx, *, by: str, now_ms: int) -> int:
 
 
 async def _register(tx: Tx, asked: AccessRequest, name: str | None, *, now_ms: int) -> Group:
-    """Register a chat under a folder that no group has or had: its files are not a stranger's to get."""
+    """Register a chat under a folder that no group ever had, so that a stranger gets nobody's files."""
     taken = {one.lower() for one in await audit.registered_folders(tx)} | RESERVED
     taken |= {one.folder.lower() for one in await groups.every(tx)}
     own = drawn(asked.chat_name) or drawn(asked.sender_name) or f"Chat {asked.id}"

@@ -1,6 +1,8 @@
-"""Copy files between chats and the folders of groups, which containers write: no link in them is followed.
+"""Copy files between chats and the folders of groups, which containers can write:
+no link in them is followed.
 
-Everything goes through directory descriptors, so that nothing the container renames meanwhile leads out.
+All access is relative to directory descriptors, so that a path that the container swaps meanwhile leads
+nowhere.
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ class FileRefused(BadRequest):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StagedFile:
-    """A copy of a group's file, out of its container's reach."""
+    """A copy of a group's file, where no container can change it."""
 
     path: Path
     name: str
@@ -40,7 +42,7 @@ class StagedFile:
 
 
 def safe_name(name: str) -> str:
-    """Return a file name of letters, digits and a few marks, not hidden; empty if nothing is left of it."""
+    """Return a file name of letters, digits and a few marks, not hidden; empty if none of it remains."""
     bare = composed(name.replace("\\", "/").rsplit("/", 1)[-1])
     bare = _UNSAFE.sub("_", bare).strip("._ ")
     stem, dot, ending = bare.rpartition(".")
@@ -55,14 +57,14 @@ def keep(home: Path, folder: str, name: str, source: Path) -> str:
     """Copy `source` to a group's attachments and return its path as the agent sees it. Blocks.
 
     Raises:
-        OSError: a link or a file is in the way, or the disk is full; nothing is left half written.
+        OSError: a link or a file is in the way, or the disk is full; no half-written file remains.
     """
     with source.open("rb") as body:
         return keep_body(home, folder, name, body)
 
 
 def keep_body(home: Path, folder: str, name: str, body: BinaryIO) -> str:
-    """Write what `body` gives to a group's attachments, as `keep` does. Blocks."""
+    """Write the chunks of `body` to a group's attachments, as `keep` does. Blocks."""
     name = safe_name(name) or "file"
     with ExitStack() as stack:
         groups = stack.enter_context(opened(home / "groups"))
@@ -96,7 +98,7 @@ def _numbered(name: str, number: int) -> str:
 
 
 def take(home: Path, folder: str, path: str, target: Path, *, limit: int) -> StagedFile:
-    """Copy a file that a group's agent names to `target`, whatever becomes of it there. Blocks.
+    """Copy a file that a group's agent names to `target`, even if the file changes meanwhile. Blocks.
 
     Raises:
         FileRefused: it is no regular file of the group, or larger than `limit` bytes.
@@ -137,7 +139,7 @@ def _unreadable(path: str, error: OSError) -> FileRefused:
 
 
 def _parts(path: str) -> tuple[str, ...]:
-    """A path in the group's folder; `/workspace/group/…` is how its agent sees it."""
+    """Return a path relative to the group's folder, which its agent sees as `/workspace/group/…`."""
     bare = PurePosixPath(path.removeprefix("/workspace/group/"))
     if bare.is_absolute() or ".." in bare.parts or not bare.parts or len(bare.parts) > MAX_DEPTH:
         raise FileRefused(f"'{path}' is not in your own folder: copy the file there and name it from there.")
@@ -165,7 +167,7 @@ def _copy(body: BinaryIO, target: Path, limit: int) -> int:
 
 
 class LimitedReader:
-    """Reads at most `limit` bytes, whatever comes after them."""
+    """Reads at most `limit` bytes, whatever follows them."""
 
     def __init__(self, body: BinaryIO, limit: int) -> None:
         self._body = body

@@ -1,7 +1,8 @@
-"""Change a group's name, settings or memory, show what a change does, and put back what was before.
+"""Change a group's name, settings or memory, show the effect of a change, and restore earlier versions.
 
 The texts before and after each change are in the database, which no container reaches; an agent may write its
-memory file at any time. So every change first compares what is there with what its author was shown.
+memory file at any time. So every change first compares the present text with the one that its author was
+shown.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ from orchestrator.store.group_changes import GroupChange, GroupPart
 MAX_MEMORY_CHARS = 20_000
 CONTEXT_LINES = 2
 MAX_COMPARED = 250_000
-"""Lines before times lines after: more are not compared one by one, which takes their product in time."""
+"""Most lines before times lines after that are compared one by one, since that takes their product in time.
+"""
 
 
 class GroupChangeRefused(BadRequest):
@@ -40,7 +42,7 @@ class GroupChangeRefused(BadRequest):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiffLine:
-    """A line that was added or removed, one that stayed, or a gap of lines that stayed."""
+    """A line that was added, removed or unchanged, or a gap of unchanged lines."""
 
     kind: Literal["+", "-", " ", "…"]
     text: str = ""
@@ -58,7 +60,7 @@ async def current(tx: Tx, home: Path, folder: str, part: GroupPart) -> str:
 
 
 def checked(part: GroupPart, text: str) -> str:
-    """Return the text as it is kept. Raises `ConfigRefused` or `GroupChangeRefused`, which say why not."""
+    """Return the text as it is stored. Raises `ConfigRefused` or `GroupChangeRefused` with the reason."""
     if part is GroupPart.SETTINGS:
         return settings.text_of(settings.checked(_fields(text)).to_fields())
     if part is GroupPart.PROFILE:
@@ -73,9 +75,9 @@ def checked(part: GroupPart, text: str) -> str:
 async def configure(
     tx: Tx, folder: str, changes: Mapping[str, Any], *, by: str, now_ms: int, undoes: int | None = None
 ) -> Group:
-    """Change a group's settings; null takes a key away. Its next container has them.
+    """Change a group's settings; null removes a key. They apply to its next container.
 
-    Containers that live with the old ones are closed by `GroupReconciler`, once they are idle.
+    `GroupReconciler` closes containers with the old settings once they are idle.
 
     Raises:
         UnknownGroup: there is none.
@@ -92,7 +94,7 @@ async def configure(
 
 
 def profile_text(group: Group) -> str:
-    """Return what people know a group by as text, to be compared and put back. Pure."""
+    """Return a group's name and triggers as text, for comparing and restoring. Pure."""
     return settings.text_of(
         {"name": group.name, "trigger": group.trigger or "", "requires_trigger": group.requires_trigger}
     )
@@ -101,7 +103,7 @@ def profile_text(group: Group) -> str:
 async def set_profile(
     tx: Tx, folder: str, profile: GroupProfile, *, by: str, now_ms: int, undoes: int | None = None
 ) -> Group:
-    """Change a group's name, its trigger, or whether it answers every message. The next message sees it.
+    """Change a group's name, its trigger, or whether it answers every message, from the next message on.
 
     Raises:
         UnknownGroup: there is none.
@@ -132,12 +134,12 @@ async def apply(
     now_ms: int,
     undoes: int | None = None,
 ) -> None:
-    """Replace a part of a group by `text`, where `check` accepts what is there now.
+    """Replace a part of a group by `text`, if `check` accepts the present one.
 
     Raises:
         UnknownGroup: there is none.
-        ConfigRefused, GroupChangeRefused, ProfileRefused: the text cannot be kept.
-        OSError: the memory file cannot be written; like all others, it leaves everything as it was.
+        ConfigRefused, GroupChangeRefused, ProfileRefused: the text cannot be stored.
+        OSError: the memory file cannot be written; nothing is changed then, as with the others.
     """
     before = await current(tx, home, folder, part)
     check(before)
@@ -158,18 +160,17 @@ async def apply(
     group = await groups.known(tx, folder)
     change = await asyncio.to_thread(_change, group, part, before, after, by=by, now_ms=now_ms)
     await _note(tx, replace(change, undoes=undoes), "group.memory_changed", {})
-    # Last, so that a disk that refuses it takes the row back, too.
+    # Last, so that a disk that refuses it also rolls back the row.
     await asyncio.to_thread(memory_templates.write_memory, home, group.folder, after)
 
 
 async def put_back(
     tx: Tx, home: Path, folder: str, number: int, *, by: str, now_ms: int
 ) -> tuple[GroupPart, ...]:
-    """Put back what was before a change, and before those made with it. Return the parts.
+    """Restore the state before a change, and before those made with it. Return the parts.
 
-    Raises like `apply`, and:
-        UnknownGroupChange: there is no such change.
-        GroupChangeRefused: a part was changed since.
+    Raises like `apply`, and: UnknownGroupChange: there is no such change.
+       GroupChangeRefused: a part was changed since.
     """
     change = await group_changes.get(tx, (await groups.known(tx, folder)).folder, number)
     found = await group_changes.made_with(tx, change)
@@ -196,24 +197,23 @@ def _check_is(expected: str, now: str) -> None:
 
 
 def memory_digest(text: str) -> str:
-    """Return what tells a memory file from another: 16 hex digits. Pure."""
+    """Return a hash that identifies a memory file's content: 16 hex digits. Pure."""
     return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:16]
 
 
 async def forget_lines(
     tx: Tx, home: Path, folder: str, text: str, place: int, *, shown: str, by: str, now_ms: int
 ) -> None:
-    """Take lines out of a group's memory file: those from `place` on, from 0, of the file as it was shown.
+    """Remove lines from a group's memory file: those from `place` on, from 0, of the file as shown.
 
-    `shown` is the `memory_digest` of that. If the file was changed meanwhile, they are looked for by their
-    text, where that stands once.
+    `shown` is the `memory_digest` of that version. If the file was changed meanwhile, the lines are found by
+    their text, if that occurs once.
 
-    Raises like `apply`, and:
-        GroupChangeRefused: the lines are not there any more, or stand there several times.
+    Raises like `apply`, and: GroupChangeRefused: the lines are gone, or occur several times.
     """
     now = await current(tx, home, folder, GroupPart.MEMORY)
     lines = now.split("\n")
-    # A browser ends the lines that it sends in its own way, as some editors do in the file.
+    # Browsers normalise the line ends that they send, and some editors those in the file.
     plain, wanted = [one.rstrip("\r") for one in lines], text.replace("\r\n", "\n").rstrip("\r\n").split("\n")
     places = [at for at in range(len(lines)) if plain[at : at + len(wanted)] == wanted]
     is_sure = place in places and memory_digest(now) == shown
@@ -248,7 +248,7 @@ def _change(group: Group, part: GroupPart, before: str, after: str, *, by: str, 
 
 
 async def _note(tx: Tx, change: GroupChange, kind: str, detail: dict[str, Any]) -> None:
-    """Keep a change that changes something, and audit it."""
+    """Store and audit a change, if it changes anything."""
     if change.before != change.after:
         number = await group_changes.add(tx, change)
         detail |= {"change": number, "by": change.by, "undoes": change.undoes}
@@ -257,7 +257,7 @@ async def _note(tx: Tx, change: GroupChange, kind: str, detail: dict[str, Any]) 
 
 
 def diff(before: str, after: str) -> list[DiffLine]:
-    """Return how one text becomes the other, line by line, with two lines around each change. Pure."""
+    """Return the difference of two texts line by line, with two lines around each change. Pure."""
     old, new = before.split("\n"), after.split("\n")
     if len(old) * len(new) > MAX_COMPARED:
         old, new = _without_common_ends(old, new)

@@ -1,4 +1,4 @@
-"""Report a part of the host that goes on failing to the owner, once a day and with the fix."""
+"""Notify the owner of a part of the host that keeps failing, once a day and with the fix."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from orchestrator.groups import owner
 from orchestrator.groups.host_context import HostContext
 
 ESSENTIAL_LOOPS = frozenset({"delivery", "dispatcher", "availability", "reaper"})
-"""Loops that the queue and the outbox need: they alone may end the host."""
+"""Loops that the queue and the outbox need: only these may end the host."""
 WEB_LOOP = "web"
 CHANNEL_PREFIX = "channel:"
-"""Begin of the name of a channel's loop; the rest is the name of the channel."""
+"""Prefix of the name of a channel's loop; the rest is the name of the channel."""
 DAY_MS = 24 * 3_600_000
 
 
 def is_endless(loop: str) -> bool:
-    """Return whether a loop of this name has failed when it returns."""
+    """Return whether a loop of this name has failed if it returns."""
     return loop == WEB_LOOP or loop.startswith(CHANNEL_PREFIX)
 
 
@@ -30,7 +30,7 @@ async def report_failed_part(host: HostContext, failure: LoopFailure) -> None:
 
 
 def failure_text(failure: LoopFailure) -> str:
-    """Return what the owner reads of a part that fails. Pure."""
+    """Return the notice to the owner about a part that fails. Pure."""
     channel = failure.name.removeprefix(CHANNEL_PREFIX)
     if channel != failure.name:
         part = f"The messenger '{channel}'"

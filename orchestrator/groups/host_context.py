@@ -1,4 +1,4 @@
-"""Holds the parts that every feature of one host works with, as one object instead of nine arguments."""
+"""Holds the objects that every feature of one host uses, as one argument instead of nine."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from orchestrator.store.database import Database
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostContext:
-    """One host on one home. It stands above the store because a group's own settings refine the host's."""
+    """One host on one home. It is above the store because a group's own settings refine the host's."""
 
     home: Home
     settings: Settings

@@ -1,6 +1,6 @@
-"""The texts that agents begin with: a CLAUDE.md for each group, and the prompt that all groups share.
+"""The texts that agents start with: a CLAUDE.md for each group, and the prompt that all groups share.
 
-Both are from templates, and nothing that somebody wrote is replaced.
+Both come from templates, and a file that somebody wrote or changed is never replaced.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from orchestrator.domain.values import Group
 
 MEMORY = "CLAUDE.md"
 PROMPT = ("AGENTS.md", "SOUL.md", "USER.md", "DASHBOARD.md", "TOOLS.md")
-"""The files of the shared prompt: the rules, the persona, who the owner is, the dashboard, the tools."""
+"""The files of the shared prompt: rules, persona, the owner, the dashboard, the tools."""
 SHIPPED = Path("data/prompt_files.json")
-"""The digest of each file of the prompt as it was written last: by it an unchanged one is told."""
+"""Digests of the prompt's files as last written, which show whether a file is unchanged."""
 MAX_READ_BYTES = 64 * 1024
 MAX_TEXTS = 200
 SHARED = "global"
@@ -29,9 +29,9 @@ ROOT = 0
 
 
 def ensure_memory(home: Path, group: Group, *, assistant: str) -> bool:
-    """Make a group's folder and its CLAUDE.md where missing. Return whether the file is new. Blocks.
+    """Create a group's folder and its CLAUDE.md if missing. Return whether the file is new. Blocks.
 
-    The folder may be a container's to write: no link in it is followed.
+    A container may write the folder: no link in it is followed.
 
     Raises:
         OSError: the folder is a link or a file, or cannot be written.
@@ -69,9 +69,9 @@ def _is_note(found: os.stat_result, limit: int) -> bool:
 
 
 def own_text(home: Path, folder: str, name: str, *, limit: int = MAX_READ_BYTES) -> str | None:
-    """Return the first `limit` bytes of a text file in a group's folder, or None without one. Blocks.
+    """Return the first `limit` bytes of a text file in a group's folder, or None. Blocks.
 
-    The folder may be a container's to write: no link is followed, and nothing but a file is opened.
+    A container may write the folder: no link is followed, and only regular files are opened.
     """
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
     try:
@@ -94,7 +94,7 @@ def ensure_shared_memory(home: Path, *, assistant: str) -> bool:
 
 
 def ensure_prompt(home: Path, *, assistant: str, worker_minutes: int) -> list[str]:
-    """Write the files of the shared prompt that are missing, and renew those that nobody has changed.
+    """Write the files of the shared prompt that are missing, and update those that nobody has changed.
 
     Return the names of those written. Blocks.
 
@@ -119,7 +119,7 @@ def ensure_prompt(home: Path, *, assistant: str, worker_minutes: int) -> list[st
 
 
 def template(kind: str, *, assistant: str, group: str) -> str:
-    """Return the memory that a new group of a kind begins with: `main`, `group`, or `global`."""
+    """Return the initial memory of a new group of a kind: `main`, `group`, or `global`."""
     name = " ".join(group.split())
     return _shipped(f"{kind}.CLAUDE.md").replace("{assistant}", assistant).replace("{group}", name)
 
@@ -171,7 +171,9 @@ def _is_there(directory: int, name: str) -> bool:
 
 
 def _write(directory: int, name: str, text: str, *, replaces: bool) -> bool:
-    """Write it whole under another name, then give it its name; unless it `replaces`, only a free one."""
+    """Write a whole file under a temporary name, then rename it; unless it `replaces`, only to
+    a free name.
+    """
     partial = f".{name}.{secrets.token_hex(4)}.partial"
     descriptor = os.open(
         partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644, dir_fd=directory

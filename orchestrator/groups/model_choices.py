@@ -1,4 +1,4 @@
-"""Choose the models of all groups, or of one, for each kind of work: services that the owner has added."""
+"""Choose the models of all groups, or of one, for each kind of work, among the owner's services."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from orchestrator.store.model_services import ChosenModel
 MAX_FALLBACKS = 5
 MODEL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@\[\]-]{0,199}")
 CLEARED = "default"
-"""The word that clears a choice."""
+"""The word that removes a choice."""
 
 
 async def choose(tx: Tx, work: WorkKind, chosen: Sequence[ChosenModel], *, now_ms: int) -> None:
-    """Set what is asked for a kind of work, or the list to fall back on; nothing clears it. Audited.
+    """Set the model for a kind of work, or the list of fallbacks; None removes the choice. Audited.
 
-    It counts from the next turn of each group. Raises `BadRequest` for a service that is not there.
+    It applies from the next turn of each group. Raises `BadRequest` for an unknown service.
     """
     services = await model_services.every(tx)
     if len(chosen) > MAX_FALLBACKS:
@@ -45,10 +45,10 @@ async def choose(tx: Tx, work: WorkKind, chosen: Sequence[ChosenModel], *, now_m
 async def choose_for_group(
     tx: Tx, folder: str, work: WorkKind, model: str | None, *, by: str, now_ms: int
 ) -> None:
-    """Set the model of one group, for all of its work or for a kind; None clears that. Audited.
+    """Set the model of one group, for all of its work or for a kind; None removes it. Audited.
 
     Raises:
-        BadRequest: it is no model, or names a service that has none of its own.
+        BadRequest: it is no model, or names a service without a model of its own.
         UnknownGroup: the group is not registered.
     """
     group = await groups.known(tx, folder)
@@ -58,12 +58,12 @@ async def choose_for_group(
         await changes.configure(tx, folder, {"model": model}, by=by, now_ms=now_ms)
         return
     by_work = {**(group.container_config.get("models") or {}), work.value: model}
-    kept = {name: one for name, one in by_work.items() if one is not None}
-    await changes.configure(tx, folder, {"models": kept or None}, by=by, now_ms=now_ms)
+    stored = {name: one for name, one in by_work.items() if one is not None}
+    await changes.configure(tx, folder, {"models": stored or None}, by=by, now_ms=now_ms)
 
 
 def check_choice(text: str, services: Sequence[ModelService]) -> None:
-    """Refuse a choice that names a service without its model, or that nothing could be asked by."""
+    """Refuse a choice that is no model, or that names a service without its model."""
     if not MODEL_NAME.fullmatch(text):
         raise BadRequest(f"'{text[:60]}' is no model: write SERVICE/MODEL, such as local/qwen3.")
     _check_spelling(text, services)
@@ -76,7 +76,7 @@ def check_choice(text: str, services: Sequence[ModelService]) -> None:
 
 
 def _check_fitness(service: ModelService, model: str | None) -> None:
-    """Refuse a service that was tested and seen to lack what the agent cannot do without."""
+    """Refuse a service whose test showed that it lacks something the agent needs."""
     if service.tested_ms is not None and Ability.STREAM not in service.abilities:
         raise BadRequest(
             f"'{service.name}' did not stream its answer when it was tested, and the agent needs that:"
@@ -88,7 +88,7 @@ def _check_fitness(service: ModelService, model: str | None) -> None:
 
 
 def _check_spelling(text: str, services: Sequence[ModelService]) -> None:
-    """Refuse the name of a service with a slip: it would count as a model of the service of `.env`."""
+    """Refuse a misspelt service name: it would count as a model of the service of `.env`."""
     name, slash, _ = text.partition("/")
     known = [OF_DOTENV, *(one.name for one in services)]
     if slash and name not in known and (near := get_close_matches(name, known, n=1, cutoff=0.75)):

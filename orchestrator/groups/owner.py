@@ -1,4 +1,4 @@
-"""Read the files of rules that the owner wrote, outside of every home and container, and notify the owner."""
+"""Read the owner's files of rules, which are outside of every home and container, and notify the owner."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from orchestrator.store.database import Tx
 Rules = TypeVar("Rules", bound=BaseModel)
 MAX_BYTES = 1024 * 1024
 ASKED = outbox.ASKED_OF_OWNER.removeprefix("owner:")
-"""The beginning of `about` of a message that asks the owner something in words of others."""
+"""Prefix of `about` of a question to the owner that quotes other people."""
 
 
 def owner_directory(environment: Mapping[str, str] = os.environ) -> Path:
@@ -28,7 +28,7 @@ def owner_directory(environment: Mapping[str, str] = os.environ) -> Path:
 
 
 async def notify(tx: Tx, text: str, *, about: str, now_ms: int) -> bool:
-    """Queue a message to the main group. Return False when this was sent about the same thing before."""
+    """Queue a message to the main group. Return False if one about the same was sent before."""
     main = next((group for group in await groups.every(tx) if group.is_main), None)
     if main is None:
         return False
@@ -39,7 +39,7 @@ async def notify(tx: Tx, text: str, *, about: str, now_ms: int) -> bool:
 
 
 async def notify_anew(tx: Tx, text: str, *, about: str, now_ms: int) -> None:
-    """Queue a message to the main group that takes the place of one about the same that was not sent yet."""
+    """Queue a message to the main group, in place of an unsent one about the same."""
     main = next((group for group in await groups.every(tx) if group.is_main), None)
     if main is None or await outbox.replace_unsent(tx, f"owner:{about}:", text):
         return
@@ -54,7 +54,7 @@ async def notify_anew(tx: Tx, text: str, *, about: str, now_ms: int) -> None:
 
 
 async def notify_once(tx: Tx, text: str, *, about: str, now_ms: int) -> None:
-    """Queue the only message to the main group about something; until it is sent its text may change."""
+    """Queue the only message to the main group about a subject; until it is sent its text may change."""
     main = next((group for group in await groups.every(tx) if group.is_main), None)
     key = f"owner:{about}:"
     if main is None or await outbox.replace_unsent(tx, key, text):
@@ -64,7 +64,7 @@ async def notify_once(tx: Tx, text: str, *, about: str, now_ms: int) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnerRules(Generic[Rules]):
-    """The rules in a file. There are none where it is missing or broken; `trouble` says why it is broken."""
+    """The rules in a file; None if it is missing or broken. `trouble` says why it is broken."""
 
     rules: Rules | None = None
     trouble: str | None = None
@@ -73,7 +73,7 @@ class OwnerRules(Generic[Rules]):
 
 
 class OwnerFile(Generic[Rules]):
-    """A JSON file that is read again when it has changed."""
+    """A JSON file that is read again whenever it changes."""
 
     def __init__(self, path: Path, model: type[Rules]) -> None:
         self.path = path
@@ -81,7 +81,9 @@ class OwnerFile(Generic[Rules]):
         self._found: OwnerRules[Rules] = OwnerRules()
 
     def read(self) -> OwnerRules[Rules]:
-        """Return what the file holds now. One that cannot be parsed is broken, not missing. Blocks."""
+        """Return the present content of the file. One that cannot be parsed counts as
+        broken, not as missing. Blocks.
+        """
         try:
             state = self.path.stat()
             version = f"{state.st_mtime_ns}-{state.st_ctime_ns}-{state.st_size}-{state.st_ino}"

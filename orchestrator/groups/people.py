@@ -1,4 +1,4 @@
-"""Find the role of a sender by the addresses that the store has of them, and give people roles."""
+"""Find the role of a sender by their stored addresses, and assign roles to people."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from orchestrator.store.database import Tx
 from orchestrator.store.secret_addresses import AddressKind
 
 DEFAULT = "default"
-"""The word that takes a role away again."""
+"""The word that removes a role."""
 MAX_LISTED = 20
 MAX_GIVEN = 100
 
@@ -28,7 +28,7 @@ class UnknownPerson(BadRequest):
 
 
 class AmbiguousPerson(BadRequest):
-    """Several people of a group go by this name."""
+    """Several people of a group have this name."""
 
     code = "ambiguous_person"
     http_status = 409
@@ -36,25 +36,25 @@ class AmbiguousPerson(BadRequest):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupPerson:
-    """Somebody of a group with their role: all addresses that the messenger says are theirs."""
+    """A person of a group with their role and all addresses that the messenger reports as theirs."""
 
     address: str
     name: str
     role: Role
     has_own_role: bool
-    """Whether the role is theirs, and not that of everybody."""
+    """Whether they have a role of their own, not everybody's."""
     aliases: tuple[str, ...]
     since_ms: int | None
-    """When they were first seen there (epoch ms); None for who was not yet."""
+    """When they were first seen there (epoch milliseconds); None if they were not seen yet."""
 
     @property
     def addresses(self) -> frozenset[str]:
-        """All addresses that are known of them."""
+        """All known addresses of theirs."""
         return frozenset({self.address, *self.aliases})
 
 
 async def role_in(tx: Tx, group: Group, address: str, *, alias: str | None = None, is_from_me: bool) -> Role:
-    """Return the role of the sender with this address, and with the `alias` that a messenger gives."""
+    """Return the role of the sender with this address, and with the `alias` that a messenger reports."""
     config = settings.of(group)
     if is_from_me or not config.people:
         return roles.role_of(group, config, (address,), is_from_me=is_from_me)
@@ -64,11 +64,11 @@ async def role_in(tx: Tx, group: Group, address: str, *, alias: str | None = Non
     return roles.role_of(group, config, addresses, is_from_me=False)
 
 
-async def roles_in(tx: Tx, group: Group, said: Iterable[Message]) -> list[Role]:
+async def roles_in(tx: Tx, group: Group, sent: Iterable[Message]) -> list[Role]:
     """Return the role of the sender of each message."""
     found: dict[tuple[str, bool], Role] = {}
     result = []
-    for one in said:
+    for one in sent:
         key = (one.sender, one.is_from_me)
         if key not in found:
             found[key] = await role_in(tx, group, one.sender, is_from_me=one.is_from_me)
@@ -76,16 +76,16 @@ async def roles_in(tx: Tx, group: Group, said: Iterable[Message]) -> list[Role]:
     return result
 
 
-async def asked_alone(tx: Tx, asked: Collection[Message], message: Inbound) -> bool:
-    """Return whether the sender of a message asked all of these, under whichever addresses of theirs."""
+async def asked_alone(tx: Tx, requests: Collection[Message], message: Inbound) -> bool:
+    """Return whether the sender of a message sent all of these, under whichever of their addresses."""
     addresses = await people.addresses_of(tx, message.sender)
     if message.sender_alias is not None:
         addresses |= await people.addresses_of(tx, message.sender_alias)
-    return bool(asked) and all(one.sender in addresses for one in asked)
+    return bool(requests) and all(one.sender in addresses for one in requests)
 
 
 async def note_sender(tx: Tx, group: Group, message: Inbound, *, now_ms: int) -> None:
-    """Note who wrote in a group, and another address that the messenger says is theirs."""
+    """Record who wrote in a group, and another address that the messenger reports as theirs."""
     await people.note(tx, group.folder, message.sender, message.sender_name, now_ms=now_ms)
     if message.sender_alias is not None and message.sender_alias != message.sender:
         await people.note_alias(tx, message.sender_alias, message.sender)
@@ -97,12 +97,14 @@ async def addresses_of(tx: Tx, address: str) -> frozenset[str]:
 
 
 async def since(tx: Tx, group: Group, address: str) -> int | None:
-    """Return the first message of a group that a person may know of; None for who was never seen there."""
+    """Return the first message of a group that a person may know; None for somebody never seen there."""
     return await people.since(tx, group.folder, await people.addresses_of(tx, address))
 
 
 async def of_group(tx: Tx, folder: str) -> list[GroupPerson]:
-    """Return everybody of a group with their role, and last everybody else. Raises `UnknownGroup`."""
+    """Return everybody of a group with their role, and last the entry for everybody
+    else. Raises `UnknownGroup`.
+    """
     group = await groups.known(tx, folder)
     config = settings.of(group)
     seen = {one.address: one for one in await people.of_group(tx, group.folder)}
@@ -142,10 +144,10 @@ async def somebody(tx: Tx, folder: str) -> list[GroupPerson]:
 
 
 def named(listed: Iterable[GroupPerson], given: str, *, shows_others: bool = True) -> GroupPerson:
-    """Return the one of these people who has an address or a name. Pure.
+    """Return the only person with an address or name among these. Pure.
 
-    An address counts before a name, and a whole name before the first word of one. `shows_others`: the
-    reasons of a refusal may list who there is.
+    An address has precedence over a name, and a whole name over the first word of one. `shows_others`:
+    whether a refusal may list the others.
 
     Raises:
         UnknownPerson: nobody has it.
@@ -178,7 +180,7 @@ def _choices(listed: Iterable[GroupPerson]) -> str:
 
 
 def mentioned(listed: Iterable[GroupPerson], text: str) -> list[GroupPerson]:
-    """Return the people whom a text names, by address or name. Pure.
+    """Return the people that a text names, by address or name. Pure.
 
     Raises:
         AmbiguousPerson: it has a name that several people have.
@@ -192,13 +194,13 @@ def mentioned(listed: Iterable[GroupPerson], text: str) -> list[GroupPerson]:
 
 
 async def set_role(tx: Tx, folder: str, address: str, role: Role | None, *, by: str, now_ms: int) -> Group:
-    """Give somebody a role in a group by their address; None takes it away again.
+    """Give somebody a role in a group by their address; None removes it.
 
-    Under all addresses of theirs that are known they have this role and no other.
+    They have this role under all of their known addresses.
 
     Raises:
         UnknownGroup: there is no such group.
-        UnknownPerson: nobody of the group has this address; the text lists those there are.
+        UnknownPerson: nobody of the group has this address; the text lists the known ones.
         ConfigRefused: there are too many people with roles.
     """
     group = await groups.known(tx, folder)
@@ -230,9 +232,9 @@ async def check_person(tx: Tx, folder: str, address: str) -> frozenset[str]:
 async def set_rule(
     tx: Tx, folder: str, role: Role, what: str, *, value: bool | int | None, by: str, now_ms: int
 ) -> Group:
-    """Change a rule of a role in a group: whether it may do something, or the percent that it may spend.
+    """Change a rule of a role in a group: a permission, or the percent that it may spend.
 
-    None takes the change away, so that the rule of all groups counts.
+    None removes the change, so that the rule of all groups applies.
 
     Raises:
         UnknownGroup: there is no such group.
@@ -247,7 +249,7 @@ async def set_rule(
 
 
 async def _known(tx: Tx, group: Group) -> set[str]:
-    """Return the addresses of everybody seen in a group, of its hooks, and of those listed in its chats."""
+    """Return the addresses of everybody seen in a group, of its hooks, and of its chats' members."""
     seen = {one.address for one in await people.of_group(tx, group.folder)}
     hooks = await secret_addresses.every(tx, AddressKind.HOOK, group.folder)
     seen |= {f"{HOOK_PREFIX}{one.id}" for one in hooks}

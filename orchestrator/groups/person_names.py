@@ -1,7 +1,7 @@
 """Find the names of people in a text. Pure.
 
-A name counts as a whole word: "Min" is not in "Mina". Korean hangs particles on it ("민아는", "Mina에게"),
-and English a "'s". A name finds a person and gives nobody a right: those go by addresses (`groups.roles`).
+A name counts as a whole word: "Min" is not in "Mina". Korean appends particles ("민아는", "Mina에게"),
+and English "'s". A name only identifies a person; rights depend on addresses (`groups.roles`).
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ _PARTICLES = (
     "|보다|처럼|부터|까지|로|으로|라고|이라고|야|아|이야|예요|이에요|입니다|랑은|와는|과는|에는|에도|이나|나)?"
 )
 _OF_SYLLABLE = "(?:씨|님)?(?:은|는|을|를|의|도|만|와|과|한테|에게|께서?)?"
-"""Particles behind a name of one syllable: 민아 and 민이 are names of their own."""
+"""Particles after a name of one syllable; 민아 and 민이 are names of their own."""
 
 
 def folded(text: str) -> str:
-    """Return a text as names are compared: whole characters, small letters, single spaces."""
+    """Return a text in the form in which names are compared: composed, lower case, single spaces."""
     return " ".join(normalized("NFKC", text).casefold().split())
 
 
 def is_searchable(name: str) -> bool:
-    """Return whether a name can be looked for in texts: not empty, not a mere letter, not endless."""
+    """Return whether a name can be searched for: not empty, not a single letter, not too long."""
     name = folded(name)
     if not 0 < len(name) <= MAX_CHARS or not any(one.isalnum() for one in name):
         return False
@@ -44,9 +44,9 @@ def is_named(text: str, name: str) -> bool:
 
 
 def found_in(text: str, names: Iterable[str]) -> list[str]:
-    """Return those of the names that a text has, longest first; what a longer one covers counts for it alone.
+    """Return the names that a text contains, longest first; text within a longer name does not count again.
 
-    So "Mina Kim is late" names "Mina Kim" and not "Mina".
+    So "Mina Kim is late" contains "Mina Kim" and not "Mina".
     """
     rest, found = folded(text), []
     for name in sorted(
@@ -60,7 +60,7 @@ def found_in(text: str, names: Iterable[str]) -> list[str]:
 
 
 def without(text: str, names: Iterable[str], *, word: str) -> str:
-    """Return a text with `word` in the place of the names; the same text where it has none."""
+    """Return a text with `word` in place of the names; the same text if it contains none."""
     for name in sorted(
         {folded(one) for one in names if is_searchable(one)}, key=lambda one: (-len(one), one)
     ):
@@ -76,5 +76,5 @@ def _pattern(name: str) -> re.Pattern[str]:
         after = f"(?={_OF_SYLLABLE}(?![^\\W_]))"
     else:
         after = f"(?=(?:{_PARTICLES})(?![^\\W_]))"
-    # A mark that belongs to the last letter makes another letter of it.
+    # A combining mark after the name changes its last letter.
     return re.compile(rf"(?<![^\W_]){words}(?![\u0300-\u036f]){after}", re.IGNORECASE)

@@ -1,4 +1,4 @@
-"""Make folders for groups that are registered, and end containers whose group is gone or was changed."""
+"""Create the folders of registered groups, and end containers whose group is gone or was changed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ log = structlog.get_logger(__name__)
 
 SWEEP_SECONDS = 30.0
 REST_FACTOR = 10
-"""The factor between the time that a look through files took and the pause before the next."""
+"""The pause after a scan of files, as a multiple of the time that the scan took."""
 EVENTS = frozenset(
     {
         "group.registered",
@@ -30,7 +30,9 @@ EVENTS = frozenset(
 
 
 class GroupReconciler:
-    """Reconciles at each event of a group, and every 30 s: the command line changes rows without an event."""
+    """Reconciles at each event of a group, and every 30 s, because the command line
+    changes rows without an event.
+    """
 
     def __init__(
         self,
@@ -43,10 +45,10 @@ class GroupReconciler:
         bus: EventBus,
         clear_seconds: float = SWEEP_SECONDS,
     ) -> None:
-        """Take what it needs; nothing is looked at yet.
+        """Store the dependencies.
 
-        `ensure_folder` makes a group's folder and `clear` takes dangerous bits off the files that its
-        containers wrote; both block. `retire` has a group's containers end after their turn.
+        `ensure_folder` creates a group's folder, and `clear` removes dangerous mode bits from files that its
+        containers wrote; both block. `retire` ends a group's containers after their turn.
         """
         self._database = database
         self._ensure_folder = ensure_folder
@@ -69,19 +71,19 @@ class GroupReconciler:
                 await _until_groups_change(events)
 
     async def clear_files(self) -> None:
-        """Look through the files of all groups at the start, then of those that have a container."""
+        """Scan the files of all groups at the start, then of those that have a container."""
         before: set[Folder] | None = None
         while True:
             now = {run.folder for run in self._live()}
             registered = await self._database.read(groups.every)
             began = time.monotonic()
             for group in registered:
-                # Once more after its container has ended: it may have written since the last look.
+                # Once more after its container has ended: it may have written since the last scan.
                 if before is None or group.folder in now | before:
                     await asyncio.to_thread(self._clear, group)
             before = now
             took = time.monotonic() - began
-            # Who writes millions of files does not keep the host busy with them all the time.
+            # A container that writes millions of files must not keep the host busy all the time.
             await asyncio.sleep(max(self._clear_seconds, took * REST_FACTOR))
 
     async def _look(self) -> None:
@@ -105,9 +107,9 @@ class GroupReconciler:
 
 
 def _is_outdated(run: LiveRun, registered: Container[Folder], configured: Mapping[Folder, int]) -> bool:
-    """Whether it lives for a group that is gone, or with what its group may do no more."""
+    """Return whether a run's group is gone, or its settings are newer than the run."""
     if run.state is RunState.LEFT:
-        return False  # it is ended anyway, and says nothing of the one that has taken its place
+        return False  # it ends anyway, and its age says nothing about the run that replaced it
     return run.folder not in registered or configured.get(run.folder, -1) >= run.begun_ms
 
 

@@ -1,4 +1,4 @@
-"""Register and unregister groups: one way for the CLI, HTTP and the main group's agent."""
+"""Register and unregister groups, for the CLI, HTTP and the main group's agent alike."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ GONE = "this chat was taken off my list."
 MAX_NAME_CHARS = 200
 MAX_CHATS = 20
 ROLE_SETTINGS = ("people", "roles")
-"""The settings of a folder that a group registered there again has as before."""
+"""The settings of a folder that stay when a group is registered there again."""
 MAX_TRIGGER_CHARS = 64
 _ADDRESS = re.compile(r"[^\s\x00-\x1f\x7f]{1,200}")
 
 
 class Registration(BaseModel):
-    """The request to register a chat. Nobody becomes main by it."""
+    """The request to register a chat. It cannot make the chat main."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -74,13 +74,13 @@ class Registration(BaseModel):
 
 
 class GroupProfile(BaseModel):
-    """The name of a group and what calls Andy in it. A field that is not given stays as it is."""
+    """The name of a group and its triggers. A field that is not set stays unchanged."""
 
     model_config = ConfigDict(extra="forbid")
 
     name: str | None = None
     trigger: str | None = None
-    """A call besides @Andy; an empty text takes it away."""
+    """A trigger besides @Andy; an empty text removes it."""
     requires_trigger: bool | None = None
     """Whether a message must call Andy to be answered; false answers every message."""
 
@@ -96,7 +96,7 @@ def profile_line(group: Group) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Departure:
-    """The result of unregistering a group: what failed, what stays and what is paused."""
+    """The result of unregistering a group: failed turns, remaining reminders and paused tasks."""
 
     group: Group
     failed_turns: int
@@ -105,7 +105,7 @@ class Departure:
     paused_tasks: int = 0
 
     def explain(self) -> str:
-        """Return what became of the group, for a person, in full sentences."""
+        """Return the result for a person, in full sentences."""
         folder = self.group.folder
         lines = [f"'{folder}' is no longer registered; groups/{folder}/ and its history stay."]
         if self.failed_turns:
@@ -119,14 +119,14 @@ class Departure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatDeparture:
-    """The result of taking a chat from a group, which is `group` as it is now."""
+    """The result of removing a chat from a group; `group` is the group's new state."""
 
     group: Group
     jid: ChatJid
     failed_turns: int
 
     def explain(self) -> str:
-        """Return what became of the chat, for a person, in full sentences."""
+        """Return the result for a person, in full sentences."""
         folder = self.group.folder
         lines = [f"{self.jid} is no chat of '{folder}' any more; what was said there stays in its history."]
         if self.failed_turns:
@@ -142,7 +142,7 @@ class FolderRefused(BadRequest):
 
 
 class ProfileRefused(BadRequest):
-    """A group's name, or what calls Andy in it, cannot be used."""
+    """A group's name or trigger cannot be used."""
 
     def __init__(self, field: str, reason: str) -> None:
         """`field` is one of `GroupProfile`."""
@@ -185,10 +185,10 @@ def checked_folder(name: str) -> Folder:
 
 
 async def register(tx: Tx, group: Group) -> Group:
-    """Register a chat, known or not, and return the group as it is stored.
+    """Register a chat, known or not, and return the group as stored.
 
-    A folder that a group had before goes on with its files, history and session, and with the roles of its
-    people: nobody is to have more of them than before.
+    A folder that had a group before keeps its files, history, session and roles: nobody may gain rights by
+    it.
 
     Raises:
         BadRequest: the address, the name or the configuration cannot be used.
@@ -203,8 +203,8 @@ async def register(tx: Tx, group: Group) -> Group:
             f" or give it one more chat: 'andy groups add-chat {taken.folder} {group.jid}'."
         )
     before = await group_changes.last_settings(tx, group.folder)
-    kept = {key: before[key] for key in ROLE_SETTINGS if key in before}
-    group = replace(group, container_config=kept | group.container_config)
+    stored = {key: before[key] for key in ROLE_SETTINGS if key in before}
+    group = replace(group, container_config=stored | group.container_config)
     await chats.upsert(tx, group.jid, name=group.name, channel=None, is_group=True, at_ms=None)
     try:
         await groups.add(tx, group)
@@ -249,19 +249,19 @@ def _checked_trigger(text: str | None) -> str | None:
 
 
 def typeable(trigger: str | None) -> str | None:
-    """Return a trigger that a person chose, if people can type it and it can call Andy.
+    """Return a person's trigger, if people can type it and it can call Andy.
 
-    Those that are stored or come from elsewhere are only bounded: a group goes on with what it has.
+    Stored and imported triggers are only bounded: a group keeps the one it has.
 
     Raises:
-        ProfileRefused: they cannot.
+        ProfileRefused: it cannot be used.
     """
     trigger = _checked_trigger(trigger)
     if trigger is None:
         return None
     is_word = any(one.isalnum() for one in trigger) and "`" not in trigger and "://" not in trigger
     if len(trigger) == 1 and trigger.isascii():
-        is_word = False  # a letter is in every other sentence; one character of Korean may be a word
+        is_word = False  # A letter is in every other sentence, but one character of Korean may be a word.
     if not is_word or not trigger.isprintable():
         raise ProfileRefused(
             "trigger",
@@ -272,12 +272,14 @@ def typeable(trigger: str | None) -> str | None:
 
 
 def _chosen(now: str | None, wanted: str) -> str | None:
-    """Return the trigger that a profile asks for; the one that the group has may stay whatever it is."""
+    """Return the trigger that a profile requests; the group's present one is accepted in any form."""
     return now if wanted == (now or "") else typeable(wanted)
 
 
 async def register_by_hand(tx: Tx, wish: Registration, *, now_ms: int) -> Group:
-    """Register what a person asks for; a name that they give is no other group's. Raises like `register`."""
+    """Register a person's request; a name that they chose may not be another group's.
+    Raises like `register`.
+    """
     group = wish.to_group(now_ms)
     if wish.name is not None:
         await check_name_is_free(tx, group)
@@ -285,23 +287,23 @@ async def register_by_hand(tx: Tx, wish: Registration, *, now_ms: int) -> Group:
 
 
 async def check_name_is_free(tx: Tx, group: Group) -> None:
-    """Raise `NameTaken` where another group has the name that this one is to have."""
+    """Raise `NameTaken` if another group has this group's new name."""
     for one in await groups.every(tx):
         if one.folder != group.folder and _as_read(one.name) == _as_read(group.name):
             raise NameTaken(one)
 
 
 def _as_read(name: str) -> str:
-    """Return a name without what nobody sees of it: case, forms of a letter, marks without a width."""
+    """Return a name without invisible differences: case, forms of a letter, zero-width marks."""
     folded = normalized("NFKC", name).casefold()
     return "".join(one for one in folded if unicodedata.category(one) != "Cf")
 
 
 def with_profile(group: Group, profile: GroupProfile) -> Group:
-    """Return a group with another name, trigger or way of being called. Pure.
+    """Return a group with another name, trigger or answering rule. Pure.
 
     Raises:
-        ProfileRefused: one of them cannot be used; it names which.
+        ProfileRefused: one of them cannot be used; the error names it.
     """
     if group.is_main and profile.requires_trigger:
         raise ProfileRefused("requires_trigger", "Main answers every message: only you write there.")
@@ -318,8 +320,8 @@ def with_profile(group: Group, profile: GroupProfile) -> Group:
 async def unregister(tx: Tx, folder: str, *, now_ms: int) -> Departure:
     """Remove a group's registration; its files and history stay.
 
-    What waited for an answer fails and the chat is told; a turn that runs may end. Containers are closed
-    by `GroupReconciler`, which sees that the group is gone.
+    Waiting turns fail and the chat is notified; a running turn may end. `GroupReconciler` closes the
+    containers when it finds the group gone.
 
     Raises:
         UnknownGroup: there is none.
@@ -329,18 +331,18 @@ async def unregister(tx: Tx, folder: str, *, now_ms: int) -> Departure:
     if group.is_main:
         raise BadRequest("The main group cannot be removed: it administers the others.")
     await groups.remove(tx, group.folder)
-    failed, paused = await end_what_waits(tx, group.folder, group.chats, now_ms=now_ms)
+    failed, paused = await end_waiting(tx, group.folder, group.chats, now_ms=now_ms)
     await _note(tx, "group.unregistered", group, {"chats": group.chats}, now_ms=now_ms)
     coming = await dashboard_notifications.reminders(tx, group.folder)
     return Departure(group=group, failed_turns=failed, reminders=len(coming), paused_tasks=paused)
 
 
-async def end_what_waits(
+async def end_waiting(
     tx: Tx, folder: Folder, chats_of_it: Sequence[ChatJid], *, now_ms: int
 ) -> tuple[int, int]:
-    """End what a folder without a group has: its hooks, calendars and approvals, its questions and tasks.
+    """End everything of a folder without a group: hooks, calendars, approvals, waiting turns and tasks.
 
-    Return how many questions failed, which their chats are told, and how many tasks were paused.
+    Return how many turns failed, of which their chats are notified, and how many tasks were paused.
     """
     await approvals.remove_of(tx, folder)
     await secret_addresses.remove_of(tx, folder)
@@ -354,10 +356,10 @@ async def end_what_waits(
 
 
 async def add_chat(tx: Tx, folder: str, jid: str, *, now_ms: int, is_notify_chat: bool = False) -> Group:
-    """Give a group one more chat, and return the group; a chat that it has already stays as it is.
+    """Add a chat to a group, and return the group; a chat that it already has stays unchanged.
 
-    All chats of a group share its agent, memory and settings, also what calls Andy: a chat of main is main.
-    With `is_notify_chat` it is from now on told what nobody asked for in another.
+    All chats of a group share its agent, memory, settings and triggers: a chat of main is main. With
+    `is_notify_chat` it receives the group's notifications from now on.
 
     Raises:
         UnknownGroup, BadRequest: there is no such group, it is no address, or the group has too many chats.
@@ -378,7 +380,7 @@ async def add_chat(tx: Tx, folder: str, jid: str, *, now_ms: int, is_notify_chat
 
 
 def chosen_chat(group: Group, jid: str | None, *, default: ChatJid) -> ChatJid:
-    """Return the chat of a group that somebody chose, or `default`. Raises `BadRequest` of any other."""
+    """Return the group's chat that was chosen, or `default`. Raises `BadRequest` for any other."""
     if jid is None:
         return default
     if jid not in group.chats:
@@ -387,12 +389,12 @@ def chosen_chat(group: Group, jid: str | None, *, default: ChatJid) -> ChatJid:
 
 
 def writing_chat(group: Group) -> ChatJid:
-    """Return where console, terminal and HTTP write: the group's chat of this machine, if it has one."""
+    """Return the chat that console, terminal and HTTP write to: the group's chat of this machine, if any."""
     return next((jid for jid in group.chats if jid == local_address(group.folder)), group.jid)
 
 
 async def _check_free(tx: Tx, wanted: Group) -> None:
-    """Check that `jid` of a group is no chat of another. Raises `AlreadyRegistered`."""
+    """Check that a group's `jid` is no other group's chat. Raises `AlreadyRegistered`."""
     taken = await groups.by_jid(tx, wanted.jid)
     if taken is not None and taken.folder != wanted.folder:
         raise AlreadyRegistered(f"That chat is registered as '{taken.folder}': take it off first.")
@@ -405,13 +407,13 @@ async def _give_chat(tx: Tx, wanted: Group, *, now_ms: int) -> None:
 
 
 async def remove_chat(tx: Tx, folder: str, jid: str, *, now_ms: int) -> ChatDeparture:
-    """Take one of several chats from a group; its messages stay part of the group's past.
+    """Remove one of several chats from a group; its messages stay in the group's history.
 
-    What waits for an answer there fails and the chat is told. What was to come there by itself, such as a
-    reminder, comes to the group's notify chat: to its oldest, if that was this one.
+    Waiting turns there fail and the chat is notified. Later messages to it, such as reminders, go to the
+    group's notify chat, which becomes its oldest chat if this was it.
 
     Raises:
-        UnknownGroup, BadRequest: there is no such group, the chat is none of its own, or its only one.
+        UnknownGroup, BadRequest: there is no such group, the chat is not its own, or its only one.
     """
     group = await groups.known(tx, folder)
     chat = chosen_chat(group, jid, default=group.jid)
@@ -438,7 +440,7 @@ async def remove_chat(tx: Tx, folder: str, jid: str, *, now_ms: int) -> ChatDepa
 
 
 async def fail_gone(tx: Tx, turn: Turn, *, now_ms: int) -> None:
-    """Fail a turn whose chat has no agent any more, and tell the chat if somebody waits there."""
+    """Fail a turn whose chat no longer has an agent, and notify the chat if somebody waits there."""
     await turns.settle(tx, turn.id, TurnState.FAILED, reason=GONE, now_ms=now_ms)
     if turn.kind is TurnKind.CHAT:
         await outbox.add_failure(tx, turn, f"⚠️ I will not answer this: {GONE}", now_ms=now_ms)
@@ -449,10 +451,10 @@ async def _note(tx: Tx, kind: str, group: Group, detail: dict[str, Any], *, now_
 
 
 async def move_main(tx: Tx, jid: str, *, now_ms: int) -> Group:
-    """Move main to another chat; its reminders and tasks move too, its history stays where it was.
+    """Move main to another chat, with its reminders and tasks; its history stays where it was.
 
     Raises:
-        BadRequest: it is no address, or main is being asked something.
+        BadRequest: it is no address, or a turn of main is unfinished.
         AlreadyRegistered: the chat belongs to another group.
     """
     main = next(group for group in await groups.every(tx) if group.is_main)
@@ -472,10 +474,10 @@ async def move_main(tx: Tx, jid: str, *, now_ms: int) -> Group:
 
 
 async def move_chat(tx: Tx, old: ChatJid, new: ChatJid, *, now_ms: int) -> Group | None:
-    """Give a chat the new address that its messenger says it has; return its group, or None of no group.
+    """Change the address of a chat to the one that its messenger reports; return its group, or None.
 
-    Its tasks, the questions that are not answered yet and the messages that are not sent yet go to the new
-    address. What was said at the old one stays in the group's history.
+    Its tasks, unanswered questions and unsent messages are redirected. Messages at the old address stay in
+    the group's history.
 
     Raises:
         BadRequest: the new address is none.
@@ -507,7 +509,7 @@ async def greet_main(tx: Tx, text: str, *, now_ms: int) -> str:
 
 
 async def ensure_main(tx: Tx, *, now_ms: int) -> None:
-    """Register `main`, with its local chat, in a home that has no group yet."""
+    """Register `main`, with its local chat, in a home without groups."""
     if not await groups.every(tx):
         await register(
             tx,

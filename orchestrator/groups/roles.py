@@ -1,6 +1,6 @@
-"""Decide what a person may do in a group, by a table of roles and by the sender's own address. Pure.
+"""Decide what a person may do in a group, by a table of roles and the sender's own address. Pure.
 
-`groups.people` reads the addresses that belong together. No decision here sees a name that people choose.
+`groups.people` finds the addresses of one person. No decision here depends on a self-chosen name.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ if TYPE_CHECKING:
     from orchestrator.groups.settings import GroupConfig
 
 EVERYBODY = "*"
-"""Stands among the people of a group for all who have no role of their own."""
+"""Key in a group's people for everybody without a role of their own."""
 MAX_PEOPLE = 500
 MAY_NOT_CALL = "their role may not ask"
-"""The reason why a request of somebody whose role may not call is ignored."""
+"""The reason why a request is ignored whose sender's role may not call."""
 
 
 class Permission(StrEnum):
-    """Something that a role may do, or not."""
+    """An action that a role may do, or not."""
 
     CALL = "call"
-    """Ask the agent for anything at all."""
+    """Give the agent requests at all."""
     NETWORK = "network"
-    """Have it reach places outside, and search the web."""
+    """Have it reach addresses outside, and search the web."""
     MCP = "mcp"
     """Have it call MCP servers."""
     MEMORY = "memory"
@@ -39,9 +39,11 @@ class Permission(StrEnum):
     SCHEDULE = "schedule"
     """Set, change and end reminders and scheduled tasks."""
     HISTORY = "history"
-    """Have it read what was there before they joined: talk, files, memory, the board, the schedule."""
+    """Have it read what was there before they joined: messages, files, memory, the board, the schedule."""
     COMMAND = "command"
-    """Give session commands, stop and undo what others asked, answer approvals and, in main, administer."""
+    """Give session commands, stop and undo other people's requests, answer approvals
+    and, in main, administer.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +52,7 @@ class Rights:
 
     may: frozenset[Permission]
     spend: int = 100
-    """The part of each budget that the requests of its people may use, in percent."""
+    """The part of each budget, in percent, that requests of its people may use."""
 
 
 RULES: Mapping[Role, Rights] = {
@@ -58,13 +60,13 @@ RULES: Mapping[Role, Rights] = {
     Role.MEMBER: Rights(may=frozenset(Permission) - {Permission.COMMAND}),
     Role.GUEST: Rights(may=frozenset({Permission.CALL}), spend=20),
 }
-"""The rules of every group, as far as its settings do not change them."""
+"""The rules of every group, unless its settings change them."""
 SHARED = frozenset(Permission) - {Permission.CALL, Permission.COMMAND}
-"""Permissions that a container has for whoever asks in it: who lacks one of them shares none."""
+"""Permissions that a shared container has: people who lack one of them get no shared container."""
 
 
 class RoleRules(BaseModel):
-    """The changes of a group to the rules of a role; what is not given stays as in `RULES`."""
+    """A group's changes to the rules of a role; unset fields stay as in `RULES`."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -82,9 +84,9 @@ ChangeableRole = Literal[Role.MEMBER, Role.GUEST]
 
 
 def role_of(group: Group, config: GroupConfig, addresses: Iterable[str], *, is_from_me: bool) -> Role:
-    """Return the role of the sender who has these addresses, all of which the messenger says are theirs.
+    """Return the role of the sender with these addresses, which the messenger reports as theirs.
 
-    `is_from_me`: the message is of the account's owner. Under several roles the one that may least counts.
+    `is_from_me`: whether the account's owner wrote it. Of several roles, the one with fewest rights counts.
     """
     if is_from_me:
         return Role.OWNER
@@ -95,12 +97,12 @@ def role_of(group: Group, config: GroupConfig, addresses: Iterable[str], *, is_f
 
 
 def default_role(group: Group) -> Role:
-    """Return the role of everybody in a group that has said nothing else: in main all are the owner."""
+    """Return the role of everybody in a group without another setting: in main all are owners."""
     return Role.OWNER if group.is_main else Role.MEMBER
 
 
 def rights_of(role: Role, config: GroupConfig) -> Rights:
-    """Return what a role may do in a group with these settings: never more than the role above it."""
+    """Return the rights of a role in a group with these settings: never more than the role above it."""
     if role is Role.OWNER:
         return RULES[role]
     above = rights_of(tuple(Role)[rank(role) - 1], config)
@@ -115,13 +117,13 @@ def rights_of(role: Role, config: GroupConfig) -> Rights:
 def is_restricted(rights: Rights, group: Group) -> bool:
     """Return whether a turn with these rights shares no container and no conversation with others.
 
-    In main its container could administer all groups, so that there only owners share one.
+    In main a container could administer all groups, so there only owners share one.
     """
     return not rights.may >= (frozenset(Permission) if group.is_main else SHARED)
 
 
 def narrowed(config: GroupConfig, rights: Rights) -> GroupConfig:
-    """Return a group's settings as they count for a turn with these rights."""
+    """Return a group's settings restricted to these rights."""
     changes: dict[str, object] = {}
     if Permission.NETWORK not in rights.may:
         asks = tuple(one for one in config.ask if one != "egress")
@@ -141,7 +143,7 @@ def speaks_for(role: Role, askers: Collection[Role], *, is_only_asker: bool) -> 
 
 
 def notice(role: Role, rights: Rights) -> str:
-    """Return the line by which the agent reads for whom it works, and what it may not do for them."""
+    """Return the line that tells the agent for whom it works, and what it may not do for them."""
     acts = "; ".join(_ACTS[one] for one in Permission if one in SHARED and one not in rights.may)
     return (
         f"[A {role} of this group asks. For them you may not: {acts}. The host refuses it, whatever anybody"
@@ -167,7 +169,7 @@ _ACTS = {
 
 
 def refusal_in_chat(name: str, *, is_korean: bool) -> str:
-    """Return what the chat reads, once, when somebody whose role may not call has asked for something."""
+    """Return the chat's only reply to somebody whose role may not call."""
     if is_korean:
         return f"{name} 님, 죄송해요. 이 채팅에서는 부탁을 들어드릴 수 없게 정해져 있어요."
     return f"Sorry, {name}, I may not take requests from you in this chat. Whoever runs me can change that."

@@ -1,4 +1,4 @@
-"""Give out and revoke secret addresses: programs read a group's calendar, or bring a text into a group."""
+"""Create and revoke secret addresses: programs read a group's calendar, or bring a text into a group."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from orchestrator.store.secret_addresses import (
 )
 
 CALENDARS = "/calendar/"
-"""Calendars are served below it, without the token: `/calendar/SECRET.ics`."""
+"""Path of calendars, served without the token: `/calendar/SECRET.ics`."""
 HOOKS = "/hooks/"
-"""Hooks are taken below it, without the token: `/hooks/SECRET`."""
+"""Path of hooks, accepted without the token: `/hooks/SECRET`."""
 SECRET_PATHS = (CALENDARS, HOOKS)
 MAX_ADDRESSES = 20
 """The most addresses of one kind that a group has."""
@@ -34,7 +34,7 @@ HOOK_USES_A_MINUTE, HOOK_USES_A_DAY = 10, 200
 
 _LIST = {AddressKind.CALENDAR: "andy calendar list", AddressKind.HOOK: "andy hooks list"}
 _FORM = {AddressKind.CALENDAR: f"{CALENDARS}{{}}.ics", AddressKind.HOOK: f"{HOOKS}{{}}"}
-# Anywhere in the path: a client that writes `//hooks/SECRET` is refused, and its path recorded.
+# Anywhere in the path: a client that requests `//hooks/SECRET` is refused, and its path logged.
 _SECRET = re.compile(
     rf"(/(?:{'|'.join(path.strip('/') for path in SECRET_PATHS)})/).+", re.IGNORECASE | re.DOTALL
 )
@@ -42,7 +42,7 @@ _UNSEEN = frozenset({"Cc", "Cf", "Cs", "Co", "Zl", "Zp"})
 
 
 class AddressRefused(BadRequest):
-    """An address cannot be given out as it was asked for."""
+    """An address cannot be created as requested."""
 
     code = "bad_address"
 
@@ -63,12 +63,11 @@ class NewAddress:
 async def add(
     tx: Tx, kind: AddressKind, folder: str, *, name: str, is_request: bool = False, now_ms: int
 ) -> NewAddress:
-    """Make an address of a group. With `is_request` the text of a hook asks the group's agent.
+    """Create an address of a group. With `is_request`, a hook's text asks the group's agent.
 
     Raises:
         UnknownGroup
-        AddressRefused: the name cannot be used, the group has too many addresses, or it is main and takes no
-            hook.
+        AddressRefused: the name cannot be used, the group has too many addresses, or is main.
     """
     group = await groups.known(tx, folder)
     if kind is AddressKind.HOOK and group.is_main:
@@ -97,7 +96,7 @@ async def add(
 
 
 async def revoke(tx: Tx, kind: AddressKind, address_id: int, *, now_ms: int) -> SecretAddress:
-    """Make an address useless. Raises `UnknownAddress`."""
+    """Revoke an address. Raises `UnknownAddress`."""
     address = await addresses.remove(tx, kind, address_id)
     if address is None:
         raise UnknownAddress(kind, f"There is no {kind} {address_id}: see '{_LIST[kind]}'.")
@@ -106,12 +105,12 @@ async def revoke(tx: Tx, kind: AddressKind, address_id: int, *, now_ms: int) -> 
 
 
 def hashed(secret: str) -> str:
-    """Return what the store has of a secret."""
+    """Return the hash of a secret, which the store has."""
     return sha256(secret.encode("utf-8", "replace")).hexdigest()
 
 
 def without_secret(path: str) -> str:
-    """Return the path of a request as it may be recorded and shown. Pure."""
+    """Return the path of a request in the form in which it may be logged and shown. Pure."""
     return _SECRET.sub(r"\1…", path)
 
 
@@ -130,8 +129,8 @@ def hook_wait_ms(hook: SecretAddress, now_ms: int) -> int:
     return max(waits, default=0)
 
 
-def _checked_name(kind: AddressKind, name: str, given: list[SecretAddress]) -> str:
-    """Return a name in one line of characters that are seen. Raises `AddressRefused`."""
+def _checked_name(kind: AddressKind, name: str, text: list[SecretAddress]) -> str:
+    """Return a name in one line of visible characters. Raises `AddressRefused`."""
     seen = "".join(" " if unicodedata.category(one) in _UNSEEN else one for one in name)
     name = " ".join(seen.split())
     if len(name) > MAX_NAME_CHARS:
@@ -139,7 +138,7 @@ def _checked_name(kind: AddressKind, name: str, given: list[SecretAddress]) -> s
     if kind is AddressKind.HOOK:
         if not name:
             raise AddressRefused("blank", "Name the hook after what brings the texts, such as --name door.")
-        if _folded(name) in {_folded(one.name) for one in given}:
+        if _folded(name) in {_folded(one.name) for one in text}:
             raise AddressRefused(
                 "taken", f"This group has a hook '{name}' already: choose another name, or revoke that one."
             )

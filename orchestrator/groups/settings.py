@@ -88,7 +88,7 @@ def _one_form(text: str) -> str:
 
 
 class EgressAllowlist(_Strict):
-    """The only places outside that a group reaches, each as `host:port`."""
+    """The only outside targets that a group reaches, each as `host:port`."""
 
     allowlist: Annotated[
         tuple[Annotated[str, Field(max_length=300), AfterValidator(_one_form)], ...],
@@ -97,7 +97,7 @@ class EgressAllowlist(_Strict):
 
 
 class GroupConfig(_Strict):
-    """The settings of one group. Those that are not given follow the settings of the host."""
+    """The settings of one group. Unset ones follow the host's settings."""
 
     mounts: Annotated[tuple[MountRequest, ...], Field(max_length=MAX_MOUNTS)] = ()
     timeout_ms: Annotated[int, Field(ge=10_000, le=86_400_000)] | None = None
@@ -157,11 +157,13 @@ class GroupConfig(_Strict):
 
     @property
     def asks_egress(self) -> bool:
-        """Whether the owner is asked about a place outside that is not on the list."""
+        """Return whether the owner is asked about targets outside of the list."""
         return EGRESS_RULE in self.ask
 
     def asks_mcp(self, server: str, tool: str | None = None) -> bool:
-        """Whether the owner is asked before a tool of a server is called; without a `tool`, before any."""
+        """Return whether the owner is asked before a tool of a server is called; without
+        a `tool`, before any.
+        """
         if EVERY_SERVER in self.ask:
             return True
         rule = f"{MCP_RULE}{server}"
@@ -176,7 +178,7 @@ class GroupConfig(_Strict):
         return frozenset(parse_target(text) for text in listed)
 
     def to_fields(self) -> dict[str, Any]:
-        """Return the given settings as the store keeps them."""
+        """Return the set values as the store has them."""
         return self.model_dump(mode="json", exclude_none=True, exclude_defaults=True)
 
 
@@ -186,7 +188,7 @@ def text_of(fields: Mapping[str, Any]) -> str:
 
 
 def checked(fields: Mapping[str, Any]) -> GroupConfig:
-    """Validate what the owner gave. Raises `ConfigRefused`, which names the key and the fix."""
+    """Validate the owner's settings. Raises `ConfigRefused`, which names the key and the fix."""
     try:
         return GroupConfig.model_validate(fields)
     except ValidationError as error:
@@ -194,12 +196,12 @@ def checked(fields: Mapping[str, Any]) -> GroupConfig:
 
 
 def of(group: Group) -> GroupConfig:
-    """Return a group's settings. Those that cannot be parsed count as empty, which allows nothing."""
+    """Return a group's settings. Unparsable ones count as empty, which allows nothing."""
     return parsed(group.container_config, group.folder)
 
 
 def narrowed(group: Group, role: Role) -> Group:
-    """Return a group as a turn of a role has it: with no setting, and no power of main, beyond its rights."""
+    """Return a group as a turn of a role sees it: without settings, or main's powers, beyond its rights."""
     config = of(group)
     rights = rights_of(role, config)
     if not roles.is_restricted(rights, group):
@@ -250,7 +252,7 @@ def merged(group: Group, changes: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _explained(error: ValidationError) -> str:
-    # Of a value that may be one of several things, the deepest look at it tells most.
+    # For a value of several possible types, the error at the deepest path is the most useful.
     first = max(error.errors(include_url=False, include_context=False), key=lambda each: len(each["loc"]))
     place = ".".join(str(part) for part in first["loc"])
     if first["type"] == "extra_forbidden":

@@ -1,7 +1,7 @@
-"""Lay out the skills of a group for its container: those that come with Andy, and the owner's in `skills/`.
+"""Provide the skills of a group to its container: those that come with Andy, and the owner's in `skills/`.
 
-A skill is a folder with a `SKILL.md`: when it is of use, then how to do it, perhaps with scripts beside it.
-The model is told its name and description alone until it needs the rest.
+A skill is a folder with a `SKILL.md`: when it is useful, then how to do it, perhaps with scripts. The model
+gets only its name and description until it needs the rest.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ MAX_BYTES = 20 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _SkillFile:
-    """A file of a skill: its place below the plugin, and what is in it."""
+    """A file of a skill: its path below the plugin, and its content."""
 
     place: str
     content: bytes
 
 
 def available(home: Path) -> dict[str, Path]:
-    """Return the skills by name; the owner's goes before a shipped one of its name. Blocks."""
+    """Return the skills by name; the owner's replaces a shipped one of the same name. Blocks."""
     shipped = Path(str(resources.files("orchestrator.groups"))) / "shipped_skills"
     found = [*_skills_in(shipped), *_skills_in(home / FOLDER)]
     return dict(sorted({path.name: path for path in found}.items())[:MAX_SKILLS])
@@ -63,12 +63,12 @@ def check_known(home: Path, wanted: object) -> None:
 
 
 def lay(home: Path, folder: str, wanted: tuple[str, ...] | None) -> Path | None:
-    """Make a read-only copy of the wanted skills (None: all) and return it; None when there are none. Blocks.
+    """Make a read-only copy of the wanted skills (None: all) and return it; None if there are none. Blocks.
 
-    A copy, so that a container never has a folder of the owner's. It is made anew when something has changed.
+    A copy, so that no container ever has a folder of the owner's. It is renewed after a change.
 
     Raises:
-        OSError: a skill cannot be read, or the home not be written.
+        OSError: a skill cannot be read, or the home cannot be written.
     """
     there = available(home)
     chosen = there if wanted is None else {name: there[name] for name in wanted if name in there}

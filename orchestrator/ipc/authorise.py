@@ -1,4 +1,4 @@
-"""Decide who may send which command. Pure; the caller is the directory of the request, never a field."""
+"""Decide who may send which command. Pure; the caller is the request's directory, never a field."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ ONLY_MAIN = "only the main group may do this"
 def refusal(caller: Group, command: Command) -> str | None:
     """Return why a group may not send a command; None when it may.
 
-    Main may send all; other groups act only for themselves.
+    Main may send all; other groups only commands for themselves.
     """
     if caller.is_main:
         return None
@@ -92,7 +92,7 @@ def refusal(caller: Group, command: Command) -> str | None:
             | SearchWeb()
             | ModelMissing()
         ):
-            # Which task, dashboard, conversation or notice is meant is looked up among the caller's own.
+            # Tasks, dashboards, conversations and notices are looked up among the caller's own.
             return None
 
 
@@ -110,7 +110,7 @@ NEEDED: Mapping[type, Permission] = {
         ),
         Permission.SCHEDULE,
     ),
-    # A file is sent from the group's folder, which who may not read it does not see.
+    # A file is sent from the group's folder, which people without the history permission may not see.
     **dict.fromkeys(
         (SearchHistory, ListTasks, ListReminders, ShowDashboard, ListNotices, SendFile), Permission.HISTORY
     ),
@@ -119,21 +119,21 @@ NEEDED: Mapping[type, Permission] = {
         Permission.COMMAND,
     ),
 }
-"""A kind of command → what the role of who asked has to permit."""
+"""Maps a kind of command to the permissions that the asker's role needs."""
 _NEEDED_OF_MEMORY: Mapping[str, Permission] = {
     "show": Permission.HISTORY,
-    # Everybody may ask what is known of themselves; the service refuses others by the same rule.
+    # Everybody may ask for what is known of themselves; the service refuses others by the same rule.
     "person": Permission.CALL,
 }
 FOR_ALL = (SendMessage, SendPoll, ReactToMessage, AcknowledgeNotice, ModelMissing)
-"""Commands without which no turn could be answered."""
+"""Commands that everybody may use, because no turn could be answered without them."""
 ONLY_ITS_CHAT = "a {role} has messages written only in the chat in which they asked"
 
 
 def role_refusal(
     role: Role, rights: Rights, command: Command, *, chat: ChatJid | None, is_restricted: bool
 ) -> str | None:
-    """Return why a command may not be carried out for somebody of a role; None when it may.
+    """Return why somebody of a role may not have a command carried out; None when they may.
 
     `chat` is where they asked.
     """
@@ -141,7 +141,7 @@ def role_refusal(
         return ONLY_ITS_CHAT.format(role=role)
     needed = NEEDED.get(type(command))
     if isinstance(command, ReactToMessage) and command.message:
-        needed = Permission.HISTORY  # else its words could be tried out
+        needed = Permission.HISTORY  # otherwise its text could be guessed by trying
     if isinstance(command, Remember) and command.tool == MEMORY:
         needed = _NEEDED_OF_MEMORY.get(str(command.arguments.get("action")), needed)
     return None if needed is None or needed in rights.may else roles.refusal(role, needed)

@@ -24,7 +24,7 @@ class ReadIsoTime(Protocol):
 
 
 class ReminderCommands(Protocol):
-    """The service of the reminders. Both calls act in the transaction given, and raise `BadRequest`."""
+    """The service of the reminders. Both methods run in the caller's transaction, and raise `BadRequest`."""
 
     async def set(
         self,
@@ -37,7 +37,7 @@ class ReminderCommands(Protocol):
         turn_id: int | None = None,
         task_id: str | None = None,
     ) -> Notification:
-        """Set a reminder for the group's chat; a time that is past means now.
+        """Set a reminder for the group's chat; a past time means now.
 
         `task_id` names the dashboard task whose deadline the reminder is about.
         """
@@ -51,7 +51,7 @@ class ReminderCommands(Protocol):
 
 
 class DashboardCommands(Protocol):
-    """The service of the groups' dashboards. Both calls act in the transaction they are given."""
+    """The service of the groups' dashboards. Both methods run in the caller's transaction."""
 
     @property
     def reminders(self) -> ReminderCommands:
@@ -76,7 +76,7 @@ class DashboardCommands(Protocol):
 
 
 class WakeSet(Protocol):
-    """The next wake as it was set, which may be another than was asked for."""
+    """The next wake as set, which may differ from the requested one."""
 
     @property
     def applied_ms(self) -> int: ...
@@ -89,22 +89,22 @@ class WakeSet(Protocol):
 
 
 class LoopCommands(Protocol):
-    """The service that wakes agents. Both calls act in the transaction given, and raise `BadRequest`."""
+    """The service that wakes agents. Both methods run in the caller's transaction, and raise `BadRequest`."""
 
     async def set_next_wake(self, tx: Tx, group: Group, text: str, reason: str) -> WakeSet:
-        """Store the wake that the group's agent asks for; it holds from the end of its turn."""
+        """Store the wake that the group's agent requests; it applies from the end of its turn."""
         ...
 
     async def act(self, tx: Tx, folder: str, action: str, reason: str, *, source: str = ...) -> Folder:
         """Switch a loop on or off, pause it, or wake it. Returns the folder of its group.
 
-        `source` is who wants it, for the event of a wake.
+        `source` is the requester, for the event of a wake.
         """
         ...
 
 
 class ContextCommands(Protocol):
-    """The service that keeps what conversations are about."""
+    """The service that stores the context of conversations."""
 
     async def use(
         self,
@@ -118,8 +118,8 @@ class ContextCommands(Protocol):
     ) -> Reply:
         """Call one of the tools of `agent_runner.wire.context_tools`, outside of any transaction.
 
-        What was made under this request id before is not made again. `turn` is the one in which the agent
-        asks; `reads_history`: whether those who asked in it may read what others said.
+        A repeated request id creates nothing again. `turn` is the agent's turn; `reads_history`: whether the
+        people who asked in it may read other people's messages.
         """
         ...
 
@@ -128,12 +128,12 @@ class SearchCommands(Protocol):
     """The service that searches the web."""
 
     async def search(self, group: Group, turn: SearchingTurn, query: str) -> str:
-        """Return what was found, as an agent reads it. Raises `BadRequest`."""
+        """Return the results as an agent reads them. Raises `BadRequest`."""
         ...
 
 
 class NoticeCommands(Protocol):
-    """The service that keeps notices for agents."""
+    """The service that stores notices for agents."""
 
     async def answer(
         self,
@@ -143,7 +143,7 @@ class NoticeCommands(Protocol):
         command: NotifySelf | AcknowledgeNotice | ListNotices | CancelNotice,
         request_id: str,
     ) -> Reply:
-        """Carry out the command of the agent whose turn runs, in the transaction given."""
+        """Carry out the command of the agent whose turn runs, in the caller's transaction."""
         ...
 
 
@@ -159,16 +159,16 @@ class CommandResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandCaller:
-    """The sender of a command, and all that its handler needs to carry it out."""
+    """The sender of a command, and all that its handler needs."""
 
     group: Group
-    """The group, as the role of those who asked has it."""
+    """The group, limited to the role of the people who asked."""
     request_id: str
     now_ms: int
     asked_ms: int
-    """The time when it was asked: before `now_ms`, if the request waited while the host was down."""
+    """When the request was made: before `now_ms`, if it waited while the host was down."""
     turn: Turn | None
-    """The turn in which the agent asks; None outside of any."""
+    """The turn in which the agent makes the request; None outside of turns."""
     zone: ZoneInfo
     read_time: ReadIsoTime
     times: ScheduleReader
@@ -176,19 +176,19 @@ class CommandCaller:
     loops: LoopCommands | None = None
     notices: NoticeCommands | None = None
     features_of: Callable[[ChatJid], frozenset[Feature]] = lambda _: frozenset()
-    """Returns what the messenger of a chat can do."""
+    """Returns the features of a chat's messenger."""
     role: Role = Role.OWNER
-    """The least of the roles of those for whom it is."""
+    """The lowest role of the people it is for."""
     file: Attachment | FileRefused | None = None
-    """For `send_file`: the copy that was made of the file, or why there is none."""
+    """For `send_file`: the copy of the file, or why there is none."""
     early_result: CommandResult | None = None
-    """The result of `remember`, `search_history` and `web_search`, which act before the transaction; None
-    where nothing was done.
+    """The result of `remember`, `search_history` and `web_search`, which run before the transaction; None if
+    nothing was done.
     """
 
     @property
     def chat(self) -> ChatJid:
-        """The chat that the turn answers; outside of any the one that is told what nobody asked for."""
+        """Return the chat that the turn answers; outside of turns, the one that receives notifications."""
         return self.group.chat_for(self.turn.chat_jid if self.turn is not None else None)
 
 

@@ -98,17 +98,17 @@ HANDLERS: dict[str, Callable[[Tx, CommandCaller, Any], Awaitable[CommandResult]]
     "web_search": web.search_web,
     "model_missing": messages.notify_model_missing,
 }
-"""A command's type → its handler."""
+"""Maps a command's type to its handler."""
 NOTING = frozenset(
     {"create_plan", "update_plan_task", "set_active_plan", "set_active_task", "record_decision"}
 )
-"""Context tools that note something which people may know of."""
+"""Context tools whose notes people may know of."""
 _UNSAFE = re.compile(r"[^A-Za-z0-9_-]")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Prepared:
-    """Work for a command before its transaction, because it takes a while or writes files."""
+    """Work for a command before its transaction, because it is slow or writes files."""
 
     file: Attachment | FileRefused | None = None
     early_result: CommandResult | None = None
@@ -116,7 +116,7 @@ class _Prepared:
 
 
 class CommandDispatcher:
-    """Handles requests, one at a time for each group; one that comes again gets the reply it got before."""
+    """Handles requests, one at a time for each group; a repeated request gets its earlier reply."""
 
     def __init__(
         self,
@@ -136,7 +136,7 @@ class CommandDispatcher:
         web: SearchCommands | None = None,
         features_of: Callable[[ChatJid], frozenset[Feature]] = lambda _: frozenset(),
     ) -> None:
-        """`features_of` returns what the messenger of a chat can do, nothing for one that is not there."""
+        """`features_of` returns the features of a chat's messenger, none for an unknown chat."""
         self._dashboards = dashboards
         self._loops = loops
         self._notices = notices
@@ -153,17 +153,17 @@ class CommandDispatcher:
         self._bus = bus
 
     async def handle(self, group: Group, name: str, body: bytes, *, written_ms: int | None = None) -> Reply:
-        """Carry out the command in a request file and return the reply to it.
+        """Carry out the command in a request file and return its reply.
 
-        The name and content of the file stand for the request where it gives no id. `written_ms` is when the
-        file was written, in epoch milliseconds.
+        The file's name and content identify the request if it has no id. `written_ms` is when the file was
+        written, in epoch milliseconds.
 
         Raises:
-            WireError: the file holds no command; nothing was done.
+            WireError: the file contains no command; nothing was done.
         """
         command = parse_command(body)
         request_id = command.request_id or _request_id(name, body)
-        # Both before the transaction: what takes a second there would hold up every other writer.
+        # Both before the transaction: a second of work there would hold up every other writer.
         file = await self._copy_for(group, command, request_id)
         early_result = await self._act_early(group, command, request_id, written_ms)
         prepared = _Prepared(file=file, early_result=early_result, written_ms=written_ms)
@@ -171,7 +171,7 @@ class CommandDispatcher:
         try:
             reply = await self._execute(group, command, request_id, prepared)
         finally:
-            # A refused request leaves no copy behind; only an accepted one has an outbox row that names it.
+            # A refused request leaves no copy; only an accepted one has an outbox row that names it.
             if isinstance(file, Attachment) and (reply is None or reply.code != "ok"):
                 await asyncio.to_thread(file.path.unlink, missing_ok=True)
         return reply
@@ -179,12 +179,12 @@ class CommandDispatcher:
     async def _copy_for(
         self, group: Group, command: Command, request_id: str
     ) -> Attachment | FileRefused | None:
-        """Copy the file that is to be sent before the transaction: a large one takes a while."""
+        """Copy the file to send before the transaction, because a large one takes a while."""
         if not isinstance(command, SendFile) or refusal(group, command) is not None:
             return None
         try:
             async with self._database.reading() as tx:
-                # A request that comes again after a crash needs no second copy: its reply is known.
+                # A request that is repeated after a crash needs no second copy: its reply is stored.
                 if await commands.answered(tx, group.folder, request_id) is not None:
                     return None
                 await files.check_room(tx, group, now_ms=self._clock.now_ms())
@@ -195,7 +195,7 @@ class CommandDispatcher:
     async def _act_early(
         self, group: Group, command: Command, request_id: str, written_ms: int | None
     ) -> CommandResult | None:
-        """Do before the transaction what takes a while: of a million messages a search may take a second."""
+        """Do slow work before the transaction: searching a million messages may take a second."""
         if not isinstance(command, SearchHistory | Remember | SearchWeb):
             return None
         async with self._database.reading() as tx:
@@ -208,7 +208,7 @@ class CommandDispatcher:
                 written_ms=written_ms,
                 now_ms=self._clock.now_ms(),
             )
-            # Read anew: the batch that this command is of was begun some seconds ago.
+            # Read again: this command's batch may have started seconds ago.
             group = await groups_store.by_folder(tx, group.folder) or group
             asker = await _asker(tx, group, turn, written_ms=written_ms, now_ms=self._clock.now_ms())
             why_not = await _refusal(tx, asker, command, turn)
@@ -234,11 +234,11 @@ class CommandDispatcher:
     async def _call_context_tool(
         self, asker: _Asker, turn: Turn | None, command: Remember, request_id: str
     ) -> CommandResult | None:
-        """Call a context tool, which writes files; None where nothing was done."""
+        """Call a context tool, which writes files; return None if nothing was done."""
         if self._contexts is None:
             return None
-        # An isolated task talks in a session of its own; what it notes would turn up in a chat that knows
-        # nothing of it.
+        # An isolated task has a session of its own; its notes would appear in a chat that knows nothing of
+        # it.
         is_about_person = command.tool == MEMORY and command.arguments.get("action") == "person"
         if turn is not None and turn.is_isolated and not is_about_person:
             return refused("apart", abilities.ISOLATED)
@@ -259,10 +259,10 @@ class CommandDispatcher:
                 return answered, False
             return await self._carry_out(tx, group, command, request_id, prepared), True
 
-        # One way to the thread of the database for all of the command: it has a hundred statements and more.
+        # One round trip to the database's thread for the whole command, which has over a hundred statements.
         reply, is_new = await self._database.write(once)
         if is_new:
-            # After the commit, so that who is woken sees the rows.
+            # After the commit, so that the woken loops see the rows.
             self._publish(group, command, reply)
         return reply
 
@@ -278,7 +278,7 @@ class CommandDispatcher:
         reply = Reply(
             request_id=request_id, ok=result.ok, code=result.code, text=result.text, data=result.data
         )
-        # The words of messages stay in one place, so that taking them out there takes them out for good.
+        # The text of messages is stored in one place only, so that deleting it there deletes it for good.
         if not _only_reads_words(command):
             await commands.record(tx, group.folder, command.title, reply, now_ms=now_ms)
         await late_answers.send_late_answer(tx, group, command, reply, now_ms=now_ms)
@@ -295,12 +295,12 @@ class CommandDispatcher:
         prepared: _Prepared,
     ) -> CommandResult:
         now_ms = self._clock.now_ms()
-        # Here and not before: refusals are recorded and audited in the same transaction as what was done.
+        # Here and not earlier: refusals are recorded and audited in the transaction of the command.
         asker = await _asker(tx, group, turn, written_ms=prepared.written_ms, now_ms=now_ms)
         why_not = await _refusal(tx, asker, command, turn)
         if why_not is not None:
             log.warning("command.refused", group=group.folder, type=command.type, reason=why_not)
-            if not asker.is_restricted:  # no stranger fills the notices of the group's agent
+            if not asker.is_restricted:  # strangers must not fill the notices of the group's agent
                 await host_events.command_refused(tx, group.folder, command.title, why_not, now_ms=now_ms)
             return refused("not_allowed", f"This is not allowed: {why_not}.")
         caller = CommandCaller(
@@ -308,7 +308,7 @@ class CommandDispatcher:
             role=asker.role,
             request_id=request_id,
             now_ms=now_ms,
-            # A clock in a container may be ahead; nothing was asked after it was read.
+            # A container's clock may be ahead; no request was made after it was read.
             asked_ms=now_ms if command.asked_ms is None else min(command.asked_ms, now_ms),
             turn=turn,
             zone=self._zone_of(group),
@@ -341,20 +341,20 @@ class CommandDispatcher:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Asker:
-    """The people for whom a container asks, by the least of their roles."""
+    """The people for whom a container makes a request, by their lowest role."""
 
     group: Group
-    """The group as that role has it."""
+    """The group, limited to that role."""
     role: Role
     rights: Rights
     is_restricted: bool
 
 
 async def _asker(tx: Tx, group: Group, turn: Turn | None, *, written_ms: int | None, now_ms: int) -> _Asker:
-    """Return whose request it is: of those who asked in its turn, and of a restricted container beside it.
+    """Return the people behind a request: those who asked in its turn, and a restricted container's.
 
-    A container may name any turn of its group, and leave requests behind when it ends. So who lived when the
-    file was written counts, too: a restricted container lives beside no other of its group.
+    A container may name any turn of its group, and leave requests behind when it ends. So the containers that
+    lived when the file was written count, too: a restricted one lives beside no other of its group.
     """
     asking = await runs.restricted_at(tx, group.folder, now_ms if written_ms is None else written_ms)
     role = least([*asking, *([turn.role] if turn is not None else [])])
@@ -379,7 +379,7 @@ async def _refusal(tx: Tx, asker: _Asker, command: Command, turn: Turn | None) -
 
 
 async def _stop_refusal(tx: Tx, group: Group, command: Command, turn: Turn | None) -> str | None:
-    """Return why a command of a turn that was stopped in its chat is not carried out; None of any other."""
+    """Return why a command of a turn that was stopped in its chat is not carried out; else None."""
     if command.turn is None or (turn is not None and turn.id == command.turn):
         return None
     claimed = await turns.get(tx, TurnId(command.turn))
@@ -389,7 +389,9 @@ async def _stop_refusal(tx: Tx, group: Group, command: Command, turn: Turn | Non
 
 
 def _out_of_reach(command: Command) -> str | None:
-    """Return the kind of a change that no undo takes back, for it is in files of the host; None of others."""
+    """Return the kind of a change that an undo cannot reverse, because it is in the host's
+    files; else None.
+    """
     if not isinstance(command, Remember):
         return None
     if command.tool == MEMORY:
@@ -398,13 +400,13 @@ def _out_of_reach(command: Command) -> str | None:
 
 
 def _only_reads_words(command: Command) -> bool:
-    """Tell whether a command is answered with what is kept elsewhere, and changes nothing."""
+    """Return whether a command only reads what is stored elsewhere, and changes nothing."""
     is_show = isinstance(command, Remember) and command.arguments.get("action") in ("show", "person")
     return is_show or isinstance(command, SearchHistory)
 
 
 def _request_id(name: str, body: bytes) -> str:
-    """Return an id that is the same when a file is read again, and another for a later file of its name."""
+    """Return an id that is the same when a file is read again, and different for a later file of its name."""
     return f"{_UNSAFE.sub('-', name)[:40]}-{hashlib.sha256(os.fsencode(name) + b'/' + body).hexdigest()[:20]}"
 
 

@@ -1,7 +1,7 @@
 """Read and remove entries of a directory that a container may write, through a descriptor of it.
 
-No call here follows a link, waits for another process or trusts a name: what an entry is, is read from the
-open file itself, for a container may swap it at any moment.
+No call here follows a link, waits for another process or trusts a name: the kind of an entry is read from the
+open file itself, because a container may swap it at any moment.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from agent_runner.wire.mailbox import MAX_FILE_BYTES
 from orchestrator.domain.errors import MailboxError
 
 Version = tuple[int, int, int]
-"""Device, inode and change time in ns of a file: another one means another content."""
+"""Device, inode and change time in ns of a file: a different one means different content."""
 
 _OPEN_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-# Without O_NONBLOCK a FIFO, or a lease that a container holds on its own file, would hold the host up.
+# Without O_NONBLOCK, a FIFO, or a lease that a container holds on its own file, would block the host.
 _OPEN_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _DIRECTORY_FAULTS = {errno.ENOTDIR, errno.ELOOP, errno.EACCES, errno.EPERM}
 _OPEN_FAULTS = {errno.ELOOP, errno.EACCES, errno.EPERM, errno.EAGAIN, errno.ENXIO, errno.ENODEV}
@@ -58,12 +58,12 @@ class DirectorySurvey:
 
     names: tuple[str, ...]
     is_cut: bool
-    """There are more entries than were looked at."""
+    """Whether there are more entries than were looked at."""
 
 
 @contextmanager
 def opened(directory: Path) -> Iterator[int | None]:
-    """Hold a descriptor of `directory`; None when it is missing.
+    """Yield a descriptor of `directory`; None when it is missing.
 
     Raises:
         MailboxError: it or its parent is a link or no directory, or the host may not read it.
@@ -74,15 +74,15 @@ def opened(directory: Path) -> Iterator[int | None]:
         yield None
         return
     try:
-        _keep_writable(descriptor)
+        _restore_writable(descriptor)
         yield descriptor
     finally:
         os.close(descriptor)
 
 
 def survey(directory: int, limit: int) -> DirectorySurvey:
-    """List at most `limit` entries, in the order in which the file system gives them up."""
-    # Bounded while it is listed: a container may fill its directory with millions of names.
+    """Return at most `limit` entries, in the order of the file system."""
+    # Limited while listing: a container may fill its directory with millions of names.
     with os.scandir(directory) as entries:
         seen = list(islice(entries, limit))
         is_cut = next(entries, None) is not None
@@ -99,7 +99,7 @@ def look(directory: int, name: str) -> os.stat_result | None:
 
 
 def read(directory: int, name: str, owner_uids: frozenset[int]) -> EntryContent | EntryFault | None:
-    """Read a file that is acceptable once it is open; None when it is gone.
+    """Read a file if it is acceptable once open; return None when it is gone.
 
     Raises:
         OSError: the host cannot read, whatever the entry is (too many open files, a broken disk).
@@ -108,8 +108,8 @@ def read(directory: int, name: str, owner_uids: frozenset[int]) -> EntryContent 
         file = os.open(name, _OPEN_FILE, dir_fd=directory)
     except FileNotFoundError:
         return None
-    # What the entry causes is the container's fault and rejected; what the machine lacks is raised and tried
-    # again.
+    # Errors caused by the entry are the container's fault and rejected; errors of the machine are raised and
+    # retried.
     except OSError as error:
         if error.errno not in _OPEN_FAULTS:
             raise
@@ -121,10 +121,10 @@ def read(directory: int, name: str, owner_uids: frozenset[int]) -> EntryContent 
 
 
 def remove(directory: int, name: str) -> bool:
-    """Remove an entry that is no directory; tell whether it is this call that did."""
+    """Remove an entry that is no directory; return whether this call removed it."""
     try:
         os.unlink(name, dir_fd=directory)
-    # Something else may lie there by now; it is looked at in the next pass like any new entry.
+    # Another entry may be there by now; it is looked at in the next pass like any new one.
     except OSError as error:
         if error.errno not in _REMOVE_FAULTS:
             raise
@@ -133,7 +133,7 @@ def remove(directory: int, name: str) -> bool:
 
 
 def version(info: os.stat_result) -> Version:
-    """Return what changes when the file or its content does."""
+    """Return values that change when the file or its content does."""
     return info.st_dev, info.st_ino, info.st_ctime_ns
 
 
@@ -141,7 +141,7 @@ def fault_of(info: os.stat_result, owner_uids: frozenset[int]) -> str | None:
     """Return why this cannot be a request file; None when it may be one."""
     if not stat.S_ISREG(info.st_mode):
         return f"it is {_KINDS.get(stat.S_IFMT(info.st_mode), 'no regular file')}"
-    # A second link could make the host read a file under another name that the container may still change.
+    # A second link could make the host read a file that the container can still change under another name.
     if info.st_nlink != 1:
         return f"it has {info.st_nlink} links"
     if info.st_size > MAX_FILE_BYTES:
@@ -152,11 +152,11 @@ def fault_of(info: os.stat_result, owner_uids: frozenset[int]) -> str | None:
 
 
 def _read_open(file: int, owner_uids: frozenset[int]) -> EntryContent | EntryFault:
-    # Checked on the open descriptor: between a look at the name and this, the entry may have been swapped.
+    # Checked on the open descriptor: since its name was looked at, the entry may have been swapped.
     info = os.fstat(file)
     if reason := fault_of(info, owner_uids):
         return EntryFault(reason=reason)
-    # One byte more than allowed tells a file that grew from one that just fits.
+    # One byte more than allowed distinguishes a file that grew from one that just fits.
     body = _read_at_most(file, MAX_FILE_BYTES + 1)
     if len(body) > MAX_FILE_BYTES:
         return EntryFault(reason=f"it grew above {MAX_FILE_BYTES} bytes while it was read")
@@ -172,7 +172,7 @@ def _read_at_most(file: int, limit: int) -> bytes:
 
 
 def _open_within_parent(directory: Path) -> int:
-    # The parent is opened first, so that a link in its place is noticed too.
+    # The parent is opened first, so that a link in its place is noticed, too.
     parent = _open_directory(directory.parent)
     try:
         return _open_directory(Path(directory.name), within=parent)
@@ -192,8 +192,10 @@ def _open_directory(path: Path, *, within: int | None = None) -> int:
         ) from error
 
 
-def _keep_writable(directory: int) -> None:
-    """Undo a chmod by a container of the host's own user: what cannot be removed is taken for ever."""
+def _restore_writable(directory: int) -> None:
+    """Undo a chmod by a container of the host's own user: an entry that cannot be
+    removed would be read for ever.
+    """
     info = os.fstat(directory)
     if info.st_uid == os.geteuid() and info.st_mode & stat.S_IRWXU != stat.S_IRWXU:
         os.fchmod(directory, stat.S_IMODE(info.st_mode) | stat.S_IRWXU)

@@ -1,4 +1,4 @@
-"""Wiring of the mailboxes: what containers ask of the host, and what the host writes for them."""
+"""Build the mailboxes: containers' requests to the host, and the host's files for containers."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from orchestrator.store.database import Tx
 
 
 class ConversationContexts(ContextCommands, Protocol):
-    """The methods that mailboxes need of a group's conversation."""
+    """The methods of a group's conversation that mailboxes need."""
 
     async def show(self, folder: Folder) -> None:
         """Write the group's context where its container reads it."""
@@ -57,7 +57,7 @@ class IpcFeature:
         web: SearchCommands,
         channel_for: Callable[[ChatJid], Channel | None] = lambda _: None,
     ) -> None:
-        """`dashboards` to `web` carry out what agents ask of their abilities.
+        """`dashboards` to `web` carry out the agents' requests.
 
         `channel_for` returns the messenger of a chat.
         """

@@ -1,7 +1,7 @@
 """Write the files that a container reads: turns and close orders in `input/`, replies in `replies/`.
 
-Both are read-only in the container, so no link can be waiting here. All calls block for the time of a
-small file: make them in a worker thread.
+Both are read-only in the container, so there can be no planted link. All calls block for the time of a small
+file: make them in a worker thread.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from orchestrator.ipc import entries
 log = structlog.get_logger(__name__)
 
 REPLY_SECONDS = 3600.0
-"""Seconds that an answer stays. A tool waits for it ten seconds."""
+"""Seconds that a reply stays. A tool waits ten seconds for it."""
 MAX_REPLIES = 1_000
 MAX_LEFT = 10_000
-"""Files of `input/` that are looked at when it is cleared; the others come next time."""
+"""Files of `input/` that one clearing looks at; the others follow the next time."""
 
 
 def write_turn(input_dir: Path, order: TurnOrder) -> str:
@@ -47,30 +47,32 @@ def write_turn(input_dir: Path, order: TurnOrder) -> str:
 
 
 def remove_turn(input_dir: Path, name: str) -> None:
-    """Take a turn back, or clear one that was read. One that is gone is no error."""
+    """Take a turn back, or remove one that was read. A missing file is no error."""
     (input_dir / name).unlink(missing_ok=True)
 
 
 def write_close(input_dir: Path, runs: Collection[str]) -> None:
-    """Ask `runs` to end after their turn. Replaces what was asked before: name every run still meant."""
+    """Ask `runs` to end after their turn. It replaces earlier requests: name every run that
+    still has to end.
+    """
     order = CloseOrder(runs=tuple(sorted(runs)))
     files.write_whole(input_dir / CLOSE_FILE, order.to_json())
 
 
 class InputFiles:
-    """Writes and removes files in the `input/` of every group, and knows which file holds which turn."""
+    """Writes and removes files in the `input/` of every group, and knows the file of each turn."""
 
     def __init__(self, ipc: Path) -> None:
         self._ipc = ipc
         self._names: dict[int, str] = {}
-        self._writing = threading.Lock()  # nothing is cleared that is just being written
+        self._writing = threading.Lock()  # no file is removed while it is being written
 
     def write_turn(self, folder: Folder, order: TurnOrder) -> None:
-        """Write a turn's file, in place of one that an earlier host wrote for it. Raises `OSError`."""
+        """Write a turn's file, replacing an earlier host's. Raises `OSError`."""
         with self._writing:
             before = self._names.get(order.turn)
             self._names[order.turn] = write_turn(self._of(folder), order)
-        # The new file first: a crash in between leaves the turn twice, and never not at all.
+        # The new file first: a crash in between leaves the turn twice, never not at all.
         if before is not None:
             remove_turn(self._of(folder), before)
 
@@ -80,7 +82,7 @@ class InputFiles:
             write_close(self._of(folder), closing)
 
     def remove_turn(self, folder: Folder, turn_id: int) -> None:
-        """Remove the file of a turn that was taken; one that never had a file is no error."""
+        """Remove the file of a turn that was taken; a turn without a file is no error."""
         name = self._names.pop(turn_id, None)
         if name is not None:
             remove_turn(self._of(folder), name)
@@ -98,7 +100,7 @@ class InputFiles:
         try:
             with self._writing:
                 remaining = clear_stale(self._of(folder), is_over)
-        # What is left is for runs that are over, and no living one takes it; the next look tries again.
+        # Leftovers are for ended runs, and no live run takes them; the next look tries again.
         except (MailboxError, OSError) as error:
             log.warning("input.not_cleared", group=folder, reason=str(error))
             return
@@ -110,7 +112,7 @@ class InputFiles:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeftInput:
-    """A file that lies in `input/`."""
+    """A file in `input/`."""
 
     name: str
     runs: tuple[str, ...] = ()
@@ -119,7 +121,7 @@ class LeftInput:
 
 
 def clear_stale(input_dir: Path, is_over: Callable[[str], bool]) -> list[LeftInput]:
-    """Remove what was left for runs that are over, and what cannot be read; a missing directory is clear.
+    """Remove files for ended runs, and unreadable ones; a missing directory counts as empty.
 
     Call while nothing is written there: half a file cannot be read.
 
@@ -136,7 +138,7 @@ def clear_stale(input_dir: Path, is_over: Callable[[str], bool]) -> list[LeftInp
             return remaining
         for name in entries.survey(directory, MAX_LEFT).names:
             one = _look(directory, name)
-            # A file that cannot be read names no run, so it goes as well.
+            # A file that cannot be read names no run, so it is removed as well.
             if not all(map(is_over, one.runs)):
                 remaining.append(one)
             elif entries.remove(directory, name):
@@ -168,9 +170,11 @@ def write_reply(replies_dir: Path, reply: Reply) -> None:
 
 
 def prune_replies(replies_dir: Path, *, now_seconds: float | None = None) -> None:
-    """Keep the newest `MAX_REPLIES` of the last `REPLY_SECONDS` (`now_seconds`: epoch, for tests)."""
+    """Delete replies beyond the newest `MAX_REPLIES`, or older than `REPLY_SECONDS`
+    (`now_seconds`: epoch, for tests).
+    """
     now = time.time() if now_seconds is None else now_seconds
-    # By age and number: a container that asks without end must not fill the disk with answers.
+    # By age and number: a container with endless requests must not fill the disk with replies.
     with os.scandir(replies_dir) as found:
         newest_first = sorted(((entry.stat().st_mtime, entry.path) for entry in found), reverse=True)
     for place, (written, path) in enumerate(newest_first):

@@ -21,16 +21,16 @@ from orchestrator.store import outbox, turns
 from orchestrator.store.database import Tx
 
 SENT_LATE = "sent_late"
-"""The code of a reminder that is sent at once: the reminder itself is the answer."""
+"""The code of a reminder that is sent at once: the reminder itself is the reply."""
 _LISTING = frozenset(tool.name for tool in TOOLS if tool.name.startswith("list_"))
 
 
 async def send_late_answer(tx: Tx, group: Group, command: Command, reply: Reply, *, now_ms: int) -> None:
-    """Queue the reply to `command` for the group's chat, if its people have only read that none came."""
+    """Queue the reply to `command` for the group's chat, if its people only read that none came."""
     waited_ms = now_ms - (command.asked_ms or now_ms)
     if waited_ms <= REPLY_SECONDS * 1000 or not _concerns_people(command) or reply.code == SENT_LATE:
         return
-    # Nobody in the chat waits for what a task or the worker has asked.
+    # Nobody in the chat waits for requests of a task or the worker.
     turn = await turns.get(tx, TurnId(command.turn)) if command.turn is not None else None
     if turn is not None and (turn.kind is not TurnKind.CHAT or _asks_again(turn, command)):
         return
@@ -46,7 +46,9 @@ async def send_late_answer(tx: Tx, group: Group, command: Command, reply: Reply,
 
 
 def _concerns_people(command: Command) -> bool:
-    """Tell whether a command changes what people know of; what an agent reads or notes is its own affair."""
+    """Return whether a command changes something that people know of; an agent's reads and
+    notes are its own.
+    """
     match command:
         case SetReminder() | CancelReminder() | RegisterGroup() | UnregisterGroup():
             return True
@@ -59,6 +61,8 @@ def _concerns_people(command: Command) -> bool:
 
 
 def _asks_again(turn: Turn, command: Command) -> bool:
-    """Tell whether the turn is tried again, or is to be: that attempt asks the same and gets this reply."""
+    """Return whether the turn is tried again, or will be: that attempt repeats the
+    request and gets this reply.
+    """
     has_begun_since = turn.started_ms is not None and turn.started_ms > (command.asked_ms or 0)
     return turn.state is TurnState.QUEUED or has_begun_since

@@ -1,7 +1,6 @@
 """Read the request files that a container writes into its `messages/` and `tasks/`.
 
-One call reads a bounded number of entries, requests and bytes: a flooded mailbox costs its own group time,
-and no other.
+One call reads a limited number of entries, requests and bytes: a flooded mailbox delays only its own group.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from orchestrator.ipc.rejected_files import RejectedFiles, Rejection
 MAX_ENTRIES = 10_000
 """Entries that one call looks at. Where there are more, the oldest of these come first."""
 MAX_PASS_BYTES = 8 * 1024 * 1024
-"""A call that has read as many bytes takes no further request."""
+"""Bytes after which a call reads no further request."""
 MAX_REJECTIONS = 1_000
 """Entries that one call removes unread."""
 SETTLE_MS = 1_000
@@ -79,12 +78,13 @@ class Mailbox:
         return self._directory.name
 
     def take(self, limit: int = 200) -> RequestBatch:
-        """Read at most `limit` requests, and remove entries that cannot be one. A missing directory is empty.
+        """Read at most `limit` requests, and remove entries that cannot be one. A missing
+        directory counts as empty.
 
-        Left alone are directories, whatever they hold, and for a time what may still be written: partial
-        files for `UNFINISHED_MS`, hand-written ones for `SETTLE_MS`. Above `MAX_ENTRIES` there is no such
-        time. A file whose time is ahead of the host's clock tells nothing by that: a partial one is left, a
-        hand-written one is taken once it holds a whole JSON document.
+        Directories are ignored, and, for a time, files that may still be written: partial files for
+        `UNFINISHED_MS`, hand-written ones for `SETTLE_MS`. Above `MAX_ENTRIES` there is no such time. If a
+        file's time is ahead of the host's clock, a partial file is ignored, and a hand-written one is taken
+        once it contains a whole JSON document.
 
         Raises:
             MailboxError: the directory is a link, no directory, or closed to the host.
@@ -92,7 +92,7 @@ class Mailbox:
         """
         with entries.opened(self._directory) as directory:
             batch = RequestBatch() if directory is None else self._read_batch(directory, limit)
-        # One record for all, so that a flood of bad files makes no flood of records.
+        # One record for all of them, so that a flood of bad files makes no flood of records.
         if batch.rejections:
             self._rejected.keep(self._directory.name, batch.rejections)
         return batch
@@ -107,7 +107,7 @@ class Mailbox:
         with entries.opened(self._directory) as directory:
             if directory is None:
                 return
-            # The version tells whether it is still the file that was read: a new one of its name is another
+            # The version shows whether it is still the file that was read: a new file of its name is another
             # request.
             info = entries.look(directory, request.name)
             if info is None or entries.version(info) != request.version:
@@ -117,7 +117,7 @@ class Mailbox:
 
     def reject(self, request: RequestFile, reason: str) -> None:
         """Record a request that was not understood, with the reason, and remove it. Raises like `remove`."""
-        # Recorded before it is removed: a crash in between records it twice and loses nothing.
+        # Recorded before it is removed: a crash in between records it twice but loses nothing.
         rejection = Rejection(name=request.name, reason=reason)
         self._rejected.keep(self._directory.name, [rejection], body=request.body)
         self.remove(request)
@@ -129,7 +129,7 @@ class Mailbox:
         held_bytes = 0
         has_more = False
         for name in survey.names:
-            # Bounded by bytes too: 200 requests of 1 MiB each would be held in memory at once.
+            # Limited by bytes, too: 200 requests of 1 MiB each would be in memory at once.
             if len(requests) >= limit or len(rejections) >= MAX_REJECTIONS or held_bytes >= MAX_PASS_BYTES:
                 has_more = True
                 break
@@ -139,7 +139,7 @@ class Mailbox:
                 held_bytes += len(found.body)
             elif found is not None:
                 rejections.append(found)
-        # When nothing came of those looked at, another call at once would see the same ones again.
+        # If none of those was usable, another call at once would see the same ones again.
         has_more |= survey.is_cut and bool(requests or rejections)
         return RequestBatch(requests=tuple(requests), rejections=tuple(rejections), has_more=has_more)
 
@@ -148,7 +148,7 @@ class Mailbox:
         info = entries.look(directory, name)
         if info is None:
             return None
-        # By the time of change, which a container cannot set, and not by that of modification, which it can.
+        # By the change time, which a container cannot set, unlike the modification time.
         unchanged_ms = self._clock.now_ms() - info.st_ctime_ns // 1_000_000
         if stat.S_ISREG(info.st_mode) and has_grace and may_be_unfinished(name, unchanged_ms):
             return None
@@ -184,16 +184,16 @@ def fault_of_name(name: str) -> str | None:
 
 
 def is_partial(name: str) -> bool:
-    """Tell whether a name says that its file is unfinished: finished ones are renamed to `*.json`."""
+    """Return whether a name marks an unfinished file: finished ones are renamed to `*.json`."""
     return name.startswith(".") or not name.endswith(".json")
 
 
 def may_be_unfinished(name: str, unchanged_ms: int) -> bool:
-    """Tell whether a regular file that was not changed for `unchanged_ms` may still be written by someone.
+    """Return whether a regular file, unchanged for `unchanged_ms`, may still be being written.
 
-    Below zero its time is ahead of the host's clock: it may be written just now, by a clock that is ahead, or
-    be old, if the host's was set back. A partial name says that it is not finished; of a hand-written file
-    its content has to tell.
+    Below zero its time is ahead of the host's clock: it may be just being written, by a clock that is ahead,
+    or be old, if the host's was set back. A partial name means unfinished; for a hand-written file the
+    content decides.
     """
     if not name.isprintable():
         return False
@@ -203,7 +203,7 @@ def may_be_unfinished(name: str, unchanged_ms: int) -> bool:
 
 
 def _is_finished(name: str, body: bytes) -> bool:
-    """Tell whether a `.json` file is complete: it was renamed into place, or holds a whole document."""
+    """Return whether a `.json` file is complete: it was renamed into place, or contains a whole document."""
     if _RENAMED_INTO_PLACE.fullmatch(name):
         return True
     try:

@@ -1,7 +1,7 @@
 """Handle the requests in the groups' mailboxes: wait for a change, read a batch, handle, reply, remove.
 
-Groups are handled beside each other, each by one task at a time: a request that takes long, such as a file to
-be copied, keeps only its own group waiting.
+Groups are handled concurrently, each by one task at a time: a slow request, such as copying a file, delays
+only its own group.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from orchestrator.base.rate_limits import TokenBucket
 from orchestrator.domain.values import Folder, Group
 from orchestrator.ipc import input_files
 from orchestrator.ipc.command_dispatcher import CommandDispatcher
-from orchestrator.ipc.handlers.files import KEPT_MS
+from orchestrator.ipc.handlers.files import RETENTION_MS
 from orchestrator.ipc.mailbox import Mailbox, RequestFile
 from orchestrator.ipc.rejected_files import MAX_NAME_CHARS, Rejection
 from orchestrator.ipc.watcher import MailboxWatcher
@@ -31,15 +31,14 @@ from orchestrator.store.database import Database
 log = structlog.get_logger(__name__)
 
 REJECTION_COST = 5
-"""A batch with something to reject costs a group as much of its rate as this many requests."""
+"""Requests that a batch with rejections counts as, against its group's rate."""
 MAX_REASON_CHARS = 300
 BATCH = 20
 """Requests of one directory that are handled before the next directory has its turn."""
 DIRECTORIES = ("messages", "tasks")
 UNWATCHED_SWEEP_SECONDS = 60.0
-"""Seconds between looks at the mailboxes of all groups, also of those that nobody watches.
-
-What is left there was written in the last second of a container or could not be handled then.
+"""Seconds between looks at the mailboxes of all groups, including unwatched ones. Files there were written in
+a container's last second, or could not be handled then.
 """
 DAY_MS = 24 * 3_600_000
 
@@ -59,9 +58,9 @@ class MailboxWorker:
         sweep_files: Callable[[Collection[Path]], int] | None = None,
         unwatched_sweep_seconds: float = UNWATCHED_SWEEP_SECONDS,
     ) -> None:
-        """`sweep_files` removes all copies of outgoing files but those given, and blocks.
+        """`sweep_files` removes all copies of outgoing files except the listed ones, and blocks.
 
-        `owner_uids` returns the users whose files are taken.
+        `owner_uids` returns the users whose files are accepted.
         """
         self._unwatched_sweep_seconds = unwatched_sweep_seconds
         self._root = root
@@ -78,7 +77,7 @@ class MailboxWorker:
         self._again: set[Folder] = set()
 
     async def run(self) -> None:
-        """Handle requests for ever."""
+        """Handle requests until cancelled."""
         async with asyncio.TaskGroup() as rounds:
             rounds.create_task(self._look_at_all(), name="mailbox-sweep")
             while True:
@@ -89,10 +88,10 @@ class MailboxWorker:
                     self._begin(folder, rounds)
 
     async def _look_at_all(self) -> None:
-        """Wake each group whose mailboxes hold something, now and at intervals.
+        """Wake each group with files in its mailboxes, now and at intervals.
 
-        A signal comes of watched groups only, and a group is watched as long as it has a container. This
-        finds what came while the host was down, or in the last moment of a container.
+        Only watched groups signal changes, and a group is watched as long as it has a container. This finds
+        files from while the host was down, or from a container's last moment.
         """
         while True:
             async with self._database.reading() as tx:
@@ -106,8 +105,8 @@ class MailboxWorker:
         return [one for one in folders if any(_has_files(self._root / one / name) for name in DIRECTORIES)]
 
     def _begin(self, folder: Folder, rounds: asyncio.TaskGroup) -> None:
-        """Start a task for a group; a change while it has one is looked at after that."""
-        # One task a group: two would read the same file and do its request twice at once.
+        """Start a task for a group; a change meanwhile is looked at after it."""
+        # One task per group: two would read the same file and carry out its request twice.
         if folder in self._going:
             self._again.add(folder)
         else:
@@ -130,7 +129,7 @@ class MailboxWorker:
             return
         self._swept_ms = now_ms
         in_use = await self._database.read(
-            lambda tx: outbox.files_in_use(tx, since_ms=self._clock.now_ms() - KEPT_MS)
+            lambda tx: outbox.files_in_use(tx, since_ms=self._clock.now_ms() - RETENTION_MS)
         )
         try:
             count = await asyncio.to_thread(self._sweep_files, in_use)
@@ -160,7 +159,7 @@ class MailboxWorker:
         # In a thread, because a slow disk would stop every channel that lives on this event loop.
         batch = await asyncio.to_thread(mailbox.take, BATCH)
         if batch.rejections:
-            # One line a batch: who floods a mailbox shall not flood the log. `errors/` has the rest.
+            # One line per batch: a flooded mailbox must not flood the log. `errors/` has the details.
             first = batch.rejections[0]
             log.warning(
                 "mailbox.refused",
@@ -176,11 +175,11 @@ class MailboxWorker:
             await self._answer(group, mailbox, request)
         if batch.has_more:
             self._watcher.wake(group.folder)
-        # After the work: what was read is answered, and only the next batch has to wait.
+        # After the work: these requests are answered, and only the next batch has to wait.
         self._charge(group.folder, len(batch.requests) + REJECTION_COST * bool(batch.rejections))
 
     async def _audit(self, kind: str, group: Group, *, mailbox: str, first: Rejection, count: int) -> None:
-        """Add a row to the audit: names and reasons, never what a request held."""
+        """Add a row to the audit: names and reasons, never the content of a request."""
         detail = {
             "mailbox": mailbox,
             "file": ascii(first.name[:MAX_NAME_CHARS])[1:-1],
@@ -191,7 +190,7 @@ class MailboxWorker:
         await self._database.write(lambda tx: audit.append(tx, event))
 
     def _charge(self, folder: Folder, cost: int) -> None:
-        """Pause a group that asks faster than it may; the others go on."""
+        """Pause a group that sends requests faster than it may; the others go on."""
         if not cost:
             return
         rate = self._rates.setdefault(folder, TokenBucket(self._clock))
@@ -205,7 +204,7 @@ class MailboxWorker:
         self._watcher.wake(folder)
 
     async def _answer(self, group: Group, mailbox: Mailbox, request: RequestFile) -> None:
-        """Handle a request, reply, remove it: so a crash between repeats only what has no effect."""
+        """Handle a request, reply, remove it: a crash in between then repeats only harmless steps."""
         replies = self._root / group.folder / "replies"
         try:
             reply = await self._dispatcher.handle(
@@ -227,13 +226,13 @@ class MailboxWorker:
 
 
 def _file_key(request: RequestFile) -> str:
-    """Return what distinguishes this file from a later one of its name, for requests that give no id."""
+    """Return a key that distinguishes this file from a later one of its name, for requests without an id."""
     # The name alone is not enough: an agent may write another request under the same name.
     return "-".join(str(part) for part in (*request.version, request.name))
 
 
 def _not_understood(body: bytes, reason: str) -> Reply | None:
-    """Return a reply to a file that is no command, if it names at least its request id."""
+    """Return a reply to a file that is no command, if it contains at least its request id."""
     try:
         return Reply(
             request_id=json.loads(body)["requestId"],
@@ -246,11 +245,11 @@ def _not_understood(body: bytes, reason: str) -> Reply | None:
 
 
 def _has_files(directory: Path) -> bool:
-    """Return whether there is anything in it, as far as that can be told. Blocks."""
+    """Return whether a directory contains anything, as far as can be determined. Blocks."""
     try:
         with os.scandir(directory) as entries:
             return any(True for _ in entries)
     except FileNotFoundError:
         return False
     except OSError:
-        return True  # who reads it tells what is wrong
+        return True  # the reader reports the error

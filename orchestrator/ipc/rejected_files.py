@@ -1,4 +1,4 @@
-"""Keep what the host rejected from a group's mailbox, for people to look at: `data/ipc/errors/{folder}/`."""
+"""Store rejected entries of a group's mailbox, for people to look at: `data/ipc/errors/{folder}/`."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from pathlib import Path
 
 from agent_runner.wire import files
 
-MAX_KEPT = 100
-"""The number of records of a group that stay, the newest ones, and of lines of a record."""
+MAX_RECORDS = 100
+"""The newest records of a group that are stored, and lines of a record."""
 MAX_NAME_CHARS = 200
 
 
@@ -26,8 +26,8 @@ class Rejection:
 class RejectedFiles:
     """The records of one group: a `.reason` each, with a copy of the rejected request beside it.
 
-    No container reaches the directory and the host chooses the names in it. What a container wrote is
-    copied, never moved here, so none of its links, special files or still open files come along.
+    No container reaches the directory and the host chooses the names in it. A container's files are copied,
+    never moved here, so none of its links, special files or still open files come along.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -38,36 +38,36 @@ class RejectedFiles:
 
         Args:
             origin: the mailbox it lay in, `messages` or `tasks`.
-            rejections: at least one; a line each, beyond `MAX_KEPT` their number only.
+            rejections: at least one; a line each, beyond `MAX_RECORDS` their number only.
             body: what the one rejected request held; None when there is nothing to keep.
 
         Raises:
             OSError: it cannot be written.
         """
         self._directory.mkdir(parents=True, exist_ok=True)
-        # The host chooses the name: that of the container may be anything.
+        # The host chooses the name, because the container's may be anything.
         stored = self._directory / files.unique_name()
         if body is not None:
             stored.write_bytes(body)
         lines = [
             f"{origin}/{_escaped(rejection.name)}: {rejection.reason}\n"
-            for rejection in rejections[:MAX_KEPT]
+            for rejection in rejections[:MAX_RECORDS]
         ]
-        if len(rejections) > MAX_KEPT:
-            lines.append(f"and {len(rejections) - MAX_KEPT} more\n")
+        if len(rejections) > MAX_RECORDS:
+            lines.append(f"and {len(rejections) - MAX_RECORDS} more\n")
         files.write_whole(stored.with_suffix(".reason"), "".join(lines))
         self._prune()
 
     def _prune(self) -> None:
         names = os.listdir(self._directory)  # noqa: PTH208 - names are all that is needed
         # Records sort by name because names begin with the time; a copy and its reason share their stem.
-        oldest_stored = sorted({Path(name).stem for name in names})[-MAX_KEPT:][0]
+        oldest_stored = sorted({Path(name).stem for name in names})[-MAX_RECORDS:][0]
         for name in names:
             if Path(name).stem < oldest_stored:
                 (self._directory / name).unlink(missing_ok=True)
 
 
 def _escaped(name: str) -> str:
-    """Spell a name as harmless ASCII on one line."""
-    # A name may hold control characters that would move the cursor of whoever reads the record in a terminal.
+    """Return a name as harmless ASCII on one line."""
+    # A name may contain control characters that would act on the terminal of whoever reads the record.
     return ascii(name[:MAX_NAME_CHARS])[1:-1]

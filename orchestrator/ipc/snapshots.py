@@ -1,6 +1,7 @@
-"""Write what a container may know of the host into `data/env/{folder}/`: tasks, groups, calendar (`.json`).
+"""Write the parts of the host's state that a container may read to `data/env/{folder}/`, as `.json` files.
 
-The directory is read-only in the container. The files are copies; the store is what counts.
+They are tasks, groups and calendar. The directory is read-only in the container. The files are copies; the
+store counts.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ ALTERING = frozenset(
     "task.paused",
     "calendar.read",
 }
-"""Events after which a snapshot may no longer be true."""
+"""Events after which a snapshot may be outdated."""
 FILES = ("tasks.json", "groups.json", "calendar.json")
 
 
@@ -75,7 +76,7 @@ class VisibleToGroup:
 
 
 class SnapshotWriter:
-    """Rewrites the files that have changed: on an event at once, else within a minute."""
+    """Rewrites changed files: after an event at once, else within a minute."""
 
     def __init__(
         self,
@@ -91,11 +92,11 @@ class SnapshotWriter:
         self._clock = clock
         self._bus = bus
         self._zone_of = zone_of
-        self._lock = asyncio.Lock()  # what is written last is what was read last
+        self._lock = asyncio.Lock()  # the last write has the last state read
         self._written: dict[Path, str] = {}
 
     async def run(self) -> None:
-        """Keep all files up to date, for ever."""
+        """Keep all files up to date until cancelled."""
         with self._bus.listening() as events:
             while True:
                 await self.write_all()
@@ -104,7 +105,7 @@ class SnapshotWriter:
                     events.get_nowait()
 
     async def write_all(self) -> None:
-        """Update the files of every group whose container has been prepared once."""
+        """Update the files of every group that has had a container."""
         async with self._lock:
             async with self._database.reading() as tx:
                 now_ms = self._clock.now_ms()
@@ -134,7 +135,8 @@ class SnapshotWriter:
 
     async def _alters(self, event: HostEvent) -> bool:
         if event.kind in ("turn.answered", "turn.failed") and event.turn is not None:
-            # After each answer of each group: one way to the database's thread, not one for each statement.
+            # Runs after each answer of each group: one round trip to the database's thread, not one per
+            # statement.
             turn = await self._database.read(partial(turns.get, turn_id=TurnId(event.turn)))
             return turn is not None and turn.kind is TurnKind.TASK
         return event.kind in ALTERING
@@ -149,7 +151,7 @@ class SnapshotWriter:
         await self._put(calendar_file, rows(seen.events[:MAX_EVENTS], zone))
 
     async def _put(self, path: Path, content: Any, beside: dict[str, str] | None = None) -> None:
-        """Write a file if its content changed; what stands `beside` it is no change."""
+        """Write a file if its content changed; fields in `beside` do not count as a change."""
         text = json.dumps(content, ensure_ascii=False)
         if self._written.get(path) == text:
             return
@@ -167,7 +169,7 @@ class SnapshotWriter:
 async def _view_of(tx: Tx, group: Group, *, now_ms: int) -> VisibleToGroup:
     """Return what a group may see: main all tasks and chats, others their own tasks, and chats if several.
 
-    Each sees the events of its own calendars alone.
+    Each sees only the events of its own calendars.
     """
     return VisibleToGroup(
         group=group,

@@ -1,6 +1,6 @@
-"""Wake the host when a container wrote a request.
+"""Wake the host when a container has written a request.
 
-A signal of the file system is only a hint and may be lost; the sweep every few seconds is what is relied on.
+A signal of the file system is only a hint and may be lost; a sweep every few seconds guarantees the look.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ from orchestrator.domain.values import Folder
 
 MAILBOXES = ("messages", "tasks")
 SETTLE_SECONDS = (0.05, 0.1, 0.2, 0.4)
-"""When a wake-up is repeated, each after the one before. watchdog may sleep for 0.5 s between the
-halves of a rename, and then signals neither its end nor the file that comes next.
+"""Seconds after which a wake-up is repeated, each after the previous. watchdog may sleep for 0.5 s between
+the halves of a rename, and then signals neither its end nor the next file.
 """
 BLIND_SWEEP_SECONDS = 1.0
-"""Seconds between sweeps while the system signals nothing for a group."""
+"""Seconds between sweeps of a group for which the system sends no signals."""
 
 log = structlog.get_logger(__name__)
 
 
 class MailboxWatcher:
-    """Says which groups' mailboxes to look at. All methods are called on one event loop.
+    """Reports which groups' mailboxes to look at. All methods are called on one event loop.
 
-    Each group has an observer of its own. In a shared one, a group that floods its mailbox overflows the
-    kernel's queue, and the other groups' changes are lost with its own.
+    Each group has an observer of its own. In a shared one, a group that floods its mailbox would overflow the
+    kernel's queue, and lose the other groups' changes, too.
     """
 
     def __init__(self, root: Path, *, sweep_seconds: float = 5.0) -> None:
@@ -65,12 +65,12 @@ class MailboxWatcher:
         await self.stop()
 
     async def watch(self, folder: Folder) -> None:
-        """Signal changes of a group from now on, and look once at what lies there already.
+        """Signal changes of a group from now on, and look once at existing files.
 
-        Called again it watches anew, so a directory that was replaced is no blind spot. When the system
-        gives no more watches, the group is swept every `BLIND_SWEEP_SECONDS`.
+        A repeated call watches anew, so a replaced directory is no blind spot. If the system allows no more
+        watches, the group is swept every `BLIND_SWEEP_SECONDS`.
         """
-        # watchdog calls from a thread of its own, where asyncio's objects must not be touched.
+        # watchdog calls from its own thread, where asyncio's objects must not be used.
         loop = asyncio.get_running_loop()
 
         def signal() -> None:
@@ -89,7 +89,7 @@ class MailboxWatcher:
     async def unwatch(self, folder: Folder) -> None:
         """Stop signalling for a group, and look one last time. Unknown groups are no error."""
         watch = self._watches.pop(folder, None)
-        # Without the last look, what a container wrote as it ended would lie there until it starts again.
+        # Without the last look, requests from a container's last moment would wait until it starts again.
         if watch is not None:
             self.wake(folder)
             await asyncio.to_thread(watch.stop)
@@ -103,12 +103,12 @@ class MailboxWatcher:
         await asyncio.to_thread(_stop_all, watches)
 
     def wake(self, folder: Folder) -> None:
-        """Have a group's mailboxes looked at, also again, when not all was read."""
+        """Let a group's mailboxes be looked at (again), for example when not everything was read."""
         self._woken.add(folder)
         self._wakeup.set()
 
     async def wait(self) -> frozenset[Folder]:
-        """Wait for a wake-up, at the latest for the sweep, and return the groups to look at now.
+        """Wait for a wake-up, at most until the sweep, and return the groups to look at now.
 
         Each sweep returns all watched groups, however often some are woken. Without a watched group there is
         no sweep.
@@ -116,7 +116,8 @@ class MailboxWatcher:
         loop = asyncio.get_running_loop()
         while True:
             until_sweep = self._until_sweep(loop.time())
-            # Checked before what was woken, or a group that is always busy would put the sweep off for ever.
+            # Checked before the woken groups, or a group that is always busy would postpone the sweep for
+            # ever.
             if until_sweep == 0:
                 self._woken.update(self._watches)
                 self._last_sweep = loop.time()
@@ -136,7 +137,7 @@ class MailboxWatcher:
         self._repeat(folder, SETTLE_SECONDS)
 
     def _repeat(self, folder: Folder, pauses: Sequence[float]) -> None:
-        """Wake a group now and after each pause; a signal meanwhile begins anew."""
+        """Wake a group now and after each pause; a new signal restarts the pauses."""
         self.wake(folder)
         earlier = self._repeats.pop(folder, None)
         if earlier is not None:
@@ -156,7 +157,7 @@ class _Watch:
         self._is_stopped = False
         self._lock = threading.Lock()
         self.trouble: str | None = None
-        """Why the system signals nothing here; None when it does."""
+        """Why the system sends no signals here; None when it does."""
 
     def start(self) -> None:
         with self._lock:
@@ -164,7 +165,7 @@ class _Watch:
                 return
             try:
                 self._observe()
-            # inotify has a limit for each user; Andy goes on without, only slower.
+            # inotify has a limit per user; Andy works without it, only slower.
             except OSError as error:
                 self._end()
                 is_limit = error.errno in {errno.ENOSPC, errno.EMFILE}
@@ -178,10 +179,10 @@ class _Watch:
     def _observe(self) -> None:
         self._observer = Observer()
         for directory in self._directories:
-            # watchdog would watch the parent of what is no directory.
+            # watchdog would watch the parent of a path that is no directory.
             if not stat.S_ISDIR(directory.lstat().st_mode):
                 raise NotADirectoryError(f"{directory.name} is no directory")
-            # Never recursive: the tree below is the container's to make as deep as it likes.
+            # Never recursive: the container may make the tree below as deep as it likes.
             self._observer.schedule(
                 self._handler,
                 os.fspath(directory),

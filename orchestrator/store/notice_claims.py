@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from agent_runner.wire.notices import MAX_NOTICE_CHARS, MAX_TOLD, DeliveredNotice
+from agent_runner.wire.notices import MAX_DELIVERED, MAX_NOTICE_CHARS, DeliveredNotice
 from orchestrator.domain.values import Folder, Turn, TurnKind
 from orchestrator.store import notices
 from orchestrator.store.database import Tx
@@ -46,7 +46,7 @@ async def claim(tx: Tx, turn: Turn, *, session_id: str | None, now_ms: int) -> l
     if turn.kind is TurnKind.CHAT:
         await _count_turn(tx, turn)
     # A second call in one attempt counts the claims of the first, or the limit would apply twice.
-    room = MAX_TOLD - len(await claimed_by(tx, turn))
+    room = MAX_DELIVERED - len(await claimed_by(tx, turn))
     await tx.execute(
         f"""
         UPDATE cross_session_notifications SET claim_turn = :turn, claim_attempt = :attempt, claimed_ms = :now
@@ -219,7 +219,7 @@ def _for_people(
     """
     known = {notice.id: notice for notice in done}
     shown: list[DeliveredNoticeRow] = []
-    for one in delivered[:MAX_TOLD]:
+    for one in delivered[:MAX_DELIVERED]:
         # Removed from the map, so that a container that names one notice twice shows it once.
         notice = known.pop(one.id, None) if one.id is not None else None
         if one.id is not None and notice is None:

@@ -1,1 +1,1 @@
-"""Take back what a turn did: rows, files and messages. Start with `service.py`."""
+"""Undo a turn: its rows, files and messages. Start with `service.py`."""

@@ -1,4 +1,4 @@
-"""Build the undo of a host: keep a group's files around each turn, and put them back after an undo."""
+"""Build the undo of a host: snapshots of a group's files around each turn, and their restoration."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ log = structlog.get_logger(__name__)
 
 SWEEP_SECONDS = 3_600.0
 BEGIN_SECONDS = 5.0
-"""Seconds that a turn waits until its group's files are kept; after that it goes on without."""
+"""Seconds that a turn waits for the snapshot of its group's files; after that it starts without one."""
 
 
 class UndoFeature:
-    """The undo ability of a host. One is made for a host."""
+    """The undo feature of a host, built once."""
 
     def __init__(
         self, host: HostContext, *, channel_for: Callable[[ChatJid], Channel | None] = lambda _: None
     ) -> None:
-        """`channel_for` returns the messenger of a chat, which may delete what was sent."""
+        """`channel_for` returns the messenger of a chat, which may be able to delete sent messages."""
 
         def can_withdraw(sent: Outgoing) -> bool:
             channel = channel_for(sent.chat_jid)
@@ -52,7 +52,7 @@ class UndoFeature:
         return {"undo": self.run}
 
     async def run(self) -> None:
-        """Record what ended turns changed, put back what undos want, and delete what is too old."""
+        """Record the changes of ended turns, restore files for undos, and delete expired snapshots."""
         with self._host.bus.listening("turn.answered", "turn.failed", "turn.undone") as events:
             while True:
                 await self.sweep()
@@ -64,7 +64,7 @@ class UndoFeature:
                         await self.catch_up(Folder(event.group or ""))
 
     async def sweep(self) -> None:
-        """Catch up with all groups, and delete what can be put back no more."""
+        """Catch up with all groups, and delete snapshots that can no longer be used."""
         expire = partial(turn_effects.expire, now_ms=self._host.clock.now_ms())
         await self._host.database.write(expire)
         due = await self._host.database.read(undos.due)
@@ -75,7 +75,9 @@ class UndoFeature:
             await asyncio.to_thread(self.files.collect, folder, hashes)
 
     async def before_turn(self, turn: Turn) -> None:
-        """Keep a group's files before a turn's agent begins; what goes wrong costs the undo, not the turn."""
+        """Take a snapshot of a group's files before an agent's turn; an error costs the undo,
+        not the turn.
+        """
         if turn.kind is TurnKind.WORKER or turn.command is not None:
             return
         clock = self._host.clock
@@ -90,7 +92,7 @@ class UndoFeature:
             log.warning("undo.files_not_kept", group=turn.folder, turn=turn.id, reason=str(error))
 
     async def catch_up(self, folder: Folder) -> None:
-        """Record what ended turns of a group changed, and put back the files that undos of it want."""
+        """Record the changes of a group's ended turns, and restore the files for its undos."""
         async with self._locks[folder]:
             for number in await asyncio.to_thread(self.files.open_turns, folder):
                 now_ms = self._host.clock.now_ms()

@@ -1,4 +1,4 @@
-"""Files as effects of turns: record what a turn changed in its group's folder, and put that back."""
+"""Files as effects of turns: record a turn's changes in its group's folder, and restore files."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ log = structlog.get_logger(__name__)
 
 
 async def settle(database: Database, files: GroupFiles, folder: Folder, number: int, *, now_ms: int) -> None:
-    """Record what a turn changed in its group's folder, if it has ended."""
+    """Record a turn's changes in its group's folder, if the turn has ended."""
 
     async def is_over(tx: Tx) -> bool | None:
         turn = await turns.get(tx, TurnId(number))
@@ -30,7 +30,7 @@ async def settle(database: Database, files: GroupFiles, folder: Folder, number: 
         changed = await asyncio.to_thread(files.changes, folder, number)
 
         async def work(tx: Tx) -> None:
-            # An undo that came meanwhile has recorded it, and may have changed it again.
+            # An undo meanwhile has recorded them, and may have changed the files again.
             if files.is_open(folder, number):
                 await record(tx, TurnId(number), changed, now_ms=now_ms)
 
@@ -40,7 +40,7 @@ async def settle(database: Database, files: GroupFiles, folder: Folder, number: 
 
 
 async def record(tx: Tx, turn_id: TurnId, changed: FolderChanges, *, now_ms: int) -> None:
-    """Record the files that a turn changed, or that it is not known which."""
+    """Record the files that a turn changed, or that they are unknown."""
     if changed.reason is not None:
         effect = RowEffect(
             turn_id=turn_id,
@@ -62,7 +62,7 @@ async def record(tx: Tx, turn_id: TurnId, changed: FolderChanges, *, now_ms: int
 
 
 async def put_due(database: Database, files: GroupFiles, folder: Folder) -> None:
-    """Put back the files that undos of a group want, however often the host was killed in it."""
+    """Restore files for a group's undos, repeatable after a crash."""
     for undo in await database.read(partial(undos.due, folder=folder)):
         effects = await database.read(partial(turn_effects.of_turn, turn_id=undo.turn_id))
         own = [one for one in effects if one.table == FILE]
@@ -73,13 +73,13 @@ async def put_due(database: Database, files: GroupFiles, folder: Folder) -> None
 
 
 def put_all(files: GroupFiles, folder: str, effects: Sequence[RowEffect]) -> list[str]:
-    """Make the files of effects what they were after them; return the paths that could not be. Blocks.
+    """Put the files of effects in their later state; return the paths that could not be changed. Blocks.
 
-    Done again, it changes nothing: a host that was killed in it goes on where it was.
+    A repetition changes nothing, so a host that was killed in between continues.
     """
     removed = [one for one in effects if one.after is None]
     put = [one for one in effects if one.after is not None]
-    # The deepest goes first, and what holds others comes first.
+    # Deletions start with the deepest path, creations with the outermost directory.
     ordered = sorted(removed, key=lambda one: one.key[0], reverse=True) + sorted(
         put, key=lambda one: one.key[0]
     )
@@ -89,7 +89,7 @@ def put_all(files: GroupFiles, folder: str, effects: Sequence[RowEffect]) -> lis
 
 
 async def hashes(tx: Tx, folder: Folder) -> set[str]:
-    """Return the hashes of all contents that undoing a turn of a group may need."""
+    """Return the hashes of all contents that undoing a group's turns may need."""
     rows = await tx.execute_fetchall(
         """
         SELECT json_extract(before, '$.content') AS one, json_extract(after, '$.content') AS other

@@ -39,15 +39,17 @@ log = structlog.get_logger(__name__)
 LIMITS = trees.ScanLimits(
     file_bytes=16 * 1024**2, tree_bytes=256 * 1024**2, entries=20_000, names_the_rest=True
 )
-"""A file that goes beyond the bytes is named by its size and times; of more entries nothing is recorded."""
+"""Limits of a snapshot: a file beyond the bytes is identified by size and times;
+beyond the entries, nothing is recorded.
+"""
 STORE_BYTES = 512 * 1024**2
-"""Bytes that the contents of one group may take; what comes then is not stored and cannot be put back."""
+"""Bytes of one group's stored contents; further contents are not stored and cannot be restored."""
 MAX_CHANGED = 2_000
-"""Files that a turn may change and be undone."""
+"""Most files that a turn may change and still be undone."""
 OWN = frozenset({"attachments", "conversations", ".andy-talk.json"})
-"""Entries of a group's folder that hold what was said in the chat, which no undo takes back."""
+"""Entries of a group's folder with its chat history, which no undo changes."""
 FICLONE = 0x40049409
-"""The request by which Linux lets two files share their blocks until one of them is written."""
+"""The ioctl by which Linux lets two files share their blocks until one of them is written."""
 TOO_SLOW = "it took too long to read them"
 HOLD_SECONDS = 0.2
 """Seconds that an undo waits for a folder that is being read: the whole database waits with it."""
@@ -70,16 +72,16 @@ class ChangedFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FolderChanges:
-    """The changes that a turn made in its group's folder."""
+    """A turn's changes in its group's folder."""
 
     files: tuple[ChangedFile, ...] = ()
     reason: str | None = None
-    """The reason why that is not known."""
+    """The reason why the changes are unknown."""
 
 
 @dataclass(slots=True)
 class _Folder:
-    """The memory of one group's snapshots, so that an unchanged file costs nothing twice."""
+    """The cache of one group's snapshots, so that an unchanged file is not read twice."""
 
     lock: Any = field(default_factory=threading.RLock)
     cache: HashCache = field(default_factory=dict)
@@ -98,10 +100,10 @@ class GroupFiles:
 
     @contextmanager
     def held(self, folder: str, *, seconds: float = HOLD_SECONDS) -> Iterator[None]:
-        """Let nobody else read or write a group's snapshots in the block.
+        """Lock a group's snapshots for the block.
 
         Raises:
-            FolderBusy: somebody does, and for longer than `seconds`.
+            FolderBusy: another holds the lock for longer than `seconds`.
         """
         lock = self._folders[folder].lock
         if not lock.acquire(timeout=seconds):
@@ -112,7 +114,7 @@ class GroupFiles:
             lock.release()
 
     def is_small(self, folder: str) -> bool:
-        """Return whether a folder is compared in a moment, as far as its last reading says."""
+        """Return whether comparing a folder takes only a moment, as far as its last reading shows."""
         last = self._folders[folder].last
         return (
             last is not None
@@ -123,9 +125,9 @@ class GroupFiles:
     # Around a turn
 
     def begin(self, folder: str, turn_id: int, *, is_late: Callable[[], bool] = lambda: False) -> None:
-        """Keep the folder as it is before a turn; done again for the same turn, it changes nothing.
+        """Take a snapshot of the folder before a turn; repeated for the same turn, it changes nothing.
 
-        Once it `is_late`, the turn may have begun: then only that is noted.
+        If it `is_late`, the turn may have started: then only that is recorded.
         """
         with self._folders[folder].lock:
             mark = self._mark(folder, turn_id)
@@ -143,7 +145,7 @@ class GroupFiles:
             write_whole(mark, name, mode=0o600)
 
     def open_turns(self, folder: str) -> list[int]:
-        """Return the turns that have begun and were not compared yet, oldest first."""
+        """Return the turns that have started and were not compared yet, oldest first."""
         with suppress(OSError):
             return sorted(
                 int(one.name) for one in (self._root / folder / "turns").iterdir() if one.name.isdecimal()
@@ -151,17 +153,17 @@ class GroupFiles:
         return []
 
     def folders(self) -> list[str]:
-        """Return the groups of which anything is kept."""
+        """Return the groups that have snapshots."""
         with suppress(OSError):
             return sorted(one.name for one in self._root.iterdir())
         return []
 
     def is_open(self, folder: str, turn_id: int) -> bool:
-        """Return whether a turn has begun and was not compared yet."""
+        """Return whether a turn has started and was not compared yet."""
         return self._mark(folder, turn_id).exists()
 
     def changes(self, folder: str, turn_id: int) -> FolderChanges:
-        """Compare the folder with what it was before a turn; keep what it is now."""
+        """Compare the folder with the snapshot before a turn, and store its present state."""
         with self._folders[folder].lock:
             try:
                 name = self._mark(folder, turn_id).read_text(encoding="utf-8")
@@ -183,15 +185,15 @@ class GroupFiles:
         )
 
     def close(self, folder: str, turn_id: int) -> None:
-        """Forget what was before a turn: what it changed is recorded."""
+        """Delete the snapshot before a turn, because its changes are recorded."""
         self._mark(folder, turn_id).unlink(missing_ok=True)
 
     # Putting back
 
     def now(self, folder: str, path: str, *, like: Fields | None = None) -> Fields | None:
-        """Return the entry at a path of the folder as it is now; None where there is none.
+        """Return the present entry at a path of the folder; None if there is none.
 
-        It is read only if the entry that it is to be compared with was.
+        It is read only if the entry that it is compared with was.
         """
         group = self._folders[folder]
         reads = like is None or not trees.is_unread(_entry(like))
@@ -200,20 +202,20 @@ class GroupFiles:
         return None
 
     def can_put(self, folder: str, fields: Fields | None) -> bool:
-        """Return whether an entry can be made: its content is kept."""
+        """Return whether an entry can be restored: its content is stored."""
         return fields is None or fields["kind"] != "file" or self._content(folder, fields["content"]).exists()
 
     def keep(self, folder: str, path: str) -> None:
-        """Keep the content of a file as it is now, before it is replaced."""
+        """Store the present content of a file, before it is replaced."""
         with self._folders[folder].lock, suppress(OSError, TreeError), self._opened(folder) as root:
             entry = trees.look(root, path, self._folders[folder].cache, LIMITS)
             if entry is not None:
                 self._store_file(folder, root, path, entry)
 
     def put(self, folder: str, path: str, target: Fields | None, *, expected: Fields | None) -> bool:
-        """Make a path what `target` says; return whether it is so now.
+        """Restore a path to `target`; return whether it has that state now.
 
-        Done again, it changes nothing. What is neither that nor `expected` is left as it is.
+        A repetition changes nothing. A path in any other state than that or `expected` is left unchanged.
         """
         with self._folders[folder].lock:
             try:
@@ -233,7 +235,7 @@ class GroupFiles:
             try:
                 trees.remove_one(root, path)
             except OSError as error:
-                # What others have put into a directory since keeps it.
+                # A directory stays if others have put files into it since.
                 if error.errno not in {errno.ENOTEMPTY, errno.EEXIST}:
                     raise
             return
@@ -251,7 +253,7 @@ class GroupFiles:
     # What is stored
 
     def collect(self, folder: str, recorded: Collection[str]) -> None:
-        """Remove the contents and trees that nothing needs; `recorded` are hashes that effects name."""
+        """Remove the contents and trees that nothing needs; `recorded` are hashes in effects."""
         with self._folders[folder].lock:
             place = self._root / folder
             wanted = {
@@ -271,7 +273,7 @@ class GroupFiles:
             self._forget_stored(folder)
 
     def drop(self, folder: str) -> None:
-        """Remove all that is kept of a group."""
+        """Remove all snapshots of a group."""
         with self._folders[folder].lock:
             shutil.rmtree(self._root / folder, ignore_errors=True)
             self._forget_stored(folder)
@@ -281,7 +283,7 @@ class GroupFiles:
         self._folders[folder].stored.clear()
 
     def stored_bytes(self, folder: str) -> int:
-        """Return the bytes that the contents of a group take."""
+        """Return the bytes of a group's stored contents."""
         group = self._folders[folder]
         with group.lock:
             if group.stored_bytes is None:
@@ -381,7 +383,7 @@ def is_same(one: Fields | None, other: Fields | None) -> bool:
 
 
 def _is_full_directory(now: Fields | None, target: Fields | None) -> bool:
-    """Return whether a directory stays because something else lies in it, which is as it should be. Pure."""
+    """Return whether a directory rightly stays because it contains other files. Pure."""
     return target is None and now is not None and now["kind"] == "dir"
 
 
@@ -398,13 +400,13 @@ def _reason(error: Exception) -> str:
 
 
 def _private(directory: Path) -> None:
-    """Make a directory of a group's snapshots and those above it, for the owner alone."""
+    """Create a directory of a group's snapshots and its parents, for the owner alone."""
     for place in (directory.parent.parent, directory.parent, directory):
         place.mkdir(mode=0o700, parents=True, exist_ok=True)
 
 
 def _clone_or_copy(source: BinaryIO, copy: BinaryIO, entry: Entry) -> None:
-    """Let a copy share the blocks of a file where the file system can, else copy at most its size."""
+    """Make a copy that shares the file's blocks if the file system can, else copy at most its size."""
     try:
         fcntl.ioctl(copy.fileno(), FICLONE, source.fileno())
     except OSError as error:

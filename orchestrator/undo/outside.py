@@ -1,4 +1,6 @@
-"""Names the effects of a turn that no undo reaches: sent messages, pages, programs, servers of others."""
+"""Describes the effects of a turn that cannot be undone: sent messages, web
+pages, programs, foreign servers.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ from orchestrator.store.tool_calls import ToolCallRecord
 
 _MCP = re.compile(r"mcp__([^_].*?)__(.+)")
 _OWN = frozenset({"andy", "dashboard", "context"})
-"""MCP servers of the host itself: what they change is recorded, row by row."""
+"""MCP servers of the host itself: their changes are recorded, row by row."""
 _WORDS = {
     "sent": ("message was sent", "messages were sent", "이미 보낸 메시지 {n}개"),
     "withdrawn": (
@@ -49,7 +51,7 @@ _SERVER = ("call of {name}", "calls of {name}", "{name} 호출 {n}번")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutsideEffect:
-    """Something of a kind that stays as it is, however the turn is undone."""
+    """An effect that stays even if the turn is undone."""
 
     kind: str
     """`sent`, `runs`, a tool, or `server/tool` of an MCP server."""
@@ -63,9 +65,9 @@ class OutsideEffect:
 
 
 def of(calls: Sequence[ToolCallRecord], **counted: int) -> tuple[OutsideEffect, ...]:
-    """Return what a turn did that stays, the most important first. Pure.
+    """Return the effects of a turn that stay, the most important first. Pure.
 
-    `counted` are numbers of other kinds. A call that failed is among it: it may have done something before.
+    `counted` are numbers of other kinds. Failed calls are included: they may have done something.
     """
     counts = Counter(counted)
     counts.update(kind for call in calls if (kind := _kind(call.tool)) is not None)

@@ -1,4 +1,4 @@
-"""Says what undoing a turn would put back, what was changed since and what stays."""
+"""Describes an undo: what it restores, what was changed since, and what stays."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TITLE_CHARS = 60
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UndoItem:
-    """One thing that an undo puts back."""
+    """One item that an undo restores."""
 
     kind: str
     """The name of the table, `file` or `folder`."""
@@ -36,7 +36,7 @@ class LaterChange:
 
     item: UndoItem
     by: str
-    """The beginning of the request by which it was changed; empty where no turn did that."""
+    """The start of the request that changed it; empty if no turn did."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,11 +48,12 @@ class UndoPlan:
     files: tuple[RowEffect, ...] = ()
     unsent: tuple[Outgoing, ...] = ()
     has_unsent_command: bool = False
-    """Whether any of them was sent by a command; its answer alone is nothing that a turn did."""
+    """Whether any of the unsent messages came from a command; the answer alone does not count as an action.
+    """
     sent: tuple[Outgoing, ...] = ()
     """Messages that commands of the turn sent, and that their messengers can delete."""
     waiting_runs: tuple[Turn, ...] = ()
-    """Runs of scheduled tasks that the turn asked for, and that have not begun."""
+    """Waiting runs of scheduled tasks that the turn requested."""
     items: tuple[UndoItem, ...] = ()
     later: tuple[LaterChange, ...] = ()
     outside: tuple[OutsideEffect, ...] = ()
@@ -60,24 +61,24 @@ class UndoPlan:
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is nothing to put back and nothing to stop."""
+        """Whether there is nothing to restore and nothing to stop."""
         return not (self.rows or self.files or self.has_unsent_command or self.sent or self.waiting_runs)
 
 
 def is_listed(effect: RowEffect) -> bool:
-    """Return whether people know a row by itself; others only belong to one that is listed. Pure."""
+    """Return whether people know a row by itself; others only belong to a listed one. Pure."""
     if effect.table not in BY_NAME:
         return any(one is not None and one["kind"] != "dir" for one in (effect.before, effect.after))
     return BY_NAME[effect.table].title is not None
 
 
 def item_of(effect: RowEffect) -> UndoItem:
-    """Return what undoing an effect does, in the words of the row that people know. Pure."""
+    """Return the item for an effect, named as people know the row. Pure."""
     row = effect.after if effect.before is None else effect.before
     change = (
         "removed" if effect.before is None else "brought_back" if effect.after is None else "changed_back"
     )
-    # A name of a file may have halves of characters, which no database and no messenger takes.
+    # File names may contain surrogates, which no database and no messenger accepts.
     title = visible(short(_title(effect, row or {}), TITLE_CHARS))
     is_folder = effect.table not in BY_NAME and (row or {}).get("kind") == "dir"
     return UndoItem(kind="folder" if is_folder else effect.table, title=title, change=change)

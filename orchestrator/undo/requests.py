@@ -1,7 +1,7 @@
-"""Undo in the chat, where somebody says so: `@Andy undo that`, a reply "undo" to an answer, `되돌려 줘`.
+"""Undo in the chat, when somebody asks for it: `@Andy undo that`, a reply "undo" to an answer, `되돌려 줘`.
 
-It needs no model. Without a reply it means the last turn of the chat that did anything, and that may be an
-undo. Only who asked in that turn, or somebody with a role above theirs, may undo it.
+No model is needed. Without a reply it means the last turn of the chat with an effect, which may itself be an
+undo. Only the people who asked in that turn, or somebody with more rights, may undo it.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _HANGUL = re.compile("[ㄱ-ㅎㅏ-ㅣ가-힣]")
 
 
 class UndoRequests:
-    """Undoes the turn that a message means, if it says so."""
+    """Undoes the turn that a message refers to, if it asks for that."""
 
     def __init__(self, service: UndoService) -> None:
         self._service = service
@@ -47,9 +47,10 @@ class UndoRequests:
     async def answer(
         self, tx: Tx, group: Group, message: Inbound, text: str, *, is_asked: bool, role: Role
     ) -> ReplyAtOnce | None:
-        """Undo what a message says to undo and return the reply; None of any other message.
+        """Undo what a message asks to undo and return the reply; None for any other message.
 
-        `text` is the message without the trigger. `is_asked`: it is for Andy. `role` is that of its sender.
+        `text` is the message without the trigger. `is_asked`: whether the message is for Andy. `role` is the
+        sender's.
         """
         meant = None if message.reaction or not is_asked else read(text)
         if meant is None:
@@ -78,7 +79,7 @@ class UndoRequests:
             return _reply(texts.something_in_place(is_korean=is_korean))
         except NothingToUndo:
             plan = await self._service.plan(tx, turn)
-            # Without anything to name, the agent may know better what was meant.
+            # Without anything to undo, the agent may know better what was meant.
             return _reply(texts.nothing(plan, is_korean=is_korean)) if plan.outside else None
         return _reply(texts.done(done.plan, is_korean=is_korean), turn_id=done.turn_id)
 
@@ -86,28 +87,30 @@ class UndoRequests:
         if message.quote is not None:
             number = await _turn_of_quoted(tx, message)
             turn = await turns.get(tx, number) if number is not None else None
-            # What somebody quotes is their claim: a message of another group's chat is none here.
+            # A quote is only its sender's claim: a message of another group's chat is ignored.
             return turn if turn is not None and turn.folder == group.folder else None
         return await self._service.last(tx, group.folder, chat_jid=message.chat_jid)
 
 
 def _reply(text: str, *, turn_id: TurnId | None = None) -> ReplyAtOnce:
-    """Return a reply to words that no agent reads, lest it takes back the same once more."""
+    """Return a reply that no agent reads as a request, so that it does not undo the same once more."""
     return ReplyAtOnce(text, turn_id=turn_id, is_for_host=True)
 
 
 @dataclass(frozen=True, slots=True)
 class Meant:
-    """An undo that a message asks for."""
+    """An undo that a message requests."""
 
     is_forced: bool
-    """Whether what was changed since is to be put back, too."""
+    """Whether to overwrite later changes, too."""
     is_redo: bool
-    """Whether it means an undo alone: of anything else, "redo it" asks to do it once more."""
+    """Whether it can only mean the undo of an undo: otherwise "redo it" asks to do it once more."""
 
 
 def read(text: str) -> Meant | None:
-    """Return what a whole message asks to undo; None of a sentence that only has the word in it. Pure."""
+    """Return the undo that a whole message requests; None for a sentence that only contains the
+    word. Pure.
+    """
     seen = _UNSEEN.sub("", normalized("NFKC", text.strip()))
     words = " ".join(seen.replace(",", " ").lower().split()).strip(" .!~…。?")
     found = _ENGLISH.fullmatch(words) or _KOREAN.fullmatch(words.replace(" ", ""))
@@ -128,9 +131,9 @@ async def _turn_of_quoted(tx: Tx, message: Inbound) -> TurnId | None:
 
 
 async def _only_for(tx: Tx, group: Group, message: Inbound, turn: Turn, role: Role) -> str | None:
-    """Return the names of those who may undo a turn besides those above them; None where the sender may."""
+    """Return the people, besides those above them, who may undo a turn; None if the sender may."""
     asked = await messages.requests_of(tx, turn.id, limit=MAX_ASKERS)
-    # Whoever has a lesser role by now than when they asked may no more change what they had changed then.
+    # Somebody with a lesser role than when they asked may not change again what they could change then.
     is_only_asker = rank(role) <= rank(turn.role) and await people.asked_alone(tx, asked, message)
     if roles.speaks_for(role, await people.roles_in(tx, group, asked), is_only_asker=is_only_asker):
         return None

@@ -1,4 +1,4 @@
-"""Undo a turn: find what it changed and what was built on that, and put it back in one transaction."""
+"""Undo a turn: find its changes and later changes to them, and restore all in one transaction."""
 
 from __future__ import annotations
 
@@ -46,26 +46,26 @@ from orchestrator.undo.files import FolderBusy, GroupFiles, is_same
 from orchestrator.undo.plan import TITLE_CHARS, LaterChange, UndoPlan, is_listed, item_of
 
 RECENT_TURNS = 30
-"""So many of a group's last turns are looked through for one that did anything."""
+"""Last turns of a group that are searched for one with an effect."""
 UNDONE = "undo of turn {number}"
-"""The reason of a turn that is an undo, and was not said in a chat."""
+"""The reason of a turn that is an undo from outside of a chat."""
 BOARD = frozenset({"notifications", "dashboard_tasks", "questions", "insights", "people", "projects"})
 _UNSENT = (OutboxState.HELD, OutboxState.PENDING)
 _LEFT = (OutboxState.SENDING, OutboxState.SENT, OutboxState.UNKNOWN)
 
 
 class NothingToUndo(BadRequest):
-    """A turn changed nothing that could be put back, or that is over."""
+    """A turn changed nothing that can be restored."""
 
     code = "nothing_to_undo"
 
 
 class SomethingInPlace(NothingToUndo):
-    """Something else has the place of what a turn removed."""
+    """Another row or file is in the place of one that the turn removed."""
 
 
 class NotYet(BadRequest):
-    """A turn of the group is under way: what it reads and writes must not change below it."""
+    """A turn of the group is running: its data must not change meanwhile."""
 
     code = "busy"
     http_status = 409
@@ -92,11 +92,11 @@ class UndoDone:
     """An undo that was carried out."""
 
     turn_id: TurnId
-    """The turn that the undo itself is."""
+    """The undo's own turn."""
     plan: UndoPlan
 
     def to_row(self) -> dict[str, Any]:
-        """Return it as the command line and HTTP give it."""
+        """Return it as the command line and HTTP show it."""
         plan = self.plan
         return {
             "turn": self.turn_id,
@@ -125,7 +125,7 @@ class UndoService:
     wakeups: Wakeups
     files: GroupFiles
     can_withdraw: Callable[[Outgoing], bool] = _never
-    """Whether its messenger takes back what was sent."""
+    """Whether its messenger can delete sent messages."""
 
     async def by_number(self, tx: Tx, number: int) -> Turn:
         """Return a turn. Raises `UnknownTurn`."""
@@ -135,9 +135,9 @@ class UndoService:
         return turn
 
     async def last(self, tx: Tx, folder: Folder, *, chat_jid: ChatJid | None = None) -> Turn | None:
-        """Return the last turn of a group that did anything and is not undone; None where there is none.
+        """Return the last turn of a group that had an effect and is not undone; None if there is none.
 
-        With `chat_jid`, only what was asked in that chat counts.
+        With `chat_jid`, only turns of that chat count.
         """
         since_ms = self.clock.now_ms() - turn_effects.UNDO_MS
         for turn in await turns.recent(tx, limit=RECENT_TURNS, folder=folder):
@@ -151,7 +151,7 @@ class UndoService:
         return None
 
     async def plan(self, tx: Tx, turn: Turn) -> UndoPlan:
-        """Return what undoing a turn would do. Reads files, so it blocks: call it in `Database.write`.
+        """Return the effect of undoing a turn. Reads files, so it blocks: call it in `Database.write`.
 
         Raises:
             NotYet: its files are still being compared.
@@ -164,8 +164,8 @@ class UndoService:
 
     async def _plan(self, tx: Tx, turn: Turn) -> UndoPlan:
         if turn.ended_ms is not None and self.files.is_open(turn.folder, turn.id):
-            # Somebody is faster than who compares the files after each turn. A large folder is waited for:
-            # until it is read, nobody else could write to the database.
+            # The request may come before the comparison of files that follows each turn. A large folder is
+            # not read here: until it is read, nobody else could write to the database.
             if not self.files.is_small(turn.folder):
                 raise FolderBusy
             changed_files = self.files.changes(turn.folder, turn.id)
@@ -184,7 +184,7 @@ class UndoService:
         sent = await _messages_of(tx, turn, effects)
         runs = await _runs_of(tx, effects)
         commanded = {one.id for one in await outbox.some(tx, _commanded(effects))}
-        # An emoji that was taken away leaves nothing.
+        # A removed emoji leaves nothing to delete.
         left = [
             one
             for one in sent
@@ -204,7 +204,7 @@ class UndoService:
             has_unsent_command=any(one.id in commanded and one.state in _UNSENT for one in sent),
             sent=deletable,
             waiting_runs=tuple(one for one in runs if one.state is TurnState.QUEUED),
-            # Folders are named where there is no file to name.
+            # Folders are named only if there is no file to name.
             items=tuple(map(item_of, (*filter(is_listed, rows), *(list(filter(is_listed, files)) or files)))),
             later=tuple(later),
             outside=outside.of(
@@ -221,7 +221,7 @@ class UndoService:
 
     async def _is_as_after(self, tx: Tx, folder: Folder, effect: RowEffect) -> bool:
         if effect.table == turn_effects.FILE:
-            # One that is as it was before loses nothing, such as a folder that others have filled since.
+            # A row in its earlier state loses nothing, such as a folder that others have filled since.
             return any(
                 is_same(self.files.now(folder, effect.key[0], like=one), one)
                 for one in (effect.after, effect.before)
@@ -233,11 +233,11 @@ class UndoService:
     ) -> UndoDone:
         """Undo a turn.
 
-        `is_forced` puts back what was changed since, too. `reason` is that of the undo's own turn.
+        `is_forced` overwrites later changes, too. `reason` is that of the undo's own turn.
 
         Raises:
-            NotYet: a turn of the group is under way.
-            NothingToUndo: nothing can be put back, or that is done already.
+            NotYet: a turn of the group is running.
+            NothingToUndo: nothing can be restored, or it is undone already.
             BuiltOn: something was changed since.
         """
         for open_turn in await turns.unsettled_of(tx, turn.folder):
@@ -286,7 +286,7 @@ class UndoService:
                 tx, replace(one, turn_id=number, before=now, after=one.before), now_ms=now_ms
             )
         for folder, gone in _unregistered(plan.rows).items():
-            await registration.end_what_waits(tx, folder, gone, now_ms=now_ms)
+            await registration.end_waiting(tx, folder, gone, now_ms=now_ms)
         undo = Undo(
             turn_id=number,
             undoes=turn.id,
@@ -312,7 +312,7 @@ class UndoService:
         after_commit(tx, partial(self._announce, plan, number))
 
     def _announce(self, plan: UndoPlan, number: TurnId) -> None:
-        """Wake whoever shows or works with what was put back."""
+        """Wake the loops that show or use the restored data."""
         folder = plan.turn.folder
         self.bus.publish("turn.undone", group=folder, turn=plan.turn.id, detail=str(number))
         self.bus.publish("dashboard.changed", group=folder)
@@ -332,7 +332,7 @@ def _count_out_of_reach(effects: Sequence[RowEffect], kind: str) -> int:
 
 
 def _unregistered(effects: Sequence[RowEffect]) -> dict[Folder, list[ChatJid]]:
-    """Return the groups that undoing these effects takes off, each with its chats. Pure."""
+    """Return the groups that undoing these effects unregisters, each with its chats. Pure."""
     added = [one for one in effects if one.before is None and one.after is not None]
     folders = [Folder(one.after["folder"]) for one in added if one.table == "registered_groups" and one.after]
     chats = [one.after for one in added if one.table == "group_chats" and one.after]
@@ -342,19 +342,19 @@ def _unregistered(effects: Sequence[RowEffect]) -> dict[Folder, list[ChatJid]]:
 
 
 def _commanded(effects: Sequence[RowEffect]) -> set[int]:
-    """Return the ids of the messages that commands of a turn queued, which its answers are not among."""
+    """Return the ids of the messages that a turn's commands queued, without its answers."""
     return {one.key[0] for one in effects if one.table == "outbox" and one.before is None}
 
 
 async def _of_sending_tables(tx: Tx, turn: Turn, effects: Sequence[RowEffect]) -> tuple[RowEffect, ...]:
-    """Return the messages that an undo skipped, and that are pending again where that is undone."""
+    """Return the messages that an undo skipped, and that undoing it makes pending again."""
     if await undos.get(tx, turn.id) is None:
         return ()
     return tuple(one for one in effects if one.table == "outbox" and one.before and one.after)
 
 
 async def _messages_of(tx: Tx, turn: Turn, effects: Sequence[RowEffect]) -> list[Outgoing]:
-    """Return what a turn said and what its commands sent; what an undo says of itself is none of it."""
+    """Return a turn's answers and the messages of its commands, without an undo's messages about itself."""
     own = [] if await undos.get(tx, turn.id) is not None else await outbox.of_turn(tx, turn.id)
     commanded = await outbox.some(tx, _commanded(effects))
     known = {one.id for one in commanded}

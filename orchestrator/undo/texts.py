@@ -1,4 +1,4 @@
-"""Say in a chat what an undo did, what stays and what stands in its way, in English and Korean. Pure."""
+"""Write the replies of an undo: what it did, what stays and what prevents it, in English and Korean. Pure."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def done(plan: UndoPlan, *, is_korean: bool) -> str:
 
 
 def items(plan: UndoPlan, *, is_korean: bool) -> list[str]:
-    """Return what an undo does, one text for each thing; what goes beyond `MAX_ITEMS` is counted."""
+    """Return the effects of an undo, one text for each; those beyond `MAX_ITEMS` are counted."""
     listed = [_item(one, is_korean=is_korean) for one in plan.items[:MAX_ITEMS]]
     if len(plan.items) > MAX_ITEMS:
         more = len(plan.items) - MAX_ITEMS
@@ -66,14 +66,14 @@ def items(plan: UndoPlan, *, is_korean: bool) -> list[str]:
 
 
 def later(plan: UndoPlan, *, is_korean: bool) -> list[str]:
-    """Return what was changed since, and the request by which it was, one text for each thing."""
+    """Return the later changes, each with the request that made it."""
     shown = [one for one in plan.later if one.item.title][:MAX_ITEMS] or list(plan.later[:1])
     by = "" if is_korean else "by "
     return [_name(one.item, is_korean=is_korean) + (f" ({by}“{one.by}”)" if one.by else "") for one in shown]
 
 
 def built_on(plan: UndoPlan, *, is_korean: bool) -> str:
-    """Return the question whether to undo what was built on since."""
+    """Return the question whether to undo a turn in spite of later changes."""
     listed = (", " if is_korean else "; ").join(later(plan, is_korean=is_korean))
     if is_korean:
         return (
@@ -87,13 +87,13 @@ def built_on(plan: UndoPlan, *, is_korean: bool) -> str:
 
 
 def nothing(plan: UndoPlan, *, is_korean: bool) -> str:
-    """Return why nothing of a turn can be put back that did something."""
+    """Return why nothing of a turn with effects can be restored."""
     start = "되돌릴 수 있는 것이 없어요." if is_korean else "There is nothing that I can put back."
     return f"{start} {left(plan, is_korean=is_korean)}".rstrip()
 
 
 def something_in_place(*, is_korean: bool) -> str:
-    """Return why nothing was undone where something else has the place of what is to come back."""
+    """Return why nothing was undone when the place of a removed item is taken."""
     if is_korean:
         return "없어진 것의 자리에 다른 것이 있어서 아무것도 되돌리지 않았어요. 먼저 그것을 없애 주세요."
     return "Something else is in the place of what was removed, so I have undone nothing: remove that first."
@@ -114,7 +114,7 @@ def only(names: str, *, is_korean: bool) -> str:
 
 
 def left(plan: UndoPlan, *, is_korean: bool) -> str:
-    """Return what stays, in a sentence; empty where nothing does."""
+    """Return what stays, in a sentence; empty if nothing does."""
     listed = ", ".join(one.text(is_korean=is_korean) for one in plan.outside)
     if not listed:
         return ""

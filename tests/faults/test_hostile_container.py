@@ -10,7 +10,7 @@ from typing import Any
 import psutil
 import pytest
 
-from orchestrator.ipc.rejected_files import MAX_KEPT
+from orchestrator.ipc.rejected_files import MAX_RECORDS
 from tests.doubles.messages_api import Recorded, Say, ScriptedMessagesApi, Step, UseTool, last_user_text
 from tests.faults.hostile_commands import COMMANDS
 from tests.processes.andy import AndyProcess, until
@@ -161,7 +161,7 @@ def test_what_is_planted_in_a_mailbox_is_neither_followed_nor_done(siege: Siege)
     assert sum(line["count"] for line in refused) >= 12
     assert len(siege.lines("planter", "mailbox.not_understood")) >= 10
     kept = siege.andy.home / "data" / "ipc" / "errors" / "planter"
-    assert 0 < len(list(kept.glob("*.reason"))) <= MAX_KEPT
+    assert 0 < len(list(kept.glob("*.reason"))) <= MAX_RECORDS
     assert (
         siege.andy.rows("SELECT 1 FROM commands WHERE group_folder = 'planter' AND type = 'list_reminders'")
         == []

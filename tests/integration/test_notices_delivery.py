@@ -8,7 +8,7 @@ import pytest
 
 from agent_runner.wire.document import WireError
 from agent_runner.wire.frames import TurnEnd, parse_frame
-from agent_runner.wire.notices import MAX_TOLD
+from agent_runner.wire.notices import MAX_DELIVERED
 from orchestrator.domain.values import Folder, TurnKind
 from orchestrator.groups import registration
 from orchestrator.store import notice_claims, notices, turns
@@ -204,8 +204,8 @@ async def test_after_n_turns_counts_the_chats_turns_over_restarts_and_each_attem
 async def test_the_most_urgent_come_first_and_no_turn_is_given_more_than_it_may_tell(home):
     """N-22, N-62, N-74."""
     async with home.harness.database.transaction() as tx:
-        for number in range(MAX_TOLD + 10):
-            priority = "critical" if number == MAX_TOLD + 9 else "low" if number < 5 else "normal"
+        for number in range(MAX_DELIVERED + 10):
+            priority = "critical" if number == MAX_DELIVERED + 9 else "low" if number < 5 else "normal"
             await notices.add(
                 tx,
                 NewNotice(
@@ -220,7 +220,7 @@ async def test_the_most_urgent_come_first_and_no_turn_is_given_more_than_it_may_
             )
     turn, run, order = await home.begin()
     said = [one.payload["message"] for one in order.notices]
-    assert (len(said), said[0], said[1]) == (MAX_TOLD, str(MAX_TOLD + 9), "5")
+    assert (len(said), said[0], said[1]) == (MAX_DELIVERED, str(MAX_DELIVERED + 9), "5")
     await home.end(turn, run, *(told(one) for one in order.notices))
     assert {one.payload["message"] for one in await home.turn()} >= {"0", "1", "2", "3", "4"}
 
@@ -382,7 +382,7 @@ async def test_what_a_turn_was_not_given_it_cannot_have_told(home):
 @pytest.mark.parametrize(
     "said",
     [
-        [{"event_type": "x", "text": "y"}] * (MAX_TOLD + 1),
+        [{"event_type": "x", "text": "y"}] * (MAX_DELIVERED + 1),
         [{"event_type": "x", "text": "y" * 2_000_000}],
         [{"event_type": "x" * 101, "text": "y"}],
         [{"event_type": "x", "text": "y", "priority": "urgent"}],

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from agent_runner.wire.notices import MAX_TOLD
+from agent_runner.wire.notices import MAX_DELIVERED
 from orchestrator.base.clock import SystemClock
 from orchestrator.base.event_bus import EventBus
 from orchestrator.domain.values import Folder
@@ -152,7 +152,7 @@ async def test_urgent_notices_of_turns_are_in_the_status_for_a_day(home):
 async def test_a_container_cannot_fill_the_status_or_the_store(home):
     for _ in range(3):
         turn, run, _ = await home.begin()
-        shouts = [told(None, "!" * 2_000, priority="critical", event_type="x") for _ in range(MAX_TOLD)]
+        shouts = [told(None, "!" * 2_000, priority="critical", event_type="x") for _ in range(MAX_DELIVERED)]
         await home.end(turn, run, *shouts)
     assert len((await gathered(home.harness))["notices"]) == 10
     home.harness.clock.pass_ms(30 * 24 * HOUR + 1)

@@ -13,7 +13,7 @@ from agent_runner.wire import files
 from agent_runner.wire.mailbox import MAX_FILE_BYTES
 from orchestrator.ipc import mailbox
 from orchestrator.ipc.mailbox import Mailbox
-from orchestrator.ipc.rejected_files import MAX_KEPT
+from orchestrator.ipc.rejected_files import MAX_RECORDS
 
 
 @dataclass
@@ -149,13 +149,13 @@ def test_what_means_nothing_is_kept_with_its_reason(post: Post) -> None:
 
 
 def test_the_quarantine_keeps_the_newest_hundred(post: Post) -> None:
-    for at in range(MAX_KEPT + 5):
+    for at in range(MAX_RECORDS + 5):
         post.put(f"{1763800000000 + at}-abcd.json", str(at))
     for request in post.box.take().requests:
         post.box.reject(request, "means nothing")
     reasons = sorted(post.kept.glob("*.reason"))
-    assert len(reasons) == MAX_KEPT
-    assert len(list(post.kept.iterdir())) == 2 * MAX_KEPT
+    assert len(reasons) == MAX_RECORDS
+    assert len(list(post.kept.iterdir())) == 2 * MAX_RECORDS
     assert all(path.with_suffix(".json").exists() for path in reasons)
 
 

@@ -34,9 +34,9 @@ NOTHING_TO_COMPACT = "There is no conversation to compact yet."
 
 
 class ClaudeAgent:
-    """One Claude session. A session to resume that is gone is replaced by a new one, once.
+    """One Claude session. If the session to resume is gone, a new one replaces it, once.
 
-    Only the last text of a turn is said; what the model says between tools is not.
+    Only the last text of a turn is sent; the model's text between tool calls is not.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class ClaudeAgent:
         *,
         started: StartedCli | None = None,
     ) -> None:
-        """`started` is a CLI that runs for this order already; it becomes the agent's."""
+        """`started` is a CLI that already runs for this order; it becomes the agent's."""
         self.session_id: str | None = None
         self._order = order
         self._workspace = workspace
@@ -81,7 +81,7 @@ class ClaudeAgent:
             await self._start_afresh()
 
     async def begin(self, order: RunOrder) -> bool:
-        """Follow `order`. A CLI that was started with anything else than it says is killed."""
+        """Follow `order`. A CLI that was started with other settings is killed."""
         self._order = order
         fields = order.model_dump() | {"is_standby": True}
         wanted = await asyncio.to_thread(CliSettings.of, fields, self._workspace)
@@ -124,7 +124,7 @@ class ClaudeAgent:
                 cli.kill()
 
     async def _connect(self, resume: str | None) -> None:
-        """Have the CLI run, import the SDK while it boots, then introduce them."""
+        """Make the CLI run, import the SDK while it boots, then connect them."""
         self._resumed = resume
         order = self._order.model_dump() | {"session_id": resume}
         settings = await asyncio.to_thread(CliSettings.of, order, self._workspace)
@@ -140,7 +140,7 @@ class ClaudeAgent:
         )
         cli = self._run_cli(settings, self._sdk.sdk_command(chosen, settings) or settings.command())
         if self._noticing.starts_with_something:
-            self._noticing.warm_soon()  # the CLI boots still
+            self._noticing.warm_soon()  # the CLI is still booting
         self._client = await self._sdk.connect(cli, chosen)
         self._stream.usage = self._client.get_context_usage
 
@@ -158,9 +158,9 @@ class ClaudeAgent:
         self._noticing.do(lambda rules: rules.resumed(mode, reason, session_id=self.session_id))
 
     def _run_cli(self, settings: CliSettings, command: list[str]) -> CliProcess:
-        """See to it that a CLI runs with just this command.
+        """Make sure that a CLI runs with exactly this command.
 
-        Called in the main thread, for the CLI dies with the thread that started it.
+        Called in the main thread, because the CLI dies with the thread that started it.
         """
         if self._cli is not None and self._cli.command == command:
             return self._cli
@@ -171,7 +171,7 @@ class ClaudeAgent:
         return self._cli
 
     async def _discard(self) -> None:
-        """Let go of a CLI that was asked nothing: it died while it waited, or does not fit."""
+        """Drop a CLI that got no prompt: it died while it waited, or does not fit."""
         self._has_waited = False
         if self._cli is not None:
             self._cli.kill()
@@ -188,14 +188,14 @@ class ClaudeAgent:
         await self.close()
         self._restoring.begin_afresh()
         if self._stream is not None:
-            self._stream.compacted()  # it was told how full the old one was
+            self._stream.compacted()  # it was passed the size of the old session
         await self._connect(None)
 
     def _is_session_gone(self, error: Exception) -> bool:
         return self._resumed is not None and self._is_unasked(error)
 
     def _is_unasked(self, error: Exception) -> bool:
-        """Tell whether the CLI ended before it knew its session: nothing has reached the model then."""
+        """Return whether the CLI ended before it had a session: then nothing has reached the model."""
         return self.session_id is None and self._sdk is not None and isinstance(error, self._sdk.ProcessError)
 
     async def _do(self, turn: TurnOrder, say: Say) -> TurnOutcome:

@@ -1,6 +1,7 @@
-"""Tell which files the CLI reads once, when it boots: memory, settings, skills. Light: it is imported first.
+"""List the files that the CLI reads once, at its boot: memory, settings, skills.
+Loads quickly: imported first.
 
-A CLI that was started ahead of its first turn has not read what was written after that.
+A CLI that was started ahead of its first turn has not read later versions.
 """
 
 from __future__ import annotations
@@ -14,15 +15,16 @@ from agent_runner.workspace import Workspace
 SUFFIXES = (".md", ".json", ".toml")
 MAX_DEPTH = 4
 MAX_ENTRIES = 5_000
-"""So many entries of a folder are looked at: one could hold millions."""
+"""Entries of a folder that are looked at: one could contain millions."""
 BootFiles = frozenset[tuple[str, int, int, int]]
 """The path, inode, size and time of each."""
 
 
 def boot_files(workspace: Workspace) -> BootFiles:
-    """Return the files that a CLI would read now; two that differ mean that it has to boot again. Blocks.
+    """Return the files that a CLI would read now; a difference to an earlier result means that it must boot
+    again. Blocks.
 
-    Memory may take in any other text, so each text file near the top of the group's folder counts.
+    Memory files may include any other text, so each text file near the top of the group's folder counts.
     """
     config = Path(os.environ.get("CLAUDE_CONFIG_DIR") or Path.home() / ".claude")
     trees = (workspace.group, workspace.skills, config / "skills", config / "agents", config / "commands")
@@ -45,7 +47,7 @@ def _texts(tree: Path) -> Iterator[tuple[str, int, int, int]]:
                     elif depth < MAX_DEPTH and entry.is_dir(follow_symlinks=False):
                         waiting.append((entry.path, depth + 1))
         except OSError:
-            continue  # it is gone, or cannot be read by the CLI either
+            continue  # it is gone, or the CLI cannot read it either
 
 
 def _file(path: Path) -> list[tuple[str, int, int, int]]:

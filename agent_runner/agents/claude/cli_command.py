@@ -1,7 +1,7 @@
-"""Builds the command of the Claude CLI. Only light modules are imported: this runs before anything else.
+"""Builds the command of the Claude CLI. It imports only light modules, because it runs before anything else.
 
-The CLI takes half a second to boot, as long as Python takes to import what the runner needs, and the
-order says all that the CLI is started with. So the CLI is started first, and both boot side by side.
+The CLI takes half a second to boot, as long as Python takes to import what the runner needs, and the order
+contains all its settings. So the CLI is started first, and both boot concurrently.
 """
 
 from __future__ import annotations
@@ -29,14 +29,16 @@ SERVERS = (SERVER, DASHBOARD, NOTICES)
 """Tools of three kinds, each under a name of its own."""
 SETTING_SOURCES: tuple[Literal["user", "project"], ...] = ("user", "project")
 BUILT_IN_TOOLS = ("Bash", "Read", "Write", "Edit", "Task", "NotebookEdit", "ToolSearch")
-"""Tools of the CLI that agents get. Others schedule work that would die with the container, ask a person at
-a terminal, or do what Bash does, too (Glob and Grep: 900 tokens in each request). `ToolSearch` finds the
-tools that are deferred."""
+"""Tools of the CLI that agents get. Others schedule work that would die with the container, ask a person at a
+terminal, or do what Bash also does (Glob and Grep: 900 tokens in each request). `ToolSearch` finds the
+deferred tools.
+"""
 SKILL_TOOL = "Skill"
-"""Only where there are skills: its description costs 400 tokens in each request."""
+"""The tool for skills, only offered if there are any: its description costs 400 tokens in each request."""
 SETTINGS = json.dumps({"skipWebFetchPreflight": True, "skillOverrides": {"plugin-authoring": "off"}})
-"""Before it fetches a page the CLI would ask Anthropic's server about its host, past both proxies. The skill
-is the one of the CLI's own that its environment cannot switch off."""
+"""Settings of the CLI. Before it fetches a page it would ask Anthropic's server about the host, past both
+proxies. The skill is the CLI's own one that its environment cannot switch off.
+"""
 BROWSER = Path("/opt/browser")
 """The browser of images that were built with one."""
 PR_SET_PDEATHSIG = 1
@@ -44,10 +46,10 @@ FEW = {
     "CLAUDE_CODE_MAX_CONCURRENT_SUBAGENTS": "3",
     "CLAUDE_CODE_MAX_SUBAGENT_SPAWN_DEPTH": "1",  # none that starts others
 }
-"""Limits of subagents. Their requests are counted and bounded with their turn."""
+"""Limits of subagents. Their requests are counted and limited with their turn."""
 LEAN = {
     "CLAUDE_AGENT_SDK_DISABLE_BUILTIN_AGENTS": "1",  # agents for reading code; ours is in sdk_client
-    "CLAUDE_CODE_DISABLE_AUTO_MEMORY": "1",  # a second memory that no owner would look for
+    "CLAUDE_CODE_DISABLE_AUTO_MEMORY": "1",  # a second memory, where no owner would look
     "CLAUDE_CODE_DISABLE_BUNDLED_SKILLS": "1",  # for code, but for a `loop` that would die with the session
     "CLAUDE_CODE_DISABLE_GIT_INSTRUCTIONS": "1",
     "CLAUDE_CODE_FORK_SUBAGENT": "0",
@@ -56,7 +58,7 @@ LEAN = {
 """Variables that keep a request small. Figures: `docs/decisions/0015-a-system-prompt-of-our-own.md`."""
 
 PLAIN = {
-    "CLAUDE_CODE_ATTRIBUTION_HEADER": "0",  # a line before the prompt that no cache of a prompt survives
+    "CLAUDE_CODE_ATTRIBUTION_HEADER": "0",  # a line before the prompt that defeats every prompt cache
     "CLAUDE_CODE_DISABLE_EXPERIMENTAL_BETAS": "1",
 }
 """Variables for services that are not Anthropic's."""
@@ -64,50 +66,52 @@ PLAIN = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class McpProgram:
-    """An MCP server of the owner's that is a program, and the read-only folder it lies in."""
+    """An MCP server of the owner's that is a program, and its read-only folder."""
 
     name: str
     folder: Path
     command: tuple[str, ...]
 
     def as_config(self) -> dict[str, Any]:
-        """Return how the CLI starts it: in its own folder, for the CLI's own is one that the agent writes."""
+        """Return the configuration that starts it in its own folder, because the agent can
+        write the CLI's.
+        """
         words = ["-c", 'cd "$0" && exec "$@"', str(self.folder), *self.command]
         return {"type": "stdio", "command": "/bin/sh", "args": words}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CliSettings:
-    """All that a CLI process is started with."""
+    """All settings with which a CLI process is started."""
 
     cli: Path
     cwd: Path
     system_prompt: str
-    """The text in place of the CLI's own, which is about writing programs and costs 6,400 tokens."""
+    """The text in place of the CLI's own prompt, which is about programming and costs 6,400 tokens."""
     extra: tuple[Path, ...]
     model: str | None
     model_turns: int | None
     resume: str | None
     output_tokens: int | None = None
-    """The most tokens that one call of the model writes; None leaves it to the CLI."""
+    """The most tokens of one call of the model; None leaves it to the CLI."""
     resume_at: str | None = None
-    """The last message of that session that counts."""
+    """The last message of the resumed session that counts."""
     is_plain_service: bool = False
-    """Its model service is not Anthropic's: it has no deferred tools and no betas."""
+    """Whether its model service is not Anthropic's, and so has no deferred tools and no betas."""
     window: int | None = None
-    """Tokens that its model takes; None leaves it to the CLI."""
+    """Tokens of its model's window; None leaves it to the CLI."""
     tools: tuple[str, ...] = BUILT_IN_TOOLS
     mcp_servers: tuple[str, ...] = ()
-    """Names of servers that the host's proxy leads to."""
+    """Names of servers behind the host's proxy."""
     mcp_programs: tuple[McpProgram, ...] = ()
     plugins: tuple[Path, ...] = ()
     """The folders with the skills of the host and of the image."""
     tells_text: bool = False
     """Whether the model's text is passed on while it is written."""
     is_bare: bool = False
-    """Whether the agent runs without the group's memory and with Andy's tools alone."""
+    """Whether the agent runs without the group's memory and with Andy's tools only."""
     read_at_boot: BootFiles = frozenset()
-    """The files that it reads once, as they were; only of a run that is started ahead."""
+    """The state of the files that it reads at boot; only for a run that is started ahead."""
 
     @property
     def allowed_tools(self) -> tuple[str, ...]:
@@ -118,8 +122,8 @@ class CliSettings:
         return () if self.is_bare else SETTING_SOURCES
 
     def servers(self) -> dict[str, dict[str, Any]]:
-        """Return how each MCP server is reached: our own in this process, the owner's through the proxy or as
-        programs that the CLI starts.
+        """Return the configuration of each MCP server: Andy's own in this process, the owner's through the
+        proxy or as programs that the CLI starts.
         """
         own: dict[str, dict[str, Any]] = {name: {"type": "sdk", "name": name} for name in SERVERS}
         programs = {program.name: program.as_config() for program in self.mcp_programs}
@@ -127,7 +131,7 @@ class CliSettings:
 
     @classmethod
     def of(cls, order: Mapping[str, Any], workspace: Workspace) -> CliSettings:
-        """Read them off the fields of a `RunOrder`, validated or not.
+        """Return the settings from the fields of a `RunOrder`, validated or not.
 
         Raises:
             FileNotFoundError: there is no CLI.
@@ -182,7 +186,7 @@ class CliSettings:
         return [*command, "--input-format", "stream-json"]
 
     def environment(self) -> dict[str, str]:
-        """Return the environment that the SDK would give the CLI, and what we add."""
+        """Return the environment that the SDK would give the CLI, with Andy's additions."""
         inherited = {name: value for name, value in os.environ.items() if name != "CLAUDECODE"}
         return {
             **inherited,
@@ -194,23 +198,23 @@ class CliSettings:
         }
 
     def additions(self) -> dict[str, str]:
-        """Return what the CLI's environment has of ours."""
+        """Return Andy's additions to the CLI's environment."""
         ours = {
             "CLAUDE_CODE_DISABLE_BACKGROUND_TASKS": "1",  # a turn's work ends with the turn
             "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
             **FEW,
             **LEAN,
-            # Else it is off where ANTHROPIC_BASE_URL is not the service: here it is the host's proxy.
+            # Otherwise it is off when ANTHROPIC_BASE_URL is not the service's: here it is the host's proxy.
             "ENABLE_TOOL_SEARCH": str(not self.is_bare and not self.is_plain_service).lower(),
-            # The most it takes: a model that is overloaded for six minutes has no tool called a second time.
-            # The host tells it when trying again is of no use.
+            # The CLI's maximum: with a model that is overloaded for six minutes, no tool is called a second
+            # time. The host says when retries are useless.
             "CLAUDE_CODE_MAX_RETRIES": "15",
             "DISABLE_AUTOUPDATER": "1",
         }
         if self.is_plain_service:
             ours |= PLAIN
         if self.window:
-            # It compacts and bounds its answers by what it believes of the model, which is another's.
+            # The CLI compacts and limits answers by its own table of models, which lacks this one.
             ours["CLAUDE_CODE_MAX_CONTEXT_TOKENS"] = ours["CLAUDE_CODE_AUTO_COMPACT_WINDOW"] = str(
                 self.window
             )
@@ -218,13 +222,13 @@ class CliSettings:
         if self.output_tokens:
             ours["CLAUDE_CODE_MAX_OUTPUT_TOKENS"] = str(self.output_tokens)
         if os.geteuid() == 0:
-            ours["IS_SANDBOX"] = "1"  # or root is refused bypassPermissions
+            ours["IS_SANDBOX"] = "1"  # otherwise it refuses bypassPermissions to root
         return ours
 
 
 @dataclass(frozen=True, slots=True)
 class StartedCli:
-    """A CLI process and what it was started with."""
+    """A CLI process and the settings it was started with."""
 
     command: list[str]
     process: subprocess.Popen[bytes]
@@ -246,9 +250,9 @@ def start_cli(settings: CliSettings, command: list[str] | None = None) -> Starte
 
 
 def start_early(order_line: bytes, workspace: Workspace) -> StartedCli | None:
-    """Start the CLI for an order that nobody has validated yet, if it asks for Claude and can be read.
+    """Start the CLI for an unvalidated order, if it asks for Claude and can be read.
 
-    What fails here is left to the ordinary way, which can say why.
+    Errors are left to the regular start, which can report them.
     """
     try:
         order = json.loads(order_line)
@@ -277,7 +281,9 @@ def _sdk_version(cli: Path) -> str:
 
 
 def _built_in(order: Mapping[str, Any], workspace: Workspace) -> tuple[str, ...]:
-    """The service searches, whatever the container reaches; a page is fetched from inside."""
+    """Return the built-in tools: the service itself searches, whatever the container reaches; pages are
+    fetched by the container.
+    """
     search = ("WebSearch",) if order.get("web_search") else ()
     fetch = ("WebFetch",) if order.get("egress") in {"open", "allowlist"} else ()
     skills = (SKILL_TOOL,) if _has_skills(workspace) else ()
@@ -285,13 +291,13 @@ def _built_in(order: Mapping[str, Any], workspace: Workspace) -> tuple[str, ...]
 
 
 def _plugins(workspace: Workspace) -> tuple[Path, ...]:
-    """Return the folders of skills that are there; an empty one is where nothing is mounted."""
+    """Return the existing folders of skills; an empty folder means that nothing is mounted."""
     there = (workspace.skills, BROWSER)
     return tuple(folder for folder in there if (folder / ".claude-plugin" / "plugin.json").is_file())
 
 
 def _has_skills(workspace: Workspace) -> bool:
-    """Tell whether the CLI will find skills: plugins', the group's, or those of the user that it runs as."""
+    """Return whether the CLI will find skills: of plugins, of the group, or of its user."""
     user = os.environ.get("CLAUDE_CONFIG_DIR") or Path.home() / ".claude"
     plugins = (plugin / "skills" for plugin in _plugins(workspace))
     folders = (*plugins, workspace.group / ".claude" / "skills", Path(user) / "skills")
@@ -304,7 +310,7 @@ def _programs(order: Mapping[str, Any], workspace: Workspace) -> tuple[McpProgra
 
 
 def _through_proxy(name: str) -> dict[str, Any]:
-    """Return where the proxy leads to a server; the proof is the token of this run."""
+    """Return the proxy's address of a server, with the run's token."""
     proxy, token = os.environ.get("ANTHROPIC_BASE_URL", ""), os.environ.get("ANTHROPIC_API_KEY", "")
     return {
         "type": "http",
@@ -320,7 +326,9 @@ def _directories(parent: Path) -> tuple[Path, ...]:
 
 
 def _die_with(parent: int) -> Callable[[], None] | None:
-    """Return what the child does before it becomes the CLI: ask to be killed when the runner dies."""
+    """Return the function that the child runs before it becomes the CLI: it asks to
+    be killed with the runner.
+    """
     if sys.platform != "linux":
         return None
     prctl = ctypes.CDLL(None).prctl

@@ -1,7 +1,7 @@
-"""The pipe to a running Claude CLI, in the shape of the SDK's `Transport`.
+"""The pipe to a running Claude CLI, as an SDK `Transport`.
 
-Two things are ours and not the SDK's: the CLI runs before the SDK is imported, and the messages to our
-MCP server are answered here (`tools.mcp_server`).
+Two things differ from the SDK's own: the CLI runs before the SDK is imported, and messages to Andy's MCP
+server are answered here (`tools.mcp_server`).
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ class CliProcess:
         """Do nothing: the process runs already."""
 
     async def write(self, data: str) -> None:
-        """Write to its stdin. That it is gone is told by `read_messages`, with the reason."""
+        """Write to its stdin. If it is gone, `read_messages` reports that, with the reason."""
         await asyncio.to_thread(self._write, data.encode())
 
     async def read_messages(self) -> AsyncIterator[dict[str, Any]]:
-        """Yield what the SDK has to hear. Raises its `ProcessError` when the CLI ends unasked."""
+        """Yield the messages for the SDK. Raises its `ProcessError` when the CLI ends unexpectedly."""
         async for line in await self._lines():
             if line.startswith(b"{"):
                 message = json.loads(line)
@@ -70,7 +70,7 @@ class CliProcess:
             self.kill()
 
     def kill(self) -> None:
-        """Kill it and take its exit status, which follows at once."""
+        """Kill it and collect its exit status, which follows at once."""
         self._is_ending = True
         self._process.kill()
         self._process.wait()
@@ -94,7 +94,7 @@ class CliProcess:
             self._stdin().flush()
 
     def _is_for_tools(self, message: dict[str, Any]) -> bool:
-        """Start to answer what is for our MCP server; tell whether it was."""
+        """Start to answer a message for Andy's MCP server; return whether it was one."""
         match message:
             case {
                 "type": "control_request",

@@ -12,11 +12,11 @@ from typing import Any
 from agent_runner.workspace import Workspace
 
 MAX_SHARED_BYTES = 64 * 1024
-"""One argument of a command line holds at most 128 KiB."""
+"""Most bytes of shared memory: one argument of a command line can have at most 128 KiB."""
 FILES = ("AGENTS.md", "SOUL.md", "USER.md", "DASHBOARD.md", "TOOLS.md")
-"""The owner's files in `groups/global/`, in the order in which they are told."""
+"""The owner's files in `groups/global/`, in the order in which they are included."""
 MAX_FILE_CHARS = 4_000
-"""Each is told in every request: what is longer is cut, and the agent is told so."""
+"""Most characters of each file, since each is in every request; a longer one is cut, with a note."""
 
 WHO = """\
 You are {name}, a personal assistant in a messenger chat. Times are local: {timezone}."""
@@ -51,9 +51,9 @@ MAX_REACHABLE_CHARS = 8_000
 
 
 def system_prompt(order: Mapping[str, Any], workspace: Workspace) -> str:
-    """Return all that a model is told before the conversation, the same bytes in each turn of a group.
+    """Return the whole system prompt, the same bytes in each turn of a group.
 
-    `order` holds the fields of a `RunOrder`, validated or not.
+    `order` has the fields of a `RunOrder`, validated or not.
     """
     name = str(order.get("assistant_name") or "Andy")
     texts = {file: _owners(workspace.shared / file) for file in FILES}
@@ -67,7 +67,7 @@ def system_prompt(order: Mapping[str, Any], workspace: Workspace) -> str:
 
 
 def _outside(order: Mapping[str, Any]) -> str:
-    """Return what can be searched and reached of the internet; an order that is silent means nothing."""
+    """Return what can be searched and reached of the internet; nothing if the order does not say."""
     search = _search(order)
     match order.get("egress"):
         case "open":
@@ -87,7 +87,7 @@ def _search(order: Mapping[str, Any]) -> str:
 
 
 def _owners(path: Path) -> str:
-    """Return one of the owner's files, cut where it is too long; an empty text where there is none."""
+    """Return one of the owner's files, cut if it is too long; an empty text if there is none."""
     text = _read(path, limit=4 * MAX_FILE_CHARS + 4)
     if len(text) <= MAX_FILE_CHARS:
         return text
@@ -101,7 +101,7 @@ def _shared_memory(workspace: Workspace) -> str:
 
 
 def _read(path: Path, *, limit: int) -> str:
-    """Return the first `limit` bytes of a regular file. Main's container may have made it something else."""
+    """Return the first `limit` bytes of a regular file. Main's container may have replaced it by anything."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
         try:

@@ -1,8 +1,7 @@
-"""The conversation so far, put before a model by hooks of the CLI.
+"""Puts the conversation so far before a model, through hooks of the CLI.
 
-Once with the first prompt of a connection: what its session does not hold. After a compaction: what the
-conversation stands on. The host is told of a compaction, for what is lost to the session is not to be lost
-to the group.
+With the first prompt of a connection: what its session lacks. After a compaction: the plan, task and
+decisions. The host is informed of a compaction, so that the group does not lose what the session loses.
 """
 
 from __future__ import annotations
@@ -23,11 +22,11 @@ Hooks = Mapping[HookEvent, Sequence[Hook]]
 
 
 class RestoreHooks:
-    """One for an agent, over all its connections."""
+    """The hooks of one agent, over all its connections."""
 
     def __init__(self, restore: RestoreOrder, host: HostClient) -> None:
         self.mode: RestoreMode = restore.mode
-        """How the conversation really goes on."""
+        """The mode in which the conversation really continues."""
         self._host = host
         self._pending = restore.text
         self._put: str | None = None
@@ -35,17 +34,17 @@ class RestoreHooks:
         self._meta = restore.meta
 
     def begin(self, restore: RestoreOrder) -> None:
-        """Follow another order, before anything was asked."""
+        """Follow another order, before the first prompt."""
         self.mode, self._pending = restore.mode, restore.text
         self._fallback, self._meta = restore.fallback, restore.meta
 
     def begin_afresh(self) -> None:
-        """The session to resume is gone: what was kept of it goes into a new one."""
+        """Record that the session to resume is gone: the stored text goes into a new one."""
         self._pending = self._fallback
         self.mode = "rehydrate" if self._fallback else "fresh"
 
     def again(self) -> None:
-        """The CLI dropped the prompt, and with it what was put before it."""
+        """Repeat the text, because the CLI dropped the prompt and with it what was put before it."""
         self._pending = self._put
 
     def hooks(self) -> Hooks:

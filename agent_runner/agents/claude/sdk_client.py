@@ -30,15 +30,15 @@ from agent_runner.wire.order import RunOrder
 ProcessError = sdk.ProcessError
 DROPPED = "The Claude CLI did not take the prompt: a hook kept it waiting, twice."
 NOT_FOR_SUBAGENTS = ("Task", "ToolSearch")
-"""A subagent starts none itself, and has nothing to look up."""
+"""Tools that subagents do not get: they start no subagents themselves, and look nothing up."""
 SUBAGENTS_A_TURN = 12
-"""So many may be started in one turn; how many run at once the CLI bounds (`cli_command.FEW`)."""
+"""Subagents that may be started in one turn; the CLI limits how many run at once (`cli_command.FEW`)."""
 STARTS_SUBAGENT = "^(?:Task|Agent)$"
 NO_MORE_SUBAGENTS = (
     f"This turn has started {SUBAGENTS_A_TURN} subagents, which is the most: do the rest yourself."
 )
 AT_THE_CAP = "error_max_turns"
-"""The CLI's code for a turn that met its cap. What it did until then stands."""
+"""The CLI's code for a turn that reached its limit. What it did until then stays done."""
 
 
 def options(
@@ -48,14 +48,14 @@ def options(
     noticing: NoticeHooks | None = None,
     subagents: SubagentLimit | None = None,
 ) -> sdk.ClaudeAgentOptions:
-    """Say `settings` in the SDK's words, with the hooks that only it can have."""
+    """Return `settings` as SDK options, with the hooks that only the SDK can have."""
     return sdk.ClaudeAgentOptions(
         cli_path=settings.cli,
         cwd=settings.cwd,
         system_prompt={
             "type": "custom",
             "prompt": settings.system_prompt,
-            "snapshot": False,  # a resumed session follows the rules of today
+            "snapshot": False,  # a resumed session follows today's rules
         },
         tools=list(settings.tools),
         allowed_tools=list(settings.allowed_tools),
@@ -80,7 +80,7 @@ def options(
 
 
 class SubagentLimit:
-    """Refuses an agent more than `SUBAGENTS_A_TURN` subagents in one turn, and says so to it."""
+    """Refuses more than `SUBAGENTS_A_TURN` subagents in one turn, with an explanation for the agent."""
 
     def __init__(self) -> None:
         self._started = 0
@@ -89,7 +89,7 @@ class SubagentLimit:
         self._started = 0
 
     def matcher(self) -> sdk.HookMatcher:
-        """Return the hook that the CLI calls before a subagent is started, and before nothing else."""
+        """Return the hook that the CLI calls before a subagent is started."""
         return sdk.HookMatcher(matcher=STARTS_SUBAGENT, hooks=[self._count])
 
     async def _count(self, _: HookInput, __: str | None, ___: HookContext) -> HookJSONOutput:
@@ -106,7 +106,7 @@ class SubagentLimit:
 
 
 def _matchers(*hooks: Hooks, noticing: NoticeHooks | None, subagents: SubagentLimit | None) -> Any:
-    """Each hook by itself: those of one event run side by side, and each may say as much as one may."""
+    """Return each hook separately: hooks of one event run concurrently, and each has its own size limit."""
     matchers: dict[str, list[sdk.HookMatcher]] = defaultdict(list, noticing.matchers() if noticing else {})
     for of_one in hooks:
         for event, callbacks in of_one.items():
@@ -117,7 +117,9 @@ def _matchers(*hooks: Hooks, noticing: NoticeHooks | None, subagents: SubagentLi
 
 
 def _subagent(settings: CliSettings) -> sdk.AgentDefinition:
-    """Describe the one kind of subagent: the CLI's tools, and none of ours, for they act for the chat."""
+    """Return the definition of the only kind of subagent: with the CLI's tools, but without Andy's, which act
+    for the chat.
+    """
     return sdk.AgentDefinition(
         description="Does a longer piece of work by itself and reports what came of it.",
         prompt="Do the work that you are given with the tools you have, then report what came of it: what "
@@ -128,7 +130,7 @@ def _subagent(settings: CliSettings) -> sdk.AgentDefinition:
 
 
 def sdk_command(chosen: sdk.ClaudeAgentOptions, settings: CliSettings) -> list[str] | None:
-    """Return the command that the SDK would start the CLI with, or None when this release hides it."""
+    """Return the command with which the SDK would start the CLI, or None when this release hides it."""
     try:
         from claude_agent_sdk._internal.transport.subprocess_cli import SubprocessCLITransport
 
@@ -140,10 +142,10 @@ def sdk_command(chosen: sdk.ClaudeAgentOptions, settings: CliSettings) -> list[s
 
 
 async def connect(cli: CliProcess, chosen: sdk.ClaudeAgentOptions) -> sdk.ClaudeSDKClient:
-    """Introduce the SDK to a CLI that runs already.
+    """Connect the SDK to a running CLI.
 
     Raises:
-        sdk.ClaudeSDKError: the CLI ended, for example because the session to resume is not there.
+        sdk.ClaudeSDKError: the CLI ended, for example because the session to resume does not exist.
     """
     client = sdk.ClaudeSDKClient(chosen, transport=cast("Any", cli))
     await client.connect()
@@ -178,16 +180,16 @@ class PromptOutcome:
 
     result: sdk.ResultMessage | None = None
     checkpoint: str | None = None
-    """The last message of the transcript that was seen of it."""
+    """The prompt's last message of the transcript that was seen."""
     context_tokens: int = 0
-    """Tokens in the model's window at the last call; 0 where that is not known."""
+    """Tokens in the model's window at the last call; 0 if unknown."""
     has_boundary: bool = False
-    """The CLI reported that it compacted the session."""
+    """Whether the CLI reported that it compacted the session."""
     is_dropped: bool = False
-    """The CLI did not take the prompt, because a hook kept it waiting: nothing has reached the model."""
+    """Whether the CLI dropped the prompt because a hook took too long: nothing has reached the model."""
 
     def hear(self, message: sdk.Message) -> None:
-        """Take what a message tells besides its text."""
+        """Process the metadata of a message, not its text."""
         if isinstance(message, sdk.AssistantMessage | sdk.UserMessage):
             if message.parent_tool_use_id is not None:
                 return
@@ -211,9 +213,9 @@ async def ask(
     on_session: Callable[[str], None],
     stream: SdkStreamEvents,
 ) -> PromptOutcome:
-    """Ask once and return what came of it. `prompt` is a text, or what `shown_files` made of one.
+    """Send one prompt and return its outcome. `prompt` is a text, or the result of `shown_files`.
 
-    `on_session` hears of the session's id with the first message that tells it.
+    `on_session` is called with the session's id from the first message that has it.
     """
     prompt_id = str(uuid4())
     await client.query(_one_message(prompt, prompt_id))
@@ -223,9 +225,9 @@ async def ask(
 async def compact(
     client: sdk.ClaudeSDKClient, cli: CliProcess, on_session: Callable[[str], None], stream: SdkStreamEvents
 ) -> PromptOutcome:
-    """Have the CLI summarise the conversation.
+    """Make the CLI summarise the conversation.
 
-    Written past the client, which marks every message as text of a person, so that it is no command.
+    Written directly to the CLI: the client marks every message as a person's text, so that it is no command.
     """
     prompt_id = str(uuid4())
     async for message in _one_message("/compact", prompt_id):
@@ -262,10 +264,10 @@ async def _one_message(prompt: str | list[Block], prompt_id: str) -> AsyncIterat
 
 
 def outcome_of(answered: PromptOutcome) -> TurnOutcome:
-    """Judge a result: an error result is an error, whatever was said before.
+    """Judge a result: an error result is an error, whatever came before.
 
     Raises:
-        RuntimeError: there is none.
+        RuntimeError: there is no result.
     """
     result, usage = answered.result, _usage(answered)
     if result is None:

@@ -37,11 +37,11 @@ NEEDED = (
     f"{SDK}._internal.session_store_validation",
     f"{SDK}._internal.transport.subprocess_cli",
 )
-"""Modules that connecting and asking import, all of them while the stand-ins are there."""
+"""Modules that connecting and prompting import, all while the stand-ins are there."""
 
 
 class StandIn(ModuleType):
-    """A module that has any class by any name, and nothing in it."""
+    """A module with an empty class under any name."""
 
     def __getattr__(self, name: str) -> type:
         if name.startswith("__"):
@@ -50,10 +50,10 @@ class StandIn(ModuleType):
 
 
 class Nothing:
-    """Takes the place of a class that is only named."""
+    """Replaces a class that is only named."""
 
     def __init_subclass__(cls, **options: object) -> None:
-        """Accept the options that the real class would."""
+        """Accept the options that the real class would accept."""
 
 
 def import_sdk() -> None:

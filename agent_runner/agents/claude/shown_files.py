@@ -1,7 +1,7 @@
 """Show a model the files that came with messages: pictures as pictures, short texts as text.
 
-A message names its file in square brackets, `[image attachments/20261122-0930-image.jpg]`. What is too large,
-or neither a picture nor a text, stays what it is in the prompt: a path that the tools of the model can read.
+A message names its file in square brackets, `[image attachments/20261122-0930-image.jpg]`. A file that is too
+large, or neither a picture nor a text, stays a path in the prompt, which the model's tools can read.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from typing import Any
 
 MAX_PICTURES, MAX_TEXTS = 5, 3
 MAX_PICTURE_BYTES = 3_700_000
-"""The service takes 5 MB of a picture, written in base64."""
+"""Bytes of a picture: the service accepts 5 MB, encoded in base64."""
 MAX_BYTES = 10_000_000
 """Bytes of all pictures of one prompt."""
 MAX_TEXT_BYTES = 12_000
 MAX_PIXELS = 8_000
-"""A side of a picture may be so long."""
+"""Most pixels of a picture's side."""
 _NAMED = re.compile(r"\[[^\[\]\n]{1,60}? (attachments/[\w(+-][\w.,()+-]{0,200})")
 _TEXTS = (".txt", ".md", ".csv", ".tsv", ".json", ".log", ".ics", ".vcf", ".xml", ".yaml", ".yml", ".toml")
 
@@ -29,8 +29,8 @@ Block = dict[str, Any]
 
 
 def content_of(prompt: str, folder: Path) -> str | list[Block]:
-    """Return a prompt with the files that it names from an agent's folder; the prompt alone where it names
-    none that can be shown. Blocks.
+    """Return a prompt with the files that it names from an agent's folder; the prompt alone if none can be
+    shown. Blocks.
     """
     names = list(dict.fromkeys(_NAMED.findall(prompt)))
     blocks = [*_texts(names, folder), *_pictures(names, folder)] if names else []
@@ -68,9 +68,9 @@ def _pictures(names: list[str], folder: Path) -> Iterator[Block]:
 
 
 def kind_of(body: bytes) -> str | None:
-    """Return the media type of a whole picture that the service reads, by its first and last bytes.
+    """Return the media type of a whole picture that the service accepts, by its first and last bytes.
 
-    None of any other file, of one that was cut short and of one with too many pixels. Pure.
+    None for any other file, a truncated one, or one with too many pixels. Pure.
     """
     if body.startswith(b"\x89PNG\r\n\x1a\n") and b"IEND" in body[-16:]:
         sides = int.from_bytes(body[16:20], "big"), int.from_bytes(body[20:24], "big")
@@ -85,7 +85,7 @@ def kind_of(body: bytes) -> str | None:
 
 
 def _read(path: Path, *, limit: int) -> bytes:
-    """Return a file of at most `limit` bytes; nothing of a larger one, of a link or of no file at all."""
+    """Return a file of at most `limit` bytes; nothing for a larger one, a link, or no file at all."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:

@@ -15,18 +15,20 @@ from agent_runner.wire.mailbox import ModelMissing, RefreshGroups, Remember
 
 MAX_DECISIONS, MAX_MESSAGES = 5, 6
 MAX_CHARS = 200
-"""The longest part of a message or decision that is quoted."""
+"""Most characters of a quoted message or decision."""
 
 
 class About(RequestHandler):
-    """Says what can be asked, which chats there are, what was talked about and what is known."""
+    """Handles requests about help, the known chats, earlier talk and memory."""
 
     async def do_help(self) -> str:
         """Say what can be asked; in main also what only main may ask."""
         return await self.answer_of_row() + (self.say("help_main") if self.context.order.is_main else "")
 
     async def do_unknown(self) -> str:
-        """Say that it was not understood, and to the owner, in main once a day, how more would be."""
+        """Reply that the request was not understood; tell the owner, in main once a day, how to
+        add a model.
+        """
         text, today = await self.answer_of_row(), self.context.now.date().isoformat()
         if self.context.state.explained_day != today:
             self.remember(explained_day=today)
@@ -38,7 +40,7 @@ class About(RequestHandler):
     do_unknown_part = do_unknown
 
     async def do_undo(self) -> str:
-        """Take the last change back, which only who made it and the owner may."""
+        """Undo the last change; only its author and the owner may."""
         undo, context = self.context.state.undo, self.context
         if undo and not context.request.is_owner and undo[0].slot("by") not in ("", context.request.person):
             return self.say("undo_not_yours", name=undo[0].slot("by_name"))
@@ -62,8 +64,8 @@ class About(RequestHandler):
         return "\n".join([head, self.say("know_more", **more)])
 
     async def do_know_me(self) -> str:
-        """Say what is known of the one who asks: by their address, which only the host has."""
-        # Several people may ask in one turn; their short name says which of them is meant.
+        """Reply with what is remembered of the sender: by their address, which only the host has."""
+        # Several people may ask in one turn; the short name shows which of them is meant.
         found = (await self._memory("person", people=[self.context.request.person]))["people"][0]
         blanks = {"name": found["name"], "role": found["role"], "messages": found["messages"]}
         texts = [
@@ -75,12 +77,12 @@ class About(RequestHandler):
         return "\n".join([self.listed(head, [f"• {text}" for text in texts]), self.say("know_forget_me")])
 
     async def do_keep_note(self) -> str:
-        """Have the host keep a sentence, with whom it names and who said it."""
+        """Store a sentence at the host, with the people that it names and who said it."""
         await self._memory("note", about=self.slot("note"))
         return self.say("keep_note", note=self.slot("note"))
 
     async def do_forget(self) -> str:
-        """Forget for good what has the words, after a question."""
+        """Forget for good what contains the words, after a confirmation."""
         about = " ".join(reading.meaning_words(self.slot("about")))
         if not about:
             return self.say("forget_nothing")
@@ -101,8 +103,8 @@ class About(RequestHandler):
         return (await self.request(Remember, tool=MEMORY, arguments={"action": action, **arguments})).data
 
     async def do_recall(self) -> str:
-        """Say what was talked about before this turn, or plainly that nothing is kept."""
-        # Read each time: the host writes them anew between turns.
+        """Reply with the earlier conversation, or that none is stored."""
+        # Read each time: the host rewrites the files between turns.
         snapshots = self.context.workspace.snapshots
         context = await asyncio.to_thread(_document, snapshots / "context.json")
         workflow = await asyncio.to_thread(_document, snapshots / "workflow.json")
@@ -138,13 +140,13 @@ class About(RequestHandler):
 
 
 def _asks_to_recall(row: Any) -> bool:
-    """Return whether a message, with or without its sender's name before it, asks what was talked about."""
+    """Return whether a message, with or without its sender's name before it, asks about earlier talk."""
     content = str(_at(row, "content") or "")
     texts = (content, content.partition(": ")[2]) if _at(row, "role") == "user" else ()
     return any(parsed.intent == "recall" for text in texts for parsed in reading.read(text))
 
 
-# The files may lack anything: they are another version's, or the conversation has only begun.
+# The files may lack anything: they may be of another version, or the conversation has only started.
 
 
 def _at(document: Any, *path: str) -> Any:

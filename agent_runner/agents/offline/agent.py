@@ -33,14 +33,14 @@ from agent_runner.workspace import Workspace
 MAX_QUESTIONS = 10
 MAX_REPEATED_LINES = 3
 MAX_AGE_SECONDS = 24 * 3600
-"""An older question is asked no more: nobody remembers what a "yes" would answer."""
+"""Seconds after which an open question lapses: nobody remembers what a "yes" would answer."""
 NOTHING_TO_COMPACT = "There is nothing to compact: without a model I keep no conversation."
 _LOST = ("unknown", "unknown_part", "yes", "no")
-"""Intents that request nothing by themselves: after one of them an open question is asked again."""
+"""Intents that request nothing by themselves: after one of them an open question is repeated."""
 _MAY_ANSWER = ("unknown", "show_list", "need_what")
 """Intents of texts that may answer another person's question: `shopping` names a list."""
 _AFTER_NAME = r"(?![A-Za-z0-9_])(?:(?:님아|이?야|아|님|씨)(?=[\s,.!?:]|$))?"
-"""No letter goes on with the name but a Korean vocative."""
+"""No letter may follow the name, except a Korean vocative ending."""
 
 READ_ALREADY = (
     "host.notification.delivered",
@@ -49,14 +49,14 @@ READ_ALREADY = (
     "host.turn.undone",
     "host.budget.warning",
 )
-"""Facts that stood in the chat as they happened: a model has to be given them, who reads along has not."""
+"""Notices about facts that the chat has seen: a model needs them, but a person has read them already."""
 
 
 class OfflineAgent:
-    """Answers what can be answered without a model, and says so where it cannot.
+    """Answers what can be answered without a model, and otherwise says that it cannot.
 
-    Lists are files of the group, reminders and tasks are the host's. Between turns it keeps what it asked
-    and what it showed last, in one file of the group.
+    Lists are files of the group; reminders and tasks are at the host. Between turns it stores its questions
+    and what it last showed, in one file of the group.
     """
 
     session_id: str | None = None
@@ -72,7 +72,7 @@ class OfflineAgent:
         *,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
-        """`now` returns the time, aware."""
+        """`now` returns the aware time."""
         self._order = order
         self._workspace = workspace
         self._progress = progress or TurnProgress()
@@ -87,12 +87,12 @@ class OfflineAgent:
         self._zone = await asyncio.to_thread(ZoneInfo, self._order.timezone)
 
     async def begin(self, order: RunOrder) -> bool:
-        """Follow another order; False, for its time zone is still to be loaded."""
+        """Follow another order; return False, because its time zone still has to be loaded."""
         self._order = order
         return False
 
     async def answer(self, turn: TurnOrder, say: Say) -> TurnOutcome:
-        """Answer every request of the turn in one text. Turns that nobody asked for end in silence."""
+        """Answer every request of the turn in one text. Turns that nobody asked for get no answer."""
         if turn.command == "compact":
             await say(NOTHING_TO_COMPACT)
             return TurnOutcome()
@@ -107,7 +107,7 @@ class OfflineAgent:
             context = self._context(turn, number, request, state)
             texts.append(await _answer_request(context))
             self._progress.text(texts[-1] if number == 0 else f"\n\n{texts[-1]}")
-            # The same question is open once: who asks for the same again is asked anew.
+            # A question is open only once: a repeated request asks it again.
             new = context.new_questions
             older = [one for one in context.state.questions if not any(one.is_same(each) for each in new)]
             undo = tuple(context.undo) or context.state.undo
@@ -118,10 +118,10 @@ class OfflineAgent:
         return TurnOutcome()
 
     async def close(self) -> None:
-        """There is nothing to let go of."""
+        """Do nothing: there is nothing to release."""
 
     async def _take_notices(self, turn: TurnOrder) -> None:
-        """Take what is to be shown with the answer, and withdraw what is not for a person."""
+        """Return the notices to show with the answer, and withdraw those that are not for people."""
         if all(_is_read(notice) for notice in turn.notices):
             return
         rules = await self._noticing.load()
@@ -131,11 +131,11 @@ class OfflineAgent:
         await rules.drain("turn_start", limit=MAX_RESTORE_CHARS)
 
     async def _taken_notices(self, turn: TurnOrder, language: Language) -> Iterator[str]:
-        """Return a line for each notice of the host's that any point of the turn has taken."""
+        """Return a line for each of the host's notices that any point of the turn would deliver."""
         rules = self._noticing.rules
         if rules is None:
             return iter(())
-        # What matters most is taken too: no model is there to go on with it, and the person sees it now.
+        # Urgent notices are included: no model handles them later, and the person sees them now.
         await rules.drain("turn_end", limit=MAX_RESTORE_CHARS, at_least="high")
         taken = {each.id for each in rules.notices.delivered}
         return (_line(notice, language) for notice in turn.notices if notice.id in taken)
@@ -146,7 +146,7 @@ class OfflineAgent:
         now = self._now().astimezone(self._zone)
         oldest = now.timestamp() - MAX_AGE_SECONDS
         recent = tuple(question for question in state.questions if question.at >= oldest)
-        # The digest keeps an older store's reply to another request from being taken for the reply to this.
+        # The digest distinguishes this request from another one with the same id in an older store.
         digest = hashlib.sha256(request.text.encode()).hexdigest()[:12]
         return RequestContext(
             kinds=(Reminders, Lists, Board, About),
@@ -173,9 +173,9 @@ def _line(notice: Notice, language: Language) -> str:
 
 
 def _requests(turn: TurnOrder, *, name: str) -> tuple[Request, ...]:
-    """Return what is asked. A task's prompt is its request; workers and free cycles ask nothing of it.
+    """Return the requests of a turn. A task's prompt is its request; workers and free cycles have none.
 
-    A call in the middle or at the end is no part of what is asked: “what's on today @Andy?”.
+    A call of Andy within or after a request is removed: “what's on today @Andy?”.
     """
     if turn.requests or turn.kind not in ("chat", "task"):
         spoken = re.escape(name)
@@ -193,7 +193,7 @@ def _plain(request: Request, *, text: str) -> Request:
 
 
 async def _answer_request(context: RequestContext) -> str:
-    """Take a message as the answer to the open question, else as requests of its own."""
+    """Take a message as the answer to the open question, else as new requests."""
     text = context.request.text
     texts = await _answer_to_question(text, context)
     if texts is None:
@@ -211,7 +211,9 @@ async def _answer_request(context: RequestContext) -> str:
 
 
 async def _answer_to_question(text: str, context: RequestContext) -> list[str] | None:
-    """Go on with what was asked and ask the next question; None where the text is no answer."""
+    """Continue the request that a question belongs to, or ask its next question; None
+    if the text is no answer.
+    """
     if not text.strip() or not context.own_questions:
         return None
     question = context.own_questions[0]
@@ -230,7 +232,7 @@ async def _answer_to_question(text: str, context: RequestContext) -> list[str] |
 
 
 def _lapsed(context: RequestContext) -> list[str]:
-    """Close the older questions of a person whose newer request is done, and say so."""
+    """Close a person's older questions after a newer request was carried out, and say so."""
     older = [one for one in context.state.questions if one.person == context.request.person]
     questions = tuple(one for one in context.state.questions if one not in older)
     context.state = replace(context.state, questions=questions)
@@ -238,7 +240,7 @@ def _lapsed(context: RequestContext) -> list[str]:
 
 
 def _repeated(form: str, question: OpenQuestion) -> str:
-    """Ask an open question again, in its own language; a long list of choices is not shown again."""
+    """Repeat an open question in its own language, without a long list of choices."""
     lines = question.text.splitlines()
     text = question.text if len(lines) <= MAX_REPEATED_LINES or form != "still" else f"{lines[0]} …"
     return say(form, question.request.language, question=text)
@@ -263,9 +265,9 @@ async def _do_all(parsed_requests: list[ParsedRequest], context: RequestContext)
 
 
 def _fixed(before: str, fix: str, context: RequestContext) -> str:
-    """Return the time that takes the place of another; a time of day alone stays in its half of the day."""
+    """Return the corrected time; a time of day alone stays in its half of the day."""
     read, clock = context.read_time(before), bare_clock(fix)
     if not isinstance(read, times.Instant) or read.at.hour < NOON or not clock:
         return joined_time(before, fix, context)
-    # After "11pm", "no wait, 12:30" may be noon or midnight: when, is asked.
+    # After "11pm", "no wait, 12:30" may be noon or midnight: ask which.
     return "" if clock.startswith("12") else f"{read.at:%Y-%m-%d} at {clock} pm"

@@ -1,4 +1,4 @@
-"""The events of calendars that the group follows, as the host wrote them into `calendar.json`."""
+"""The events of calendars that the group follows, from the host's file `calendar.json`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Event(BaseModel):
 
 
 def events(snapshots: Path, zone: tzinfo) -> list[tuple[datetime, datetime, Event]]:
-    """Return the events with start and end, by their start; none where there is no file. Blocks."""
+    """Return the events with start and end, by their start; none if there is no file. Blocks."""
     try:
         found = TypeAdapter(list[Event]).validate_json((snapshots / FILE).read_bytes())
     except (OSError, ValidationError):
@@ -41,7 +41,7 @@ def events(snapshots: Path, zone: tzinfo) -> list[tuple[datetime, datetime, Even
 def between(
     found: Sequence[tuple[datetime, datetime, Event]], first: date, last: date, language: times.Language
 ) -> list[str]:
-    """Return the events that touch days from `first` to `last`, one a line."""
+    """Return the events that overlap the days `first` to `last`, one per line."""
     lines = []
     for start, end, event in found:
         begin = _moment(first, start.tzinfo)

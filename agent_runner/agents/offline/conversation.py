@@ -1,6 +1,6 @@
-"""The conversation so far: which questions are open, and what was shown or spoken of last.
+"""The state of the conversation: open questions, and what was last shown or referred to.
 
-It is kept in one file of the group's folder, so that an answer is understood in the next container too.
+It is stored in a file of the group's folder, so that an answer is understood in the next container, too.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MAX_FILE_BYTES = 1024 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShownEntry:
-    """One entry of a list that was shown to the chat, so that its number can be answered with."""
+    """One entry of a list that was shown to the chat, so that its number can be used in an answer."""
 
     kind: str
     """`task`, `item` of a list, `reminder` or `repeat`."""
@@ -33,7 +33,7 @@ class ShownEntry:
     """The id of a task, the number of an item or reminder, the scheduled task of a repeating one."""
     list: str = ""
     person: str = ""
-    """The short name of who spoke of it; empty where that is not known."""
+    """The short name of the person who mentioned it; empty if unknown."""
 
     @property
     def slots(self) -> dict[str, str]:
@@ -43,17 +43,17 @@ class ShownEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Option:
-    """One of several things that may be meant."""
+    """One of several possible meanings."""
 
     label: str
     number: str = ""
-    """The number by which people know it; without one, its place among the options counts."""
+    """The number by which people know it; without one, its position among the options counts."""
     request: Annotated[ParsedRequest, Field(alias="wish")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenQuestion:
-    """A question that was asked: the request that waits for it, and which slot the answer fills."""
+    """A question that was asked: the request that waits for it, and the slot that the answer fills."""
 
     request: Annotated[ParsedRequest, Field(alias="wish")]
     slot: str
@@ -61,44 +61,44 @@ class OpenQuestion:
     text: str
     sender: str = ""
     person: str = ""
-    """The short name of who was asked; anybody may answer where there is none."""
+    """The short name of the person it was put to; empty if anybody may answer."""
     at: float
     """The time when it was asked, in epoch seconds."""
     options: tuple[Option, ...] = ()
 
     def is_same(self, other: OpenQuestion) -> bool:
-        """Return whether another question asks the same person for the same."""
+        """Return whether another question asks the same person the same."""
         if self.person != other.person or self.slot != other.slot:
             return False
         meant = self._meant()  # asked in another language, it is the same about the same things
         return self.request == other.request or (bool(meant) and meant == other._meant())
 
     def _meant(self) -> list[tuple[str, str]]:
-        """Return what each option would do, and to which entry; nothing where one names no entry."""
+        """Return what each option would do, and to which entry; nothing if one names no entry."""
         found = [(one.request.intent, one.request.slot("id")) for one in self.options]
         return found if all(entry for _, entry in found) else []
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConversationState:
-    """The state of a conversation that the agent stores between two turns."""
+    """The state of a conversation between two turns."""
 
     questions: tuple[OpenQuestion, ...] = ()
-    """The first one has been asked; the others wait for it."""
+    """The first question has been asked; the others wait for it."""
     shown: Mapping[str, ShownEntry] = field(default_factory=dict)
     """The entries of the list that was shown last, by their numbers."""
     list: str = ""
-    """The list that was spoken of last."""
+    """The list that was last referred to."""
     task: str = ""
-    """The id of the task that was spoken of last."""
+    """The id of the task that was last referred to."""
     last: ShownEntry | None = None
-    """The reminder or task that was spoken of last: “move it to 10” means it."""
+    """The reminder or task that was last referred to: “move it to 10” means it."""
     undo: tuple[ParsedRequest, ...] = ()
-    """The requests that take the last change back."""
+    """The requests that undo the last change."""
     repeats: Mapping[str, str] = field(default_factory=dict)
-    """The number of each repeating reminder, by the id of its scheduled task. None is used again."""
+    """The number of each repeating reminder, by the id of its scheduled task. No number is used again."""
     explained_day: Annotated[str, Field(alias="told_day")] = ""
-    """The last day (ISO) on which it said how more would be understood."""
+    """The last day (ISO) on which it explained how to add a model."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,7 +114,7 @@ def _adapter() -> TypeAdapter[_StoredStates]:
 
 
 class Conversation:
-    """Reads and writes the state. A turn that is tried again begins where it began before."""
+    """Reads and writes the state. A repeated turn starts from the same state as its first attempt."""
 
     def __init__(self, group: Path) -> None:
         self._path = group / FILE
@@ -132,7 +132,7 @@ class Conversation:
         return self._stored.before if self._stored.turn == turn else self._stored.after
 
     def keep(self, turn: int, before: ConversationState, after: ConversationState) -> None:
-        """Keep the state after `turn`. Blocks. On a disk that refuses, it lasts until the next start."""
+        """Store the state after `turn`. Blocks. If the disk refuses, it stays in memory only."""
         self._stored = _StoredStates(turn=turn, before=before, after=after)
         if before != after:
             with suppress(OSError):

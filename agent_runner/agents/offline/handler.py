@@ -36,13 +36,13 @@ class RequestContext:
     """
 
     kinds: Sequence[type[RequestHandler]] = ()
-    """The handlers, of which the first with a method for an intent carries it out."""
+    """The handlers; the first with a method for an intent carries it out."""
     order: RunOrder
     turn: int
     workspace: Workspace
     host: HostClient
     request: Request
-    """The message, as plain text; the `person` of one that has no short name is its sender."""
+    """The message, as plain text; without a short name, its `person` is the sender's name."""
     now: datetime
     zone: tzinfo
     request_id: str
@@ -50,32 +50,32 @@ class RequestContext:
     calls: int = 0
     new_questions: list[OpenQuestion] = field(default_factory=list)
     undo: list[ParsedRequest] = field(default_factory=list)
-    """The requests that take back what this message changed, the last change first."""
+    """The requests that undo this message's changes, the last change first."""
 
     def may_answer(self, question: OpenQuestion) -> bool:
-        """Return whether a question was put to who writes now; the owner may answer for everybody."""
+        """Return whether a question was put to the sender; the owner may answer any."""
         return self.request.is_owner or question.person in ("", self.request.person)
 
     @property
     def own_questions(self) -> list[OpenQuestion]:
-        """Return the open questions that who writes now may answer, those put to them first."""
+        """Return the open questions that the sender may answer, those put to them first."""
         found = [question for question in self.state.questions if self.may_answer(question)]
         return sorted(found, key=lambda question: question.person != self.request.person)
 
     @property
     def last(self) -> ShownEntry | None:
-        """Return what this person spoke of last; None where another person did."""
+        """Return what this person last referred to; None if another person did."""
         last = self.state.last
         return last if last is not None and last.person in ("", self.request.person) else None
 
     async def ask(self, command: Callable[..., Command], /, **fields: Any) -> Reply:
-        """Send a command to the host; a turn that is tried again gets the same reply, also to a question."""
+        """Send a command to the host; a turn that is tried again gets the same reply."""
         self.calls += 1
         request_id = self.request_id if self.calls == 1 else f"{self.request_id}-{self.calls}"
         return await self.host.ask(command(request_id=request_id, **fields))
 
     def read_time(self, words: str, *, takes_past: bool = False) -> times.Reading:
-        """Read words as a time, seen from now."""
+        """Parse words as a time, relative to now."""
         policy = times.TimePolicy(takes_past=takes_past)
         return times.read(words, now=self.now, zone=self.zone, policy=policy)
 
@@ -93,7 +93,7 @@ class RequestContext:
         return at + ahead if move.slot("later") else at - ahead
 
     def halves(self, words: str) -> tuple[times.Instant, ...]:
-        """Return both moments that a day with a bare hour can mean; one that is over comes a day later."""
+        """Return both moments that a day with a bare hour can mean; a past one is moved to the next day."""
         read = (self._ahead(self.read_time(f"{words} {half}")) for half in ("am", "pm"))
         return tuple(one for one in read if isinstance(one, times.Instant))
 
@@ -104,7 +104,7 @@ class RequestContext:
 
 
 class RequestHandler:
-    """Carries out one request: the method `do_<intent>` of a subclass returns what to say.
+    """Carries out one request: the method `do_<intent>` of a subclass returns the reply.
 
     Any method may raise `AnswerNow`.
     """
@@ -114,7 +114,7 @@ class RequestHandler:
         self.context = context
 
     def slot(self, name: str) -> str:
-        """Return the words of a slot of the request, empty where there are none."""
+        """Return the text of a slot of the request, empty if there is none."""
         return self.parsed.slot(name)
 
     def say(self, form: str, /, **blanks: object) -> str:
@@ -123,7 +123,7 @@ class RequestHandler:
 
     @property
     def entry(self) -> ShownEntry:
-        """The task, entry of a list or reminder that the request means, once that is known."""
+        """Return the task, list entry or reminder that the request means, once known."""
         kind, label, name = self.slot("kind"), self.slot("label"), self.slot("list")
         return ShownEntry(kind=kind, id=self.slot("id"), label=label, list=name)
 
@@ -133,7 +133,7 @@ class RequestHandler:
         return times.say_moment(local, self.parsed.language, has_seconds=has_seconds)
 
     def unclear(self, read: times.TimeRefusal | times.DateOnly) -> str:
-        """Say why a time cannot be taken, as a question."""
+        """Return why a time cannot be used, as a question."""
         if isinstance(read, times.DateOnly):
             day = times.say_day(read.day, self.parsed.language)
             return self.say("time.needs_clock", on=self.say("on_day", day=day))
@@ -143,7 +143,7 @@ class RequestHandler:
         return self.say(f"time.{read.reason.value}", moment=moment, on="", choices=choices).strip()
 
     def question(self, slot: str, text: str, options: Sequence[Option] = ()) -> AnswerNow:
-        """Note a question for a slot of the request, and return it to be raised.
+        """Record a question about a slot of the request, and return it to be raised.
 
         A second question of one message waits for the answer to the first: its text is empty.
         """
@@ -161,13 +161,13 @@ class RequestHandler:
         return AnswerNow(question.text if len(self.context.new_questions) == 1 else "")
 
     def option(self, label: str, number: str = "", /, **slots: str) -> Option:
-        """Return the request with other words in some slots as one that may be meant."""
+        """Return the request with other slots as one possible meaning."""
         return Option(label=label, number=number, request=self.parsed.having(**slots))
 
     def choose(self, options: Sequence[Option], form: str, *, is_sure: bool = True) -> ParsedRequest:
-        """Return the request of the only option. Raises `AnswerNow` to ask which is meant.
+        """Return the request of the only option. Raises `AnswerNow` to ask which one is meant.
 
-        That is asked where there are several, and where it is not sure that the only one is.
+        It asks if there are several, or if it is not certain that the only one is meant.
         """
         if len(options) > 1:
             raise self.question("which", self.say(form), options)
@@ -178,7 +178,7 @@ class RequestHandler:
         return options[0].request
 
     def did(self, *undo: ParsedRequest, last: ShownEntry | None = None) -> None:
-        """Remember how a change is taken back, and the entry that was spoken of last."""
+        """Record how to undo a change, and the entry that was last referred to."""
         who = {"by": self.context.request.person, "by_name": self.context.request.sender}
         self.context.undo[:0] = [one.having(**who) for one in undo]
         if last is not None:
@@ -187,7 +187,7 @@ class RequestHandler:
             self.remember(task=last.id)
 
     def remember(self, **changes: Any) -> None:
-        """Change the state of the conversation: `shown`, `list`, `task` and so on."""
+        """Change fields of the conversation's state: `shown`, `list`, `task` and so on."""
         self.context.state = replace(self.context.state, **changes)
 
     def listed(self, head: str, lines: Sequence[str], *, most: int = MAX_SHOWN) -> str:
@@ -195,12 +195,12 @@ class RequestHandler:
         return "\n".join([head, *lines[:most], *(["…"] if len(lines) > most else [])])
 
     def joined(self, head: str, *parts: str) -> str:
-        """Return a heading with the parts that have any text under it; nothing where none has."""
+        """Return a heading with the non-empty parts under it; nothing if all are empty."""
         found = [part for part in parts if part]
         return "\n\n".join([head, *found]) if found else ""
 
     async def request(self, command: Callable[..., Command], /, **fields: Any) -> Reply:
-        """Return the host's reply. Raises `AnswerNow` with the reason where it refuses."""
+        """Return the host's reply. Raises `AnswerNow` with the reason if it refuses."""
         reply = await self.context.ask(command, **fields)
         if reply.code == "not_allowed":
             self.check_files(writes=True)
@@ -209,18 +209,18 @@ class RequestHandler:
         return reply
 
     def check_files(self, *, writes: bool) -> None:
-        """Raise `AnswerNow` with a kind word where this may not be done for who asks."""
+        """Raise `AnswerNow` with a kind text if the sender may not do this."""
         files = self.context.request.files
         if files == "none" or (writes and files == "read"):
             raise AnswerNow(self.say("not_for_role"))
 
     async def use(self, tool: str, **arguments: Any) -> Reply:
-        """Use a tool of the dashboard; arguments without words are left out."""
+        """Call a tool of the dashboard; empty arguments are left out."""
         named = {name: value for name, value in arguments.items() if value != ""}
         return await self.request(UseDashboard, tool=tool, arguments=named)
 
     async def answer_of_row(self) -> str:
-        """Send the command of the intent's row, if it has one, and say the sentence that has its name."""
+        """Send the command of the intent's row, if it has one, and return the sentence of the same name."""
         if command := ROWS.get(self.parsed.intent, {}).get("request"):
             return await self._send_row(command)
         order, now = self.context.order, self.context.now
@@ -235,7 +235,7 @@ class RequestHandler:
         )
 
     async def _send_row(self, row: dict[str, object]) -> str:
-        """Send a command, its blanks filled with the slots, which fill those of the answer too."""
+        """Send a command with its placeholders filled from the slots; they also fill those of the answer."""
         slots = {"name": self.slot("folder"), **self.parsed.slots}
         try:
             reply = await self.request(_command, **filled(row, slots))
@@ -249,7 +249,7 @@ def _command(request_id: str, **fields: object) -> Command:
 
 
 async def carry_out(parsed: ParsedRequest, context: RequestContext) -> str:
-    """Carry out a request: by the method that has its intent's name, else as its row says."""
+    """Carry out a request: by the method named after its intent, else as its row says."""
     # As in the standard library's cmd.Cmd, the name of the method is the dispatch: no table to keep in step.
     name = f"do_{parsed.intent}"
     kinds = (kind for kind in context.kinds if hasattr(kind, name))
@@ -259,7 +259,7 @@ async def carry_out(parsed: ParsedRequest, context: RequestContext) -> str:
 
 
 async def answered(work: Awaitable[str]) -> str:
-    """Return what some work says: a refusal and a question are answers too."""
+    """Return the text of some work; a refusal or a question counts as its text."""
     try:
         return await work
     except AnswerNow as answer:
@@ -267,6 +267,6 @@ async def answered(work: Awaitable[str]) -> str:
 
 
 async def take_back(undo: Sequence[ParsedRequest], context: RequestContext) -> str:
-    """Carry out the requests that take the last change back."""
+    """Carry out the requests that undo the last change."""
     context.state = replace(context.state, undo=())
     return "\n".join([await answered(carry_out(back, context)) for back in undo])

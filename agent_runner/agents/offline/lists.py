@@ -1,4 +1,4 @@
-"""To-dos and other lists: the list that is meant is found or asked for, then read or changed in its file."""
+"""Handles requests about to-dos and other lists: find or ask for the list, then read or change its file."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from agent_runner.wire.times import Language
 
 MAX_SHOWN_ITEMS = 100
 NEARLY = 0.8
-"""Likeness from 0 to 1 at which one list name may be another with a typing error."""
+"""Similarity from 0 to 1 at which a list name may be another one with a typing error."""
 KNOWN_NAMES = ("shopping", "groceries", "장보기", "쇼핑")
 """Names that need no question before a list begins with them."""
 READING = frozenset({"show_list", "count", "on_list"})
@@ -30,14 +30,14 @@ class Lists(RequestHandler):
     """Handles requests about the lists of the group. What blocks runs in a thread."""
 
     name = "*"
-    """The list that is meant, once that is known; every sentence may name it."""
+    """The list that is meant, once known; every sentence may name it."""
 
     @property
     def _files(self) -> Checklists:
         return Checklists(self.context.workspace.group)
 
     def say(self, form: str, /, **blanks: object) -> str:
-        """Return a sentence that may name the list: `list`, or `List` where it begins the sentence."""
+        """Return a sentence that may name the list: `list`, or `List` at the start of the sentence."""
         named = self._named(self.name)
         known: dict[str, object] = {"list": named, "List": named[:1].upper() + named[1:]}
         return super().say(form, **known | blanks)
@@ -48,7 +48,7 @@ class Lists(RequestHandler):
         return say(form, self.parsed.language, name=" ".join(name.split()))
 
     async def in_thread(self, work: Callable[[], Result]) -> Result:
-        """Do what blocks. Raises `AnswerNow` to say why a list cannot be used."""
+        """Run blocking work. Raises `AnswerNow` to say why a list cannot be used."""
         try:
             return await asyncio.to_thread(work)
         except ListError as error:
@@ -61,7 +61,7 @@ class Lists(RequestHandler):
     # Which list is meant
 
     async def act(self) -> str:
-        """Do one thing with one list; which list, is asked where none is named or known."""
+        """Do one action with one list; ask which list if none is named or known."""
         self.check_files(writes=self.parsed.intent not in READING)
         return await self.in_thread(self._act)
 
@@ -90,7 +90,7 @@ class Lists(RequestHandler):
         return text
 
     def _meant(self) -> str:
-        """Return the list that is meant; empty where that has to be asked."""
+        """Return the list that is meant; empty if that has to be asked."""
         name, is_added = self.slot("list"), self.parsed.intent == "add_items"
         if not name and not self.slot("it") and ROWS.get(self.parsed.intent, {}).get("names_entry"):
             name = self._list_of_item()
@@ -138,7 +138,7 @@ class Lists(RequestHandler):
         raise self.question("which", self.say("which_entry"), options)
 
     def _ask_if_new(self) -> None:
-        """Ask before a list begins whose name is nearly that of another, or may be no name at all."""
+        """Ask before creating a list whose name is nearly another's, or may be no name at all."""
         if self.name == TODO or self.slot("sure") or self._is_known(self.name):
             return
         if near := self._near(self.name):  # `shoping`, `teh shopping`
@@ -152,7 +152,7 @@ class Lists(RequestHandler):
         return file_stem(name) in self._files.names()
 
     def _near(self, name: str) -> list[str]:
-        """Return the lists of whose names a name may be a typing error."""
+        """Return the lists whose names a name may be a misspelling of."""
         said, names = name.casefold(), self._files.names()
         return [one for one in names if SequenceMatcher(None, one, said).ratio() >= NEARLY]
 
@@ -343,7 +343,7 @@ class Lists(RequestHandler):
         return [whole] if is_one else several
 
     def _ask_if_unseen(self, number: str) -> None:
-        """Ask before a number is taken for an entry of a list that is neither named nor was shown last."""
+        """Ask before a number is used for an entry of a list that is neither named nor was last shown."""
         shown = self.context.state.shown.get(number)
         is_seen = shown is not None and (shown.kind, shown.list) == ("item", self.name)
         if not number.isdecimal() or is_seen or self.slot("list"):
@@ -362,7 +362,7 @@ class Lists(RequestHandler):
             there = "\n".join(one.text for one in items)
             self.parsed = self.parsed.of("clear_list", list=self.name, items=there)
             raise self.question("sure", self.say("sure_clear", count=len(items)))
-        # What came after the question stays.
+        # Entries that were added after the question stay.
         named = {text.casefold() for text in self.slot("items").splitlines()}
         items = [one for one in items if (one.text.casefold() in named if named else one.is_done)]
         self._files.take_out(self.name, items)
@@ -375,7 +375,7 @@ class Lists(RequestHandler):
     _clear_done = _clear_list = _remove_items = _clear
 
     def _did(self, inverse: str, **slots: str) -> None:
-        """Remember the request by which a change of the list is taken back."""
+        """Record the request that undoes a change of the list."""
         self.did(self.parsed.of(inverse, **{"list": self.name} | slots))
 
 

@@ -1,6 +1,6 @@
-"""Read what a message asks for: one splitter, then the table of intents. Pure.
+"""Parse the requests in a message: one splitter, then the table of intents. Pure.
 
-Nothing that is written is dropped: a part that no row knows becomes a request of its own, `unknown`.
+Nothing is dropped: a part that no row matches becomes a request of its own, `unknown`.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ from agent_runner.wire.times import Language
 from agent_runner.wire.unicode_forms import composed
 
 MAX_CHARS = 2000
-"""Longer requests are for a model: patterns read short ones."""
+"""Longer requests are for a model; the patterns are for short ones."""
 MAX_REQUESTS = 20
 MAX_CUTS = 100
-"""A line with more joiners is one request, or none that is understood."""
+"""A line with more joiners is one request, or not understood."""
 _LONG_GAP = re.compile(r"\s{5,}")
 _TIME_SLOTS = ("day", "last", "clock", "when", "span", "first", "later", "earlier")
 _MARKS = (("whole", "is_whole"), ("stated", "is_stated"), ("asked", "is_asked"))
 """Slots by which a request shows what the row said of it through which it was read."""
 _OWN_WORDS = ("echo", "note", "forget", "know", "recall", "unknown", "help")
-"""Intents that change nothing by what they say, or whose words are the person's own."""
+"""Intents that change nothing by their text, or whose text is the person's own."""
 _SPANS = ("span", "later", "earlier")
 
 
 def read(text: str) -> list[ParsedRequest]:
-    """Return what `text` asks for, in its order; one `unknown` where nothing is understood.
+    """Return the requests in `text`, in order; one `unknown` if nothing is understood.
 
-    Of several, those that are not understood are `unknown_part`. Never raises.
+    Among several, those that are not understood are `unknown_part`. Never raises.
     """
     # Long gaps would cost patterns with several gaps their cube: nothing is written with them.
     text = _LONG_GAP.sub(_short_gap, times.normalized(plain(text)).strip())
@@ -52,9 +52,10 @@ def read(text: str) -> list[ParsedRequest]:
 
 
 def _is_withheld_ko(text: str, found: Sequence[ParsedRequest]) -> bool:
-    """Return whether a part of a Korean message is a condition, an exception or takes the rest back.
+    """Return whether part of a Korean message is a condition, an exception or a
+    withdrawal: then nothing is done.
 
-    Then nothing of it is done. The text of a reminder may have a condition, that of a note anything.
+    The text of a reminder may have a condition, that of a note anything.
     """
     deeds = {one.intent for one in found} - set(_OWN_WORDS)
     if not (deeds and PATTERNS["hangul"].search(text)) or any(one.slot("fix") for one in found):
@@ -77,7 +78,7 @@ def _is_withheld_ko(text: str, found: Sequence[ParsedRequest]) -> bool:
 
 
 def _is_withheld(text: str, found: Sequence[ParsedRequest]) -> bool:
-    """Return whether a part of a message is a condition of the rest or takes it back: nothing is done."""
+    """Return whether part of a message is a condition for the rest or withdraws it: then nothing is done."""
     parts = [one.slot("text") for one in found if one.intent == "unknown"]
     is_off = any(map(PATTERNS["calls_off"].fullmatch, parts))
     return len(found) > 1 and (is_off or PATTERNS["conditional"].search(text) is not None)
@@ -104,19 +105,19 @@ def language_of(text: str) -> Language:
 
 
 def meaning_words(text: str) -> list[str]:
-    """Return the words of a text by which it is found again, without small ones and Korean particles."""
+    """Return the significant words of a text, without small words and Korean particles."""
     words = (word.strip(".,!?~\"'“”‘’") for word in text.split())
     found = (PATTERNS["particle"].sub("", word) for word in words if word)
     return [word for word in found if not PATTERNS["small_word"].fullmatch(word)]
 
 
 def plain(text: str) -> str:
-    """Compose what some keyboards send in pieces; what UTF-8 cannot carry becomes `?`."""
+    """Compose what some keyboards send decomposed; what UTF-8 cannot encode becomes `?`."""
     return composed(text.encode("utf-8", "replace").decode())
 
 
 def parse_one(text: str) -> ParsedRequest | None:
-    """Return the one request that a whole text is, None where no row knows it."""
+    """Return the single request of a whole text, None if no row matches it."""
     parsed = _parsed(text)
     is_question = text.rstrip().endswith("?") and not PATTERNS["asks_to_do"].search(text)
     is_statement = parsed is not None and (ROWS[parsed.intent].get("is_news") or _is_missing(parsed))
@@ -183,7 +184,7 @@ def _under_heading(lines: list[str]) -> list[ParsedRequest] | None:
 
 
 def _line(text: str) -> list[ParsedRequest]:
-    """Cut a line wherever both sides are requests; else it is one, or all of it unknown."""
+    """Cut a line wherever both sides are requests; otherwise it is one request, or unknown."""
     whole = parse_one(text)
     if whole is not None and (whole.intent == "echo" or whole.slot("whole")):
         return wording.expanded(whole)
@@ -208,9 +209,10 @@ def _line(text: str) -> list[ParsedRequest]:
 
 
 def _is_read(known: Sequence[ParsedRequest], whole: ParsedRequest | None) -> bool:
-    """Return whether what stands before a cut is understood.
+    """Return whether the part before a cut is understood.
 
-    `내일 9시에 운동, 3시에 병원 알려줘` has a day for both: before the cut is no request of its own.
+    `내일 9시에 운동, 3시에 병원 알려줘` has one day for both
+    wishes: the part before the cut is no request of its own.
     """
     is_one = whole is not None and (whole.intent, whole.language) == ("remind", Language.KOREAN)
     return not any(one.intent == "unknown" or (is_one and one.slot("offered")) for one in known)
@@ -219,7 +221,7 @@ def _is_read(known: Sequence[ParsedRequest], whole: ParsedRequest | None) -> boo
 def _partly(
     text: str, every: Sequence[tuple[str, str]], cuts: Sequence[tuple[str, str]]
 ) -> list[ParsedRequest]:
-    """Read what can be read of a line that is no request as a whole; the rest is offered or unknown."""
+    """Parse what can be parsed of a line that is no request as a whole; the rest is offered or unknown."""
     for left, right in reversed(every):
         goes_on = len(right.split()) < 2 and not right.endswith("?")  # a word more of the same sentence
         first = parse_one(left) if begins_request(left) and not goes_on else None
@@ -263,7 +265,9 @@ def _cuts(text: str) -> Iterator[tuple[str, str]]:
 
 
 def _offers(text: str) -> list[ParsedRequest]:
-    """`pay rent tomorrow and call mum on Friday` asks for nothing in words: a reminder of each is offered."""
+    """Return offers of a reminder for each wish in `pay rent tomorrow and call mum on
+    Friday`, which requests nothing.
+    """
     is_question = (
         "?" in text
         or PATTERNS["negated"].search(text)
@@ -285,7 +289,7 @@ def _offers(text: str) -> list[ParsedRequest]:
 
 
 def _first(text: str, language: Language, intents: Iterable[str] = ROWS) -> ParsedRequest | None:
-    """Return what the first row makes of a whole text."""
+    """Return the request of the first row that matches a whole text."""
     for intent in intents:
         for pattern in patterns_of(intent, language):
             match = pattern.fullmatch(text)
@@ -296,14 +300,14 @@ def _first(text: str, language: Language, intents: Iterable[str] = ROWS) -> Pars
 
 
 def _is_time(slot: str, words: str) -> bool:
-    """Return whether the words of a slot are a time; a bare number is an hour where something is moved."""
+    """Return whether a slot's text is a time; a bare number is an hour if something is moved."""
     if slot in ("later", "earlier"):
         return times.is_time(f"in {words}") or times.is_time(f"{words} 뒤")
     return times.is_time(words) or (slot == "when" and words.isdecimal() and len(words) < 3)
 
 
 def _filled(intent: str, match: re.Match[str], language: Language) -> ParsedRequest | None:
-    """Return the request that a match is; None where the slot of a time holds none."""
+    """Return the request of a match; None if the slot of a time has none."""
     slots = {name: words.strip() for name, words in match.groupdict().items() if words and words.strip()}
     for name in slots.keys() & _SPANS:
         slots[name] = slots[name].replace("-", " ")

@@ -21,7 +21,7 @@ from agent_runner.wire.times import DateOnly, Instant, Language, Reason, Recurre
 SECONDS_SHOWN_WITHIN = 120
 MAX_SENDER_CHARS = 60
 MAX_DAYS = 366
-"""The longest time of which the reminders are shown."""
+"""Days for which reminders can be shown."""
 DAYS_OF_WEEK, MAX_DAYS_EACH = 7, 14
 """The days of a week, and the fewest that are too many for a reminder on each."""
 SOONEST_REPEAT = timedelta(minutes=10)
@@ -30,7 +30,7 @@ _BELL = "⏰ "
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpcomingReminder:
-    """A reminder that the host keeps."""
+    """A reminder at the host."""
 
     entry: ShownEntry
     """Its id and text, as a request means it."""
@@ -40,7 +40,7 @@ class UpcomingReminder:
     """The next time when the reminder is due."""
     notification_id: str = ""
     person: str = ""
-    """The short name of who asked for it, where the host knows it."""
+    """The short name of the person who requested it, if the host knows it."""
     rhythm: Recurrence | None = None
     repeats: str = ""
     """The times of a repeating reminder in words: `every day at 09:00`."""
@@ -52,13 +52,13 @@ class UpcomingReminder:
 
     @property
     def slots(self) -> dict[str, str]:
-        """The slots by which a request means this reminder and no other."""
+        """Return the slots by which a request means this reminder and no other."""
         at = self.at.isoformat() if self.at else ""
         known = {"at": at, "repeats": self.repeats, "notification": self.notification_id}
         return self.entry.slots | known | {"item": "", "all": ""}
 
     def time_on(self, day: date) -> time | None:
-        """Return when on a day it comes, None when it does not."""
+        """Return the time on a day when it is due, None if it is not."""
         if self.at is None:
             return None
         if self.rhythm is not None and self.rhythm.interval is None:
@@ -204,7 +204,7 @@ class Reminders(RequestHandler):
 
     @contextmanager
     def _refusal(self, known: str, form: str, at: datetime) -> Iterator[None]:
-        """Say a refusal of the host that has the words `known` as people would."""
+        """Return the sentence for a refusal whose text contains `known`."""
         try:
             yield
         except AnswerNow as refusal:
@@ -249,12 +249,12 @@ class Reminders(RequestHandler):
             raise self.question("when", self.say("time.no_time") + self._about())
 
     def _about(self, *, is_needed: bool = False) -> str:
-        """Name what a question is about, where it must be known or others were asked in the same message."""
+        """Name the subject of a question, if it has to be known or several were asked in one message."""
         has_others = is_needed or self.context.new_questions or self.context.state.questions
         return f" ({self.slot('what')})" if self.slot("what") and has_others else ""
 
     def _whom(self) -> str:
-        """Return who is reminded, as a piece of the answer."""
+        """Return who is reminded, as part of the answer."""
         whom = self.slot("whom")
         if PATTERNS["for_everyone"].fullmatch(whom):
             return self.say("whom_all")
@@ -266,7 +266,7 @@ class Reminders(RequestHandler):
         return " ".join((self.slot("sender") or self.context.request.sender).split())[:MAX_SENDER_CHARS]
 
     def _note(self) -> str:
-        """Return what will stand in the chat when the time comes."""
+        """Return the text that the chat will read when the time comes."""
         whom, sender = self.slot("whom"), self._sender
         if PATTERNS["for_everyone"].fullmatch(whom):
             sender = ""
@@ -281,7 +281,7 @@ class Reminders(RequestHandler):
         return tuple(note.removeprefix(_BELL) for note in notes)
 
     def brief(self, text: str) -> str:
-        """Return what a reminder is about, without the words that it is one for who asks or for all."""
+        """Return the subject of a reminder, without the words about whom it is for."""
         text = text.removeprefix(_BELL)
         for beginning in self._beginnings("reminder_note", "reminder_note_for_all"):
             text = text.removeprefix(beginning)
@@ -360,9 +360,9 @@ class Reminders(RequestHandler):
     def _chosen(
         self, among: Sequence[UpcomingReminder], upcoming: Sequence[UpcomingReminder], form: str
     ) -> ParsedRequest:
-        """Return the request about the only reminder that is meant. Raises `AnswerNow` where none is.
+        """Return the request about the only reminder that is meant. Raises `AnswerNow` if none is.
 
-        Of another person's, and of one that has only some of the words, is asked.
+        It asks about another person's reminder, and about one that contains only some of the words.
         """
         options, item = self.options(among), self.slot("item")
         if not options:
@@ -377,7 +377,7 @@ class Reminders(RequestHandler):
         return self.choose(meant, form, is_sure=not is_doubtful)
 
     def _is_foreign(self, one: UpcomingReminder) -> bool:
-        """Return whether another person asked for a reminder that is not for who writes."""
+        """Return whether another person set a reminder that is not for the sender."""
         if one.person:
             is_known = one.person == self.context.request.person
         else:
@@ -409,7 +409,7 @@ class Reminders(RequestHandler):
         return "\n".join([done, *dict.fromkeys(refusals)])
 
     def _is_for_sender(self, one: UpcomingReminder) -> bool:
-        """Return whether the words of a reminder name who asks."""
+        """Return whether the text of a reminder names the sender."""
         return bool(self._sender) and one.text.startswith(
             self._beginnings("reminder_note", "reminder_note_bare")
         )
@@ -439,7 +439,7 @@ class Reminders(RequestHandler):
         return self.say("move", what=self.brief(self.slot("label")), moment=self.moment(at))
 
     def _once(self, read: times.Reading) -> datetime:
-        """Return the moment of a time that comes once. Raises `AnswerNow` to ask for one."""
+        """Return the moment of a one-time time. Raises `AnswerNow` to ask for one."""
         if isinstance(read, TimeRefusal | DateOnly):
             raise self.question("when", self.unclear(read))
         if isinstance(read, Recurrence):
@@ -493,7 +493,7 @@ class Reminders(RequestHandler):
         return await self.do_remind_again()
 
     def _pointed_at(self, upcoming: Sequence[UpcomingReminder]) -> list[UpcomingReminder]:
-        """Return the reminder that a message replies to, else the one spoken of last, where none is named.
+        """Return the reminder that a message replies to, else the one last referred to, if none is named.
 
         A reply is to its text, or to the confirmation that has its number.
         """

@@ -1,6 +1,6 @@
-"""Correct typing errors in the words that requests are made of, never in what a person names. Pure.
+"""Correct typing errors in the words of requests, never in what a person names. Pure.
 
-Where a slip in a name keeps it from being found, `is_slip` finds what may be meant, and the chat is asked.
+If a typing error in a name prevents finding an entry, `is_slip` finds candidates, and the chat is asked.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Parse = Callable[[str], "list[ParsedRequest]"]
 
 @cache
 def known_words() -> frozenset[str]:
-    """Return the words that requests and times are made of."""
+    """Return the words that requests and times consist of."""
     written = [one.pattern for name in ROWS for one in patterns_of(name, Language.ENGLISH)]
     plain = (re.sub(r"\\.|\(\?P<\w+>|\(\?[-a-z]*:", " ", pattern) for pattern in written)
     words = {word.lower() for pattern in plain for word in _WORD.findall(pattern)}
@@ -33,9 +33,9 @@ def known_words() -> frozenset[str]:
 
 
 def corrected(text: str, parse: Parse) -> list[ParsedRequest]:
-    """Return what a text asks for with its typing errors corrected, nothing where that is not clear.
+    """Return the requests in a text with its typing errors corrected; none if the correction is ambiguous.
 
-    It is clear where all corrections by which it is understood ask for the same.
+    It is unambiguous if all corrections that are understood request the same.
     """
     spans = [(match.span(), _alike(match[0])) for match in _WORD.finditer(text)]
     unknown = [(span, words) for span, words in spans if words]
@@ -55,7 +55,7 @@ def corrected(text: str, parse: Parse) -> list[ParsedRequest]:
 
 
 def is_poor(parsed: Sequence[ParsedRequest]) -> bool:
-    """Return whether requests are not understood in full, so that typing errors may be the reason."""
+    """Return whether requests are not fully understood, perhaps because of typing errors."""
     return not parsed or any(
         one.intent in ("unknown", "unknown_part")
         or one.slot("offered")
@@ -84,13 +84,13 @@ def _has_time_left(parsed: ParsedRequest) -> bool:
 
 
 def is_slip(words: str, text: str) -> bool:
-    """Return whether a text has each of some words but for slips of the fingers: `cal mum`, `call mum`."""
+    """Return whether a text has each of some words apart from typing errors: `cal mum`, `call mum`."""
     said, known = words.casefold().split(), set(text.casefold().split())
     return bool(said) and all(word in known or not known.isdisjoint(_slips_of(word)) for word in said)
 
 
 def _slips_of(word: str) -> Iterator[str]:
-    """Yield the words that a word may be a slip of; none for a number, a short or a known word."""
+    """Yield the words that a word may be a misspelling of; none for a number, a short or a known word."""
     may_be = word.isalpha() and len(word) >= SHORTEST and word not in known_words()
     return _slips(word) if may_be else iter(())
 
@@ -107,7 +107,7 @@ def _replaced(text: str, spans: Sequence[tuple[int, int]], words: Sequence[str])
 
 
 def _alike(word: str) -> tuple[str, ...]:
-    """Return the known words of which a word is a slip of the fingers; none for a known word or a name."""
+    """Return the known words that a word may be a misspelling of; none for a known word or a name."""
     said = word.lower()
     if said in MISSPELT:
         return (MISSPELT[said],)

@@ -40,7 +40,7 @@ class Shift(StrEnum):
     SKIPPED = "skipped"
     """The clocks skip the time that is named: the result is later by what they skip."""
     TWICE = "twice"
-    """The clocks show the time that is named twice: the result is the first that lies ahead."""
+    """The clocks show the named time twice: the result is the first that is ahead."""
 
 
 class Half(StrEnum):
@@ -76,7 +76,7 @@ _USUAL_PARTS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimePolicy:
-    """The decisions of a caller about what a text leaves open."""
+    """The caller's decisions about what a text leaves open."""
 
     default_clock: time = time(9)
     """The time of day that `DateOnly.at` takes where a day is named alone."""
@@ -140,7 +140,7 @@ _CRON = re.compile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rhythm:
-    """The days on which something repeats. What is empty does not narrow them."""
+    """The days on which something repeats. Empty fields do not restrict them."""
 
     weekdays: tuple[int, ...] = ()
     """Monday is 0."""
@@ -150,12 +150,12 @@ class Rhythm:
     """The day of the month, from 1, or `LAST`."""
     months: tuple[int, ...] = ()
     step: int = 1
-    """Every how many of `unit`, counted from `start`."""
+    """The interval in `unit`s, counted from `start`."""
     unit: StepUnit = StepUnit.DAYS
     start: date | None = None
 
     def is_on(self, day: date) -> bool:
-        """Return whether it comes on a day."""
+        """Return whether it occurs on a day."""
         return (
             (not self.weekdays or day.weekday() in self.weekdays)
             and (self.nth is None or is_nth(day, self.nth))
@@ -203,7 +203,7 @@ class Recurrence:
         return self.first
 
     def is_on(self, day: date) -> bool:
-        """Return whether it comes on a day. Only for one without an interval."""
+        """Return whether it occurs on a day. Only for one without an interval."""
         return self.rhythm.is_on(day)
 
     @property
@@ -225,7 +225,7 @@ class Recurrence:
 
     @property
     def schedule(self) -> tuple[str, str]:
-        """Return the type and the value of a schedule of the host's that comes at these times."""
+        """Return the type and the value of a host schedule with these times."""
         if self.interval is not None:
             return "interval", str(round(self.interval.total_seconds() * 1000))
         return "cron", self.cron or ""
@@ -264,7 +264,7 @@ class Recurrence:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimeRefusal:
-    """The text is refused. `at` is the moment that it names, where that moment cannot be taken."""
+    """The text is refused. `at` is the moment that it names, if that moment cannot be used."""
 
     reason: Reason
     at: datetime | None = None
@@ -383,7 +383,7 @@ class Repeat:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
-    """The parts of a time that were written. Nothing here has been checked yet."""
+    """The written parts of a time, not checked yet."""
 
     span: TimeSpan | None = None
     day: WrittenDay | None = None
@@ -394,9 +394,9 @@ class Parts:
     months: tuple[int, ...] | None = None
     """The months in which something repeats."""
     either: tuple[Parts, ...] | None = None
-    """The meanings of what can mean several things: `2/3`."""
+    """The meanings of an ambiguous text: `2/3`."""
     reason: Reason | None = None
-    """The question to ask where several meanings are left."""
+    """The question to ask if several meanings remain."""
 
     def written(self) -> dict[str, object]:
         """Return the parts that were written, by name."""
@@ -404,7 +404,7 @@ class Parts:
         return {name: part for name, part in named if part is not None}
 
     def meanings(self) -> tuple[Parts, ...]:
-        """Return each meaning with the parts beside it; a meaning that does not fit them is none."""
+        """Return each meaning combined with the other parts; meanings that do not fit are left out."""
         if self.either is None:
             return (self,)
         beside = replace(self, either=None, reason=None)
@@ -412,7 +412,7 @@ class Parts:
         return tuple(one for one in joined if one is not None)
 
     def joined(self, other: Parts) -> Parts | None:
-        """Return both as one, or None where they name a part twice or contradict each other."""
+        """Return both combined, or None if they name a part twice or contradict each other."""
         mine, theirs = self.written(), other.written()
         both = {*mine, *theirs}
         if len(both) < len(mine) + len(theirs) or not _fit(both):
@@ -447,7 +447,7 @@ Make = Callable[["re.Match[str]"], Parts | None]
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """The pattern of a form in one language. `make` returns None where a match is not a time after all."""
+    """The pattern of a form in one language. `make` returns None if a match is no time after all."""
 
     pattern: str
     make: Make
@@ -465,7 +465,7 @@ def _compiled(pattern: str) -> re.Pattern[str]:
 
 
 class Where(StrEnum):
-    """The places of a text in which a form is read."""
+    """The positions in a text at which a form is read."""
 
     ANYWHERE = "anywhere"
     START = "start"

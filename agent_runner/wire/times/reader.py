@@ -25,7 +25,7 @@ _SAME = str.maketrans("’‘ʼ\u00a0\u3000０１２３４５６７８９：，"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """A time in a text, from `start` up to `end`."""
+    """A time in a text, from `start` to `end`."""
 
     parts: Parts
     start: int
@@ -42,7 +42,7 @@ def read(text: str, *, now: datetime, zone: tzinfo, policy: TimePolicy | None = 
 
 
 def normalized(text: str) -> str:
-    """Return a text as the forms are written: Hangul composed, one sign where keyboards send several."""
+    """Return a text as the forms expect it: Hangul composed, one sign for each of a keyboard's variants."""
     return composed(text).translate(_SAME)
 
 

@@ -1,4 +1,4 @@
-"""Work out the moment that the parts of a time name, seen from a clock and a zone. Pure."""
+"""Compute the moment that the parts of a time name, for a present time and a zone. Pure."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class _Refused(Exception):
 def resolve(parts: Parts, *, now: datetime, zone: tzinfo, policy: TimePolicy | None = None) -> Reading:
     """Return the time that the parts name, or why they name none.
 
-    What can mean several things is refused with each of them, unless all are the same time.
+    An ambiguous text is refused with each of its times, unless all are the same.
     """
     policy = policy or TimePolicy()
     now = now.astimezone(zone)
@@ -77,7 +77,7 @@ def _question(readings: Sequence[Reading], reason: Reason) -> Reading:
 
 
 def _meanings(parts: Parts, today: date) -> tuple[Sequence[Parts], Reason | None]:
-    """Return what the parts can mean, and what is to be asked where that is more than one thing."""
+    """Return the possible meanings of the parts, and the question if there are several."""
     if parts.either is not None:
         meanings = parts.meanings()
         return meanings, parts.reason if len(meanings) > 1 else None
@@ -119,7 +119,7 @@ def _resolved(parts: Parts, now: datetime, policy: TimePolicy) -> Reading:
 
 
 def _by_half(parts: Parts, now: datetime, policy: TimePolicy) -> tuple[Choice, ...]:
-    """Return both times that an hour can mean, those of them that can be taken."""
+    """Return both times that an hour can mean, without those that cannot be used."""
     if parts.clock is None or parts.clock.half or parts.half:
         return ()
     clocks = (replace(parts.clock, half=half, is_bare=False) for half in (Half.AM, Half.PM))
@@ -222,7 +222,7 @@ def _at(day: date, clock: time, offset: timezone | NamedZone | None, now: dateti
     exact = naive.replace(tzinfo=offset.offset or place)
     meant = Instant(at=exact.astimezone(now.tzinfo))
     if exact.astimezone(place).utcoffset() != exact.utcoffset():
-        # `9am EST` in July: the clocks there show another time, which may be the one that is meant.
+        # `9am EST` in July: the clocks there show another time, which may be the intended one.
         shown = Instant(at=naive.replace(tzinfo=place).astimezone(now.tzinfo))
         raise _Refused(Reason.WHICH_MEANING, choices=(shown, meant))
     return meant

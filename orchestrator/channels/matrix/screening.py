@@ -103,8 +103,8 @@ def _screen(holder: dict[str, Any], lists: tuple[tuple[str, Parse], ...]) -> Non
 
 
 def _readable(found: list[Any], parse: Parse, *, wraps: bool) -> Iterator[dict[str, Any]]:
-    """Yield events that `parse` accepts; with `wraps` also the others, wrapped in an event that
-    it accepts.
+    """Yield events that `parse` accepts; with `wraps` also the others, wrapped in an
+    event that it accepts.
     """
     for one in found:
         if not isinstance(one, dict):

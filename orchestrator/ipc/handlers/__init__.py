@@ -1,1 +1,1 @@
-"""Carry out what containers ask, one module for each family of commands. Start with `messages.py`."""
+"""Carry out containers' commands, one module for each family. Start with `messages.py`."""

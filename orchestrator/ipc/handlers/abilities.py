@@ -1,4 +1,4 @@
-"""Commands for the dashboard, the loop, notices and the context: passed on to their services."""
+"""Commands for the dashboard, the loop, notices and the context: passed to their services."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ async def use_notices(
 
 
 async def remember(tx: Tx, caller: CommandCaller, command: Remember) -> CommandResult:
-    """Return what came of a context tool. It ran before this transaction, for it writes files."""
+    """Return the result of a context tool. It ran before this transaction, because it writes files."""
     del tx, command
     return caller.early_result or refused(NOT_HERE, NO_CONTEXT)
 

@@ -18,20 +18,20 @@ from orchestrator.store.database import Tx
 CopyFile = Callable[[str, str], Attachment]
 """`(folder, path)`: copy a group's file. Blocks. Raises `FileRefused`."""
 MAX_WAITING = 10
-"""Files of a group that may wait: copies take room on the host's disk, unsent ones too."""
-KEPT_MS = 7 * 24 * 3_600_000
-"""Milliseconds for which a copy that could not be sent stays."""
+"""Waiting files of a group: copies take space on the host's disk until they are sent."""
+RETENTION_MS = 7 * 24 * 3_600_000
+"""Milliseconds for which the copy of an undelivered file is stored."""
 _PREFIX = "out-"
 
 
 class TooManyFiles(FileRefused):
-    """A group has as many files on their way as it may."""
+    """A group has as many waiting files as it may."""
 
     code = "too_many"
 
 
 async def send_file(tx: Tx, caller: CommandCaller, command: SendFile) -> CommandResult:
-    """Queue the copy that was made of the file; `bad_file` when there is none."""
+    """Queue the copy of the file; reply `bad_file` when there is none."""
     assert caller.file is not None
     if isinstance(caller.file, FileRefused):
         return refused(caller.file.code, str(caller.file))
@@ -57,7 +57,7 @@ async def send_file(tx: Tx, caller: CommandCaller, command: SendFile) -> Command
 
 async def check_room(tx: Tx, group: Group, *, now_ms: int) -> None:
     """Check that a group may send another file now. Raises `TooManyFiles`."""
-    waiting = await outbox.unsent_files(tx, group.folder, since_ms=now_ms - KEPT_MS)
+    waiting = await outbox.unsent_files(tx, group.folder, since_ms=now_ms - RETENTION_MS)
     if waiting >= MAX_WAITING:
         raise TooManyFiles(f"{waiting} files have not been sent yet: wait until they are.")
 
@@ -69,7 +69,7 @@ def no_files(folder: str, path: str) -> Attachment:
 
 
 class OutgoingFiles:
-    """The copies of files that wait to be sent, in `data/outgoing/`, which no container sees."""
+    """The copies of waiting files, in `data/outgoing/`, which no container sees."""
 
     def __init__(self, home: Path, *, limit: int) -> None:
         """`limit` is in bytes; 0 sends none."""
@@ -89,7 +89,7 @@ class OutgoingFiles:
     def sweep(self, in_use: Collection[Path]) -> int:
         """Remove the copies that are not `in_use` by a message; return how many. Blocks.
 
-        Call it only while nothing is being copied: a copy is there before its message is.
+        Call it only while nothing is being copied: a copy exists before its message.
         """
         stray = [path for path in self._directory.glob(f"{_PREFIX}*") if path not in in_use]
         for path in stray:

@@ -39,7 +39,7 @@ async def register_group(tx: Tx, caller: CommandCaller, command: RegisterGroup) 
 
 async def _add_chat(tx: Tx, caller: CommandCaller, command: RegisterGroup) -> CommandResult:
     try:
-        # Who writes in a chat of main is obeyed as the owner, so only the owner himself may add one.
+        # Whoever writes in a chat of main is obeyed as the owner, so only the owner may add one.
         if (await groups.known(tx, command.folder)).is_main:
             return refused("not_allowed", ONLY_OWNER.format(jid=command.jid))
         group = await registration.add_chat(tx, command.folder, command.jid, now_ms=caller.now_ms)
@@ -57,7 +57,7 @@ async def change_group(tx: Tx, caller: CommandCaller, command: ChangeGroup) -> C
         name=command.name, trigger=command.trigger, requires_trigger=command.requires_trigger
     )
     try:
-        # All of the people first: where one is not known, nothing is changed.
+        # All people first: if one is unknown, nothing is changed.
         for address in command.people or {}:
             await people.check_person(tx, command.folder, address)
         group = await changes.set_profile(tx, command.folder, profile, by=FROM_MAIN, now_ms=caller.now_ms)

@@ -19,14 +19,14 @@ TEXT_CHARS = 400
 
 
 async def search_history(tx: Tx, caller: CommandCaller, command: SearchHistory) -> CommandResult:
-    """Return what was found before this transaction, which a long search would have held up."""
+    """Return the result of the search, which ran before this transaction so as not to hold it up."""
     del tx, command
     assert caller.early_result is not None
     return caller.early_result
 
 
 async def search(tx: Tx, group: Group, command: SearchHistory, *, zone: ZoneInfo) -> CommandResult:
-    """Search what was said to the group that asks, and to no other, also for main. Secrets are taken out."""
+    """Search the messages of the requesting group, and of no other, also for main. Secrets are removed."""
     try:
         terms = message_search.parse_terms(command.query)
     except BadSearch as error:

@@ -23,7 +23,7 @@ MAX_WAITING = 100
 MAX_A_TURN = 100
 """Texts that an agent may send in one turn."""
 MAX_OUTSIDE_AN_HOUR = 30
-"""Texts that an agent may send in an hour outside of its turns, as a program that it left running does."""
+"""Texts that an agent may send in an hour outside of its turns, as a background program of its does."""
 HOUR_MS = 3_600_000
 MAX_POLLS_AN_HOUR = 20
 """Questions with options that a group is asked in an hour, at most."""
@@ -33,7 +33,7 @@ ASKED = (
     " you read all other answers with the next message, each with who gave it."
 )
 MAX_LOOKED_AT = 200
-"""Messages of a chat among which one is found by its words, the newest."""
+"""The newest messages of a chat that are searched for one by its text."""
 NO_MODEL = (
     "People ask for more than I understand without a language model. To add one, put ANTHROPIC_API_KEY=… or "
     "CLAUDE_CODE_OAUTH_TOKEN=… into the file .env of Andy's home; it is taken at once. "
@@ -96,7 +96,7 @@ async def send_poll(tx: Tx, caller: CommandCaller, command: SendPoll) -> Command
 
 
 def _poll_of(caller: CommandCaller, command: SendPoll) -> Poll:
-    """Return the poll that a command asks for. Raises `BadRequest`, which says what does not fit."""
+    """Return the poll that a command describes. Raises `BadRequest` with what is invalid."""
     question = " ".join(command.question.split())
     options = tuple(" ".join(one.split()) for one in command.options)
     if not question or len(question) > mailbox.MAX_QUESTION_CHARS:
@@ -126,7 +126,7 @@ def _poll_of(caller: CommandCaller, command: SendPoll) -> Poll:
 
 
 async def react(tx: Tx, caller: CommandCaller, command: ReactToMessage) -> CommandResult:
-    """Queue an emoji for a message of the chat in which the turn was asked, or take the last one away."""
+    """Queue an emoji for a message of the turn's chat, or remove the last one."""
     emoji, turn = command.emoji.strip(), caller.turn
     if emoji and not is_emoji(emoji):
         return refused("bad_arguments", "emoji: give one emoji and nothing else, or none to take yours away.")
@@ -153,9 +153,9 @@ async def react(tx: Tx, caller: CommandCaller, command: ReactToMessage) -> Comma
 
 
 async def _reacted_to(tx: Tx, turn: Turn, words: str) -> Message | None:
-    """Return the newest message of others in a turn's chat that has these words, or what the turn was asked.
+    """Return the newest message of others in a turn's chat that contains some words, or the turn's question.
 
-    None where there is none that a messenger knows.
+    None if there is none that a messenger knows.
     """
     if words.strip():
         wanted = " ".join(composed(words).casefold().split())
@@ -189,7 +189,7 @@ async def _too_many(tx: Tx, caller: CommandCaller, turn: Turn | None) -> str | N
 
 
 async def _notify_of_flood(tx: Tx, caller: CommandCaller) -> None:
-    """Notify the owner, once a day and group, that an agent sends more than it may."""
+    """Notify the owner, once a day per group, that an agent sends more messages than it may."""
     folder, day = caller.group.folder, local_iso(caller.now_ms, caller.zone)[:10]
     text = (
         f"⚠️ The agent of '{folder}' sends messages that nobody asked for: more than {MAX_OUTSIDE_AN_HOUR} "
@@ -199,7 +199,7 @@ async def _notify_of_flood(tx: Tx, caller: CommandCaller) -> None:
 
 
 def _key(caller: CommandCaller, jid: ChatJid, text: str, turn: Turn | None) -> str:
-    """Return what two equal texts of a turn share, so that a turn tried again does not repeat itself."""
+    """Return the key that two equal texts of a turn share, so that a retried turn does not repeat itself."""
     if turn is None:
         return f"say:{caller.group.folder}:{caller.request_id}"
     digest = hashlib.sha256(f"{jid} {text}".encode()).hexdigest()[:20]

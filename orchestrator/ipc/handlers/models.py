@@ -13,7 +13,7 @@ from orchestrator.store.model_services import ChosenModel
 
 FROM_MAIN = "main"
 ALLOWED = (WorkKind.ALL, WorkKind.TASKS, WorkKind.WORKER, WorkKind.SUMMARIES)
-"""The kinds of work that a chat may choose for. What may stand in, and at which price, the owner sets."""
+"""The kinds of work that a chat may choose for. Only the owner sets fallbacks and their prices."""
 
 
 async def choose_model(tx: Tx, caller: CommandCaller, command: ChooseModel) -> CommandResult:
@@ -34,9 +34,9 @@ async def choose_model(tx: Tx, caller: CommandCaller, command: ChooseModel) -> C
             await model_choices.choose(tx, work, chosen, now_ms=caller.now_ms)
     except BadRequest as error:
         return refused(error.code, str(error))
-    whose = command.target_folder or "all groups that have no choice of their own"
+    scope = command.target_folder or "all groups that have no choice of their own"
     return CommandResult(
-        text=f"{whose}: {command.model} for {work.value} from the next turn on.",
+        text=f"{scope}: {command.model} for {work.value} from the next turn on.",
         data={"model": model, "work": work.value, "group": command.target_folder},
     )
 

@@ -17,7 +17,7 @@ from orchestrator.store.database import Tx
 
 
 async def set_reminder(tx: Tx, caller: CommandCaller, command: SetReminder) -> CommandResult:
-    """Store a reminder. Its time counts from when it was asked; one that has passed since is sent at once."""
+    """Store a reminder. Its time counts from the request; a time that has passed since means at once."""
     if caller.dashboards is None:
         return refused(NOT_HERE, NO_DASHBOARDS)
     try:
@@ -46,10 +46,10 @@ async def cancel_reminder(tx: Tx, caller: CommandCaller, command: CancelReminder
     if caller.dashboards is None:
         return refused(NOT_HERE, NO_DASHBOARDS)
     found = await dashboard_notifications.by_number(tx, command.reminder_id)
-    # Nothing is said of another group's reminder, not even that it exists.
+    # Another group's reminder is treated as if it did not exist.
     if found is None or not (caller.group.is_main or found.folder == caller.group.folder):
         return refused("unknown_reminder", f"There is no reminder {command.reminder_id} here.")
-    # A turn of main was shown no other board.
+    # A turn of main was shown no other group's board.
     turn_id = _turn_id(caller) if found.folder == caller.group.folder else None
     try:
         await caller.dashboards.reminders.end(tx, found, now_ms=caller.now_ms, turn_id=turn_id)

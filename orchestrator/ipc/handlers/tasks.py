@@ -16,7 +16,7 @@ DONE = {
     "resume": "goes on",
     "cancel": "has ended for good",
 }
-"""An action → the end of the sentence that reports it."""
+"""Maps an action to the end of the sentence that reports it."""
 
 
 async def schedule_task(tx: Tx, caller: CommandCaller, command: ScheduleTask) -> CommandResult:
@@ -24,7 +24,9 @@ async def schedule_task(tx: Tx, caller: CommandCaller, command: ScheduleTask) ->
     try:
         group = await groups.known(tx, command.target_folder or caller.group.folder)
         is_once = command.schedule_type == ScheduleKind.ONCE
-        now_ms = caller.asked_ms if is_once else caller.now_ms  # what recurs has no time that could pass
+        now_ms = (
+            caller.asked_ms if is_once else caller.now_ms
+        )  # a recurring schedule has no time that could pass
         task = await scheduled_task_service.create(
             tx,
             group,
@@ -40,7 +42,7 @@ async def schedule_task(tx: Tx, caller: CommandCaller, command: ScheduleTask) ->
 
 
 async def update_task(tx: Tx, caller: CommandCaller, command: UpdateTask) -> CommandResult:
-    """Change what the command names of a task; the rest stays."""
+    """Change the fields of a task that the command names; the rest stays."""
     try:
         task = await scheduled_task_service.update(
             tx,
@@ -74,7 +76,7 @@ def _changed(task: ScheduledTask, word: str) -> CommandResult:
 
 
 async def list_tasks(tx: Tx, caller: CommandCaller, command: ListTasks) -> CommandResult:
-    """List the caller's tasks that are not over; for main, those of all groups."""
+    """List the caller's unfinished tasks; for main, those of all groups."""
     del command
     found = await tasks.every(tx, None if caller.group.is_main else caller.group.folder)
     lines = [

@@ -18,7 +18,9 @@ TOO_LATE = "The search waited too long behind other commands: nothing was sent. 
 
 
 async def search_web(tx: Tx, caller: CommandCaller, command: SearchWeb) -> CommandResult:
-    """Return the result that `search` had before this transaction: a slow service would hold up the store."""
+    """Return the result of `search`, which ran before this transaction: a slow service would
+    block the store.
+    """
     del tx, command
     return caller.early_result or refused("not_available", "Nobody searches the web for this group.")
 
@@ -26,7 +28,9 @@ async def search_web(tx: Tx, caller: CommandCaller, command: SearchWeb) -> Comma
 async def search(
     service: SearchCommands, group: Group, turn: Turn | None, command: SearchWeb, *, now_ms: int
 ) -> CommandResult:
-    """Search, and return what was found or why nothing was. Raises nothing: other commands wait behind it."""
+    """Search, and return the results or why there are none. Raises nothing, because
+    other commands wait for it.
+    """
     if turn is None or turn.run_id is None or turn.ended_ms is not None:
         return refused("no_turn", NO_TURN)
     if command.asked_ms is not None and now_ms - command.asked_ms > LATEST_MS:
@@ -38,6 +42,6 @@ async def search(
         return CommandResult(text=await service.search(group, asking, command.query))
     except BadRequest as refusal:
         return refused(refusal.code, str(refusal))
-    except Exception:  # the mailbox of a group must not stand still because of one command
+    except Exception:  # one command must not stop the mailbox of a group
         log.exception("search.broke", group=group.folder)
         return refused("search_failed", "The search broke off by an error of Andy's own; it is in his log.")

@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from agent_runner.wire.mailbox import MAX_FILE_BYTES
 from orchestrator.ipc import mailbox
-from orchestrator.ipc.rejected_files import MAX_KEPT
+from orchestrator.ipc.rejected_files import MAX_RECORDS
 from tests.support.hostile_mailbox import (
     GOOD,
     SECRET,
@@ -124,7 +124,7 @@ class HostileContainer(RuleBasedStateMachine):
     @invariant()
     def nothing_of_the_hosts_was_touched(self) -> None:
         assert self.post.secret.read_bytes() == SECRET
-        assert len(self.post.reasons()) <= MAX_KEPT
+        assert len(self.post.reasons()) <= MAX_RECORDS
 
     @invariant()
     def every_entry_is_accounted_for(self) -> None:

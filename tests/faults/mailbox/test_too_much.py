@@ -12,7 +12,7 @@ import pytest
 from orchestrator.domain.errors import MailboxError
 from orchestrator.ipc import mailbox
 from orchestrator.ipc.mailbox import RequestBatch
-from orchestrator.ipc.rejected_files import MAX_KEPT
+from orchestrator.ipc.rejected_files import MAX_RECORDS
 from tests.support.hostile_mailbox import GOOD, REFUSED, Post
 
 
@@ -78,7 +78,7 @@ def test_tens_of_thousands_of_files_are_taken_in_bounded_passes(post: Post) -> N
     assert (requests, refusals) == (count // 2, count // 2)
     assert passes >= count // limit
     assert not any(post.directory.iterdir())
-    assert len(post.reasons()) <= MAX_KEPT
+    assert len(post.reasons()) <= MAX_RECORDS
 
 
 def test_a_host_out_of_files_believes_nothing_bad_of_a_letter(

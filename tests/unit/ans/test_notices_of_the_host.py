@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agent_runner.wire.notices import MAX_TOLD
+from agent_runner.wire.notices import MAX_DELIVERED
 from tests.support.notices_in_prompts import fail, kept, lines, note
 
 
@@ -107,7 +107,7 @@ async def test_of_very_much_that_was_told_what_the_host_keeps_is_reported(notice
 
     told = notices.end_turn().delivered
 
-    assert len(told) == MAX_TOLD
+    assert len(told) == MAX_DELIVERED
     assert {each.id for each in told} - {None} == set(range(1, 21))
     assert {each.priority for each in told if each.id is None} == {"high"}
 

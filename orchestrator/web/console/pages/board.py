@@ -29,7 +29,7 @@ from orchestrator.web.console.page import Page, View
 
 DAY_MS = 86_400_000
 TOLD_DAYS = 30
-MAX_TOLD = 50
+MAX_DELIVERED = 50
 HISTORY_STEP = 30
 MOST = 500
 """Tasks, and open questions, of all groups that are shown at once."""
@@ -342,7 +342,7 @@ async def _board_of(tx: Tx, group: Group, *, many: int, now_ms: int) -> Boards:
         tasks=list(seen.tasks if seen else ()),
         questions=list(seen.questions if seen else ()),
         archived=await dashboard_tasks.history(tx, group.folder, limit=many + 1),
-        notifications=[*(seen.notifications if seen else ()), *over[::-1][:MAX_TOLD]],
+        notifications=[*(seen.notifications if seen else ()), *over[::-1][:MAX_DELIVERED]],
     )
 
 
