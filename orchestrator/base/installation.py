@@ -1,4 +1,4 @@
-"""How this Andy was installed, and the commands to run, extend and remove it."""
+"""The way in which this Andy was installed, and the commands to run, extend and remove it."""
 
 from __future__ import annotations
 

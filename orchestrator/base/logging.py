@@ -158,8 +158,8 @@ class _LineQueue(QueueHandler):
 
 
 class _PrivateFile(RotatingFileHandler):
-    """A file for its owner only, created at the first line. A disk that cannot be written is
-    reported once.
+    """A file for its owner only, created at the first line. A disk that cannot be
+    written is reported once.
     """
 
     def __init__(self, path: Path) -> None:

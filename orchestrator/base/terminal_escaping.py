@@ -1,7 +1,7 @@
 """Makes printed text safe for a terminal: chats and agents choose the texts that commands print.
 
 A terminal obeys control characters: they move the cursor, rewrite lines above, set the clipboard, or hide
-what follows. They are shown as `\u001b` instead, which means the same text in JSON.
+what follows. They are shown as `\\u001b` instead, which means the same text in JSON.
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ def one_line(text: str) -> str:
 
 
 class EscapedStream:
-    """A text stream that escapes control characters as `\u001b`. Code that draws with them
+    """A text stream that escapes control characters as `\\u001b`. Code that draws with them
     writes to `raw`.
     """
 

@@ -115,7 +115,7 @@ class IpcFeature:
         restore: Callable[[Turn, Group, str | None], Awaitable[Restoration]],
         before_turn: Callable[[Turn], Awaitable[None]],
     ) -> RunPorts:
-        """Return what the pool calls of the packages above it; the arguments are from above this one."""
+        """Return the ports of the pool; the arguments come from packages above this one."""
         return RunPorts(
             orders=self._containers.orders,
             mailboxes=self,
@@ -131,7 +131,7 @@ class IpcFeature:
         )
 
     async def watch(self, folder: Folder) -> None:
-        """Read the requests of a container that is about to start, and bring its snapshots up to date."""
+        """Read the requests of a container that is about to start, and update its snapshots."""
         await self._watcher.watch(folder)
         await asyncio.gather(self._snapshots.write(folder), self._contexts.show(folder))
 
