@@ -1,4 +1,4 @@
-"""Make notifications of one subscriber's events: batched in windows, equal events counted, none lost."""
+"""Build notifications from one subscriber's events: batched in windows, equal events counted, none lost."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from agent_runner.wire.notices import InjectAt, Priority
 POINTS: tuple[InjectAt, ...] = ("immediate", "turn_start", "after_tool", "turn_end")
 MAX_REMEMBERED = 1_000
 MAX_WAITING = 500
-"""So many things wait one by one; of more, those of a type are counted together."""
+"""Entries that wait one by one; beyond it, those of a type are counted together."""
 REPEATED = 3
-"""So many of the same are worth telling again."""
+"""Number of repetitions after which an entry is delivered again."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Way:
-    """The way in which an event is shown: by its subscriber, unless its payload says otherwise."""
+    """The delivery of an event: as its subscriber sets, unless its payload sets it."""
 
     priority: Priority
     inject_at: InjectAt
@@ -36,9 +36,10 @@ class _Batch:
 class Accumulator:
     """Collects the events of one subscriber. The time comes with the events, and as `now_ms`.
 
-    A batch becomes a notification when it is full, when its window is over or when its injection point is
-    drained. The same thing inside the dedupe window is counted instead of added; where it was told already,
-    it is told again with the whole count at every third time, when the window is over, or in the next turn.
+    A batch becomes a notification when it is full, when its window ends or when its injection point is
+    drained. A repeated event inside the dedupe window is counted instead of added; if it was delivered
+    already, it is delivered again with the whole count at every third repetition, when the window ends, or in
+    the next turn.
     """
 
     def __init__(self, subscriber: Subscriber, *, most_waiting: int = MAX_WAITING) -> None:
@@ -49,27 +50,27 @@ class Accumulator:
         self._ready: list[NoticeBatch] = []
         self._waiting = 0
         self._newest: dict[str, NoticeEntry] = {}
-        """Of each type what was added last, while it waits."""
+        """For each type, the entry that was added last, while it waits."""
 
     @property
     def remembered(self) -> int:
-        """Return how many events it remembers in order to count them when they come again."""
+        """Return how many events are remembered, to count their repetitions."""
         return len(self._seen)
 
     @property
     def pending(self) -> int:
-        """Return how many of the events it was given have not been told."""
+        """Return how many of the accepted events are not delivered yet."""
         entries = [entry for batch in self._batches.values() for entry in batch.entries]
         entries += [entry for notification in self._ready for entry in notification.entries]
         entries += [entry for _, entry in self._seen.values() if not entry.is_waiting]
         return sum(entry.count - entry.delivered_count for entry in entries)
 
     def accept(self, event: NoticeEvent, *, order: int) -> None:
-        """Take an event that this subscriber takes. `order` grows from event to event."""
+        """Accept an event of this subscriber. `order` grows from event to event."""
         now_ms = event.at_ms
         self.look(now_ms)
-        # A tool that fails in a loop may bring thousands; one that stands for its type keeps the memory
-        # bounded.
+        # A tool that fails in a loop may cause thousands; one entry that represents its type bounds the
+        # memory.
         crowded = self._newest.get(event.type) if self._waiting >= self._most_waiting else None
         if crowded is not None:
             crowded.count += 1
@@ -85,12 +86,12 @@ class Accumulator:
             self._count(self._seen[key][1], event, now_ms)
 
     def look(self, now_ms: int) -> None:
-        """Close the windows that are over at `now_ms`."""
+        """Close the windows that have ended at `now_ms`."""
         window_ms = self.subscriber.batching.window_ms
         for way in [way for way, each in self._batches.items() if _is_over(each.first_ms, window_ms, now_ms)]:
             self._flush(way)
         window_ms = self.subscriber.batching.dedupe_window_ms
-        # The oldest come first in a dict, so the walk ends at the first window that is still open.
+        # The oldest come first in a dict, so the loop ends at the first window that is still open.
         while self._seen:
             key, (first_ms, _) = next(iter(self._seen.items()))
             if not _is_over(first_ms, window_ms, now_ms):
@@ -98,9 +99,9 @@ class Accumulator:
             self._forget(key, now_ms)
 
     def due(self, points: Collection[InjectAt]) -> list[NoticeBatch]:
-        """Make notifications of the batches for these points, and return all that are due.
+        """Build notifications of the batches for these points, and return all that are due.
 
-        They stay until they are told, at this point or any later one.
+        They stay until they are delivered, at this point or any later one.
         """
         for way in [way for way in self._batches if way.inject_at in points]:
             self._flush(way)
@@ -108,14 +109,14 @@ class Accumulator:
         return [each for each in self._ready if each.is_due]
 
     def carry_over(self, now_ms: int) -> None:
-        """Make everything that was not told due at the next opportunity: a turn is over."""
+        """Make everything undelivered due at the next opportunity, because a turn has ended."""
         for key in list(self._seen):
             self._forget(key, now_ms)
         self.due(POINTS)
 
     def tell(self, batch: NoticeBatch) -> None:
-        """Remove what was told, which may be the first part of a notification."""
-        # What was told before is kept too: a turn that fails takes all of this back.
+        """Remove what was delivered, which may be the first part of a notification."""
+        # Delivered entries are stored, too, because a failed turn takes all of this back.
         for entry in batch.entries:
             entry.delivered_before, entry.delivered_count, entry.is_waiting = (
                 entry.delivered_count,
@@ -132,8 +133,8 @@ class Accumulator:
         self._ready = [each for each in rests if each.entries]
 
     def take_back(self, batch: NoticeBatch) -> None:
-        """Make due again what was told in a turn that failed: nobody has read it."""
-        # One that waits again already came anew since, and would otherwise be told twice.
+        """Make due again what was delivered in a turn that failed, because nobody has read it."""
+        # An entry that waits again has been repeated since, and would otherwise be delivered twice.
         unheard = tuple(each for each in batch.entries if not each.is_waiting)
         for entry in unheard:
             entry.delivered_count, entry.is_waiting = entry.delivered_before, True
@@ -169,7 +170,7 @@ class Accumulator:
         way = _way(self.subscriber, entry.event)
         batch = self._batches.setdefault(way, _Batch(first_ms=now_ms))
         batch.entries.append(entry)
-        # A critical event waits for no window: the model may be about to do the wrong thing again.
+        # A critical event waits for no window: the model may be about to repeat the mistake.
         is_urgent = way.priority == "critical" or entry.event.severity == EventLevel.CRITICAL
         batching = self.subscriber.batching
         if is_urgent or not batching.window_ms or len(batch.entries) >= batching.max_size:
@@ -190,7 +191,7 @@ class Accumulator:
 
 def _way(subscriber: Subscriber, event: NoticeEvent) -> _Way:
     asked_priority, asked_point = event.payload.get("priority"), event.payload.get("inject_at")
-    # A payload may hold anything; only a known word overrides what the subscriber says.
+    # A payload may contain anything; only a known value overrides the subscriber's setting.
     priority = next((each for each in RANK if each == asked_priority), None)
     inject_at = next((each for each in POINTS if each == asked_point), None)
     return _Way(
@@ -201,5 +202,5 @@ def _way(subscriber: Subscriber, event: NoticeEvent) -> _Way:
 
 
 def _is_over(first_ms: int, window_ms: int, now_ms: int) -> bool:
-    """Return whether a window is over; a clock that was set back ends it too."""
+    """Return whether a window has ended; a clock that was set back ends it, too."""
     return not 0 <= now_ms - first_ms < window_ms

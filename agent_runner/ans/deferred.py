@@ -1,4 +1,4 @@
-"""Hold notices until what they wait for in a turn has come: the end of a tool, or a true condition."""
+"""Hold notices that wait within a turn: for the end of a tool, or for a condition to become true."""
 
 from __future__ import annotations
 
@@ -30,36 +30,36 @@ class _Awaiting:
 class DeferredNotices:
     """The notices that wait for something; each is delivered once.
 
-    The end of a tool counts for the next look alone. A condition that was true when a notice of it became due
-    has to be false in between before another notice with the same condition becomes due; the same one does
-    when it is given again, because its turn failed.
+    The end of a tool counts only for the next look. After a condition has made a notice due, it has to become
+    false before another notice with the same condition becomes due; the same notice may become due again when
+    its turn failed.
     """
 
     def __init__(self) -> None:
         self._awaiting: dict[int, _Awaiting] = {}
         self._edges: dict[Condition, set[int]] = {}
-        """The conditions that are true, and the notices that became due by that."""
+        """The conditions that are true, and the notices that they made due."""
 
     def __len__(self) -> int:
         return len(self._awaiting)
 
     def add(self, notice: Notice) -> None:
-        """Let a notice wait. It replaces one with the same id.
+        """Add a waiting notice. It replaces one with the same id.
 
         Raises:
-            BadCondition: its condition is none.
+            BadCondition: its condition is invalid.
         """
         condition = parse_condition(notice.condition) if notice.condition is not None else None
         self._awaiting[notice.id] = _Awaiting(notice=notice, condition=condition)
 
     def look(self, facts: TurnFacts) -> None:
-        """Arm again the conditions that are false now."""
+        """Re-arm the conditions that are false now."""
         # A window that stays full is one event and not one at each look.
         for condition in [each for each in self._edges if not holds(each, facts)]:
             del self._edges[condition]
 
     def due(self, facts: TurnFacts) -> list[Notice]:
-        """Take out the notices whose time has come, in the order they were added."""
+        """Remove and return the notices that are due, in the order in which they were added."""
         self.look(facts)
         due = [each for each in self._awaiting.values() if self._is_due(each, facts)]
         for each in due:
@@ -69,7 +69,7 @@ class DeferredNotices:
         return [each.notice for each in due]
 
     def drop(self, notice_id: int) -> None:
-        """Remove a notice that waits."""
+        """Remove a waiting notice."""
         self._awaiting.pop(notice_id, None)
 
     def _is_due(self, each: _Awaiting, facts: TurnFacts) -> bool:
@@ -82,7 +82,7 @@ class DeferredNotices:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnFacts:
-    """The facts that conditions ask about. A maximum of 0 is unknown, and no share of it is ever reached."""
+    """The facts that conditions test. A maximum of 0 means unknown: no share of it is ever reached."""
 
     context_tokens: int = 0
     max_context_tokens: int = 0
@@ -112,7 +112,7 @@ def holds(condition: Condition, facts: TurnFacts) -> bool:
 
 def is_among(awaited: str, completed: frozenset[str]) -> bool:
     """Return whether the awaited tool has ended. `schedule_task` is also `mcp__andy__schedule_task`."""
-    # The agent names a tool as it is told, the CLI by the server that has it.
+    # The agent names a tool as it is shown to it, the CLI with its server's prefix.
     return any(awaited == name or name.endswith(f"__{awaited}") for name in completed)
 
 

@@ -1,6 +1,6 @@
-"""Find what an agent has to be told of: budgets that run out, a window that fills, calls that repeat.
+"""Find facts that an agent should know: budgets that run out, a window that fills, repeated calls.
 
-Each detector is fed as a turn goes on and returns an `EventDraft` where there is something to say.
+Each detector is fed during a turn and returns an `EventDraft` when it has found something.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ class BudgetUse(TypedDict):
 
 
 class BudgetWatch:
-    """Reports when a turn has nearly used what it may. A limit of 0 is none.
+    """Reports when a turn has nearly used up a limit. A limit of 0 is none.
 
-    Tokens are those of the answer, iterations the times the model was asked, time the seconds of the turn.
+    Tokens are those of the answer, iterations the requests to the model, time the seconds of the turn.
     """
 
     def __init__(
@@ -48,12 +48,12 @@ class BudgetWatch:
         self._said.clear()
 
     def judge(self, *, tokens: int, iterations: int, seconds: float) -> list[EventDraft]:
-        """Return the events for all that was used, while the model can still act on them."""
+        """Return the events for all limits, while the model can still react to them."""
         found = (self.tokens_used(tokens), self.iterations_used(iterations), self.seconds_used(seconds))
         return [each for each in found if each is not None]
 
     def look_back(self, *, tokens: int, iterations: int, seconds: float) -> list[EventDraft]:
-        """Return the events at the end of a turn: what was not reported in it is of use to the next."""
+        """Return the events at the end of a turn: those not reported in it are useful for the next one."""
         found = self.judge(tokens=tokens, iterations=iterations, seconds=seconds)
         return [replace(each, payload={**each.payload, "message": _past(each.payload)}) for each in found]
 
@@ -62,14 +62,14 @@ class BudgetWatch:
         return self._judge("token", current, self._max_tokens, TOKEN_WARNING, "tokens")
 
     def iterations_used(self, current: int) -> EventDraft | None:
-        """Return `budget.iteration.warning`, `budget.iteration.exceeded` or None for the requests to the
-        model.
+        """Return `budget.iteration.warning`, `budget.iteration.exceeded` or None for the
+        requests to the model.
         """
         return self._judge("iteration", current, self._max_iterations, ITERATION_WARNING, "iterations")
 
     def seconds_used(self, current: float) -> EventDraft | None:
         """Return `budget.timeout.warning` or None for the seconds that the turn has taken."""
-        # Past the limit the turn is stopped from outside, so there is nobody left to warn.
+        # Beyond the limit the turn is stopped from outside, so nobody is left to warn.
         if current >= self._max_seconds:
             return None
         return self._judge("time", int(current), int(self._max_seconds), TIME_WARNING, "seconds")
@@ -83,7 +83,7 @@ class BudgetWatch:
         type_ = f"budget.{'timeout' if kind == 'time' else kind}.{'exceeded' if is_exceeded else 'warning'}"
         if type_ in self._said:
             return None
-        # Who was told that a budget is used up needs no warning that it will be.
+        # After the report that a budget is used up, no warning about it is needed.
         self._said |= {type_, type_.replace("exceeded", "warning")}
         return EventDraft(
             type=type_,
@@ -126,8 +126,8 @@ REARM_SHARE = 0.60
 
 
 def threshold(max_tokens: int, compaction_at: int | None = None) -> int:
-    """Return the number of tokens from which on to warn: before compaction, which small windows reach below
-    70 %.
+    """Return the number of tokens from which to warn: before compaction, which small windows reach below 70
+    %.
     """
     full = int(max_tokens * WARN_SHARE)
     return min(full, int(compaction_at * OF_COMPACTION)) if compaction_at else full
@@ -136,7 +136,7 @@ def threshold(max_tokens: int, compaction_at: int | None = None) -> int:
 class ContextUse:
     """Reports `context.approaching_limit` once, and again after use fell below 60 % or a compaction.
 
-    Where the threshold itself is below 60 %, use has to fall below the threshold by the same share.
+    If the threshold itself is below 60 %, use has to fall below the threshold by the same share.
     """
 
     def __init__(self) -> None:
@@ -150,12 +150,12 @@ class ContextUse:
     ) -> EventDraft | None:
         """Return the event for a measurement, or None.
 
-        `compaction_at` is where the window is compacted by itself.
+        `compaction_at` is where the CLI compacts the window by itself.
         """
         if max_tokens <= 0:
             return None
         limit = threshold(max_tokens, compaction_at)
-        # Two thresholds, so that use that sways around one of them does not warn at each step.
+        # Two thresholds, so that use that varies around one of them does not warn at each step.
         if current_tokens < min(max_tokens * REARM_SHARE, limit * REARM_SHARE / WARN_SHARE):
             self._is_armed = True
         if current_tokens < limit or not self._is_armed:
@@ -185,9 +185,10 @@ EVERY_TURNS = 10
 
 
 class CheckpointPrompts:
-    """Counts turns, and reports `task.checkpoint` at every tenth, or when asked to.
+    """Counts turns, and reports `task.checkpoint` at every tenth, or on request.
 
-    `turn` is how many the conversation had before: containers come and go more often than every ten.
+    `turn` is the number of earlier turns of the conversation, because containers come and go more often than
+    every ten turns.
     """
 
     def __init__(self, *, turn: int = 0, every: int = EVERY_TURNS) -> None:
@@ -205,7 +206,7 @@ class CheckpointPrompts:
         return self.reached(f"{self._every} turns since the last look back: is the plan still right?")
 
     def reached(self, message: str) -> EventDraft:
-        """Return the checkpoint that somebody asks for now."""
+        """Return the checkpoint that somebody requests now."""
         return EventDraft(
             type="task.checkpoint", severity="info", payload={"message": message, "turn": self._turn}
         )
@@ -215,29 +216,29 @@ class CheckpointPrompts:
 
 KEY_ARGUMENTS = ("path", "query", "thread_id", "file_path", "command", "pattern", "url")
 WRITTEN = ("command", "content", "old_string", "new_string", "edits", "new_source")
-"""Arguments that distinguish pieces of work on a file, so they are compared as a whole."""
+"""Arguments that distinguish edits of the same file, so they are compared as a whole."""
 KEY_CHARS = 50
 WINDOW = 6
 REPETITIONS = 3
 
 
 def pattern_of(tool_name: str, arguments: Mapping[str, Any]) -> str:
-    """Return a name for a call: the tool, and the beginnings of its telling arguments."""
+    """Return a name for a call: the tool, and the beginnings of its main arguments."""
     parts = (f"{key}={str(arguments[key])[:KEY_CHARS]}" for key in KEY_ARGUMENTS if arguments.get(key))
     return f"{tool_name}({', '.join(parts)})"
 
 
 def likeness(tool_name: str, arguments: Mapping[str, Any]) -> int:
-    """Return a number that is the same for calls that do the same thing again."""
-    # Three edits of one file are work and three equal ones a loop, so what is written is compared as a whole.
+    """Return a number that is equal for calls that repeat each other."""
+    # Three different edits of one file are work, but three equal ones a loop: written text is compared whole.
     has_key = any(arguments.get(key) for key in KEY_ARGUMENTS)
     compared = [name for name in sorted(arguments) if not has_key or name in WRITTEN]
     return hash((pattern_of(tool_name, arguments), *(f"{name}={arguments[name]}" for name in compared)))
 
 
 class RepeatDetector:
-    """Watches the last `WINDOW` calls of a turn, and reports once a turn that one came `REPETITIONS`
-    times.
+    """Watches the last `WINDOW` calls of a turn, and reports once per turn that one came
+    `REPETITIONS` times.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Keep text from passing for something else: one line stays one line, and a tag is no tag."""
+"""Escape text so that one line stays one line, and no tag in it works as a tag."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _BREAKS = re.compile("\r\n|[\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029]")
 _TAG = re.compile(r"<(?=\W{0,8}[^\W\d])")
 _UNSEEN = frozenset({"Cc", "Cf", "Cs", "Co"})
 _JOINERS = frozenset("\u200c\u200d")
-"""Written in words of some scripts, and in emoji."""
+"""Joining characters of some scripts and of emoji, which stay."""
 
 
 def visible(text: str) -> str:
@@ -32,8 +32,8 @@ def one_line(text: str) -> str:
 
 
 def without_tags(text: str) -> str:
-    """Return the text with `‹` for `<` wherever a tag could begin, so that nothing opens or closes a
-    wrapper.
+    """Return the text with `‹` for `<` wherever a tag could begin, so that nothing
+    opens or closes a wrapper.
     """
     return _TAG.sub("‹", text)
 

@@ -12,23 +12,24 @@ from agent_runner.ans.event import EventLevel, NoticeEvent
 logger = logging.getLogger(__name__)
 
 MAX_PENDING = 1_000
-KEPT_AT_OVERFLOW = 500
+RETAINED_AT_OVERFLOW = 500
 DROPPED = "notices.dropped"
 
 
 class EventQueue:
-    """Keeps about `limit` events until they are drained.
+    """Stores about `limit` events until they are drained.
 
-    When full, it makes room before it takes the next: never an error or a critical event, of the others the
-    least severe first and of these the oldest. What was dropped is an event itself. Errors are kept however
-    many there are: a run drains them with each tool, and they take of its own memory.
+    When full, it makes room before it takes the next: it never drops errors or critical events, and of the
+    others the least severe first, and among these the oldest. The drops are reported as an event themselves.
+    Errors are stored however many there are: a run drains them with each tool, and they use only its own
+    memory.
     """
 
     def __init__(
         self,
         *,
         limit: int = MAX_PENDING,
-        retained: int = KEPT_AT_OVERFLOW,
+        retained: int = RETAINED_AT_OVERFLOW,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._limit = limit
@@ -37,7 +38,7 @@ class EventQueue:
         self._pending: list[NoticeEvent] = []
         self._dropped: Counter[tuple[EventLevel, str]] = Counter()
         self._has_errors_alone = False
-        """The queue is full of them: there is no room to be made, and no need to look for it each time."""
+        """Whether only errors are left, so that no room can be made and none needs to be searched for."""
 
     @property
     def pending_count(self) -> int:
@@ -45,7 +46,7 @@ class EventQueue:
 
     def emit(self, event: NoticeEvent) -> None:
         """Add an event; when the queue is full, the least severe events are dropped."""
-        # Room is made for many at once: making it for each event would sort the queue each time.
+        # Room is made for many at once: doing so for each event would sort the queue each time.
         if len(self._pending) >= self._limit and not self._has_errors_alone:
             self._make_room()
         if len(self._pending) < self._limit or event.severity >= EventLevel.ERROR:
@@ -55,7 +56,7 @@ class EventQueue:
 
     def drain_pending(self) -> list[NoticeEvent]:
         """Remove and return the events that wait, oldest first; the last one counts what was dropped."""
-        # The count is an event itself, so that nothing is lost without a word.
+        # The count is itself an event, so that no loss goes unreported.
         if self._dropped:
             event = self._dropped_event()
             self._dropped.clear()

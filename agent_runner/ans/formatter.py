@@ -19,18 +19,20 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _BLANKS = " \t\n"
-"""Blanks that a template leaves around its text. Others, such as a non-breaking space, belong to the text."""
+"""Whitespace that a template leaves around its text. Others, such as a
+non-breaking space, belong to the text.
+"""
 MAX_LINE_CHARS = 2_400
-"""The longest message there is, and its beginning of line."""
+"""The longest possible message with the start of its line."""
 MAX_ROWS_WITHOUT_TEMPLATE = 10
 FIELDS_WITHOUT_TEMPLATE = 5
 
 Source = Callable[[NoticeBatch], str | None]
-"""Gives the text of the template of a notification, if there is one."""
+"""Returns the text of a notification's template, if there is one."""
 
 
 class Formatter:
-    """Formats with Jinja2 templates, or plainly where one is missing or fails. Safe to use in a thread."""
+    """Formats with Jinja2 templates, or plainly if one is missing or fails. Safe to use in a thread."""
 
     def __init__(self, source: Source) -> None:
         self._source = source
@@ -44,12 +46,12 @@ class Formatter:
         self._broken.clear()
 
     def text(self, notification: NoticeBatch) -> str:
-        """Return one line, or a table, that neither ends a wrapper nor begins a line of its own."""
+        """Return one line, or a table, that neither ends a wrapper nor starts a line of its own."""
         shown = [FormattedEntry.of(entry) for entry in notification.entries]
         text = self._from_template(notification, shown) or plain(shown)
         if notification.notice_id is not None:
             text = f"{text} (notice {notification.notice_id})"
-        # Last of all: a template or a payload could bring the closing tag of the wrapper with it.
+        # Last of all, because a template or a payload could contain the closing tag of the wrapper.
         return without_tags(text)
 
     def _from_template(self, notification: NoticeBatch, shown: Sequence[FormattedEntry]) -> str:
@@ -70,7 +72,8 @@ class Formatter:
             logger.warning("template %s fails, so its notices are told plainly: %s", where, reason)
 
     def _template(self, source: str) -> Template:
-        # Jinja2 is imported only when something is told: most turns have nothing and need not wait for it.
+        # Jinja2 is imported only when something is delivered: most turns have nothing and need not wait for
+        # it.
         if source not in self._compiled:
             if self._environment is None:
                 from agent_runner.ans.templating import environment

@@ -1,7 +1,7 @@
 """Load the notices of a run in the background, so that its start does not wait for their imports.
 
-Notices take a tenth of a second to import, and no start of a container is worth that. Until they are
-loaded, what is to be noticed waits here in its order.
+Notices take a tenth of a second to import, too much for the start of a container. Until they are loaded,
+calls wait here in their order.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def _make(order: RunOrder, workspace: Workspace) -> NoticeRules:
 
 
 class LazyNotices:
-    """The notices of a run, loaded when something needs them. One is made for a run."""
+    """The notices of a run, loaded when something needs them. There is one per run."""
 
     def __init__(self, order: RunOrder, workspace: Workspace, *, make: Make = _make) -> None:
         self.rules: NoticeRules | None = None
@@ -56,15 +56,15 @@ class LazyNotices:
 
     @property
     def starts_with_something(self) -> bool:
-        """Return whether the first prompt of the run has a notice to tell."""
+        """Return whether the first prompt of the run has a notice to deliver."""
         return bool(self._order.turn.notices) or self._order.restore.mode != "fresh"
 
     def begin(self, order: RunOrder) -> None:
-        """Make the rules by this order, in place of the one of a run that was started ahead."""
+        """Use this order for the rules, instead of the one with which the run was started ahead."""
         self._order = order
 
     async def preload(self) -> None:
-        """Import what the rules need, and make none: their order is still to come."""
+        """Import what the rules need, without building any: their order is still to come."""
         await asyncio.to_thread(importlib.import_module, "agent_runner.ans.rules")
         await asyncio.to_thread(importlib.import_module, "agent_runner.ans.templating")
 
@@ -74,7 +74,7 @@ class LazyNotices:
             self._warming = asyncio.create_task(self.warm(), name="notices")
 
     async def warm(self) -> None:
-        """Load all that telling a notice needs. Never raises."""
+        """Load everything needed to deliver a notice. Never raises."""
         try:
             rules = await self.load()
             await asyncio.to_thread(rules.warm)
@@ -89,18 +89,18 @@ class LazyNotices:
             self._waiting.append(act)
 
     def begin_turn(self, turn: TurnOrder, *, session_id: str | None) -> None:
-        """Open a turn with the notices that the host gives to it."""
+        """Open a turn with the host's notices for it."""
         self.do(lambda rules: rules.begin_turn(turn, session_id=session_id))
 
     def end_turn(self, outcome: TurnOutcome, *, session_id: str | None) -> tuple[DeliveredNotice, ...]:
-        """Close the turn and return what its model was told; of a turn that failed, nothing counts."""
+        """Close the turn and return the notices that its model read; after a failed turn, none counts."""
         if self.rules is not None:
             return self.rules.end_turn(outcome, session_id=session_id)
         self._waiting.append(lambda rules: _end_unreported(rules, outcome, session_id))
         return ()
 
     def end_session(self, *, session_id: str | None) -> None:
-        """Tell the rules, if they are loaded, that the run is over."""
+        """Tell the rules, if they are loaded, that the run has ended."""
         if self._warming is not None:
             self._warming.cancel()
         if self.rules is not None:

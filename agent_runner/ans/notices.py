@@ -1,4 +1,4 @@
-"""Hold all notices of one run: what happens goes in, what the model is to be told comes out."""
+"""Hold all notices of one run: events go in, texts for the model come out."""
 
 from __future__ import annotations
 
@@ -42,9 +42,7 @@ def _utc_now() -> datetime:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnNotices:
-    """The fate of the notices of one turn: those shown in it, and the ids of those
-    given to it but not shown.
-    """
+    """The result for the notices of one turn: those shown, and the ids of the host's that were not shown."""
 
     delivered: tuple[DeliveredNotice, ...] = ()
     returned: tuple[int, ...] = ()
@@ -53,8 +51,9 @@ class TurnNotices:
 class RunNotices:
     """The notices of one run. Nothing in it is shared with another run.
 
-    `group` is the folder whose `subscribers/` adds the group's own, `now` tells the time, aware and in UTC.
-    All but `drain` is quick and does not block; nothing slow is imported before there is something to tell.
+    `group` is the folder whose `subscribers/` adds the group's own; `now` returns the time, aware and in UTC.
+    All methods but `drain` are quick and do not block; nothing slow is imported before there is something to
+    deliver.
     """
 
     def __init__(self, group: Path | None = None, *, now: Callable[[], datetime] = _utc_now) -> None:
@@ -70,7 +69,7 @@ class RunNotices:
         self._given: dict[int, Notice] = {}
         self._delivered: list[DeliveredNotice] = []
         self._claimed: list[NoticeBatch] = []
-        """What of the run's own was told in this turn: heard once that ends well."""
+        """The run's own notices delivered in this turn; they count as read once it ends well."""
         self._arrived: list[tuple[Notice, InjectAt]] = []
         self._left_over: list[NoticeEvent] | None = None
         self._turn = 0
@@ -84,9 +83,9 @@ class RunNotices:
         source: str = "agent",
         dedupe_key: str = "",
     ) -> NoticeEvent:
-        """Record that something happened, and return the event.
+        """Record an event and return it.
 
-        A `priority` or `inject_at` in the payload comes before the subscriber's.
+        A `priority` or `inject_at` in the payload overrides the subscriber's.
 
         Raises:
             ValueError: `event_type` is no dotted lower-case name.
@@ -103,22 +102,20 @@ class RunNotices:
         return event
 
     def happened(self, *happenings: EventDraft | None, source: str = "agent") -> None:
-        """Record what rules found; None is ignored."""
+        """Record the findings of rules; None is ignored."""
         for each in happenings:
             if each is not None:
                 self.emit(each.type, each.severity, each.payload, source=source)
 
     def give(self, notices: Iterable[Notice], *, at: InjectAt = "turn_start") -> None:
-        """Take notices that the host keeps, each id once: they are told at `at`, or when
-        what they wait for has come.
-        """
+        """Accept the host's notices, each id once: they are delivered at `at`, or when their wait ends."""
         for notice in notices:
             if notice.id not in self._given:
                 self._given[notice.id] = notice
                 self._arrived.append((notice, at))
 
     def withdraw(self, notice_id: int) -> None:
-        """Remove a given notice that was cancelled or acknowledged."""
+        """Remove a host's notice that was cancelled or acknowledged."""
         self._given.pop(notice_id, None)
         self._arrived = [each for each in self._arrived if each[0].id != notice_id]
         self._deferred.drop(notice_id)
@@ -133,7 +130,7 @@ class RunNotices:
         max_tokens: int | None = None,
         message_count: int | None = None,
     ) -> None:
-        """Record the facts that conditions ask about; what is not given stays as it was."""
+        """Record the facts that conditions test; unset ones stay unchanged."""
         known = self.facts
         self.facts = replace(
             known,
@@ -146,21 +143,21 @@ class RunNotices:
         self._deferred.look(self.facts)
 
     def tool_ended(self, name: str) -> None:
-        """Record that a tool ended, well or not; the next `drain` consumes that."""
+        """Record that a tool ended, well or not; it counts for the next `drain`."""
         self.facts = replace(self.facts, completed_tools=self.facts.completed_tools | {name})
 
     def begin_turn(self, notices: Iterable[Notice] = ()) -> None:
-        """Open a turn. What the turn before left untold is told at this one's first opportunity."""
+        """Open a turn. The previous turn's undelivered notices are due at its first opportunity."""
         self.end_turn()
         self._left_over = [*(self._left_over or ()), *self.events.drain_pending()]
         self._delivered = []
         self.give(notices)
 
     def end_turn(self, *, is_well: bool = True) -> TurnNotices:
-        """Close the turn and return what became of its notices. What was not told goes back to the host.
+        """Close the turn and return the result for its notices. Undelivered ones go back to the host.
 
-        What was told in a turn that did not end well is told again: by the host, or in the next turn of the
-        run what the run alone knows of, but for what went on in that turn.
+        Those delivered in a turn that did not end well are delivered again: the host's by the host, the run's
+        own in the next turn of the run, except those about that turn itself.
         """
         if not is_well:
             for each in self._claimed:
@@ -175,32 +172,30 @@ class RunNotices:
 
     @property
     def delivered(self) -> tuple[DeliveredNotice, ...]:
-        """Return what the model was told in this turn; of very much, the host's notices
-        and what matters most.
-        """
+        """Return what the model read in this turn; if that is too much, the host's and the most important."""
         numbered = list(enumerate(self._delivered))
         numbered.sort(key=lambda each: (each[1].id is None, RANK[each[1].priority]))
         return tuple(each for _, each in sorted(numbered[:MAX_DELIVERED], key=lambda each: each[0]))
 
     @property
     def returned(self) -> tuple[int, ...]:
-        """Return the ids of given notices that the model was not told in this turn."""
+        """Return the ids of the host's notices that the model did not read in this turn."""
         delivered = {each.id for each in self._delivered}
         return tuple(each for each in self._given if each not in delivered)
 
     @property
     def pending(self) -> int:
-        """Return how many notices wait to be told, or for what they await."""
+        """Return how many notices wait for delivery, or for a condition."""
         waiting = self.events.pending_count + len(self._left_over or ()) + len(self._arrived)
         return waiting + len(self._deferred) + self._collector.pending
 
     async def drain(
         self, point: InjectAt, *, limit: int = INJECTION_CHARS, at_least: Priority = "low"
     ) -> str:
-        """Return what the model is to be told now, each notice once, or nothing.
+        """Return the text for the model now, with each notice once, or nothing.
 
-        At most `limit` characters; what does not fit, or matters less than `at_least`, waits for the next
-        time. Cancelled, it has told nothing.
+        At most `limit` characters; notices that do not fit, or are less important than `at_least`, wait for
+        the next time. If cancelled, nothing counts as delivered.
         """
         async with self._lock:
             if not self.pending:
@@ -222,7 +217,7 @@ class RunNotices:
             self._collector.use(shelf.subscribers, shelf.disabled)
 
     def _collect(self) -> None:
-        """Take in all events since the last time."""
+        """Process all events since the last time."""
         if self._left_over is not None:
             self._collector.accept(self._left_over)
             self._collector.carry_over(self._now_ms())

@@ -1,4 +1,4 @@
-"""Define what is told at once: one thing that happened, or several of a kind."""
+"""Define the unit of delivery: one event, or several of a kind."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from agent_runner.wire.notices import InjectAt, Priority
 RANK: Mapping[Priority, int] = {"critical": 0, "high": 1, "normal": 2, "low": 3}
 
 OF_ONE_TURN = ("tool.", "budget.", "agent.loop.", "agent.turn.", "query.", "subagent.")
-"""Prefixes of events that end with their turn: for the next attempt they would be wrong."""
+"""Prefixes of events that end with their turn: in the next attempt they would be wrong."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class NoticeEntry:
-    """An event that happened `count` times; the model has read of `delivered_count` of them."""
+    """An event that happened `count` times; the model has read about `delivered_count` of them."""
 
     event: NoticeEvent
     order: int
     count: int = 1
     delivered_count: int = 0
     delivered_before: int = 0
-    """The value of `delivered_count` before the last delivery, for taking that back."""
+    """`delivered_count` before the last delivery, for taking that back."""
     is_waiting: bool = False
     """Whether the entry is already in a batch or in a notification."""
 
@@ -35,7 +35,7 @@ class NoticeEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoticeBatch:
-    """Entries of one subscriber that are told together."""
+    """Entries of one subscriber that are delivered together."""
 
     subscriber: Subscriber
     priority: Priority
@@ -44,7 +44,7 @@ class NoticeBatch:
     is_due: bool = False
     """Whether its point has come, so that this point or any later one will do."""
     is_addressed: bool = False
-    """Somebody asked for this one by name, so it is never summed up."""
+    """Whether somebody requested this one by name, so it is never summed up."""
     notice_id: int | None = None
     """The number of the notice in the host's store."""
 
@@ -62,11 +62,11 @@ class NoticeBatch:
         return self.priority == "low" and not self.is_addressed and self.notice_id is None
 
     def at(self, points: Collection[InjectAt]) -> NoticeBatch:
-        """Return the notification as it is when one of `points` has come."""
+        """Return the notification in its state when one of `points` has come."""
         return replace(self, is_due=True) if self.inject_at in points and not self.is_due else self
 
     def beyond_turn(self) -> NoticeBatch:
-        """Return the part that is still true when the turn in which it was told has failed."""
+        """Return the part that is still true after a failed turn."""
         lasting = (each for each in self.entries if not each.event.type.startswith(OF_ONE_TURN))
         return replace(self, entries=tuple(lasting))
 

@@ -1,4 +1,4 @@
-"""Report what an agent asks of the host as calls of tools, where no SDK reports them."""
+"""Report an agent's requests to the host as tool calls, where no SDK reports them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class ObservedHost(HostClient):
-    """The host, each request to which is reported as a call of a tool: its begin and how it ended."""
+    """The host, with each request reported as a tool call: its start and how it ended."""
 
     def __init__(self, host: HostClient, noticing: LazyNotices, progress: TurnProgress) -> None:
         self._host = host
@@ -59,7 +59,7 @@ def _arguments(command: Command) -> dict[str, Any]:
 
 
 def _call(call_id: str, command: Command) -> ToolCall:
-    # Imported here: it takes a tenth of a second, and is called once the rules of notices are loaded anyway.
+    # Imported here: it takes a tenth of a second, and at this point the rules of notices are loaded anyway.
     from agent_runner.ans.tool_events import ToolCall
 
     return ToolCall(id=call_id, name=command.type, arguments=_arguments(command))

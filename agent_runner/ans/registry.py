@@ -1,4 +1,4 @@
-"""Hold all subscribers of one run: who takes which event, and what is due at an injection point."""
+"""Hold all subscribers of one run: distribute events to them, and find what is due at an injection point."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ DUE_AT: Mapping[InjectAt, frozenset[InjectAt]] = {
     "after_tool": frozenset({"immediate", "after_tool"}),
     "turn_end": frozenset({"immediate", "turn_end"}),
 }
-"""Map each point of a turn to the notices due there. Immediate ones take the point that comes first."""
+"""Maps each point of a turn to the notices due there. Immediate ones take the first point."""
 
 
 class SubscriberRegistry:
-    """Gives events to the subscribers that take them, and returns the notifications they make.
+    """Passes events to the subscribers that take them, and returns their notifications.
 
-    What the host keeps is told as the first enabled subscriber of its type says, or plainly where there is
-    none; it is never batched, and neither severity nor source keeps it back.
+    A host's notice is delivered as the first enabled subscriber of its type sets, or plainly if there is
+    none; it is never batched, and neither severity nor source holds it back.
     """
 
     def __init__(self) -> None:
@@ -33,9 +33,9 @@ class SubscriberRegistry:
         self._order = 0
 
     def use(self, subscribers: Sequence[Subscriber], disabled: frozenset[str] = frozenset()) -> None:
-        """Replace the subscribers by these, in this order. Core ones cannot be disabled.
+        """Replace the subscribers, in this order. Core ones cannot be disabled.
 
-        What a subscriber has collected is dropped when it is disabled or gone.
+        The collected events of a removed or disabled subscriber are dropped.
         """
         self._disabled = frozenset(
             each.id for each in subscribers if each.id in disabled and not each.output.core
@@ -57,7 +57,7 @@ class SubscriberRegistry:
     def give(
         self, notice_id: int, event: NoticeEvent, *, priority: Priority, at: InjectAt, count: int
     ) -> None:
-        """Take a notice that the host keeps, once, however often it is given before it is told."""
+        """Accept a host's notice, once, however often it is passed before its delivery."""
         subscriber = self._teller(event.type)
         if subscriber is None:
             return
@@ -71,11 +71,11 @@ class SubscriberRegistry:
         )
 
     def withdraw(self, notice_id: int) -> None:
-        """Remove a given notice."""
+        """Remove a host's notice."""
         self._given.pop(notice_id, None)
 
     def candidates(self, point: InjectAt, now_ms: int, *, at_least: Priority = "low") -> list[NoticeBatch]:
-        """Return what is due at a point, the most important first. It stays until it is told."""
+        """Return what is due at a point, the most important first. It stays until it is delivered."""
         points = DUE_AT[point]
         self._given = {number: each.at(points) for number, each in self._given.items()}
         due = [each for each in self._given.values() if each.is_due]
@@ -86,27 +86,27 @@ class SubscriberRegistry:
         return sorted(wanted, key=lambda each: each.urgency)
 
     def tell(self, batch: NoticeBatch) -> None:
-        """Remove what was told."""
+        """Remove what was delivered."""
         if batch.notice_id is not None:
             self._given.pop(batch.notice_id, None)
         else:
             self._accumulators[batch.subscriber.id].tell(batch)
 
     def take_back(self, batch: NoticeBatch) -> None:
-        """Make an event due again that was told in a turn that failed; the host gives its own notices
-        again.
+        """Make an event due again that was delivered in a failed turn; the host passes its own
+        notices again.
         """
         if batch.notice_id is None and batch.subscriber.id in self._accumulators:
             self._accumulators[batch.subscriber.id].take_back(batch)
 
     def carry_over(self, now_ms: int) -> None:
-        """Make everything that was not told due at the next opportunity."""
+        """Make everything undelivered due at the next opportunity."""
         for accumulator in self._enabled():
             accumulator.carry_over(now_ms)
 
     @property
     def pending(self) -> int:
-        """Return how many events, and notices of the host, were taken and not told."""
+        """Return how many events, and notices of the host, were accepted and not delivered."""
         return len(self._given) + sum(each.pending for each in self._accumulators.values())
 
     def _enabled(self) -> list[Accumulator]:
@@ -119,7 +119,7 @@ class SubscriberRegistry:
 
 
 def unclaimed() -> Subscriber:
-    """Return the subscriber for notices of the host that no other subscriber takes, so that none is lost."""
+    """Return the subscriber for notices of the host that no other takes, so that none is lost."""
     return Subscriber(
         about=EventFilter(id="unclaimed", name="What nobody else tells"),
         events=Events(types=["host.*"]),

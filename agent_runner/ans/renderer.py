@@ -1,6 +1,4 @@
-"""Write what stands before a model at one point: the notices that fit, in one wrapper, and how many
-are left.
-"""
+"""Write the text for a model at one point: the notices that fit, in one wrapper, and how many remain."""
 
 from __future__ import annotations
 
@@ -13,8 +11,9 @@ from agent_runner.ans.notification import NoticeBatch
 OPEN = "<system_notification>"
 CLOSE = "</system_notification>"
 MAX_CHARS = 2_000
-"""Together, of those that the run alone knows of. What the host keeps may fill all that a point takes whole:
-it waits for turns that may be a day apart, and has an end."""
+"""Most characters of the run's own notices together. The host's may fill all that a point accepts: they wait
+for turns that may be a day apart, and have an end.
+"""
 MAX_NOTICES = 10
 MAX_COUNT_LINE = 200
 _FRAME = len(OPEN) + len(CLOSE) + 2
@@ -22,7 +21,7 @@ _FRAME = len(OPEN) + len(CLOSE) + 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RenderedNotice:
-    """One notification and the text it was told in; None where it was only counted."""
+    """One notification and its delivered text; None if it was only counted."""
 
     notification: NoticeBatch
     text: str | None
@@ -30,7 +29,7 @@ class RenderedNotice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RenderedNotices:
-    """The text for a model, and which candidates it tells. Those it does not tell stay."""
+    """The text for a model, and the candidates that it contains. The others stay."""
 
     text: str = ""
     delivered: tuple[RenderedNotice, ...] = ()
@@ -43,7 +42,7 @@ def compose(candidates: Sequence[NoticeBatch], write: Write, *, limit: int) -> R
     """Return the first of `candidates` that fit in `limit`: `MAX_NOTICES`, the run's own in `MAX_CHARS`.
 
     A first one that is longer than `MAX_CHARS` goes alone, if `limit` allows it, and a long table in parts.
-    Of what is left, notices of low priority are summed up in a line that counts them, and the others wait.
+    Of the rest, notices of low priority are summed up in a line that counts them, and the others wait.
     """
     delivered = _fitting(candidates, write, limit - _FRAME - MAX_COUNT_LINE)
     if not delivered:

@@ -27,10 +27,10 @@ RESUMED = {
 
 
 class NoticeRules:
-    """The notices of one run, and the rules that find something to report in it.
+    """The notices of one run, and the rules that find events in it.
 
-    A session opens and closes turns, an agent tells what it does in them and asks at its points (`drain`)
-    what its model is to be told.
+    A session opens and closes turns; an agent reports its work in them and asks at its points (`drain`) for
+    the text for its model.
     """
 
     def __init__(
@@ -58,19 +58,19 @@ class NoticeRules:
         self._so_far = order.restore.so_far
         self._checkpoints = CheckpointPrompts(turn=self._so_far.turns)
         self._asked_last: int | None = None
-        """The turn of the host's that was asked last: one that is tried again counts once."""
+        """The host's last turn that was started: a retried one counts once."""
         self._began = clock()
         self._iterations = 0
         self._tokens = 0
         self._messages = self._so_far.turns * 2
-        """A question and an answer each: what the conversation had before counts too."""
+        """A question and an answer each, including the conversation's earlier ones."""
 
     def warm(self) -> None:
-        """Import what telling a notice needs. Blocks: use a thread."""
+        """Import what a delivery needs. Blocks: use a thread."""
         importlib.import_module("agent_runner.ans.templating")
 
     def begin_turn(self, turn: TurnOrder, *, session_id: str | None) -> None:
-        """Open a turn and take the notices that the host gives to it."""
+        """Open a turn and accept the host's notices for it."""
         self.notices.begin_turn(turn.notices)
         self._began = self._clock()
         self._iterations = self._tokens = 0
@@ -84,7 +84,7 @@ class NoticeRules:
         self.notices.happened(checkpoint)
 
     def end_turn(self, outcome: TurnOutcome, *, session_id: str | None) -> tuple[DeliveredNotice, ...]:
-        """Close the turn and return what its model was told; of a turn that failed, nothing counts."""
+        """Close the turn and return the notices that its model read; after a failed turn, none counts."""
         if outcome.error is None:
             self._found(self._budgets.look_back(**self._used()), at="turn_start")
         about = {
@@ -110,17 +110,17 @@ class NoticeRules:
             self.notices.emit("session.resumed", "info", payload | _loaded(mode, self._so_far))
 
     async def look_at_files(self) -> None:
-        """Report, as a turn begins, which files have changed since the agent read them."""
+        """Report, at the start of a turn, the files that have changed since the agent read them."""
         await asyncio.to_thread(self.files.check_all)
         self._found(self.files.take(), at="turn_start")
 
     async def look_at_file(self, path: str) -> None:
-        """Report when a file that is to be changed is not what the agent read."""
+        """Report when a file that is about to be changed differs from the agent's last reading."""
         await asyncio.to_thread(self.files.check, path)
         self.notices.happened(*self.files.take())
 
     async def command_begins(self, call_id: str) -> None:
-        """Report what others have changed until now: what changes while a command runs is the agent's own."""
+        """Report foreign changes until now: changes while a command runs count as the agent's own."""
         await asyncio.to_thread(self.files.begin_command, call_id)
         self.notices.happened(*self.files.take())
 
@@ -129,7 +129,7 @@ class NoticeRules:
         await asyncio.to_thread(self.files.end_commands, call_ids)
 
     def model_asked(self) -> None:
-        """Record that the model was asked once more, and has begun to answer."""
+        """Record another request to the model, whose answer has started."""
         self._iterations += 1
         self._messages += 1
         self.notices.learn(message_count=self._messages)
@@ -148,20 +148,18 @@ class NoticeRules:
         self._context.compacted()
 
     def batch_ended(self, calls: list[ToolCall]) -> None:
-        """Judge the calls that were made together, now that all have ended and the model is about to
-        go on.
-        """
+        """Judge the calls that were made together, after all have ended and before the model continues."""
         self.calls.batch_ended(calls)
         for call in calls:
             self.notices.happened(self._loops.called(call.name, call.arguments))
         self._found(self._budgets.judge(**self._used()), at="immediate")
 
     async def drain(self, point: InjectAt, *, limit: int, at_least: Priority = "low") -> str:
-        """Return what the model is to be told at this point, or nothing."""
+        """Return the text for the model at this point, or nothing."""
         return await self.notices.drain(point, limit=limit, at_least=at_least)
 
     def _found(self, found: Iterable[EventDraft | None], *, at: InjectAt) -> None:
-        """Report what was found at a point where the model can still be told of it."""
+        """Report a finding at a point where the model can still read it."""
         for each in found:
             if each is not None:
                 self.notices.happened(replace(each, payload={**each.payload, "inject_at": at}))
@@ -184,7 +182,7 @@ class NoticeRules:
 
 
 def _loaded(mode: RestoreMode, so_far: RestoredConversation) -> dict[str, int | str]:
-    """Return how much of the conversation the model has: its session holds all, a new one what was kept."""
+    """Return how much of the conversation the model has: its session has all, a new one what was stored."""
     is_new = mode == "rehydrate"
     return {
         "exchanges_loaded": so_far.exchanges_kept if is_new else so_far.turns,

@@ -1,5 +1,5 @@
-"""Read files of a folder that somebody else writes: whole, bounded in size and number, never through a
-link.
+"""Read files of a folder that somebody else writes: whole, limited in size and number, never
+through a link.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def opened(folder: Path | None) -> Iterator[int | None]:
 def stamps(descriptor: int, suffixes: tuple[str, ...]) -> list[FileStamp]:
     """Return the ordinary files that end in one of `suffixes`, by name; of very many, some."""
     found = []
-    # The folder is the agent's own, so it may hold any number of files.
+    # The folder is the agent's own, so it may contain any number of files.
     with os.scandir(descriptor) as entries:
         for entry in islice(entries, MAX_LISTED):
             if entry.name.endswith(suffixes) and entry.is_file(follow_symlinks=False):
@@ -73,7 +73,7 @@ def read_plain(name: str, *, limit: int, inside: int | None = None) -> FileConte
         OSError: it is not there, is a link, a pipe or a folder, or is longer.
         ValueError: no file can have this name.
     """
-    # Without O_NONBLOCK opening a pipe would wait for somebody to write into it.
+    # Without O_NONBLOCK, opening a pipe would wait for somebody to write into it.
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     descriptor = os.open(name, flags, dir_fd=inside)
     try:

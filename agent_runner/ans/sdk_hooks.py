@@ -1,9 +1,9 @@
-"""Connect the hooks of the Claude CLI, at which a model can be told its notices.
+"""Connect the hooks of the Claude CLI, at which a model can be shown its notices.
 
-The only part of the notices that knows the SDK, and imported with it. A hook answers within
-`ANSWER_SECONDS` whatever happens, for the CLI drops a prompt whose hook takes too long, and after one that
-did not, the others of its turn say nothing. A batch of tools is told of once. What a subagent does is not
-said: it would take the notices of the agent.
+Only this part of the notices knows the SDK, and is imported with it. A hook answers within `ANSWER_SECONDS`
+in any case, because the CLI drops a prompt whose hook takes too long; after one hook that did, the others of
+its turn stay silent. A batch of tools is reported once. A subagent's work is not reported: it would take the
+agent's notices.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ ANSWER_SECONDS = 2.0
 MATCHER_SECONDS = 30.0
 MAX_CHARS = MAX_RESTORE_CHARS
 READERS = ("Read", "Edit", "Write", "NotebookEdit")
-"""The tools whose file the agent knows from then on."""
+"""The tools that make their file known to the agent."""
 EDITORS = ("Edit", "Write", "NotebookEdit")
 COMMANDS = ("Bash",)
 """The tools that may change any file."""
 LOOKED_AT = rf"^(?:{'|'.join((*EDITORS, *COMMANDS))}|{OWN_TOOLS}.*)$"
 """The tools before which a hook runs. For others it would only cost a round trip."""
 NOT_CALLED = "<tool_use_error>"
-"""The opening of the CLI's result for a call that no hook has seen: no such tool, wrong arguments."""
+"""The start of the CLI's result for a call that no hook has seen: unknown tool, wrong arguments."""
 OF_THE_MAIN_AGENT = "Notices are the main agent's: say what it should note in your report."
 ANSWER_STANDS = (
     "Your answer is sent as it stands. Say only what is to be added to it, or nothing between <internal> "
@@ -54,9 +54,9 @@ class NoticeHooks:
     def __init__(
         self, noticing: LazyNotices, *, stream: SdkStreamEvents, on_first_prompt: Callable[[], None]
     ) -> None:
-        """`on_first_prompt` is called once: the CLI has its session then."""
+        """`on_first_prompt` is called once: then the CLI has its session."""
         self.answered_already: str | None = None
-        """What the model had answered in this turn before it was made to go on."""
+        """The model's answer in this turn before it was made to go on."""
         self._noticing = noticing
         self._stream = stream
         self._on_first_prompt: Callable[[], None] | None = on_first_prompt
@@ -71,7 +71,7 @@ class NoticeHooks:
         self._delivered.clear()
 
     def matchers(self) -> dict[str, list[sdk.HookMatcher]]:
-        """Return the hooks that the CLI is to call, by event."""
+        """Return the hooks that the CLI calls, by event."""
         return {
             "UserPromptSubmit": [self._matcher(self._turn_start)],
             "PreToolUse": [self._matcher(self._before_tool, LOOKED_AT)],
@@ -84,7 +84,7 @@ class NoticeHooks:
 
     def _matcher(self, hook: Hook, matcher: str | None = None) -> sdk.HookMatcher:
         async def bounded(given: Any, _: str | None, __: Any) -> Any:
-            # After one that took too long the others would make the turn wait for each of them again.
+            # After one hook that took too long, the others would make the turn wait for each of them again.
             if self._is_stuck:
                 return {}
             try:
@@ -100,7 +100,7 @@ class NoticeHooks:
         return sdk.HookMatcher(matcher=matcher, hooks=[bounded], timeout=MATCHER_SECONDS)
 
     async def _turn_start(self, given: Any) -> dict[str, Any]:
-        """Tell with the prompt what is due; a prompt that was dropped comes again, with its notices."""
+        """Deliver due notices with the prompt; a dropped prompt comes again, with its notices."""
         if self._on_first_prompt is not None:
             self._on_first_prompt()
             self._on_first_prompt = None
@@ -110,7 +110,7 @@ class NoticeHooks:
         rules = await self._noticing.load()
         await rules.look_at_files()
         await self._stream.measure("turn_start")
-        # A prompt that is repeated gets what it was told before as well, and both share one limit.
+        # A repeated prompt gets its earlier notices as well, and both share one limit.
         room = MAX_CHARS - len(self._with_prompt)
         text = await rules.drain("turn_start", limit=room)
         self._with_prompt = "\n".join(filter(None, (self._with_prompt, text)))
@@ -169,8 +169,8 @@ class NoticeHooks:
         return self._tell(given, text, anew=text)
 
     async def _turn_end(self, given: Any) -> dict[str, Any]:
-        """Make the model go on once for what matters most; the rest waits for the next turn."""
-        # `stop_hook_active` says that the model goes on because of this hook; without the check it would
+        """Make the model go on once for the most important notices; the rest waits for the next turn."""
+        # `stop_hook_active` means that the model goes on because of this hook; without the check it would
         # never stop.
         if given.get("agent_id") or given.get("stop_hook_active"):
             return {}
@@ -182,7 +182,7 @@ class NoticeHooks:
         return self._tell(given, f"{text}\n{ANSWER_STANDS}", anew=text)
 
     async def _compacted(self, given: Any) -> dict[str, Any]:
-        """Tell again what was told in this turn: it went with the conversation."""
+        """Deliver this turn's notices again, because they went with the compacted conversation."""
         if given.get("source") != "compact":
             return {}
         self._stream.compacted()

@@ -1,6 +1,4 @@
-"""Read from the messages of the Claude CLI what they say besides their text; a hook would cost a round
-trip.
-"""
+"""Read the Claude CLI's messages for what they report besides text; a hook would cost a round trip."""
 
 from __future__ import annotations
 
@@ -22,22 +20,22 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 MEASURED_FROM = 20_000
-"""Tokens of a conversation below which no model's window is near its end: it need not be asked for."""
+"""Tokens of a conversation below which no model's window is nearly full, so the CLI need not be asked."""
 UNEVENTFUL = 0.5
-"""The share of a window up to which it is not asked for at the first prompt, which should not wait."""
+"""Share of a window up to which the CLI is not asked at the first prompt, which should not wait."""
 BYTES_A_TOKEN = 3
-"""Bytes that count as a token while a model writes: the true count comes at the end alone."""
+"""Bytes that count as a token while a model writes: the true count comes only at the end."""
 USUAL = frozenset({"init", "status", "task_started", "task_progress", "task_updated"})
-"""Messages that the CLI sends again and again and that nobody needs to see."""
+"""Messages that the CLI repeats and that nobody needs to see."""
 _IN_THE_WINDOW = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
 
 Usage = Callable[[], Awaitable[Any]]
-"""Asks the CLI what fills its window: `get_context_usage` of the SDK's client."""
+"""Asks the CLI for the use of its window: `get_context_usage` of the SDK's client."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelWindow:
-    """The tokens that the model takes in, and the point at which the CLI compacts by itself, if it does."""
+    """The tokens of the model's window, and where the CLI compacts by itself, if it does."""
 
     tokens: int
     compaction_at: int | None
@@ -49,7 +47,7 @@ class SdkStreamEvents:
     def __init__(
         self, noticing: LazyNotices, progress: TurnProgress, *, so_far: RestoredConversation | None = None
     ) -> None:
-        """`so_far` is what is known of the session that is resumed, if one is."""
+        """`so_far` has the figures of the resumed session, if there is one."""
         self.usage: Usage | None = None
         """Set once the CLI can be asked."""
         self._noticing = noticing
@@ -57,15 +55,15 @@ class SdkStreamEvents:
         self._message_id: str | None = None
         self._context_tokens = so_far.context_tokens if so_far else 0
         self._expected = so_far.context_window if so_far else 0
-        """How large the window is said to be; once a model has answered, only the CLI is asked."""
+        """The expected size of the window; once a model has answered, only the CLI is asked."""
         self._window: ModelWindow | None = None
 
     def resumes(self, so_far: RestoredConversation) -> None:
-        """Learn what is known of the resumed session, before anything was asked."""
+        """Record the figures of the resumed session, before the first prompt."""
         self._context_tokens, self._expected = so_far.context_tokens, so_far.context_window
 
     def hear(self, message: sdk.Message) -> None:
-        """Read one message. Of a subagent's messages, only the calls of tools are read."""
+        """Read one message. Of a subagent's messages, only the tool calls are read."""
         report_progress(self._progress, message)
         match message:
             case sdk.AssistantMessage(parent_tool_use_id=None):
@@ -110,7 +108,7 @@ class SdkStreamEvents:
 
 
 def report_progress(progress: TurnProgress, message: sdk.Message) -> None:
-    """Tell what a message says of the turn's progress: calls of tools, their ends, text as it comes."""
+    """Report a message's part of the turn's progress: calls of tools, their ends, text as it comes."""
     match message:
         case sdk.StreamEvent(parent_tool_use_id=None, event=event):
             _report_text(progress, event)

@@ -1,7 +1,7 @@
-"""Report that a file has changed since the agent read it: by its content, never by its time alone.
+"""Report that a file has changed since the agent read it: by its content, never only by its time.
 
-What the agent changes itself is none: with its editors a file is known anew, and while a command of its own
-runs, what changes is taken for its own. What a command leaves running behind it is nobody's any more.
+The agent's own changes do not count: after its edits a file counts as known, and while one of its commands
+runs, changes count as its own. Changes by a command's leftover background process count as foreign.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ class FileMarks:
     """Remembers files that the agent has read or written, in one run. Its methods block: use a thread.
 
     Only ordinary files up to `MAX_FILE_BYTES` are remembered, the `MAX_FILES` used last; links are not
-    followed and pipes not waited for. A change is told once; then the file is known as it is now.
+    followed and pipes not waited for. A change is reported once; then the file's present state counts as
+    known.
     """
 
     def __init__(self, cwd: Path) -> None:
@@ -46,21 +47,21 @@ class FileMarks:
         self._lock = threading.Lock()
         self._marks: OrderedDict[str, FileMark] = OrderedDict()
         self._commands: set[str] = set()
-        """The agent's own that run."""
+        """The agent's running commands."""
         self._unread: set[str] = set()
-        """Changed before the first of them began, and there was too much to read then."""
+        """Files that changed before the first of them started, when there was too much to read."""
         self._found: deque[EventDraft] = deque()
-        """Not taken yet: whoever looked may have been cancelled while a thread went on."""
+        """Changes not returned yet: a caller may have been cancelled while a thread went on."""
 
     def __len__(self) -> int:
         return len(self._marks)
 
     def known(self, path: str) -> None:
-        """Record how a file is: the agent has just read it, or written it itself."""
+        """Record the present state of a file that the agent has just read or written."""
         name = self._name(path)
         with self._lock:
             mark = _mark(name)
-            # Dropped and added anew, so that the dict's order is that of the last use.
+            # Removed and added again, so that the dict's order is that of the last use.
             self._drop(name)
             if mark is not None:
                 self._marks[name] = mark
@@ -69,7 +70,7 @@ class FileMarks:
 
     def take(self) -> list[EventDraft]:
         """Return the changes found and not returned before, each as `source.stale`."""
-        # Counted first: a thread may add while this takes.
+        # Counted first: a thread may add while this removes.
         return [self._found.popleft() for _ in range(len(self._found))]
 
     def check(self, path: str) -> None:
@@ -85,25 +86,25 @@ class FileMarks:
     def check_all(self) -> None:
         """Check which files have changed since the agent knew them, at the start of a turn."""
         with self._lock:
-            self._commands.clear()  # of one whose end was never heard of, nothing is known any more
+            self._commands.clear()  # a command whose end was never reported is unknown now
             self._look()
 
     def begin_command(self, call_id: str) -> None:
-        """Record that a command of the agent begins, and check what has changed until now.
+        """Record that a command of the agent starts, and check for changes until now.
 
-        Where another one runs already, that cannot be told from what that one does, and is passed over.
+        If another one is running, its changes cannot be told apart, and are ignored.
         """
         with self._lock:
             if self._commands:
                 self._adopt()
             else:
-                # Whatever differs before the command starts was somebody else; afterwards nobody could tell.
+                # Differences before the command starts are somebody else's; afterwards nobody could tell.
                 self._look()
                 self._unread = {name for name in self._marks if not self._is_as_marked(name)}
             self._commands.add(call_id)
 
     def end_commands(self, call_ids: Iterable[str]) -> None:
-        """Record that commands have ended: what changed since they began is the agent's own."""
+        """Record that commands have ended: changes since their start are the agent's own."""
         with self._lock:
             ended = self._commands.intersection(call_ids)
             if ended:
@@ -111,7 +112,7 @@ class FileMarks:
                 self._commands -= ended
 
     def _look(self) -> None:
-        # Bounded: this runs before a prompt, and 200 files of 4 MiB would be read in full.
+        # Limited: this runs before a prompt, and 200 files of 4 MiB would be read in full.
         budget = MAX_CHECKED_BYTES
         for name in list(self._marks):
             if budget <= 0:
@@ -122,7 +123,7 @@ class FileMarks:
                 self._found.append(happening)
 
     def _adopt(self) -> None:
-        """Record each file as it is now. A file that is too large to read is watched no more."""
+        """Record each file's present state. A file that is too large to read is no longer watched."""
         budget = MAX_CHECKED_BYTES
         for name in [each for each in self._marks if self._is_own(each) and not self._is_as_marked(each)]:
             if budget > 0:
@@ -131,7 +132,7 @@ class FileMarks:
                 self._drop(name)
 
     def _is_own(self, name: str) -> bool:
-        """Return whether a change that is seen now is the agent's own."""
+        """Return whether a change found now is the agent's own."""
         return bool(self._commands) and name not in self._unread
 
     def _is_as_marked(self, name: str) -> bool:
@@ -146,7 +147,7 @@ class FileMarks:
         return os.path.normpath(self._cwd / path)
 
     def _checked(self, name: str) -> tuple[EventDraft | None, int]:
-        """Record a file as it is now; return whether it changed, and how many bytes that took to read."""
+        """Record a file's present state; return whether it changed, and how many bytes were read for that."""
         if self._is_as_marked(name):
             return None, 0
         before, now = self._marks[name], _mark(name)
@@ -155,7 +156,7 @@ class FileMarks:
             self._drop(name)
             return self._stale(name, before, _GONE), 0
         self._marks[name] = now
-        # A file that was saved without a change, or touched, is no news.
+        # A file that was saved without a change, or touched, is not reported.
         is_same = now.sha256 == before.sha256
         return None if is_same else self._stale(name, before, now.sha256[:_SHOWN_HASH]), now.size
 

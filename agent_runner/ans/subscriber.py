@@ -1,4 +1,4 @@
-"""Define a subscriber: which events it takes, how it batches them, and where and how they are told."""
+"""Define a subscriber: the events it takes, how it batches them, and where and how they are delivered."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class _File(_Table):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subscriber:
-    """One subscriber, read and checked. `own` is one of the group's, which may bring its own template."""
+    """One validated subscriber. `own` is one of the group's, which may bring its own template."""
 
     about: EventFilter
     events: Events

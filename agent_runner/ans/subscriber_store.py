@@ -24,7 +24,7 @@ MAX_OWN = 50
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubscriberFolder:
-    """All subscribers in the order they are asked, the ids switched off, and the texts of templates."""
+    """All subscribers in their order, the disabled ids, and the texts of templates."""
 
     subscribers: tuple[Subscriber, ...] = ()
     disabled: frozenset[str] = frozenset()
@@ -42,7 +42,7 @@ class SubscriberFolder:
 class SubscriberStore:
     """Reads subscribers and templates, again when the group's folder has changed. Blocks: use in a thread.
 
-    A file that cannot be used is named in one line of the log, once, and the others are used.
+    An unusable file is named in one line of the log, once, and the others are used.
     """
 
     def __init__(self, group: Path | None, *, shipped: Path = SHIPPED) -> None:
@@ -54,7 +54,7 @@ class SubscriberStore:
         self._shelf = SubscriberFolder()
 
     def read(self) -> SubscriberFolder:
-        """Return what there is now; the same object as long as nothing has changed."""
+        """Return the present content; the same object as long as nothing has changed."""
         with self._lock, safe_folder.opened(self._own) as descriptor:
             found = _listed(descriptor)
             return self._shelf if found == self._seen else self._read(descriptor, found)
@@ -143,7 +143,7 @@ def _is_good(name: str, text: str) -> bool:
 
 
 def _disabled(descriptor: int | None, found: list[FileStamp]) -> frozenset[str]:
-    """Return the ids that are switched off: one a line, what follows '#' is a remark."""
+    """Return the disabled ids: one per line, with comments after '#'."""
     if not any(each.name == DISABLED for each in found):
         return frozenset()
     lines = (_text(descriptor, DISABLED) or "").splitlines()

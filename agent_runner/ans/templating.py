@@ -17,11 +17,11 @@ from agent_runner.ans.accumulator import REPEATED
 from agent_runner.ans.escaping import one_line
 from agent_runner.ans.template_data import MAX_CELL_CHARS, PREFIXES, FormattedBatch, FormattedEntry
 
-KEPT_FILTERS = frozenset(
+ALLOWED_FILTERS = frozenset(
     {"count", "d", "default", "first", "float", "int", "last", "length", "lower", "round", "sort", "sum"}
     | {"title", "trim", "truncate", "unique", "upper"}
 )
-"""Filters of Jinja2 that cannot make a long text of a short one."""
+"""Filters of Jinja2 that cannot turn a short text into a long one."""
 _PARTS = (
     nodes.Template,
     nodes.Output,
@@ -46,7 +46,7 @@ _PARTS = (
     nodes.List,
     nodes.Tuple,
 )
-"""Nodes that a template of a group may have: none that repeats, grows or calls."""
+"""Nodes that a group's template may have: none that repeats, grows or calls."""
 
 
 class BadTemplate(ValueError):
@@ -55,7 +55,7 @@ class BadTemplate(ValueError):
 
 class _Environment(ImmutableSandboxedEnvironment):
     def getattr(self, obj: Any, attribute: str) -> Any:
-        """A field of a payload comes before a method of its dictionary."""
+        """Return a payload's field before a method of its dictionary."""
         if isinstance(obj, Mapping):
             return obj[attribute] if attribute in obj else self.undefined(obj=obj, name=attribute)
         return super().getattr(obj, attribute)
@@ -64,14 +64,14 @@ class _Environment(ImmutableSandboxedEnvironment):
 def environment() -> _Environment:
     """Return an environment with the filters that templates of notices may use."""
     made = _Environment(
-        autoescape=False,  # it writes for a model, and `_quoted` sees to every value
+        autoescape=False,  # it writes for a model, and `_quoted` escapes every value
         trim_blocks=True,
         lstrip_blocks=True,
         undefined=StrictUndefined,
         finalize=_quoted,
     )
     made.globals = {"toon_encode": toon_encode}
-    filters = {name: filter_ for name, filter_ in made.filters.items() if name in KEPT_FILTERS}
+    filters = {name: filter_ for name, filter_ in made.filters.items() if name in ALLOWED_FILTERS}
     made.filters = filters | {
         "toon_encode": toon_encode,
         "format_time": format_time,
@@ -84,7 +84,7 @@ def environment() -> _Environment:
 
 
 def check(source: str) -> None:
-    """See to it that a template of a group is done at once, whoever wrote it.
+    """Check that a group's template renders quickly, whoever wrote it.
 
     Raises:
         BadTemplate: it is no template, or does more than put values into lines.
@@ -126,7 +126,7 @@ def toon_encode(value: Any) -> FormattedBatch:
 
 
 def table(events: Sequence[FormattedEntry], name: str, *fields: str) -> FormattedBatch:
-    """Return a row for each event: `name[2]{a,b}:`, with how often where one came more than once.
+    """Return a row for each event: `name[2]{a,b}:`, with counts if one happened more than once.
 
     Raises:
         KeyError: an event lacks a field.
@@ -154,12 +154,12 @@ def severity_prefix(value: str) -> str:
 
 
 def repeated(count: int, verb: str = "") -> str:
-    """Return how often, where it was more than once: ` (2×)`, with a verb ` failed 3 times:`."""
+    """Return how often, if more than once: ` (2×)`, with a verb ` failed 3 times:`."""
     if verb and count >= REPEATED:
         return f" {verb} {count} times:"
     return f" ({count}×)" if count > 1 else ""
 
 
 def seldom(events: Sequence[FormattedEntry]) -> list[FormattedEntry]:
-    """Return the events that came so few times that each needs no line of its own."""
+    """Return the events that happened too seldom to need a line of their own."""
     return [event for event in events if event.count < REPEATED]

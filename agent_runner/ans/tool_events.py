@@ -1,4 +1,4 @@
-"""Report what happens to the tools of a turn as events: called, ended well, failed, too slow."""
+"""Report the tool calls of a turn as events: called, ended well, failed, too slow."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ TOO_SLOW = re.compile(
     r"|MCP error -32001: Request timed out)",
     re.MULTILINE,
 )
-"""Matches the words of the CLI's tools, ours and those of other servers for a timeout."""
+"""Matches the timeout messages of the CLI's tools, Andy's and other servers'."""
 _OF_A_SECOND = {"ms": 0.001, "s": 1.0, "m": 60.0}
 MAX_ARGUMENT_CHARS = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolCall:
-    """One call of a tool. `name` is what the model calls it by."""
+    """One call of a tool. `name` is the model's name for it."""
 
     id: str
     name: str
@@ -121,5 +121,7 @@ class ToolCallEvents:
     def _end(self, call: ToolCall, *, failed: bool, duration_ms: int) -> None:
         self._failed[call.id] = failed
         self._durations[call.id] = duration_ms
-        if not call.name.startswith(OWN_TOOLS):  # that a note was made is not what it waits for
+        if not call.name.startswith(
+            OWN_TOOLS
+        ):  # a notice must not be released by the tool call that created it
             self._notices.tool_ended(call.name)

@@ -1,4 +1,4 @@
-"""Runs with Docker Compose alone: the container's entry point and its view of itself.
+"""Code for Docker Compose only: the container's entry point and its view of itself.
 
 Start with `entrypoint.py`.
 """

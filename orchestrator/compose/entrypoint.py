@@ -1,7 +1,7 @@
-"""The entry point of Andy's container: it starts as root, then becomes the user who owns the home for good.
+"""The entry point of Andy's container: it starts as root, then becomes the owner of the home for good.
 
-The owner of the home on the host is not known before, and need not be named: whoever cloned Andy, or made the
-folder. If that is root, the home is given to an ordinary user, whom agents run as, too.
+That owner is not known before, and need not be named: it is whoever cloned Andy, or created the folder. If it
+is root, the home is given to an ordinary user, whom agents run as, too.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class User:
 
 
 def main() -> None:
-    """Step down where this is root, then run the command line."""
+    """Drop root's rights, then run the command line."""
     if os.geteuid() == ROOT:
         home = home_directory(None)
         user = owner_of(home)
@@ -39,8 +39,8 @@ def main() -> None:
 
 
 def owner_of(home: Path) -> User:
-    """Return the owner of `data/`; of the home, where Docker has just made `data/`; or an ordinary user."""
-    # `data/` first: it says whom an older start gave the home to. Without a mount, both are the image's own.
+    """Return the owner of `data/`; of the home, if Docker has just created `data/`; or an ordinary user."""
+    # `data/` first: it shows the user of an older start. Without a mount, both belong to the image.
     for folder in (home / "data", home):
         try:
             seen = folder.stat(follow_symlinks=False)
@@ -52,7 +52,7 @@ def owner_of(home: Path) -> User:
 
 
 def take_over(home: Path, user: User) -> None:
-    """Give the user what is root's in a home, and nothing else: also what `sudo andy restore` left there."""
+    """Give the user root's files in a home, and no others: also those that `sudo andy restore` left."""
     # Only Andy's own directories: the home may be a checkout with files of its owner in it.
     for name in OWN:
         if (home / name).is_dir():
@@ -60,16 +60,18 @@ def take_over(home: Path, user: User) -> None:
 
 
 def become(user: User) -> None:
-    """Become that user for good: the capabilities go with root's number."""
+    """Become that user for good: the capabilities go with root's id."""
     os.setgroups([ORDINARY])  # whose the filter's socket is
-    # The group first: without root's number the group can no longer be changed.
+    # The group first: without root's id the group can no longer be changed.
     os.setgid(user.gid)
     os.setuid(user.uid)
     os.environ["HOME"] = NO_HOME
 
 
 def _give(folder: Path, user: User) -> None:
-    """Agents write here: no link is followed, and a file with a second name is left alone."""
+    """Change the owner of a folder's files. Agents write there: links are not
+    followed, and hard-linked files are skipped.
+    """
     for _, _, names, descriptor in os.fwalk(folder, follow_symlinks=False):
         if os.fstat(descriptor).st_uid == ROOT:
             os.fchown(descriptor, user.uid, user.gid)

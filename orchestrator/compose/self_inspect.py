@@ -1,4 +1,4 @@
-"""Find the container that this process runs in, if any, and where the host has what is mounted in it."""
+"""Find the container that this process runs in, if any, and the host's paths of its mounts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, Self
 
 FILTER_SOCKET = "/run/andy/docker.sock"
 MOUNT_TABLE = Path("/proc/self/mountinfo")
-# The engine mounts a file of its own over /etc/hostname, from a folder that is named after the container.
+# The engine mounts a file over /etc/hostname from a folder that is named after the container.
 MARK = re.compile(r"/containers/([0-9a-f]{64})/hostname /etc/hostname ")
 
 
@@ -25,7 +25,7 @@ def own_id(table: Path = MOUNT_TABLE) -> str | None:
 
 
 def is_behind_filter() -> bool:
-    """Whether this is Andy's container of `docker-compose.yml`, which has only the filter for an engine."""
+    """Return whether this is Andy's container of `docker-compose.yml`, whose only engine is the filter."""
     return os.environ.get("DOCKER_HOST") == f"unix://{FILTER_SOCKET}"
 
 
@@ -40,7 +40,7 @@ class BindMount:
 
     @classmethod
     def of(cls, mounts: Iterable[Mapping[str, Any]]) -> tuple[Self, ...]:
-        """Read the list `Mounts` that the engine reports of a container."""
+        """Return the mounts in the engine's list `Mounts` of a container."""
         return tuple(
             cls(
                 source=one["Source"],
@@ -62,9 +62,9 @@ class BindMount:
 
 
 def held_by(held: Sequence[BindMount], source: str) -> BindMount | None:
-    """Return the innermost mount that a path of the host lies in. A path with `..` lies in none."""
+    """Return the innermost mount that contains a path of the host; None for a path with `..`."""
     path = PurePosixPath(source)
-    # A path with `..` would be compared by its words and mean another place.
+    # A path with `..` would be compared literally, but mean another place.
     if ".." in path.parts or not path.is_absolute():
         return None
     return max(

@@ -97,15 +97,15 @@ DEADLINE_SECONDS = 60.0
 class ChannelHarness(Protocol):
     """A channel with the other end of its messenger, where a person called Jane writes and reads.
 
-    It is made with a `ChannelContext` for each test, and entered while the test runs: then the other end is
-    there, and the home of the context has the login. Its calls block, and are made in a thread of their own
-    but for `new_channel`, `shown` and the properties.
+    It is built with a `ChannelContext` for each test, and entered while the test runs: then the other end
+    exists, and the home of the context has the login. Its calls block, and run in a thread of their own
+    except `new_channel`, `shown` and the properties.
     """
 
     jid: ChatJid
     """The address of the chat in which the tests write."""
     has_outside: bool
-    """Whether there is another end at all: the chats of this machine have none, so less is asked of them."""
+    """Whether there is another end at all: the chats of this machine have none, so fewer tests apply."""
     channel: Channel
     """The channel under test; there is one from the start. Tests put here what `new_channel` returns."""
 
@@ -127,7 +127,7 @@ class ChannelHarness(Protocol):
         ...
 
     def write(self, text: str) -> Inbound | None:
-        """Have Jane write, whether a channel is connected or not; what she writes meanwhile waits.
+        """Let Jane write, whether a channel is connected or not; messages meanwhile wait.
 
         Return None; without another end, return the message as it would have come in.
         """
@@ -156,15 +156,15 @@ class ChannelHarness(Protocol):
         ...
 
     def refuse_next_send(self) -> None:
-        """Have the other end refuse the next message of the channel, or be gone: it is not shown."""
+        """Make the other end refuse the next message of the channel, or be gone: it is not shown."""
         ...
 
     def shown(self) -> list[str]:
-        """Return the texts that the channel has shown to Jane, in order; of a file the text under it."""
+        """Return the texts that the channel has shown to Jane, in order; for a file its caption."""
         ...
 
     def secrets(self) -> list[str]:
-        """Return what must stand in no log, backup or container: tokens, passwords."""
+        """Return what must appear in no log, backup or container: tokens, passwords."""
         ...
 
     @property
@@ -224,7 +224,7 @@ def the_group(harness: ChannelHarness) -> Group:
 
 
 async def until(holds: Callable[[], object] | Callable[[], Awaitable[object]], what: str) -> None:
-    """Return once `holds` is true; it may be async."""
+    """Return once the condition is true; it may be async."""
     try:
         async with asyncio.timeout(DEADLINE_SECONDS):
             while True:
@@ -521,7 +521,7 @@ class ContractHost:
     async def living(
         self, *, receive: Receive | None = None, kind: type[Delivery] = Delivery
     ) -> AsyncIterator[None]:
-        # A life of its own: what a channel remembers in its object alone is gone with the last one.
+        # A new life: state in the channel object alone is gone with the last one.
         channel = self.harness.channel = self.harness.new_channel()
         async with asyncio.TaskGroup() as tasks:
             delivery = kind(
@@ -678,7 +678,7 @@ async def test_a_message_that_is_withdrawn_is_gone_and_a_second_time_is_no_error
 
 
 class Crash(BaseException):
-    """Stands for `kill -9`: nothing that handles errors sees it."""
+    """Represents `kill -9`: no error handler catches it."""
 
 
 class DyingDelivery(Delivery):

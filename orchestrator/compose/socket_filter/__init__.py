@@ -1,1 +1,1 @@
-"""A filter before Docker's socket that passes on only the requests Andy needs. Start with `requests.py`."""
+"""A filter for Docker's socket that passes only the requests that Andy needs. Start with `requests.py`."""

@@ -1,4 +1,4 @@
-"""Check that what a request names is Andy's, and rewrite the request before it is passed on."""
+"""Check that the objects in a request are Andy's, and rebuild the request before it is passed on."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ LABEL_ASKED = re.compile(rf"{re.escape(INSTALL_LABEL)}=[A-Za-z0-9_.-]{{1,128}}")
 
 
 class Checks:
-    """Checks requests against what the engine has at that moment.
+    """Checks requests against the engine's present state.
 
-    Nothing is cached: what was Andy's a moment ago may be gone, and its name may be another's.
+    Nothing is cached: an object of Andy's may be gone by now, and its name may be another's.
     """
 
     def __init__(self, engine: Engine, *, survey: Survey, image: str, has_swarm: bool = False) -> None:
-        """`image` is the tag of the agents' image; `has_swarm` lets them run on the nodes of a swarm, too."""
+        """`image` is the tag of the agents' image; `has_swarm` allows agents on the nodes of a swarm, too."""
         self._engine = engine
         self._survey = survey
         self._image = image
@@ -149,7 +149,7 @@ class Checks:
 
 
 def _by_id(request: EngineRequest, found: Mapping[str, Any]) -> EngineRequest:
-    """Name it by its id from here on: a name may become another's in between."""
+    """Replace the name by the id: a name may become another object's in between."""
     return replace(
         request, target=request.target.replace(f"/{request.ref}", f"/{found['Id']}", 1), ref=found["Id"]
     )

@@ -1,4 +1,4 @@
-"""Finds what is Andy's on this engine: its own container, folders, agents and networks."""
+"""Finds Andy's objects on this engine: its own container, folders, agents and networks."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ VIEW = PurePosixPath("data/project")
 class EngineInventory:
     """The containers, folders and networks of this home on the engine.
 
-    `held` is what the orchestrator's container has mounted, `seen` what the filter's own has.
+    `held` are the mounts of the orchestrator's container, `seen` those of the filter's own.
     """
 
     project: str
@@ -126,7 +126,7 @@ class EngineInventory:
     seen: Sequence[BindMount]
 
     def owns_container(self, seen: Mapping[str, Any], labels: Mapping[str, str] | None) -> bool:
-        """Whether it is an agent of this home: by its labels, and by all that it has mounted."""
+        """Return whether it is an agent of this home: by its labels, and by all of its mounts."""
         binds = [one for one in seen.get("Mounts") or () if one["Type"] == "bind"]
         has_labels = all(name in (labels or {}) for name in (INSTALL_LABEL, GROUP_LABEL, RUN_LABEL))
         return has_labels and bool(binds) and all(self._is_mine(one["Source"]) for one in binds)
@@ -143,7 +143,7 @@ class EngineInventory:
         return container_id in self.ids
 
     def check_bind(self, source: str, *, is_writable: bool) -> None:
-        """Let an agent see a folder of the home that is meant for agents, or one that the owner mounted.
+        """Check that an agent may see a folder: one of the home for agents, or one that the owner mounted.
 
         Raises:
             RequestForbidden: it is neither, or a link leads there.
@@ -167,7 +167,9 @@ class EngineInventory:
             raise RequestForbidden(f"{source} is a part of a folder: mount it into Andy by itself.")
 
     def _check_links(self, source: str) -> None:
-        """The engine follows links as root. The orchestrator could plant one, so each part is looked at."""
+        """Check each part of a path for links: the engine follows them as root, and the
+        orchestrator could plant one.
+        """
         own = held_by(self.seen, source)
         if own is None:
             raise RequestForbidden(
@@ -189,14 +191,14 @@ def _mode(path: Path) -> int | None:
 
 
 def _is_for_agents(rest: PurePosixPath, *, is_writable: bool) -> bool:
-    """Whether a place below the home is one that agents get: see `orchestrator/containers/mounts.py`."""
+    """Return whether a path below the home is one for agents: see `orchestrator/containers/mounts.py`."""
     parts = rest.parts
     match parts:
         case ("groups",):
             return not is_writable
         case ("groups", *_):
             return True
-        case ("mcp", _):  # the owner's programs, which are for agents to run and for nobody to change
+        case ("mcp", _):  # the owner's programs, which agents may run and nobody may change
             return not is_writable
         case ("data", kind, _, *_) if kind in PER_GROUP:
             return True
@@ -206,10 +208,10 @@ def _is_for_agents(rest: PurePosixPath, *, is_writable: bool) -> bool:
 
 
 async def survey(engine: Engine, *, own_id: str, home: PurePosixPath) -> EngineInventory:
-    """Ask the engine what this filter and its orchestrator are.
+    """Ask the engine for this filter's container and its orchestrator.
 
     Raises:
-        RequestForbidden: the filter's container is not one of a Compose project, or is not known.
+        RequestForbidden: the filter's container is not in a Compose project, or is not known.
     """
     own, listed = await orchestrators(engine, own_id=own_id)
     project = own["Config"]["Labels"][COMPOSE_LABEL]

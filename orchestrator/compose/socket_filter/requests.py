@@ -1,4 +1,4 @@
-"""Parse requests to the engine strictly, by one table of those that are allowed. Pure."""
+"""Parse requests to the engine strictly, by one table of allowed ones. Pure."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class RequestRule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineRequest:
-    """A request that may be made if what it names is Andy's. `target` and `body` are written anew."""
+    """An allowed request, provided that its objects are Andy's. `target` and `body` are rebuilt."""
 
     kind: RequestKind
     method: str
@@ -86,7 +86,7 @@ class EngineRequest:
     body: dict[str, Any] | None = None
 
     def labelled(self, project: str) -> EngineRequest:
-        """Mark what is made as this project's, by which it is known later."""
+        """Label a created object as this project's, by which it is recognised later."""
         body = dict(self.body or {})
         body["Labels"] = body["Labels"] | {template.PROJECT_LABEL: project}
         return replace(self, body=body)
@@ -156,13 +156,13 @@ RULES = (
 
 
 def read(method: str, target: str, body: bytes) -> EngineRequest:
-    """Find the rule that allows a request. What is passed on is made of what was understood.
+    """Find the rule that allows a request, and rebuild it from the parsed content.
 
     Raises:
-        RequestForbidden: no rule does, or a parameter or a field is not in it.
+        RequestForbidden: no rule allows it, or a parameter or a field is not in the rule.
     """
     path, _, query = target.partition("?")
-    # docker-py writes the '@' of an image by its digest like this; no other rule has one.
+    # docker-py escapes the '@' before an image's digest like this; no other rule contains one.
     path = path.replace("%40", "@")
     version = VERSION.match(path)
     bare = path[version.end() :] if version else path
@@ -228,7 +228,7 @@ def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def only_filter(text: str, *keys: str) -> tuple[str, str]:
-    """Return the one filter of a list that may be there, by one of `keys`, and its value.
+    """Return the only filter that a list may have, by one of `keys`, and its value.
 
     Both are empty when nothing is filtered. Raises `RequestForbidden`.
     """

@@ -1,7 +1,7 @@
-"""Start the orchestrator again where a taken port kept it from starting.
+"""Start the orchestrator again if a port in use prevented its start.
 
-Docker publishes a port when it starts a container. Where something else has that port, the start fails,
-and no restart policy tries again: once the machine is back up, Andy would stay away until somebody looked.
+Docker publishes a port when it starts a container. If another program has that port, the start fails, and no
+restart policy retries: after a reboot, Andy would stay down until somebody looked.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ log = structlog.get_logger(__name__)
 
 EVERY_SECONDS = 15.0
 TAKEN = ("address already in use", "port is already allocated")
-"""Docker's words for a taken port; another failure to start is not tried again."""
+"""Docker's messages about a port in use; after another failure the start is not retried."""
 
 
 async def retry_starts(engine: Engine, *, own_id: str, every_seconds: float = EVERY_SECONDS) -> None:
-    """Try every `every_seconds`, until cancelled, to start an orchestrator whose port was taken."""
+    """Try every `every_seconds`, until cancelled, to start an orchestrator whose port was in use."""
     while True:
         await asyncio.sleep(every_seconds)
         try:
@@ -32,7 +32,7 @@ async def retry_starts(engine: Engine, *, own_id: str, every_seconds: float = EV
 
 
 async def start_if_port_was_taken(engine: Engine, *, own_id: str) -> bool:
-    """Try to start the orchestrator if a taken port is why it does not run. Return whether it was tried.
+    """Try to start the orchestrator if only a port in use prevented it. Return whether it was tried.
 
     Raises:
         httpx.HTTPError: the engine does not answer.

@@ -1,7 +1,7 @@
-"""Serve the socket: read one request whole, judge it, write it anew to the engine, hand its answer back.
+"""Serve the socket: read one request, judge it, send a rebuilt one to the engine, return its answer.
 
-One request a connection: nothing that follows it is ever passed on, but where the engine has turned the
-connection into a container's wires.
+One request per connection: bytes after it are never passed on, except where the engine has turned the
+connection into a container's streams.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class _Read:
     target: str
     body: bytes
     rest: bytes
-    """Bytes that came after the request: the first of a container's stdin."""
+    """Bytes after the request: the start of a container's stdin."""
 
 
 class FilterServer:
@@ -54,7 +54,7 @@ class FilterServer:
         self._checks = checks
         self._connect = connect
         self._tasks: set[asyncio.Task[None]] = set()
-        """asyncio itself forgets a task whose connection is gone on one side."""
+        """Tasks are stored here because asyncio forgets a task whose connection is closed on one side."""
 
     def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve a new connection in a task, which `close` ends."""
@@ -69,7 +69,7 @@ class FilterServer:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Answer one request. Never raises, but when it is cancelled."""
+        """Answer one request. Raises nothing but cancellation."""
         try:
             if len(self._tasks) > MAX_CONNECTIONS:
                 return await _answer(writer, BUSY, "Too many connections.")
@@ -97,7 +97,7 @@ class FilterServer:
             return await _answer(writer, FORBIDDEN, f"Andy's filter refuses: {refused}")
         except ObjectNotFound as missing:
             return await _answer(writer, NOT_FOUND, str(missing))
-        except httpx.HTTPStatusError as error:  # such as a manager of a swarm that has just started again
+        except httpx.HTTPStatusError as error:  # such as a swarm's manager that has just restarted
             return await _answer(writer, error.response.status_code, error.response.text[:1000])
         except httpx.HTTPError as error:
             log.warning("filter.engine_gone", reason=repr(error))
@@ -125,7 +125,7 @@ class FilterServer:
 
 
 async def _request(reader: asyncio.StreamReader) -> _Read | None:
-    """Read one request whole; None when the connection closes before one."""
+    """Read one whole request; return None when the connection closes before one."""
     parser = h11.Connection(h11.SERVER, max_incomplete_event_size=MAX_HEAD_BYTES)
     head: h11.Request | None = None
     body = bytearray()
@@ -155,7 +155,7 @@ async def _request(reader: asyncio.StreamReader) -> _Read | None:
 
 
 def _written(checked: EngineRequest) -> bytes:
-    """The request as the engine gets it. Nothing of the one that came is in it."""
+    """Return the request for the engine. It contains nothing of the received bytes."""
     body = b"" if checked.body is None else json.dumps(checked.body).encode()
     head = [f"{checked.method} {checked.target} HTTP/1.1", "Host: docker", "User-Agent: andy"]
     if checked.kind is RequestKind.ATTACH:
@@ -172,7 +172,7 @@ def _written(checked: EngineRequest) -> bytes:
 async def _hand_back(
     from_engine: asyncio.StreamReader, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
 ) -> None:
-    """Copy the engine's answer to its end, or until the asker has hung up."""
+    """Copy the engine's answer to its end, or until the client disconnects."""
     async with asyncio.TaskGroup() as tasks:
         copying = tasks.create_task(_copy(from_engine, writer), name="filter-answer")
         watching = tasks.create_task(_hung_up(reader), name="filter-watch")
@@ -182,7 +182,7 @@ async def _hand_back(
 
 
 async def _hung_up(reader: asyncio.StreamReader) -> None:
-    """Return when the asker ends, or says anything more, which nobody listens to."""
+    """Return when the client disconnects, or sends anything more, which is ignored."""
     with suppress(OSError):
         await reader.read(1)
 
@@ -194,11 +194,13 @@ async def _attach(
     from_engine: asyncio.StreamReader,
     to_engine: asyncio.StreamWriter,
 ) -> None:
-    """Join the two once the engine has made the connection a container's wires; else it is an answer."""
+    """Join both connections once the engine has turned its own into a container's
+    streams; else copy the answer.
+    """
     head = await from_engine.readuntil(b"\r\n\r\n")
     status = int(head.split(b" ", 2)[1])
     if status != SWITCHED:
-        # The engine takes further requests on this one: not a byte more may reach it.
+        # The engine would accept further requests on this connection: not a byte more may reach it.
         to_engine.write_eof()
         return await _answer(writer, status, await _message(from_engine))
     writer.write(head)

@@ -1,4 +1,4 @@
-"""Check what is asked of a swarm: Andy has only his own there, and a service fits its group and run."""
+"""Check requests about a swarm: only Andy's own objects, and a service that fits its group and run."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ ALWAYS = frozenset(
         RequestKind.REMOVE_SECRET,
     }
 )
-"""Requests that pass with every runtime: a change to another one ends what was left on the swarm."""
+"""Requests that pass with every runtime: after a change of runtime, leftovers on the swarm are removed."""
 OF_SECRETS = (RequestKind.LIST_SECRETS, RequestKind.REMOVE_SECRET)
 
 
@@ -92,7 +92,7 @@ class SwarmChecks:
                 assert_never(other)
 
     async def _own(self, request: EngineRequest) -> list[dict[str, Any]]:
-        """The secrets or services of this project, whichever the request is about."""
+        """Return this project's secrets or services, whichever the request is about."""
         label = f"{PROJECT_LABEL}={(await self._survey()).project}"
         ask = self._engine.secrets if request.kind in OF_SECRETS else self._engine.services
         return await ask(label)
@@ -115,11 +115,11 @@ class SwarmChecks:
     async def _tasks(self, request: EngineRequest) -> FilteredResponse:
         _, ref = only_filter(request.query.get("filters", ""), "service")
         ids = [one["ID"] for one in await self._own(request) if ref in ("", one["ID"])]
-        # Without a service to ask for, the engine would tell the tasks of all.
+        # Without a service in the filter, the engine would list everybody's tasks.
         return FilteredResponse(document=await self._engine.tasks(ids) if ids else [])
 
     async def _service(self, request: EngineRequest) -> EngineRequest:
-        """Let a service be made whose parts are all those of one run of one group."""
+        """Check that all parts of a new service belong to one run of one group."""
         body = request.body or {}
         labels, task = body["Labels"], body["TaskTemplate"]
         container, inventory = task["ContainerSpec"], await self._survey()
@@ -151,7 +151,9 @@ class SwarmChecks:
 
 
 def _check_workspace(mount: Mapping[str, Any], labels: Mapping[str, str]) -> None:
-    """A volume with a name stays on its node, with a group's files: no other group's run may have it."""
+    """Check a workspace volume: a named one stays on its node with a group's files,
+    so only that group may mount it.
+    """
     own = f"andy-{labels[INSTALL_LABEL]}-{labels[GROUP_LABEL]}"
     group = mount["VolumeOptions"]["Labels"][GROUP_LABEL]
     if mount.get("Source", own) != own or group != labels[GROUP_LABEL]:

@@ -1,7 +1,7 @@
-"""The services and secrets of a swarm that may be made: whatever is not written here is refused.
+"""The services and secrets of a swarm that may be created: anything not listed here is refused.
 
-One service is one agent, as `orchestrator/containers/swarm/services.py` builds it. Values that have to fit
-each other, such as a volume and its group, are compared in `swarm_checks.py`.
+One service is one agent, as `orchestrator/containers/swarm/services.py` builds it. `swarm_checks.py` compares
+values that have to match each other, such as a volume and its group.
 """
 
 from __future__ import annotations
@@ -170,7 +170,7 @@ class NewService(Strict):
 
 
 class NewSecret(Strict):
-    """`POST /secrets/create`: the engine keeps it, and tells nobody what is in it."""
+    """`POST /secrets/create`: the engine stores it, and reveals its content to nobody."""
 
     Name: RunName
     Data: Annotated[str, StringConstraints(max_length=100_000, pattern=r"^[A-Za-z0-9+/=]+$")]

@@ -1,7 +1,7 @@
-"""The containers and networks that may be made: whatever is not written here is refused.
+"""The containers and networks that may be created: anything not listed here is refused.
 
-Names are those of Docker's API, to the letter: the engine takes any case, this does not. Fields that
-docker-py always sends are allowed in the one value that it sends.
+Names are exactly those of Docker's API: the engine accepts any case, this does not. Fields that docker-py
+always sends are allowed with the one value that it sends.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent_runner.ans.event import EventLevel, NoticeEvent
-from agent_runner.ans.event_queue import DROPPED, KEPT_AT_OVERFLOW, MAX_PENDING, EventQueue
+from agent_runner.ans.event_queue import DROPPED, RETAINED_AT_OVERFLOW, MAX_PENDING, EventQueue
 
 
 def event(
@@ -58,7 +58,7 @@ def test_the_numbers_are_a_thousand_and_half_of_it():
 
     queue.emit(event(number=MAX_PENDING))
 
-    assert numbers(queue.drain_pending()) == list(range(MAX_PENDING - KEPT_AT_OVERFLOW, MAX_PENDING + 1))
+    assert numbers(queue.drain_pending()) == list(range(MAX_PENDING - RETAINED_AT_OVERFLOW, MAX_PENDING + 1))
 
 
 def test_what_was_dropped_is_told_in_an_event_that_counts_it():
