@@ -41,7 +41,7 @@ async def run_check(
     assert turn.check is not None
     try:
         output = await _output(turn.check, cwd, seconds)
-        said = _last_line(output)
+        said = _decision_in(output)
     except _CheckFailed as failed:
         return CheckResult(outcome=TurnOutcome(error=f"The check failed: {failed}", code="check"))
     if not said["wakeAgent"]:
@@ -104,17 +104,18 @@ def _environment() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if not name.startswith(_OWN_TO_THE_AGENT)}
 
 
-def _last_line(output: bytes) -> dict[str, Any]:
+def _decision_in(output: bytes) -> dict[str, Any]:
+    """Return the check's decision: the JSON object in its last line. Raises `_CheckFailed`."""
     lines = output.decode("utf-8", "replace").split("\n")
     line = next((line.strip() for line in reversed(lines) if line.strip()), "")
     try:
-        said = json.loads(line)
+        decision = json.loads(line)
     except (ValueError, RecursionError):
-        said = None
-    if not isinstance(said, dict) or not isinstance(said.get("wakeAgent"), bool):
+        decision = None
+    if not isinstance(decision, dict) or not isinstance(decision.get("wakeAgent"), bool):
         shown = f"'{line[:MAX_SHOWN_CHARS]}'" if line else "nothing"
         raise _CheckFailed(f'its last line has to be {{"wakeAgent": true or false}}, and it is {shown}.')
-    return said
+    return decision
 
 
 def _with_data(turn: TurnOrder, data: Any) -> TurnOrder:

@@ -20,7 +20,7 @@ class FrameWriter:
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
         self._lock = threading.Lock()
-        self._last = 0
+        self._last_number = 0
         self._waiting: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         self.is_broken = False
         self._thread = threading.Thread(target=self._write_all, name="outlet", daemon=True)
@@ -29,8 +29,8 @@ class FrameWriter:
     def put(self, frame: type[Frame], **fields: Any) -> None:
         """Queue a frame with the next number. Never blocks."""
         with self._lock:
-            self._last += 1
-            self._waiting.put(encode_frame(frame(n=self._last, **fields)))
+            self._last_number += 1
+            self._waiting.put(encode_frame(frame(n=self._last_number, **fields)))
 
     def finish(self, seconds: float | None = None) -> None:
         """Block until all frames are written, at most `seconds`. No frame may be queued afterwards."""

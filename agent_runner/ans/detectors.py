@@ -237,8 +237,8 @@ def likeness(tool_name: str, arguments: Mapping[str, Any]) -> int:
 
 
 class RepeatDetector:
-    """Watches the last `WINDOW` calls of a turn, and reports once per turn that one came
-    `REPETITIONS` times.
+    """Watches the last `WINDOW` calls of a turn, and reports once per turn that one
+    came `REPETITIONS` times.
     """
 
     def __init__(self) -> None:

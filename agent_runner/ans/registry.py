@@ -93,8 +93,8 @@ class SubscriberRegistry:
             self._accumulators[batch.subscriber.id].tell(batch)
 
     def take_back(self, batch: NoticeBatch) -> None:
-        """Make an event due again that was delivered in a failed turn; the host passes its own
-        notices again.
+        """Make an event due again that was delivered in a failed turn; the host passes
+        its own notices again.
         """
         if batch.notice_id is None and batch.subscriber.id in self._accumulators:
             self._accumulators[batch.subscriber.id].take_back(batch)

@@ -89,7 +89,7 @@ async def configure(
     await groups.set_config(tx, group.folder, config, now_ms=now_ms)
     detail = {"changed": {key: config.get(key) for key in changes}}
     change = _change(group, GroupPart.SETTINGS, before, settings.text_of(config), by=by, now_ms=now_ms)
-    await _note(tx, replace(change, undoes=undoes), "group.configured", detail)
+    await _record(tx, replace(change, undoes=undoes), "group.configured", detail)
     return replace(group, container_config=config)
 
 
@@ -118,7 +118,7 @@ async def set_profile(
     change = _change(group, GroupPart.PROFILE, before, after, by=by, now_ms=now_ms)
     old, new = json.loads(before), json.loads(after)
     detail = {"changed": {name: value for name, value in new.items() if old[name] != value}}
-    await _note(tx, replace(change, undoes=undoes), "group.profile_changed", detail)
+    await _record(tx, replace(change, undoes=undoes), "group.profile_changed", detail)
     return wanted
 
 
@@ -159,7 +159,7 @@ async def apply(
         return
     group = await groups.known(tx, folder)
     change = await asyncio.to_thread(_change, group, part, before, after, by=by, now_ms=now_ms)
-    await _note(tx, replace(change, undoes=undoes), "group.memory_changed", {})
+    await _record(tx, replace(change, undoes=undoes), "group.memory_changed", {})
     # Last, so that a disk that refuses it also rolls back the row.
     await asyncio.to_thread(memory_templates.write_memory, home, group.folder, after)
 
@@ -247,8 +247,8 @@ def _change(group: Group, part: GroupPart, before: str, after: str, *, by: str, 
     )
 
 
-async def _note(tx: Tx, change: GroupChange, kind: str, detail: dict[str, Any]) -> None:
-    """Store and audit a change, if it changes anything."""
+async def _record(tx: Tx, change: GroupChange, kind: str, detail: dict[str, Any]) -> None:
+    """Audit a change, and store it if the text is different."""
     if change.before != change.after:
         number = await group_changes.add(tx, change)
         detail |= {"change": number, "by": change.by, "undoes": change.undoes}

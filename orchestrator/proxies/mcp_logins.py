@@ -239,8 +239,12 @@ class McpTokens:
             log.warning("mcp.login_not_renewed", server=name, error=type(error).__name__)
 
     async def _renew(self, server: McpServer, login: McpLogin) -> McpLogin:
+        """Return the login with a new token, or marked as refused; if another login
+        replaced it, return that one.
+        """
         mcp_oauth = await asyncio.to_thread(_oauth)
-        # A disk that cannot be written has to be noticed before the old token is used up.
+        # Store it unchanged first: a disk that cannot be written has to be noticed before the old token is
+        # used up. `_store` returns False if another login was stored meanwhile.
         if not await self._store(server, login):
             return await self._newer(server, login)
         fields: dict[str, object]
@@ -252,12 +256,12 @@ class McpTokens:
             fields = {"refused": str(error)}
         if not await self._store(server, login, **fields):
             return await self._newer(server, login)
-        found = login.model_copy(update=fields)
-        if found.refused is not None:
-            await self._on_refused(server.name, found)
+        renewed = login.model_copy(update=fields)
+        if renewed.refused is not None:
+            await self._on_refused(server.name, renewed)
         else:
             log.info("mcp.login_renewed", server=server.name)
-        return found
+        return renewed
 
     async def _store(self, server: McpServer, login: McpLogin, **fields: object) -> bool:
         """Change a stored login as `change` does. Raises `LoginUnreachable` if that is not possible."""

@@ -48,11 +48,11 @@ def plan(kind: str, value: str, *, dst: str | None, now_ms: int, zone: ZoneInfo)
 
     `kind` is `cron` (five fields, or words such as `every other Tuesday at 8:00`), `interval` (milliseconds,
     a duration such as `1h30m`, or words after `every`) or `once` (an ISO time, a duration or words). `dst` is
-    `once`, `both` or None for what is usual.
+    `once`, `both` or None for the default of the expression.
 
     Raises:
-        BadSchedule: the kind is unknown, or the value is none of that kind.
-        BadTime: the one time is none, past, or more than ten years ahead.
+        BadSchedule: the kind is unknown, or the value does not fit it.
+        BadTime: the time of a `once` schedule cannot be read, is past, or is more than ten years ahead.
     """
     match kind:
         case ScheduleKind.CRON:

@@ -334,8 +334,11 @@ class TelegramChannel:
         bot, number = self._connected(), await self._number_of(message.chat_jid, message.id)
         if number is None:
             raise ChannelRefused("Telegram does not know this message.")
-        # Telegram's own emoji lack the selector for colours.
-        sign = REACTIONS.get(sign, sign.replace(VARIATION, "") if sign not in KNOWN_SIGNS else sign)
+        if sign in REACTIONS:
+            sign = REACTIONS[sign]
+        elif sign not in KNOWN_SIGNS:
+            # Telegram's own emoji lack the selector for colours that keyboards add.
+            sign = sign.replace(VARIATION, "")
         signs = [ReactionTypeEmoji(sign)] if sign else []
         chat = int(message.chat_jid.removeprefix(PREFIX))
         try:

@@ -275,11 +275,18 @@ def classify(
             return ModelError.OTHER
 
 
-def _of_good_status(body: bytes, kind: bytes | None, *, is_streamed: bool) -> ModelError | None:
-    """Judge an answer with a successful status: a message, an error, or another API's document."""
-    if kind is not None and not kind.startswith(_KINDS):
+def _of_good_status(body: bytes, content_type: bytes | None, *, is_streamed: bool) -> ModelError | None:
+    """Judge an answer with a successful status: a message, an error, or another API's document.
+
+    `content_type` is in lower case; for an answer without one, the first byte decides whether it is a stream.
+    """
+    if content_type is not None and not content_type.startswith(_KINDS):
         return ModelError.FOREIGN
-    is_stream = body.lstrip()[:1] not in (b"{", b"[") if kind is None else kind.startswith(EVENT_STREAM)
+    is_stream = (
+        body.lstrip()[:1] not in (b"{", b"[")
+        if content_type is None
+        else content_type.startswith(EVENT_STREAM)
+    )
     document = _document(_data_of(body) if is_stream else body)
     error = document.get("error")
     is_error = document.get("type") == "error" or body.lstrip().startswith(_ERROR_EVENT)

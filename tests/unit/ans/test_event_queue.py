@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent_runner.ans.event import EventLevel, NoticeEvent
-from agent_runner.ans.event_queue import DROPPED, RETAINED_AT_OVERFLOW, MAX_PENDING, EventQueue
+from agent_runner.ans.event_queue import DROPPED, MAX_PENDING, RETAINED_AT_OVERFLOW, EventQueue
 
 
 def event(
