@@ -10,7 +10,7 @@ from orchestrator.channels.registry import Channels
 from orchestrator.groups.host_context import HostContext
 from orchestrator.outbound.delivery import Delivery, DeliveryHooks
 from orchestrator.outbound.polls import PollEnds
-from orchestrator.outbound.reactions import sign_loops
+from orchestrator.outbound.presence import sign_loops
 from orchestrator.outbound.speech import SpokenReplies
 from orchestrator.outbound.withdrawals import Withdrawals
 

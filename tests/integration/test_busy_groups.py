@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 
 from orchestrator.base import event_bus
-from orchestrator.outbound.reactions import Reactions
-from orchestrator.outbound.typing import TypingSigns
+from orchestrator.outbound.presence import Reactions, TypingSigns
 from tests.support.store_harness import StoreHarness
 from tests.support.until import until
 from tests.support.worker_harness import WorkerHarness

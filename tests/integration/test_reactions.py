@@ -10,7 +10,7 @@ import pytest
 from agent_runner.wire.frames import TurnEnd
 from orchestrator.domain.protocols import Feature
 from orchestrator.domain.values import MessageId
-from orchestrator.outbound.reactions import Reactions
+from orchestrator.outbound.presence import Reactions
 from tests.doubles.channel import ScriptedChannel
 from tests.support.until import until
 

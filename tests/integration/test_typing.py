@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager
 import pytest
 
 from agent_runner.wire.frames import TurnEnd
-from orchestrator.outbound import typing
-from orchestrator.outbound.typing import TypingSigns
+from orchestrator.outbound import presence
+from orchestrator.outbound.presence import TypingSigns
 from tests.doubles.channel import ScriptedChannel
 from tests.support.until import until
 
@@ -75,14 +75,14 @@ async def test_a_container_that_crashes_takes_its_sign_with_it(watched):
 
 
 async def test_the_sign_is_shown_again_before_a_messenger_hides_it(watched, monkeypatch):
-    monkeypatch.setattr(typing, "REFRESH_SECONDS", 0.001)
+    monkeypatch.setattr(presence, "REFRESH_SECONDS", 0.001)
     async with watched.open():
         await watched.start()
         await until(lambda: watched.signs.count((FAMILY, True)) > 3, "shown again and again")
 
 
 async def test_an_event_that_was_missed_costs_a_sweep_and_no_sign_for_ever(watched, monkeypatch):
-    monkeypatch.setattr(typing, "REFRESH_SECONDS", 0.001)
+    monkeypatch.setattr(presence, "REFRESH_SECONDS", 0.001)
     async with watched.open():
         _, run = await watched.start()
         await watched.store_harness.lose(run)
