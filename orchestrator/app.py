@@ -74,10 +74,7 @@ class Orchestrator:
         say: Callable[[str], None],
         restart: Callable[[], None] | None = None,
     ) -> None:
-        """Set up the host.
-
-        `say` shows a line to whoever started the host; `restart` makes it end and start anew.
-        """
+        """`say` shows a line to whoever started the host; `restart` makes it end and start anew."""
         self._home, self._settings = home, settings
         self._credentials = credentials
         self._say = say
