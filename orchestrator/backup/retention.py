@@ -58,12 +58,16 @@ class Retention:
     async def sweep(self) -> dict[str, int]:
         """Move all rows that are past their retention, and return their number for each table."""
         counts = {}
-        for policy in retention.POLICIES:
-            days = self._days.get(policy.table, 0)
-            if not days:
-                continue
+        now_ms = self._clock.now_ms()
+        kept = ((policy, self._days.get(policy.table, 0)) for policy in retention.POLICIES)
+        before_ms = {policy: now_ms - days * DAY_MS for policy, days in kept if days}
+        path = await self._database.path()
+        if not await asyncio.to_thread(retention.is_any_over, path, before_ms):
+            return {}
+        # All in turn: a row that leaves may have been the last that kept one of a later table.
+        for policy, ms in before_ms.items():
             try:
-                count = await self._sweep(policy, self._clock.now_ms() - days * DAY_MS)
+                count = await self._sweep(path, policy, ms)
             except OSError as error:
                 log.warning("retention.not_archived", table=policy.table, reason=str(error))
                 break
@@ -73,8 +77,8 @@ class Retention:
             log.info("retention.archived", **counts)
         return counts
 
-    async def _sweep(self, policy: RetentionPolicy, before_ms: int) -> int:
-        path, removed = await self._database.path(), 0
+    async def _sweep(self, path: Path, policy: RetentionPolicy, before_ms: int) -> int:
+        removed = 0
         while True:
             rows = await asyncio.to_thread(retention.over, path, policy, before_ms=before_ms, limit=BATCH)
             count = await self._move(policy, rows) if rows else 0

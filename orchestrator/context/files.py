@@ -82,6 +82,11 @@ class ContextDraft:
         return SnapshotContents(context=self.context, workflow=self.workflow)
 
 
+def context_path(contexts: Path, folder: str) -> Path:
+    """Return the directory of a group's context under `contexts`. Raises `FolderRefused`."""
+    return contexts / checked_folder(folder) / DIRECTORY
+
+
 def writer_name() -> str:
     """Return the name of this process as a writer: `host:pid:uuid`, different in each process."""
     return f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex[:12]}"
@@ -113,7 +118,7 @@ class ContextFiles:
         """Return the files of a group under `contexts` (`data/context`). Raises `FolderRefused`."""
         return cls(
             folder=folder,
-            path=contexts / checked_folder(folder) / DIRECTORY,
+            path=context_path(contexts, folder),
             project_name=project_name or folder,
             report=report,
             lock_seconds=lock_seconds,

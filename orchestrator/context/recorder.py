@@ -26,7 +26,7 @@ from orchestrator.base.redaction import BY_SHAPE, Redactor
 from orchestrator.context import disk, message_mapping, tools
 from orchestrator.context.context_manager import ContextManager
 from orchestrator.context.dialogue import RegisteredMessages
-from orchestrator.context.files import CONTEXT, WORKFLOW, ContextRepair, ignore_in_git
+from orchestrator.context.files import CONTEXT, WORKFLOW, ContextRepair, context_path, ignore_in_git
 from orchestrator.context.models import question_id
 from orchestrator.context.snapshots import SnapshotContents
 from orchestrator.context.tokens import TokenCounter
@@ -158,11 +158,23 @@ class ContextRecorder:
 
     async def sweep(self) -> None:
         """Update every group's context, take the snapshots that are due, and report repairs."""
-        async with self._database.reading() as tx:
-            folders = [group.folder for group in await groups.every(tx)]
-        await self._follow_all(folders)
-        await _for_each(folders, self._snapshot_if_due)
+        found, spoken = await self._database.read(self._look)
+        changed = await asyncio.to_thread(self._changed, found)
+        await self._follow_all({*spoken, *changed})
+        now_ms = self._clock.now_ms()
+        due = [one for one in found if now_ms >= self._snapshot_due_ms.get(one, 0)]
+        await _for_each(due, self._snapshot_if_due)
         await self._notify_owner_of_repairs()
+
+    async def _look(self, tx: Tx) -> tuple[list[Folder], list[Folder]]:
+        """Return all groups, and those in which something was said that their contexts do not have."""
+        found = [group.folder for group in await groups.every(tx)]
+        marks = {folder: self._marks.get(folder, 0) for folder in found}
+        return found, await exchanges.folders_after(tx, marks)
+
+    def _changed(self, folders: Iterable[Folder]) -> list[Folder]:
+        """Return the groups whose contexts somebody else has written since. Blocks."""
+        return [one for one in folders if self._version(one) not in (None, self._versions.get(one))]
 
     async def _follow(self, folder: Folder) -> None:
         try:
@@ -228,12 +240,18 @@ class ContextRecorder:
 
     def _has_changed(self, folder: Folder) -> bool:
         """Return whether the file changed since the last call, for example by a command."""
-        try:
-            version = self.manager(folder).files.path.joinpath(CONTEXT).stat().st_mtime_ns
-        except FileNotFoundError:
+        version = self._version(folder)
+        if version is None:
             return False
         before, self._versions[folder] = self._versions.get(folder), version
         return before != version
+
+    def _version(self, folder: Folder) -> int | None:
+        """Return when a group's context was written, in nanoseconds; None where there is none. Blocks."""
+        try:
+            return context_path(self._contexts, folder).joinpath(CONTEXT).stat().st_mtime_ns
+        except FileNotFoundError:
+            return None
 
     def _register(
         self, manager: ContextManager, group: Group, turn_exchanges: Sequence[TurnExchange], now_ms: int

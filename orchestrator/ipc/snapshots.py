@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Sequence
+import os
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -107,11 +108,28 @@ class SnapshotWriter:
     async def write_all(self) -> None:
         """Update the files of every group that has had a container."""
         async with self._lock:
-            async with self._database.reading() as tx:
-                now_ms = self._clock.now_ms()
-                views = [await _view_of(tx, group, now_ms=now_ms) for group in await groups.every(tx)]
-            for view in views:
+            prepared = await asyncio.to_thread(self._prepared)
+            if not prepared:
+                return
+            # One call to the database's thread: most minutes there is nothing to write after it.
+            for view in await self._database.read(partial(self._views, folders=prepared)):
                 await self._write(view)
+
+    def _prepared(self) -> frozenset[str]:
+        """Return the folders that have a place for the files. Blocks."""
+        try:
+            with os.scandir(self._root) as found:
+                return frozenset(one.name for one in found if one.is_dir())
+        except FileNotFoundError:
+            return frozenset()
+
+    async def _views(self, tx: Tx, *, folders: Collection[str]) -> list[GroupView]:
+        now_ms = self._clock.now_ms()
+        return [
+            await _view_of(tx, group, now_ms=now_ms)
+            for group in await groups.every(tx)
+            if group.folder in folders
+        ]
 
     async def write(self, folder: Folder) -> None:
         """Write the files of one group, changed or not, before its container reads them."""

@@ -425,6 +425,8 @@ def migrations() -> tuple[str, ...]:
     return tuple(path.read_text(encoding="utf-8") for path in _migration_files())
 
 
-def _migration_files() -> list[Path]:
+@cache
+def _migration_files() -> tuple[Path, ...]:
+    """Return the scripts in order. Listed once: each look at the database compares its version with them."""
     folder = Path(__file__).with_name("migrations")
-    return sorted(path for path in folder.iterdir() if re.fullmatch(r"\d{4}_\w+\.sql", path.name))
+    return tuple(sorted(path for path in folder.iterdir() if re.fullmatch(r"\d{4}_\w+\.sql", path.name)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from orchestrator.domain.values import Folder, SessionCommand, TurnId, TurnKind, TurnState, is_hook
@@ -41,20 +41,35 @@ class TurnExchange:
         return self.state in (TurnState.ANSWERED, TurnState.FAILED)
 
 
+_OF_CONVERSATION = """is_isolated = 0 AND kind <> 'worker'
+    AND ((run_id IS NOT NULL AND command IS NULL) OR (command = 'clear' AND state = 'answered'))"""
+"""SQL: whether a turn is part of its group's own session, and has gone to an agent or cleared it."""
+
+
+async def folders_after(tx: Tx, marks: Mapping[Folder, int]) -> list[Folder]:
+    """Return those of the given groups that have a turn after their marks, as `after` finds them."""
+    rows = await tx.execute_fetchall(
+        f"""
+        SELECT m.key AS folder FROM json_each(?) AS m WHERE EXISTS (
+            SELECT 1 FROM turns WHERE group_folder = m.key AND id > m.value AND {_OF_CONVERSATION})
+        """,  # noqa: S608 - a constant
+        (json.dumps(marks),),
+    )
+    return [Folder(row["folder"]) for row in rows]
+
+
 async def after(tx: Tx, folder: Folder, mark: int, *, limit: int) -> list[TurnExchange]:
     """Return the newest `limit` turns after `mark` in the group's own session, oldest first.
 
     Commands that clear the conversation are included; turns that were answered without an agent are not.
     """
     rows = await tx.execute_fetchall(
-        """
+        f"""
         SELECT * FROM (
-            SELECT * FROM turns
-            WHERE group_folder = ? AND id > ? AND is_isolated = 0 AND kind <> 'worker'
-                  AND ((run_id IS NOT NULL AND command IS NULL) OR (command = 'clear' AND state = 'answered'))
+            SELECT * FROM turns WHERE group_folder = ? AND id > ? AND {_OF_CONVERSATION}
             ORDER BY id DESC LIMIT ?)
         ORDER BY id
-        """,
+        """,  # noqa: S608 - a constant
         (folder, mark, limit),
     )
     return [await _exchange(tx, row) for row in rows]

@@ -162,6 +162,25 @@ POLICIES = (
 """The policies in the order in which they are applied: rows that refer to others come first."""
 
 
+def is_any_over(database: Path, before_ms: Mapping[RetentionPolicy, int]) -> bool:
+    """Return whether any table has a row that ended before the time of its policy. Blocks.
+
+    One connection asks for all of them: opening one costs more than looking, and mostly nothing is over.
+
+    Raises:
+        StoreError: there is no database, or a newer Andy's.
+        sqlite3.Error: it cannot be read.
+    """
+    with closing(sqlite3.connect(readonly_uri(database), uri=True)) as connection:
+        return any(
+            connection.execute(
+                f"SELECT 1 FROM {policy.table} WHERE {policy.time} < ? AND {policy.is_over} LIMIT 1",  # noqa: S608 - constants
+                (ms,),
+            ).fetchone()
+            for policy, ms in before_ms.items()
+        )
+
+
 def over(database: Path, policy: RetentionPolicy, *, before_ms: int, limit: int) -> Rows:
     """Return the rows that ended before `before_ms`, oldest first, each with rowid and end. Blocks.
 
