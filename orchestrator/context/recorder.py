@@ -103,6 +103,8 @@ class ContextRecorder:
         self._marks: dict[Folder, int] = {}
         self._snapshot_due_ms: dict[Folder, int] = {}
         self._versions: dict[Folder, int] = {}
+        self._followed: set[Folder] = set()
+        """Groups whose contexts and copies were brought up to date once in this life of the host."""
         self._troubles: deque[ContextRepair] = deque()
 
     def manager(self, folder: Folder, *, project_name: str = "") -> ContextManager:
@@ -160,7 +162,8 @@ class ContextRecorder:
         """Update every group's context, take the snapshots that are due, and report repairs."""
         found, spoken = await self._database.read(self._look)
         changed = await asyncio.to_thread(self._changed, found)
-        await self._follow_all({*spoken, *changed})
+        unknown = [one for one in found if one not in self._followed]
+        await self._follow_all({*spoken, *changed, *unknown})
         now_ms = self._clock.now_ms()
         due = [one for one in found if now_ms >= self._snapshot_due_ms.get(one, 0)]
         await _for_each(due, self._snapshot_if_due)
@@ -180,6 +183,7 @@ class ContextRecorder:
         try:
             async with asyncio.timeout(PATIENCE_SECONDS):
                 await self.catch_up(folder)
+            self._followed.add(folder)
         except (ContextBusy, OSError) as error:  # `TimeoutError` is an `OSError`
             # The next pass completes it.
             log.warning("context.behind", group=folder, reason=str(error) or TOO_LONG)

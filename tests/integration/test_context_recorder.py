@@ -410,6 +410,21 @@ async def test_a_look_at_all_groups_takes_a_few_at_a_time_and_leaves_none_out(ha
     assert max(most) == recorder.AT_ONCE
 
 
+async def test_a_group_in_which_nothing_happened_costs_a_second_look_nothing(harness, monkeypatch):
+    await harness.recorder.sweep()
+    seen = []
+    monkeypatch.setattr(ContextRecorder, "catch_up", partial(_noted, seen))
+    await harness.recorder.sweep()
+    assert seen == []
+    await harness.say("hello", "hi")
+    await harness.recorder.sweep()
+    assert seen == [FAMILY]
+
+
+async def _noted(seen, folder):
+    seen.append(folder)
+
+
 async def test_words_that_are_taken_back_leave_the_context_too(harness):
     heard = await harness.store_harness.hear("@Andy the code is tulip")
     turn = await harness.store_harness.answer("Noted.")
