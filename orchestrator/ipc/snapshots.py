@@ -123,7 +123,7 @@ class SnapshotWriter:
         except FileNotFoundError:
             return frozenset()
 
-    async def _views(self, tx: Tx, *, folders: Collection[str]) -> list[GroupView]:
+    async def _views(self, tx: Tx, *, folders: Collection[str]) -> list[VisibleToGroup]:
         now_ms = self._clock.now_ms()
         return [
             await _view_of(tx, group, now_ms=now_ms)
