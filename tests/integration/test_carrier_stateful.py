@@ -6,7 +6,7 @@ so that each step ends when nothing is left to do, and an hour takes as long as 
 These mistakes, planted in the carrier one at a time, were each found by the examples that CI tries:
 
 - in the table: no way out of LAYING at the start, out of IN_TURN at a turn's end, out of STORING once its
-  files are stored, or when they are refused, out of ENDED at `bye`;
+  files are stored, out of ENDED at `bye`; a turn that was cut off leaves its files;
 - an answer that is lost: `staged` not noted, `stale` taken for `staged`, files noted as taken before the
   answer, the wait for an answer not ended with its connection;
 - an order: a turn's end before its files, a request before its file, the exit before the last output or the

@@ -2,8 +2,8 @@
 
 A model of retries stands beside the store: attempts, restarts, the outage that a turn waits for, and the
 pause after each. These mistakes were planted one at a time and each found: an outage that counts as an
-attempt, that begins anew at each try, or that outlives its answer, also where the host began anew in between;
-an engine that is away and is no outage; a pause of an outage that does not grow, or of another attempt; a
+attempt, that begins anew at each try, or that outlives its answer; an
+engine that is away and is no outage; a pause of an outage that does not grow, or of another attempt; a
 restart that counts as an attempt, or has no pause after some; held answers that are not dropped.
 """
 
