@@ -43,9 +43,8 @@ BUGS = (
     Planted(
         name="a sleep of four hours becomes five minutes (a race of the past)",
         path="orchestrator/loop/cycle_starter.py",
-        right="        async with self._database.transaction() as tx:\n            # Read only now that",
-        wrong="        now_ms = self._clock.now_ms()\n"
-        "        async with self._database.transaction() as tx:\n            # Read only now that",
+        right="        times: list[int] = []\n",
+        wrong="        times: list[int] = []\n        now_ms = self._clock.now_ms()\n",
         also=(
             ("            now_ms = self._clock.now_ms()\n            ended", "            ended"),
             ("CLOCK_SLACK_MS = 60_000\n", "CLOCK_SLACK_MS = 0\n"),
