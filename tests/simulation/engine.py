@@ -86,7 +86,7 @@ class MemoryPipe(FrameWriter):
     def __init__(self, write: Callable[[bytes], None]) -> None:  # it starts no thread
         self._write_frame = write
         self._lock = _NoLock()  # type: ignore[assignment]
-        self._last = 0
+        self._last_number = 0
         self._waiting = self  # type: ignore[assignment]
         self.is_broken = False
 
