@@ -125,7 +125,7 @@ def _checked(home: Home, target: Path, *, replaces: bool) -> Path:
     target = target.expanduser().absolute()
     _check_source(home)
     if target.is_dir() or not target.parent.is_dir():
-        place = f"{COMPOSE_HOME}/backups" if str(home.root) == COMPOSE_HOME else "a directory that is there"
+        place = f"{COMPOSE_HOME}/backups" if str(home.root) == COMPOSE_HOME else "an existing directory"
         raise BackupError(f"{target} cannot be written: name a file in {place}.")
     if target.exists() and not replaces:
         raise BackupError(f"{target} exists already: choose another name, or use --force.")

@@ -70,7 +70,7 @@ class AccessGuard:
             if refusal is None and not _is_open(scope["path"]):
                 mark_admitted(scope)
             if refusal is not None:
-                self._on_refusal(_knock(scope, refusal))
+                self._on_refusal(_refused_request(scope, refusal))
                 await refusal.response(scope, receive, send)
                 return
         if scope["type"] != "http" or _is_open(scope["path"]):
@@ -132,7 +132,7 @@ class _Refusal:
     given: str | None = None
 
 
-def _knock(scope: Scope, refusal: _Refusal) -> RefusedRequest:
+def _refused_request(scope: Scope, refusal: _Refusal) -> RefusedRequest:
     client = scope.get("client")
     return RefusedRequest(
         error=refusal.error,

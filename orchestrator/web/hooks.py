@@ -199,7 +199,7 @@ def hook_routes(service: HookService, on_refusal: OnRefusal) -> list[Route]:
         try:
             return await _bring(request)
         except (UnknownAddress, HookOverused) as error:
-            on_refusal(_knock(request, error.code))
+            on_refusal(_refused_request(request, error.code))
             headers = {"Retry-After": str(error.wait_seconds)} if isinstance(error, HookOverused) else None
             return JSONResponse(
                 {"error": {"code": error.code, "message": str(error)}},
@@ -233,7 +233,7 @@ def _key_of(request: Request) -> str | None:
     return key
 
 
-def _knock(request: Request, code: str) -> RefusedRequest:
+def _refused_request(request: Request, code: str) -> RefusedRequest:
     return RefusedRequest(
         error=code,
         path=f"{HOOKS}…",

@@ -153,5 +153,5 @@ def _why_alerted(
     if any(isinstance(step, Notify) and step.request.type is cause for step in alert_steps):
         return "a notification says it"
     if any(row.type is cause for row in context.pending.get(task.id, ())):
-        return "a notification is to say it"
-    return "a notification said it lately" if context.notified_lately(task.id, cause) else None
+        return "a waiting notification says it"
+    return "a recent notification said it" if context.notified_lately(task.id, cause) else None

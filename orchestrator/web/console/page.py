@@ -247,8 +247,8 @@ class View:
         for code in codes:
             if catalogue.has(f"errors.{code}"):
                 return self.t(f"errors.{code}", **values)
-            if own != (found := catalogue.translated(self.language, f"services.{code}", own, values)):
-                return found
+            if own != (translated := catalogue.translated(self.language, f"services.{code}", own, values)):
+                return translated
         return own or self.t("errors.http_other")
 
     def reason(self, text: str | None) -> str:
@@ -377,12 +377,12 @@ class View:
         """
         if self.error and status == 200:
             status = 422
-        found = self.console.templates.get_template(template)
-        context = found.new_context({"view": self, "t": self.t, **data})
-        if self.part is not None and self.part in found.blocks:
-            html = "".join(found.blocks[self.part](context))
+        page_template = self.console.templates.get_template(template)
+        context = page_template.new_context({"view": self, "t": self.t, **data})
+        if self.part is not None and self.part in page_template.blocks:
+            html = "".join(page_template.blocks[self.part](context))
         else:
-            html = "".join(found.root_render_func(context))
+            html = "".join(page_template.root_render_func(context))
         return HTMLResponse(html, status_code=status, headers={"Content-Security-Policy": policy(self.nonce)})
 
     def done(self, path: str, text: str | None = None, *, undo: str = "") -> Response:

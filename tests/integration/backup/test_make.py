@@ -238,7 +238,7 @@ def test_nothing_and_nowhere_are_said(home, tmp_path):
     with pytest.raises(BackupError, match="nothing to back up"):
         make(Home(tmp_path / "empty"), tmp_path / "b.tar.gz")
     for target in (tmp_path, tmp_path / "no" / "b.tar.gz"):
-        with pytest.raises(BackupError, match="name a file in a directory that is there"):
+        with pytest.raises(BackupError, match="name a file in an existing directory"):
             make(home, target)
 
 
