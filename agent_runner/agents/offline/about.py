@@ -14,6 +14,7 @@ from agent_runner.wire.context_tools import MEMORY
 from agent_runner.wire.mailbox import ModelMissing, RefreshGroups, Remember
 
 MAX_DECISIONS, MAX_MESSAGES = 5, 6
+"""Most decisions, and most messages, of the earlier conversation that one answer shows."""
 MAX_CHARS = 200
 """Most characters of a quoted message or decision."""
 
@@ -22,12 +23,13 @@ class About(RequestHandler):
     """Handles requests about help, the known chats, earlier talk and memory."""
 
     async def do_help(self) -> str:
-        """Say what can be asked; in main also what only main may ask."""
+        """Return the help text; in main, with the requests that only main may make."""
         return await self.answer_of_row() + (self.say("help_main") if self.context.order.is_main else "")
 
     async def do_unknown(self) -> str:
-        """Reply that the request was not understood; tell the owner, in main once a day, how to
-        add a model.
+        """Return that the request was not understood. Once a day, also explain how to add a model.
+
+        In main the answer explains it; from another group, the host sends the explanation to main.
         """
         text, today = await self.answer_of_row(), self.context.now.date().isoformat()
         if self.context.state.explained_day != today:
@@ -55,7 +57,10 @@ class About(RequestHandler):
         return self._bullets("show_groups", texts) or self.say("no_groups")
 
     async def do_know(self) -> str:
-        """Say what is remembered, in all places, of this chat and its people."""
+        """Return what the host remembers of this chat and its people, from all places where it is stored.
+
+        Of messages, tasks and reminders only the numbers are shown.
+        """
         found = await self._remembered("show")
         texts = [_short(one["text"]) for one in found["items"]]
         head = self._bullets("know", texts) or self.say("know_nothing")
@@ -64,7 +69,10 @@ class About(RequestHandler):
         return "\n".join([head, self.say("know_more", **more)])
 
     async def do_know_me(self) -> str:
-        """Reply with what is remembered of the sender: by their address, which only the host has."""
+        """Return everything that is remembered of the sender.
+
+        The host finds them by their messenger's address, which the agent does not have.
+        """
         # Several people may ask in one turn; the short name shows which of them is meant.
         found = (await self._memory("person", people=[self.context.request.person]))["people"][0]
         blanks = {"name": found["name"], "role": found["role"], "messages": found["messages"]}
@@ -77,12 +85,12 @@ class About(RequestHandler):
         return "\n".join([self.listed(head, [f"• {text}" for text in texts]), self.say("know_forget_me")])
 
     async def do_keep_note(self) -> str:
-        """Store a sentence at the host, with the people that it names and who said it."""
+        """Store a sentence as a note at the host, which adds who said it and whom it is about."""
         await self._memory("note", about=self.slot("note"))
         return self.say("keep_note", note=self.slot("note"))
 
     async def do_forget(self) -> str:
-        """Forget for good what contains the words, after a confirmation."""
+        """Delete remembered items and messages that contain the words for good, after a confirmation."""
         about = " ".join(reading.meaning_words(self.slot("about")))
         if not about:
             return self.say("forget_nothing")
@@ -103,7 +111,7 @@ class About(RequestHandler):
         return (await self.request(Remember, tool=MEMORY, arguments={"action": action, **arguments})).data
 
     async def do_recall(self) -> str:
-        """Reply with the earlier conversation, or that none is stored."""
+        """Return a summary of the earlier conversation from the host's files, or that none is stored."""
         # Read each time: the host rewrites the files between turns.
         snapshots = self.context.workspace.snapshots
         context = await asyncio.to_thread(_document, snapshots / "context.json")
@@ -123,7 +131,7 @@ class About(RequestHandler):
         return self.joined(self.say("recall"), *parts) or self.say("recall_nothing")
 
     def _dialogue(self, window: Sequence[Any]) -> list[str]:
-        """Return the last messages, without those of this turn and of turns that only asked for them."""
+        """Return the last messages, without those of this turn and of turns that asked for this summary."""
         rows = [(str(_at(row, "id")).partition(".")[0], row) for row in window]
         left_out = {f"t{self.context.turn}", *(turn_id for turn_id, row in rows if _asks_to_recall(row))}
         name = self.context.order.assistant_name
@@ -135,7 +143,7 @@ class About(RequestHandler):
         return lines[-MAX_MESSAGES:]
 
     def _bullets(self, head: str, texts: Sequence[str]) -> str:
-        """Return a heading with texts under it, nothing where there are none."""
+        """Return a heading with texts under it; empty if there are no texts."""
         return self.listed(self.say(head), [f"• {text}" for text in texts]) if texts else ""
 
 
@@ -146,11 +154,11 @@ def _asks_to_recall(row: Any) -> bool:
     return any(parsed.intent == "recall" for text in texts for parsed in reading.read(text))
 
 
-# The files may lack anything: they may be of another version, or the conversation has only started.
+# Any field may be missing: another version may have written the files, or the conversation has only started.
 
 
 def _at(document: Any, *path: str) -> Any:
-    """Return the value at a path of a document, None where there is none."""
+    """Return the value at a path of a document; None if there is none."""
     for name in path:
         document = document.get(name) if isinstance(document, dict) else None
     return document
@@ -171,7 +179,7 @@ def _short(text: Any) -> str:
 
 
 def _document(path: Path) -> Any:
-    """Read a JSON document; None where there is no file, or none that can be read. Blocks."""
+    """Return the content of a JSON file; None if it is missing or not valid JSON. Blocks."""
     try:
         return json.loads(path.read_bytes())
     except (FileNotFoundError, ValueError):

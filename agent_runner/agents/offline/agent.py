@@ -31,7 +31,9 @@ from agent_runner.wire.times import Language
 from agent_runner.workspace import Workspace
 
 MAX_QUESTIONS = 10
+"""Open questions that a group's file stores; beyond it the oldest are dropped."""
 MAX_REPEATED_LINES = 3
+"""Most lines of an open question that is repeated whole; a longer one is repeated by its first line."""
 MAX_AGE_SECONDS = 24 * 3600
 """Seconds after which an open question lapses: nobody remembers what a "yes" would answer."""
 NOTHING_TO_COMPACT = "There is nothing to compact: without a model I keep no conversation."
@@ -40,7 +42,9 @@ _LOST = ("unknown", "unknown_part", "yes", "no")
 _MAY_ANSWER = ("unknown", "show_list", "need_what")
 """Intents of texts that may answer another person's question: `shopping` names a list."""
 _AFTER_NAME = r"(?![A-Za-z0-9_])(?:(?:님아|이?야|아|님|씨)(?=[\s,.!?:]|$))?"
-"""No letter may follow the name, except a Korean vocative ending."""
+"""Matches the end of the assistant's name: no ASCII letter, digit or `_` follows, and a Korean vocative
+ending is part of it.
+"""
 
 READ_ALREADY = (
     "host.notification.delivered",
@@ -49,7 +53,7 @@ READ_ALREADY = (
     "host.turn.undone",
     "host.budget.warning",
 )
-"""Notices about facts that the chat has seen: a model needs them, but a person has read them already."""
+"""Types of notices about texts that the chat was sent: a model needs them, people have read them already."""
 
 
 class OfflineAgent:
@@ -87,12 +91,12 @@ class OfflineAgent:
         self._zone = await asyncio.to_thread(ZoneInfo, self._order.timezone)
 
     async def begin(self, order: RunOrder) -> bool:
-        """Follow another order; return False, because its time zone still has to be loaded."""
+        """Follow another order; return False, so that `start` loads the time zone of that order."""
         self._order = order
         return False
 
     async def answer(self, turn: TurnOrder, say: Say) -> TurnOutcome:
-        """Answer every request of the turn in one text. Turns that nobody asked for get no answer."""
+        """Answer every request of the turn in one text. A turn without a request gets no answer."""
         if turn.command == "compact":
             await say(NOTHING_TO_COMPACT)
             return TurnOutcome()
@@ -121,7 +125,10 @@ class OfflineAgent:
         """Do nothing: there is nothing to release."""
 
     async def _take_notices(self, turn: TurnOrder) -> None:
-        """Return the notices to show with the answer, and withdraw those that are not for people."""
+        """Deliver the notices that are due at the turn's start, and withdraw those that people have read.
+
+        Nothing is loaded for a turn whose notices people have all read.
+        """
         if all(_is_read(notice) for notice in turn.notices):
             return
         rules = await self._noticing.load()
@@ -131,7 +138,7 @@ class OfflineAgent:
         await rules.drain("turn_start", limit=MAX_RESTORE_CHARS)
 
     async def _taken_notices(self, turn: TurnOrder, language: Language) -> Iterator[str]:
-        """Return a line for each of the host's notices that any point of the turn would deliver."""
+        """Return a line for each of the turn's notices that was delivered, at its start, later or now."""
         rules = self._noticing.rules
         if rules is None:
             return iter(())
@@ -173,9 +180,10 @@ def _line(notice: Notice, language: Language) -> str:
 
 
 def _requests(turn: TurnOrder, *, name: str) -> tuple[Request, ...]:
-    """Return the requests of a turn. A task's prompt is its request; workers and free cycles have none.
+    """Return the requests of a turn, without the assistant's name: “what's on today @Andy?”.
 
-    A call of Andy within or after a request is removed: “what's on today @Andy?”.
+    If a chat's or a scheduled task's turn has no requests, its prompt is the one request. A turn of another
+    kind, such as the dashboard worker's, has none then.
     """
     if turn.requests or turn.kind not in ("chat", "task"):
         spoken = re.escape(name)
@@ -193,7 +201,7 @@ def _plain(request: Request, *, text: str) -> Request:
 
 
 async def _answer_request(context: RequestContext) -> str:
-    """Take a message as the answer to the open question, else as new requests."""
+    """Return the reply to a message: to an answer if it can answer an open question, else to new requests."""
     text = context.request.text
     texts = await _answer_to_question(text, context)
     if texts is None:
@@ -211,8 +219,9 @@ async def _answer_request(context: RequestContext) -> str:
 
 
 async def _answer_to_question(text: str, context: RequestContext) -> list[str] | None:
-    """Continue the request that a question belongs to, or ask its next question; None
-    if the text is no answer.
+    """Return the replies to an answer to the sender's first open question; None if the text is no answer.
+
+    The answer completes the request that the question belongs to, which may lead to another question.
     """
     if not text.strip() or not context.own_questions:
         return None
@@ -232,7 +241,7 @@ async def _answer_to_question(text: str, context: RequestContext) -> list[str] |
 
 
 def _lapsed(context: RequestContext) -> list[str]:
-    """Close a person's older questions after a newer request was carried out, and say so."""
+    """Drop the sender's older questions after a newer request was carried out; return a text about each."""
     older = [one for one in context.state.questions if one.person == context.request.person]
     questions = tuple(one for one in context.state.questions if one not in older)
     context.state = replace(context.state, questions=questions)
@@ -240,7 +249,10 @@ def _lapsed(context: RequestContext) -> list[str]:
 
 
 def _repeated(form: str, question: OpenQuestion) -> str:
-    """Repeat an open question in its own language, without a long list of choices."""
+    """Return the sentence `form` with an open question in it, in the language of the question.
+
+    `still` leaves out a long list of choices.
+    """
     lines = question.text.splitlines()
     text = question.text if len(lines) <= MAX_REPEATED_LINES or form != "still" else f"{lines[0]} …"
     return say(form, question.request.language, question=text)
@@ -265,9 +277,9 @@ async def _do_all(parsed_requests: list[ParsedRequest], context: RequestContext)
 
 
 def _fixed(before: str, fix: str, context: RequestContext) -> str:
-    """Return the corrected time; a time of day alone stays in its half of the day."""
+    """Return the time after a correction; a bare hour after an afternoon time means the afternoon too."""
     read, clock = context.read_time(before), bare_clock(fix)
     if not isinstance(read, times.Instant) or read.at.hour < NOON or not clock:
         return joined_time(before, fix, context)
-    # After "11pm", "no wait, 12:30" may be noon or midnight: ask which.
+    # After "11pm", "no wait, 12:30" may be noon or midnight: without a time, the request asks for one.
     return "" if clock.startswith("12") else f"{read.at:%Y-%m-%d} at {clock} pm"

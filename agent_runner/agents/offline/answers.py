@@ -1,4 +1,4 @@
-"""The reading of a message as the answer to the open question."""
+"""Parse a message as the answer to an open question."""
 
 from __future__ import annotations
 
@@ -17,21 +17,22 @@ from agent_runner.wire.times import DateOnly, Instant, Reason, TimeRefusal
 
 MAX_NAME_CHARS = 40
 MAX_NAME_WORDS = 3
+"""Most words of an answer that is taken as a list's name; `MAX_NAME_CHARS` bounds its characters."""
 MAX_NAMED_PLACES = 5
-"""The choices that have a word of their own: `the fifth`."""
+"""Number of choices that can be named by a word for their place: up to `the fifth`."""
 NOON, _MIDNIGHT = 12, time(0)
-"""The first hour of the afternoon, and the time of day of a day alone."""
+"""The first hour of the afternoon, and midnight as a time of day."""
 
 
 def asked_instead(text: str, context: RequestContext) -> str:
-    """Return the name of another person whose open question a text would answer, if there is one."""
+    """Return the name of another person whose open question a text would answer; empty if there is none."""
     others = (question for question in context.state.questions if not context.may_answer(question))
     found = (question.sender for question in others if take_answer(question, text, context) is not None)
     return next(found, "")
 
 
 def take_answer(question: OpenQuestion, text: str, context: RequestContext) -> list[ParsedRequest] | None:
-    """Return the requests that an answer completes, none where it is a no; None where it is no answer."""
+    """Return the requests that an answer completes: an empty list for a refusal, None for no answer."""
     parsed = parse_one(text)
     intent = parsed.intent if parsed else ""
     if intent in ("never_mind", "no", "undo"):
@@ -65,7 +66,7 @@ def _takes_time(request: ParsedRequest) -> bool:
 
 
 def _shifted(request: ParsedRequest, move: ParsedRequest, context: RequestContext) -> ParsedRequest | None:
-    """Take `an hour earlier` as the time that was asked about, moved by that much."""
+    """Return the request with its time moved, as by `an hour earlier`; None if that gives no exact time."""
     read = context.read_time(request.slot("when"))
     at = context.shifted(read.at, move) if isinstance(read, Instant) else None
     if not isinstance(at, datetime):
@@ -74,7 +75,10 @@ def _shifted(request: ParsedRequest, move: ParsedRequest, context: RequestContex
 
 
 def _what(request: ParsedRequest, text: str) -> ParsedRequest:
-    """Take the words as what is to be done, and a time among them too where none was named before."""
+    """Return the request with an answer as its text, or as its entries if it adds to a list.
+
+    A time in the answer is used too if the request is a reminder without one.
+    """
     request = request.having(trouble="")
     if request.intent == "add_items":
         return request.having(items="\n".join(entries(text, request.language)))
@@ -85,7 +89,7 @@ def _what(request: ParsedRequest, text: str) -> ParsedRequest:
 
 
 def _when(request: ParsedRequest, text: str, context: RequestContext) -> ParsedRequest | None:
-    """Join the answer to what was known of the time, or take it in its place."""
+    """Return the request with the time that an answer completes or replaces; None if it is no such answer."""
     said = _without_frame(_without_frame(text))
     if PATTERNS["no_offer"].match(said):
         return None
@@ -94,42 +98,48 @@ def _when(request: ParsedRequest, text: str, context: RequestContext) -> ParsedR
     if when := _chosen(request, said, context):
         return request.having(when=when, trouble="", sure="yes")
     if request.intent == "move" and bare_clock(said):
-        return request.having(when=said)  # in which half of the day, the move itself asks
+        return request.having(when=said)  # the move itself asks for the half of the day
     asked = context.read_time(request.slot("when"))
     if isinstance(asked, TimeRefusal) and asked.choices and PATTERNS["a_place"].fullmatch(said):
-        return None  # "the second" of several times is never the second of a month
+        return None  # "the second" picks one of several times here, never the second of a month
     if when := joined_time(request.slot("when"), said, context):
         return request.having(when=when, trouble="", sure="yes")
     return None
 
 
 def _sure_time(request: ParsedRequest, said: str, context: RequestContext) -> ParsedRequest | None:
-    """Take the time of a text whose own was not understood; a day that was said there is not lost."""
+    """Return the request with the time that an answer names, after the message's own was not understood.
+
+    A day that the message named is combined with a time of day in the answer. None if no clear time results.
+    """
     what, day = without_time(request.slot("what"))
     lead = times.leading(said)
     written = lead.parts.written().keys() - {"clock", "half"} if lead is not None else set()
     cut = request.slot("what")[len(what) :]
-    if written or PATTERNS["a_span"].search(cut):  # a day that the answer does not take, or "60 minutes"
+    # The answer names a day itself, or the cut-off words have a span such as "60 minutes", which may be part
+    # of the text: cut off only the words that the answer repeats.
+    if written or PATTERNS["a_span"].search(cut):
         what = _text_beside(request.slot("what"), said)
     head, what = after_time(what, request.language)
     when = said if written else joined_time(day, said, context) if day else ""
-    if vague := PATTERNS["week_or_month"].search(head):  # "next week to call": Saturday is that of next week
+    # After "next week to call", the answer "Saturday" means the Saturday of next week.
+    if vague := PATTERNS["week_or_month"].search(head):
         named = next((form for form in _placed_in(said, vague[0]) if times.is_time(form)), "")
         when = named or ("" if "weekday" in written else when)
     if not times.is_time(when):
         return None
     if PATTERNS["repeats"].search(request.slot("what")) and not PATTERNS["repeats"].search(when):
-        return None  # it was to repeat: a single time would lose that
+        return None  # the message asked for a repetition, which a single time would lose
     if any(PATTERNS[name].search(what) for name in ("left_of_time", "depends", "dangling")):
-        # What is left of the message may still be about the time: it is asked for instead of set.
+        # The rest of the message may still be about the time: ask for the text instead of using that rest.
         return request.having(what="", when=when, trouble="no_text", unsure="", sure="yes")
     return request.having(what=what, when=when, unsure="", sure="yes")
 
 
 def _text_beside(text: str, said: str) -> str:
-    """Return a text without the time that ends it, as far as the answer has said that time, too.
+    """Return a text without the words at its end that an answer repeats.
 
-    Of `watch 60 minutes on sunday at 7pm` and the answer `sunday 7pm`, `watch 60 minutes` is left.
+    `watch 60 minutes on sunday at 7pm` with the answer `sunday 7pm` becomes `watch 60 minutes`.
     """
     known = set(said.casefold().replace(",", " ").split())
     words = text.split()
@@ -142,13 +152,16 @@ def _text_beside(text: str, said: str) -> str:
 
 
 def _placed_in(said: str, words: str) -> list[str]:
-    """Return a text with other words at its beginning, and after each word of it."""
+    """Return a text for each place in `said` at which `words` can be inserted: its start, after each word."""
     parts = said.split()
     return [" ".join([*parts[:place], words, *parts[place:]]) for place in range(len(parts) + 1)]
 
 
 def _chosen(request: ParsedRequest, said: str, context: RequestContext) -> str:
-    """Return the one of several readings that an answer means, by its place, its half of the day or time."""
+    """Return the words of the reading that an answer picks, by its place, half of the day or time.
+
+    Empty if it picks none, or fits several.
+    """
     asked = context.read_time(request.slot("when"))
     is_move = request.intent == "move"
     choices = asked.choices if isinstance(asked, TimeRefusal) else ()
@@ -175,10 +188,10 @@ def _means(said: str, choice: times.Reading, context: RequestContext) -> bool:
 
 
 def joined_time(before: str, said: str, context: RequestContext) -> str:
-    """Return the time that words change another to, empty where they are no time."""
+    """Return an earlier time completed or changed by new words; empty if the words add no time."""
     said = f"at {said}" if re.fullmatch(r"\d{1,2}", said) else said
     if _loses_day(before, said):
-        return f"{before} {said}"  # no time that is read: it is asked about again
+        return f"{before} {said}"  # this is not read as a time, so it is asked about again
     forms = _joined(before, said)
     tried = [(form, context.read_time(form)) for form in dict.fromkeys(forms)]
     if all(isinstance(read, TimeRefusal) and read.reason is Reason.NO_TIME for _, read in tried):
@@ -188,7 +201,7 @@ def joined_time(before: str, said: str, context: RequestContext) -> str:
         form for form, read in tried if isinstance(read, TimeRefusal) and read.reason is Reason.WHICH_HALF
     ]
     days = [form for form, read in tried if isinstance(read, DateOnly)]
-    # "next Friday" and "9am" are still two days: neither alone is what was said.
+    # "next Friday" with "9am" can still mean two days: return both, so that the day is asked about.
     whole = (f"{before} {said}", f"{said} {before}")
     several = [form for form, read in tried if form in whole and _is_several(read)]
     rhythms = [form for form, _ in tried if PATTERNS["of_every_month"].search(form)]
@@ -196,7 +209,7 @@ def joined_time(before: str, said: str, context: RequestContext) -> str:
 
 
 def bare_clock(said: str) -> str:
-    """Return a time of day that names no half (`10`, `6:30`, `half past 8`) in digits, else nothing."""
+    """Return a time of day without a half of the day (`10`, `half past 8`) in digits; else nothing."""
     words = f"at {said}" if said.isdecimal() else said
     lead = times.leading(words)
     if lead is None or lead.end != len(words) or lead.parts.written().keys() != {"clock"}:
@@ -209,7 +222,10 @@ def bare_clock(said: str) -> str:
 
 
 def _loses_day(before: str, said: str) -> bool:
-    """Return whether a time of day would be taken for today's, while a day that is not read was named."""
+    """Return whether `said` is a bare time of day, and `before` names a day or time that cannot be read.
+
+    Alone, the time of day would be taken as the next one, and what `before` named would be lost.
+    """
     lead = times.leading(said)
     is_clock = lead is not None and lead.end == len(said) and lead.parts.written().keys() <= {"clock", "half"}
     return is_clock and bool(before.strip()) and times.leading(before) is None
@@ -221,9 +237,10 @@ def _is_several(read: times.Reading) -> bool:
 
 
 def _joined(before: str, said: str) -> list[str]:
-    """Keep as much of the time before as fits: `today at 8:00` and `tomorrow` are `tomorrow at 8:00`.
+    """Return the possible combinations of an earlier time with new words, the preferred ones first.
 
-    `tomorrow at 3` and `in the evening`: any word for a half of the day names the half.
+    They have as much as possible of the earlier time: `today at 8:00` with `tomorrow` is also `tomorrow at
+    8:00`. A word for a half of the day is also tried as am or pm: `tomorrow at 3` with `in the evening`.
     """
     am, pm = ("오전", "오후") if re.search(r"[가-힣]", before) else ("am", "pm")
     halves = [half for name, half in (("morning", am), ("evening", pm)) if PATTERNS[name].fullmatch(said)]
@@ -237,7 +254,10 @@ def _joined(before: str, said: str) -> list[str]:
 
 
 def _list(request: ParsedRequest, text: str, parsed: ParsedRequest | None) -> ParsedRequest | None:
-    """Take a list that is named in full (`the shopping list`), or a few words as the name of one."""
+    """Return the request with the list that an answer names; None if it names none.
+
+    It is named in full (`the shopping list`), or by a few words, which `doubt` marks for a confirmation.
+    """
     if parsed is not None:
         is_name = parsed.intent in ("show_list", "need_what") and not parsed.slot("it")
         is_name = is_name and not begins_request(text)
@@ -248,7 +268,10 @@ def _list(request: ParsedRequest, text: str, parsed: ParsedRequest | None) -> Pa
 
 
 def _which(options: Sequence[Option], text: str) -> list[ParsedRequest] | None:
-    """Choose by number, by place (`the second`), by whole words of the label, or all of them."""
+    """Return the requests of the options that an answer chooses; None if it chooses none.
+
+    It may name a number, a place (`the second`), whole words of one label, or all options.
+    """
     said = _without_frame(text).strip(" .").casefold()
     placed = _placed(said, [one.number.casefold() or str(place) for place, one in enumerate(options, 1)])
     if placed is not None:
@@ -259,7 +282,10 @@ def _which(options: Sequence[Option], text: str) -> list[ParsedRequest] | None:
 
 
 def _placed(said: str, numbers: Sequence[str]) -> list[int] | None:
-    """Return the places, from 0, of the choices that words name by number or place; None for other words."""
+    """Return the places, from 0, of the choices that words name by number or place.
+
+    Empty for a number that no choice has; None for other words.
+    """
     if PATTERNS["all_options"].fullmatch(said):
         return list(range(len(numbers)))
     if number := PATTERNS["option_number"].fullmatch(said):
@@ -271,5 +297,5 @@ def _placed(said: str, numbers: Sequence[str]) -> list[int] | None:
 
 
 def _without_frame(text: str) -> str:
-    """Take off what is said around an answer: `in the …`, `… please`, `…이요`."""
+    """Return an answer without the small words around it: `in the …`, `… please`, `…이요`."""
     return PATTERNS["around_answer"].sub("", text.strip()).strip()

@@ -1,4 +1,4 @@
-"""The dashboard: tasks are added, changed, ended, and shown in numbered lists with the to-dos."""
+"""Handle requests about the dashboard: add, change, end and show tasks, in one numbering with the to-dos."""
 
 from __future__ import annotations
 
@@ -24,15 +24,16 @@ from agent_runner.wire.mailbox import ShowDashboard
 from agent_runner.wire.times import DateOnly, Duration, Reason, Recurrence, TimeRefusal
 
 ALARMS = ("reminder", "repeat")
+"""The kinds of a `ShownEntry` that are reminders: for one time, and repeating."""
 SOON_DAYS = 7
-"""A task that is due by then, or at no time, belongs to today too."""
+"""Days ahead up to which a task's deadline puts the task on today's agenda."""
 _DATE_CHARS = len("2026-02-10")
 _WHO = "@"
 """The beginning of the tag that names who does a task."""
 
 
 class OpenTask(TypedDict):
-    """A task that is worked on, as the host's reply has it."""
+    """An open task, as in the host's reply."""
 
     id: str
     title: str
@@ -56,20 +57,20 @@ class Board(RequestHandler):
     # Adding
 
     async def do_add_task(self) -> str:
-        """Put a task on the board, or several with one deadline; none before the deadline is clear."""
+        """Add a task, or several with one deadline; ask first if the deadline is not clear."""
         titles = self.slot("titles").splitlines() or [self.slot("title") or self.slot("what")]
         if not titles[0]:
             raise self.question("what", self.say("task_what"))
         deadline = self._deadline(", ".join(titles))
-        # A refusal leaves the tasks beside it as they are.
+        # Each is added on its own: when the host refuses one, the others are still added.
         return "\n".join([await answered(self._create(title, deadline)) for title in titles])
 
     do_add_tasks = do_add_task
 
     def _deadline(self, title: str, *, unclear: str = "deadline_wrong") -> str:
-        """Return the deadline as the host's tool takes it, empty where none is named.
+        """Return the deadline in ISO form for the host's tool; empty if none is named.
 
-        `unclear` is the name of the question about a time that is none.
+        Raises `AnswerNow` with the sentence `unclear` for a time that cannot be a deadline.
         """
         if not self.slot("when"):
             return ""
@@ -93,7 +94,7 @@ class Board(RequestHandler):
     # Changing
 
     async def change(self) -> str:
-        """Change the task that is meant as the intent's row says; 100 % completes it."""
+        """Change the task that the request names, as its intent's row says; 100 % completes the task."""
         if PATTERNS["for_me"].fullmatch(self.slot("who")):
             self.parsed = self.parsed.having(who=self.context.request.sender)
         task = await self._meant()
@@ -126,7 +127,7 @@ class Board(RequestHandler):
         return changes
 
     async def describe(self) -> str:
-        """Say when the task that is meant is due, or who does it."""
+        """Return when the task that the request names is due, or who does it."""
         task = await self._meant()
         date, who = self._date(task["deadline"]), _who(task)
         is_known = date if self.parsed.intent == "when_due" else who
@@ -136,7 +137,7 @@ class Board(RequestHandler):
     do_when_due = do_who_does = describe
 
     async def do_reopen(self) -> str:
-        """Work on a task again that was completed or taken off."""
+        """Make a completed or dropped task active again, with its progress and blocker of before."""
         before: dict[str, Any] = {"progress": int(self.slot("pct"))}
         if self.slot("blocked"):
             before |= {"blocked": True, "blocker_note": self.slot("reason")}
@@ -145,7 +146,7 @@ class Board(RequestHandler):
         return self.say("reopen", title=self.slot("label"))
 
     async def do_move(self) -> str:
-        """Move the reminder or the deadline that is meant to another time."""
+        """Move a reminder or a task's deadline to another time; ask which one if several fit."""
         item, last = self.slot("item"), self.context.last
         if not (item or self.slot("kind")) and last is not None and last.kind == "task":
             self.parsed = self.parsed.having(**last.slots)
@@ -186,7 +187,7 @@ class Board(RequestHandler):
     # Ending, and opening again
 
     async def do_finish(self) -> str:
-        """End what is meant: a task, an entry of a list, a reminder. What could be several is asked about."""
+        """Finish the task, list entry or reminder that the request names; ask which one if several fit."""
         if self.slot("list") not in ("", TODO) and not self.slot("kind"):
             return await Lists(self.parsed, self.context).act()
         if not self.slot("kind"):
@@ -197,7 +198,7 @@ class Board(RequestHandler):
             self.parsed = self.choose(
                 options or near, "which_done", is_sure=not near and self._is_seen("item")
             )
-            # A reminder that a number happens to mean is cancelled after a question only.
+            # Nobody was asked about a single fit: if it is a reminder, ask before it is cancelled.
             self.parsed = self.parsed.having(ask="yes" if len(options) == 1 else "")
         match self.slot("kind"):
             case "task":
@@ -208,7 +209,7 @@ class Board(RequestHandler):
                 return await Reminders(self.parsed, self.context).do_cancel_reminder()
 
     async def _finish_each(self) -> str:
-        """End each of several things that are named in one request."""
+        """Finish each of several things that are named in one request."""
         item = self.slot("item")
         parts = entries(item, self.parsed.language)
         if len(parts) < 2:
@@ -216,7 +217,7 @@ class Board(RequestHandler):
         return "\n".join(filter(None, [await answered(self._finish_part(part)) for part in parts]))
 
     async def _finish_part(self, part: str) -> str:
-        """End one of several things; a part that says itself what is so of it, as `blog 60%`, is that."""
+        """Finish one of several things; a part that reports progress, as `blog 60%`, changes only that."""
         said = parse_one(part)
         if said is not None and said.intent == "progress":
             return await carry_out(said, self.context)
@@ -224,7 +225,7 @@ class Board(RequestHandler):
         return await Board(self.parsed.having(item=item), self.context).do_finish()
 
     async def _ended_already(self) -> str:
-        """Say that an entry of a list is ticked off already; nothing where none is."""
+        """Return that an entry of a list is ticked off already; empty if no ticked entry fits."""
         lists = Lists(self.parsed, self.context)
         for one in await lists.entries([], is_open=False):
             if _fits(self.slot("item"), one.label):
@@ -233,7 +234,11 @@ class Board(RequestHandler):
         return ""
 
     async def _finishable(self, fits: Callable[[str, str], bool] = _fits) -> list[Option]:
-        """Return everything open that a number or a text can mean; a number means the list shown last."""
+        """Return an option for each open task, list entry and reminder that a number or a text can mean.
+
+        A number refers to the list shown last. If that had reminders, or none was shown, the number may also
+        be the place of a task or the number of a to-do.
+        """
         item, shown = self.slot("item"), self.context.state.shown
         is_number, entry = item.isdecimal(), shown.get(item)
         if is_number and shown and not any(one.kind in ALARMS for one in shown.values()):
@@ -258,11 +263,11 @@ class Board(RequestHandler):
         return options
 
     def _ending(self, entry: ShownEntry, label: str) -> Option:
-        """Offer to end an entry."""
+        """Return the option to finish an entry."""
         return Option(label=label, request=self.parsed.of("finish", **entry.slots))
 
     async def _complete(self) -> str:
-        """Complete the task that is meant, with which the host ends its reminders."""
+        """Complete the chosen task; the host cancels its reminders, which undoing sets again."""
         task, reminders = self.entry, Reminders(self.parsed, self.context)
         known, before = _with_id(await self._open_tasks(), task.id), await reminders.once()
         await self.use("update_task", task_id=task.id, **ROWS["finish"]["changes"])
@@ -274,7 +279,7 @@ class Board(RequestHandler):
         return self.say("finish", title=task.label)
 
     async def do_untick(self) -> str:
-        """Open again what is named: the task that was completed last, or an entry that is ticked off."""
+        """Reopen the task that was completed last, or a ticked entry of a list, whichever is named."""
         item, state, lists = self.slot("item"), self.context.state, Lists(self.parsed, self.context)
         if self.slot("list") or self.slot("it") or self.slot("kind"):
             return await lists.act()
@@ -293,7 +298,7 @@ class Board(RequestHandler):
     # Which one is meant
 
     async def _meant(self) -> OpenTask:
-        """Return the one task that is meant. Raises `AnswerNow` to ask which, or where there is none."""
+        """Return the task that the request names. Raises `AnswerNow` to ask which, or if there is none."""
         tasks = await self._open_tasks()
         found = self._fitting(tasks)
         near = [] if found else find(tasks, self.slot("task"), is_slip)
@@ -307,7 +312,7 @@ class Board(RequestHandler):
         return found[0]
 
     def _is_seen(self, slot: str) -> bool:
-        """Whether a slot names its entry otherwise than by a number that no list which was shown last has."""
+        """Return whether a slot surely names its entry: by words, by id, or by a number shown last."""
         number = self.slot(slot)
         return not number.isdecimal() or bool(self.slot("id")) or number in self.context.state.shown
 
@@ -326,7 +331,7 @@ class Board(RequestHandler):
     # Answers to what the dashboard asks
 
     async def answer(self) -> str:
-        """Take a bare yes or no as the answer to what the dashboard asked last."""
+        """Answer the dashboard's last question with a bare yes or no; a yes may complete its task."""
         if not self.slot("question_id"):
             if self.context.own_questions:
                 return ""  # the agent itself asked last, and asks again
@@ -345,7 +350,7 @@ class Board(RequestHandler):
     do_yes = do_no = answer
 
     async def _last_questions(self) -> list[Option]:
-        """Return the questions that the dashboard asked last, several where they came at once."""
+        """Return the questions that the dashboard asked last, as options: several if they came at once."""
         reply = await self.context.ask(ShowDashboard)
         rows = [row for row in reply.data.get("questions", []) if row.get("asked_count")]
         latest = max((row.get("last_asked_at") or "" for row in rows), default="")
@@ -361,7 +366,10 @@ class Board(RequestHandler):
         ]
 
     async def do_never_mind(self) -> str:
-        """Say that nothing was asked, or somebody else was; `cancel it` means the last reminder."""
+        """Return that no question is open, or only one for somebody else; `cancel it` cancels a reminder.
+
+        It is the reminder that the sender last referred to.
+        """
         last = self.context.last
         if self.slot("it") and last is not None and last.kind in ALARMS and not self.context.state.questions:
             cancel = self.parsed.of("cancel_reminder", **last.slots, ask="yes")
@@ -375,7 +383,7 @@ class Board(RequestHandler):
     # Showing
 
     async def do_show_open(self) -> str:
-        """Say what is open: tasks and to-dos in one numbering, then questions."""
+        """Return the open tasks and to-dos in one numbering, then the open questions."""
         reply = await self.request(ShowDashboard)
         parts = self._sections(
             reply.data.get("tasks", []), await Lists(self.parsed, self.context).entries([TODO])
@@ -386,32 +394,35 @@ class Board(RequestHandler):
         return "\n\n".join(parts) or self.say("nothing_open")
 
     async def do_due(self) -> str:
-        """Say which tasks have a deadline, soonest first; those until a day where one is named."""
+        """Return the tasks that have a deadline, soonest first; only those until a day if one is named."""
         until = self._day()
         named = self.say("until_day", day=times.say_day(until, self.parsed.language)) if until else ""
         tasks = await self._due_between("0", (until or date.max).isoformat())
         return self._due(tasks) or self.say("nothing_due", until=named)
 
     async def do_late(self) -> str:
-        """Say which tasks are past their deadline."""
+        """Return the tasks that are past their deadline."""
         tasks = [task for task in await self._open_tasks() if _is_late(task, self.context.now)]
         return self._due(tasks, "late") or self.say("nothing_late")
 
     async def do_blocked(self) -> str:
-        """Say which tasks are blocked."""
+        """Return the tasks that are blocked."""
         tasks = [task for task in await self._open_tasks() if task["blocked"]]
         return self._due(tasks, "blocked") or self.say("nothing_blocked")
 
     async def _due_between(self, since: str, until: str) -> list[OpenTask]:
-        """Return the tasks that are due from an ISO day to another; without a deadline, before every day."""
+        """Return the tasks that are due from one ISO day to another.
+
+        The day of a task without a deadline is the empty text, which sorts before every other day.
+        """
         return [task for task in await self._open_tasks() if since <= _due_day(task) <= until]
 
     def _due(self, tasks: Iterable[OpenTask], head: str = "due") -> str:
-        """Return tasks under a head, soonest first; nothing where there are none."""
+        """Return tasks under a heading, soonest first; empty if there are none."""
         return "".join(self._sections(sorted(tasks, key=_due_day), [], head=head))
 
     async def do_week(self) -> str:
-        """Say what is on between two days, or until Sunday of a week: reminders, and tasks that are due."""
+        """Return events, reminders and due tasks between two days, by default until a week's Sunday."""
         today = self.context.now.date()
         day = self._day()
         first = day or today
@@ -427,7 +438,10 @@ class Board(RequestHandler):
         return await self._plan(first, last, head, nothing, [due])
 
     async def do_agenda(self) -> str:
-        """Say what is on a day: reminders and tasks; today also tasks due soon or at no time, and to-dos."""
+        """Return the events, reminders and due tasks of a day.
+
+        Today also has the tasks that are due soon or have no deadline, and the to-dos.
+        """
         today = self.context.now.date()
         day = self._day() or today
         since, until, todos, trouble = day.isoformat(), day.isoformat(), [], ""
@@ -444,14 +458,17 @@ class Board(RequestHandler):
         return await self._plan(day, day, head, name, [*self._sections(tasks, todos), trouble])
 
     async def _plan(self, first: date, last: date, head: str, nothing: str, parts: Sequence[str]) -> str:
-        """Put the events and reminders from a day to another before the other parts, under a head."""
+        """Return the events and reminders between two days, then the other parts, under a heading.
+
+        `nothing` names the days in the answer that nothing is on.
+        """
         events = await asyncio.to_thread(calendar.events, self.context.workspace.snapshots, self.context.zone)
         lines = calendar.between(events, first, last, self.parsed.language)
         lines += await Reminders(self.parsed, self.context).between(first, last)
         return self.joined(head, "\n".join(lines), *parts) or self.say("agenda_nothing", day=nothing)
 
     def _date(self, at: str | None) -> str:
-        """Return a deadline as people read it: `Tue 2026-02-10`, and the time of day where it has one."""
+        """Return a deadline as people read it: `Tue 2026-02-10`, with the time of day if it has one."""
         if not at:
             return ""
         if len(at) == _DATE_CHARS:
@@ -459,7 +476,10 @@ class Board(RequestHandler):
         return self.moment(datetime.fromisoformat(at), has_seconds=False)
 
     def _day(self, slot: str = "day") -> date | None:
-        """Return the day that is named, None where none is. Raises `AnswerNow` to say why it is none."""
+        """Return the day that a slot names; None if the slot is empty.
+
+        Raises `AnswerNow` to say why the words name no day.
+        """
         if not self.slot(slot):
             return None
         read = self.context.read_time(self.slot(slot), takes_past=True)
@@ -470,7 +490,10 @@ class Board(RequestHandler):
     def _sections(
         self, tasks: Sequence[OpenTask], todos: Sequence[ShownEntry], *, head: str = "show_open"
     ) -> list[str]:
-        """Return tasks and to-dos in one numbering that can be answered with; to-dos alone keep theirs."""
+        """Return tasks and to-dos in one numbering, and remember which entry has which number.
+
+        Without tasks, the to-dos have the numbers of their list.
+        """
         shown = {str(number): _entry(task) for number, task in enumerate(tasks, 1)}
         described = [f"{number}. {self._described(task)}" for number, task in enumerate(tasks, 1)]
         numbered = {str(len(tasks) + place) if tasks else one.id: one for place, one in enumerate(todos, 1)}
@@ -485,13 +508,13 @@ class Board(RequestHandler):
         return ", ".join([f"{task['title']} ({task['progress']}%{until}", *filter(None, more)]) + ")"
 
     def _label(self, task: OpenTask) -> str:
-        """Describe a task so that it differs from another of its title: deadline, progress, when added."""
+        """Return a task's title, progress, deadline and date of creation: titles alone may be the same."""
         until = self._date(task["deadline"]) or self.say("no_deadline")
         added = self.say("added_on", date=self._date(task.get("created_at")))
         return self.say("option_task", title=task["title"], more=f"{task['progress']}%, {until}, {added}")
 
     async def do_before_deadline(self) -> str:
-        """Set a reminder before the deadline of a task: the one that is named or was spoken of last."""
+        """Set a reminder before the deadline of the task that is named, or else was last referred to."""
         tasks = [task for task in await self._open_tasks() if task["deadline"]]
         if not tasks:
             return self.say("before_none")
@@ -511,19 +534,19 @@ class Board(RequestHandler):
         return await carry_out(self.parsed.of("remind", what=what, when=when, **known), self.context)
 
     def _days_before(self) -> int:
-        """Read `two days before`, `이틀 전`; what names no days (`당일`) is the day itself."""
+        """Return the number of days in `two days before`, `이틀 전`; 0 for words without days (`당일`)."""
         words = PATTERNS["day_before"].sub("a day", self.slot("before").lower()).replace("전날", "하루")
         span = self.context.read_time(words.removesuffix("before").removesuffix("전"))
         return span.days if isinstance(span, Duration) else 0
 
     async def _open_tasks(self) -> list[OpenTask]:
-        """Return the tasks that are worked on; none where the host refuses."""
+        """Return the open tasks; none if the host refuses."""
         reply = await self.context.ask(ShowDashboard)
         return reply.data.get("tasks", []) if reply.ok else []
 
 
 def find(tasks: Sequence[OpenTask], which: str, fits: Callable[[str, str], bool] = _fits) -> list[OpenTask]:
-    """Return the tasks that a title or a part of one means."""
+    """Return the tasks with this title, or else those whose titles fit, by default those that contain it."""
     which = " ".join(which.casefold().split())
     same = [task for task in tasks if task["title"].casefold() == which]
     return same or [task for task in tasks if fits(which, task["title"])]
@@ -542,7 +565,7 @@ def _entry(task: OpenTask) -> ShownEntry:
 
 
 def _as_it_is(task: OpenTask) -> dict[str, str]:
-    """Return the slots of a request that makes a task again what it is now."""
+    """Return the slots of a request that restores a task to its present state."""
     blocked, reason = "yes" if task["blocked"] else "", task["blocker_note"] or ""
     known = {"title": task["title"], "pct": str(task["progress"]), "blocked": blocked, "reason": reason}
     return _entry(task).slots | known | {"who": _who(task)}
@@ -559,5 +582,5 @@ def _is_late(task: OpenTask, now: datetime) -> bool:
 
 
 def _who(task: OpenTask) -> str:
-    """Return the name of who does a task, which is one of its tags; empty where none was named."""
+    """Return the name of the person who does a task, from its tags; empty if it has no such tag."""
     return next((tag.removeprefix(_WHO) for tag in task["tags"] if tag.startswith(_WHO)), "")

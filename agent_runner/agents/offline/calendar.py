@@ -16,7 +16,7 @@ MAX_SHOWN = 20
 
 
 class Event(BaseModel):
-    """One event; `start` and `end` are dates where it is of whole days."""
+    """One event; `start` and `end` are dates if it lasts whole days."""
 
     start: datetime | date
     end: datetime | date
@@ -25,7 +25,7 @@ class Event(BaseModel):
     calendar: str
 
     def moments(self, zone: tzinfo) -> tuple[datetime, datetime]:
-        """Return its start and its end."""
+        """Return its start and its end as times in `zone`; a date is the midnight that begins it."""
         return _moment(self.start, zone), _moment(self.end, zone)
 
 

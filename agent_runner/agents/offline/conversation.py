@@ -19,6 +19,7 @@ from agent_runner.ans.safe_folder import read_plain
 from agent_runner.wire.files import write_whole
 
 FILE = ".andy-talk.json"
+"""The name of the file in the group's folder."""
 MAX_FILE_BYTES = 1024 * 1024
 
 
@@ -37,7 +38,7 @@ class ShownEntry:
 
     @property
     def slots(self) -> dict[str, str]:
-        """The slots by which a request means this entry and no other."""
+        """The slots that make a request refer to this entry and no other."""
         return {"kind": self.kind, "id": self.id, "label": self.label, "list": self.list}
 
 
@@ -70,11 +71,11 @@ class OpenQuestion:
         """Return whether another question asks the same person the same."""
         if self.person != other.person or self.slot != other.slot:
             return False
-        meant = self._meant()  # asked in another language, it is the same about the same things
+        meant = self._meant()  # the same question in another language has the same options
         return self.request == other.request or (bool(meant) and meant == other._meant())
 
     def _meant(self) -> list[tuple[str, str]]:
-        """Return what each option would do, and to which entry; nothing if one names no entry."""
+        """Return the intent and the entry's id of each option; empty if an option has no id."""
         found = [(one.request.intent, one.request.slot("id")) for one in self.options]
         return found if all(entry for _, entry in found) else []
 
@@ -103,6 +104,8 @@ class ConversationState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _StoredStates:
+    """The states around the turn that was answered last; a repeated turn starts from `before` again."""
+
     turn: int
     before: ConversationState
     after: ConversationState
@@ -132,7 +135,7 @@ class Conversation:
         return self._stored.before if self._stored.turn == turn else self._stored.after
 
     def keep(self, turn: int, before: ConversationState, after: ConversationState) -> None:
-        """Store the state after `turn`. Blocks. If the disk refuses, it stays in memory only."""
+        """Store the state after `turn`. Blocks. If the file cannot be written, it stays in memory only."""
         self._stored = _StoredStates(turn=turn, before=before, after=after)
         if before != after:
             with suppress(OSError):

@@ -18,6 +18,7 @@ from agent_runner.wire.order import Request, RunOrder
 from agent_runner.workspace import Workspace
 
 MAX_SHOWN = 50
+"""Most lines of a list in one answer."""
 
 
 class AnswerNow(Exception):
@@ -48,12 +49,13 @@ class RequestContext:
     request_id: str
     state: ConversationState
     calls: int = 0
+    """Requests sent to the host for this message; they number the ids of those after the first."""
     new_questions: list[OpenQuestion] = field(default_factory=list)
     undo: list[ParsedRequest] = field(default_factory=list)
     """The requests that undo this message's changes, the last change first."""
 
     def may_answer(self, question: OpenQuestion) -> bool:
-        """Return whether a question was put to the sender; the owner may answer any."""
+        """Return whether a question was put to the sender or to anybody; the owner may answer any."""
         return self.request.is_owner or question.person in ("", self.request.person)
 
     @property
@@ -80,11 +82,11 @@ class RequestContext:
         return times.read(words, now=self.now, zone=self.zone, policy=policy)
 
     def read_span(self, words: str) -> times.Reading:
-        """Read a span of time: `20 minutes`, `한 시간`."""
+        """Parse words for a span of time: `20 minutes`, `한 시간`."""
         return self.read_time(f"{words} 뒤" if PATTERNS["hangul"].search(words) else f"in {words}")
 
     def shifted(self, at: datetime, move: ParsedRequest) -> datetime | times.TimeRefusal:
-        """Return a moment as `an hour earlier` or `later` moves it."""
+        """Return a moment after a move such as `an hour earlier`, or the refusal of a span that is none."""
         span = self.read_span(move.slot("later") or move.slot("earlier"))
         if not isinstance(span, times.Duration):
             no_span = times.TimeRefusal(reason=times.Reason.NO_TIME)
@@ -93,7 +95,7 @@ class RequestContext:
         return at + ahead if move.slot("later") else at - ahead
 
     def halves(self, words: str) -> tuple[times.Instant, ...]:
-        """Return both moments that a day with a bare hour can mean; a past one is moved to the next day."""
+        """Return both moments that a day with a bare hour can mean; one in the past is moved by a day."""
         read = (self._ahead(self.read_time(f"{words} {half}")) for half in ("am", "pm"))
         return tuple(one for one in read if isinstance(one, times.Instant))
 
@@ -118,7 +120,7 @@ class RequestHandler:
         return self.parsed.slot(name)
 
     def say(self, form: str, /, **blanks: object) -> str:
-        """Return the sentence of that name in the language of the request."""
+        """Return the sentence `form` of `intents.toml` in the language of the request."""
         return say(form, self.parsed.language, **blanks)
 
     @property
@@ -172,7 +174,7 @@ class RequestHandler:
         if len(options) > 1:
             raise self.question("which", self.say(form), options)
         if not is_sure:
-            of_deed = f"did_you_mean.{self.parsed.intent}"  # says what a "yes" would do
+            of_deed = f"did_you_mean.{self.parsed.intent}"  # a question that says what a "yes" would do
             named = of_deed if of_deed in ANSWERS else "did_you_mean"
             raise self.question("which", self.say(named), options)
         return options[0].request
@@ -202,6 +204,7 @@ class RequestHandler:
     async def request(self, command: Callable[..., Command], /, **fields: Any) -> Reply:
         """Return the host's reply. Raises `AnswerNow` with the reason if it refuses."""
         reply = await self.context.ask(command, **fields)
+        # For a sender whose role may not change files there is a sentence of our own.
         if reply.code == "not_allowed":
             self.check_files(writes=True)
         if not reply.ok:
@@ -209,7 +212,7 @@ class RequestHandler:
         return reply
 
     def check_files(self, *, writes: bool) -> None:
-        """Raise `AnswerNow` with a kind text if the sender may not do this."""
+        """Raise `AnswerNow` if the sender's role may not read the group's files, or not change them."""
         files = self.context.request.files
         if files == "none" or (writes and files == "read"):
             raise AnswerNow(self.say("not_for_role"))
@@ -259,7 +262,7 @@ async def carry_out(parsed: ParsedRequest, context: RequestContext) -> str:
 
 
 async def answered(work: Awaitable[str]) -> str:
-    """Return the text of some work; a refusal or a question counts as its text."""
+    """Return the text of a request that is carried out, or that of the `AnswerNow` that it raises."""
     try:
         return await work
     except AnswerNow as answer:

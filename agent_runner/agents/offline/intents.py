@@ -41,7 +41,7 @@ class ParsedRequest:
 
 
 def _expand(pattern: str, words: Mapping[str, str]) -> str:
-    """Join the lines of a pattern and put the words in; `{1,2}` is no name and stays."""
+    """Return a pattern on one line, each `{name}` replaced by its words; a count such as `{1,2}` stays."""
     joined = pattern.replace("\n", "")
     return re.sub(r"\{([a-z_]+)\}", lambda name: _expand(words[name[1]], words), joined)
 
@@ -54,7 +54,7 @@ _WORDS: dict[str, str] = _DATA["words"] | {
 ROWS: dict[str, dict[str, Any]] = _DATA["intent"]
 """The intents by name, in the order in which they are tried; `intents.toml` says what a row has."""
 PATTERNS = {name: re.compile(_expand(each, _WORDS), FLAGS) for name, each in _DATA["patterns"].items()}
-"""The places where a message is cut, and the words that frame what is asked, by name."""
+"""Patterns by name: for the places where a message is cut, and the words around a request."""
 ENDINGS = {
     kind: [
         (re.compile(normalized("NFD", _expand(pattern, _WORDS)), re.DOTALL), ending)
@@ -62,15 +62,15 @@ ENDINGS = {
     ]
     for kind, rules in _DATA["endings"].items()
 }
-"""Rules for Korean endings: a pattern over decomposed text, and what takes its place."""
+"""Rules for Korean endings by kind: a pattern over decomposed text, and its replacement."""
 SAME_TIMES = [(re.compile(_expand(each, _WORDS), FLAGS), time) for each, time in _DATA["same_times"]]
-"""Words for a time, as a pattern, and the words that the reader of times knows for it."""
+"""Patterns for words for a time that `wire/times` does not read, each with words that it reads."""
 CONTENT: list[str] = _DATA["content_slots"]
-"""Slots whose words are the person's own: a correction there is none."""
+"""Slots with a person's own words, such as a title, in which spelling is never corrected."""
 GOODS: frozenset[str] = frozenset(_DATA["goods_en"].split())
 """Everyday things that people buy, in the singular."""
 MISSPELT: dict[str, str] = _DATA["misspelt"]
-"""Words as people type them, and what they stand for."""
+"""Map frequent misspellings to the words that they stand for."""
 ANSWERS: dict[str, list[str]] = _DATA["answers"] | {
     name: row["answer"] for name, row in _DATA["intent"].items() if "answer" in row
 }
@@ -86,7 +86,7 @@ def patterns_of(name: str, language: Language) -> tuple[re.Pattern[str], ...]:
 
 
 def say(form: str, language: Language, /, **blanks: object) -> str:
-    """Return the sentence of that name with its blanks filled."""
+    """Return the sentence `form` with its blanks filled."""
     return in_language(ANSWERS[form], language).format(**blanks)
 
 
@@ -96,5 +96,5 @@ def in_language(pair: Sequence[Half], language: Language) -> Half:
 
 
 def filled(fields: Mapping[str, Any], slots: Mapping[str, str]) -> dict[str, Any]:
-    """Return the fields of a row, the blanks of those that are texts filled with slots."""
+    """Return the fields of a row; the blanks in texts are filled with slots."""
     return {name: each.format(**slots) if isinstance(each, str) else each for name, each in fields.items()}

@@ -20,17 +20,17 @@ MAX_SHOWN_ITEMS = 100
 NEARLY = 0.8
 """Similarity from 0 to 1 at which a list name may be another one with a typing error."""
 KNOWN_NAMES = ("shopping", "groceries", "장보기", "쇼핑")
-"""Names that need no question before a list begins with them."""
+"""Names of lists that are created without a question."""
 READING = frozenset({"show_list", "count", "on_list"})
 """Requests that change no list."""
 Result = TypeVar("Result")
 
 
 class Lists(RequestHandler):
-    """Handles requests about the lists of the group. What blocks runs in a thread."""
+    """Handles requests about the lists of the group. Methods that read or write files run in a thread."""
 
     name = "*"
-    """The list that is meant, once known; every sentence may name it."""
+    """The name of the list that the request is about, once known; every sentence may use it."""
 
     @property
     def _files(self) -> Checklists:
@@ -43,7 +43,7 @@ class Lists(RequestHandler):
         return super().say(form, **known | blanks)
 
     def _named(self, name: str) -> str:
-        """Return a list as sentences name it."""
+        """Return a list's name as sentences contain it."""
         form = "todo_name" if name == TODO else "list_name"
         return say(form, self.parsed.language, name=" ".join(name.split()))
 
@@ -69,7 +69,10 @@ class Lists(RequestHandler):
     do_put_back = do_remove_items = do_show_list = act
 
     async def do_remove(self) -> str:
-        """Take an entry off; a number means what was shown last, also where that was no list."""
+        """Remove an entry. A number refers to what was shown last, which may be a reminder or a task.
+
+        These are cancelled or dropped only after a question.
+        """
         shown = self.context.state.shown.get(self.slot("item"))
         if shown is None or shown.kind == "item" or self.slot("list"):
             return await self.act()
@@ -90,7 +93,7 @@ class Lists(RequestHandler):
         return text
 
     def _meant(self) -> str:
-        """Return the list that is meant; empty if that has to be asked."""
+        """Return the name of the list that the request is about; empty if it has to be asked."""
         name, is_added = self.slot("list"), self.parsed.intent == "add_items"
         if not name and not self.slot("it") and ROWS.get(self.parsed.intent, {}).get("names_entry"):
             name = self._list_of_item()
@@ -104,13 +107,16 @@ class Lists(RequestHandler):
         return name
 
     def _for_goods(self, name: str) -> str:
-        """Return the shopping list for what people buy, where the to-dos were only spoken of last."""
+        """Return the shopping list for things that people buy, if the to-dos were only referred to last."""
         shops = [one for one in KNOWN_NAMES if one in self._files.names()]
         goods = [PATTERNS["good_ko"].fullmatch(one) for one in self.slot("items").splitlines()]
         return shops[0] if name == TODO and shops and all(goods) else name
 
     def _list_of_item(self) -> str:
-        """Return the list that has what is named: the one spoken of last before another."""
+        """Return the list that contains the named entry, before others the one last referred to.
+
+        Empty if there is none. Raises `AnswerNow` to ask which of several lists is meant.
+        """
         item, last = self.slot("item").casefold(), self.context.state.list
         there = self._entries([], is_open=self.parsed.intent != "untick")
         found = [one for one in there if item == one.label.casefold() or has_words(one.label, item)]
@@ -122,7 +128,7 @@ class Lists(RequestHandler):
         raise self.question("which", self.say("which_of_lists", item=self.slot("item")), options)
 
     def _take_name(self) -> None:
-        """Take the list from `drill to hardware`; ask where there is none of that name."""
+        """Split `drill to hardware` into entry and list; ask if there is no list of that name."""
         found = PATTERNS["entry_to_list"].fullmatch(self.slot("items"))
         if found is None or self.slot("sure"):
             return
@@ -138,7 +144,7 @@ class Lists(RequestHandler):
         raise self.question("which", self.say("which_entry"), options)
 
     def _ask_if_new(self) -> None:
-        """Ask before creating a list whose name is nearly another's, or may be no name at all."""
+        """Ask before a list is created whose name is nearly another's, or may not be a list's name at all."""
         if self.name == TODO or self.slot("sure") or self._is_known(self.name):
             return
         if near := self._near(self.name):  # `shoping`, `teh shopping`
@@ -159,13 +165,16 @@ class Lists(RequestHandler):
     # Entries
 
     async def entries(self, only: Sequence[str], *, is_open: bool = True) -> list[ShownEntry]:
-        """Return the open or the ticked entries of lists, of all where none is named; none if unreadable."""
+        """Return the open or the ticked entries of lists, by default of all.
+
+        A list that cannot be used is left out; an error of the disk leaves out all.
+        """
         with suppress(AnswerNow):
             return await self.in_thread(lambda: self._entries(only, is_open=is_open))
         return []
 
     async def open_todos(self) -> list[ShownEntry]:
-        """Return the to-dos that are not done. Raises `AnswerNow` to say why they cannot be read."""
+        """Return the open to-dos. Raises `AnswerNow` to say why they cannot be read."""
         self.name = TODO
         return await self.in_thread(lambda: self._of_list(TODO))
 
@@ -209,7 +218,7 @@ class Lists(RequestHandler):
     def _overview(self) -> str:
         lines = []
         for name in (TODO, *self._files.names()):
-            with suppress(ListError):  # one that cannot be read is left out
+            with suppress(ListError):  # a list that cannot be read is left out
                 count = _open_ones(self._files.items(name))
                 lines.append(self.say("list_line", list=self._named(name), count=count))
         return "\n".join([self.say("show_lists"), *lines]) if lines else self.say("no_lists")
@@ -217,7 +226,7 @@ class Lists(RequestHandler):
     # Adding
 
     async def do_new_list(self) -> str:
-        """Ask for the first entries of a new list, which begins with them."""
+        """Ask for the first entries of a new list; its file is created with them."""
         self.parsed = self.parsed.of("add_items", list=self.slot("list"))
         raise self.question("what", self.say("new_list"))
 
@@ -241,7 +250,8 @@ class Lists(RequestHandler):
         items += entries(self.slot("more"), self.parsed.language)
         if self.name != TODO and self.parsed.language is Language.KOREAN:
             items = [self._named_entry(item) for item in items]
-        of_words = any if self.parsed.language is Language.KOREAN else all  # `빵이랑 그거`
+        # In Korean, one word that names nothing is enough to ask: `빵이랑 그거` ("bread and that").
+        of_words = any if self.parsed.language is Language.KOREAN else all
         if of_words(map(PATTERNS["no_entry"].fullmatch, items)):
             self.parsed = self.parsed.of("add_items", list=self.name)
             raise self.question("what", self.say("which_entry"))
@@ -253,9 +263,9 @@ class Lists(RequestHandler):
         return "\n".join(self.say(form, items=", ".join(found)) for form, found in texts if found)
 
     def _named_entry(self, item: str) -> str:
-        """Return a Korean entry without its particle, where a thing is known that is called so.
+        """Return a Korean entry with or without its last particle, whichever form is a known thing.
 
-        Where none is, but the words may have one (`수도`), which of both is meant is asked.
+        If neither is known and the word may end in a particle (`수도`), ask which form is meant.
         """
         if self.slot("stated") and not self.slot("sure") and is_in_sentence(item):
             raise AnswerNow(self.say("two_meanings"))  # `민수가 잼 사야 돼`
@@ -269,7 +279,7 @@ class Lists(RequestHandler):
         raise self.question("which", self.say("which_entry"), options)
 
     def _is_bought(self, item: str) -> bool:
-        """Return whether people buy a thing every day, or it is or was on the list."""
+        """Return whether a thing is one of the everyday goods, or is on the list, open or ticked."""
         if self._is_there(item) or self.parsed.language is Language.KOREAN:
             is_good = PATTERNS["good_ko"].fullmatch(item) is not None or item.casefold() in GOODS
             return self._is_there(item) or is_good
@@ -283,7 +293,7 @@ class Lists(RequestHandler):
         return any(one.text.casefold() == item.casefold() for one in there)
 
     def _ask_if_unusual(self, items: Sequence[str]) -> None:
-        """Ask before words are put on a list that may be no name of a thing: `돈`, `내일 우유`."""
+        """Ask before words are put on a list that may not name a thing to buy: `돈`, `내일 우유`."""
         if self.name == TODO or self.slot("sure"):
             return
         is_stated, is_korean = bool(self.slot("stated")), self.parsed.language is Language.KOREAN
@@ -326,11 +336,11 @@ class Lists(RequestHandler):
         return self.say(form, item=", ".join(texts), to=self._named(to))
 
     def _items(self) -> list[str]:
-        """Return what is named: one entry, or several where no entry has the whole words."""
+        """Return the entries that the request names: several if its words are not those of one entry."""
         whole, texts = self.slot("item"), [item.text for item in self._files.items(self.name)]
         self._ask_if_unseen(whole)
         several = [PATTERNS["the"].sub("", one) for one in entries(whole, self.parsed.language)]
-        same = [text.casefold() for text in texts]  # of one letter, too, which has no words
+        same = [text.casefold() for text in texts]  # `has_words` never finds an entry of one letter
         known = [
             one for one in several if one.casefold() in same or any(has_words(text, one) for text in texts)
         ]
@@ -343,7 +353,7 @@ class Lists(RequestHandler):
         return [whole] if is_one else several
 
     def _ask_if_unseen(self, number: str) -> None:
-        """Ask before a number is used for an entry of a list that is neither named nor was last shown."""
+        """Ask before a number is used for an entry of a list that was neither named nor shown last."""
         shown = self.context.state.shown.get(number)
         is_seen = shown is not None and (shown.kind, shown.list) == ("item", self.name)
         if not number.isdecimal() or is_seen or self.slot("list"):
@@ -354,7 +364,7 @@ class Lists(RequestHandler):
             self.choose(options, "which_task", is_sure=False)
 
     def _clear(self) -> str:
-        """Take entries off: all, after a question, or those that are done or named."""
+        """Remove entries: all after a question, or those that are named, or those that are done."""
         intent, items = self.parsed.intent, self._files.items(self.name)
         if intent == "clear_list" and not items:
             return self.say("list_empty")

@@ -20,12 +20,13 @@ from agent_runner.wire.unicode_forms import composed
 MAX_CHARS = 2000
 """Longer requests are for a model; the patterns are for short ones."""
 MAX_REQUESTS = 20
+"""Most requests of one message; a message with more is not understood."""
 MAX_CUTS = 100
-"""A line with more joiners is one request, or not understood."""
+"""Most places where a line is cut; a line with more is one request, or not understood."""
 _LONG_GAP = re.compile(r"\s{5,}")
 _TIME_SLOTS = ("day", "last", "clock", "when", "span", "first", "later", "earlier")
 _MARKS = (("whole", "is_whole"), ("stated", "is_stated"), ("asked", "is_asked"))
-"""Slots by which a request shows what the row said of it through which it was read."""
+"""Slots that a request gets from the properties of its row: pairs of slot and key in `intents.toml`."""
 _OWN_WORDS = ("echo", "note", "forget", "know", "recall", "unknown", "help")
 """Intents that change nothing by their text, or whose text is the person's own."""
 _SPANS = ("span", "later", "earlier")
@@ -36,7 +37,7 @@ def read(text: str) -> list[ParsedRequest]:
 
     Among several, those that are not understood are `unknown_part`. Never raises.
     """
-    # Long gaps would cost patterns with several gaps their cube: nothing is written with them.
+    # A pattern with several gaps would take time that grows with the cube of their length.
     text = _LONG_GAP.sub(_short_gap, times.normalized(plain(text)).strip())
     if not text:
         return [ParsedRequest(intent="called", language=Language.ENGLISH)]
@@ -52,10 +53,9 @@ def read(text: str) -> list[ParsedRequest]:
 
 
 def _is_withheld_ko(text: str, found: Sequence[ParsedRequest]) -> bool:
-    """Return whether part of a Korean message is a condition, an exception or a
-    withdrawal: then nothing is done.
+    """Return whether part of a Korean message is a condition, an exception or a withdrawal.
 
-    The text of a reminder may have a condition, that of a note anything.
+    Then nothing of it is done. The text of a reminder may contain a condition, that of a note anything.
     """
     deeds = {one.intent for one in found} - set(_OWN_WORDS)
     if not (deeds and PATTERNS["hangul"].search(text)) or any(one.slot("fix") for one in found):
@@ -71,21 +71,27 @@ def _is_withheld_ko(text: str, found: Sequence[ParsedRequest]) -> bool:
     if (is_reminder or len(found) > 1) and PATTERNS["left_out_ko"].search(text):
         return True  # `알림 다 취소해줘, 쓰레기는 빼고`
     if is_reminder and PATTERNS["called_off_ko"].search(text):
-        return True  # `알림 R1번 오늘만 취소해줘` sets none
+        return True  # `알림 R1번 오늘만 취소해줘` asks to cancel a reminder, and must not set one
     kinds = ("conditional_ko", "all_but_ko", "limited_ko")
     is_shown = all(one.startswith(("show", "need", "agenda", "week", "due", "count")) for one in deeds)
     return not is_reminder and not is_shown and any(PATTERNS[kind].search(text) for kind in kinds)
 
 
 def _is_withheld(text: str, found: Sequence[ParsedRequest]) -> bool:
-    """Return whether part of a message is a condition for the rest or withdraws it: then nothing is done."""
+    """Return whether part of a message is a condition for the rest or withdraws it.
+
+    Then nothing of it is done.
+    """
     parts = [one.slot("text") for one in found if one.intent == "unknown"]
     is_off = any(map(PATTERNS["calls_off"].fullmatch, parts))
     return len(found) > 1 and (is_off or PATTERNS["conditional"].search(text) is not None)
 
 
 def _about_what_came_before(found: list[ParsedRequest]) -> list[ParsedRequest]:
-    """Read `add a task pay taxes, remind me on Thursday at 9` as a reminder of that task or to-do."""
+    """Return requests in which a reminder without a text is about the task or to-do before it.
+
+    Such a message is `add a task pay taxes, remind me on Thursday at 9`.
+    """
     read = found[:1]
     for before, one in pairwise(found):
         is_todo = before.intent == "add_items" and before.slot("list") == TODO
@@ -112,12 +118,18 @@ def meaning_words(text: str) -> list[str]:
 
 
 def plain(text: str) -> str:
-    """Compose what some keyboards send decomposed; what UTF-8 cannot encode becomes `?`."""
+    """Return a text in composed characters, which some keyboards send decomposed.
+
+    Characters that UTF-8 cannot encode become `?`.
+    """
     return composed(text.encode("utf-8", "replace").decode())
 
 
 def parse_one(text: str) -> ParsedRequest | None:
-    """Return the single request of a whole text, None if no row matches it."""
+    """Return the single request of a whole text; None if no row matches it.
+
+    A row that matches a statement (`is_news`; in Korean `is_stated`, too) does not count for a question.
+    """
     parsed = _parsed(text)
     is_question = text.rstrip().endswith("?") and not PATTERNS["asks_to_do"].search(text)
     is_statement = parsed is not None and (ROWS[parsed.intent].get("is_news") or _is_missing(parsed))
@@ -125,7 +137,7 @@ def parse_one(text: str) -> ParsedRequest | None:
 
 
 def _is_missing(parsed: ParsedRequest) -> bool:
-    """Return whether a request is a statement that something is missing, which a question is not."""
+    """Return whether a request was read from a Korean statement that something is missing."""
     return parsed.language is Language.KOREAN and bool(parsed.slot("stated"))
 
 
@@ -133,7 +145,7 @@ def _parsed(text: str) -> ParsedRequest | None:
     frame = PATTERNS["polite_frame"].match(text)
     if frame is None:
         return None
-    for language in Language:  # what is to be repeated is read before anything is taken off the text
+    for language in Language:  # a text to echo is read first, before polite words are taken off
         if (echo := _first(text, language, ("echo",))) is not None:
             return echo
     whole, core = text.strip(" \t\n.!?~"), frame["core"]
@@ -155,7 +167,7 @@ def _unknown(text: str) -> ParsedRequest:
 
 
 def _split(text: str) -> list[ParsedRequest]:
-    """Read each line as a request of its own, but the entries of a list under the line that names it."""
+    """Return the requests of each line; lines under a heading that names a list are its entries."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     whole = parse_one(text)
     if len(lines) == 1 or (whole is not None and whole.intent == "echo"):
@@ -165,7 +177,7 @@ def _split(text: str) -> list[ParsedRequest]:
 
 
 def _under_heading(lines: list[str]) -> list[ParsedRequest] | None:
-    """Read `shopping list:` and its entries, one a line; `todo` and one to-do a line; None of all else."""
+    """Return the requests of a heading, `shopping list:` or `todo`, with an entry per line; else None."""
     heading = lines[0]
     has_bullets = all(PATTERNS["bullet"].match(line) for line in lines[1:])
     if not (heading.endswith(":") or has_bullets) or any(_is_request(line) for line in lines[1:]):
@@ -184,22 +196,22 @@ def _under_heading(lines: list[str]) -> list[ParsedRequest] | None:
 
 
 def _line(text: str) -> list[ParsedRequest]:
-    """Cut a line wherever both sides are requests; otherwise it is one request, or unknown."""
+    """Return the requests of a line, cut wherever both sides are requests; else one request, or unknown."""
     whole = parse_one(text)
     if whole is not None and (whole.intent == "echo" or whole.slot("whole")):
         return wording.expanded(whole)
     if changed := _changed_mind(text):
         return changed
-    every = list(islice(_cuts(text), MAX_CUTS))  # each cut is two walks through the whole table
+    every = list(islice(_cuts(text), MAX_CUTS))  # each cut is tried with two passes over the whole table
     other_wish = PATTERNS["other_wish"].match
     cuts = [(left, right) for left, right in every if begins_request(right) or other_wish(right)]
     if len(cuts) > MAX_REQUESTS or (len(every) == MAX_CUTS and whole is None):
         return [_unknown(text)]
     for left, right in cuts:
-        # "…라고 알려주고 날씨 알려줘": two verbs are two wishes, also where no row knows the second.
+        # "…라고 알려주고 날씨 알려줘": two verbs are two requests, even if no row matches the second.
         is_second = left.endswith("알려줘") and PATTERNS["ends_request_ko"].search(right)
         is_wish = _is_request(right) or other_wish(right) or is_second
-        # "tomorrow, cancel …" asks for no agenda
+        # In "tomorrow, cancel …" the day is no request for that day's agenda.
         is_wish = is_wish and not PATTERNS["bare_day"].fullmatch(left)
         if is_wish and (known := _line(left)) and _is_read(known, whole):
             return [*known, *_line(right)]
@@ -211,8 +223,8 @@ def _line(text: str) -> list[ParsedRequest]:
 def _is_read(known: Sequence[ParsedRequest], whole: ParsedRequest | None) -> bool:
     """Return whether the part before a cut is understood.
 
-    `내일 9시에 운동, 3시에 병원 알려줘` has one day for both
-    wishes: the part before the cut is no request of its own.
+    In `내일 9시에 운동, 3시에 병원 알려줘` both parts share one day and one verb, so the first part is not a
+    request of its own.
     """
     is_one = whole is not None and (whole.intent, whole.language) == ("remind", Language.KOREAN)
     return not any(one.intent == "unknown" or (is_one and one.slot("offered")) for one in known)
@@ -221,9 +233,9 @@ def _is_read(known: Sequence[ParsedRequest], whole: ParsedRequest | None) -> boo
 def _partly(
     text: str, every: Sequence[tuple[str, str]], cuts: Sequence[tuple[str, str]]
 ) -> list[ParsedRequest]:
-    """Parse what can be parsed of a line that is no request as a whole; the rest is offered or unknown."""
+    """Return the requests in a line that is no request as a whole; the rest becomes offers or unknown."""
     for left, right in reversed(every):
-        goes_on = len(right.split()) < 2 and not right.endswith("?")  # a word more of the same sentence
+        goes_on = len(right.split()) < 2 and not right.endswith("?")  # one more word of the same sentence
         first = parse_one(left) if begins_request(left) and not goes_on else None
         if first is not None:
             return [*wording.expanded(first), *_line(right)]
@@ -234,7 +246,10 @@ def _partly(
 
 
 def _changed_mind(text: str) -> list[ParsedRequest]:
-    """Read `remind us at 8pm to call, no wait, 9pm`: the time at the end takes the place of the first."""
+    """Return the requests of `remind us at 8pm to call, no wait, 9pm`, the last time in the slot `fix`.
+
+    Empty for a text without such a correction.
+    """
     mind = PATTERNS["changed_mind"].fullmatch(text)
     fix = mind["fix"].rstrip(" .!?") if mind else ""
     known = _line(mind["before"]) if mind and times.is_time(fix) else []
@@ -258,15 +273,18 @@ def _cuts(text: str) -> Iterator[tuple[str, str]]:
             yield left, right
     for joined in PATTERNS["korean_and"].finditer(text):
         if times.leading(text[: joined.start()]) is not None and PATTERNS["of_lists"].match(joined["verb"]):
-            continue  # `내일 9시에 우유 빼고 장 보라고 알려줘`: a list is changed at once
+            # `내일 9시에 우유 빼고 장 보라고 알려줘`: lists are changed at once, so after a time the verb is
+            # part of the reminder's text.
+            continue
         verb = wording.without_ending("stem", joined["verb"])
         ending = "해줘" if PATTERNS["noun_verb"].fullmatch(verb) else "줘"
         yield text[: joined.start()] + verb.removesuffix("해") + ending, text[joined.end() :].strip()
 
 
 def _offers(text: str) -> list[ParsedRequest]:
-    """Return offers of a reminder for each wish in `pay rent tomorrow and call mum on
-    Friday`, which requests nothing.
+    """Return reminders to offer for a text that requests nothing, as `pay rent tomorrow and call mum at 9`.
+
+    The text is `unknown` if it is a question, or if one of its parts lacks a text or a time.
     """
     is_question = (
         "?" in text
@@ -300,14 +318,14 @@ def _first(text: str, language: Language, intents: Iterable[str] = ROWS) -> Pars
 
 
 def _is_time(slot: str, words: str) -> bool:
-    """Return whether a slot's text is a time; a bare number is an hour if something is moved."""
+    """Return whether a slot's text is a time, or a span for a move; in `when`, a bare number is an hour."""
     if slot in ("later", "earlier"):
         return times.is_time(f"in {words}") or times.is_time(f"{words} 뒤")
     return times.is_time(words) or (slot == "when" and words.isdecimal() and len(words) < 3)
 
 
 def _filled(intent: str, match: re.Match[str], language: Language) -> ParsedRequest | None:
-    """Return the request of a match; None if the slot of a time has none."""
+    """Return the request of a match; None if the words do not fit the row, such as a slot for a time."""
     slots = {name: words.strip() for name, words in match.groupdict().items() if words and words.strip()}
     for name in slots.keys() & _SPANS:
         slots[name] = slots[name].replace("-", " ")
@@ -316,7 +334,8 @@ def _filled(intent: str, match: re.Match[str], language: Language) -> ParsedRequ
     if ROWS[intent].get("is_timeless") and times.trailing(slots.get("items", slots.get("note", ""))):
         return None
     if means := ROWS[intent].get("means"):
-        if not ROWS[intent].get("is_stated"):  # of what is missing, the list knows where its name ends
+        # `Lists` takes the particle off an entry that is stated to be missing: it knows the list's entries.
+        if not ROWS[intent].get("is_stated"):
             slots = {name: wording.without_ending("subject", words) for name, words in slots.items()}
         same = in_language(means, language).format_map(defaultdict(str, slots))
         found = parse_one(same) if same else None

@@ -1,4 +1,4 @@
-"""Reminders: set at the host, shown and cancelled. Repeating ones are scheduled tasks of the host."""
+"""Handle requests about reminders, which the host stores; repeating ones are scheduled tasks there."""
 
 from __future__ import annotations
 
@@ -19,13 +19,17 @@ from agent_runner.wire.order import ECHO
 from agent_runner.wire.times import DateOnly, Instant, Language, Reason, Recurrence, TimeRefusal
 
 SECONDS_SHOWN_WITHIN = 120
+"""Seconds from now within which a reminder's time is shown with its seconds."""
 MAX_SENDER_CHARS = 60
+"""Most characters of a sender's name in the text of a reminder."""
 MAX_DAYS = 366
 """Days for which reminders can be shown."""
 DAYS_OF_WEEK, MAX_DAYS_EACH = 7, 14
-"""The days of a week, and the fewest that are too many for a reminder on each."""
+"""The days of a week, and the most days for which one request sets a reminder on each."""
 SOONEST_REPEAT = timedelta(minutes=10)
+"""The shortest interval of a repeating reminder."""
 _BELL = "⏰ "
+"""The start of a reminder's text in the chat."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +37,7 @@ class UpcomingReminder:
     """A reminder at the host."""
 
     entry: ShownEntry
-    """Its id and text, as a request means it."""
+    """Its id and text, with which a request refers to it."""
     number: str
     """The number by which people know it: `7`, or `R2` of one that repeats."""
     at: datetime | None
@@ -47,12 +51,12 @@ class UpcomingReminder:
 
     @property
     def text(self) -> str:
-        """The text as it will stand in the chat, without the bell."""
+        """The text as it will appear in the chat, without the bell."""
         return self.entry.label
 
     @property
     def slots(self) -> dict[str, str]:
-        """Return the slots by which a request means this reminder and no other."""
+        """Return the slots that make a request refer to this reminder and no other."""
         at = self.at.isoformat() if self.at else ""
         known = {"at": at, "repeats": self.repeats, "notification": self.notification_id}
         return self.entry.slots | known | {"item": "", "all": ""}
@@ -72,7 +76,7 @@ class Reminders(RequestHandler):
     # Setting
 
     async def do_remind(self) -> str:
-        """Set a reminder, or ask for what it lacks."""
+        """Set a reminder, or ask for a missing or unclear text or time."""
         fills = in_language(ROWS[self.parsed.intent].get("fills", ({}, {})), self.parsed.language)
         missing = {name: words for name, words in fills.items() if not self.slot(name)}
         self.parsed = self.parsed.having(**filled(missing, self.parsed.slots))
@@ -82,7 +86,8 @@ class Reminders(RequestHandler):
         if isinstance(read, TimeRefusal | DateOnly):
             why = self.unclear(read)
             is_past = isinstance(read, TimeRefusal) and read.reason is Reason.PAST
-            about = self._about(is_needed=is_past)  # a task's deadline chose the time, and nobody said it
+            # A past time may come from a task's deadline, not from the message: name what it is about.
+            about = self._about(is_needed=is_past)
             text = self.say("sure_when", what=what, why=why) if is_offered else why + about
             raise self.question("when", text)
         if self.slot("last"):
@@ -97,7 +102,7 @@ class Reminders(RequestHandler):
     do_timer = do_get_up = do_remind
 
     def _time(self) -> times.Reading:
-        """Read the time: in the half of the day that the row names, before an event that was named."""
+        """Return the reminder's time: in the half of the day that the row names, before a named event."""
         read = self.context.read_time(self.slot("when"))
         if isinstance(read, TimeRefusal) and read.reason is Reason.WHICH_HALF and self.slot("half"):
             self.parsed = self.parsed.having(when=f"{self.slot('when')} {self.slot('half')}")
@@ -139,7 +144,7 @@ class Reminders(RequestHandler):
         return "\n".join(texts)
 
     def _before(self, read: Instant | times.Duration | Recurrence) -> times.Reading:
-        """Return the moment that lies a span before the event which the time names."""
+        """Return the moment that is the span in the slot `before` earlier than the event's time."""
         span = self.context.read_span(self.slot("before"))
         if isinstance(read, Recurrence) or not isinstance(span, times.Duration):
             raise AnswerNow(self.say("repeat_limited"))
@@ -169,7 +174,7 @@ class Reminders(RequestHandler):
         return self.say("reminder_set", whom=whom, moment=self.moment(at), what=what, id=reply.data["id"])
 
     def _about_and_for(self, label: str) -> tuple[str, str]:
-        """Return what the text of a reminder is about, and whom it is for, as a piece of the answer."""
+        """Return the subject of a reminder's text, and words for the person that it is for."""
         what = self.brief(label).rstrip(".")
         if label.startswith(self._beginnings("reminder_note_for_all")):
             return what, self.say("whom_all")
@@ -204,7 +209,7 @@ class Reminders(RequestHandler):
 
     @contextmanager
     def _refusal(self, known: str, form: str, at: datetime) -> Iterator[None]:
-        """Return the sentence for a refusal whose text contains `known`."""
+        """Replace a refusal whose text contains `known` with the sentence `form`."""
         try:
             yield
         except AnswerNow as refusal:
@@ -236,7 +241,7 @@ class Reminders(RequestHandler):
         return known[task_id]
 
     def _ask_for_missing(self) -> None:
-        """Raise the question for what a reminder lacks: a text or a time, or which words are the time."""
+        """Raise the question for a missing text or time, or for the time if its words are not clear."""
         what, when, trouble = self.slot("what"), self.slot("when"), self.slot("trouble")
         if PATTERNS["that_one"].fullmatch(what):
             self.parsed, what, trouble = self.parsed.having(what=""), "", trouble or "no_text"
@@ -249,12 +254,12 @@ class Reminders(RequestHandler):
             raise self.question("when", self.say("time.no_time") + self._about())
 
     def _about(self, *, is_needed: bool = False) -> str:
-        """Name the subject of a question, if it has to be known or several were asked in one message."""
+        """Return the reminder's text in brackets, if a question needs it or is one of several."""
         has_others = is_needed or self.context.new_questions or self.context.state.questions
         return f" ({self.slot('what')})" if self.slot("what") and has_others else ""
 
     def _whom(self) -> str:
-        """Return who is reminded, as part of the answer."""
+        """Return words for the person who is reminded, as part of the answer."""
         whom = self.slot("whom")
         if PATTERNS["for_everyone"].fullmatch(whom):
             return self.say("whom_all")
@@ -276,7 +281,7 @@ class Reminders(RequestHandler):
         return self.say(form if sender else f"{form}_for_all", sender=sender, what=self.slot("what"))
 
     def _beginnings(self, *forms: str) -> tuple[str, ...]:
-        """Return how the notes begin that are for who asks or for all, in each language."""
+        """Return the beginnings, in each language, of texts of these forms that name the sender or nobody."""
         notes = (say(form, each, sender=self._sender, what="") for form in forms for each in Language)
         return tuple(note.removeprefix(_BELL) for note in notes)
 
@@ -290,7 +295,7 @@ class Reminders(RequestHandler):
     # Showing
 
     async def do_show_reminders(self) -> str:
-        """List what is to come, by number."""
+        """Return the upcoming reminders with their numbers; if asked for, only the sender's own."""
         upcoming = everybodys = await self.upcoming()
         if self.slot("mine"):
             upcoming = [one for one in everybodys if not self._is_foreign(one)]
@@ -301,7 +306,7 @@ class Reminders(RequestHandler):
         return "\n".join([self.say("show_reminders"), *lines]) if lines else self.say("no_reminders")
 
     async def between(self, first: date, last: date) -> list[str]:
-        """Return those that come from a day to another, one a line; a refusal is the only line."""
+        """Return the reminders between two days, one per line; if the host refuses, only its reason."""
         try:
             upcoming = await self.upcoming()
         except AnswerNow as refusal:
@@ -324,7 +329,7 @@ class Reminders(RequestHandler):
     # Cancelling
 
     async def do_cancel_reminder(self) -> str:
-        """Cancel the one that is meant; which, is asked where it could be several."""
+        """Cancel the reminder that the request names; ask which one if several fit."""
         if not self.slot("id"):
             upcoming = await self.upcoming()
             if not upcoming:
@@ -360,9 +365,9 @@ class Reminders(RequestHandler):
     def _chosen(
         self, among: Sequence[UpcomingReminder], upcoming: Sequence[UpcomingReminder], form: str
     ) -> ParsedRequest:
-        """Return the request about the only reminder that is meant. Raises `AnswerNow` if none is.
+        """Return the request about the only reminder that fits. Raises `AnswerNow` if none does, or to ask.
 
-        It asks about another person's reminder, and about one that contains only some of the words.
+        It asks if several fit, if another person set the reminder, or if only some of the words fit.
         """
         options, item = self.options(among), self.slot("item")
         if not options:
@@ -371,7 +376,7 @@ class Reminders(RequestHandler):
         own = [one for one in options if one.request.slot("id") not in foreign]
         meant = options if item else own or options
         is_of_one_day = item and _is_limited(item) and any(one.request.slot("repeats") for one in meant)
-        if is_of_one_day:  # "this week's": what repeats is changed as a whole only
+        if is_of_one_day:  # "this week's": a repeating reminder can only be changed as a whole
             raise AnswerNow(self.say("repeat_limited"))
         is_doubtful = any(one.request.slot("id") in foreign or one.request.slot("doubt") for one in meant)
         return self.choose(meant, form, is_sure=not is_doubtful)
@@ -387,7 +392,7 @@ class Reminders(RequestHandler):
     async def _cancel_all(self, upcoming: Sequence[UpcomingReminder]) -> str:
         is_own = bool(PATTERNS["own"].search(self.slot("all")))
         chosen = upcoming
-        if is_own:  # by its words, and by who asked for it where that is known
+        if is_own:  # judged by its text, and by the person who requested it, if known
             by_person = [one for one in upcoming if one.person in ("", self.context.request.person)]
             chosen = [one for one in by_person if self._is_for_sender(one)]
         if not chosen:
@@ -402,7 +407,7 @@ class Reminders(RequestHandler):
         gone = [one for one, text in zip(chosen, texts, strict=True) if not text and not one.repeats]
         of = self.parsed.of
         self.did(*(of("remind_again", label=one.entry.label, at=one.slots["at"]) for one in gone))
-        if len(gone) < len(chosen) - len(refusals):  # one that repeats cannot be put back
+        if len(gone) < len(chosen) - len(refusals):  # a repeating one cannot be restored: offer no undo
             self.context.undo.clear()
             self.remember(undo=())
         done = self.say("all_cancelled", count=len(chosen) - len(refusals))
@@ -417,12 +422,12 @@ class Reminders(RequestHandler):
     # Moving
 
     async def move(self) -> str:
-        """Let the reminder that is meant come at another time; which and when, is asked where not clear."""
+        """Move the reminder that the request names to another time; ask if reminder or time is not clear."""
         if not self.slot("id"):
             upcoming = await self.upcoming()
             if again := await self._sent_again(upcoming):
                 return again
-            if self.slot("again"):  # nothing came that could come again
+            if self.slot("again"):  # there is no sent reminder to set again: ask for the text of a new one
                 when = self.slot("when") or f"{self.slot('later')} 뒤"
                 self.parsed = self.parsed.of("remind", when=when)
                 raise self.question("what", self.say("no_text"))
@@ -439,7 +444,7 @@ class Reminders(RequestHandler):
         return self.say("move", what=self.brief(self.slot("label")), moment=self.moment(at))
 
     def _once(self, read: times.Reading) -> datetime:
-        """Return the moment of a one-time time. Raises `AnswerNow` to ask for one."""
+        """Return the moment of a time that does not repeat. Raises `AnswerNow` for any other."""
         if isinstance(read, TimeRefusal | DateOnly):
             raise self.question("when", self.unclear(read))
         if isinstance(read, Recurrence):
@@ -456,7 +461,7 @@ class Reminders(RequestHandler):
         return self.say("move_repeated", what=what, times=rhythm, moment=moment)
 
     def _new_time(self) -> times.Reading:
-        """Read the new time, joined to the old one: `Saturday` keeps the time of day, `10` the day."""
+        """Return the new time, completed by the old one: for `Saturday` its time of day, for `10` its day."""
         at, said = datetime.fromisoformat(self.slot("at")), self.slot("when")
         if self.slot("later") or self.slot("earlier"):
             moved = self.context.shifted(at, self.parsed)
@@ -478,7 +483,10 @@ class Reminders(RequestHandler):
         return read
 
     async def _sent_again(self, upcoming: Sequence[UpcomingReminder]) -> str:
-        """Set a reminder again that came already, where one is replied to or was spoken of last."""
+        """Set a reminder again that was sent already, and return the answer; empty if none is meant.
+
+        It is the one that the message replies to, or that was last referred to.
+        """
         last, quoted = self.context.last, self.context.request.quoted
         text = quoted if quoted.startswith(_BELL) else ""
         if not text and not self.slot("item") and last is not None and last.kind == "reminder":
@@ -501,30 +509,33 @@ class Reminders(RequestHandler):
         number = PATTERNS["quoted_number"].search(quoted)
         names = {number["number"] or number["number_ko"]} if number else set()
         replied = [one for one in upcoming if _BELL + one.text == quoted or one.number in names]
-        # A reply to something else is no reply to what was spoken of last: which one, is asked.
+        # A message that replies to another text does not mean the reminder last referred to: ask which one.
         spoken_of = last.id if last is not None and not quoted else None
         found = replied or [one for one in upcoming if one.entry.id == spoken_of]
         return [] if self.slot("item") else found
 
     async def _cancel(self, entry: ShownEntry) -> str:
-        """Cancel one of either kind and say nothing."""
+        """Cancel a one-time or repeating reminder, and return an empty text."""
         if entry.kind == "repeat":
             await self.request(mailbox.ActOnTask, type="cancel_task", task_id=entry.id)
         else:
             await self.request(mailbox.CancelReminder, reminder_id=int(entry.id))
         return ""
 
-    # What the host keeps
+    # Reminders at the host
 
     async def once(self) -> list[UpcomingReminder]:
-        """Return what is to come once, none where the host refuses."""
+        """Return the upcoming reminders that do not repeat; none if the host refuses."""
         try:
             return [one for one in await self.upcoming() if not one.repeats]
         except AnswerNow:
             return []
 
     async def upcoming(self) -> list[UpcomingReminder]:
-        """Return all that is to come, soonest first. Raises `AnswerNow` where the host refuses."""
+        """Return the upcoming reminders: first those for one time, in the host's order, then repeating ones.
+
+        Raises `AnswerNow` if the host refuses to list the first; if it refuses the tasks, none repeat.
+        """
         reply = await self.request(mailbox.ListReminders)
         upcoming = [
             UpcomingReminder(
@@ -564,11 +575,11 @@ def _entry(kind: str, reminder_id: str, text: str) -> ShownEntry:
 
 
 def _is_limited(item: str) -> bool:
-    """Return whether Korean words for a reminder name a time at which it comes, of several."""
+    """Return whether Korean words name one of the times of a repeating reminder, such as today's."""
     is_time = PATTERNS["words_of_time"].search(item) and not PATTERNS["repeats"].search(item)
     return bool(is_time and PATTERNS["hangul"].search(item))
 
 
 def _schedule(read: Recurrence) -> dict[str, str]:
-    """Return the fields of a command by which the host repeats."""
+    """Return the fields of a command to the host for a repeating time."""
     return dict(zip(("schedule_type", "schedule_value"), read.schedule, strict=True))

@@ -16,8 +16,9 @@ from agent_runner.wire.times import Language
 MAX_WORDS = 30
 """A longer text is left as it is."""
 MAX_TRIES = 40
+"""Bound on the corrections of one text that are tried."""
 SHORTEST, SHORTEST_OTHER = 3, 5
-"""Letters of the shortest word that is corrected at all, and by another letter in the place of one."""
+"""Letters of the shortest word that is corrected, and of the shortest in which a letter is replaced."""
 _WORD = re.compile(r"[A-Za-z]+")
 
 Parse = Callable[[str], "list[ParsedRequest]"]
@@ -68,10 +69,11 @@ def is_poor(parsed: Sequence[ParsedRequest]) -> bool:
 
 
 def _has_time_left(parsed: ParsedRequest) -> bool:
-    """Return whether a part of a time may be left in what is to be done: `pay rent tommorow`, today at 9.
+    """Return whether the text of a request may still contain a part of its time: `pay rent tommorow`.
 
-    Of misspelt words only those for days and their parts, which no other word is near: `beach` is nearly
-    `each`, and `light` nearly `night`. A capital letter makes a name (`call Munday`), but after `on`.
+    A word counts if it is a frequent misspelling of a word for a time, or near one of the few words in
+    `day_word`. Others are too near to ordinary words: `beach` to `each`, `light` to `night`. A word with a
+    capital letter is a name (`call Munday`), except after words such as `on`.
     """
     what = parsed.slot("what") or parsed.slot("title") or parsed.slot("item")
     before, _, last = what.rpartition(" ")
@@ -84,7 +86,7 @@ def _has_time_left(parsed: ParsedRequest) -> bool:
 
 
 def is_slip(words: str, text: str) -> bool:
-    """Return whether a text has each of some words apart from typing errors: `cal mum`, `call mum`."""
+    """Return whether a text contains each of the words, apart from typing errors: `cal mum`, `call mum`."""
     said, known = words.casefold().split(), set(text.casefold().split())
     return bool(said) and all(word in known or not known.isdisjoint(_slips_of(word)) for word in said)
 
@@ -121,7 +123,7 @@ def _alike(word: str) -> tuple[str, ...]:
 
 
 def _slips(word: str) -> Iterator[str]:
-    """Yield every word at a distance of one: two letters swapped, one left out, put in or another."""
+    """Yield every word that is one typing error away: letters swapped, or one left out, added or replaced."""
     letters = "abcdefghijklmnopqrstuvwxyz"
     for place in range(len(word) + 1):
         left, right = word[:place], word[place:]

@@ -1,4 +1,4 @@
-"""Find in the words of a request what is to be done and when, and where the next thing begins. Pure.
+"""Split the words of a request into its text, its time and further requests. Pure.
 
 A wrong cut would set a wrong reminder, so a request whose time is not sure gets the slot `trouble`, and the
 chat is asked about it.
@@ -16,10 +16,11 @@ from agent_runner.wire.times import Language
 from agent_runner.wire.unicode_forms import composed, normalized
 
 _BETWEEN = " \t\n,:："
+"""Characters that may separate a time from the words beside it."""
 
 
 def tidied(parsed: ParsedRequest) -> ParsedRequest | None:
-    """Make the slots of a matched row ready; None where the words are no such request after all."""
+    """Return a matched request with cleaned slots; None if its words are no such request after all."""
     for name in ("task", "item"):
         if words := parsed.slot(name):
             is_korean = parsed.language is Language.KOREAN
@@ -36,7 +37,7 @@ def tidied(parsed: ParsedRequest) -> ParsedRequest | None:
 
 
 def expanded(parsed: ParsedRequest) -> list[ParsedRequest]:
-    """Return the single requests in one that names several things."""
+    """Return a single request for each thing that a request names."""
     if doubt := _doubt(parsed):
         return [parsed.of(doubt)]
     match parsed.intent:
@@ -57,14 +58,14 @@ def expanded(parsed: ParsedRequest) -> list[ParsedRequest]:
 
 
 def _doubt(parsed: ParsedRequest) -> str:
-    """Return the sentence that refuses words which would otherwise be lost, empty where there are none."""
+    """Return the intent whose answer refuses a request with words that would be lost; empty if none would."""
     words = " ".join(filter(None, (parsed.slot(name) for name in ("first", "body", "items", "bare"))))
     is_reminder = parsed.intent == "remind"
     zone = PATTERNS["other_zone"].search(words)
     if is_reminder and zone and not times.names_town_time(zone[0]):
         return "other_zone"
-    # "every day at 9 to stay until 7": what comes once a day has no hour at which it ends.
-    limited = PATTERNS["month_limit"].sub("", words)  # the reader of times knows months left out
+    # In "every day at 9 to stay until 7" the limit is part of the text: a daily reminder has no end hour.
+    limited = PATTERNS["month_limit"].sub("", words)  # `wire/times` reads excluded months
     limited = limited if PATTERNS["interval"].search(words) else PATTERNS["clock_limit"].sub("", limited)
     is_limited = PATTERNS["repeats"].search(words) and PATTERNS["limits"].search(limited)
     if is_reminder and PATTERNS["past_day"].match(words):
@@ -74,7 +75,8 @@ def _doubt(parsed: ParsedRequest) -> str:
         return "no_condition"
     if is_reminder and PATTERNS["next_days"].search(words):
         return "repeat_limited"
-    if is_reminder and is_limited and not _between_days(words, parsed.language):  # which days, is asked
+    # For `from Monday to Wednesday`, the days are asked about instead.
+    if is_reminder and is_limited and not _between_days(words, parsed.language):
         return "repeat_limited"
     if any(PATTERNS["further_wish"].search(parsed.slot(name)) for name in ("title", "reason")):
         return "two_meanings"  # "rename it to post and move it to Friday"
@@ -85,7 +87,7 @@ def _doubt(parsed: ParsedRequest) -> str:
     if is_list and _is_no_addition(words, parsed.slot("list")):
         return "two_meanings"
     if is_list and PATTERNS["other_deed"].search(words):
-        return "two_meanings"  # "buy bread and tell Mia": an entry, or another wish
+        return "two_meanings"  # "buy bread and tell Mia": an entry, or another request
     kind = "taken_back" if is_reminder else "taken_back_items" if is_added else ""
     return "two_meanings" if kind and PATTERNS[kind].search(words) else ""
 
@@ -107,27 +109,27 @@ def _is_no_request_ko(parsed: ParsedRequest, words: str) -> bool:
 
 
 def bare_forms(entry: str) -> list[str]:
-    """Return a Korean entry, and what it is without a particle: `잼도`, `잼`."""
+    """Return a Korean entry as written, and without its particle if it has one: `잼도`, `잼`."""
     return list(dict.fromkeys((entry, without_ending("entry", entry))))
 
 
 def is_in_sentence(entry: str) -> bool:
-    """Return whether words before a Korean entry may be no part of its name: `내일 우유`, `민수가 잼`."""
+    """Return whether a Korean entry may begin with words that are not its name: `내일 우유`, `민수가 잼`."""
     is_good = PATTERNS["good_ko"].fullmatch(entry)
     names = ("in_sentence_ko", "words_of_time")
     return not is_good and any(PATTERNS[name].search(entry) for name in names)
 
 
 def _is_no_addition(items: str, name: str) -> bool:
-    """Return whether entries are denied, or name several lists, or the words around them are a sentence."""
+    """Return whether the words negate the entries, or name several lists, so that nothing may be added."""
     found = (PATTERNS[pattern].search(items) for pattern in ("to_several_lists", "no_item"))
     return PATTERNS["several_lists"].search(name) is not None or any(found)
 
 
 def entries(text: str, language: Language, list_name: str = "") -> list[str]:
-    """Return the single entries of `milk, eggs and bread`; to-dos are cut at commas alone."""
+    """Return the single entries of `milk, eggs and bread`; for to-dos, `and` alone separates none."""
     kind = "between_todos" if list_name == TODO else f"between_entries_{language.value}"
-    quoted = PATTERNS["quoted_entry"].findall(text)  # what stands in quotes is one entry
+    quoted = PATTERNS["quoted_entry"].findall(text)  # a text in quotes is one entry
     for place, one in enumerate(quoted):
         text = text.replace(one, f"\0{place}\0", 1)
     parts = (PATTERNS["oh"].sub("", part) for part in PATTERNS[kind].split(text) if part)
@@ -141,7 +143,7 @@ def entries(text: str, language: Language, list_name: str = "") -> list[str]:
 
 
 def _of_other_lists(parsed: ParsedRequest, items: list[str]) -> list[ParsedRequest]:
-    """Return a request for each entry that names a list itself: `milk to shopping and rice to pantry`."""
+    """Return a request for each entry that names its own list: `milk to shopping and rice to pantry`."""
     named = [
         item for item in items if parsed.slot("list") != TODO and PATTERNS["entry_of_list"].fullmatch(item)
     ]
@@ -154,11 +156,14 @@ def _of_this_list(parsed: ParsedRequest, items: list[str]) -> list[ParsedRequest
 
 
 def _todos(parsed: ParsedRequest) -> list[ParsedRequest]:
-    """Read to-dos. One with a time after `by` is a task; `call Bob and buy stamps` may be one or two."""
+    """Return the requests of to-dos.
+
+    One with a time after `by` is a task; `call Bob and buy stamps` may be one or two.
+    """
     if parsed.slot("bare"):
         parts = entries(parsed.slot("bare"), parsed.language)
         named = PATTERNS["entries_of_list_ko"].fullmatch(parsed.slot("bare"))
-        if named and parsed.language is Language.KOREAN:  # a list that may be new: it is asked about
+        if named and parsed.language is Language.KOREAN:  # the list may be new: `doubt` asks about it
             if times.is_time(named["list"]) or times.is_time(f"{named['list']}에"):
                 return [parsed.of("two_meanings")]  # `10분 뒤에 잼`
             items = "\n".join(entries(named["items"], parsed.language))
@@ -184,9 +189,10 @@ def _todos(parsed: ParsedRequest) -> list[ParsedRequest]:
 
 
 def tasks(parsed: ParsedRequest, body: str) -> list[ParsedRequest]:
-    """Read tasks with their deadlines: `pay rent by Friday and call mum by Monday` is two."""
+    """Return requests for tasks with their deadlines: `pay rent by Friday and call mum by Monday` is two."""
     body = body.strip()
-    if before := PATTERNS["before_a_day"].fullmatch(body):  # by that day or the one before it: when, is asked
+    # "before Friday" may include Friday or not: the deadline is asked about.
+    if before := PATTERNS["before_a_day"].fullmatch(body):
         title, when = before["title"] or before["after"], f"before {before['day'] or before['first']}"
         if times.is_time(when.removeprefix("before ")):
             return [parsed.of("add_task", title=title, when=when)]
@@ -212,10 +218,10 @@ def tasks(parsed: ParsedRequest, body: str) -> list[ParsedRequest]:
 
 
 def until(body: str, language: Language, *, is_task: bool = True) -> tuple[str, str]:
-    """Cut a deadline off: return the title and the words of its time, or the whole and nothing.
+    """Return the title and the words of the deadline; without a deadline, the whole body and an empty text.
 
-    `by` and `까지` mark a deadline only where a time goes with them: a book by somebody is none. After `add a
-    task` a time at either end is one also without them.
+    `by` and `까지` mark a deadline only with a time: `a book by somebody` has none. After `add a task`, a
+    time at either end is a deadline without such a mark, too.
     """
     body, is_korean = body.strip(" ,"), language is Language.KOREAN
     for title, time, is_sure in _marked(body, is_korean=is_korean):
@@ -236,7 +242,7 @@ def until(body: str, language: Language, *, is_task: bool = True) -> tuple[str, 
 
 
 def _marked(body: str, *, is_korean: bool) -> Iterator[tuple[str, str, bool]]:
-    """Yield each title and time that a mark stands between, and whether it marks nothing but deadlines."""
+    """Yield each title and time that a deadline mark separates, and whether it marks only deadlines."""
     if not is_korean:
         for mark in PATTERNS["deadline_mark"].finditer(body):
             yield body[: mark.start()].strip(" ,"), body[mark.end() :].strip(), bool(mark["sure"])
@@ -249,13 +255,16 @@ def _marked(body: str, *, is_korean: bool) -> Iterator[tuple[str, str, bool]]:
 
 
 def same_time(words: str) -> str:
-    """Return the reader's words for a time that people also say otherwise: `the end of the month`."""
+    """Return words that `wire/times` reads for a time that people name otherwise: `the end of the month`.
+
+    Other words are returned unchanged.
+    """
     found = ((pattern.fullmatch(words.strip()), time) for pattern, time in SAME_TIMES)
     return next((match.expand(time) for match, time in found if match), words)
 
 
 def reminders(body: str, language: Language) -> list[ParsedRequest]:
-    """Return a reminder for each thing that has a time of its own, else one for the whole."""
+    """Return a reminder for each thing that has its own time; else one for the whole body."""
     body = body.strip()
     pieces = [_reminder(piece, language) for piece in _pieces(body)]
     is_clear = all(one.slot("what") and one.slot("when") and not one.slot("trouble") for one in pieces)
@@ -271,14 +280,17 @@ def reminders(body: str, language: Language) -> list[ParsedRequest]:
 
 
 def _loses_rhythm(before: ParsedRequest, one: ParsedRequest) -> bool:
-    """Return whether a time of day after one that repeats leaves open whether it repeats, too."""
+    """Return whether a request with only a time of day follows a repeating one, so it may repeat, too."""
     lead = times.leading(one.slot("when"))
     is_clock = lead is not None and not set(lead.parts.written()) - {"clock", "half"}
     return is_clock and PATTERNS["repeats"].search(before.slot("when")) is not None
 
 
 def _on_day_of(before: ParsedRequest, one: ParsedRequest) -> ParsedRequest:
-    """Put a request with a bare time of day on the day of the one before: `on Sunday … and dad at noon`."""
+    """Return a request that has only a time of day, with the day of the one before it.
+
+    Other requests are returned unchanged. An example is `on Sunday … and dad at noon`.
+    """
     when, found = one.slot("when"), times.leading(one.slot("when"))
     if found is None or set(found.parts.written()) - {"clock", "half"}:
         return one
@@ -304,7 +316,7 @@ def _pieces(body: str) -> Iterator[str]:
 
 
 def _reminder(body: str, language: Language) -> ParsedRequest:
-    """Read `call mum in 10 minutes`, `at 9am to call mum`, `내일 오전 9시에 약 먹기`."""
+    """Return the reminder in `call mum in 10 minutes`, `at 9am to call mum`, `내일 오전 9시에 약 먹기`."""
     if before := _before_event(body, language):
         return before
     lead = _leading(body)
@@ -326,7 +338,7 @@ def _reminder(body: str, language: Language) -> ParsedRequest:
 
 
 def _is_between_days(body: str, cut: tuple[str, str], language: Language) -> bool:
-    """Return whether a cut goes through `from Monday to Wednesday`, or leaves it before the text."""
+    """Return whether a cut splits `from Monday to Wednesday`, or leaves it at the start of the text."""
     days = PATTERNS[f"days_{language.value}"]
     found = days.search(body)
     is_whole = found is not None and any(found[0] in piece for piece in cut)
@@ -334,13 +346,16 @@ def _is_between_days(body: str, cut: tuple[str, str], language: Language) -> boo
 
 
 def _between_days(body: str, language: Language) -> ParsedRequest | None:
-    """Read `from Monday to Wednesday at 9am` as that of the first day, with the last one beside it."""
+    """Return a reminder for the first day of `from Monday to Wednesday at 9am`, the last one in `last`.
+
+    None if a body names no such days.
+    """
     found = PATTERNS[f"days_{language.value}"].search(body)
     if found is None:
         return None
     lead = times.leading(body[: found.start()])
     if lead is not None and lead.parts.has_clock and body[lead.end : found.start()].strip():
-        # "at 6pm to move the meeting from Monday to Friday": the days may be of the text.
+        # "at 6pm to move the meeting from Monday to Friday": the days may belong to the text.
         return ParsedRequest(intent="remind", language=language, slots={"what": body, "trouble": "unsure"})
     first = _reminder(body[: found.start()] + found["first"] + body[found.end() :], language)
     when = times.leading(first.slot("when"))
@@ -351,7 +366,7 @@ def _between_days(body: str, language: Language) -> ParsedRequest | None:
 
 
 def after_time(what: str, language: Language) -> tuple[str, str]:
-    """Cut off words at the start of a text that are about its time: return them and the text."""
+    """Return the words at the start of a text that are about its time, and the rest of the text."""
     if language is Language.KOREAN:
         found = PATTERNS["head_of_time_ko"].match(what)
         return (found["head"], found["rest"]) if found else ("", what)
@@ -362,7 +377,7 @@ def after_time(what: str, language: Language) -> tuple[str, str]:
 
 
 def without_time(what: str) -> tuple[str, str]:
-    """Cut off a time that ends a text but is not understood: return the text and the day that it names."""
+    """Return a text without the unclear time at its end, and the words for a day in that time, if any."""
     first = PATTERNS["words_of_time"].search(what)
     tail = what[first.start() :] if first else ""
     if not PATTERNS["only_time"].fullmatch(tail):
@@ -375,7 +390,10 @@ def without_time(what: str) -> tuple[str, str]:
 
 
 def _before_event(body: str, language: Language) -> ParsedRequest | None:
-    """Read `an hour before the meeting at 3pm`, `오후 3시 회의 30분 전에`: the time is that of the event."""
+    """Return the reminder in `an hour before the meeting at 3pm`, `오후 3시 회의 30분 전에`; else None.
+
+    The time is that of the event; the slot `before` has the span.
+    """
     found = PATTERNS[f"before_event_{language.value}"].fullmatch(body)
     is_time = found is not None and language is Language.ENGLISH and times.leading(found["event"])
     if found is None or is_time or times.leading(found["own"] or ""):
@@ -390,7 +408,10 @@ def _before_event(body: str, language: Language) -> ParsedRequest | None:
 
 
 def _leading(body: str) -> times.Found | None:
-    """Find the time that begins a text, without a meal that is to be eaten: `정오에 점심 먹기`."""
+    """Return the time at the start of a text; a word for a meal that is eaten is no part of it.
+
+    `정오에 점심 먹기`: `점심` also means midday.
+    """
     lead = times.leading(body)
     meal = PATTERNS["meal"].search(body[: lead.end]) if lead else None
     if lead is None or meal is None or not PATTERNS["eats"].match(body[lead.end :]):
@@ -400,7 +421,7 @@ def _leading(body: str) -> times.Found | None:
 
 
 def _cut_end(body: str) -> tuple[str, str] | None:
-    """Return what is to be done and the time that ends a text, if one does; None where that is not sure."""
+    """Return the text and the time at the end of a body, if it has one; None if the cut is not sure."""
     trail = times.trailing(body)
     what = body[: trail.start] if trail else body
     names_time = PATTERNS["words_of_time"].search(what)
@@ -411,7 +432,7 @@ def _cut_end(body: str) -> tuple[str, str] | None:
 
 
 def _cut_start(body: str, lead: times.Found) -> tuple[str, str] | None:
-    """Return what is to be done and the time that begins a text; None where that is not sure."""
+    """Return the text and the time at the start of a body; None if the cut is not sure."""
     rest, when = body[lead.end :].lstrip(_BETWEEN), body[: lead.end]
     if _may_be_of_text(when, rest):
         return None
@@ -422,7 +443,7 @@ def _cut_start(body: str, lead: times.Found) -> tuple[str, str] | None:
         and lead.parts.joined(trail.parts)
         and rest[: trail.start].strip()
     ):
-        what = rest[: trail.start]  # it stands between the parts of its time: tomorrow to pay rent at 9am
+        what = rest[: trail.start]  # the text is between the parts of its time: tomorrow to pay rent at 9am
         is_weekday = trail.parts.written().keys() == {"weekday"}  # "at 6pm to plan Saturday"
         is_unsure = (
             PATTERNS["dangling"].search(_without_joint(what))
@@ -439,7 +460,7 @@ def _cut_start(body: str, lead: times.Found) -> tuple[str, str] | None:
 
 
 def _may_be_of_text(when: str, rest: str) -> bool:
-    """Return whether a day after `오후 6시에` may be a part of what is to be done: `내일 준비하라고`."""
+    """Return whether a day after a time of day (`오후 6시에`) may belong to the text: `내일 준비하라고`."""
     lead = times.leading(when)
     is_clock = lead is not None and not set(lead.parts.written()) - {"clock", "half"}
     is_beside = is_clock and when.endswith("에") and PATTERNS["begins_day_ko"].match(rest)
@@ -447,9 +468,9 @@ def _may_be_of_text(when: str, rest: str) -> bool:
 
 
 def _has_time_left(rest: str, when: str) -> bool:
-    """Return whether the words between a time and what is to be done may be a part of that time.
+    """Return whether the words between a time and the text may be a part of that time.
 
-    `at 9am IST tomorrow to call`: the time that was found is not all of what was said about it.
+    In `at 9am IST tomorrow to call` only `at 9am` was found.
     """
     if any(PATTERNS[name].match(rest) for name in ("zone_left", "minutes_to")):
         return True
@@ -471,7 +492,7 @@ def _without_joint(what: str) -> str:
 
 
 def without_ending(kind: str, text: str) -> str:
-    """Apply the first rule of its kind in the table that fits."""
+    """Return a text after the first rule of this kind in `ENDINGS` that fits; unchanged if none does."""
     decomposed = normalized("NFD", text.strip())
     for pattern, ending in ENDINGS[kind]:
         changed, count = pattern.subn(ending, decomposed)
