@@ -87,7 +87,7 @@ class Home:
             self.store_harness.database,
             recorder,
             session_files=self.root / "sessions",
-            asked=lambda group, kind: AskedAgent(agent="claude", model="opus", service="api"),
+            agent_of=lambda group, kind: AskedAgent(agent="claude", model="opus", service="api"),
             factors=TokenFactors(self.root / "token-factors.json"),
             clock=self.store_harness.clock,
             bus=self.store_harness.bus,

@@ -116,10 +116,10 @@ async def test_a_claim_whose_turn_runs_no_more_is_free_after_ten_minutes(home):
     async with home.harness.database.transaction() as tx:
         await turns.put_back(tx, turn, reason="lost", not_before_ms=0)
     home.harness.clock.pass_ms(599_000)
-    await home.noticing._keeper.sweep()
+    await home.noticing._sweeper.sweep()
     assert (await home.kept(number)).claim_turn == turn.id
     home.harness.clock.pass_ms(1_000)
-    await home.noticing._keeper.sweep()
+    await home.noticing._sweeper.sweep()
     assert (await home.kept(number)).claim_turn is None
 
 
@@ -128,7 +128,7 @@ async def test_a_turn_that_runs_for_half_an_hour_still_has_its_claim(home):
     number = await home.note()
     turn, run, _ = await home.begin()
     home.harness.clock.pass_ms(HOUR // 2)
-    await home.noticing._keeper.sweep()
+    await home.noticing._sweeper.sweep()
     await home.end(turn, run, told(number))
     assert await home.state(number) == "delivered"
 
@@ -315,14 +315,14 @@ async def test_a_notice_waits_for_a_day_unless_it_says_otherwise(home):
     hour = await home.note("b", persist_cross_session=True, expires_in_hours=1)
     never = await home.note("c", persist_cross_session=True, expires_in_hours=0)
     home.harness.clock.pass_ms(HOUR)
-    await home.noticing._keeper.sweep()
+    await home.noticing._sweeper.sweep()
     assert [await home.state(one) for one in (day, hour, never)] == ["pending", "expired", "pending"]
     home.harness.clock.pass_ms(23 * HOUR - 1)
-    await home.noticing._keeper.sweep()
+    await home.noticing._sweeper.sweep()
     assert await home.state(day) == "pending"
     home.harness.clock.pass_ms(1)
     assert [one.id for one in await home.turn()] == [never]  # also when nobody has swept yet
-    await home.noticing._keeper.sweep()
+    await home.noticing._sweeper.sweep()
     assert await home.state(day) == "expired"
 
 
@@ -331,14 +331,14 @@ async def test_what_was_told_and_not_acknowledged_expires_too_and_what_ended_is_
     number = await home.note()
     await home.turn()
     home.harness.clock.pass_ms(24 * HOUR)
-    await home.noticing._keeper.sweep()
+    await home.noticing._sweeper.sweep()
     kept = await home.kept(number)
     assert (kept.state.value, kept.reason) == ("expired", "it was told, and not acknowledged in its time")
     home.harness.clock.pass_ms(30 * 24 * HOUR)
-    await home.noticing._keeper.sweep()
+    await home.noticing._sweeper.sweep()
     assert await home.state(number) == "expired"
     home.harness.clock.pass_ms(1)
-    await home.noticing._keeper.sweep()
+    await home.noticing._sweeper.sweep()
     assert await home.harness.rows("SELECT * FROM cross_session_notifications") == []
 
 

@@ -156,7 +156,7 @@ async def test_a_container_cannot_fill_the_status_or_the_store(home):
         await home.end(turn, run, *shouts)
     assert len((await gathered(home.harness))["notices"]) == 10
     home.harness.clock.pass_ms(30 * 24 * HOUR + 1)
-    await home.noticing._keeper.sweep()
+    await home.noticing._sweeper.sweep()
     assert await home.harness.rows("SELECT * FROM told_notices") == []
 
 

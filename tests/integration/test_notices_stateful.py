@@ -225,7 +225,7 @@ class Lives(RuleBasedStateMachine):
     @rule(hours=st.sampled_from([0, 1, 12, 30]))
     def pass_hours(self, hours):
         self.clock.pass_ms(hours * HOUR)
-        self.do(self.home.noticing._keeper.sweep())
+        self.do(self.home.noticing._sweeper.sweep())
         held = {number for ids in self.given.values() for number in ids}
         for number, one in self.known.items():
             is_over = one.state in ("pending", "delivered") and one.expires_ms <= self.now

@@ -204,7 +204,7 @@ async def test_while_one_groups_context_is_held_by_another_process_another_group
         store_harness.database,
         recorder,
         session_files=tmp_path / "sessions",
-        asked=lambda group, kind: AskedAgent(agent="claude", model="opus", service="api"),
+        agent_of=lambda group, kind: AskedAgent(agent="claude", model="opus", service="api"),
         factors=TokenFactors(tmp_path / "token-factors.json"),
         clock=store_harness.clock,
         bus=store_harness.bus,

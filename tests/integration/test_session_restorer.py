@@ -191,7 +191,7 @@ def plant_a_link(harness: Harness) -> None:
 
 
 def change_the_provider(harness: Harness) -> None:
-    harness.asked = replace(OPUS, service="gateway.example")
+    harness.agent = replace(OPUS, service="gateway.example")
 
 
 def wait_a_month(harness: Harness) -> None:
@@ -221,7 +221,7 @@ async def test_another_model_goes_on_in_the_session_if_it_has_room(talked: Harne
 
 async def test_another_model_without_room_begins_with_what_was_kept(harness: Harness) -> None:
     await harness.say("A long story.", "I see.", tokens=190_000)
-    harness.asked = replace(OPUS, model="haiku")
+    harness.agent = replace(OPUS, model="haiku")
     found = await harness.restore()
     assert mode_of(found) == ("rehydrate", None)
     assert "247,000" in found.restore.reason

@@ -50,7 +50,7 @@ class Storage:
         self._barrier: dict[Path, bytes] | None = None
         """The files before the first commit that was not synced; None while all is on the disk."""
         self._moved_ns = 0
-        self._keeper: sqlite3.Connection | None = None
+        self._sweeper: sqlite3.Connection | None = None
 
     @contextmanager
     def open(self) -> Iterator[None]:
@@ -62,13 +62,13 @@ class Storage:
             self._let_go()
 
     def _hold(self) -> None:
-        self._keeper = sqlite3.connect(self._path)
-        self._keeper.execute("SELECT count(*) FROM turns").fetchone()
+        self._sweeper = sqlite3.connect(self._path)
+        self._sweeper.execute("SELECT count(*) FROM turns").fetchone()
 
     def _let_go(self) -> None:
-        if self._keeper is not None:
-            self._keeper.close()
-            self._keeper = None
+        if self._sweeper is not None:
+            self._sweeper.close()
+            self._sweeper = None
 
     @contextmanager
     def watching(self) -> Iterator[None]:
