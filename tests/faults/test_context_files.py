@@ -188,7 +188,7 @@ def test_c_10_without_a_snapshot_it_begins_anew(
     (context_manager.files.path / "context.json").write_text("{")
 
     assert context_manager.load(now_ms=NOW).context.is_empty
-    assert "begins anew" in troubles[0].text
+    assert "it starts empty" in troubles[0].text
     converse(context_manager)
     assert context_manager.hydrate_prompt(now_ms=NOW)
 
