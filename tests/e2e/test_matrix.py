@@ -17,5 +17,5 @@ def test_the_demo_of_the_documentation_happens(tmp_path, homeserver, capsys):
 
     shown = capsys.readouterr().out
     assert "Andy:" in shown
-    assert "✓ All of it happened" in shown
+    assert "✓ All steps succeeded" in shown
     assert "drink water" in shown
