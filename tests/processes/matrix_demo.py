@@ -84,7 +84,7 @@ class Demo:
             host.terminate()
             host.wait()
             log.close()
-        print("\n✓ All of it happened, and the room shows each message once.")
+        print("\n✓ All steps succeeded, and the room shows each message once.")
 
     def _talk(self, jane: Person, andy: str) -> None:
         room = jane.make_room(andy, name="Family")
