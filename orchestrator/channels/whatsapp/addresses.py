@@ -1,4 +1,8 @@
-"""Parse WhatsApp's addresses. A person has a phone number and, since 2024, an opaque number ("LID"). Pure."""
+"""Parse WhatsApp's addresses. Pure.
+
+WhatsApp knows a person by a phone number and, since 2024, also by an opaque number, the "LID". An event may
+name a person by either of the two.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +25,7 @@ class JidLike(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Address:
-    """A person or group: `4917…@s.whatsapp.net`, `1999…@lid`, `1203…@g.us`."""
+    """The address of a person or a group: `4917…@s.whatsapp.net`, `1999…@lid` or `1203…@g.us`."""
 
     user: str
     server: str
@@ -36,31 +40,35 @@ class Address:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Directory:
-    """The phone number behind each LID, and the names that people gave themselves."""
+    """The phone numbers that belong to LIDs, and the names that people chose for themselves."""
 
     phones: Mapping[str, str] = field(default_factory=dict)
+    """The phone number of each person, by their LID."""
     names: Mapping[str, str] = field(default_factory=dict)
-    """The names by phone number, or by LID where no number is known."""
+    """The name of each person, by phone number, or by LID where the number is unknown."""
 
     def resolved(self, address: Address) -> Address:
-        """Return the same person by phone number, where it is known."""
+        """Return the person's phone-number address if it is known, else `address` unchanged."""
         phone = self.phones.get(address.user) if address.server == LID else None
         return Address(user=phone, server=PHONE) if phone else address
 
     def called(self, address: Address) -> str:
-        """Return the name to show for a person: their own, else the number."""
+        """Return the name to show for a person: the one they chose, else `+` and the number, else the LID."""
         person = self.resolved(address)
         known = self.names.get(person.user)
         return known or (f"+{person.user}" if person.server == PHONE else person.user)
 
 
 def of(jid: JidLike) -> Address | None:
-    """Return an address of the library without its device, or None for another kind of address."""
+    """Convert an address of the library, dropping the device; return None if it is no person's or group's."""
     return _address(jid.User, jid.Server)
 
 
 def parse(text: str) -> Address | None:
-    """Parse `49…:3@s.whatsapp.net` or `…@lid`; return None when it is no address of a person or group."""
+    """Parse an address such as `49…:3@s.whatsapp.net`, dropping the device (`:3`).
+
+    Return None when `text` is not the address of a person or a group.
+    """
     user, _, server = text.partition("@")
     return _address(user.split(":")[0].split(".")[0], server)
 

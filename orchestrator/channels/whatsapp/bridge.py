@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 
 ENDED, TAKEN_BY_OTHER, NO_LIBRARY = 1, 4, 5
 THREADS = 16
-"""Each call of the library holds one; sends queue on one of them."""
+"""Threads for calls of the library. Each call occupies one until it returns."""
 
 BUSY = "another process of this machine has the WhatsApp login open: wait for it, or end it"
 
@@ -59,15 +59,17 @@ def arguments(given: list[str]) -> argparse.Namespace:
 
 
 def main() -> None:
-    """Run until stdin ends or the login does."""
+    """Run the bridge until stdin is closed or the login ends, then exit with the code of the reason."""
     options = arguments(sys.argv[1:])
     os.umask(0o077)
-    # What the Go side prints goes to stderr; lines for the host have a descriptor of their own.
+    # The library's Go code prints to stdout, which would break the protocol. So stdout becomes a copy of
+    # stderr, and the lines for the host go to a duplicate of the original stdout.
     out = os.dup(sys.stdout.fileno())
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     code = asyncio.run(_main(options, out))
     sys.stderr.flush()
-    # A thread of the library may never end; what had to be kept is on the disk.
+    # A normal exit would wait for the library's threads, which may never end. The spool has already written
+    # everything that must survive to disk.
     os._exit(code)
 
 
@@ -79,7 +81,7 @@ async def _main(options: argparse.Namespace, out: int) -> int:
         with FileLock(options.store.with_suffix(".lock"), timeout=5):
             code = await _serve(options, lines)
     except Timeout:
-        # The host lets one process at a time be a host: it is somebody who pairs, and soon done.
+        # Only one host runs on a home at a time, so the lock's owner is a pairing process, which ends soon.
         lines.put(StateReport(state="disconnected", reason=BUSY))
         code = TAKEN_BY_OTHER
     except library.LibraryMissing as error:
@@ -127,7 +129,8 @@ async def _serve(options: argparse.Namespace, lines: HostLines) -> int:
 
             code = await _until_either(lambda: _login(session, lines), lambda: _drain(take))
             await session.stop()
-            # Nobody waits any more for what the library does not answer.
+            # The session has stopped, so nobody needs the responses of calls that the library has not
+            # answered.
             for task in requests:
                 task.cancel()
     finally:
@@ -136,7 +139,7 @@ async def _serve(options: argparse.Namespace, lines: HostLines) -> int:
 
 
 def _protect(store: Path) -> None:
-    """Keep the login readable for its owner alone, also one that an earlier tool has made."""
+    """Make the login's files readable by their owner alone, including files that another tool created."""
     store.parent.mkdir(parents=True, exist_ok=True)
     for path in (store, *store.parent.glob(f"{store.name}-*")):
         if path.exists():
@@ -146,7 +149,7 @@ def _protect(store: Path) -> None:
 async def _login(session: NeonizeSession, lines: HostLines) -> int:
     try:
         await session.run()
-    except Exception as error:  # noqa: BLE001 - of the library; the host tries again, later each time
+    except Exception as error:  # noqa: BLE001 - the library raises anything; the host retries with growing pauses
         reason = " ".join(str(_first(error)).split())[:300]
         lines.put(StateReport(state="disconnected", reason=reason or type(error).__name__))
         return ENDED
@@ -159,7 +162,7 @@ def _first(error: BaseException) -> BaseException:
 
 
 async def _until_either(serve: Job, listen: Job) -> int:
-    """Run both until one ends, cancel the other, and return the exit code of the first."""
+    """Run both until one ends, cancel the other, and return the exit code of the one that ended."""
     tasks = [
         asyncio.create_task(serve(), name="bridge-serve"),
         asyncio.create_task(listen(), name="bridge-listen"),
@@ -173,7 +176,10 @@ async def _until_either(serve: Job, listen: Job) -> int:
 
 
 async def _drain(take: Callable[[bytes], Awaitable[None]]) -> int:
-    """Pass the lines of stdin to `take` until it ends; a line that cannot be parsed is logged and skipped."""
+    """Pass each line of stdin to `take` until stdin ends; return 0.
+
+    A line that cannot be parsed is logged and skipped.
+    """
     reader = asyncio.StreamReader(limit=protocol.MAX_LINE_BYTES)
     await asyncio.get_running_loop().connect_read_pipe(
         lambda: asyncio.StreamReaderProtocol(reader), sys.stdin.buffer
@@ -183,7 +189,7 @@ async def _drain(take: Callable[[bytes], Awaitable[None]]) -> int:
             if not (line := await reader.readline()):
                 break
             await take(line)
-        except (protocol.BadBridgeLine, ValueError) as error:  # the second is one that is too long
+        except (protocol.BadBridgeLine, ValueError) as error:  # ValueError: readline met an overlong line
             log.warning("a line of the host could not be parsed: %s", error)
     return 0
 
@@ -193,7 +199,7 @@ async def _no_line(_: bytes) -> None:
 
 
 class HostLines:
-    """Writes lines to the host in their order. Nobody waits for the host to read them."""
+    """Writes lines to the host in order, from a queue, so that no caller waits until the host reads them."""
 
     def __init__(self, descriptor: int) -> None:
         self._lines: asyncio.Queue[bytes] = asyncio.Queue()
@@ -201,7 +207,7 @@ class HostLines:
         self._task = asyncio.create_task(self._write(), name="whatsapp:outlet")
 
     def put(self, report: FromBridge) -> None:
-        """Queue a line. Does not block."""
+        """Queue a report for the host. Does not block."""
         self._lines.put_nowait(protocol.line_of(report))
 
     async def _write(self) -> None:
@@ -212,7 +218,7 @@ class HostLines:
                 return
 
     async def close(self) -> None:
-        """Write what is queued, for two seconds at most."""
+        """Write the queued lines and end the writer; give up after two seconds."""
         self._lines.put_nowait(b"")
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(2):

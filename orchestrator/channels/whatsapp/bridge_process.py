@@ -1,4 +1,4 @@
-"""Start the bridge's process, exchange lines with it, and end it: the host's side of the bridge."""
+"""Start the bridge's process, exchange lines with it, and end it. This is the host's side of the bridge."""
 
 from __future__ import annotations
 
@@ -20,13 +20,14 @@ from orchestrator.domain.errors import ChannelDown, ChannelRefused
 log = structlog.get_logger(__name__)
 
 STOP_SECONDS = 8.0
+"""Seconds that the process has to exit after its stdin was closed, before it is killed."""
 GONE = "WhatsApp is not connected."
 KEPT = (
     "PATH", "HOME", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR", "PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV",
     "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "SSL_CERT_FILE", "SSL_CERT_DIR",
     "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy", "SYSTEMROOT",
 )  # fmt: skip
-"""The variables of the environment that it gets: none of them holds a key of somebody else's."""
+"""Names of the environment variables that the bridge inherits: others may contain keys of other services."""
 _PROGRAM = (sys.executable, "-m", "orchestrator.channels.whatsapp.bridge")
 
 
@@ -37,19 +38,22 @@ def command(store: Path, *more: str) -> tuple[str, ...]:
 
 
 def check_command() -> tuple[str, ...]:
-    """Return the command line by which the bridge only tries whether the library loads."""
+    """Return the command line with which the bridge only checks that the library loads."""
     return (*_PROGRAM, "--check")
 
 
 def environment() -> dict[str, str]:
-    """Return the part of this process's environment that the bridge gets."""
+    """Return the variables of this process's environment that the bridge inherits."""
     return {name: os.environ[name] for name in KEPT if name in os.environ}
 
 
 async def _see_through(ending: asyncio.Task[None]) -> None:
-    """Wait for the end of a task, whose time is bounded, also when cancelled meanwhile; then be cancelled."""
-    # The bridge is ended for what its login says, and again because the host stops just then. Left alone, its
-    # process would outlive the host.
+    """Wait until `ending` is done, also if the caller is cancelled, and raise the cancellation only then.
+
+    `ending` must end within a bounded time.
+    """
+    # The caller can be cancelled twice: once because the login ended, and again because the host stops at the
+    # same time. If the second cancellation stopped the cleanup, the bridge's process would outlive the host.
     cancelled: asyncio.CancelledError | None = None
     while not ending.done():
         try:
@@ -62,27 +66,30 @@ async def _see_through(ending: asyncio.Task[None]) -> None:
 
 
 class BridgeProcess:
-    """Runs one process of the bridge; a new one needs a new object."""
+    """Runs one process of the bridge. Create a new object for each process."""
 
     def __init__(self, command: Sequence[str], on_report: Callable[[FromBridge], None]) -> None:
-        """`on_report` is called for every line that answers no request; it must not block."""
+        """`on_report` is called for every line that is not the response to a request; it must not block."""
         self._command = command
         self._on_report = on_report
         self._process: asyncio.subprocess.Process | None = None
         self._numbers = itertools.count(1)
         self._pending: dict[int, asyncio.Future[BridgeResponse]] = {}
         self.stderr_tail: deque[str] = deque(maxlen=20)
-        """The newest lines of its stderr."""
+        """The last 20 lines of the process's stderr."""
 
     async def run(self) -> int:
-        """Start the process and return its exit code. Cancelled, end it: gently, then by force."""
+        """Start the process, route its lines until it ends, and return its exit code.
+
+        When this is cancelled, the process is asked to exit and killed if it does not.
+        """
         self._process = await asyncio.create_subprocess_exec(
             *self._command,
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
             limit=protocol.MAX_LINE_BYTES,
-            start_new_session=True,  # Ctrl-C is the host's to answer
+            start_new_session=True,  # so that Ctrl-C in the terminal reaches the host alone
             env=environment(),
         )
         errors = asyncio.create_task(self._read_errors(self._process), name="whatsapp:stderr")
@@ -95,14 +102,14 @@ class BridgeProcess:
 
     @property
     def is_alive(self) -> bool:
-        """Whether it still takes requests."""
+        """Whether the process accepts requests: it was started and its stdin is open."""
         stdin = self._process.stdin if self._process is not None else None
         return stdin is not None and not stdin.is_closing()
 
     def exit_state(self) -> StateReport:
-        """Return why the process ended when it did not report so itself.
+        """Return a state whose reason is the exit code and a line of stderr, if the process reported none.
 
-        A panic on the library's Go side takes the whole process with it, and shows on stderr alone.
+        A panic in the library's Go code ends the whole process and is visible on stderr alone.
         """
         code = self._process.returncode if self._process is not None else None
         signs = [line for line in self.stderr_tail if line.startswith(("panic:", "fatal error:", "SIGSEGV"))]
@@ -116,7 +123,7 @@ class BridgeProcess:
                 if not (line := await process.stdout.readline()):
                     return
                 self._route(protocol.from_bridge(line))
-            except (protocol.BadBridgeLine, ValueError) as error:  # the second is one that is too long
+            except (protocol.BadBridgeLine, ValueError) as error:  # ValueError: readline met an overlong line
                 log.warning("whatsapp.bad_line", reason=str(error)[:200])
 
     def _route(self, report: FromBridge) -> None:
@@ -129,7 +136,7 @@ class BridgeProcess:
 
     async def _read_errors(self, process: asyncio.subprocess.Process) -> None:
         assert process.stderr is not None
-        with contextlib.suppress(ValueError):  # a line longer than the limit: nothing after it matters
+        with contextlib.suppress(ValueError):  # raised by readline for an overlong line; reading stops there
             while line := await process.stderr.readline():
                 text = line.decode(errors="replace").strip()[:500]
                 self.stderr_tail.append(text)
@@ -156,8 +163,8 @@ class BridgeProcess:
         """Send a request and return its response; `make` builds the request from its number.
 
         Raises:
-            ChannelDown: it cannot be done now.
-            ChannelRefused: it never can be.
+            ChannelDown: the request cannot be carried out now, but may succeed later.
+            ChannelRefused: the request can never be carried out.
         """
         number = next(self._numbers)
         pending: asyncio.Future[BridgeResponse] = asyncio.get_running_loop().create_future()
@@ -172,7 +179,10 @@ class BridgeProcess:
         raise (ChannelRefused if answer.code == "refused" else ChannelDown)(f"WhatsApp: {answer.text}")
 
     async def notify(self, message: FromHost) -> None:
-        """Send a message that has no response. Raises `ChannelDown`."""
+        """Send a message without waiting for a response.
+
+        Raises `ChannelDown` when the process does not take it.
+        """
         if not self.is_alive:
             raise ChannelDown(GONE)
         assert self._process is not None

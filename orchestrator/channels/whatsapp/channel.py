@@ -1,7 +1,7 @@
-"""The WhatsApp channel: one loop that holds one login, whatever happens to it.
+"""The WhatsApp channel: one loop that keeps one login connected and reconnects after every failure.
 
-The bridge is a process that speaks WhatsApp. This starts it, watches it, sends by it, and starts it anew when
-it ends; `incoming` takes what it delivers.
+The bridge is a separate process that speaks WhatsApp. The channel starts it, watches it, sends messages
+through it, and starts a new one when it ends. `incoming` handles the messages that the bridge delivers.
 """
 
 from __future__ import annotations
@@ -50,14 +50,17 @@ from orchestrator.store.database import Tx
 log = structlog.get_logger(__name__)
 
 MAX_QUOTE_CHARS = 1_000
-"""So much of a message that is quoted is shown."""
+"""Characters of a quoted message that are sent with the reply to it; the rest is cut off."""
 UNPAIRED_SECONDS = 5.0
-"""Seconds between two checks for a login while there is none. A check reads one file."""
+"""Seconds between two checks whether somebody has paired. Short, because a check only reads one file."""
 SPARE_SECONDS = 10.0
-"""Seconds after which a reaction is tried again for which the send rate had no room."""
+"""Seconds after which a reaction is tried again when the send rate had no room for it."""
 DAY_SECONDS = 24 * 3600.0
 WITHDRAWN_MS = 48 * 3_600_000
-"""Milliseconds after which WhatsApp no longer lets a message be deleted for others, some hours to spare."""
+"""Age in milliseconds up to which a message of Andy's own is deleted for everybody.
+
+WhatsApp's own limit is some hours longer.
+"""
 LEFT = (
     "⚠️ I was removed from the WhatsApp group '{name}', so nothing that waits for it can be sent. Add me to it"
     " again, or take it off my list: andy groups remove {folder}"
@@ -67,7 +70,7 @@ Command = Callable[..., Sequence[str]]
 
 
 class WhatsAppChannel:
-    """Sends and receives through WhatsApp, by a process of its own that starts once someone has paired."""
+    """Sends and receives through WhatsApp, by means of the bridge's process, which starts after pairing."""
 
     name = CHANNEL.name
     features = CHANNEL.features
@@ -83,7 +86,7 @@ class WhatsAppChannel:
     ) -> None:
         """`command` returns the command line that starts the bridge on a login's database.
 
-        `chance` returns a number from [0, 1), by which waits differ a little from each other.
+        `chance` returns a random number from [0, 1), which varies the lengths of waits.
         """
         self._context = context
         self._command = command
@@ -97,17 +100,20 @@ class WhatsAppChannel:
         self._prefix = "" if context.has_own_number else f"{context.assistant}: "
         self.max_text_chars: int | None = MAX_TEXT_CHARS - len(self._prefix) - MAX_GROWTH
         self.paired = Wakeup()
-        """Set when someone has paired or wants to: the login is looked for at once."""
+        """Wakes the loop when pairing is requested or proceeds, so that it checks the login at once."""
         self._left: set[ChatJid] = set()
         """Registered groups from which the account was removed."""
         self._bridge: BridgeProcess | None = None
         self._is_connected = False
         self._receiver: MessageReceiver | None = None
         self._writes: asyncio.Queue[Callable[[], Awaitable[None]]] = asyncio.Queue()
-        """What the bridge reported and is still to be written, in its order."""
+        """The writes to database and status file that follow from the bridge's reports, in their order."""
         self._state_changed = asyncio.Event()
         self._last_state = StateReport(state="disconnected")
-        """The last state of this bridge that was not "connected": why it ends, once it does."""
+        """The last reported state of this bridge other than "starting" and "connected".
+
+        It is the reason for the end when the bridge ends.
+        """
         self._failures = 0
 
     def owns(self, jid: ChatJid) -> bool:
@@ -115,13 +121,16 @@ class WhatsAppChannel:
         return CHANNEL.owns(jid)
 
     def status(self) -> dict[str, Any]:
-        """Return the state of the connection and what is known of it, for `/status`."""
+        """Return the connection's state and its details, for `/status`."""
         return self._status.as_data()
 
     # The connection
 
     async def run(self, receive: Receive) -> None:
-        """Hold the login until cancelled. Nobody paired, logged out and banned are states, no errors."""
+        """Keep the login connected until cancelled.
+
+        Unpaired, logged out and banned are states that it waits in; none of them raises an error.
+        """
         await self._status.load()
         while True:
             try:
@@ -140,7 +149,7 @@ class WhatsAppChannel:
         if self._status.current.state != state:
             await self._status.record(state=state, connected_since_ms=None, account="")
         await self.paired.wait(at_most_seconds=UNPAIRED_SECONDS)
-        # Here and nowhere else: there is never a second session on one login.
+        # Pairing runs only here, where no bridge runs, so that one login never has two sessions.
         if self.pairing.is_asked:
             progress = await self.pairing.run()
             now_ms = self._context.clock.now_ms()
@@ -154,7 +163,7 @@ class WhatsAppChannel:
         self.paired.set()
 
     async def _run_bridge(self, account: Account, receive: Receive) -> StateReport:
-        """Start the bridge on a login; return why it ended, once it has."""
+        """Run a bridge on a login until it ends; return the state that says why it ended."""
         self._last_state = StateReport(state="disconnected")
         own = ["--own", str(account.address)]
         name = ["--assistant", self._context.assistant]
@@ -184,9 +193,13 @@ class WhatsAppChannel:
         return self._last_state if self._last_state.reason else bridge.exit_state()
 
     async def _end_if_down_too_long(self, process: asyncio.Task[int]) -> None:
-        """End a bridge whose login is over, or which has not connected within its time."""
+        """Cancel `process` when its login ended for good, or when it was not connected for too long.
+
+        "Too long" is `START_SECONDS` at first and `GRACE_SECONDS` after a connection broke.
+        """
         now = asyncio.get_running_loop().time
-        # Only the end of a connection begins a new time: a report of trouble on the way does not.
+        # Only the loss of a connection sets a new deadline. Otherwise a bridge that keeps reporting failed
+        # attempts would extend its time for ever.
         deadline = now() + reconnect_policy.START_SECONDS
         while self._last_state.state not in reconnect_policy.FINAL:
             self._state_changed.clear()
@@ -201,7 +214,7 @@ class WhatsAppChannel:
         process.cancel()
 
     async def _pause(self, end: StateReport, account: Account | None) -> None:
-        """Leave WhatsApp alone for as long as this end asks for, or until somebody pairs anew."""
+        """Record the end, then wait as long as `reconnect_policy` says, or until the login changes."""
         self._failures += 1
         now_ms = self._context.clock.now_ms()
         advice = reconnect_policy.advice(end)
@@ -218,18 +231,22 @@ class WhatsAppChannel:
         while (left := until_ms - self._context.clock.steady_ms()) > 0:
             await self.paired.wait(at_most_seconds=min(left / 1000, UNPAIRED_SECONDS))
             if await self._has_login_changed(account):
-                self._tell_state(end)  # whoever follows the pairing sees that it can begin
+                self._tell_state(end)  # published again: subscribers see that pairing can start now
                 return
 
     async def _has_login_changed(self, account: Account | None) -> bool:
-        """Return whether another login is there than the one that ended, or none any more."""
+        """Return whether the stored login is another than `account`, or was removed.
+
+        Return False if `account` is None or the login cannot be read.
+        """
         try:
             return account is not None and await asyncio.to_thread(self._login.account) != account
         except ChannelDown:
             return False
 
     async def _sync_groups_daily(self, bridge: BridgeProcess) -> None:
-        # The bridge reports groups when it connects and when one changes; here a missed change shows.
+        # The bridge reports groups when it connects and when one changes. This daily request catches up on
+        # changes whose report was missed.
         while True:
             await asyncio.sleep(DAY_SECONDS)
             try:
@@ -240,7 +257,7 @@ class WhatsAppChannel:
     # What the bridge reports
 
     def _on_report(self, report: FromBridge) -> None:
-        # Called while the bridge's output is read, so it must not wait: what takes time is queued.
+        # Called from the loop that reads the bridge's output, so it must not wait: slow work is queued.
         match report:
             case Delivered():
                 assert self._receiver is not None
@@ -258,7 +275,7 @@ class WhatsAppChannel:
 
     def _on_state(self, report: StateReport) -> None:
         self._is_connected = report.state == "connected"
-        # Changed before it is told: whoever hears of it looks at once.
+        # The status changes before the event is published, because subscribers read the status at once.
         if self._is_connected:
             self._failures = 0
             now_ms = self._context.clock.now_ms()
@@ -300,7 +317,8 @@ class WhatsAppChannel:
     async def _on_connected(self) -> None:
         now_ms = self._context.clock.now_ms()
         await self._status.record()
-        # What waited for WhatsApp goes out now, not when its own pause is over.
+        # Messages that failed while WhatsApp was down are due now; otherwise each would wait for its retry
+        # pause.
         addressed = [f"%@{server}" for server in (addresses.GROUP, addresses.PHONE, addresses.LID)]
         await self._context.database.write(lambda tx: outbox.hurry(tx, addressed, now_ms=now_ms))
         self._context.wake_outbox()
@@ -326,9 +344,10 @@ class WhatsAppChannel:
         self._context.wake_outbox()
 
     async def _note_left(self, tx: Tx, report: GroupsReport) -> None:
-        """Note from which registered groups the account was removed, and notify the owner of each once."""
+        """Record from which registered groups the account was removed; notify the owner once of each."""
         current, left = {ChatJid(one.jid) for one in report.groups}, {ChatJid(one) for one in report.left}
-        # A list without any group is rather a fault of the line than the end of all of them.
+        # A complete list without any group is more likely a fault of the connection than a removal from all
+        # groups.
         if report.is_all and current:
             registered = (jid for group in await groups.every(tx) for jid in group.chats)
             left |= {jid for jid in registered if addresses.is_group(jid)} - current
@@ -338,7 +357,8 @@ class WhatsAppChannel:
             if group is None:
                 continue
             self._left.add(jid)
-            # Its members are forgotten with it, by which a removal that is known already shows.
+            # The stored members are removed too. If there were none, the owner was already notified of this
+            # removal.
             if await chats.replace_members(tx, jid, []):
                 text = LEFT.format(name=group.name, folder=group.folder)
                 now_ms = self._context.clock.now_ms()
@@ -358,15 +378,18 @@ class WhatsAppChannel:
         thread: str | None = None,
         poll: Poll | None = None,
     ) -> None:
-        """Send a message, as `Channel.send` says. It may wait for its turn: see `send_rate`."""
-        del thread  # WhatsApp has none
+        """Send a message, as described in `Channel.send`.
+
+        It may wait because of the send rate: see `send_rate`.
+        """
+        del thread  # WhatsApp has no threads
         self._connected()
         if jid in self._left:
             raise ChannelRefused("Andy is no member of this WhatsApp group any more: add him again.")
         await self._send_rate.wait_for_turn(jid)
-        # The wait may have outlived the connection.
+        # The connection may have broken during the wait, so it is checked again.
         bridge = self._connected()
-        # In a chat between two everybody knows who is meant.
+        # A chat between two needs no mention: there is only one other person.
         mention = mention if addresses.is_group(jid) else None
         earlier = await asyncio.to_thread(self._login.ids_of, message_id)
         shown = self._shown(
@@ -392,9 +415,10 @@ class WhatsAppChannel:
         )
 
     async def react(self, message: Message, sign: str) -> None:
-        """Put a sign under a message, as `Channel.react` says.
+        """Put a reaction under a message, as described in `Channel.react`.
 
-        It waits where messages need all of the send rate for themselves.
+        Raises `ChannelDown` with a pause when the send rate has room for messages only. Removing a reaction
+        (an empty `sign`) is not limited.
         """
         bridge = self._connected()
         if sign and not self._send_rate.take_spare():
@@ -406,12 +430,15 @@ class WhatsAppChannel:
         )
 
     async def end_poll(self, message: Message) -> None:
-        """Raise `ChannelRefused`: WhatsApp's polls take votes for ever."""
+        """Raise `ChannelRefused`: a WhatsApp poll cannot be closed."""
         del message
         raise ChannelRefused("WhatsApp ends no polls.")
 
     async def withdraw(self, message: Message) -> None:
-        """Delete a message of Andy's own, as `Channel.withdraw` says, while WhatsApp lets people do so."""
+        """Delete a message of Andy's own for everybody, as described in `Channel.withdraw`.
+
+        Raises `ChannelRefused` for one that is older than WhatsApp's time limit.
+        """
         if self._context.clock.now_ms() - message.sent_ms > WITHDRAWN_MS:
             raise ChannelRefused("WhatsApp deletes no message that is older than two days.")
         known = await asyncio.to_thread(self._login.ids_of, message.id)
@@ -433,7 +460,7 @@ class WhatsAppChannel:
         return with_prefix(to_whatsapp(text), self._prefix, is_caption=is_caption)
 
     async def set_typing(self, jid: ChatJid, *, is_typing: bool) -> None:
-        """Show or hide the typing sign in a chat; nothing happens while WhatsApp is down."""
+        """Show or hide the typing sign in a chat; do nothing while WhatsApp is not connected."""
         bridge = self._bridge
         if bridge is None or not self._is_connected:
             return

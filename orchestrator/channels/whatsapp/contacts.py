@@ -1,4 +1,4 @@
-"""Keep which phone number, LID and name belong together: learned from events, else looked up."""
+"""Map LIDs to phone numbers and both to names. Entries come from events; missing numbers are looked up."""
 
 from __future__ import annotations
 
@@ -16,12 +16,13 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 LOOKUP_SECONDS = 5.0
+"""Seconds that one lookup of a number or LID may take."""
 MAX_KNOWN = 20_000
-"""So many people are remembered; beyond that all are forgotten and learned anew."""
+"""People in memory at which a mapping is cleared and filled anew, so that it cannot grow without bound."""
 
 
 class Contacts:
-    """A directory of people that grows with each event. What was not found is looked up again next time."""
+    """A directory of people that grows with each event. A failed lookup is tried again at the next event."""
 
     def __init__(self, client: NewAClient) -> None:
         self._client = client
@@ -29,11 +30,11 @@ class Contacts:
         self._names: dict[str, str] = {}
         self._lids: dict[str, str] = {}
         self._lid_chats: set[str] = set()
-        """Chats whose members are known to each other by LID alone."""
+        """Chats in which members are addressed by LID."""
         self.directory = Directory(phones=self._phones, names=self._names)
 
     def learn(self, pairs: Mapping[str, str]) -> None:
-        """Note which phone numbers are behind LIDs."""
+        """Store the phone numbers of LIDs; `pairs` maps each LID to its number."""
         if len(self._phones) > MAX_KNOWN:
             self._phones.clear()
             self._lids.clear()
@@ -41,19 +42,22 @@ class Contacts:
         self._lids.update({phone: lid for lid, phone in pairs.items()})
 
     def learn_addressing(self, chat: str, person: Address | None) -> None:
-        """Note by which kind of address a chat knows its members: the kind that came with a message."""
+        """Record whether a chat addresses its members by LID: `person` is an address that it used for one."""
         if person is not None and person.is_person:
             (self._lid_chats.add if person.server == LID else self._lid_chats.discard)(chat)
 
     async def as_in(self, chat: str, person: Address) -> Address:
-        """Return the address by which a chat knows a person, or the given one when that cannot be found."""
+        """Return the address that a chat uses for a person: their LID in chats with LIDs, else `person`.
+
+        Return `person` also when the LID cannot be found.
+        """
         if person.server != PHONE or chat not in self._lid_chats:
             return person
         if person.user not in self._lids:
             try:
                 async with asyncio.timeout(LOOKUP_SECONDS):
                     found = addresses.of(await self._client.get_lid_from_pn(jid_of(person)))
-            except Exception as error:  # noqa: BLE001 - unknown is an answer; the number is understood too
+            except Exception as error:  # noqa: BLE001 - without a LID the number is used, which WhatsApp accepts too
                 log.info("no LID for a number: %s", type(error).__name__)
                 return person
             if found is None or found.server != LID:
@@ -62,7 +66,7 @@ class Contacts:
         return Address(user=self._lids[person.user], server=LID)
 
     def learn_name(self, address: Address | None, name: str) -> None:
-        """Note the name that a person has given themselves."""
+        """Store the name that a person chose for themselves, at most 80 characters; ignore an empty one."""
         if address is None or not name.strip():
             return
         if len(self._names) > MAX_KNOWN:
@@ -70,7 +74,7 @@ class Contacts:
         self._names[self.directory.resolved(address).user] = " ".join(name.split())[:80]
 
     async def look_up(self, people: Iterable[Address]) -> None:
-        """Look up the phone numbers of people who are known by LID alone; some may stay unknown."""
+        """Look up the phone numbers of those people whose address is a LID; some may stay unknown."""
         for one in people:
             if one.server == LID and one.user not in self._phones:
                 await self._look_up(one)
@@ -79,7 +83,7 @@ class Contacts:
         try:
             async with asyncio.timeout(LOOKUP_SECONDS):
                 found = addresses.of(await self._client.get_pn_from_lid(jid_of(one)))
-        except Exception as error:  # noqa: BLE001 - unknown is an answer; the message goes on with what it has
+        except Exception as error:  # noqa: BLE001 - without a number the message keeps the LID
             log.info("no number for a LID: %s", type(error).__name__)
             return
         if found is not None and found.server == PHONE:
@@ -87,7 +91,7 @@ class Contacts:
 
 
 def jid_of(address: Address) -> addresses.JidLike:
-    """Return an address as the library takes it."""
+    """Return an address as the library's own type."""
     from neonize.utils.jid import build_jid
 
     return build_jid(address.user, address.server)  # type: ignore[no-any-return]

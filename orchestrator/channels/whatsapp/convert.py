@@ -1,6 +1,9 @@
-"""Convert the library's events into the messages and groups of `protocol`. Pure; raises nothing but bugs.
+"""Convert the library's events into the messages and groups of `protocol`. Pure.
 
-Every address becomes a phone number where one is known: chat, sender, quoted author, mentions.
+No event makes these functions raise: an exception from here is a bug.
+
+The addresses of the chat, the sender, the quoted author and mentioned people become phone numbers where
+known.
 """
 
 from __future__ import annotations
@@ -27,11 +30,12 @@ if TYPE_CHECKING:
 REVOKE, EPHEMERAL_SETTING, EDIT = 0, 3, 14
 MAX_TEXT_CHARS = 60_000
 MAX_MENTIONS = 1_024
-"""People whom a message may mention: as many as a group has."""
+"""Mentions of a message that are read: as many as the members that a group can have."""
 MAX_QUOTE_CHARS = 4_000
 MAX_ID_CHARS = 128
 REACTION = "reaction"
 UNKNOWN_KIND = "of a kind that cannot be read"
+# Parts of messages that show no new text in the chat.
 _SILENT = ("encReactionMessage", "keepInChatMessage", "pinInChatMessage", "encEventResponseMessage")
 
 
@@ -42,9 +46,15 @@ class OwnAccount:
     phone: str
     lid: str = ""
     called: str = ""
-    """The assistant's name, where the account is its own: who mentions the account calls it."""
+    """The assistant's name if the account is the assistant's own, else empty.
+
+    Where it is set, a mention of the account triggers the assistant.
+    """
     assistant: str = ""
-    """The assistant's name, which nobody else is shown by in a mention: it would be a call."""
+    """The assistant's name.
+
+    No other person is shown by it in a mention, because it would trigger the assistant.
+    """
 
     def is_me(self, address: Address) -> bool:
         return bool(address.user) and address.user in (self.phone, self.lid)
@@ -52,17 +62,19 @@ class OwnAccount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Vote:
-    """A vote in a poll. `chosen` is None if it could not be decrypted, or the poll is not known."""
+    """A vote in a poll."""
 
     question: str = ""
+    """The poll's question; empty if the poll is unknown."""
     chosen: tuple[str, ...] | None = None
+    """The options voted for; None if the vote could not be decrypted or the poll is unknown."""
     hashes: tuple[str, ...] | None = None
-    """The SHA-256 of each option that it is for, in hexadecimal digits."""
+    """The SHA-256 of each option voted for, in hexadecimal digits; None if it could not be decrypted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IgnoredEvent:
-    """Says why an event becomes no message."""
+    """The reason why an event is not converted into a message."""
 
     reason: str
 
@@ -70,7 +82,10 @@ class IgnoredEvent:
 def convert(
     event: MessageEvent, *, people: Directory, me: OwnAccount, vote: Vote | None = None
 ) -> BridgeMessage | IgnoredEvent:
-    """Return the message of an event, or why it is none. `vote` is how it votes in a poll."""
+    """Return an event as a message, or the reason to ignore it.
+
+    `vote` is the decrypted vote of a poll update.
+    """
     head = _head_of(event, people)
     if isinstance(head, IgnoredEvent):
         return head
@@ -84,7 +99,7 @@ def convert(
 
 
 def unreadable(event: UndecryptableEvent, *, people: Directory) -> BridgeMessage | IgnoredEvent:
-    """Return a message whose words could not be decrypted, or why nobody need know of it."""
+    """Return a message without text for one that could not be decrypted, or the reason to ignore it."""
     if event.Info.MessageSource.IsFromMe:
         return IgnoredEvent(reason="unreadable, of the account itself")
     head = _head_of(event, people)
@@ -92,7 +107,7 @@ def unreadable(event: UndecryptableEvent, *, people: Directory) -> BridgeMessage
 
 
 def _head_of(event: MessageEvent | UndecryptableEvent, people: Directory) -> dict[str, Any] | IgnoredEvent:
-    """Return where, by whom and when a message was written, as fields of `BridgeMessage`."""
+    """Return chat, id, sender and time of a message as fields of `BridgeMessage`, or why to ignore it."""
     source = event.Info.MessageSource
     chat, sender = chat_of(event), sender_of(event)
     if source.Chat.User == "status" or (source.Chat.Server == "broadcast" and source.IsFromMe):
@@ -133,7 +148,7 @@ def _body_of(message: Message, *, people: Directory, me: OwnAccount) -> dict[str
 def _unread(
     message: Message, body: dict[str, Any], *, people: Directory, me: OwnAccount
 ) -> dict[str, Any] | IgnoredEvent:
-    """Return a line for what cannot be read, which asks for nothing; the reason where there is nothing."""
+    """Return a one-line description of unreadable content, which triggers no turn, or why to ignore it."""
     if message.HasField("secretEncryptedMessage"):
         key = message.secretEncryptedMessage.targetMessageKey
         quote = _target(key, people=people, me=me) if key.ID else None
@@ -162,7 +177,7 @@ def _content(message: Message, *, people: Directory, me: OwnAccount) -> dict[str
 
 
 def _protocol(part: Any, *, people: Directory, me: OwnAccount) -> dict[str, Any] | IgnoredEvent:
-    """Return the fields of an edit or a deletion; all else is talk between devices."""
+    """Return the fields of an edit or a deletion. Other kinds, exchanged between devices, are ignored."""
     target = part.key.ID[:MAX_ID_CHARS]
     if part.type == REVOKE and part.HasField("key") and target:
         return {"deletes": target}
@@ -181,7 +196,10 @@ def _reaction(part: Any, *, people: Directory, me: OwnAccount) -> dict[str, Any]
 
 
 def _target(key: Any, *, people: Directory, me: OwnAccount, text: str = "") -> QuotedMessage:
-    """Return the message that a reaction or a vote belongs to; the host may know its words."""
+    """Return the message that a reaction or a vote refers to.
+
+    Its `text` is often empty, since the event only has the message's id; the host may have the text stored.
+    """
     author = addresses.parse(key.participant)
     return QuotedMessage(
         id=key.ID[:MAX_ID_CHARS],
@@ -229,9 +247,9 @@ def _context(message: Message) -> Any | None:
 
 
 def _named(text: str, mentioned: list[Address], people: Directory, me: OwnAccount) -> str:
-    """Return the text with names in place of the bare numbers that stand for people.
+    """Return the text with each `@number` of a mentioned person replaced by `@name`.
 
-    In one pass: a name may hold the number of somebody else, or its own.
+    All are replaced in one pass, because a name may itself contain such a number.
     """
     shown = {
         address.user: me.called if bool(me.called) and me.is_me(address) else _shown_name(address, people, me)
@@ -241,9 +259,10 @@ def _named(text: str, mentioned: list[Address], people: Directory, me: OwnAccoun
 
 
 def _numbered(text: str, mentioned: list[Address], people: Directory, me: OwnAccount) -> str:
-    """Return the text with the assistant's name for its own number, and the phone numbers of others.
+    """Return the text with the assistant's name in mentions of it, and phone numbers in other mentions.
 
-    A call is looked for in it: whoever is mentioned may be named like a group's own trigger.
+    The host looks for the trigger in this text and not in the one with names, because a mentioned person may
+    have the same name as a group's trigger.
     """
     shown = {
         address.user: me.called if me.called and me.is_me(address) else _number(address, people)
@@ -260,9 +279,9 @@ def _replaced(text: str, shown: dict[str, str]) -> str:
 
 
 def _shown_name(address: Address, people: Directory, me: OwnAccount) -> str:
-    """Return the name to show for who is mentioned: the number of one whose name would call the assistant.
+    """Return the name to show for a mentioned person, or the number if that name would trigger the assistant.
 
-    It calls where it begins as the assistant's does, and where "@" and that name stand anywhere in it.
+    A name would if it begins with the assistant's name, or contains "@" followed by the assistant's name.
     """
     name = people.called(address)
     call = re.escape(composed(me.assistant))
@@ -276,23 +295,26 @@ def _number(address: Address, people: Directory) -> str:
     return f"+{person.user}" if person.server == PHONE else person.user
 
 
-# Addresses in an event, for those who look them up first
+# Addresses in an event. The session looks up their phone numbers before it converts the event.
 
 
 def chat_of(event: MessageEvent | UndecryptableEvent) -> Address | None:
-    """Return the chat; one between two by phone number, if the event has that."""
+    """Return the chat of an event; a chat between two by phone number, if the event contains that."""
     return _chat_in(event.Info.MessageSource)
 
 
 def chat_typed_in(event: PresenceEvent) -> Address | None:
-    """Return the chat in which somebody else begins to type or to speak; None where somebody stops."""
+    """Return the chat in which somebody else started to type or to record a voice note.
+
+    Return None when somebody stopped, or when it is the account itself.
+    """
     source = event.MessageSource
     return None if source.IsFromMe or event.State != event.COMPOSING else _chat_in(source)
 
 
 def _chat_in(source: MessageSource) -> Address | None:
     if source.Chat.Server == "broadcast" and not source.IsFromMe:
-        # Who writes to a list of theirs is shown in the chat with them.
+        # WhatsApp shows a message to a broadcast list in each receiver's chat with its sender.
         sender, other = addresses.of(source.Sender), addresses.of(source.SenderAlt)
         return other if other is not None and other.server == PHONE else sender
     chat = addresses.of(source.Chat)
@@ -303,7 +325,7 @@ def _chat_in(source: MessageSource) -> Address | None:
 
 
 def sender_of(event: MessageEvent | UndecryptableEvent) -> Address | None:
-    """Return who wrote it, by phone number if the event has that; None when no person did."""
+    """Return the sender, by phone number if the event contains it; None when it is a group or unknown."""
     source = event.Info.MessageSource
     sender, other = addresses.of(source.Sender), addresses.of(source.SenderAlt)
     if sender is not None and sender.server == GROUP:
@@ -312,7 +334,7 @@ def sender_of(event: MessageEvent | UndecryptableEvent) -> Address | None:
 
 
 def pairs_of(event: MessageEvent) -> dict[str, str]:
-    """Return the phone numbers of LIDs that the event itself contains."""
+    """Return a map from LID to phone number, of the pairs that the event itself contains."""
     source = event.Info.MessageSource
     known = {}
     for one, alternative in ((source.Sender, source.SenderAlt), (source.Chat, source.RecipientAlt)):
@@ -323,7 +345,10 @@ def pairs_of(event: MessageEvent) -> dict[str, str]:
 
 
 def timer_of(event: MessageEvent) -> int | None:
-    """Return after how many seconds messages of its chat disappear, 0 for never; None if unknown."""
+    """Return the seconds after which messages of the event's chat disappear.
+
+    0 means never; None means that the event does not contain the setting.
+    """
     message = message_text.unwrapped(event.Message)
     if message.HasField("protocolMessage"):
         setting = message.protocolMessage
@@ -333,7 +358,7 @@ def timer_of(event: MessageEvent) -> int | None:
 
 
 def people_in(event: MessageEvent) -> frozenset[Address]:
-    """Return everyone whom the event names."""
+    """Return the addresses of all people in the event: chat, sender, quoted author and mentions."""
     named = {found for found in (chat_of(event), sender_of(event)) if found is not None}
     named.update(found for text in _texts_with_addresses(event) if (found := addresses.parse(text)))
     return frozenset(one for one in named if one.is_person)
@@ -355,7 +380,7 @@ def _texts_with_addresses(event: MessageEvent) -> Iterator[str]:
 
 
 def _ms(timestamp: int) -> int:
-    # The library has seconds or milliseconds here; the host replaces times that are impossible.
+    # The library gives seconds or milliseconds here. The host replaces impossible times.
     return timestamp if timestamp > 100_000_000_000 else timestamp * 1000
 
 
@@ -364,7 +389,7 @@ def _cut(text: str, limit: int) -> str:
 
 
 def seen_group(info: GroupInfo, people: Directory) -> SeenGroup | None:
-    """Return a group with its name and members, by phone number where that is known; None of all else."""
+    """Return a group with its name and members, by phone number where known; None if it is not a group."""
     address = addresses.of(info.JID)
     if address is None or address.server != GROUP:
         return None
@@ -384,7 +409,7 @@ def _member(one: GroupParticipant, people: Directory) -> GroupMember | None:
 
 
 def pairs_of_group(info: GroupInfo) -> dict[str, str]:
-    """Return the phone numbers of LIDs that a group's member list contains."""
+    """Return a map from LID to phone number, of the pairs that a group's member list contains."""
     known = {}
     for one in info.Participants:
         pair = {

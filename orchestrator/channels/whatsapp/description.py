@@ -1,4 +1,4 @@
-"""Describe WhatsApp, which is paired with a phone."""
+"""Describe the WhatsApp channel: its features, texts, files and checks. Its module loads only when needed."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from orchestrator.domain.protocols import Feature
 from orchestrator.domain.values import ChatJid
 
 MAX_TEXT_CHARS = 4_000
-"""The longest message that is sent, with the assistant's name in front."""
+"""Characters of the longest message that is sent, including the assistant's name in front of it."""
 LOGIN = "store/whatsapp.db"
+"""The path of the library's database within the home. It contains the login and its keys."""
 
 
 def owns(jid: ChatJid) -> bool:

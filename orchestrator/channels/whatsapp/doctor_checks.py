@@ -1,4 +1,4 @@
-"""Read which number is paired, and check library and login for `andy doctor`. Nothing connects."""
+"""Read which number is paired, and check library and login for `andy doctor`, without connecting."""
 
 from __future__ import annotations
 
@@ -14,19 +14,26 @@ from orchestrator.channels.whatsapp.protocol import StateReport
 from orchestrator.domain.errors import ChannelDown
 
 LOAD_SECONDS = 120.0
-"""A small machine loads the library for 20 s."""
+"""Seconds that the library may take to load; on a small machine it takes 20 s."""
 PASSING = ("connected", "connecting", "starting", "disconnected", "logged_out")
-"""States that are no problem where somebody is paired: who was logged out has paired again since."""
+"""States that are no problem while somebody is paired.
+
+"logged_out" is one of them: a login exists, so the account was paired again after that state was recorded.
+"""
 
 
 def account(home: Path) -> str:
-    """Return the number that is paired, or an empty text. Blocks. Raises `ChannelDown`."""
+    """Return the number that is paired, or an empty string. Blocks.
+
+    Raises:
+        ChannelDown: the login's database cannot be read.
+    """
     paired = NeonizeDatabase(home / LOGIN).account()
     return paired.number if paired else ""
 
 
 def check_library(home: Path) -> ChannelFinding:
-    """Try in a process of its own whether the library loads. Blocks for seconds."""
+    """Check in a separate process whether the library loads. Blocks for up to `LOAD_SECONDS`."""
     del home
     try:
         done = subprocess.run(
@@ -57,7 +64,7 @@ def _last_line(errors: bytes) -> str:
 
 
 def check_login(home: Path) -> ChannelFinding:
-    """Check whether somebody is paired, and whether others can read the login. Blocks."""
+    """Check whether a phone is paired, and whether other users of the machine can read the login. Blocks."""
     store = home / LOGIN
     try:
         paired = NeonizeDatabase(store).account()

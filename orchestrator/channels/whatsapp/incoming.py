@@ -1,7 +1,7 @@
-"""Take messages from the bridge to the host: read them, hand them in, confirm them.
+"""Pass messages from the bridge to the host: read them, hand them in, acknowledge them to the bridge.
 
-A message with a file is handed in at once, so that its chat goes on; its file is fetched beside it, and the
-message is handed in again with the file's place in its text.
+A message with a file is handed in at once, so that the chat's later messages need not wait for the download.
+Meanwhile the file is fetched, and then the message is handed in again with the file's path in its text.
 """
 
 from __future__ import annotations
@@ -40,20 +40,22 @@ from orchestrator.store import chats, groups, messages, polls
 log = structlog.get_logger(__name__)
 
 TAKE_TRIES = 5
-"""Tries to hand a message to the host before the message waits for the next login."""
+"""Failed tries to hand a message to the host after which it waits until the next bridge delivers it again."""
 TAKE_PAUSE_SECONDS = 5.0
+"""Seconds between two tries."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Vote:
-    """A vote in a poll of Andy's own."""
+    """A vote in a poll that Andy sent."""
 
     poll: Poll
     chosen: tuple[int, ...]
+    """Indexes into the poll's options."""
 
 
 class MessageReader:
-    """Makes an `Inbound` of a message of the bridge."""
+    """Converts the bridge's messages to `Inbound`."""
 
     def __init__(self, context: ChannelContext, login: NeonizeDatabase) -> None:
         self._context = context
@@ -61,9 +63,9 @@ class MessageReader:
         self._downloader = MediaDownloader(context)
 
     async def read(self, message: BridgeMessage) -> Inbound | None:
-        """Return a message without its file, or None when the host need not know it.
+        """Return a message without its file, or None when the host does not need it.
 
-        `file_until_ms` of it is set when there is a file to fetch.
+        `Inbound.file_until_ms` is set when there is a file to fetch.
 
         Raises:
             ChannelDown: the login's database cannot be read now.
@@ -83,7 +85,8 @@ class MessageReader:
             return None
         file_until_ms = None
         if known is not None:
-            # The turn waits no longer than was said before, however often the bridge starts anew.
+            # A message that is delivered again keeps its first deadline; otherwise each restart of the bridge
+            # would make its turn wait longer.
             file_until_ms = known.file_until_ms
         elif group is not None and files:
             file_until_ms = self._context.clock.now_ms() + int(self._downloader.wait_seconds(files) * 1000)
@@ -92,7 +95,8 @@ class MessageReader:
             quote = Quote(
                 message_id=vote.poll.message_id, sender=self._context.assistant, text=vote.poll.text
             )
-            # On a number of the owner's Andy is no member of his own, and the owner is asked as well.
+            # `members` does not include the account itself. If the account is the owner's own, the owner
+            # votes with it too, so one more person takes part.
             people = len(members) + (not self._context.has_own_number) if members else None
             people = people if message.is_group else 2
         return Inbound(
@@ -104,11 +108,11 @@ class MessageReader:
             call_text=message.call_text,
             sent_ms=message.sent_ms,
             is_from_me=message.is_from_me,
-            # A chat between two is called as the other one is.
+            # A chat between two has the name of the other person.
             chat_name=None if message.is_group or message.is_from_me else message.sender_name,
             channel="whatsapp",
             is_group=message.is_group,
-            # On a number of the owner's the chats between two are his own.
+            # If the account is the owner's own, chats between two are the owner's and not with the assistant.
             is_direct=self._context.has_own_number and not (message.is_group or message.is_from_me),
             quote=quote,
             is_call=message.calls_me or self._answers_assistant(message.quote),
@@ -128,9 +132,9 @@ class MessageReader:
     async def read_with_files(
         self, message: BridgeMessage, inbound: Inbound, bridge: BridgeProcess
     ) -> Inbound | None:
-        """Fetch the files of a message; return it with them, or None when the bridge ends before that.
+        """Fetch the files of a message; return the message with them, or None if the bridge ended meanwhile.
 
-        `inbound` is what `read` has returned of it.
+        `inbound` is the result of `read` for the same message.
         """
         async with self._context.database.reading() as tx:
             group = await groups.by_jid(tx, inbound.chat_jid)
@@ -141,7 +145,7 @@ class MessageReader:
         if group is not None:
             fetched = await self._downloader.download_all(message, files, group, bridge)
         if not bridge.is_alive:
-            # The next bridge delivers the message again, and the files are tried again then.
+            # The next bridge delivers the message again, so its files are fetched again then.
             return None
         file, quote, spoken = inbound.file, inbound.quote, ""
         if message.media is not None:
@@ -156,10 +160,10 @@ class MessageReader:
         return replace(inbound, file=file, spoken=spoken, quote=quote, file_until_ms=None)
 
     async def read_receipt(self, message: BridgeMessage) -> Read | None:
-        """Return the receipt that tells the sender of a message that it was read; None where none is due.
+        """Return the receipt that shows the sender that a message was read, or None if none is to be sent.
 
-        On an account that the assistant shares with its owner none is: the owner's own phone would show the
-        message as read.
+        None is sent from an account that the assistant shares with its owner, because the owner's phone would
+        show the message as read too.
         """
         if not self._context.has_own_number or message.is_from_me or message.is_unreadable:
             return None
@@ -172,11 +176,12 @@ class MessageReader:
         return attachments.placeholder_of(media, is_to_come=is_to_come, limit=self._context.attachment_bytes)
 
     def _answers_assistant(self, quoted: QuotedMessage | None) -> bool:
-        # All that an account of the assistant's own said is the assistant's, also what an earlier login sent.
+        # Every message of the assistant's own account is by the assistant, including those that an earlier
+        # login sent and that have no mark in the present database.
         return quoted is not None and quoted.is_mine and self._context.has_own_number
 
     async def _vote(self, message: BridgeMessage) -> _Vote | None:
-        """Return a vote in a poll of Andy's own, with the options that it chooses; None of any other."""
+        """Return the vote in a message with the options that it chooses; None if the poll is not Andy's."""
         if message.chosen is None or message.quote is None:
             return None
         mark = await self._mark_of(message.quote.id)
@@ -190,10 +195,11 @@ class MessageReader:
         return _Vote(poll=poll, chosen=tuple(dict.fromkeys(places[one] for one in message.chosen)))
 
     async def _deleted(self, message: BridgeMessage) -> MessageId | None:
-        """Return the message that one takes back, by the id by which the host knows it."""
+        """Return the host's id of the message that this one deletes, or None if it deletes none."""
         if not message.deletes:
             return None
-        # The account itself takes back what it is about to send again under the same mark.
+        # The bridge deletes a message of the account before it sends it again under the same mark (see
+        # `sending`). Such a deletion must not delete the host's message, so its mark is not looked up.
         mark = None if message.is_from_me else await self._mark_of(message.deletes)
         return MessageId(mark or message.deletes)
 
@@ -201,7 +207,10 @@ class MessageReader:
         return await asyncio.to_thread(self._login.mark_of, message_id)
 
     async def _quote(self, quoted: QuotedMessage) -> Quote:
-        """Return a quote; one of the assistant's own words has the id by which the host knows them."""
+        """Return a quote.
+
+        If it is of a message that this host sent, it has the host's id and the assistant's name.
+        """
         mark = await self._mark_of(quoted.id) if quoted.is_mine else None
         author = self._context.assistant if mark is not None else quoted.author
         text = messages.with_file(quoted.text, self._placeholder(quoted.media, is_to_come=False))
@@ -210,13 +219,14 @@ class MessageReader:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _HandedIn:
-    """A message that needs no further try; `inbound` is None for one that the host need not know."""
+    """A message that was handed in or skipped, so that no further try is needed."""
 
     inbound: Inbound | None
+    """The message as it was handed in; None if the host does not need it or refused it."""
 
 
 class MessageReceiver:
-    """Hands the messages of one bridge to the host: in order within a chat, no chat waiting for another."""
+    """Hands the messages of one bridge to the host, in order within each chat, all chats side by side."""
 
     def __init__(
         self,
@@ -227,7 +237,7 @@ class MessageReceiver:
         reader: MessageReader,
         on_received: Callable[[], None],
     ) -> None:
-        """`on_received` is called for each message that the host has for good."""
+        """`on_received` is called for each message that the host has stored or needs no longer."""
         self._tasks = tasks
         self._bridge = bridge
         self._receive = receive
@@ -242,7 +252,7 @@ class MessageReceiver:
         return not self._waiting
 
     def put(self, delivered: Delivered) -> None:
-        """Queue a message behind those of its chat. Does not block."""
+        """Queue a message after the earlier ones of its chat. Does not block."""
         chat = delivered.message.chat
         has_worker = chat in self._waiting
         self._waiting[chat].append(delivered)
@@ -250,7 +260,7 @@ class MessageReceiver:
             self._start(self._work(chat), name=f"whatsapp:{chat}")
 
     def cancel(self) -> None:
-        """Stop all work. What was not acknowledged comes again from the next bridge."""
+        """Stop all work. The next bridge delivers the messages again that were not acknowledged."""
         for task in self._running:
             task.cancel()
 
@@ -260,7 +270,7 @@ class MessageReceiver:
         task.add_done_callback(self._running.discard)
 
     async def _work(self, chat: str) -> None:
-        # It ends with its chat's last message, so that a chat with nothing waiting costs nothing.
+        # The task ends after the chat's last message, so that idle chats have no task.
         waiting = self._waiting[chat]
         while waiting:
             await self._take(waiting[0])
@@ -268,10 +278,10 @@ class MessageReceiver:
         del self._waiting[chat]
 
     async def _take(self, delivered: Delivered) -> None:
-        """Hand a message in and acknowledge it; without an acknowledgement it comes again.
+        """Hand a message in and acknowledge it; the bridge delivers a message again that is not acknowledged.
 
-        A message whose file is to come is acknowledged when the file is there: until then a crash of the
-        host brings it again.
+        A message with a file to fetch is acknowledged only after the file was fetched, so that the message is
+        delivered again if the host crashes before.
         """
         message = delivered.message
         handed = await self._hand_in(message, partial(self._reader.read, message))
@@ -292,7 +302,7 @@ class MessageReceiver:
     async def _hand_in(
         self, message: BridgeMessage, read: Callable[[], Awaitable[Inbound | None]]
     ) -> _HandedIn | None:
-        """Read a message and hand it in, with several tries; return None when all of them failed."""
+        """Read a message and hand it in, with several tries; return None if all failed or the bridge ends."""
         tries = 0
         while tries < TAKE_TRIES and self._bridge.is_alive:
             try:
@@ -304,7 +314,8 @@ class MessageReceiver:
                 log.warning("whatsapp.message_refused", message=message.id, reason=str(refused))
                 return _HandedIn(inbound=None)
             except (ChannelDown, StoreError) as error:
-                # Not the message's fault, so it counts as no try: its chat waits with it.
+                # WhatsApp's database or the store is unavailable, which is not the message's fault, so this
+                # does not count as a try. The chat's later messages wait too.
                 log.warning("whatsapp.message_waits", message=message.id, reason=str(error))
                 await asyncio.sleep(TAKE_PAUSE_SECONDS)
             except Exception:
@@ -319,5 +330,5 @@ class MessageReceiver:
             receipt = await self._reader.read_receipt(delivered.message)
             await self._bridge.notify(MessageAcknowledged(n=delivered.n, read=receipt))
         except ChannelDown:
-            # It comes again then, and the intake knows its id.
+            # The next bridge delivers the message again, and the host's intake recognises its id.
             log.info("whatsapp.not_acknowledged", message=delivered.message.id)

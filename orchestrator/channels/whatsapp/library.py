@@ -1,4 +1,4 @@
-"""Load the library that speaks WhatsApp. Only the bridge's process does; it costs 60 MB and 2 s."""
+"""Load the library that speaks WhatsApp. Only the bridge's process loads it, since it takes 60 MB and 2 s."""
 
 from __future__ import annotations
 
@@ -19,22 +19,24 @@ class LibraryMissing(ChannelError):
 
 def load() -> type[NewAClient]:
     """Import the client class. Raises `LibraryMissing`, which names the fix in one line."""
-    # It sets up the root logger itself when nobody has; tools it misses are ones we do without.
+    # Configured here first, because the library configures the root logger itself if nobody has. Its warnings
+    # about a missing ffmpeg are hidden, because nothing here needs ffmpeg.
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s %(message)s")
     logging.getLogger("neonize.utils.ffmpeg").setLevel(logging.ERROR)
     try:
-        # 7 MiB for the command that httpx also is, and to guess encodings of pages that nobody reads here.
+        # Hiding these saves 7 MiB: httpx loads click for its command-line program, and the other two guess
+        # the encodings of web pages; nothing here uses either.
         with warnings.catch_warnings(), without("click", "charset_normalizer", "chardet"):
             warnings.simplefilter("ignore")
             from neonize.aioze.client import NewAClient
     except Exception as error:
-        # Its import loads a shared object, may download it, and looks for libmagic: anything may come out.
+        # The import loads a shared object, may download it, and looks for libmagic, so it may raise anything.
         raise LibraryMissing(fix_for(error)) from error
     return NewAClient  # type: ignore[no-any-return]
 
 
 def fix_for(error: Exception) -> str:
-    """Return what is wrong and how to fix it, in one line. Pure."""
+    """Return one line that says why the library does not load and how to fix that. Pure."""
     text = " ".join(str(error).split())
     if "libmagic" in text:
         return (

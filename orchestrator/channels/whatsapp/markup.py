@@ -1,7 +1,7 @@
-"""Rewrite Markdown, as agents write it, in WhatsApp's own marks. Pure.
+"""Convert Markdown, which agents write, to WhatsApp's formatting. Pure.
 
 WhatsApp knows `*bold*`, `_italic_`, `~struck~`, `` `code` ``, fenced code, `-` and `1.` lists and `>` quotes.
-It knows no headings, links with a text, tables or rules.
+It knows no headings, links with a text, tables or horizontal rules.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 
 OWN_LINE = ("```", "- ", "> ", "* ", "1. ")
-"""Marks that mean something only at the start of a line."""
+"""Beginnings of a text whose formatting works only at the start of a line."""
 MAX_GROWTH = 5
-"""Characters that a text may grow by: the end of a code block that has none is added."""
+"""Characters by which a text may grow in conversion: a missing end of a code block is added."""
 
 _FENCE = re.compile(r"^```[^\n`]*\n(.*?)(?:^```[ \t]*$|\Z)", re.MULTILINE | re.DOTALL)
 _KEPT = re.compile(
@@ -30,17 +30,19 @@ _BOTH = re.compile(r"(?<![\w*])\*\*\*(?=\S)(.+?)(?<=\S)\*\*\*(?![\w*])")
 _STRONG = re.compile(r"\*\*(?=\S)(.+?)(?<=\S)\*\*|(?<!\w)__(?=\S)(.+?)(?<=\S)__(?!\w)")
 _EMPHASIS = re.compile(r"(?<![\w*])\*(?=[^\s*])([^*\n]+?)(?<=[^\s*])\*(?![\w*])")
 _STRUCK = re.compile(r"~~(?=\S)(.+?)(?<=\S)~~")
-# Stand-ins while marks are changed around them; nobody writes these.
+# Placeholders for protected spans and for bold while the rest is converted. They are private-use characters,
+# and `to_whatsapp` removes them from its input.
 _OPEN, _CLOSE, _BOLD = "\ue000", "\ue001", "\ue002"
 _STOOD_IN = re.compile(rf"{_OPEN}(\d+){_CLOSE}")
 
 
 def to_whatsapp(text: str) -> str:
-    """Return Markdown in WhatsApp's marks; what is in those already stays as it is."""
+    """Convert Markdown to WhatsApp's formatting; text in WhatsApp's formatting stays unchanged."""
     text = re.sub(f"[{_OPEN}{_CLOSE}{_BOLD}]", "", text)
     parts: list[str] = []
     end = 0
-    # With bold in Markdown's way, single asterisks are Markdown's too; without, they may be WhatsApp's bold.
+    # `*word*` is italic in Markdown and bold in WhatsApp. It is read as Markdown only if the text also has
+    # bold in Markdown's form (`**word**`).
     is_markdown = _STRONG.search(_KEPT.sub("", text)) is not None
     for fence in _FENCE.finditer(text):
         parts += [_prose(text[end : fence.start()], is_markdown=is_markdown), _code_block(fence[1])]
@@ -118,7 +120,7 @@ def _marks(text: str, *, is_markdown: bool) -> str:
 
 
 def with_prefix(text: str, prefix: str, *, is_caption: bool) -> str:
-    """Return the text with the assistant's name before it; a caption of no words gets none."""
+    """Return the text with `prefix`, the assistant's name, before it; an empty caption stays empty."""
     if not prefix or (is_caption and not text):
         return text
     gap = "\n" if text.startswith(OWN_LINE) else " "
@@ -126,7 +128,10 @@ def with_prefix(text: str, prefix: str, *, is_caption: bool) -> str:
 
 
 def with_mention(text: str, name: str, user: str) -> str:
-    """Return the text with a person's number in the place of their name, else before it: a mention."""
+    """Return the text with `@` and the person's number, which WhatsApp shows as a mention.
+
+    It replaces the first occurrence of the name, or is put before the text if the name does not occur.
+    """
     named = rf"(?<!\w)@?{re.escape(name)}(?![A-Za-z0-9_])"
     mentioned = re.sub(named, f"@{user}", text, count=1) if name else text
     return mentioned if mentioned != text else f"@{user} {text}"

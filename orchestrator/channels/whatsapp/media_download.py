@@ -1,4 +1,7 @@
-"""Fetch the files that messages of WhatsApp carry, through the bridge; `channels.attachments` keeps them."""
+"""Fetch the files of WhatsApp messages through the bridge.
+
+`channels.attachments` stores them in the group.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ log = structlog.get_logger(__name__)
 
 
 class MediaDownloader:
-    """Downloads the files of messages, a few at a time, and returns the words that stand for them."""
+    """Downloads the files of messages, a few at a time, and returns the text that represents each."""
 
     def __init__(self, context: ChannelContext) -> None:
         self._context = context
@@ -32,24 +35,26 @@ class MediaDownloader:
     async def download_all(
         self, message: BridgeMessage, files: Sequence[MediaReference], group: Group, bridge: BridgeProcess
     ) -> dict[str, FetchedFile]:
-        """Download `files` one after another; return each by its `ref`, failed ones too."""
+        """Download `files` one after another; return each result by its `ref`, including failures."""
         fetched: dict[str, FetchedFile] = {}
         for media in files:
             fetched[media.ref] = await self._download_into_folder(message, media, group, bridge)
         return fetched
 
     def wait_seconds(self, files: Sequence[MediaReference]) -> float:
-        """Return for how many seconds a turn waits for the files of its message."""
+        """Return the seconds that a turn waits for the files of its message."""
         return FETCH_PAUSE_SECONDS + sum(attachments.wait_seconds(self._context, one) for one in files)
 
     async def _download_into_folder(
         self, message: BridgeMessage, media: MediaReference, group: Group, bridge: BridgeProcess
     ) -> FetchedFile:
-        # The bridge writes to a folder of the host's own: the group's is in a container's hands.
+        # The bridge writes to a folder of the host. It must not write to the group's folder, which a
+        # container can change meanwhile.
         body = self._context.home / "data" / "whatsapp" / f"in-{secrets.token_hex(8)}"
         try:
             await asyncio.to_thread(lambda: body.parent.mkdir(mode=0o700, parents=True, exist_ok=True))
-            # Without what is done after it: a voice note may wait for long until it is listened to.
+            # The slot covers only the download and not the processing after it, because a voice note may wait
+            # long for its transcription.
             async with self._slots:
                 await _download(bridge, media, body, limit=self._context.attachment_bytes)
             return await attachments.keep(
@@ -65,7 +70,7 @@ class MediaDownloader:
 async def files_to_fetch(
     tx: Tx, message: BridgeMessage, quote: Quote | None, *, limit: int
 ) -> list[MediaReference]:
-    """Return the file of a message, and that of a message it quotes which the store does not have.
+    """Return the file of a message, and that of the message it quotes if the store lacks that message.
 
     Files of more than `limit` bytes are left out.
     """
@@ -77,7 +82,13 @@ async def files_to_fetch(
 
 
 async def _download(bridge: BridgeProcess, media: MediaReference, body: Path, *, limit: int) -> None:
-    """Try until the file is at `body` or is refused. Raises `TimeoutError` when its time is over."""
+    """Download a file to `body`, and try again while the bridge runs.
+
+    Raises:
+        ChannelRefused: the file can never be fetched.
+        ChannelDown: the bridge ended.
+        TimeoutError: it took longer than `fetch_seconds` allows.
+    """
     seconds = fetch_seconds(media)
     async with asyncio.timeout(seconds):
         while True:

@@ -1,4 +1,7 @@
-"""Put into words what a WhatsApp message says: text, captions, polls, contacts, places. Pure."""
+"""Convert the content of a WhatsApp message to text: texts, captions, polls, contacts, places and more.
+
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +19,11 @@ if TYPE_CHECKING:
     from neonize.proto.waE2E.WAWebProtobufsE2E_pb2 import Message
 
 MAX_WRAPPERS = 8
+"""Nested wrappers that are opened; a hostile sender could nest any number."""
 MAX_REF_BYTES = 64 * 1024
+"""Bytes of a serialized reference to a file; a file with a longer one is left out."""
 MAX_SECONDS = 24 * 3600
+"""Seconds of the longest duration of a sound or video that is believed; senders state it themselves."""
 
 WRAPPERS = (
     "ephemeralMessage", "viewOnceMessage", "viewOnceMessageV2", "viewOnceMessageV2Extension",
@@ -47,13 +53,16 @@ _TALK_BETWEEN_DEVICES = frozenset({
     "keepInChatMessage", "pinInChatMessage", "encReactionMessage", "encEventResponseMessage",
     "placeholderMessage", "albumMessage", "call", "chat",
 })  # fmt: skip
-"""Fields that show nothing to people, or only announce what comes by itself."""
+"""Fields that show people nothing, or that only announce messages which arrive separately."""
 _PARTS = ("Message", "MessageV2", "MessageV3", "MessageV5", "MessageV6")
 _SIDE_PARTS = ("senderKeyDistributionMessage", "protocolMessage")
 
 
 def unwrapped(message: Message) -> Message:
-    """Return the message inside of disappearing, view-once, captioned, edited and new wrappers."""
+    """Return the innermost message, without wrappers such as those of disappearing and edited messages.
+
+    Wrappers of kinds that are newer than `WRAPPERS` are recognised by their protobuf type.
+    """
     for _ in range(MAX_WRAPPERS):
         inner = next((one.name for one, _ in message.ListFields() if _is_wrapper(one)), None)
         if inner is None:
@@ -69,9 +78,9 @@ def _is_wrapper(field: Any) -> bool:
 
 
 def unknown_kind(message: Message) -> str:
-    """Return the name of what a message holds that nothing here reads; empty where it holds nothing to read.
+    """Return the name of the content that this module cannot read; empty if a message has no such content.
 
-    It goes by the names of the fields, so that a kind of tomorrow leaves a trace as well.
+    The name is derived from the field's name, so that kinds which WhatsApp adds later are reported too.
     """
     for field, _ in message.ListFields():
         if field.name in _TALK_BETWEEN_DEVICES or field.name.startswith("status") or _is_wrapper(field):
@@ -80,13 +89,13 @@ def unknown_kind(message: Message) -> str:
         return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name).lower()
     from google.protobuf.unknown_fields import UnknownFieldSet  # type: ignore[import-untyped]
 
-    # Newer than this library: its fields have numbers and no names.
+    # A field that is newer than the library has a number and no name.
     unnamed = [one.field_number for one in UnknownFieldSet(message)]
     return f"kind {unnamed[0]}" if unnamed else ""
 
 
 def words_of_unknown(message: Message) -> str:
-    """Return the texts in a message of a kind that nothing here reads, by the names of their fields."""
+    """Return the texts in a message of an unknown kind: those in fields such as `title` or `caption`."""
     found = dict.fromkeys(islice(_texts_in(message, depth=MAX_DEPTH), MAX_UNKNOWN_TEXTS))
     return ", ".join(found)[:MAX_UNKNOWN_CHARS]
 
@@ -102,7 +111,7 @@ def _texts_in(part: Any, *, depth: int) -> Iterator[str]:
 
 
 def body(message: Message) -> Any | None:
-    """Return the one part of a message that has its content; None for plain text and for nothing."""
+    """Return the part of a message that has its content; None for plain text and for an empty message."""
     for descriptor, value in message.ListFields():
         if descriptor.name.endswith(_PARTS) and descriptor.name not in _SIDE_PARTS:
             return value
@@ -110,7 +119,7 @@ def body(message: Message) -> Any | None:
 
 
 def text_of(message: Message) -> str:
-    """Return what a reader sees, in words; empty when there is nothing to read."""
+    """Return the content of a message as text; empty when there is nothing to read."""
     if message.conversation:
         return str(message.conversation)
     for name, words in _WORDS:
@@ -120,7 +129,7 @@ def text_of(message: Message) -> str:
 
 
 def media_of(message: Message) -> MediaReference | None:
-    """Return the file in a message; None when there is none, or none that could be fetched."""
+    """Return a reference to the file in a message; None if there is none or it cannot be downloaded."""
     for name, kind in FILES.items():
         if message.HasField(name):
             return _media(message, getattr(message, name), kind)
@@ -129,7 +138,8 @@ def media_of(message: Message) -> MediaReference | None:
 
 def _media(message: Message, part: Any, kind: MediaKind) -> MediaReference | None:
     bare = type(message)()
-    # The library looks at these alone; thumbnails and context would only make the reference long.
+    # The library needs only these fields to download; thumbnails and context would only make the reference
+    # longer.
     field = next(name for name in FILES if message.HasField(name))
     target = getattr(bare, "videoMessage" if field == "ptvMessage" else field)
     for name in ("URL", "directPath", "mediaKey", "fileSHA256", "fileEncSHA256", "fileLength", "mimetype"):
@@ -185,7 +195,7 @@ def _event(part: Any) -> str:
 
 
 def _minute(seconds: int) -> str:
-    """Return `2026-11-28T18:00Z`, or the number itself for a time that no calendar has."""
+    """Return a time as `2026-11-28T18:00Z`, or the number itself if it is outside of the calendar's range."""
     try:
         return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%MZ}"
     except (ValueError, OverflowError, OSError):
@@ -200,12 +210,12 @@ def _sticker(part: Any) -> str:
 
 
 def poll_of(message: Message) -> Any | None:
-    """Return the poll that a message opens, or None."""
+    """Return the poll that a message creates, or None."""
     return next((getattr(message, name) for name in POLLS if message.HasField(name)), None)
 
 
 def chosen(options: Iterable[str], votes: Iterable[bytes]) -> tuple[str, ...]:
-    """Return the options of a poll that were voted for; a vote names them by their SHA-256."""
+    """Return the options of a poll that were voted for; `votes` are the SHA-256 of those options."""
     wanted = set(votes)
     return tuple(one for one in options if hashlib.sha256(one.encode()).digest() in wanted)
 
@@ -234,4 +244,4 @@ _WORDS: tuple[tuple[str, Any], ...] = (
     ("interactiveMessage", lambda part: str(part.body.text)),
     ("interactiveResponseMessage", lambda part: str(part.body.text)),
 )
-"""Readers of the words of each kind of message. A message has one of these parts."""
+"""The functions that convert each part of a message to text. A message has at most one of these parts."""

@@ -1,7 +1,8 @@
 """Read the library's own database: who is logged in, and which message was sent under which id.
 
-Read-only, in the host's process: the library's process has an SQLite of its own open on the file, and two in
-one process break each other's locks. Every call opens, reads and closes; they block.
+This runs in the host's process and only reads. The library, in the bridge's process, has the file open with
+an SQLite of its own; two copies of SQLite in one process would break each other's locks. Every call opens the
+file, reads and closes it, and blocks meanwhile.
 """
 
 from __future__ import annotations
@@ -19,8 +20,11 @@ from orchestrator.channels.whatsapp.addresses import Address
 from orchestrator.domain.errors import ChannelDown
 
 BUSY_SECONDS = 5.0
+"""Seconds to wait for a lock on the database."""
 SECRET_BYTES = 32
+"""Bytes of a message's secret."""
 SECRET_PREFIX = b"andy:"
+"""The beginning of every secret that contains a mark of this host."""
 MAX_MARK_BYTES = SECRET_BYTES - len(SECRET_PREFIX) - 1
 
 
@@ -30,7 +34,7 @@ class Account:
 
     address: Address
     device: str
-    """The login's own address: another one after each pairing."""
+    """The address of the login's device, which differs after each pairing."""
     name: str = ""
 
     @property
@@ -39,13 +43,16 @@ class Account:
 
 
 class NeonizeDatabase:
-    """Reads `store/whatsapp.db`, as far as it concerns the host."""
+    """Reads the account and the sent messages' ids from the library's database."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
     def account(self) -> Account | None:
-        """Return who is logged in, or None. Raises `ChannelDown` when the database cannot be read."""
+        """Return the account that is logged in, or None.
+
+        Raises `ChannelDown` when the database cannot be read.
+        """
         rows = self._rows("SELECT jid, push_name FROM whatsmeow_device LIMIT 1")
         for jid, name in rows:
             address = addresses.parse(jid)
@@ -54,9 +61,13 @@ class NeonizeDatabase:
         return None
 
     def ids_of(self, mark: str) -> tuple[str, ...]:
-        """Return the ids under which a message may have left; each is there before it leaves.
+        """Return the ids under which the message with this mark may have been sent.
 
-        Raises `ChannelDown` and, for a mark that is none, `ValueError`.
+        The library stores an id before it sends, so every id that was used is among them.
+
+        Raises:
+            ChannelDown: the database cannot be read.
+            ValueError: `mark` is too long or not ASCII.
         """
         begin = marked(mark)
         rows = self._rows(
@@ -67,7 +78,11 @@ class NeonizeDatabase:
         return tuple(str(row[0]) for row in rows)
 
     def mark_of(self, message_id: str) -> str | None:
-        """Return the mark of a message that this host sent, or None. Raises `ChannelDown`."""
+        """Return the mark of a message that this host sent, or None for any other message.
+
+        Raises:
+            ChannelDown: the database cannot be read.
+        """
         rows = self._rows(
             """
             SELECT s.key, s.sender_jid, d.jid, coalesce(d.lid, '')
@@ -78,7 +93,8 @@ class NeonizeDatabase:
         )
         for key, sender, own, own_lid in rows:
             mark = mark_in(bytes(key))
-            # Anyone may put such a secret into a message; only from the account itself does it count.
+            # Anyone can send a message with such a secret, so the mark counts only if the account itself sent
+            # it.
             if mark is not None and _user(sender) in (_user(own), _user(own_lid)):
                 return mark
         return None
@@ -91,7 +107,7 @@ class NeonizeDatabase:
                 return connection.execute(sql, values).fetchall()
         except sqlite3.OperationalError as error:
             if "no such table" in str(error):
-                return []  # the library has not set it up yet
+                return []  # the library has not created its tables yet
             raise ChannelDown(f"The WhatsApp login cannot be read ({error}).") from error
         except sqlite3.DatabaseError as error:
             raise ChannelDown(
@@ -111,22 +127,26 @@ def _user(jid: str) -> str:
     return address.user if address is not None else "?"
 
 
-# The host's mark in a message's secret: the library keeps the secret with the id that it chose for a message,
-# so the mark finds what the host has sent, whatever id it got. Pure.
+# The host's mark in a message's secret. The library stores the secret together with the id that it chose for
+# the message, so the host can find its message by the mark without knowing that id. Pure.
 
 
 def secret_of(mark: str) -> bytes:
-    """Return a message secret of 32 bytes that begins with the mark; the rest is random.
+    """Return a message secret of 32 bytes that begins with the prefix and the mark; the rest is random.
 
     Raises:
-        ValueError: the mark is too long, or no ASCII text.
+        ValueError: the mark is too long, contains a NUL or is not ASCII.
     """
     begin = marked(mark)
     return begin + secrets.token_bytes(SECRET_BYTES - len(begin))
 
 
 def marked(mark: str) -> bytes:
-    """Return what the secret of `mark` begins with. Raises `ValueError`."""
+    """Return the bytes with which the secret of `mark` begins.
+
+    Raises:
+        ValueError: the mark is too long, contains a NUL or is not ASCII.
+    """
     begin = SECRET_PREFIX + mark.encode("ascii") + b"\0"
     if len(begin) > SECRET_BYTES or "\0" in mark:
         raise ValueError(f"a mark has at most {MAX_MARK_BYTES} ASCII characters")
@@ -134,7 +154,7 @@ def marked(mark: str) -> bytes:
 
 
 def mark_in(secret: bytes) -> str | None:
-    """Return the mark in a secret, or None when it is somebody else's secret."""
+    """Return the mark in a secret, or None when the secret does not contain one."""
     if not secret.startswith(SECRET_PREFIX) or b"\0" not in secret:
         return None
     return secret[len(SECRET_PREFIX) :].split(b"\0")[0].decode("ascii", "replace")

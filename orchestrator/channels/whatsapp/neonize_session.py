@@ -1,7 +1,7 @@
-"""Hold one login: turn the library's events into lines for the host, and requests into calls.
+"""Run one login: turn the library's events into lines for the host, and the host's requests into calls.
 
-The library drops what its handlers raise and runs them side by side. So they only put events into a queue;
-one task handles them in order, and logs and counts what fails.
+The library runs event handlers concurrently and drops their exceptions. So the handlers only put events into
+a queue. One task takes them from it in order, and logs and counts those that it fails to handle.
 """
 
 from __future__ import annotations
@@ -54,17 +54,21 @@ log = logging.getLogger(__name__)
 Emit = Callable[[FromBridge], None]
 
 CALL_SECONDS = 60.0
+"""Seconds that a call of the library may take."""
 MAX_DOWNLOADS = 8
-"""A call of the library cannot be ended: one that hangs keeps its thread, and other calls need some too."""
+"""Downloads that may run at a time. A hanging call occupies its thread for ever, and others need some too."""
 _GONE = ("status code 403", "status code 404", "status code 410")
-"""Parts of the library's errors for a file that WhatsApp does not have any more."""
+"""Texts in the library's errors for files that WhatsApp no longer has."""
 MAX_OPTIONS = 50
-"""Options of a vote that are passed on; WhatsApp has no more than a dozen."""
+"""Options of a vote that are passed on; a poll of WhatsApp has a dozen at most."""
 VOTE_SECONDS = 10.0
+"""Seconds that decrypting a vote may take; later events wait meanwhile."""
 UNREADABLE_SECONDS = 60.0
-"""Seconds that the sender of a message that could not be decrypted has to send it again."""
+"""Seconds to wait until a message that could not be decrypted is sent again; then it is reported as lost."""
 MAX_UNREADABLE = 1_000
+"""Messages that are waited for at a time; further ones that cannot be decrypted are dropped."""
 RECEIPT_EVERY_SECONDS = 10.0
+"""Seconds between two reports of receipts to the host."""
 DOWN = "WhatsApp is not connected"
 
 
@@ -83,7 +87,8 @@ class NeonizeSession:
     ) -> None:
         """`emit` queues a line for the host. `own` is the account's address.
 
-        `assistant` is the assistant's name, and so is `name` where the account is its own, else empty.
+        `assistant` is the assistant's name. `name` is the same if the account is the assistant's own, else
+        empty.
         """
         self._client = client
         self._spool = spool
@@ -96,7 +101,7 @@ class NeonizeSession:
         self._slow_calls: asyncio.Queue[Callable[[], Awaitable[None]]] = asyncio.Queue()
         self._downloads: set[asyncio.Task[bytes]] = set()
         self._unreadable: dict[str, asyncio.TimerHandle] = {}
-        """The timers of messages that could not be decrypted, until they come again."""
+        """The timers of messages that could not be decrypted and have not come again yet, by message id."""
         self._is_connected = False
         self._is_silent = False
         self._last_receipt_seconds = 0.0
@@ -135,7 +140,10 @@ class NeonizeSession:
         return put
 
     async def run(self) -> None:
-        """Connect and stay connected until the client ends. Raises what the library raises."""
+        """Deliver the spooled messages, connect, and return when the client ends.
+
+        Errors of the library are raised unchanged, inside an `ExceptionGroup`.
+        """
         for waiting in self._spool.waiting():
             self._emit(waiting)
         async with asyncio.TaskGroup() as tasks:
@@ -158,13 +166,13 @@ class NeonizeSession:
                 log.exception("an event could not be handled: %s (%d so far)", name, self.failed)
 
     async def _run_slow_calls(self) -> None:
-        """Run calls that may take long, one after another, so that they hold no message up."""
+        """Run calls that may take long, one after another, apart from the events so that no message waits."""
         while True:
             call = await self._slow_calls.get()
             try:
                 async with asyncio.timeout(CALL_SECONDS):
                     await call()
-            except Exception as error:  # noqa: BLE001 - the next change or the daily look tries again
+            except Exception as error:  # noqa: BLE001 - the next change or the daily synchronization tries again
                 log.warning("what could wait was not done: %s", error)
 
     # Events of the library
@@ -187,7 +195,7 @@ class NeonizeSession:
         self._emit(self._spool.put(found))
 
     def _learn_chat(self, event: MessageEvent) -> None:
-        """Learn how a chat addresses its members, and when its messages disappear."""
+        """Record whether a chat addresses its members by LID, and after what time its messages disappear."""
         chat = convert.chat_of(event)
         if chat is None:
             return
@@ -198,7 +206,10 @@ class NeonizeSession:
             self._spool.note_timer(known, seconds)
 
     async def _on_unreadable(self, event: UndecryptableEvent) -> None:
-        """Wait for a message that could not be decrypted: the library asks its sender to send it again."""
+        """Start a timer for a message that could not be decrypted.
+
+        The library asks for it to be sent again.
+        """
         if event.DecryptFailMode == event.DECRYPT_FAIL_HIDE or len(self._unreadable) >= MAX_UNREADABLE:
             return
         if event.Info.ID not in self._unreadable:
@@ -207,7 +218,7 @@ class NeonizeSession:
             )
 
     async def _on_lost(self, event: UndecryptableEvent) -> None:
-        """Deliver a message without its words, because its sender has not sent it again in time."""
+        """Deliver a message without its text, because the sender has not sent it again in time."""
         if self._unreadable.pop(event.Info.ID, None) is None:
             return
         found = convert.unreadable(event, people=self._people.directory)
@@ -217,7 +228,10 @@ class NeonizeSession:
             self._emit(self._spool.put(found))
 
     async def _read_vote(self, event: MessageEvent) -> Vote | None:
-        """Return what a message votes for, if it does; keep a poll that it opens for later votes."""
+        """Return the vote in a message, or None if it has none.
+
+        A poll that it creates is stored for later votes.
+        """
         message = message_text.unwrapped(event.Message)
         poll = message_text.poll_of(message)
         if poll is not None:
@@ -228,12 +242,13 @@ class NeonizeSession:
         try:
             async with asyncio.timeout(VOTE_SECONDS):
                 vote = await self._client.decrypt_poll_vote(event)
-        except Exception as error:  # noqa: BLE001 - of the library; that somebody voted is reported all the same
+        except Exception as error:  # noqa: BLE001 - the library raises anything; the vote is reported without options
             log.warning("a vote could not be read: %s", error)
             return Vote(question=known[0] if known else "")
         hashes = tuple(one.hex() for one in vote.selectedOptions[:MAX_OPTIONS])
         if not known:
-            # One of the account's own, perhaps, that is not recorded yet: the host knows its options.
+            # It may be a poll of the account itself that `Sender` has not recorded yet. The host knows its
+            # options.
             return Vote(hashes=hashes)
         chosen = message_text.chosen(known[1:], vote.selectedOptions)
         return Vote(question=known[0], chosen=chosen, hashes=hashes)
@@ -244,7 +259,7 @@ class NeonizeSession:
         lid = addresses.of(me.LID) if me is not None else None
         self._me = replace(self._me, lid=lid.user if lid else "")
         if lid is not None:
-            # The chat with oneself may come by either address.
+            # The chat with oneself may appear under either address.
             self._people.learn({lid.user: self._me.phone})
         self._emit(StateReport(state="connected", jid=f"{self._me.phone}@{addresses.PHONE}"))
         self._slow_calls.put_nowait(self._show_presence)
@@ -275,7 +290,7 @@ class NeonizeSession:
         log.warning("WhatsApp ended the stream: %s", event.Code[:40])
 
     async def _on_silence(self, _: Any) -> None:
-        """Report a line without answers as broken; the host ends the login if that does not pass."""
+        """Report a connection that does not answer as broken; the host restarts the bridge if that lasts."""
         if self._is_connected:
             self._report_down("disconnected", "WhatsApp does not answer any more")
             self._is_silent = True
@@ -320,7 +335,8 @@ class NeonizeSession:
     async def _show_presence(self) -> None:
         from neonize.utils.enum import Presence
 
-        # "Available" keeps the owner's own phone silent: only an account of the assistant's own is.
+        # An "available" device silences notifications on the account's phone. If that is the owner's phone,
+        # it must go on ringing, so only an account of the assistant's own is shown as available.
         await self._client.send_presence(Presence.AVAILABLE if self._name else Presence.UNAVAILABLE)
 
     async def _report_all_groups(self) -> None:
@@ -342,7 +358,7 @@ class NeonizeSession:
     # Requests of the host
 
     async def handle(self, request: FromHost) -> None:
-        """Carry out a request and emit its response, whatever happens."""
+        """Carry out a request and emit its response, also when the library fails."""
         if isinstance(request, MessageAcknowledged):
             self._spool.taken(request.n)
             if request.read is not None and self._is_connected:
@@ -350,7 +366,7 @@ class NeonizeSession:
             return
         try:
             response = await self._respond(request)
-        except Exception as error:  # noqa: BLE001 - of the library; it is the response
+        except Exception as error:  # noqa: BLE001 - the library raises anything; the error becomes the response
             response = BridgeResponse(
                 id=request.id, ok=False, code="down", text=" ".join(str(error).split())[:300]
             )
@@ -372,7 +388,7 @@ class NeonizeSession:
     async def _respond(
         self, request: SendRequest | React | Withdraw | TypingRequest | DownloadRequest | SyncGroups
     ) -> BridgeResponse:
-        # The library's other side crashes when it is called before it is connected.
+        # The library's Go code crashes when it is called before it is connected.
         if not self._is_connected:
             return BridgeResponse(id=request.id, ok=False, code="down", text=DOWN)
         if isinstance(request, SendRequest):
@@ -431,10 +447,10 @@ class NeonizeSession:
     def _note_download_ended(self, fetching: asyncio.Task[bytes]) -> None:
         self._downloads.discard(fetching)
         if not fetching.cancelled():
-            fetching.exception()  # nobody may wait for it any more
+            fetching.exception()  # retrieved here, since nobody awaits the task after its request timed out
 
     async def stop(self) -> None:
-        """Disconnect from WhatsApp, for five seconds at most: the library may hang."""
+        """Disconnect from WhatsApp; give up after five seconds, because the library may hang."""
         if not self._is_connected:
             return
         self._is_connected = False
@@ -447,8 +463,8 @@ class NeonizeSession:
 def _arrival_types() -> frozenset[int]:
     """Return the types of receipts that prove that a message reached a device.
 
-    A retry says that a device could not read it, a server error that its file is gone; the rest is talk
-    between devices.
+    A retry means that a device could not decrypt it, a server error that its file is gone. Further types are
+    exchanged between devices and prove nothing.
     """
     from neonize.proto.Neonize_pb2 import Receipt as ReceiptEvent
 
@@ -457,7 +473,7 @@ def _arrival_types() -> frozenset[int]:
 
 
 def _reason(event: Any, field: str) -> str:
-    """Return the name of an enum's value, in words: `LOGGED_OUT` is "logged out"."""
+    """Return the name of an enum field's value as text: `LOGGED_OUT` becomes "logged out"."""
     value = getattr(event, field)
     descriptor = event.DESCRIPTOR.fields_by_name[field].enum_type
     found = descriptor.values_by_number.get(value) if descriptor is not None else None

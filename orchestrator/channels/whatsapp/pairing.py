@@ -1,4 +1,7 @@
-"""Pair the host with a phone: one attempt at a time, whose codes the terminal and the console show."""
+"""Pair the host with a phone, one attempt at a time.
+
+The terminal and the console show the attempt's codes.
+"""
 
 from __future__ import annotations
 
@@ -27,14 +30,18 @@ _NUMBER = re.compile(r"[1-9]\d{6,14}")
 
 
 class PairingRefused(BadRequest):
-    """Pairing was not begun: somebody is paired already, or the number is none."""
+    """Pairing was not started: a phone is paired already, or the given number is no phone number."""
 
     code = "not_to_pair"
     http_status = 409
 
 
 class PairingProgress(BaseModel):
-    """The progress of pairing. `text` is a sentence for people; `qr` is the content of the QR code."""
+    """The progress of pairing.
+
+    `text` is a sentence for people, `qr` the content of the QR code, and `letters` the code to type in
+    instead.
+    """
 
     model_config = ConfigDict(frozen=True)
 
@@ -52,12 +59,12 @@ class PairingProgress(BaseModel):
 
     @property
     def failure(self) -> str:
-        """The reason why pairing failed; empty if it did not fail."""
+        """The reason why pairing failed or expired; empty if it did neither."""
         return self.text if self.state in ("expired", "failed") else ""
 
 
 class Pairing:
-    """Pairs the login at `store`. Any task may call `ask`; one task calls `run`."""
+    """Pairs the login at `store`. Any task may call `ask`; only one task calls `run`."""
 
     def __init__(
         self,
@@ -82,12 +89,12 @@ class Pairing:
         return self._requested is not None
 
     async def ask(self, phone: str = "") -> PairingProgress:
-        """Ask for a QR code, or for the letters that the phone of this number takes; return the progress.
+        """Request a QR code or, with a phone number, letters to type in on that phone; return the progress.
 
-        A code of the same kind that is shown now stays; one of the other kind is replaced.
+        If an attempt of the same kind is running, it continues; one of another kind is replaced.
 
         Raises:
-            PairingRefused: somebody is paired, or it is no phone number.
+            PairingRefused: a phone is paired already, or `phone` is no phone number.
             ChannelDown: the login cannot be read.
         """
         number = number_of(phone) if phone else ""
@@ -105,7 +112,10 @@ class Pairing:
         return self._progress
 
     async def look(self) -> PairingProgress:
-        """Return how far pairing is now. Raises `ChannelDown` when the login cannot be read."""
+        """Return the progress, updated from the login's database.
+
+        Raises `ChannelDown` when that cannot be read.
+        """
         account = await asyncio.to_thread(self._login.account)
         if account is not None and self._progress.state not in ("starting", "showing"):
             text = f"WhatsApp is paired with {account.number}."
@@ -115,7 +125,7 @@ class Pairing:
         return self._progress
 
     async def run(self) -> PairingProgress:
-        """Run the attempts that were asked for until none is left; return how the last one ended."""
+        """Run the requested attempts until none is left; return the progress of the last one."""
         while self._requested is not None:
             request, self._requested = self._requested, None
             bridge = BridgeProcess(self._command(self._store, *request), self._on_report)
@@ -129,7 +139,7 @@ class Pairing:
         return self._progress
 
     async def _run_bridge(self, bridge: BridgeProcess) -> None:
-        """Run a bridge until it ends, or until a code of the other kind is asked for."""
+        """Run a bridge until it ends, or until a code of another kind is requested."""
         process = self._process = asyncio.create_task(bridge.run(), name="whatsapp:pairing")
         try:
             await asyncio.wait([process])
@@ -179,7 +189,7 @@ def number_of(text: str) -> str:
 
 
 def instruction_of(code: PairingCode) -> str:
-    """Return what a person has to do with a code."""
+    """Return the instruction to a person on how to use a code."""
     if code.letters:
         return (
             f"On the phone: WhatsApp › Settings › Linked devices › Link a device › Link with phone number"
@@ -189,7 +199,7 @@ def instruction_of(code: PairingCode) -> str:
 
 
 def failure_text(text: str) -> str:
-    """Return why pairing failed and what to do, in one line. Pure."""
+    """Return one line that says why pairing failed and, if it was the network, what to do. Pure."""
     words = " ".join(text.split()) or "it said nothing"
     if any(sign in words for sign in _UNREACHABLE):
         return (

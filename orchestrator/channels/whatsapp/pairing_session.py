@@ -1,4 +1,4 @@
-"""Run the bridge's side of pairing: report codes until a phone has taken one."""
+"""Run the bridge's side of pairing: report codes until a phone has accepted one."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 FIRST_SECONDS, NEXT_SECONDS = 60, 20
-"""Seconds that the first QR code is valid, and each later one."""
+"""Seconds for which the first QR code is valid, and for which each later one is."""
 LETTERS_SECONDS = 160
-"""Seconds that the letters are valid which a phone accepts instead of a QR code."""
+"""Seconds for which the letters are valid that a person can type in instead of scanning a QR code."""
 SLACK_SECONDS = 5
 """Seconds that the next code may come later than expected."""
 SETTLE_SECONDS = 8.0
@@ -26,7 +26,7 @@ SETTLE_SECONDS = 8.0
 
 
 class PairingSession:
-    """Reports codes until one is taken or none follows any more."""
+    """Reports codes until a phone accepts one or the last one has expired."""
 
     def __init__(self, client: NewAClient, emit: Callable[[FromBridge], None], *, phone: str = "") -> None:
         from neonize.aioze import events
@@ -52,7 +52,7 @@ class PairingSession:
             self._paired.put_nowait(PairingEnd(ok=False, text=event.Error[:200]))
 
     async def run(self) -> int:
-        """Return 0 once paired, 1 when the codes ran out or WhatsApp refused."""
+        """Pair, and return the exit code: 0 when paired, 1 when the codes ran out or WhatsApp refused."""
         login = await self._client.connect()
         showing = asyncio.create_task(self._show(), name="pairing:show")
         paired = asyncio.create_task(self._paired.get(), name="pairing:paired")
@@ -65,7 +65,7 @@ class PairingSession:
         return 0 if end.ok else 1
 
     async def _show(self) -> None:
-        """Report each code; return when the last has expired."""
+        """Report each code when the library provides it; return when the last one has expired."""
         seconds = FIRST_SECONDS
         code = await self._codes.get()
         if self._phone:

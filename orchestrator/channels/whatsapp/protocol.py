@@ -1,4 +1,4 @@
-"""Define the lines between the host and the bridge: one JSON document a line, either way."""
+"""Define the messages between the host and the bridge: JSON documents, one a line, in both directions."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any, Literal, cast, get_args, get_origin, get_type_hints
 from orchestrator.domain.errors import ChannelError
 
 MAX_LINE_BYTES = 64 * 1024 * 1024
+"""Bytes of the longest line that either side reads."""
 
 MediaKind = Literal["image", "video", "voice note", "audio", "document", "sticker"]
 State = Literal[
@@ -19,12 +20,12 @@ State = Literal[
 
 
 class BadBridgeLine(ChannelError):
-    """A line of the other side does not follow this protocol."""
+    """A line from the other side does not follow this protocol."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MediaReference:
-    """A file that a message carries. `ref` is what the bridge needs to fetch it."""
+    """A file of a message. `size` is in bytes; `ref` contains the data with which the bridge downloads it."""
 
     kind: MediaKind
     mime: str
@@ -36,7 +37,7 @@ class MediaReference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuotedMessage:
-    """The message that another one answers. `author` is a name, or an address in a `SendRequest`."""
+    """A message that another one replies to. `author` is a name, but an address in a `SendRequest`."""
 
     id: str
     author: str
@@ -47,7 +48,7 @@ class QuotedMessage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BridgeMessage:
-    """A message as a chat shows it: addresses are phone numbers wherever they are known."""
+    """A message as its chat shows it. Addresses are phone numbers where those are known."""
 
     kind: Literal["heard"] = "heard"
     chat: str
@@ -60,29 +61,33 @@ class BridgeMessage:
     text: str = ""
     quote: QuotedMessage | None = None
     call_text: str | None = None
-    """The text with the numbers of people who are mentioned, not their names; None where nobody is."""
+    """The text with mentioned people's phone numbers instead of their names; None if nobody is mentioned."""
     mentions: tuple[str, ...] = ()
     calls_me: bool = False
-    """The account is mentioned, and is the assistant's own."""
+    """Whether the account is the assistant's own and is mentioned."""
     media: MediaReference | None = None
     edits: str | None = None
+    """The id of the message that this one edits."""
     deletes: str | None = None
+    """The id of the message that this one deletes."""
     ignored: str | None = None
     """The reason why this message never triggers the agent; None if it may."""
     reaction: str | None = None
-    """The sign that it puts under the quoted message."""
+    """The emoji that it puts under the quoted message."""
     chosen: tuple[str, ...] | None = None
-    """The SHA-256 of each option that it chooses in the quoted poll, in hexadecimal digits; None of no vote,
-    and of one that could not be decrypted."""
+    """The SHA-256 of each option that it chooses in the quoted poll, in hexadecimal digits.
+
+    None if the message is no vote, or its vote could not be decrypted.
+    """
     is_unreadable: bool = False
     """Whether the message arrived but could not be decrypted."""
     sender_alias: str | None = None
-    """The other address that WhatsApp has of the sender: the opaque one of a phone number."""
+    """Another address of the sender that the event contained, usually the LID; None if it contained none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupMember:
-    """A member of a group, by phone number where that is known."""
+    """A member of a group; `jid` is the phone number's address where that is known."""
 
     jid: str
     name: str = ""
@@ -103,7 +108,7 @@ class SeenGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BridgeResponse:
-    """The result of a request. `code` says why it failed: `down` may work later, `refused` never will."""
+    """The response to a request. After the code `down` the request may work later, after `refused` never."""
 
     kind: Literal["answer"] = "answer"
     id: int
@@ -114,7 +119,10 @@ class BridgeResponse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delivered:
-    """A message that came in; the bridge delivers it again until the host sends `MessageAcknowledged`."""
+    """A received message with its number in the spool.
+
+    Each new bridge process delivers it again until the host has sent `MessageAcknowledged`.
+    """
 
     kind: Literal["message"] = "message"
     n: int
@@ -134,7 +142,7 @@ class StateReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupsReport:
-    """Groups that changed, or with `is_all` every group of the account."""
+    """Groups that changed or, with `is_all`, every group of the account."""
 
     kind: Literal["groups"] = "groups"
     groups: tuple[SeenGroup, ...]
@@ -145,7 +153,7 @@ class GroupsReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Receipt:
-    """Proof from outside that the line works."""
+    """Proof that the connection works: another device confirmed a message."""
 
     kind: Literal["receipt"] = "receipt"
     at_ms: int
@@ -153,7 +161,7 @@ class Receipt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Typing:
-    """Somebody else types in a chat, or records a voice note for it."""
+    """Somebody else started to type in a chat, or to record a voice note."""
 
     kind: Literal["typing"] = "typing"
     chat: str
@@ -161,7 +169,7 @@ class Typing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairingCode:
-    """A QR code (or, by phone number, the eight letters) and how long it holds."""
+    """A QR code or, with a phone number, eight letters, and the seconds for which it is valid."""
 
     kind: Literal["code"] = "code"
     qr: str = ""
@@ -186,8 +194,8 @@ class PairingEnd:
 class SendRequest:
     """Send a message once.
 
-    `mark` is the id that the host knows the message by; `earlier` are the ids under which the messenger may
-    have taken it already.
+    `mark` is the host's id of the message. `earlier` are WhatsApp's ids under which an earlier try may have
+    sent it.
     """
 
     kind: Literal["send"] = "send"
@@ -205,12 +213,12 @@ class SendRequest:
     """The options of a poll, whose question is the text."""
     is_multiple: bool = False
     mention: str = ""
-    """The address of a person who stands in the text by number, as `@4917…`."""
+    """The address of a person whom the text mentions by number, as `@4917…`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class React:
-    """Put a sign under a message, or take it away with an empty one."""
+    """Put a reaction under a message; an empty `sign` removes it."""
 
     kind: Literal["react"] = "react"
     id: int
@@ -224,7 +232,7 @@ class React:
 class Withdraw:
     """Delete a message of Andy's own for everybody.
 
-    `mark` is the id that the host knows it by; `messages` are those under which the messenger may have it.
+    `mark` is the host's id of the message. `messages` are WhatsApp's ids under which it may have been sent.
     """
 
     kind: Literal["withdraw"] = "withdraw"
@@ -246,7 +254,10 @@ class TypingRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DownloadRequest:
-    """Fetch a file to `to`. The answer is `down` when it has not come within `seconds`."""
+    """Download a file to the path `to`.
+
+    The response is `down` when that took longer than `seconds`, and `refused` for more than `limit` bytes.
+    """
 
     kind: Literal["download"] = "download"
     id: int
@@ -258,7 +269,7 @@ class DownloadRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Read:
-    """A message whose sender is to see that it was read."""
+    """A message for which its sender is to get a read receipt."""
 
     chat: str
     message: str
@@ -267,7 +278,10 @@ class Read:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageAcknowledged:
-    """The host has stored the message `n` of the bridge's spool for good."""
+    """The host needs the message `n` of the bridge's spool no longer, so the bridge removes it.
+
+    With `read`, the bridge also sends that read receipt.
+    """
 
     kind: Literal["taken"] = "taken"
     n: int
@@ -289,12 +303,12 @@ FromHost = SendRequest | React | Withdraw | TypingRequest | DownloadRequest | Me
 
 
 def line_of(document: FromBridge | FromHost) -> bytes:
-    """Return a document as one line."""
+    """Return a document as one line of JSON in bytes."""
     return json_of(document).encode() + b"\n"
 
 
 def json_of(document: FromBridge | FromHost | BridgeMessage) -> str:
-    """Return a document as JSON in one line."""
+    """Return a document as JSON, without line breaks."""
     return json.dumps(asdict(document), ensure_ascii=False)
 
 
@@ -312,7 +326,7 @@ def from_host(line: bytes) -> FromHost:
 
 
 def message_of(text: str) -> BridgeMessage:
-    """Parse what `json_of` made of a message. Raises `BadBridgeLine`."""
+    """Parse a message that `json_of` serialized. Raises `BadBridgeLine`."""
     return cast("BridgeMessage", _read(BridgeMessage, _parsed(text), "message"))
 
 
@@ -333,9 +347,9 @@ def _one_of(kinds: UnionType, line: bytes) -> object:
 
 
 def _read(kind: Any, value: Any, where: str) -> Any:
-    """Return what JSON holds as a value of `kind`, which is one of those that the documents above have.
+    """Return a parsed JSON value as the type `kind`; only types that the documents above use are supported.
 
-    Both sides read with the standard library alone: pydantic would be 11 MiB of the bridge's process.
+    Pydantic is not used because it would add 11 MiB to the bridge's process.
     """
     options = get_args(kind)
     if is_dataclass(kind):

@@ -1,4 +1,4 @@
-"""Decide when to try again after a login ended, and what the owner should do about it. Pure."""
+"""Decide when to reconnect after a login ended, and what to advise the owner. Pure."""
 
 from __future__ import annotations
 
@@ -7,33 +7,43 @@ from dataclasses import dataclass
 from orchestrator.channels.whatsapp.protocol import State, StateReport
 
 FIRST_SECONDS = 2.0
+"""Seconds of the pause after the first failure, before it is shortened at random."""
 LONGEST_SECONDS = 300.0
+"""Seconds of the longest pause between two tries."""
 START_SECONDS = 90.0
-"""Seconds that a login may take: a small machine needs 20 s to load the library."""
+"""Seconds that a bridge may take to connect; loading the library takes 20 s of them on a small machine."""
 GRACE_SECONDS = 30.0
 """Seconds that the library may take to restore a broken connection by itself."""
 REPLACED_SECONDS = 600.0
-"""Two hosts with one login throw each other out: at least slowly."""
+"""Seconds to wait after another host connected with the same login.
+
+Each of the two disconnects the other, so a long pause makes that happen rarely.
+"""
 OUTDATED_SECONDS = 6 * 3600.0
+"""Seconds to wait after WhatsApp refused the library's version."""
 UNUSABLE_SECONDS = 600.0
+"""Seconds to wait after the library could not be loaded."""
 LEAST_BAN_SECONDS = 600.0
+"""Seconds to wait after a ban, if it ends earlier than that."""
 LOGGED_OUT_SECONDS = 600.0
+"""Seconds to wait after WhatsApp logged the device out."""
 
 FINAL: frozenset[State] = frozenset({"logged_out", "banned", "replaced", "outdated", "unusable"})
-"""States from which the library does not come back by itself."""
+"""States from which the library does not recover by itself."""
 
 
 def pause_seconds(failures: int, *, chance: float) -> float:
-    """Return the pause: 2 s, 4 s … 5 min, each shortened by up to half so that not all hosts come at once.
+    """Return the seconds to wait: 2, 4, 8 and so on up to 300, each shortened at random by up to half.
 
-    `failures` counts from 1, `chance` is from [0, 1).
+    The randomness prevents all hosts from reconnecting at the same moment. `failures` counts from 1; `chance`
+    is a random number from [0, 1).
     """
     whole = min(FIRST_SECONDS * 2.0 ** min(failures - 1, 20), LONGEST_SECONDS)
     return float(whole * (1 - chance / 2))
 
 
 def rest_seconds(end: StateReport, *, failures: int, now_ms: int, chance: float) -> float:
-    """Return for how many seconds to leave WhatsApp alone after a login ended."""
+    """Return the seconds to wait before the next connection after a login ended with the state `end`."""
     match end.state:
         case "logged_out":
             return LOGGED_OUT_SECONDS
@@ -51,14 +61,14 @@ def rest_seconds(end: StateReport, *, failures: int, now_ms: int, chance: float)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReconnectAdvice:
-    """The message to the owner about the end of a login. Grave ones do not pass by themselves."""
+    """The message to the owner about the end of a login. If it is grave, waiting alone may not fix it."""
 
     text: str
     is_grave: bool = True
 
 
 def advice(end: StateReport) -> ReconnectAdvice:
-    """Return what happened and what to do about it, in one sentence."""
+    """Return one sentence that says what happened and what to do about it."""
     match end.state:
         case "logged_out":
             return ReconnectAdvice(text=f"WhatsApp logged this device out ({end.reason}): pair it"

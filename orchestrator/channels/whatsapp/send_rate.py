@@ -1,4 +1,4 @@
-"""Limit how fast messages leave, so that WhatsApp takes the account for no spammer and bans it."""
+"""Limit how fast messages are sent, so that WhatsApp does not take the account for a spammer and ban it."""
 
 from __future__ import annotations
 
@@ -12,15 +12,19 @@ from orchestrator.base.rate_limits import TokenBucket
 from orchestrator.domain.errors import ChannelDown
 
 MAX_WAIT_MS = 20_000
-"""A message that would wait longer is refused for now, and the host asks again later."""
+"""Milliseconds that a message may wait; one that would wait longer fails, and the host retries it later."""
 MAX_CHATS = 1_000
-"""So many chats are remembered before those are dropped that may get a message at once."""
+"""Chats in memory above which those are removed that may get a message at once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SendRate:
-    """A chat gets a message each `chat_gap_ms`; all chats together `burst` at once, then one each
-    `every_ms`. `jitter` is how much longer a wait may get, as a share: machines keep time too well."""
+    """The limits on sending.
+
+    A chat gets at most one message each `chat_gap_ms`. All chats together get `burst` messages at once, then
+    one each `every_ms`. A wait is lengthened at random by up to the fraction `jitter`, because exact
+    intervals would look like a machine's.
+    """
 
     chat_gap_ms: int = 1_200
     burst: int = 8
@@ -29,7 +33,7 @@ class SendRate:
 
 
 class SendRateLimiter:
-    """Gives each message the moment when it may leave. A chat that waits holds no other up."""
+    """Assigns each message the time at which it may be sent. A waiting chat does not delay the others."""
 
     def __init__(self, rate: SendRate, *, clock: Clock, chance: Callable[[], float]) -> None:
         """`chance` returns a number from [0, 1) for the jitter."""
@@ -41,10 +45,10 @@ class SendRateLimiter:
         self._chat_free_ms: dict[str, int] = {}
 
     async def wait_for_turn(self, chat: str) -> None:
-        """Return when a message to `chat` may leave.
+        """Wait until a message to `chat` may be sent, and book its place.
 
         Raises:
-            ChannelDown: that is more than `MAX_WAIT_MS` away; no place was taken.
+            ChannelDown: it would have to wait for more than `MAX_WAIT_MS`; nothing was booked.
         """
         if self.wait_ms(chat) > MAX_WAIT_MS:
             raise ChannelDown(
@@ -53,12 +57,12 @@ class SendRateLimiter:
         await asyncio.sleep(self.book(chat) / 1000)
 
     def wait_ms(self, chat: str) -> int:
-        """Return how long a message to `chat` has to wait from now, without jitter. Takes no place."""
+        """Return the milliseconds that a message to `chat` has to wait, without jitter. Books nothing."""
         chat_ms = self._chat_free_ms.get(chat, 0) - self._clock.steady_ms()
         return max(0, chat_ms, math.ceil(self._bucket.wait_ms()))
 
     def book(self, chat: str) -> int:
-        """Take the next place for a message to `chat`; return in how many milliseconds it is."""
+        """Book the next place for a message to `chat`; return the milliseconds until then."""
         now_ms = self._clock.steady_ms()
         wait_ms = self.wait_ms(chat)
         if wait_ms:
@@ -66,13 +70,17 @@ class SendRateLimiter:
         at_ms = now_ms + wait_ms
         self._forget_free_chats(now_ms)
         self._chat_free_ms[chat] = at_ms + self._rate.chat_gap_ms
-        # Taken when the message leaves and not when it was asked for: else one that its own chat or the
-        # jitter held back would leave together with those that come after it, as one larger burst.
+        # The token is taken for the time at which the message is sent, not for now. Otherwise a message that
+        # its chat's gap or the jitter delays would be sent together with later ones, as a burst above the
+        # limit.
         self._bucket.take(1, at_ms=at_ms)
         return wait_ms
 
     def take_spare(self) -> bool:
-        """Take a place for what is no message, such as a reaction; False unless half the burst is left."""
+        """Take a token for something less important than a message, such as a reaction.
+
+        Return False, and take none, unless half of the burst is free.
+        """
         if self._bucket.wait_ms(self._rate.burst - self._rate.burst // 2) > 0:
             return False
         self._bucket.take(1)

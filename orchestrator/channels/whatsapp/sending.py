@@ -1,8 +1,9 @@
 """Send each message once, though the library chooses its id itself and returns it only afterwards.
 
-Each message carries the host's mark in its secret. The library writes that secret with the id it chose into
-its own store before anything leaves, so the host can find there what may have left and under which id. What
-has a receipt arrived; what has none is taken back before it is sent again, so that nobody reads it twice.
+Each message contains the host's mark in its secret. Before the library sends a message, it writes the secret
+and the id that it chose to its own database. There the host can find the ids under which a message may have
+been sent before a crash. If one of them has a receipt, the message arrived. If none has, the message is
+deleted under these ids and then sent again, so that nobody reads it twice.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ log = logging.getLogger(__name__)
 
 VOICE_NOTE = "audio/ogg; codecs=opus"
 OPUS_RATE = 48_000
-"""Samples a second, whatever the sound was made of."""
+"""Samples a second by which Opus counts time, whatever the sound's own rate."""
 PROOF_SECONDS = 6.0
 """Seconds to wait for the receipt of a message that an earlier bridge process sent."""
 _PERMANENT_ERRORS = (
@@ -41,7 +42,7 @@ _PERMANENT_ERRORS = (
 
 
 class Sender:
-    """Sends one message at a time, as the library does; a repeated request waits for the first."""
+    """Sends one message at a time, as the library does, so a repeated request waits for the first."""
 
     def __init__(self, client: NewAClient, spool: Spool, people: Contacts, *, own: Address) -> None:
         self._client = client
@@ -52,20 +53,20 @@ class Sender:
         self._receipted = asyncio.Event()
 
     async def send(self, request: SendRequest) -> BridgeResponse:
-        """Send a message that was not sent yet; the response has the messenger's id, or why it failed."""
+        """Send a message unless it was sent already; return WhatsApp's id of it, or why it failed."""
         async with self._turn:
             try:
                 known = self._spool.sent_as(request.mark) or await self._arrived(request)
                 if known is None:
                     known = await self._send_now(request)
-            except Exception as error:  # noqa: BLE001 - of the library; the host decides what follows
+            except Exception as error:  # noqa: BLE001 - the library raises anything; the host decides on a retry
                 log.warning("a message was not sent: %s", error)
                 return _refusal(request.id, error)
             self._spool.note_sent(request.mark, known)
         return BridgeResponse(id=request.id, text=known)
 
     async def react(self, request: React) -> BridgeResponse:
-        """Put a sign under a message."""
+        """Put a reaction under a message, or remove it."""
         chat, author = addresses.parse(request.chat), addresses.parse(request.author)
         if chat is None or author is None:
             return BridgeResponse(id=request.id, ok=False, code="refused", text="unknown server")
@@ -87,12 +88,15 @@ class Sender:
         return BridgeResponse(id=request.id)
 
     def note_receipts(self, message_ids: list[str]) -> None:
-        """Keep that messages arrived, for `send` to know."""
+        """Store that these messages arrived, and wake a `send` that waits for a receipt."""
         self._spool.note_receipts(message_ids)
         self._receipted.set()
 
     async def _arrived(self, request: SendRequest) -> str | None:
-        """Return the id under which an earlier bridge has sent it, if a receipt proves it within a while."""
+        """Return the id under which an earlier try sent the message, or None.
+
+        That it arrived must be proved by a receipt, which is waited for up to `PROOF_SECONDS`.
+        """
         if not request.earlier:
             return None
         try:
@@ -110,7 +114,8 @@ class Sender:
         chat = addresses.parse(request.chat)
         if chat is None:
             raise ValueError("unknown server")
-        # It may have arrived without a receipt: taken back, it is read once and not twice.
+        # An earlier try may have arrived although no receipt came. It is deleted, so that nobody reads it
+        # twice.
         for message_id in request.earlier:
             await self._client.revoke_message(jid_of(chat), jid_of(self._own), message_id)
         message = await self._compose(request)
@@ -121,7 +126,7 @@ class Sender:
         return str(response.ID)
 
     async def _compose(self, request: SendRequest) -> Message:
-        """Return the message to send with what it answers, whom it is for, and when it disappears."""
+        """Return the message to send, with its quote, its mention and the time after which it disappears."""
         from neonize.proto.waE2E.WAWebProtobufsE2E_pb2 import ContextInfo
 
         context = ContextInfo(expiration=self._spool.timer(request.chat) or None)
@@ -146,7 +151,7 @@ def _refusal(request_id: int, error: Exception) -> BridgeResponse:
 
 
 async def compose(client: NewAClient, request: SendRequest, context: ContextInfo | None) -> Message:
-    """Return the message to send; a file is uploaded first."""
+    """Return the message to send, with `context` in it. A file is uploaded first."""
     from neonize.proto.waE2E.WAWebProtobufsE2E_pb2 import (
         ExtendedTextMessage,
         Message,
@@ -182,14 +187,14 @@ async def compose(client: NewAClient, request: SendRequest, context: ContextInfo
 
 
 def opus_seconds(body: bytes) -> int:
-    """Return how long an Ogg file of Opus lasts, by the last page's number of samples; 1 at least. Pure."""
+    """Return an Ogg Opus file's duration in seconds, at least 1, by the sample position of its last page."""
     last = body.rfind(b"OggS")
     samples = int.from_bytes(body[last + 6 : last + 14], "little") if last >= 0 else 0
     return max(1, round(samples / OPUS_RATE))
 
 
 def file_message(request: SendRequest, uploaded: Any, *, size: int) -> Message:
-    """The message that shows an uploaded file. Pure."""
+    """Return the message that shows an uploaded file. Pure."""
     from neonize.proto.waE2E.WAWebProtobufsE2E_pb2 import (
         AudioMessage,
         DocumentMessage,

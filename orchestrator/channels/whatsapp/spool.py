@@ -1,9 +1,9 @@
-"""Keep what the bridge must not forget, in a small database of its own.
+"""Store what the bridge must remember across restarts, in a small database of its own.
 
-That is messages that the host has not taken yet, what was sent under which id, which of it has arrived, what
-polls ask, and where messages disappear.
+These are the messages that the host has not acknowledged yet, the ids under which messages were sent,
+receipts, the questions and options of polls, and the times after which chats delete their messages.
 
-Its calls block: the process has nothing else to do meanwhile.
+Its calls block, which is acceptable because the bridge's process has nothing else to do meanwhile.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from orchestrator.channels.whatsapp import protocol
 from orchestrator.channels.whatsapp.protocol import BridgeMessage, Delivered
 
 KEPT = 5_000
-"""So many of the newest sent marks, receipts and polls are remembered."""
+"""Rows that the tables of sent marks, receipts and polls each retain: the newest."""
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS inbox (n INTEGER PRIMARY KEY AUTOINCREMENT, message TEXT NOT NULL) STRICT;
@@ -29,7 +29,7 @@ CREATE TABLE IF NOT EXISTS polls (n INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE
 
 
 class Spool:
-    """The database; one object a process. What a call writes is on the disk when it returns."""
+    """The database. A process creates one object. When a method returns, its changes are on disk."""
 
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -48,28 +48,28 @@ class Spool:
         return Delivered(n=int(cursor.lastrowid or 0), message=message)
 
     def taken(self, n: int) -> None:
-        """Remove the message `n`: the host has it."""
+        """Remove the message `n`, which the host has acknowledged."""
         self._connection.execute("DELETE FROM inbox WHERE n = ?", (n,))
 
     def waiting(self) -> list[Delivered]:
-        """Return the messages that the host has not taken, in the order in which they came."""
+        """Return the messages that the host has not acknowledged, oldest first."""
         rows = self._connection.execute("SELECT n, message FROM inbox ORDER BY n").fetchall()
         return [Delivered(n=n, message=protocol.message_of(message)) for n, message in rows]
 
     def note_sent(self, mark: str, message_id: str) -> None:
-        """Keep under which id the message with the host's mark was sent."""
+        """Store the id under which the message with the host's mark was sent."""
         self._connection.execute(
             "INSERT INTO sent (mark, id) VALUES (?, ?) ON CONFLICT (mark) DO NOTHING", (mark, message_id)
         )
         self._prune("sent")
 
     def sent_as(self, mark: str) -> str | None:
-        """Return the messenger's id of what was sent under `mark`; None when that is not known for sure."""
+        """Return WhatsApp's id of the message with this mark, or None if it is not sure that it was sent."""
         row = self._connection.execute("SELECT id FROM sent WHERE mark = ?", (mark,)).fetchone()
         return str(row[0]) if row else None
 
     def note_receipts(self, message_ids: Iterable[str]) -> None:
-        """Keep that messages arrived."""
+        """Store that these messages arrived."""
         self._connection.executemany(
             "INSERT INTO receipts (id) VALUES (?) ON CONFLICT (id) DO NOTHING",
             [(message_id,) for message_id in message_ids],
@@ -82,7 +82,7 @@ class Spool:
         return row is not None
 
     def note_poll(self, message_id: str, question: str, options: Iterable[str]) -> None:
-        """Keep what a poll asks: a vote names its options by their hashes alone."""
+        """Store the question and options of a poll, because a vote contains only the hashes of options."""
         self._connection.execute(
             "INSERT INTO polls (id, body) VALUES (?, ?) ON CONFLICT (id) DO NOTHING",
             (message_id, json.dumps([question, *options])),
@@ -95,7 +95,7 @@ class Spool:
         return list(json.loads(row[0])) if row else []
 
     def note_timer(self, chat: str, seconds: int) -> None:
-        """Keep after how many seconds messages of a chat disappear; 0 for never."""
+        """Store the seconds after which messages of a chat disappear; 0 means never."""
         self._connection.execute(
             "INSERT INTO timers VALUES (?, ?) ON CONFLICT (chat) DO UPDATE SET seconds = excluded.seconds"
             " WHERE seconds <> excluded.seconds",
@@ -103,7 +103,7 @@ class Spool:
         )
 
     def timer(self, chat: str) -> int:
-        """Return after how many seconds messages of a chat disappear; 0 for never."""
+        """Return the seconds after which messages of a chat disappear; 0 means never or unknown."""
         row = self._connection.execute("SELECT seconds FROM timers WHERE chat = ?", (chat,)).fetchone()
         return int(row[0]) if row else 0
 
