@@ -1,7 +1,7 @@
 """`python -m agent_runner.carrier`: run the agent of a group on another machine than the host's.
 
-Here is only what has to happen before the slow imports: the runner is started, which waits for its order. All
-else is `carrier`.
+This module starts the runner, which then waits for its order, before the slow imports of `carrier`, which
+does the rest.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from agent_runner.carrier.waiting_runner import start, wait_until_alone
 
 
 def main(command: Sequence[str]) -> int:
-    """Carry a run to its end; a command takes the place of the runner. Returns the container's exit code."""
+    """Run the carrier to its end and return the container's exit code; a command replaces the runner."""
     root = Path(os.environ.get("ANDY_WORKSPACE", "/workspace"))
     wait_until_alone(root)
     waiting = start(root, command)

@@ -1,9 +1,9 @@
-"""One run on another machine than the host's, as its container sees it.
+"""Connect the runner of a container on another machine with the host.
 
-The runner knows directories, stdin and stdout; so does the host. The carrier makes both true over one
-connection: it lays down the group's files, hands the order over, sends what the runner says and writes, and
-sends the files of a turn before its end. It takes nothing on trust but the certificate that it was given, and
-holds no secret but the run's token.
+Runner and host exchange directories, stdin and stdout, as if they were on one machine. The carrier provides
+these over one connection: it writes the group's files, passes the order to the runner, sends the runner's
+output and requests to the host, and sends the files of a turn before the turn's end. It trusts only the host
+whose certificate it was given, and has no secret but the run's token.
 
 A run goes through these states, whether the host is connected or not:
 
@@ -19,9 +19,10 @@ A run goes through these states, whether the host is connected or not:
     LAYING ──too much──▶ OVER
     each ──bye──▶ OVER
 
-A connection that breaks is made again. What belongs to one connection is in a `HostLink`, and forgotten with
-it; stdout lasts as long as the run, and goes on where the host has had it. The host refuses a run that it has
-given up: then the agent is killed at once, for its turn is another container's by now.
+A connection that breaks is made again. A `HostLink` has the state of one connection, and is dropped with it.
+Stdout is stored to the end of the run, and is sent from the first byte that the host lacks. The host refuses
+a run that it has given up: then the agent is killed at once, because its turn may already be running in
+another container.
 """
 
 from __future__ import annotations
@@ -59,32 +60,39 @@ from agent_runner.wire.trees import Changes, StaleFile, TreeError
 log = logging.getLogger(__name__)
 
 SECRET = Path("/run/secrets/andy")
+"""The default path of the file with the address of the host and the run's token."""
 MAX_LINE_BYTES = 16 * 1024 * 1024
+"""Bytes of one line of stdout after which the line is passed on without its end."""
 RECONNECT_SECONDS = (0.1, 0.3, 1.0, 3.0)
+"""Seconds between attempts to connect; the last pause is repeated."""
 ABANDONED_SECONDS = 3600.0
-"""A host that has not been there for so long is not waited for."""
+"""Seconds without a connection to the host after which the run ends."""
 PIPE_SECONDS = 1.0
-"""Seconds that a process which the agent left behind may hold its pipes open in silence."""
+"""Seconds without output after the runner's end until its pipes are closed.
+
+A process that the agent left behind may hold them open.
+"""
 BROKEN_CODE, REFUSED_CODE = 70, 75
+"""Exit codes of the container when the carrier fails, and when the host refuses the run or stays away."""
 
 
 class CarrierState(Enum):
     """The state of a run."""
 
     LAYING = auto()
-    """The group's files come, and the runner waits for its order."""
+    """The group's files are arriving, and the runner waits for its order."""
     BETWEEN = auto()
     """The runner has its order, and no turn is open."""
     IN_TURN = auto()
-    """A turn was acknowledged."""
+    """The runner has acknowledged a turn, and not ended it."""
     STORING = auto()
     """A turn's end is held back until the host has stored the turn's files."""
     SPOILED = auto()
-    """The turn cannot count any more: the runner is killed, and nothing more of it is passed on."""
+    """Files or output exceeded a limit, so the turn fails: the runner is killed, its output dropped."""
     LEAVING = auto()
-    """The runner has ended, and the host takes the files that it left."""
+    """The runner has ended, and the host stores its last changes of files."""
     ENDED = auto()
-    """Each connection sends the exit of the runner, until the host says `bye`."""
+    """The runner's exit is sent on each connection until the host answers `bye`."""
     OVER = auto()
     """The container may end."""
 
@@ -96,11 +104,11 @@ class CarrierEvent(Enum):
     ACK = auto()
     TURN_END = auto()
     STORED = auto()
-    """The host has stored all files of a turn's end, or of the runner's."""
+    """The host has stored all files as of a turn's end, or as of the runner's end."""
     TOO_MUCH = auto()
-    """The runner's files or output are more than may travel."""
+    """The runner's files or output exceed a limit."""
     RUNNER_ENDED = auto()
-    """The runner has ended, and all that its pipes held was read."""
+    """The runner has ended, and the rest of its output was read."""
     BYE = auto()
 
 
@@ -140,29 +148,31 @@ NEXT_STATES: Mapping[CarrierState, Mapping[CarrierEvent, CarrierState]] = {
     CarrierState.ENDED: {CarrierEvent.BYE: CarrierState.OVER},
     CarrierState.OVER: {},
 }
-"""Map each state to the events that end it; any other event leaves it as it is."""
+"""Map each state to the events that end it and the states that follow; any other event is ignored."""
 SENDING_FILES = (CarrierState.STORING, CarrierState.LEAVING)
+"""The states in which changed files are sent to the host."""
 
 
 @dataclass(slots=True, eq=False)
 class HostLink:
-    """One connection to the host, with all that is to be forgotten when it breaks."""
+    """One connection to the host, with the state that is dropped when it breaks."""
 
     connection: CarrierConnection
     requests_sent: set[tuple[str, str]] = field(default_factory=set)
     requests_lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     staged: asyncio.Future[None] | None = None
-    """The host's answer to the files that are being sent."""
+    """Resolved by the host's answer to the files that were sent; None before the first files."""
 
     def end_stage(self, failure: Exception | None) -> None:
-        """Note the host's answer to the files that were sent, or that none will come."""
+        """Resolve `staged` with the host's answer: None for success, or the reason why it has no success."""
         if self.staged is None or self.staged.done():
             return
         if failure is None:
             self.staged.set_result(None)
         else:
             self.staged.set_exception(failure)
-            self.staged.exception()  # whoever waited may be gone: asyncio would call it never retrieved
+            # Retrieved here, or asyncio would log it as never retrieved if nobody waits any more.
+            self.staged.exception()
 
 
 class Carrier:
@@ -177,7 +187,7 @@ class Carrier:
         self._state = CarrierState.LAYING
         self._link: HostLink | None = None
         self._staging = asyncio.Lock()
-        """Held while files are sent and until the host has answered: it takes one set of files at a time."""
+        """Locked while files are sent, until the host answers: it accepts one set of files at a time."""
         self._exit: dict[str, Any] = {}
         """The fields of the `exit` message, once the runner has ended."""
         self._changed = asyncio.Event()
@@ -185,7 +195,7 @@ class Carrier:
         self._tasks: asyncio.TaskGroup
 
     async def run(self) -> int:
-        """Carry the run to its end, and return the exit code of the container."""
+        """Serve the run to its end, and return the exit code of the container."""
         try:
             async with asyncio.TaskGroup() as self._tasks:
                 self._tasks.create_task(self._talk(), name="carrier:talk")
@@ -199,14 +209,15 @@ class Carrier:
             log.exception("the carrier broke")
             code = BROKEN_CODE
         finally:
-            # Without its carrier the agent would work on for nobody, and hold its slot until silence tells.
+            # Without its carrier, the agent would work on in vain, and use its slot until the host notices
+            # the silence.
             self._kill(signal.SIGKILL)
             self._output.close()
             self._incoming.close()
         return code
 
     def stop(self, grace_seconds: float) -> None:
-        """End the runner: at once if it has no order yet, by force after the grace."""
+        """End the runner: at once if it has no order yet, else with SIGTERM, and SIGKILL after the grace."""
         if self._state is CarrierState.LAYING:
             self._on(CarrierEvent.BYE)
             return
@@ -214,14 +225,14 @@ class Carrier:
         asyncio.get_running_loop().call_later(grace_seconds, self._kill, signal.SIGKILL)
 
     def _on(self, event: CarrierEvent) -> None:
-        """Take an event: go to the next state, and do what entering it asks for."""
+        """Go to the state that follows an event; on entering `SPOILED`, kill the runner."""
         before, self._state = self._state, NEXT_STATES[self._state].get(event, self._state)
         if self._state is CarrierState.SPOILED is not before:
             self._kill(signal.SIGKILL)
         self._notify()
 
     def _notify(self) -> None:
-        """Wake all who wait for a change."""
+        """Wake the tasks that wait for a change."""
         self._changed.set()
         self._changed = asyncio.Event()
 
@@ -232,7 +243,7 @@ class Carrier:
         raise _Over
 
     async def _next_link(self, before: HostLink | None = None) -> HostLink:
-        """Return the present connection, or the next; `before` is one that has failed."""
+        """Return the present connection, or wait for the next one if there is none, or only `before`."""
         while (link := self._link) is None or link is before:
             await self._changed.wait()
         return link
@@ -240,7 +251,11 @@ class Carrier:
     # The connection
 
     async def _talk(self) -> None:
-        """Stay connected; make the connection again however often it breaks. Raises `Refused`."""
+        """Stay connected: make the connection again whenever it breaks.
+
+        Raises:
+            Refused: the host refuses the run, or was away for `ABANDONED_SECONDS`.
+        """
         loop = asyncio.get_running_loop()
         last, pauses = loop.time(), iter(RECONNECT_SECONDS)
         problem: dict[str, str] = {}
@@ -287,7 +302,7 @@ class Carrier:
             case "tree" | "file" | "change":
                 await self._incoming.take(message)
             case "laid":
-                # Beside the receiving: the host sends files while it is still asked for others.
+                # In a task of its own: files arrive while others are still being requested.
                 tasks.create_task(self._incoming.ask_for_files(link.connection), name="carrier:need")
             case "start":
                 self._start(message)
@@ -308,7 +323,10 @@ class Carrier:
     # The agent
 
     def _start(self, message: CarrierMessage) -> None:
-        """Give the runner its order; from now on what it says and writes is carried."""
+        """Start the tasks that give the runner its order and pass on its output and requests.
+
+        A repeated `start`, or one before all files have arrived, is ignored.
+        """
         if self._state is CarrierState.LAYING and self._incoming.is_whole:
             self._on(CarrierEvent.START)
             self._tasks.create_task(self._carry_runner(message), name="carrier:runner")
@@ -316,7 +334,7 @@ class Carrier:
                 self._tasks.create_task(self._watch_box(box), name=f"carrier:{box}")
 
     async def _carry_runner(self, message: CarrierMessage) -> None:
-        """Open the ways to the host's proxies, give the runner its order, and follow it to its end."""
+        """Listen on the ports of the host's proxies, give the runner its order, and wait for its end."""
         with ExitStack() as servers:
             for port in message.fields.get("ports") or ():
                 server = await asyncio.start_server(partial(self._relay, int(port)), "127.0.0.1", int(port))
@@ -328,7 +346,7 @@ class Carrier:
             await self._watch_end()
 
     async def _relay(self, port: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Carry one connection of the agent to a proxy of the host."""
+        """Pass one connection of the agent on to a proxy of the host."""
         try:
             connection, _ = await self._order.connect(port=port)
         except (ConnectionLost, OSError, Refused, TimeoutError):
@@ -336,10 +354,10 @@ class Carrier:
             return
         await relay(reader, writer, (connection.reader, connection.writer))
 
-    # What the runner says
+    # The runner's output
 
     async def _watch_end(self) -> None:
-        """Read the runner's output until it has ended; then say how."""
+        """Read the runner's output until it has ended; then record its exit and send its last files."""
         process = self._process
         async with asyncio.TaskGroup() as tasks:
             reading = [
@@ -347,7 +365,7 @@ class Carrier:
                 tasks.create_task(self._read_stderr(), name="carrier:stderr"),
             ]
             code = await asyncio.to_thread(process.wait)
-            # What it started must not go on beside the next try of its turn, nor hold its pipes open.
+            # Kill what it started: that must not run beside the next attempt, nor keep the pipes open.
             self._kill(signal.SIGKILL)
             await self._drain(reading)
             for each in reading:
@@ -357,7 +375,10 @@ class Carrier:
         await self._send_files(0)
 
     async def _drain(self, reading: list[asyncio.Task[None]]) -> None:
-        """Wait for what the pipes still hold; a program that escaped may hold them open, saying nothing."""
+        """Wait until the pipes are read, or nothing was read for `PIPE_SECONDS` and no turn's files are sent.
+
+        A process that was not killed with the runner may keep the pipes open without writing to them.
+        """
         before = -1
         while before < self._output.size or self._state is CarrierState.STORING:
             before = self._output.size
@@ -378,12 +399,15 @@ class Carrier:
                     self._pass_on(bytes(line))
                     line.clear()
             if line and not line.startswith((b"{", START.encode()[: len(line)])):
-                self._pass_on(bytes(line))  # no frame: it need not be whole to be passed on
+                self._pass_on(bytes(line))  # it is no frame, so it is passed on before its line is complete
                 line.clear()
         self._pass_on(bytes(line))
 
     async def _note_frame(self, line: bytes) -> None:
-        """Have the host keep a turn's files before it hears of the turn's end."""
+        """Take note of a turn's start or end; at its end, return only after the host has stored its files.
+
+        The host must have the files before it reads the end of the turn, with which they count.
+        """
         if b'"turn_end"' not in line and b'"ack"' not in line:
             return
         try:
@@ -399,7 +423,10 @@ class Carrier:
             await self._send_files(frame["n"])
 
     def _pass_on(self, data: bytes) -> None:
-        """Have the host hear what the runner said; a part left out would make another answer of the rest."""
+        """Add to the output that is sent to the host; if that is too long, spoil the turn.
+
+        Leaving out a part would change the meaning of the rest.
+        """
         if self._state is CarrierState.SPOILED:
             return
         if self._output.add(data):
@@ -414,7 +441,7 @@ class Carrier:
                 self._notify()
 
     async def _send_output(self, link: HostLink, at: int) -> None:
-        """Send stdout from an offset on, and stderr beside it; at the end, how the runner ended."""
+        """Send stdout from the offset `at` on, and stderr; at the end, the last requests and the exit."""
         connection = link.connection
         while True:
             changed = self._changed
@@ -425,19 +452,19 @@ class Carrier:
                 await connection.send("out", data, at=at)
                 at += len(data)
             if has_ended:
-                # The host takes nothing after the exit, so what the agent asked for last goes first.
+                # The host accepts nothing after the exit, so the agent's last requests are sent before it.
                 for box in BOXES:
                     await self._send_requests(link, box)
                 await connection.send("exit", **self._exit)
                 return
             await changed.wait()
 
-    # What the agent writes
+    # The agent's files and requests
 
     async def _send_files(self, n: int) -> None:
-        """Have the host keep what the agent changed, as of turn end `n`; 0 stands for no turn's end.
+        """Have the host store the agent's changes of files, as of turn end `n`; 0 means no turn's end.
 
-        It is tried on each connection until one has taken it all.
+        This is tried on each connection until the host has stored all of them.
         """
         link: HostLink | None = None
         while self._state in SENDING_FILES:
@@ -445,7 +472,7 @@ class Carrier:
             try:
                 await self._send_changes(link, n, self._trees.look)
             except TreeError as error:
-                # It may not travel, so the turn must not count as answered with it left behind.
+                # These files cannot be sent, and without them the turn must not count as answered.
                 with suppress(ConnectionLost):
                     await link.connection.send("too_much", reason=str(error))
                 self._on(CarrierEvent.TOO_MUCH)
@@ -455,7 +482,11 @@ class Carrier:
                 self._on(CarrierEvent.STORED)
 
     async def _send_changes(self, link: HostLink, n: int, look: Callable[[], dict[str, Changes]]) -> None:
-        """Have the host keep what is found; files that programs write to meanwhile are sent anew."""
+        """Have the host store the changes that `look` finds; look again if a file changes meanwhile.
+
+        Raises:
+            ConnectionLost, TreeError
+        """
         async with self._staging:
             while True:
                 changed = await asyncio.to_thread(look)
@@ -463,13 +494,14 @@ class Carrier:
                     return
                 link.staged = asyncio.get_running_loop().create_future()
                 for target, each in changed.items():
-                    # The host misses a file that was removed since: it calls all of it stale, and begins
-                    # anew. To begin anew here alone would add the files to those that it already has.
+                    # If a file was removed since the look, the host finds it missing and answers `stale`,
+                    # and both sides start again. If only this side did, the host would add the files of the
+                    # second look to those of the first.
                     with suppress(FileNotFoundError):
                         await send_changes(
                             link.connection, "stage", target, self._trees.path_of(target), each, n=n
                         )
-                # Files of no turn's end count at once, also where the connection breaks before the answer.
+                # Files with `n` 0 take effect at once, even if the connection breaks before the answer.
                 self._trees.doubt(changed)
                 await link.connection.send("stage_end", n=n)
                 with suppress(StaleFile):
@@ -478,8 +510,11 @@ class Carrier:
                     return
 
     async def _watch_box(self, box: str) -> None:
-        """Send the requests that the agent writes; each is removed once the host has stored it."""
-        # Imported once the agent has started: connecting does not wait for it.
+        """Send the request files that the agent writes to a mailbox directory.
+
+        A file is removed when the host answers `took`.
+        """
+        # Imported only when the agent has started, so that connecting does not wait for the import.
         from agent_runner.watch import DirectoryWatch
 
         watch = DirectoryWatch(self._box(box))
@@ -493,7 +528,11 @@ class Carrier:
             watch.stop()
 
     async def _send_requests(self, link: HostLink, box: str) -> None:
-        """Send the requests of a mailbox that this connection has not sent. Raises `ConnectionLost`."""
+        """Send the requests in a mailbox directory that this connection has not sent yet.
+
+        Raises:
+            ConnectionLost
+        """
         directory = self._box(box)
         async with link.requests_lock:
             for name in sorted(path.name for path in directory.iterdir()):
@@ -512,7 +551,7 @@ class Carrier:
             (self._box(box) / name).unlink(missing_ok=True)
 
     def _box(self, box: str) -> Path:
-        """Return the directory of a mailbox."""
+        """Return the local path of a mailbox directory."""
         return self._trees.path_of(f"/workspace/ipc/{box}")
 
     def _kill(self, number: signal.Signals, *, only_runner: bool = False) -> None:
@@ -525,7 +564,7 @@ class Carrier:
 
 @asynccontextmanager
 async def _reading(pipe: IO[bytes] | None) -> AsyncIterator[asyncio.StreamReader]:
-    """Open a pipe of the runner; it is closed at the end, also where a program that escaped holds it open."""
+    """Open a pipe of the runner for reading, and close it at the end, even if a process still has it open."""
     reader = asyncio.StreamReader(limit=CHUNK_BYTES)
     protocol = asyncio.StreamReaderProtocol(reader)
     transport, _ = await asyncio.get_running_loop().connect_read_pipe(lambda: protocol, pipe)
@@ -536,11 +575,11 @@ async def _reading(pipe: IO[bytes] | None) -> AsyncIterator[asyncio.StreamReader
 
 
 class _Over(Exception):
-    """The run is over, and the host has taken all of it."""
+    """The run is over: ends the other tasks of the carrier."""
 
 
 def carry(root: Path, waiting: subprocess.Popen[bytes]) -> int:
-    """Carry a run whose runner waits for its order, and return the exit code of the container."""
+    """Run the carrier of a runner that waits for its order, and return the exit code of the container."""
     logging.basicConfig(level=logging.WARNING, format="carrier: %(message)s")
     order = CarrierOrder.read(Path(os.environ.get("ANDY_CARRIER_SECRET", SECRET)))
 

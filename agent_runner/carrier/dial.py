@@ -1,4 +1,4 @@
-"""Connect to the host, verify it, and show it the token of the run."""
+"""Connect to the host, verify its certificate, and send it the token of the run."""
 
 from __future__ import annotations
 
@@ -13,15 +13,16 @@ from typing import Any
 from agent_runner.wire.carrier import VERSION, CarrierConnection, CarrierMessage, ConnectionLost
 
 CONNECT_SECONDS = 10.0
+"""Seconds that opening a connection may take."""
 
 
 class Refused(Exception):
-    """The host accepts nothing of this run, now or later."""
+    """The host refuses this run for good."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CarrierOrder:
-    """The address of the host, the proof that it is the host, and the secret of this run."""
+    """The address of the host, its certificate in PEM form, and the token of this run."""
 
     address: str
     port: int
@@ -33,7 +34,11 @@ class CarrierOrder:
         return cls(**json.loads(path.read_text(encoding="utf-8")))
 
     async def connect(self, **hello: Any) -> tuple[CarrierConnection, CarrierMessage]:
-        """Open a connection and show the token. Raises `Refused`, `ConnectionLost`, `OSError`."""
+        """Open a connection, send a hello with the token, and return the connection and the host's welcome.
+
+        Raises:
+            Refused, ConnectionLost, OSError, TimeoutError
+        """
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.minimum_version = ssl.TLSVersion.TLSv1_3
         context.check_hostname = False  # the pinned certificate identifies the host, whatever its name
@@ -67,7 +72,7 @@ def _welcomed(answer: CarrierMessage) -> CarrierMessage:
 
 
 def is_hardened() -> bool:
-    """Whether no program of this container can gain privileges."""
+    """Return whether the kernel lets no program of this container gain privileges."""
     try:
         return "\nNoNewPrivs:\t1\n" in Path("/proc/self/status").read_text()
     except OSError:
@@ -75,7 +80,7 @@ def is_hardened() -> bool:
 
 
 def was_oom_killed() -> bool:
-    """Return whether the kernel has killed a program of this container for lack of memory."""
+    """Return whether the kernel has killed a process of this container because memory ran out."""
     with suppress(OSError, ValueError):
         events = Path("/sys/fs/cgroup/memory.events").read_text().split()
         return int(events[events.index("oom_kill") + 1]) > 0

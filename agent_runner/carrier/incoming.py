@@ -1,4 +1,4 @@
-"""The files that the host sends for a run, assembled from its messages."""
+"""Assemble the files that the host sends for a run from its messages."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from agent_runner.wire.trees import StaleFile, Tree
 
 
 class IncomingFiles:
-    """The files that the host announced, and the parts that are still missing."""
+    """The files that the host announced, the parts that have arrived, and the files still missing."""
 
     def __init__(self, local: LocalTrees) -> None:
         self._trees = local
@@ -22,7 +22,7 @@ class IncomingFiles:
         self._incoming: dict[tuple[str, str], Any] = {}
         self._missing: set[tuple[str, str]] = set()
         self._has_come = asyncio.Event()
-        """Set with each file that arrived."""
+        """Set when a file has arrived."""
 
     @property
     def is_whole(self) -> bool:
@@ -30,20 +30,20 @@ class IncomingFiles:
         return not self._missing
 
     def begin_connection(self, *, is_anew: bool) -> None:
-        """Forget the parts of files that another connection sent; with `is_anew`, all that it described."""
-        self.close()  # the host sends each of those files from its first byte on
+        """Drop the parts of files from an earlier connection; with `is_anew`, also its trees."""
+        self.close()  # on a new connection the host sends each file from its first byte
         if is_anew:
             self._wanted.clear()
             self._missing.clear()
 
     def close(self) -> None:
-        """Drop the files of which only parts have come."""
+        """Drop the files of which only parts have arrived."""
         for file in self._incoming.values():
             file.close()
         self._incoming.clear()
 
     async def take(self, message: CarrierMessage) -> None:
-        """Take a message about the files of the run."""
+        """Apply a message about the files of the run: `tree`, `change` or `file`."""
         if message.kind == "tree":
             await self._take_tree(message)
         elif message.kind == "change":
@@ -68,7 +68,7 @@ class IncomingFiles:
         self._missing |= {(target, path) for path in needed}
 
     async def ask_for_files(self, connection: CarrierConnection) -> None:
-        """Request the missing files, and report when all of them are here."""
+        """Request the missing files, and send `ready` when all have arrived."""
         by_target: dict[str, list[str]] = {}
         for target, path in sorted(self._missing):
             by_target.setdefault(target, []).append(path)
@@ -87,7 +87,7 @@ class IncomingFiles:
         self._wanted.setdefault(target, {}).update(changed.put)
 
     async def _take_file(self, message: CarrierMessage) -> None:
-        """Take a part of a file; with its last part it is put into place."""
+        """Store a part of a file; with the last part, put the file into place."""
         key = message.text("target"), message.text("path")
         is_last = bool(message.fields.get("is_last"))
         if key not in self._incoming and not is_last:
@@ -102,12 +102,12 @@ class IncomingFiles:
             except StaleFile:
                 if key in self._missing or self._trees.is_writable(key[0]):
                     raise
-                return  # the host has rewritten it, and sends that next
+                return  # the host has changed the file since it announced it, and sends the new one next
         self._missing.discard(key)
         self._has_come.set()
 
     def _put(self, key: tuple[str, str], file: Any, last_part: bytes) -> None:
-        """Put a file into place. Blocks: one step in a thread, for someone may wait for it."""
+        """Write the last part and put a file into place. Blocks: use a thread."""
         file.write(last_part)
         file.seek(0)
         self._trees.put_file(*key, self._wanted[key[0]][key[1]], file)

@@ -1,4 +1,4 @@
-"""The directories of a run in its container: created as the host says, and compared for changes."""
+"""Create a run's directories in its container as the host describes them, and find the agent's changes."""
 
 from __future__ import annotations
 
@@ -13,21 +13,22 @@ from agent_runner.wire import trees
 from agent_runner.wire.trees import Changes, Entry, HashCache, Tree, TreeError
 
 UNKNOWN = "unknown"
-"""The content of an entry that the host may have or not; it equals that of no other."""
+"""The `content` of an entry that the host may or may not have. No real entry has it: it counts as changed."""
 NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO})
+"""Numbers of errors because of which this machine cannot store the group's files."""
 
 
 class LocalTrees:
-    """The directories of the run in this container, and the state of them that the host has."""
+    """The directories of the run in this container, and the last state of them that the host has."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
         self._writable: dict[str, Tree] = {}
-        """The host's state of each tree that the agent writes, by target."""
+        """Map each target that the agent may write to the tree as the host has it."""
         self._caches: dict[str, HashCache] = {}
 
     def path_of(self, target: str) -> Path:
-        """Return the local path of a mount's target. Raises `TreeError` if there is none."""
+        """Return the local path for a mount's target. Raises `TreeError` if the target has none."""
         if target == "/home/andy/.claude":
             return self._root / ".home" / ".claude"
         if not target.startswith("/workspace/"):
@@ -35,11 +36,14 @@ class LocalTrees:
         return self._root / trees.checked_path(target.removeprefix("/workspace/"))
 
     def is_writable(self, target: str) -> bool:
-        """Return whether the agent may write there."""
+        """Return whether the agent may write to this target, so that its changes are sent."""
         return target in self._writable
 
     def lay(self, target: str, wanted: Tree, *, is_whole: bool, is_writable: bool) -> list[str]:
-        """Make a tree what the host says, but for its files, whose paths are returned. Blocks."""
+        """Give a tree the host's directories and links, and return the paths of the files that it lacks.
+
+        If the description `is_whole`, entries that it does not have are removed. Blocks.
+        """
         path = self.path_of(target)
         path.mkdir(parents=True, exist_ok=True)
         with trees.opened_root(path) as root:
@@ -74,7 +78,7 @@ class LocalTrees:
         return found
 
     def one(self, target: str, path: str) -> dict[str, Changes]:
-        """Return one file of a tree as a change, or None. Blocks."""
+        """Return one file with its parent directories as changes; empty if there is no such file. Blocks."""
         with suppress(OSError, TreeError), trees.opened_root(self.path_of(target)) as root:
             whole = trees.scan(root, self._caches.setdefault(target, {}))
             entry = whole.get(path)  # the agent may have named a file that is gone, or never was
@@ -84,11 +88,11 @@ class LocalTrees:
         return {}
 
     def doubt(self, sent: dict[str, Changes]) -> None:
-        """Note that the host may have these changes or not: they are found as changed by the next look."""
+        """Record that the host may or may not have these changes: the next `look` finds them as changed."""
         for target, changed in sent.items():
             tree = self._writable[target]
             gone = {path: tree[path] for path in changed.removed if path in tree}
-            # Of the same kind, or a directory would be removed on the host with all that is in it.
+            # The kind stays: for another kind, a directory would be removed on the host with its content.
             tree.update({path: replace(it, content=UNKNOWN) for path, it in {**gone, **changed.put}.items()})
 
     def took(self, taken: dict[str, Changes]) -> None:
@@ -98,14 +102,14 @@ class LocalTrees:
 
 
 def problem_of(error: BaseException) -> dict[str, str]:
-    """Return what a hello tells of an error for which this node cannot keep files; nothing of any other."""
+    """Return the field `problem` of a hello for an error of this machine's disk; empty for other errors."""
     if not isinstance(error, OSError) or error.errno not in NO_ROOM:
         return {}
     return {"problem": os.strerror(error.errno)}
 
 
 def _apply_frame(root: int, changed: Changes) -> list[str]:
-    """Apply all of a change but its files, and return the paths of those."""
+    """Apply a change's removals, directories and links, and return the paths of its files."""
     for path in changed.removed:
         trees.remove(root, path)
     needed = []

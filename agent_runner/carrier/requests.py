@@ -1,4 +1,4 @@
-"""The request files that an agent writes, as the carrier reads them before it sends them."""
+"""Read the request files that an agent writes, before the carrier sends them."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from agent_runner.wire import trees
 from agent_runner.wire.trees import TreeError
 
 MAX_REQUEST_BYTES = 1024 * 1024
+"""Most bytes of a request file."""
 
 
 def read_request(path: Path) -> bytes | None:
-    """Return the content of a request file; None if it is no file, too large, or gone."""
+    """Return the content of a request file; None if it is no plain file, too large, or gone."""
     try:
         with trees.opened_root(path.parent) as root, trees.open_file(root, path.name) as file:
             text: bytes = file.read(MAX_REQUEST_BYTES + 1)
@@ -23,7 +24,7 @@ def read_request(path: Path) -> bytes | None:
 
 
 def file_named_in(text: bytes) -> str | None:
-    """Return the path of the file that a request asks to send, if any."""
+    """Return the path, below the group's folder, of the file that a `send_file` request names; else None."""
     try:
         request = json.loads(text)
         if request["type"] == "send_file":

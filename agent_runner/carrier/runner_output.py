@@ -1,4 +1,4 @@
-"""The output of a run: stdout from its first byte on, and the end of stderr."""
+"""Store the output of a run: all of stdout, and the end of stderr."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import tempfile
 from agent_runner.wire import trees
 
 MAX_OUTPUT_BYTES = 256 * 1024 * 1024
-"""Bytes of stdout that one run may have. They are stored to the run's end, for a host that starts anew."""
+"""Most bytes of stdout of one run. They are stored to the run's end: a restarted host reads them again."""
 MAX_ERROR_BYTES = 64 * 1024
-"""Bytes of stderr that wait for a connection; of more, the last."""
+"""Most bytes of stderr that wait for a connection; of more, only the last are stored."""
 CHUNK_BYTES = trees.CHUNK_BYTES
 
 
 class RunnerOutput:
-    """The bytes that the runner wrote. Of stdout nothing is dropped."""
+    """The bytes that the runner wrote: all of stdout, and the end of stderr."""
 
     def __init__(self) -> None:
         self.size = 0
@@ -24,16 +24,17 @@ class RunnerOutput:
         self._errors = bytearray()
 
     def add(self, data: bytes) -> bool:
-        """Append to stdout; return False where that is more than a run may say."""
+        """Append to stdout; return False, and add nothing, if it would exceed `MAX_OUTPUT_BYTES`."""
         if self.size + len(data) > MAX_OUTPUT_BYTES:
             return False
-        os.pwrite(self._file.fileno(), data, self.size)  # to memory: a thread for each line takes longer
+        # Not in a thread: the write goes to the page cache, and a thread for each line takes longer.
+        os.pwrite(self._file.fileno(), data, self.size)
         self.size += len(data)
         return True
 
     def read(self, at: int) -> bytes:
-        """Return the next bytes of stdout from an offset on; none at its end."""
-        return os.pread(self._file.fileno(), CHUNK_BYTES, at)  # of memory, as above
+        """Return up to `CHUNK_BYTES` of stdout from the offset `at` on; empty at the end."""
+        return os.pread(self._file.fileno(), CHUNK_BYTES, at)  # from the page cache, as above
 
     def add_errors(self, data: bytes) -> None:
         """Append to stderr."""
@@ -41,10 +42,10 @@ class RunnerOutput:
         del self._errors[:-MAX_ERROR_BYTES]
 
     def take_errors(self) -> bytes:
-        """Return what came on stderr since the last time."""
+        """Return the bytes of stderr since the last call."""
         errors, self._errors = bytes(self._errors), bytearray()
         return errors
 
     def close(self) -> None:
-        """Close the file, whose bytes are gone then."""
+        """Close the temporary file, which deletes it."""
         self._file.close()

@@ -1,9 +1,9 @@
 """`python -m agent_runner.carrier.waiting_runner`: a runner that is started before its order arrives.
 
-Starting Python takes as long as reaching the host, so both happen at once. Only what starts the agent's CLI
-is loaded, because that takes longest; the rest is loaded beside it. Stdin is a line with the environment, as
-a JSON object, and then the order. A command, such as a test's, replaces the runner once the environment has
-arrived.
+Starting Python takes as long as connecting to the host, so both happen at once. Before the order arrives,
+only the modules that start the agent's CLI are loaded, because the CLI's start takes longest; the others are
+loaded during that start. Stdin is a line with the environment, as a JSON object, and then the order. A
+command, such as a test's, replaces the runner once the environment has arrived.
 """
 
 from __future__ import annotations
@@ -18,14 +18,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 BOXES = ("messages", "tasks")
+"""The mailbox directories into which the agent writes requests."""
 NO_COMMAND_CODE = 127
+"""The exit code if the command cannot be started, as in a shell."""
 
 
 def wait_until_alone(root: Path) -> None:
-    """Wait until no other container works in this directory, and lock it for this process. Blocks.
+    """Wait until no other container uses this directory, and lock it for this process. Blocks.
 
-    On a node that was cut off, the container of a run that the host gave up may still have it, until it is
-    ended.
+    On a node that was cut off from the host, the container of a run that the host gave up may still use it.
     """
     fcntl.flock(os.open(root, os.O_RDONLY), fcntl.LOCK_EX)  # released when this process ends
 
@@ -43,7 +44,7 @@ def start(root: Path, command: Sequence[str]) -> subprocess.Popen[bytes]:
         "TMPDIR": str(scratch),
         "CLAUDE_CONFIG_DIR": str(home / ".claude"),
     }
-    # asyncio's own process class reports the end only after all children have closed the pipes.
+    # Not asyncio's process class: that reports the end only after all children have closed the pipes.
     return subprocess.Popen(
         [sys.executable, "-m", "agent_runner.carrier.waiting_runner", *command],
         stdin=subprocess.PIPE,
@@ -56,8 +57,9 @@ def start(root: Path, command: Sequence[str]) -> subprocess.Popen[bytes]:
 
 
 def hand_over(waiting: subprocess.Popen[bytes], environment: Mapping[str, str], order: bytes) -> None:
-    """Pass a waiting runner its environment and order. Blocks; one that has ended
-    meanwhile is noticed by its exit code.
+    """Pass a waiting runner its environment and order. Blocks.
+
+    If the runner has ended already, nothing is raised: its exit code reports that.
     """
     assert waiting.stdin is not None
     try:
@@ -73,7 +75,7 @@ def main(command: Sequence[str]) -> int:
         from agent_runner import __main__ as runner
     line = _read_line()
     if not line:
-        return 0  # the carrier has ended, and never had an order
+        return 0  # the carrier has ended without an order
     os.environ.update(json.loads(line))
     time.tzset()
     if not command:
@@ -86,7 +88,7 @@ def main(command: Sequence[str]) -> int:
 
 
 def _read_line() -> bytes:
-    """Read a line of stdin and no byte more: what follows is for whom stdin is left to."""
+    """Return one line of stdin, read without a buffer: the order after it is for the runner or command."""
     line = bytearray()
     while not line.endswith(b"\n") and (byte := os.read(0, 1)):
         line += byte

@@ -2,36 +2,36 @@
 
 A message is two lengths (big endian, 4 bytes each), a JSON object and raw bytes. The container's side, the
 carrier, connects over TLS and shows its token in a `hello`; each connection serves one purpose: the run's
-control, or one connection of the agent to a proxy of the host. What each kind of message says:
+control, or one connection of the agent to a proxy of the host. The kinds of messages, with their fields:
 
 | from the host | |
 | --- | --- |
-| `welcome` | the hello was taken; `out` is how many bytes of stdout the host has had since it was there |
-| `refused` | it was not, and never will be: `reason` |
+| `welcome` | the hello is accepted; `out` is the number of bytes of stdout that this host has received |
+| `refused` | the hello is refused for good: `reason` |
 | `tree` | a tree, or a part of it: `target`, `entries` by path, `is_last`, `is_whole`, `is_writable` |
 | `file` | a file of a tree: `target`, `path`, and its bytes in one or more payloads; `is_last` |
-| `change` | a tree has changed on the host: `target`, `removed`, `put`; the files of it follow |
-| `laid` | all trees were described: the carrier may ask for files |
-| `start` | all trees are there: `environment`, `ports`; the payload is the order |
+| `change` | a tree has changed on the host: `target`, `removed`, `put`; its changed files follow |
+| `laid` | all trees were described: the carrier may request files |
+| `start` | all files have arrived: `environment`, `ports`; the payload is the order |
 | `took` | a request file was stored: `box`, `name` |
-| `staged` | the files of turn end `n` are kept |
-| `stale` | one of them was written to while it was sent: turn end `n` is sent anew |
-| `too_much` | they cannot be: `reason`; the run ends |
+| `staged` | the files of turn end `n` are stored |
+| `stale` | a file changed while it was sent: the files of turn end `n` have to be sent again |
+| `too_much` | the files are too large or too many to be stored: `reason`; the run ends |
 | `stop` | end the agent within `milliseconds` |
-| `bye` | everything was taken: the container may end |
+| `bye` | everything was received: the container may end |
 
 | from the carrier | |
 | --- | --- |
 | `hello` | `v`, `token`, `port` of a proxy or none, `is_hardened`, `is_started`, `problem` of its disk |
-| `need` | the files of a tree that it has not: `target`, `paths` |
-| `ready` | all files have come |
+| `need` | the files of a tree that the carrier lacks: `target`, `paths` |
+| `ready` | all files have arrived |
 | `out`, `err` | bytes of stdout from offset `at`, or of stderr |
 | `request` | a file that the agent wrote: `box`, `name`; the payload is its text |
-| `stage` | what turn end `n` left of a tree: `target`, `removed`, `put`; the files of it follow |
-| `stage_end` | that is all of turn end `n` |
+| `stage` | the changes of a tree as of turn end `n`: `target`, `removed`, `put`; its changed files follow |
+| `stage_end` | all changes of turn end `n` were sent |
 | `exit` | the agent ended: `code`, `was_oom_killed` |
 
-Either side sends `ping` when it has had nothing to say for `PING_SECONDS`.
+Either side sends `ping` after it has sent nothing else for `PING_SECONDS`.
 """
 
 from __future__ import annotations
@@ -49,19 +49,21 @@ from agent_runner.wire.trees import Changes, Entry
 
 VERSION = 2
 PING_SECONDS = 5.0
+"""Seconds without another message after which a side sends a `ping`."""
 SILENCE_SECONDS = 30.0
-"""A connection over which nothing came for so long is given up by either side."""
+"""Seconds without a message, or for one that cannot be sent, after which a side closes the connection."""
 MAX_HEADER_BYTES = 8 * 1024 * 1024
 MAX_PAYLOAD_BYTES = 4 * 1024 * 1024
 MAX_HELLO_BYTES = 16 * 1024
-"""Bytes that the header of a `hello` may have; it has no payload. Nothing is known yet of who sends it."""
+"""Most bytes in the header of a `hello`, which has no payload: its sender has not shown a token yet."""
 ENTRIES_A_MESSAGE = 2_000
+"""Most paths that one message describes."""
 Item = TypeVar("Item")
 _LENGTHS = struct.Struct(">II")
 
 
 class ConnectionLost(Exception):
-    """The other side is gone, has been silent too long, or does not keep to the protocol."""
+    """The other side is gone, was silent for too long, or broke the protocol."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +83,7 @@ class CarrierMessage:
 
     def number(self, name: str) -> int:
         """Return a field that has to be a whole number of at least 0. Raises `ConnectionLost`."""
-        # In Python True is an int too, but no number on the wire.
+        # In Python, True is an int; in a message it is no number.
         value = self.fields.get(name)
         if not isinstance(value, int) or isinstance(value, bool) or value < 0:
             raise ConnectionLost(f"a '{self.kind}' without '{name}'")
@@ -112,14 +114,14 @@ class CarrierConnection:
         self._loop = asyncio.get_running_loop()
         self._last_sent = self._loop.time()
         self.last_heard = self._loop.time()
-        """When the last message came, pings too, by the loop's clock."""
+        """The time of the last received message, pings included, in seconds of the event loop's clock."""
 
     async def send(self, kind: str, payload: bytes = b"", **fields: Any) -> None:
-        """Send a message and wait until the connection takes it. Raises `ConnectionLost`."""
+        """Send a message and wait until the connection has accepted it. Raises `ConnectionLost`."""
         header = json.dumps({"kind": kind, **fields}, ensure_ascii=True, separators=(",", ":")).encode()
         # Several tasks send; without the lock the parts of two messages would mix.
         async with self._sending:
-            if self.writer.is_closing():  # asyncio's TLS breaks with an AttributeError there
+            if self.writer.is_closing():  # a write would fail with an AttributeError in asyncio's TLS
                 raise ConnectionLost("it was closed")
             try:
                 async with asyncio.timeout(SILENCE_SECONDS):
@@ -143,14 +145,14 @@ class CarrierConnection:
         return await self._receive(MAX_HELLO_BYTES, 0)
 
     async def parse_header(self, header: bytes) -> Any:
-        """Return the JSON of a header. Raises `ValueError`. The host reads it with more care."""
+        """Return the JSON of a header. Raises `ValueError`. The host overrides this with more checks."""
         return json.loads(header)
 
     async def _receive(self, max_header_bytes: int, max_payload_bytes: int) -> CarrierMessage:
         try:
             async with asyncio.timeout(SILENCE_SECONDS):
                 header_bytes, payload_bytes = _LENGTHS.unpack(await self.reader.readexactly(_LENGTHS.size))
-                # Checked before anything is read: the length comes from the other side.
+                # Checked before the message is read: the other side could announce any length.
                 if header_bytes > max_header_bytes or payload_bytes > max_payload_bytes:
                     raise ConnectionLost("a message larger than any may be")
                 header = await self.parse_header(await self.reader.readexactly(header_bytes))
@@ -192,7 +194,7 @@ async def send_changes(
         await connection.send(kind, target=target, removed=removed, put=fields_by_path, **fields)
 
     items = list(changed.put.items())
-    # Removals go first, for something else may be put in their place.
+    # Removals first: a new entry may have the path of a removed one.
     for removed in _in_parts(changed.removed):
         await describe(removed, ())
     for put in _in_parts(items):
@@ -205,17 +207,20 @@ async def send_changes(
 
 
 def _in_parts(items: Sequence[Item]) -> list[Sequence[Item]]:
-    """Divide what a message describes, so that none has more than its reader takes."""
+    """Return the items in parts of at most `ENTRIES_A_MESSAGE`, one part for each message."""
     return [items[at : at + ENTRIES_A_MESSAGE] for at in range(0, len(items), ENTRIES_A_MESSAGE)]
 
 
 async def send_file(connection: CarrierConnection, tree: Path, target: str, path: str, entry: Entry) -> None:
-    """Send one file of a tree in parts; a file that was cut since is sent as it is, and refused there.
+    """Send one file of a tree in parts.
+
+    A file that has become shorter is sent as it is; the receiver refuses it, because its content differs from
+    the entry.
 
     Raises:
         ConnectionLost, OSError
     """
-    # Read from the open file, so a swap of the path while it is sent cannot lead elsewhere.
+    # The file is opened once: if its path is replaced meanwhile, say by a link, no other file is sent.
     with trees.opened_root(tree) as root, trees.opened(root, path) as file:
         left = entry.size
         while True:
@@ -232,13 +237,13 @@ async def relay(
     writer: asyncio.StreamWriter,
     other: tuple[asyncio.StreamReader, asyncio.StreamWriter],
 ) -> None:
-    """Carry bytes between two open connections, both ways, until both have ended; then close both."""
+    """Copy bytes between two open connections, both ways, until both have ended; then close both."""
     other_reader, other_writer = other
     try:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(_carry(reader, other_writer), name="relay:out")
             tasks.create_task(_carry(other_reader, writer), name="relay:in")
-    # Either side may vanish at any time; for a relay that is an ordinary end.
+    # Either side may disconnect at any time; for a relay that is an ordinary end.
     except* OSError:
         pass
     finally:
@@ -252,7 +257,7 @@ async def _carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> 
             writer.write(data)
             await writer.drain()
     finally:
-        # TLS has no half-closed connections: the end of one direction is the end of both there.
+        # TLS connections cannot be half-closed: there, the end of one direction ends both.
         if writer.can_write_eof():
             writer.write_eof()
         else:

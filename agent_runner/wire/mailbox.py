@@ -1,8 +1,9 @@
 """Models the requests of a container to the host: files in `messages/` and `tasks/`, answered in `replies/`.
 
-The directory that a request lies in says which group asks, never a field.
+The host knows the requesting group from the directory of the file, never from a field, which a container
+could forge.
 
-Most of them are tools of agents, too (`agent_runner/tools/table.py`). A field with a description is an
+Most requests are also tools of agents (`agent_runner/tools/table.py`). A field with a description is an
 argument of the tool, and a model reads that description.
 """
 
@@ -27,20 +28,23 @@ from agent_runner.wire.notices import (
 )
 
 MAX_FILE_BYTES = 1024 * 1024
+"""Most bytes of a request file."""
 MAX_TEXT_CHARS = 100_000
 MAX_CHECK_CHARS = 16_000
-"""A script is one argument of a command line, which holds 128 KiB."""
+"""Most characters of a check script, which is run as one argument of a command line: that has 128 KiB."""
 MAX_PATH_CHARS = 1_000
 MAX_CAPTION_CHARS = 1_000
-"""Messengers cut longer captions."""
+"""Most characters of a file's caption; messengers cut longer ones."""
 REPLY_SECONDS = 10.0
+"""Seconds that a container waits for the host's reply to a request."""
 MAX_QUERY_CHARS = 400
-"""Characters of a search of the web; Brave takes no more."""
+"""Most characters of a web search; Brave accepts no more."""
 MAX_ROLES = 20
-"""People whose role one request changes."""
+"""Most people whose roles one request changes."""
 MAX_QUESTION_CHARS, MAX_OPTION_CHARS = 300, 100
-"""Characters of a poll's question and of each of its options; Telegram takes no more."""
+"""Most characters of a poll's question and of each of its options; Telegram accepts no more."""
 MIN_OPTIONS, MAX_OPTIONS = 2, 10
+"""Fewest and most options of a poll."""
 
 RequestId = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
 Text = Annotated[str, Field(min_length=1, max_length=MAX_TEXT_CHARS)]
@@ -51,27 +55,27 @@ FOLDER = "The group's folder name."
 class _Command(Document):
     request_id: RequestId | None = Field(default=None, alias="requestId")
     turn: int | None = Field(default=None, ge=0, lt=2**53)
-    """The turn in which the agent asks. The host accepts only a turn of the same group."""
+    """The turn in which the agent makes the request. The host accepts only a turn of the same group."""
     asked_ms: int | None = Field(default=None, alias="askedMs", ge=0, lt=2**53)
-    """The time when it was asked, epoch ms: a request may wait until a host runs that reads it."""
+    """The time of the request in epoch ms: its file may wait until a host runs and reads it."""
 
     @property
     def title(self) -> str:
-        """The name of the request in the records."""
+        """The name of the request in the host's audit and other records."""
         return str(getattr(self, "type", ""))
 
 
 TRANSPORT = frozenset((*_Command.model_fields, "type"))
-"""Fields that a tool or the container fills in; no model sees them."""
+"""Names of the fields that a tool or the container fills in; no model sees them."""
 
 
 def _one_of(words: Any) -> dict[str, Any]:
-    """Return the part of a JSON Schema by which a model is shown the words of a `Literal`."""
+    """Return the part of a JSON Schema that shows a model the values of a `Literal`."""
     return {"enum": list(get_args(words))}
 
 
 class SendMessage(_Command):
-    """Say something in a chat now; without `chatJid`, in the one that the turn answers."""
+    """Send a message to a chat now; without `chatJid`, to the chat that the turn answers."""
 
     type: Literal["message"] = "message"
     text: Text = Field(description="The message, as the chat is to see it.")
@@ -79,7 +83,7 @@ class SendMessage(_Command):
 
 
 class SendFile(_Command):
-    """Send a file of the group's folder; `path` is as its agent sees it, from that folder or absolute."""
+    """Send a file of the group's folder; `path` is the agent's path, relative to that folder or absolute."""
 
     type: Literal["send_file"] = "send_file"
     path: str = Field(
@@ -94,9 +98,9 @@ class SendFile(_Command):
 
 
 class ReactToMessage(_Command):
-    """Put one emoji under a message of the chat that the turn answers; an empty one takes the last away.
+    """Put one emoji under a message of the chat that the turn answers; an empty one removes the reaction.
 
-    `message` is some words of that message; without any it is the question.
+    `message` is some words of that message; without them, the turn's question gets the emoji.
     """
 
     type: Literal["react"] = "react"
@@ -107,7 +111,7 @@ class ReactToMessage(_Command):
 
 
 class SendPoll(_Command):
-    """Ask the chat that the turn answers a question with options; `until` is an ISO time or a duration."""
+    """Send a poll to the chat that the turn answers; `until` is its end, an ISO time or a duration."""
 
     type: Literal["send_poll"] = "send_poll"
     question: Text = Field(description="As people will read it.")
@@ -125,14 +129,16 @@ class SendPoll(_Command):
 
 
 class SetReminder(_Command):
-    """Send `text` at `at` to the chat in which it is asked; `at` is an ISO time (in the group's zone when it
-    names none) or a duration such as `30m` or `2h15m`."""
+    """Send `text` at the time `at` to the chat of the request.
+
+    `at` is an ISO time, in the group's zone if it names none, or a duration such as `30m` or `2h15m`.
+    """
 
     type: Literal["set_reminder"] = "set_reminder"
     text: Text
     at: str = Field(min_length=1, max_length=64)
     task_id: str | None = Field(default=None, alias="taskId", min_length=1, max_length=100)
-    """The dashboard task whose deadline the reminder is about; None of any other reminder."""
+    """The dashboard task whose deadline the reminder is about; None for any other reminder."""
 
 
 class CancelReminder(_Command):
@@ -169,7 +175,7 @@ class RegisterGroup(_Command):
 
 
 class ChangeGroup(_Command):
-    """Change a group's name, its trigger, whether it answers every message, or roles; None leaves it."""
+    """Change a group's name, trigger, need of a trigger, or people's roles; None leaves a value unchanged."""
 
     type: Literal["change_group"] = "change_group"
     folder: str = Field(min_length=1, max_length=64, description=FOLDER)
@@ -203,7 +209,7 @@ class RefreshGroups(_Command):
 
 
 class ChooseModel(_Command):
-    """Choose the model of a group, or of all, for a kind of work; without a model, list what there is."""
+    """Choose the model of one group or all groups for a kind of work; without `model`, list the models."""
 
     type: Literal["choose_model"] = "choose_model"
     model: str | None = Field(
@@ -227,7 +233,7 @@ class ChooseModel(_Command):
 
 TaskId = Annotated[str, Field(min_length=1, max_length=64)]
 Word = Annotated[str, Field(max_length=200)]
-"""A word that the host checks itself, so that its refusal can name what it accepts."""
+"""A short text that the host checks instead of this model, so that its refusal can list the valid values."""
 ScheduleWord = Annotated[Word, Field(json_schema_extra=_one_of(Literal["cron", "interval", "once"]))]
 ContextWord = Annotated[Word, Field(json_schema_extra=_one_of(Literal["group", "isolated"]))]
 OverlapWord = Annotated[Word, Field(json_schema_extra=_one_of(Literal["skip", "queue"]))]
@@ -252,11 +258,11 @@ TASK_ID = "The id that schedule_task or list_tasks told."
 
 
 class ScheduleTask(_Command):
-    """Ask the group's agent `prompt` at a time, or again and again.
+    """Give the group's agent the prompt `prompt` at a time, once or repeatedly.
 
-    `schedule_value` goes with `schedule_type`: `cron` five fields in the group's zone, or words; `interval`
-    milliseconds or a duration such as `1h30m`; `once` an ISO time, a duration or words. `check` is a bash
-    script that is run first and may say, without a model, that there is nothing to do.
+    The form of `schedule_value` depends on `schedule_type`: for `cron`, five fields in the group's zone, or
+    words; for `interval`, milliseconds or a duration such as `1h30m`; for `once`, an ISO time, a duration or
+    words. `check` is a bash script that is run first: it can end the run before a model is called.
     """
 
     type: Literal["schedule_task"] = "schedule_task"
@@ -277,7 +283,7 @@ class ScheduleTask(_Command):
 
 
 class UpdateTask(_Command):
-    """Change what is given."""
+    """Change the fields of a scheduled task that are not None."""
 
     type: Literal["update_task"] = "update_task"
     task_id: TaskId = Field(alias="taskId", description=TASK_ID)
@@ -292,7 +298,7 @@ class UpdateTask(_Command):
 
 
 class ActOnTask(_Command):
-    """Pause, resume or end a task, or run it now, besides its schedule."""
+    """Pause, resume or cancel a scheduled task, or run it once now, in addition to its schedule."""
 
     type: Literal["pause_task", "resume_task", "cancel_task", "run_task"]
     task_id: TaskId = Field(alias="taskId", description=TASK_ID)
@@ -320,13 +326,13 @@ class UseDashboard(_Command):
 
 
 class ShowDashboard(_Command):
-    """Return what is on the group's dashboard, or that the group has none."""
+    """Request the content of the group's dashboard; the reply says if the group has none."""
 
     type: Literal["show_dashboard"] = "show_dashboard"
 
 
 class SetNextWake(_Command):
-    """Say when the agent wakes next by itself: `next` is a span such as 30m, or a time such as 09:00."""
+    """Set when the agent wakes next by itself: `next` is a span such as 30m, or a time such as 09:00."""
 
     type: Literal["set_next_wake"] = "set_next_wake"
     next: str = Field(min_length=1, max_length=100, description=wakes.NEXT)
@@ -336,7 +342,7 @@ class SetNextWake(_Command):
 
 
 class ControlLoop(_Command):
-    """Switch a group's loop, let it rest or wake it: `on`, `off`, `pause`, `resume`, `wake`."""
+    """Switch a group's loop on or off, pause or resume it, or wake its agent now."""
 
     type: Literal["control_loop"] = "control_loop"
     action: Word = Field(
@@ -355,7 +361,7 @@ class ControlLoop(_Command):
 
 
 class Remember(_Command):
-    """Use one of the tools (`agent_runner.wire.context_tools`) for what a conversation is about."""
+    """Use one of the tools for the memory of a conversation (`agent_runner.wire.context_tools`)."""
 
     type: Literal["remember"] = "remember"
     tool: str = Field(min_length=1, max_length=64)
@@ -370,7 +376,7 @@ NOTICE_ID = "The number that notify_self or list_notices told."
 
 
 class NotifySelf(_Command):
-    """Keep a notice for the agent's future self. `notify_self.refusal_of` checks it, and says what fits."""
+    """Store a notice that the agent will read later. The host checks it (`notify_self.refusal_of`)."""
 
     model_config = ConfigDict(json_schema_extra={"required": ["message"]})
 
@@ -423,7 +429,7 @@ class ListNotices(_Command):
 
 
 class CancelNotice(_Command):
-    """Drop a notice, by its number or by the key it was given: one of them."""
+    """Delete a notice of the agent, named either by its number or by its `dedupe_key`."""
 
     type: Literal["cancel_notice"] = "cancel_notice"
     notice_id: int | None = Field(default=None, alias="noticeId", ge=1, lt=2**53, description=NOTICE_ID)
@@ -433,7 +439,7 @@ class CancelNotice(_Command):
 
 
 class SearchHistory(_Command):
-    """Find messages of the group's own chat by their words; `before` is the number to go on from."""
+    """Find messages of the group by their words; with `before`, only those older than that message."""
 
     type: Literal["search_history"] = "search_history"
     query: str = Field(min_length=1, max_length=200, description='Words, or parts; "several words" as one.')
@@ -444,7 +450,7 @@ class SearchHistory(_Command):
 
 
 class SearchWeb(_Command):
-    """Search the web at the service that the owner chose for the group."""
+    """Search the web with the service that the owner chose for the group."""
 
     type: Literal["web_search"] = "web_search"
     query: str = Field(
@@ -453,7 +459,7 @@ class SearchWeb(_Command):
 
 
 class ModelMissing(_Command):
-    """Report a request that takes a language model where none is configured; the host informs main."""
+    """Report a request that needs a language model while none is configured; the host informs main."""
 
     type: Literal["model_missing"] = "model_missing"
 
@@ -494,10 +500,10 @@ _adapter: TypeAdapter[Command] = TypeAdapter(Command, config=ConfigDict(defer_bu
 
 
 def parse_command(text: str | bytes) -> Command:
-    """Read one request file.
+    """Return the request in the text of a file.
 
     Raises:
-        WireError: it is no known command of this version; the text names the field.
+        WireError: it is no valid request of this version; the text names the field.
     """
     try:
         command = _adapter.validate_json(text)

@@ -1,8 +1,8 @@
-"""Compare and copy directories of which one side is hostile: plain files, directories and links, by content.
+"""Compare and copy directories between two machines by content: plain files, directories and links.
 
-A tree is scanned into `{path: Entry}`, two scans give the changes between them, and changes are applied
-below an open directory, so that no link that is swapped in meanwhile leads out of it. Devices, pipes and
-sockets are left out; a link is copied as what it says and never followed.
+A hostile program may write to one side. A tree is scanned into `{path: Entry}`, and the changes between two
+scans are applied below an open directory, so that a link which is put in place meanwhile cannot lead out of
+it. Devices, pipes and sockets are left out; a link is copied with its target and never followed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ MAX_TREE_BYTES = 2 * 1024 * 1024 * 1024
 MAX_PATH_BYTES = 4_000
 MAX_DEPTH = 64
 JUST_NOW_NS = 100_000_000
+"""Nanoseconds after its last change during which a file's hash is not cached."""
 CHUNK_BYTES = 256 * 1024
+"""Most bytes of a file that are read at once."""
 PARTIAL = ".andy-partial-"
 """The prefix of files that are being written. Scans skip them, and those of `write_whole`."""
 
@@ -32,11 +34,11 @@ Kind = Literal["file", "dir", "link"]
 
 
 class TreeError(Exception):
-    """A tree is too large, or names a path that leads out of it; the text says which."""
+    """A tree is too large, or has an entry or path that is not valid; the text says which."""
 
 
 class StaleFile(TreeError):
-    """A file does not have the announced content: it has changed since, or never had it."""
+    """A file does not have the content of its entry: it has changed since, or never had it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,24 +53,25 @@ class Entry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScanLimits:
-    """Bounds of a scan."""
+    """Limits of a scan: bytes of one file, bytes of all files, and number of entries."""
 
     file_bytes: int
     tree_bytes: int
     entries: int
     names_the_rest: bool = False
-    """Whether a file beyond the byte limit, or an unreadable one, is identified by
-    its size and times instead.
+    """Whether files beyond the byte limits, and unreadable ones, are identified by size and times.
+
+    Otherwise the scan fails.
     """
 
 
 UNREAD = "unread:"
-"""Prefix of the content of a file that was listed but not read."""
+"""Prefix of the `content` of a file that was not read: its device, inode and times follow."""
 GiveAway = Callable[[int, int], None]
-"""`(directory, file)`: give a created file to the owner of its directory; both are descriptors."""
+"""Called with the descriptors of a directory and of a new file in it, to set the file's owner."""
 Tree = dict[str, Entry]
 HashCache = dict[tuple[int, int, int, int, int], str]
-"""Map a file's device, inode, size and both times of change (ns) to its hash when it was last read."""
+"""Map a file's device, inode, size, modification time and change time (ns) to the hash of its content."""
 
 
 def checked_path(path: str) -> str:
@@ -86,13 +89,13 @@ def checked_path(path: str) -> str:
 
 
 def entry_from(fields: Mapping[str, Any]) -> Entry:
-    """Return the entry in the other side's fields. Raises `TreeError` when it is none."""
+    """Return the entry in fields that the other side sent. Raises `TreeError` if they are not valid."""
     kind, mode, size, content = (fields.get(name) for name in ("kind", "mode", "size", "content"))
     if kind not in {"file", "dir", "link"} or not isinstance(content, str) or len(content) > MAX_PATH_BYTES:
         raise TreeError("an entry of no known kind")
     if not isinstance(mode, int) or not isinstance(size, int) or not 0 <= size <= MAX_FILE_BYTES:
         raise TreeError(f"a file of more than {MAX_FILE_BYTES // 1024**2} MiB")
-    # Neither a set-id bit nor a sticky bit is passed to another machine.
+    # Set-id and sticky bits are dropped: the other side must not get them onto this machine.
     return Entry(kind=kind, mode=mode & 0o777, size=size, content=content)
 
 
@@ -108,10 +111,10 @@ def scan(
     limits: ScanLimits | None = None,
     skips: Collection[str] = (),
 ) -> Tree:
-    """Read a tree below the open directory `root`, except the top entries that `skips` names. Blocks.
+    """Return the tree below the open directory `root`, without the top entries that `skips` names. Blocks.
 
-    Without `limits`, those for a transfer apply. A file that changes meanwhile is taken as read; the next
-    scan sees the change.
+    Without `limits`, those for a transfer apply. A file that changes meanwhile has the content that was read;
+    the next scan finds the change.
 
     Raises:
         TreeError: it exceeds the limits.
@@ -139,7 +142,7 @@ class _Scan:
 
     def read(self, directory: int, prefix: str) -> None:
         for name in sorted(os.listdir(directory)):
-            # Half-written files would travel as broken ones.
+            # Files that are being written would be copied unfinished.
             if name.startswith(PARTIAL) or (name.startswith(".") and name.endswith(".partial")):
                 continue
             if not prefix and name in self._skips:
@@ -191,20 +194,20 @@ def _readable(
 
 
 def _unread(info: os.stat_result) -> Entry:
-    """Return the entry of a file that is not read: any change to the file changes one of these numbers."""
+    """Return the entry of a file that is not read. A change of the file changes its size or these numbers."""
     times = f"{info.st_dev}:{info.st_ino}:{info.st_mtime_ns}:{info.st_ctime_ns}"
     return Entry("file", stat.S_IMODE(info.st_mode) & 0o777, info.st_size, f"{UNREAD}{times}")
 
 
 def is_unread(entry: Entry) -> bool:
-    """Return whether a file was named and not read. Pure."""
+    """Return whether an entry is that of a file that was not read. Pure."""
     return entry.content.startswith(UNREAD)
 
 
 def look(root: int, path: str, cache: HashCache, limits: ScanLimits, *, reads: bool = True) -> Entry | None:
     """Return the entry at one path of a tree; None if there is no file, directory or link. Blocks.
 
-    Unless it `reads`, a file is identified by its size and times.
+    With `reads` False, a file is identified by its size and times.
 
     Raises:
         OSError: a parent is no directory.
@@ -223,13 +226,13 @@ def look(root: int, path: str, cache: HashCache, limits: ScanLimits, *, reads: b
 
 
 def scan_file(directory: int, name: str) -> Entry:
-    """Read one plain file of an open directory. Blocks. Raises `OSError`."""
+    """Return the entry of one plain file of an open directory. Blocks. Raises `OSError`."""
     info = os.stat(name, dir_fd=directory, follow_symlinks=False)
     return _file_entry(directory, name, info, {}, {})
 
 
 def check_file(path: str | os.PathLike[str], entry: Entry) -> None:
-    """Check that a local file has the content of an entry. Blocks. Raises `TreeError`."""
+    """Check that a local file has the content of an entry. Blocks. Raises `StaleFile`."""
     with open(path, "rb") as file:  # noqa: PTH123  # any path-like
         if hashlib.file_digest(file, "sha256").hexdigest() != entry.content:
             raise StaleFile("a file that is not what was announced")
@@ -261,20 +264,21 @@ class Changes:
 
 
 def changes(before: Tree, after: Tree) -> Changes:
-    """Return the steps from `before` to `after`. Pure. A path that changes its kind
-    is removed and created anew.
+    """Return the steps from `before` to `after`. Pure.
+
+    A path whose kind has changed, say from file to directory, is removed and created again.
     """
-    # Deepest first, so that a directory is empty when its turn comes.
+    # Sorted below by depth, the deepest first, so that a directory is empty when it is removed.
     removed = [path for path, entry in before.items() if path not in after or after[path].kind != entry.kind]
     put = {path: after[path] for path in sorted(after) if before.get(path) != after[path]}
     return Changes(tuple(sorted(removed, key=lambda path: (-path.count("/"), path))), put)
 
 
 def remove_one(root: int, path: str) -> None:
-    """Remove a file, a link or an empty directory. A missing one is no error.
+    """Remove a file, a link or an empty directory. It may be missing.
 
     Raises:
-        OSError: the directory is not empty; it stays.
+        OSError: the directory is not empty, and stays.
     """
     with suppress(FileNotFoundError, NotADirectoryError), _parent(root, path) as (directory, name):
         if _is_directory(directory, name):
@@ -284,7 +288,7 @@ def remove_one(root: int, path: str) -> None:
 
 
 def make_room(root: int, path: str) -> None:
-    """Remove an empty directory from the place of a coming file or link; anything else stays.
+    """Remove an empty directory at a path where a file or link will be put; anything else stays.
 
     Raises:
         OSError: the directory is not empty.
@@ -295,7 +299,7 @@ def make_room(root: int, path: str) -> None:
 
 
 def remove(root: int, path: str) -> None:
-    """Remove a path with everything below it, following no link. A missing one is no error."""
+    """Remove a path with everything below it, following no link. It may be missing."""
     with suppress(FileNotFoundError, NotADirectoryError), _parent(root, path) as (directory, name):
         _remove_entry(directory, name)
 
@@ -325,7 +329,7 @@ def put_directory(root: int, path: str, entry: Entry, *, own: GiveAway = _leave_
                 _remove_entry(directory, name)
                 os.mkdir(name, 0o700, dir_fd=directory)
         with _inner(directory, name) as inner:
-            # The owner's rights stay, or nothing could be created in it or removed from it again.
+            # Without its owner's rights, nothing could be created in it or removed from it later.
             os.fchmod(inner, entry.mode | 0o700)
             own(directory, inner)
 
@@ -349,7 +353,7 @@ def put_file(
     """Write a file under a temporary name and rename it into place; `read(n)` returns its next bytes.
 
     Raises:
-        TreeError: the bytes are not those of the entry. The old file stays.
+        StaleFile: the bytes are not those of the entry. The old file stays.
     """
     with _parent(root, path) as (directory, name):
         partial = f"{PARTIAL}{secrets.token_hex(6)}"
@@ -360,7 +364,7 @@ def put_file(
                 _copy(file.write, read, entry)
                 os.fchmod(file.fileno(), entry.mode | 0o400)
                 own(directory, file.fileno())
-            # A rename replaces a file by itself, but never a directory.
+            # A rename replaces a file, but not a directory.
             if _is_directory(directory, name):
                 _remove_entry(directory, name)
             os.rename(partial, name, src_dir_fd=directory, dst_dir_fd=directory)
@@ -376,7 +380,7 @@ def _copy(write: Callable[[bytes], object], read: Callable[[int], bytes], entry:
         digest.update(data)
         write(data)
         left -= len(data)
-    # Checked before the rename, so that a file changed on the way never replaces the old one.
+    # Checked before the rename, so that a file that changed during the transfer does not replace the old one.
     if left or digest.hexdigest() != entry.content:
         raise StaleFile("a file that is not what was announced")
 
@@ -390,7 +394,8 @@ def _is_directory(directory: int, name: str) -> bool:
 
 @contextmanager
 def open_file(directory: int, name: str) -> Iterator[Any]:
-    """Open a plain file of an open directory for reading, and nothing else. Raises `OSError`."""
+    """Open a plain file of an open directory for reading. Raises `OSError` for anything else."""
+    # Without O_NONBLOCK, opening a pipe would wait for a writer.
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     with os.fdopen(os.open(name, flags, dir_fd=directory), "rb") as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
@@ -434,7 +439,7 @@ def _inner(directory: int, name: str) -> Iterator[int]:
 
 @contextmanager
 def opened_root(path: str | os.PathLike[str]) -> Iterator[int]:
-    """Open the directory at the top of a tree. Raises `OSError`, also if a link is in its place."""
+    """Open the directory at the top of a tree. Raises `OSError`, also if the path is a link."""
     descriptor = os.open(path, _DIRECTORY)
     try:
         yield descriptor

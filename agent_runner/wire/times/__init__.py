@@ -1,8 +1,8 @@
 """The one reader of times in words, English and Korean. Pure: `now`, zone and policy are arguments.
 
-`read` turns a whole text into a named result; `leading` and `trailing` find a time at an edge of a longer
-text; `say` prints a result so that `read` gives the same one back. What is accepted is the table in `forms`;
-everything else is refused with a reason, never guessed. Start with `reader.py`.
+`read` turns a whole text into a named result; `leading` and `trailing` find a time at the start or end of a
+longer text; `say` writes a result in words that `read` reads as the same result. The table in `forms` has all
+accepted forms; any other text is refused with a reason, never guessed. Start with `reader.py`.
 """
 
 from __future__ import annotations

@@ -10,9 +10,9 @@ from agent_runner.wire.times.model import TimeSpan
 from agent_runner.wire.times.numbers import CARDINAL_EN, NUMBER_KO, number
 
 FLAGS = re.IGNORECASE | re.ASCII
-"""ASCII beside Hangul: no foreign digits, no letters that look alike."""
+"""`re.ASCII` excludes digits of other scripts and letters that look like ASCII ones; Hangul matches."""
 FEW = 3
-"""The number that `a few` and `몇` are read as; the moment is always said back."""
+"""The number that `a few` and `몇` are read as. Answers show the moment, so that people can correct it."""
 _DAYS_KO = {"하루": 1, "이틀": 2, "사흘": 3, "나흘": 4, "닷새": 5, "열흘": 10, "보름": 15}
 _DIGITS = r"\d{1,12}(?:\.\d{1,6})?|\.\d{1,6}"
 _FRACTIONS = {"1/4": 0.25, "1/2": 0.5, "3/4": 0.75}
@@ -48,10 +48,11 @@ _SECONDS = {"s": 1, "m": 60, "h": 3600, "'": 60, '"': 1, "초": 1, "분": 60, "�
 _DAYS = {"d": 1, "w": 7, "fo": 14, "일": 1, "주": 7, "주일": 7}
 _MONTHS = {"mo": 1, "y": 12, "개월": 1, "달": 1, "년": 12}
 _MAX_DAYS = 10**6
+"""The bound to which amounts are cut, so that none overflows; such a span is refused as too far."""
 
 
 def span_en(words: str) -> TimeSpan | None:
-    """Read `1h30m`, `1h30`, `two hours and 30 minutes`, `a couple of weeks`; None where it is no span."""
+    """Return the span in `1h30m`, `1h30`, `two hours and 30 minutes`, `a couple of weeks`; else None."""
     words = " ".join(words.lower().replace("-", " ").split())
     if (fixed := _FIXED_EN.get(words.removeprefix("a "))) is not None:
         return TimeSpan(elapsed=timedelta(minutes=fixed))
@@ -65,7 +66,7 @@ def span_en(words: str) -> TimeSpan | None:
 
 
 def span_ko(words: str) -> TimeSpan | None:
-    """Read `1시간 30분`, `한 시간 반`, `사흘`; None where it names a unit twice."""
+    """Return the span in `1시간 30분`, `한 시간 반`, `사흘`; None if a unit comes twice or too late."""
     if re.fullmatch(r"반\s*시간", words.strip()):
         return TimeSpan(elapsed=timedelta(minutes=30))
     pieces = [
@@ -92,7 +93,7 @@ def _count_ko(word: str) -> float:
 
 
 def _added(pieces: list[tuple[float, str]]) -> TimeSpan | None:
-    """Add up amounts with their units; None unless each unit is smaller than the one before."""
+    """Return the sum of amounts with their units; None unless each unit is smaller than the one before."""
     sizes = [_seconds(unit) for _, unit in pieces]
     if not pieces or any(size <= smaller for size, smaller in pairwise(sizes)):
         return None
@@ -111,5 +112,5 @@ def _added(pieces: list[tuple[float, str]]) -> TimeSpan | None:
 
 
 def _seconds(unit: str) -> int:
-    """Return the length of a unit, by which units are ordered."""
+    """Return the length of a unit in seconds, a month counted as 30 days."""
     return _SECONDS.get(unit) or (_DAYS.get(unit) or _MONTHS[unit] * 30) * 86_400

@@ -23,22 +23,22 @@ from agent_runner.wire.times.numbers import CARDINAL_EN, HOUR_WORD_EN, NUMBER_KO
 from agent_runner.wire.times.zones import TOWN_KO, ZONE_WORD, named_zone, offset_of
 
 _OPEN_WITH_MINUTES = range(1, 6)
-"""Hours that written with minutes and one digit (`3:30`) are asked about: few people mean the night."""
+"""Hours that are ambiguous as one digit with minutes (`3:30`): few people mean the night."""
 _AFTERNOON = range(13, 24)
 _NOON, _MIDNIGHT = 12, 24
 _SAID_BEFORE = (5, 10, 15, 20, 25)
-"""Minutes before an hour that need no unit: `ten to nine`."""
+"""Minutes that need no unit before `to` and an hour: `ten to nine`."""
 
 _ABOUT = r"(?:(?:around|about|approximately)\s+)"
 _WHEN = r"(?:when\s+it(?:['’]s|\s+is)\s+)"
 _AT = rf"(?:{_WHEN}|(?:at\b\s*|@\s*){_ABOUT}?)"
 _LEAD = rf"(?:(?:for\s+)?{_AT}|for\s+|{_ABOUT})?"
-"""Words that may stand before a time that is sure to be one."""
+"""Matches words before a form that is a time even without them; some may be missing."""
 _MERIDIEM = r"(?:\s*(?P<half>[ap]\.?\s?m\b\.?))"
 _LETTER = r"(?P<letter>[ap]\b\.?)"
 _ZONE = rf"(?:\s?(?P<offset>Z|[+-]\d{{2}}:?\d{{2}})(?![\d\w])|\s*\(?(?P<zone>{ZONE_WORD})\b\)?)?"
 _SHARP = r"(?:\s+(?:sharp|exactly|on\s+the\s+dot|prompt)\b)?"
-"""A word that says nothing which the time before it does not."""
+"""Matches words after a time that do not change it."""
 _HOUR = rf"(?P<hour>\d{{1,2}}|{HOUR_WORD_EN})"
 _OCLOCK = r"(?:\s*o'?\s?clock\b)"
 _ISH = r"(?:\s?-?ish\b|\s+approximately\b)?"
@@ -75,7 +75,7 @@ def _offset(parts: dict[str, str | None]) -> timezone | NamedZone | None:
 
 
 def _together(match: re.Match[str]) -> Parts:
-    """Read `at 1830`, `330 p.m.`: four digits are of 24 hours."""
+    """Return the time in `at 1830`, `330 p.m.`; four digits without a half are on the 24-hour clock."""
     half = half_en(match.groupdict().get("half"))
     clock = ClockTime(
         hour=int(match["hour"]),
@@ -87,7 +87,7 @@ def _together(match: re.Match[str]) -> Parts:
 
 
 def _relative(match: re.Match[str]) -> Parts | None:
-    """Read `half past 7`, `a quarter to nine`, `10 minutes before noon`."""
+    """Return the time in `half past 7`, `a quarter to nine`, `10 minutes before noon`; None if it is none."""
     minutes = _minutes(match)
     is_after = match["side"].lower() in ("past", "after")
     if minutes is None or (match["semi"] and not is_after):
@@ -112,7 +112,7 @@ def _minutes(match: re.Match[str]) -> int | None:
     if match["semi"]:
         return 30
     minutes = int(number(match["minutes"]))
-    # `move 5 to 9am` is no time: between two numbers, `to` needs the unit.
+    # `move 5 to 9am` contains no `5 to 9`: between two numbers in digits, `to` needs a unit before it.
     has_words = not (match["minutes"].isdigit() and (match["hour"] or "").isdigit())
     is_said = bool(match["unit"]) or match["side"].lower() in ("past", "after")
     is_said = is_said or (has_words and minutes in _SAID_BEFORE)
@@ -132,7 +132,7 @@ def _beside_twelve(minutes: int, *, is_noon: bool, is_after: bool) -> Parts:
 
 
 def _between(match: re.Match[str]) -> Parts | None:
-    """Read `between 3 and 4 pm`: a reminder comes at the beginning or at the end, which is asked."""
+    """Return both times in `between 3 and 4 pm`: whether a reminder comes at the first or last, is asked."""
     halves = [half_en(match[name]) for name in ("half", "half_until")]
     hours = [int(number(match[name])) for name in ("hour", "until")]
     if not halves[0] and hours[0] < hours[1]:
@@ -154,7 +154,10 @@ def _between_ko(match: re.Match[str]) -> Parts:
 
 
 def _french(match: re.Match[str]) -> Parts | None:
-    """Read `15h30`. Alone, `1h30` is a time of day to some and a span to others, `2h` a span to all."""
+    """Return the time in `15h30`; for `1h30`, which may be a span, both meanings; None for `2h`, a span.
+
+    After `at`, with a zone, or with minutes and an hour of the afternoon, it is always a time of day.
+    """
     hour, minute = int(match["hour"]), int(match["minute"] or 0)
     clock = Parts(clock=ClockTime(hour=hour, minute=minute, offset=_offset(match.groupdict())))
     if match.groupdict().get("at") or match["zone"] or (match["minute"] and hour in _AFTERNOON):
@@ -201,7 +204,7 @@ def _first_thing(_match: re.Match[str]) -> Parts:
 
 
 def _nothing(_match: re.Match[str]) -> Parts:
-    """Read `first thing` before a part of the day, which says all of it."""
+    """Return no parts: after `first thing`, the part of the day is read by a form of its own."""
     return Parts()
 
 

@@ -78,7 +78,7 @@ def _month(word: str) -> int:
 
 
 def _slashed(match: re.Match[str]) -> Parts:
-    """Read `2/15`; `2/3` is 3 February to some and 2 March to others."""
+    """Return the day in `2/15`; for `2/3` both 3 February and 2 March, of which people mean either."""
     first, second = int(match["first"]), int(match["second"])
     year = _year(match["year"]) if match["year"] else None
     pairs = {(first, second), (second, first)}
@@ -98,7 +98,7 @@ def _month_day(match: re.Match[str]) -> Parts:
 
 
 def _day_or_span(match: re.Match[str]) -> Parts:
-    """Read `15일`: the 15th of a month, or 15 days."""
+    """Return both meanings of `15일`: the 15th of a month, and 15 days from now."""
     days = int(match["day"])
     meanings = (Parts(day=MonthDay(day=days)), Parts(span=TimeSpan(days=days)))
     return Parts(either=meanings, reason=Reason.WHICH_MEANING)
@@ -121,7 +121,7 @@ def _nth_day(match: re.Match[str]) -> Parts:
 
 
 def _nth_or_each(match: re.Match[str]) -> Parts:
-    """Read `the last day of the month`: of this one, or of each."""
+    """Return both meanings of `the last day of the month`: of this month, and of each month."""
     once = _nth_day(match)
     assert isinstance(once.day, NthDay)
     place, weekday_index = once.day.nth, once.day.weekday

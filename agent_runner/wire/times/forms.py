@@ -1,7 +1,6 @@
-"""The table of accepted forms. A time is a run of them ("tomorrow" "at 9am"), each read by one row.
+"""The table of accepted forms. A time is a sequence of them ("tomorrow" "at 9am"), each read by one row.
 
-`docs/times.md` is generated from this table. The first shape that matches is taken: longer ones
-stand first.
+`docs/times.md` is generated from this table. The first shape that matches is used, so longer ones come first.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The results of reading a time, and the parts of a time as somebody wrote them."""
+"""Define the results of reading a time, the parts of a time as written, and a row of the table of forms."""
 
 from __future__ import annotations
 
@@ -28,23 +28,23 @@ class Reason(StrEnum):
     NO_SUCH_TIME = "no_such_time"
     NO_SUCH_DAY = "no_such_day"
     WRONG_WEEKDAY = "wrong_weekday"
-    """The text names a date and a weekday that do not fit."""
+    """The text names a date and a weekday which that date is not."""
     PAST = "past"
     TOO_FAR = "too_far"
 
 
 class Shift(StrEnum):
-    """The effect of a change of the clocks on a time."""
+    """The effect of a change of the clocks, such as the start of summer time, on a time."""
 
     NONE = "none"
     SKIPPED = "skipped"
-    """The clocks skip the time that is named: the result is later by what they skip."""
+    """The clocks skip the named time: the result is later by the skipped span."""
     TWICE = "twice"
-    """The clocks show the named time twice: the result is the first that is ahead."""
+    """The clocks show the named time twice: the result is the first moment, or the second if that is past."""
 
 
 class Half(StrEnum):
-    """A part of the day, which says which of the two nines of a day is meant."""
+    """A part of the day, which decides whether `9` means 9:00 or 21:00."""
 
     AM = "am"
     PM = "pm"
@@ -57,11 +57,11 @@ class Half(StrEnum):
 
 
 class AskHalf(StrEnum):
-    """The policy for an hour from 1 to 12 without a half of the day: when it is refused as ambiguous."""
+    """The policy that decides when an hour from 1 to 12 without a half of the day is refused as ambiguous."""
 
     ALWAYS = "always"
     UNLESS_WORKING_MORNING = "unless_working_morning"
-    """7 to 11 on a day that is named and is not today mean the morning."""
+    """The hours 7 to 11 on a named day other than today mean the morning, and are not refused."""
 
 
 _USUAL_PARTS = {
@@ -76,22 +76,22 @@ _USUAL_PARTS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimePolicy:
-    """The caller's decisions about what a text leaves open."""
+    """The caller's decisions about points that a text leaves open."""
 
     default_clock: time = time(9)
-    """The time of day that `DateOnly.at` takes where a day is named alone."""
+    """The time of day of `DateOnly.at`, for a day that is named alone."""
     parts_of_day: Mapping[Half, time] = field(default_factory=lambda: MappingProxyType(_USUAL_PARTS))
     """The time of day for each part, as in `tomorrow evening`; other parts are refused as `NEEDS_CLOCK`."""
     ask_half: AskHalf = AskHalf.UNLESS_WORKING_MORNING
     takes_past: bool = False
-    """Whether a time that has passed is a result; else it is refused."""
+    """Whether a past time is a result; otherwise it is refused."""
     days_ahead: int = 3660
-    """The largest number of days that a time may lie ahead."""
+    """The most days that a time may be away from now, ahead or past."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Instant:
-    """A moment, in the zone that was given."""
+    """A moment, as a time in the caller's zone."""
 
     at: datetime
     shift: Shift = Shift.NONE
@@ -107,9 +107,9 @@ class DateOnly:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Duration:
-    """A span from now, which ends `at`.
+    """A span from now, which ends at the moment `at`.
 
-    Its months and days keep the time of day, `elapsed` is added as real time.
+    Its months and days keep the time of day across a change of the clocks; `elapsed` is added as real time.
     """
 
     months: int = 0
@@ -127,7 +127,7 @@ class StepUnit(StrEnum):
 
 
 LAST = -1
-"""The last day of a month, the last such weekday of one."""
+"""Stands for the last day of a month, or the last such weekday in it."""
 _DAY_NAMES = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
 _DAY_NAME = re.compile(r"\b(?:sun|mon|tue|wed|thu|fri|sat)\b", re.IGNORECASE)
 _CRON = re.compile(
@@ -140,10 +140,10 @@ _CRON = re.compile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rhythm:
-    """The days on which something repeats. Empty fields do not restrict them."""
+    """The days on which something repeats. Each field that is set restricts them."""
 
     weekdays: tuple[int, ...] = ()
-    """Monday is 0."""
+    """The days of the week; Monday is 0."""
     nth: int | None = None
     """The place of the weekday in its month, from 1, or `LAST`."""
     month_day: int | None = None
@@ -173,7 +173,7 @@ class Rhythm:
         match self.unit:
             case StepUnit.DAYS:
                 steps = (day - self.start).days
-            case StepUnit.WEEKS:  # weeks begin on Monday, so that several days of one week stay together
+            case StepUnit.WEEKS:  # counted from Monday, so that several days of one week count as one step
                 steps = ((day - self.start).days + self.start.weekday()) // 7
             case StepUnit.MONTHS:
                 steps = (day.year - self.start.year) * 12 + day.month - self.start.month
@@ -192,14 +192,14 @@ class Recurrence:
     """A repeating time: every `interval`, or at `clock` on the days of `rhythm`."""
 
     first: datetime
-    """The first time that lies ahead."""
+    """The first of its times that is ahead."""
     interval: timedelta | None = None
     clock: time = time(0)
     rhythm: Rhythm = Rhythm()
 
     @property
     def at(self) -> datetime:
-        """The first time, by the name that the moment of every other time has."""
+        """The first time, under the name that every result has for its moment."""
         return self.first
 
     def is_on(self, day: date) -> bool:
@@ -210,8 +210,8 @@ class Recurrence:
     def cron(self) -> str | None:
         """Return the five fields of cron, None for an interval.
 
-        `L` is the last day of the month, `2#1` its first Tuesday, `5L` its last Friday. What is counted
-        follows: `0 8 * * 2 every 2 weeks from 2026-11-24`.
+        `L` is the last day of the month, `2#1` its first Tuesday, `5L` its last Friday. A step follows the
+        fields: `0 8 * * 2 every 2 weeks from 2026-11-24`.
         """
         if self.interval is not None:
             return None
@@ -225,21 +225,21 @@ class Recurrence:
 
     @property
     def schedule(self) -> tuple[str, str]:
-        """Return the type and the value of a host schedule with these times."""
+        """Return the type and the value of a scheduled task of the host with these times."""
         if self.interval is not None:
             return "interval", str(round(self.interval.total_seconds() * 1000))
         return "cron", self.cron or ""
 
     @classmethod
     def of_schedule(cls, kind: str, value: str, *, first: datetime) -> Recurrence | None:
-        """Read what `schedule` returns; return None for the value of any other schedule."""
+        """Return the recurrence of a type and value as from `schedule`; None for those of other schedules."""
         if kind == "interval" and value.isdecimal():
             return cls(first=first, interval=timedelta(milliseconds=int(value)))
         return cls.of_cron(value, first=first)
 
     @classmethod
     def of_cron(cls, cron: str, *, first: datetime) -> Recurrence | None:
-        """Read the fields that `cron` returns; return None for any others."""
+        """Return the recurrence of fields as from `cron`; None for any other fields."""
         found = _CRON.fullmatch(_DAY_NAME.sub(lambda name: str(_DAY_NAMES.index(name[0].lower())), cron))
         if found is None:
             return None
@@ -264,25 +264,25 @@ class Recurrence:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimeRefusal:
-    """The text is refused. `at` is the moment that it names, if that moment cannot be used."""
+    """The refusal of a text. `at` is the named moment if that is the reason, as when it is past."""
 
     reason: Reason
     at: datetime | None = None
     choices: tuple[Instant | DateOnly | Duration | Recurrence, ...] = ()
-    """The times that it can mean, where it can mean several: the question to ask."""
+    """The times that an ambiguous text can mean, for the question to ask."""
 
 
 Reading = Instant | DateOnly | Duration | Recurrence | TimeRefusal
 
 
-# What was written, before a clock has been looked at.
+# The parts of a time as written, before the present time is known.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamedZone:
-    """A zone word such as `CET`: its distance from UTC, and a place whose clocks show it in its season.
+    """A zone word such as `CET`: its offset from UTC, and a place whose clocks show it in its season.
 
-    `New York time` has no distance of its own: it is what the clocks of the place show.
+    `New York time` has no fixed offset: it is the time that the clocks of the place show.
     """
 
     offset: timezone | None = None
@@ -293,8 +293,8 @@ class NamedZone:
 class ClockTime:
     """A time of day as written.
 
-    `is_bare` marks an hour that either half of the day may mean, `minutes_before` is taken off (`quarter to
-    nine`), and `offset` is the named distance from UTC.
+    `is_bare` marks an hour that may be in either half of the day. `minutes_before` are subtracted (`quarter
+    to nine`). `offset` is the named offset from UTC, or zone.
     """
 
     hour: int
@@ -324,7 +324,7 @@ class CalendarDay:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MonthDay:
-    """A day of the month, from 1: of the month so many ahead; None is the next such day."""
+    """A day of the month, from 1, in the month that is `months_ahead`; None means the next such day."""
 
     day: int
     months_ahead: int | None = None
@@ -332,9 +332,9 @@ class MonthDay:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NthDay:
-    """The nth day or weekday of a month, from 1; below 0 they count from its end.
+    """The nth day or weekday of a month, from 1; below 0, counted from the end of the month.
 
-    Of `month`, or of the month so many ahead; without a year, the next there is.
+    The month is `month`, or else the one that is `months_ahead`. Without a year, it is the next such day.
     """
 
     nth: int
@@ -357,7 +357,10 @@ WrittenDay = DaysAhead | CalendarDay | MonthDay | NthDay | WeekdaysAhead
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Weekday:
-    """A day of the week; Monday is 0. `weeks_ahead` counts calendar weeks; None is the next such day."""
+    """A day of the week; Monday is 0. `weeks_ahead` counts calendar weeks; None means the next such day.
+
+    `is_next` marks `next Friday`, which is ambiguous.
+    """
 
     index: int
     weeks_ahead: int | None = None
@@ -383,7 +386,7 @@ class Repeat:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
-    """The written parts of a time, not checked yet."""
+    """The written parts of a time, before they are checked and resolved."""
 
     span: TimeSpan | None = None
     day: WrittenDay | None = None
@@ -435,7 +438,7 @@ class Parts:
 
 
 def _fit(names: set[str]) -> bool:
-    """Return whether parts of these names can stand in one time: a weekday may stand beside its date."""
+    """Return whether one time can have parts of these names: one for days at most, or a date and weekday."""
     days = names & {"span", "repeat", "day", "weekday"}
     return "either" in names or len(days) <= 1 or days == {"day", "weekday"}
 
@@ -454,13 +457,16 @@ class Shape:
     examples: tuple[str, ...]
 
     def match(self, text: str, place: int) -> re.Match[str] | None:
-        """Match from `place` on. ASCII beside Hangul: no foreign digits, no letters that look alike."""
+        """Return the match at `place`, or None.
+
+        `re.ASCII` excludes digits of other scripts and letters that look like ASCII ones; Hangul matches.
+        """
         return _compiled(self.pattern).match(text, place)
 
 
 @cache
 def _compiled(pattern: str) -> re.Pattern[str]:
-    """Compile a pattern once, when it is first needed: most processes read no time."""
+    """Return a compiled pattern. Each is compiled when it is first needed: most processes read no time."""
     return re.compile(pattern, re.IGNORECASE | re.ASCII)
 
 
@@ -469,14 +475,14 @@ class Where(StrEnum):
 
     ANYWHERE = "anywhere"
     START = "start"
-    """The form is read at the start of a text, or as the whole text: `9 tomorrow`."""
+    """The form is read only at the start of a text, which may be the whole text: `9 tomorrow`."""
     WHOLE = "whole"
     """The form is read only as the whole text: within a sentence it may mean something else."""
 
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """One accepted form."""
+    """One accepted form: its name, its meaning for the documentation, and its patterns."""
 
     name: str
     meaning: str

@@ -81,7 +81,7 @@ _NATIVE_KO = rf"(?:{'|'.join(_NATIVE_TENS)})(?:{'|'.join(_NATIVE)})?|스무|{'|'
 _SINO_KO = rf"(?:[{_SINO}]?천)?(?:[{_SINO}]?백)?[{_SINO}]?십[{_SINO}]?|[{_SINO}]"
 NUMBER_KO = rf"(?:\d{{1,12}}(?:\.\d{{1,6}})?|{_NATIVE_KO}|{_SINO_KO})"
 SINO_KO = rf"(?:\d{{1,2}}|[{_SINO}]?십[{_SINO}]?|[{_SINO}])"
-"""A number as days and months have it."""
+"""Matches a Sino-Korean number of up to two digits, as in dates."""
 YEAR_KO = rf"(?:\d{{4}}|[{_SINO}]?천(?:[{_SINO}]?백)?(?:[{_SINO}]?십)?[{_SINO}]?)"
 ORDINAL_KO = r"(?:첫|두|둘|세|셋|네|넷|다섯)\s?(?:번째|째)|마지막"
 
@@ -96,7 +96,7 @@ def number(word: str) -> float:
 
 
 def ordinal(word: str) -> int:
-    """Return the place that `3rd`, `third`, `twenty-first`, `셋째` or `세 번째` names; -1 for the last."""
+    """Return the place that `3rd`, `third`, `twenty-first`, `셋째`, `세 번째` names; -1 for `마지막`."""
     if word[0].isdigit():
         return int(re.match(r"\d+", word)[0])  # type: ignore[index] # it begins with a digit
     if word[0].isascii():

@@ -1,4 +1,4 @@
-"""Find times in a text: read the forms of the table one after another."""
+"""Find times in a text, by matching the forms of the table one after another."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from agent_runner.wire.times.resolving import resolve
 from agent_runner.wire.unicode_forms import composed
 
 MAX_CHARS = 200
-"""A longer text is refused unread."""
+"""Most characters of a text; a longer one is refused unread."""
 MAX_TIME_CHARS = 80
-"""Characters before the end of a text within which a time that ends it begins."""
+"""Characters before the end of a text in which the start of a trailing time is looked for."""
 _GAP = re.compile(r"(?:[\s,]+|T(?=\d))?")
 _EDGE = re.compile(r"\s|[,:;](?:\s|$)|[.!?]?$|까지")
 _WORD_START = re.compile(r"(?:(?<=\s)|^)\S")
 _SAME = str.maketrans("’‘ʼ\u00a0\u3000０１２３４５６７８９：，", "'''  0123456789:,")
-"""Signs that some keyboards send for an ASCII one."""
+"""Characters that some keyboards send, and the ASCII ones that replace them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """A time in a text, from `start` to `end`."""
+    """A time in a text, and the places where it starts and ends."""
 
     parts: Parts
     start: int
@@ -33,7 +33,10 @@ class Found:
 
 
 def read(text: str, *, now: datetime, zone: tzinfo, policy: TimePolicy | None = None) -> Reading:
-    """Read a whole text as a time, seen from `now` (aware) in `zone`. Never raises: it refuses."""
+    """Return the time that a whole text names, relative to `now` (aware), in `zone`.
+
+    It never raises: a text that is no time gives a `TimeRefusal`.
+    """
     said = normalized(text).strip()
     parts = _whole(said) or _whole(said.rstrip(".!")) if len(said) <= MAX_CHARS else None
     if parts is None:
@@ -42,7 +45,7 @@ def read(text: str, *, now: datetime, zone: tzinfo, policy: TimePolicy | None = 
 
 
 def normalized(text: str) -> str:
-    """Return a text as the forms expect it: Hangul composed, one sign for each of a keyboard's variants."""
+    """Return a text as the forms expect it: Hangul composed, variants of ASCII characters replaced."""
     return composed(text).translate(_SAME)
 
 
@@ -52,12 +55,12 @@ def is_time(text: str) -> bool:
 
 
 def leading(text: str) -> Found | None:
-    """Find the longest time at the start of `text`, or None."""
+    """Return the longest time at the start of `text`, or None."""
     return max(_runs(text, 0, _AT_START), key=lambda found: found.end, default=None)
 
 
 def trailing(text: str) -> Found | None:
-    """Find the longest time that ends `text`, or None."""
+    """Return the longest time that ends `text`, or None."""
     text = text.rstrip()
     for start in _WORD_START.finditer(text, max(0, len(text) - MAX_TIME_CHARS)):
         for found in _runs(text, start.start(), _WITHIN):
@@ -82,7 +85,7 @@ def _whole(text: str) -> Parts | None:
 
 
 def _runs(text: str, start: int, forms: tuple[Form, ...]) -> Iterator[Found]:
-    """Yield every run of forms from `start` that ends at the end of a word, shortest first."""
+    """Yield every sequence of forms from `start` that ends at the end of a word, shortest first."""
     parts, place = Parts(), start
     while step := _next_form(text, place, parts, forms):
         parts, place = step.parts, step.end

@@ -50,7 +50,10 @@ def _repeat(**rhythm: object) -> Parts:
 
 
 def _every_span(read: Callable[[str], TimeSpan | None]) -> Make:
-    """Read what comes so long after each other: days are days of the calendar, less is time that goes by."""
+    """Return a function that reads a repetition from a match with a span.
+
+    Whole days repeat on days of the calendar; spans with hours or less repeat after that much real time.
+    """
 
     def make(match: re.Match[str]) -> Parts | None:
         span = read(match["span"])
@@ -69,7 +72,7 @@ def _every_hour(_match: re.Match[str]) -> Parts:
 
 
 def _every_unit(match: re.Match[str]) -> Parts:
-    """Read `every day`, `every morning`, `on weekdays`."""
+    """Return the repetition in `every day`, `every morning`, `on weekdays`."""
     word = match["unit"].lower().removesuffix("s")
     if re.fullmatch(PART_EN, word):
         return Parts(repeat=Repeat(), half=half_en(word))
@@ -81,13 +84,13 @@ def _every_weekday(match: re.Match[str]) -> Parts:
 
 
 def _every_weekday_between(match: re.Match[str]) -> Parts:
-    """Read `every Monday to Friday`; `Saturday to Tuesday` goes over the end of the week."""
+    """Return the repetition in `every Monday to Friday`; `Saturday to Tuesday` includes Sunday and Monday."""
     first, last = weekday(match["first"]), weekday(match["last"])
     return _repeat(weekdays=tuple(sorted((first + ahead) % 7 for ahead in range((last - first) % 7 + 1))))
 
 
 def _every_other(match: re.Match[str]) -> Parts | None:
-    """Read `every other Tuesday`, `every 3rd day`; `every first Monday` is that of each month."""
+    """Return the repetition in `every other Tuesday`, `every 3rd day`; `every first Monday` is monthly."""
     step = 2 if match["other"] else _count(match["step"])
     unit = match["unit"].lower()
     if step < 1:
@@ -102,7 +105,7 @@ def _every_other(match: re.Match[str]) -> Parts | None:
 
 
 def _count(words: str) -> int:
-    """Read `2`, `2nd`, `second` or `two`."""
+    """Return the number in `2`, `2nd`, `second` or `two`."""
     return int(number(words)) if re.fullmatch(rf"\d+|{CARDINAL_EN}", words, re.IGNORECASE) else ordinal(words)
 
 

@@ -1,4 +1,4 @@
-"""Compute the moment that the parts of a time name, for a present time and a zone. Pure."""
+"""Compute the moment that the parts of a time name, relative to the present time, in a zone. Pure."""
 
 from __future__ import annotations
 
@@ -33,10 +33,15 @@ from agent_runner.wire.times.model import (
 )
 
 FIRST_YEAR = 1900
+"""The first year that a date may name; earlier ones are refused as past."""
 _LEAP_CYCLE_YEARS = 8
+"""Most years between two 29ths of February."""
 _RECURRENCE_DAYS = 366 * (_LEAP_CYCLE_YEARS + 1)
+"""Days ahead in which the first day of a repetition is looked for."""
 _MONTHS_SEARCHED = 12 * _LEAP_CYCLE_YEARS
+"""Months ahead in which a day of the month is looked for."""
 _MAX_MONTHS = 12 * 1000
+"""Most months of a span; longer ones are refused as too far."""
 
 Choice = Instant | DateOnly | Duration | Recurrence
 
@@ -48,9 +53,9 @@ class _Refused(Exception):
 
 
 def resolve(parts: Parts, *, now: datetime, zone: tzinfo, policy: TimePolicy | None = None) -> Reading:
-    """Return the time that the parts name, or why they name none.
+    """Return the time that the parts name, or a refusal with the reason.
 
-    An ambiguous text is refused with each of its times, unless all are the same.
+    Parts with several meanings are refused with all their times, unless these are the same.
     """
     policy = policy or TimePolicy()
     now = now.astimezone(zone)
@@ -67,10 +72,11 @@ def _question(readings: Sequence[Reading], reason: Reason) -> Reading:
     choices = [*found, *(choice for refusal in refusals for choice in refusal.choices)]
     if not choices and refusals:
         return refusals[0]
-    # `12/4 Friday`: the weekday says which of the two is the month.
+    # `12/4 Friday`: the weekday shows which of the two numbers is the month.
     if len(found) == 1 and all(one.reason is Reason.WRONG_WEEKDAY for one in refusals):
         return found[0]
-    # Of `the last day of the month` each month wants a time of day: with it, both can be named.
+    # `the last day of the month` may be that of each month, which needs a time of day: ask for that first, so
+    # that the next question can name both times.
     if any(one.reason is Reason.NEEDS_CLOCK for one in refusals):
         return TimeRefusal(reason=Reason.NEEDS_CLOCK)
     return TimeRefusal(reason=reason, choices=tuple(dict.fromkeys(choices)))
@@ -90,9 +96,9 @@ def _meanings(parts: Parts, today: date) -> tuple[Sequence[Parts], Reason | None
 
 
 def _next_weekdays(index: int, today: date) -> list[DaysAhead]:
-    """Return the days that `next Friday` means to somebody, nearest first.
+    """Return the days that people may mean by `next Friday`, nearest first.
 
-    The one to come, or that of next week; a week begins on Monday to some and on Sunday to others.
+    It is the next Friday there is, or the one of next week, which begins on Monday or on Sunday.
     """
     coming = (index - today.weekday() - 1) % 7 + 1
     of_monday_week = 7 - today.weekday() + index
@@ -119,7 +125,7 @@ def _resolved(parts: Parts, now: datetime, policy: TimePolicy) -> Reading:
 
 
 def _by_half(parts: Parts, now: datetime, policy: TimePolicy) -> tuple[Choice, ...]:
-    """Return both times that an hour can mean, without those that cannot be used."""
+    """Return the times that an hour without a half of the day can mean, without those that are refused."""
     if parts.clock is None or parts.clock.half or parts.half:
         return ()
     clocks = (replace(parts.clock, half=half, is_bare=False) for half in (Half.AM, Half.PM))
@@ -128,7 +134,7 @@ def _by_half(parts: Parts, now: datetime, policy: TimePolicy) -> tuple[Choice, .
 
 
 def _midnights(parts: Parts, now: datetime, policy: TimePolicy) -> tuple[Choice, ...]:
-    """Return both midnights that `내일 밤 12시` can mean: that at which the day begins, and ends."""
+    """Return both midnights that `내일 밤 12시` can mean: at the start and at the end of the day."""
     clock = parts.clock
     if clock is None or clock.hour != _NOON or Half.NIGHT not in (clock.half, parts.half):
         return ()
@@ -169,7 +175,7 @@ def _duration(span: TimeSpan, now: datetime) -> Duration:
 
 
 def _day_after(span: TimeSpan, today: date) -> date:
-    """Return the day on which a span ends; a month later is the same day, or the last there is."""
+    """Return the day on which a span ends; months later is the same day of the month, or the month's last."""
     if span.days > 366 * 1000 or span.months > _MAX_MONTHS:
         raise _Refused(Reason.TOO_FAR)
     year, month = _month_ahead(today, span.months)
@@ -212,7 +218,7 @@ def _first_ahead(parts: Parts, clock: time, now: datetime) -> Instant:
 
 
 def _at(day: date, clock: time, offset: timezone | NamedZone | None, now: datetime) -> Instant:
-    """Return the moment of a time of day on a day, by the clocks of the zone that is named with it."""
+    """Return the moment of a time of day on a day, in the zone that is named with it, else that of `now`."""
     naive = datetime.combine(day, clock)
     if offset is None:
         return _in_zone(naive, now)
@@ -222,14 +228,14 @@ def _at(day: date, clock: time, offset: timezone | NamedZone | None, now: dateti
     exact = naive.replace(tzinfo=offset.offset or place)
     meant = Instant(at=exact.astimezone(now.tzinfo))
     if exact.astimezone(place).utcoffset() != exact.utcoffset():
-        # `9am EST` in July: the clocks there show another time, which may be the intended one.
+        # `9am EST` in July: the clocks of the place show summer time, which may be meant instead.
         shown = Instant(at=naive.replace(tzinfo=place).astimezone(now.tzinfo))
         raise _Refused(Reason.WHICH_MEANING, choices=(shown, meant))
     return meant
 
 
 def _in_zone(naive: datetime, now: datetime) -> Instant:
-    """Find the moment at which the clocks of the zone of `now` show `naive`."""
+    """Return the moment at which the clocks of the zone of `now` show `naive`."""
     first, second = (naive.replace(tzinfo=now.tzinfo, fold=fold) for fold in (0, 1))
     if first.utcoffset() == second.utcoffset():
         return Instant(at=first)
@@ -243,7 +249,7 @@ def _in_zone(naive: datetime, now: datetime) -> Instant:
 
 
 def _days(parts: Parts, today: date) -> Iterator[date]:
-    """Return the days that are meant, nearest first."""
+    """Yield the days that the parts can mean, nearest first; without a day, today and tomorrow."""
     match parts.day:
         case DaysAhead(days=days):
             yield today + timedelta(days=days)
@@ -264,7 +270,7 @@ def _days(parts: Parts, today: date) -> Iterator[date]:
 
 
 def _years(year: int | None, today: date) -> Sequence[int]:
-    """Return the years in which a day of the calendar is looked for."""
+    """Return the years in which a day of the calendar is looked for: the named one, or the coming ones."""
     if year is None:
         return range(today.year, today.year + _LEAP_CYCLE_YEARS + 1)
     if year > today.year + 1000:
@@ -332,7 +338,7 @@ _HOURS: dict[Half, dict[int, int]] = {
 
 
 def _clock(parts: Parts, policy: TimePolicy) -> time | None:
-    """Return the time of day; None where none was written."""
+    """Return the time of day that the parts name, or that of a part of the day; None if there is neither."""
     if parts.clock is None:
         return policy.parts_of_day.get(parts.half) if parts.half else None
     written, hour = parts.clock, parts.clock.hour
@@ -390,7 +396,8 @@ def _recurrence(parts: Parts, repeat: Repeat, now: datetime, policy: TimePolicy)
     rhythm = replace(repeat.rhythm, months=parts.months) if parts.months is not None else repeat.rhythm
     for ahead in range(_RECURRENCE_DAYS):
         day = now.date() + timedelta(days=ahead)
-        # The first showing, as in the host's schedules; what the clocks skip is as much later.
+        # As in the host's schedules: of a time that the clocks show twice, the first; a time that they skip
+        # is later by the skipped span.
         first = datetime.combine(day, clock, now.tzinfo).astimezone(UTC) if rhythm.is_on(day) else now
         if first.timestamp() > now.timestamp():
             counted = replace(rhythm, start=day) if rhythm.step > 1 else rhythm

@@ -1,4 +1,4 @@
-"""Print a time so that `read` gives the same one back."""
+"""Write a time in words, so that `read` reads them as the same time."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _WORKDAYS, _WEEKEND = (0, 1, 2, 3, 4), (5, 6)
 
 
 def say(reading: Reading, language: Language) -> str:
-    """Print what was read: `Mon 2026-11-23 09:00`, `every Monday at 09:00`; a refusal is empty."""
+    """Return a result in words: `Mon 2026-11-23 09:00`, `every Monday at 09:00`; empty for a refusal."""
     match reading:
         case Instant(at=at):
             return say_moment(at, language)
@@ -47,14 +47,14 @@ def say(reading: Reading, language: Language) -> str:
 
 
 def say_choices(refusal: TimeRefusal, language: Language) -> str:
-    """Print the times that a refused text can mean: `Thu 2026-11-26 09:00 or Thu 2026-11-26 21:00`."""
+    """Return the times that a refused text can mean: `Thu 2026-11-26 09:00 or Thu 2026-11-26 21:00`."""
     said = [say(choice, language) for choice in refusal.choices]
     joint = " 또는 " if language is Language.KOREAN else " or "
     return joint.join([", ".join(said[:-1]), said[-1]]) if len(said) > 1 else "".join(said)
 
 
 def say_day(day: date, language: Language) -> str:
-    """Print a day: `Mon 2026-11-23`, `2026-11-23 (월)`."""
+    """Return a day as `Mon 2026-11-23`, `2026-11-23 (월)`."""
     iso = f"{day.year:04d}-{day.month:02d}-{day.day:02d}"
     if language is Language.KOREAN:
         return f"{iso} ({_DAYS_KO[day.weekday()]})"
@@ -62,16 +62,16 @@ def say_day(day: date, language: Language) -> str:
 
 
 def say_long_day(day: date, language: Language) -> str:
-    """Print a day in full: `Sunday, 22 November 2026`, `2026년 11월 22일 일요일`."""
+    """Return a day in full: `Sunday, 22 November 2026`, `2026년 11월 22일 일요일`."""
     if language is Language.KOREAN:
         return f"{day.year}년 {day.month}월 {day.day}일 {_DAYS_KO[day.weekday()]}요일"
-    return f"{day:%A}, {day.day} {day:%B} {day.year}"  # English: no program here sets a locale
+    return f"{day:%A}, {day.day} {day:%B} {day.year}"  # in English, because no program here sets a locale
 
 
 def say_moment(at: datetime, language: Language, *, has_seconds: bool | None = None) -> str:
-    """Print a moment: `Mon 2026-11-23 09:00`, with its offset where the clocks show that time twice.
+    """Return a moment as `Mon 2026-11-23 09:00`, with its offset if the clocks show that time twice.
 
-    Seconds are shown where there are any, unless `has_seconds` says otherwise.
+    Seconds are included if they are not 0, unless `has_seconds` is set.
     """
     shows_seconds = at.second != 0 if has_seconds is None else has_seconds
     clock = f"{at:%H:%M:%S}" if shows_seconds else f"{at:%H:%M}"
@@ -100,7 +100,7 @@ def _counted(count: int, unit: str) -> str:
 def _recurrence(one: Recurrence, language: Language) -> str:
     is_korean = language is Language.KOREAN
     if one.interval is not None:
-        # In hours: `every 2 days` is read as days of the calendar, which need a time of day.
+        # Days are written as hours: `every 2 days` would be read as days of the calendar, at a time of day.
         amount = _amount(0, one.interval, language)
         return (
             f"{amount.replace(' ', '')}마다"

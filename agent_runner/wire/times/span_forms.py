@@ -63,4 +63,4 @@ ALONE: tuple[Form, ...] = (
         where=Where.WHOLE,
     ),
 )
-"""Read after the forms of clocks: `15h30` is one."""
+"""Spans without other words. They come after the forms of clocks, because `15h30` is a time of day."""

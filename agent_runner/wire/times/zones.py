@@ -1,4 +1,4 @@
-"""Time-zone words. What could mean several zones (`IST`, `BST`, `CST`, `US time`) is not read."""
+"""Read words for time zones. Those that may mean several (`IST`, `BST`, `CST`, `US time`) are not read."""
 
 from __future__ import annotations
 
@@ -51,14 +51,14 @@ _TOWNS_KO = {
     "서울": "Asia/Seoul",
     "한국": "Asia/Seoul",
 }
-"""Towns and countries with one zone, whose clocks `… time` and `… 시간` mean."""
+"""Korean names of towns and countries with one zone, as in `… 시간`; `_TOWNS` has those in `… time`."""
 ZONE_WORD = rf"(?:{'|'.join(_TOWNS)})\s+time|" + "|".join(sorted(_PLACES, key=len, reverse=True))
 TOWN_KO = "|".join(_TOWNS_KO)
 _TOWN_TIME = re.compile(rf"\b(?:{'|'.join(_TOWNS)})\s+time\b|(?:{TOWN_KO})\s*시간", re.IGNORECASE)
 
 
 def offset_of(text: str) -> timezone | None:
-    """Return the offset that `Z`, `+09:00` or `-0500` names; None where there is no such offset."""
+    """Return the offset that `Z`, `+09:00` or `-0500` names; None if it is 24 hours or more."""
     if text.upper() == "Z":
         return UTC
     minutes = int(text[1:3]) * 60 + int(text[-2:])
@@ -77,5 +77,5 @@ def named_zone(word: str) -> NamedZone:
 
 
 def names_town_time(text: str) -> bool:
-    """Return whether a text names the time of a town or country that is known: `3pm New York time`."""
+    """Return whether a text names the time of a known town or country: `3pm New York time`."""
     return _TOWN_TIME.search(text) is not None
