@@ -1,4 +1,4 @@
-"""Build what a run is given: its order, its environment, its mounts, and the memory files of its group."""
+"""Build the order, the environment and the mounts of a run, and create the memory files of its group."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ WORKER_MODEL_TURNS = 10
 
 
 class RunOrders:
-    """Builds orders, environments and mounts by what a group's configuration says at that moment."""
+    """Builds orders, environments and mounts from a group's present configuration."""
 
     def __init__(
         self,
@@ -44,9 +44,9 @@ class RunOrders:
         uid: int,
         hindrance: Callable[[Path], str | None] = lambda _: None,
     ) -> None:
-        """`uid` is the user of a container.
+        """`uid` is the id of the user that a container runs as.
 
-        `hindrance` returns why containers cannot be given a folder of the owner's; None when they can.
+        `hindrance` returns the reason why a folder of the owner cannot be mounted, or None when it can.
         """
         self._host = host
         self._settings = host.settings
@@ -61,7 +61,7 @@ class RunOrders:
         )
 
     def order(self, run: Run, group: Group, turn: TurnOrder, session_id: str | None) -> RunOrder:
-        """Return what the runner reads on its stdin. No secret is in it."""
+        """Return the order that the runner reads from its stdin. It contains no secret."""
         config = group_config.of(group)
         asked = self._choice(group, turn.kind, is_isolated=run.is_isolated)
         service = self._proxies.models.catalog.service(asked.service if run.provider is None else run.service)
@@ -95,9 +95,11 @@ class RunOrders:
         )
 
     async def refusal(self, group: Group, turn: Turn) -> ModelRefusal | None:
-        """Return why no model would answer a turn now; None where one may, or where none is needed.
+        """Return why no model would answer a turn now; None if one may, or if the agent needs no model.
 
-        What the owner has chosen is read anew for it: a choice counts from the next turn.
+        If the chosen service refuses and another one is configured to follow it, that one is used for the
+        turn. The owner's choice of models is read from the database first, so that it applies from the next
+        turn.
         """
         await self._proxies.models.refresh()
         refusal = await self._refusal(group, self._choice_of(group, turn))
@@ -108,7 +110,10 @@ class RunOrders:
         return refusal
 
     async def refusal_ahead(self, group: Group, kind: TurnKind) -> ModelRefusal | None:
-        """Return why no model would answer a turn of a kind that may come; None where one may."""
+        """Return why no model would answer a turn of this kind, for which a container may be started ahead.
+
+        Return None if one may.
+        """
         await self._proxies.models.refresh()
         return await self._refusal(group, self._choice(group, kind, is_isolated=kind is TurnKind.TASK))
 
@@ -123,7 +128,7 @@ class RunOrders:
         return self._choice(group, turn.kind, is_isolated=turn.is_isolated, turn_id=turn.id)
 
     def asked(self, group: Group, turn: Turn) -> AskedAgent:
-        """Return the agent, model and service that a turn asks now. Raises `SettingError`."""
+        """Return the agent, model and service that would answer a turn now. Raises `SettingError`."""
         choice = self._choice_of(group, turn)
         return AskedAgent(
             agent=self.agent(group),
@@ -140,10 +145,16 @@ class RunOrders:
         )
 
     def agent(self, group: Group) -> AgentName:
-        """Return the group's agent, else the setting's; `auto` is Claude once a service can be asked."""
+        """Return the agent of the group or, if it has none, of the setting.
+
+        `auto` means Claude if a model service of the group is usable, else the offline agent.
+
+        Raises:
+            SettingError: `auto` applies, and the credentials are invalid.
+        """
         wanted = group_config.of(group).agent or self._settings.andy_agent
         if wanted == "auto":
-            self._credentials.current()  # raises what is wrong with it
+            self._credentials.current()  # called only because it raises if the credentials are invalid
             models = self._proxies.models
             candidates = models.candidates(group_config.of(group), TurnKind.CHAT, is_isolated=False)
             return "claude" if any(models.is_usable(one.service) for one in candidates) else "offline"
@@ -157,9 +168,9 @@ class RunOrders:
         return self._host.zone_of(group).key
 
     async def prepare(self, group: Group, role: Role | None = None) -> Sequence[Mount]:
-        """Make the group's folders and return what a container sees; report refused mounts to the owner.
+        """Create the group's folders and return a container's mounts; report refused mounts to the owner.
 
-        `group` is as a `role` has it, for which alone the container is; None for whoever asks.
+        With a `role`, the container is for that role alone, and `group` must be narrowed to its rights.
         """
         rights = None if role is None else roles.rights_of(role, group_config.of(group))
         made = await asyncio.to_thread(self._make_folders, group, rights)
@@ -171,11 +182,11 @@ class RunOrders:
         return (*made, *extra.mounts, *await self._programs(group))
 
     def granted(self, group: Group) -> allowlist.Extra:
-        """Return which of the group's own mounts are granted now, and why others are not. Blocks."""
+        """Return which of the group's additional mounts are granted now, and why others are not. Blocks."""
         return self._allowlist.grant(group)
 
     def ensure_memory_files(self, group: Group) -> None:
-        """Write the memory files that a group begins with, where they are missing. Blocks."""
+        """Write those of a group's first memory files that are missing. Blocks."""
         memory_templates.ensure_memory(self._host.home.root, group, assistant=self._settings.assistant_name)
 
     def _make_folders(self, group: Group, rights: Rights | None) -> Sequence[Mount]:
@@ -189,7 +200,7 @@ class RunOrders:
         return (*made, *self._skills(group))
 
     def _skills(self, group: Group) -> Sequence[Mount]:
-        """A run goes on without skills that cannot be read."""
+        """Return the mount of the group's skills; nothing if there are none or they cannot be read."""
         try:
             made = skills.lay(self._host.home.root.resolve(), group.folder, group_config.of(group).skills)
         except OSError as error:
@@ -198,7 +209,7 @@ class RunOrders:
         return () if made is None else (Mount(source=made, target="/workspace/skills"),)
 
     async def _programs(self, group: Group) -> Sequence[Mount]:
-        """The folders of the group's MCP servers that are programs; a run goes on without a missing one."""
+        """Return the mounts of the group's MCP servers that are programs. Missing folders are left out."""
         async with self._host.database.reading() as tx:
             names = [one.name for one in await mcp_servers.of_group(tx, group.folder) if one.command]
         return await asyncio.to_thread(self._program_mounts, group, names)
@@ -211,7 +222,7 @@ class RunOrders:
         return [Mount(source=at, target=f"/workspace/mcp/{name}") for name, at in found.items() if at]
 
     async def _report_refusals(self, group: Group, extra: allowlist.Extra) -> None:
-        """Notify the owner once of what was refused and why, and the agent of what it does not see."""
+        """Notify the owner once of the refused mounts and why, and the agent of the missing folders."""
         text = "\n• ".join([f"Folders for '{group.folder}':", *extra.refusals])
         now_ms = self._host.clock.now_ms()
         log.warning("owner.notified", about=group.folder, text=text)

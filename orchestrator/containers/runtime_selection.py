@@ -1,4 +1,7 @@
-"""Choose where agents run: in Docker when an engine answers and the image is there or can be built."""
+"""Choose the runtime of agents: Docker, a Docker Swarm or ordinary processes.
+
+Build or push the agent image.
+"""
 
 from __future__ import annotations
 
@@ -36,10 +39,12 @@ if TYPE_CHECKING:
 Say = Callable[[str], None]
 OnNodeProblem = Callable[[str], Awaitable[None]]
 AGENT_UID = 1000
+"""The user and group id that agents get instead of root's, where the host runs as root."""
 BUILD_SECONDS = 600
+"""Seconds that the engine may take for one answer while an image is built or pushed."""
 ENGINE_SECONDS = 5.0
 """Seconds that an engine may take to answer a request for its status."""
-EVERY_ADDRESS = "0.0.0.0"  # noqa: S104  # of this container: on each agent's network it has another
+EVERY_ADDRESS = "0.0.0.0"  # noqa: S104  # Andy's own container has another address on each agent's network
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,28 +57,34 @@ class SelectedRuntime:
     listen_address: str
     """The address on which the host listens for containers."""
     uid: int
-    """The user id that agents run as: the owner of what they may write."""
+    """The user id that agents run as, which owns the files that they may write."""
     forget: Callable[[], Awaitable[None]]
-    """Remove what the install keeps on the engine, where no container of it is to live on."""
+    """Remove the install's networks and other objects from the engine, when no agent of it is to go on."""
     image: str | None = None
     firewall: Firewall | None = None
-    """The rule that keeps agents from the rest of the host, where they share a network with it."""
+    """The rule that blocks agents from other ports of the host; None if they share no network with it."""
     siblings: HostPaths | None = None
-    """The path mapping of this process's own container, where it runs in one."""
+    """The path mapping of the container in which this process runs; None if it runs in none."""
     room: Callable[[], int | None] = lambda: None
-    """Return the number of containers that the machines take now; None if only the setting bounds them."""
+    """Return how many containers the machines can run in total; None if only the setting limits them."""
     problem: str | None = None
-    """One line on why no agent could be started when the host began, with the fix; None when one could."""
+    """One line on why no agent could be started when the host started, with the fix; None if one could."""
     admit: Callable[[frozenset[int]], Awaitable[frozenset[int]]] | None = None
-    """Let agents reach these ports of the host by another way; return the ports at which that way begins."""
+    """Forward agents' connections to these ports of the host; return the host's ports at which they arrive.
+
+    None if agents connect to the ports directly.
+    """
 
     @property
     def front_address(self) -> str | None:
-        """Return the address for published ports, where Andy runs in a container; agents do not reach it."""
+        """Return the address to which Docker publishes ports of Andy's own container; None outside of one.
+
+        Agents cannot reach this address.
+        """
         return self.siblings.address if self.siblings is not None else None
 
     async def shut_host(self, ports: Collection[int], say: Say) -> None:
-        """Keep agents from all of the host but these ports; say where that cannot be done."""
+        """Block agents from every port of the host except these; warn with `say` if that is not possible."""
         if self.admit is not None:
             ports = await self.admit(frozenset(ports))
         if self.firewall is None:
@@ -87,17 +98,20 @@ class SelectedRuntime:
             )
 
     async def open_host(self) -> None:
-        """Undo `shut_host`, once no agent lives any more."""
+        """Remove the firewall rule of `shut_host`. Call it when no agent runs any more."""
         if self.firewall is not None:
             with suppress(FirewallOutOfReach):
                 await asyncio.to_thread(self.firewall.remove)
 
     async def has_engine(self) -> bool:
-        """Tell whether a container could be started at this moment."""
+        """Return whether the engine answers; always True where agents are ordinary processes."""
         return self.runtime.name == "process" or await docker_engine.answers(seconds=ENGINE_SECONDS)
 
     async def is_image_there(self) -> bool | None:
-        """Return whether containers have an image to start from now; None where no engine tells."""
+        """Return whether the engine has the agent image; None if no engine answers.
+
+        Return True also for runtimes other than Docker, for which this is not checked.
+        """
         if self.image is None or self.runtime.name != "docker":
             return True
         try:
@@ -106,11 +120,11 @@ class SelectedRuntime:
             return None
 
     async def image_problem(self) -> str | None:
-        """Return one line with the fix where the image is not there now, else None."""
+        """Return one line with the fix if the agent image is missing now, else None."""
         return _no_image(self.image) if self.image and await self.is_image_there() is False else None
 
     def hindrance(self, path: Path) -> str | None:
-        """Return why containers cannot be given a folder of the owner's; None when they can."""
+        """Return why a folder of the owner cannot be mounted in containers; None when it can."""
         return self.siblings.hindrance(path) if self.siblings is not None else None
 
 
@@ -127,18 +141,19 @@ async def choose(
     slots_per_node: int,
     say: Say,
 ) -> SelectedRuntime:
-    """Return a runtime; with `auto`, Docker where an engine answers. `on_log` takes containers' stderr.
+    """Return the wanted runtime; with `auto`, Docker if an engine answers, else ordinary processes.
 
-    Where an engine answers and `auto` was set, agents are never ordinary processes: without an image none
-    starts, and `SelectedRuntime.problem` says so.
+    With `auto`, a missing image does not lead to ordinary processes: no agent starts then, and
+    `SelectedRuntime.problem` has the reason.
 
-    `left` names the runtimes whose containers an earlier host left, which may still run: those of another
-    runtime than the one that is returned are ended. `last_frame` returns the last frame of a run that the
-    store has. On a swarm, `on_node_problem` is told why a node starts none,
-    and `slots_per_node` bounds each, unless it is 0.
+    `left` contains the names of the runtimes with containers of an earlier host, which may still run. Those
+    of another runtime than the returned one are ended. `on_log` receives containers' stderr. `last_frame`
+    returns the number of the last frame that the store has of a run. On a swarm, `on_node_problem` is called
+    with the reason when a node cannot start containers, and `slots_per_node` limits the containers of a node
+    unless it is 0.
 
     Raises:
-        ContainerError: Docker was asked for by name, or is needed for what was left there, and cannot be had.
+        ContainerError: Docker is required, by its name or for containers left there, and cannot be used.
     """
     if is_behind_filter():
         if wanted == "process":
@@ -191,10 +206,13 @@ async def _docker_if_there(
 
 
 async def _end_left(runtimes: Collection[str], *, home: Path, install: str, own: HostPaths | None) -> None:
-    """End what a host with another runtime left: its agents read the input of their groups' next ones."""
+    """End the agents that an earlier host left in these runtimes, and remove their networks.
+
+    They must not live on, because they would read the input files of their groups' next agents.
+    """
     if "process" in runtimes:
         await ProcessRuntime(home=home).adopt()
-    with suppress(ContainerError):  # no engine answers: they are given up
+    with suppress(ContainerError):  # if no engine answers, its containers are given up
         if "docker" in runtimes:
             await asyncio.to_thread(_with_client, partial(docker_engine.remove_runs, install=install))
             if own is not None:
@@ -208,7 +226,7 @@ async def remove_all(home: Path, install: str) -> None:
     """End every agent of a home, and remove its networks and its firewall rule.
 
     Raises:
-        EngineGone: no engine answers; what runs as a process of this machine has ended by then.
+        EngineGone: no engine answers. Agents that are processes of this machine have been ended before.
     """
     await ProcessRuntime(home=home).adopt()
     await docker_engine.probe()
@@ -269,7 +287,10 @@ async def _docker(
 async def _beside(
     own: HostPaths, make: Callable[..., DockerRuntime], *, home: Path, install: str, tag: str, uid: int
 ) -> SelectedRuntime:
-    """Run agents beside this container: with paths as the host has them, and a network for each group."""
+    """Return the runtime for a host that runs in a container itself.
+
+    Agents are sibling containers: they are mounted from the paths on the host, and each group has a network.
+    """
     own.check_home(home)
     networks = GroupNetworks(install=install, own_id=own.own_id)
     await asyncio.to_thread(_with_client, networks.tidy)
@@ -300,8 +321,8 @@ async def _swarm(
     on_problem: OnNodeProblem,
     slots_per_node: int,
 ) -> SelectedRuntime:
-    """Run agents on the nodes of the swarm that this machine's engine manages."""
-    # Imported here: most hosts have no swarm, and start without it.
+    """Return the runtime that runs agents on the nodes of the swarm that this machine's engine manages."""
+    # Imported here, because most hosts have no swarm and start faster without these modules.
     from orchestrator.containers.swarm.runtime import SwarmRuntime
     from orchestrator.containers.swarm.services import (
         ManagerEngine,
@@ -342,7 +363,8 @@ async def _swarm(
                 address=joined.gateway,
             )
         elif own is not None:
-            # Another container than the last one, after an upgrade: on no network of a live run yet.
+            # Andy's own container is the gate. After an upgrade it is a new one, which is not on the networks
+            # of the live runs yet, so `keep_gate` has to connect it.
             services.make_gate = lambda _: own.own_id
         await engine.keep_gate()
         await engine.tidy()
@@ -357,7 +379,8 @@ async def _swarm(
 
     return SelectedRuntime(
         runtime=runtime,
-        # In the container the carrier listens where the proxies of the host do, and passes on to them.
+        # In the agent's container, the carrier listens on the ports of the host's proxies and forwards to
+        # them.
         host_address="127.0.0.1",
         listen_address="127.0.0.1",
         uid=os.getuid(),
@@ -392,17 +415,17 @@ def _process(home: Path, say: Say, *, on_log: OnLog, why: str) -> SelectedRuntim
 
 
 async def _forget_nothing() -> None:
-    """Do nothing: processes leave nothing behind."""
+    """Do nothing: ordinary processes leave nothing on an engine."""
 
 
 def ensure_image(tag: str, say: Say) -> None:
-    """Build the agent image when it is missing or made of other sources. Blocks for up to minutes.
+    """Build the agent image if it is missing or was built from other sources. Blocks for up to minutes.
 
-    One that is named by its digest is pulled, and never built.
+    An image that is named by its digest is pulled and never built.
 
     Raises:
         EngineGone: no engine answers.
-        ContainerError: it cannot be built here.
+        ContainerError: the image cannot be built or pulled here, or the pulled one is of another version.
     """
     from orchestrator.containers.image import build, registry
 
@@ -434,7 +457,7 @@ def has_image(tag: str) -> bool:
 
 
 def image_fix() -> str:
-    """Return how an image comes to be on this machine, as the owner of this install would do it."""
+    """Return the command by which the owner of this install gets the agent image onto this machine."""
     if not is_behind_filter():
         return "andy image build"
     is_clone = (Path(COMPOSE_HOME) / installation.DOCKERFILE).is_file()
@@ -449,7 +472,7 @@ def _no_image(tag: str) -> str:
 
 
 def build_image(tag: str, *, base: str, say: Say, layers: Collection[str] | None = None) -> None:
-    """Build the agent image from the sources beside this code, with `layers` as `build` takes them.
+    """Build the agent image from this install's sources; for `layers` see `image.build.build`.
 
     Raises like `ensure_image`.
     """
@@ -473,8 +496,9 @@ def push_image(image: str, to: str, *, say: Say) -> str:
     """Push the agent image to a registry and return its name with the digest.
 
     Raises:
-        EngineGone, ImageMissing
-        ContainerError: the registry did not take it, with the fix.
+        EngineGone: no engine answers.
+        ImageMissing: this machine does not have the image.
+        ContainerError: the registry did not accept it; the text has the fix.
     """
     from orchestrator.containers.image import registry
 
@@ -483,7 +507,7 @@ def push_image(image: str, to: str, *, say: Say) -> str:
 
 
 def image_sources() -> ImageSources | None:
-    """Return what the agent image is made of here; None in Andy's own image, which builds none."""
+    """Return the sources of the agent image, or None in Andy's own image, which does not contain them."""
     from orchestrator.containers.image.context import ImageSources
 
     container = installation.container_folder()

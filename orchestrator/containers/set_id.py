@@ -1,8 +1,9 @@
 """Clear the setuid and setgid bits of the files that agents write.
 
-In the container such a bit does nothing (no-new-privileges). On the host the same file would let every
-local user act as its owner, whom Andy runs as. A bind mount of Docker takes no `nosuid`, and a container's
-mount options would not count on the host anyway, so the bits are cleared where they are found.
+In the container such a bit has no effect (no-new-privileges). On the host the same file would let every local
+user act as the file's owner, which is the user that Andy runs as. Docker's bind mounts do not support
+`nosuid`, and a container's mount options would not apply on the host anyway. So the host clears the bits in
+the files.
 """
 
 from __future__ import annotations
@@ -21,15 +22,23 @@ from orchestrator.domain.values import Group
 log = structlog.get_logger(__name__)
 
 SET_ID = stat.S_ISUID | stat.S_ISGID
+"""The mode bits to clear."""
 MAX_DEPTH = 64
-"""The depth of nested directories. Each is opened step by step, so a tree costs its depth squared."""
+"""The depth of directories below which nothing is searched.
+
+Each directory is opened step by step from the top, so the cost of a chain of them grows with the square of
+its depth.
+"""
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-# With it a file is held whatever its own mode allows, and a pipe or a link is held, not followed.
+# Opens a file whatever its mode allows, without following a link or waiting for the other end of a pipe.
 _HOLD = getattr(os, "O_PATH", os.O_RDONLY | os.O_NONBLOCK) | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def clear_group(group: Group, *, home: Path) -> int:
-    """Clear the bits in all that a group's container writes; return the number of files. Blocks."""
+    """Clear the bits in every folder that containers of a group can write; return the number of files.
+
+    Blocks.
+    """
     written = {
         place.path for rights in (None, NO_FILES) for place in places(group, rights) if place.is_writable
     }
@@ -40,10 +49,11 @@ def clear_group(group: Group, *, home: Path) -> int:
 
 
 def clear(top: Path) -> int:
-    """Clear the bits of regular files in a directory; return their number. Blocks.
+    """Clear the bits of the regular files below a directory; return the number of changed files. Blocks.
 
-    No link is followed. A directory that its owner may not read is opened to it, for a file can lie there;
-    one at `MAX_DEPTH` is closed to all others, with whatever is below.
+    No link is followed. A directory that its owner may not read is made readable for the owner first, because
+    it can contain such files. A directory at `MAX_DEPTH` is not searched but closed to all other users, so
+    that they cannot reach anything below it.
     """
     cleared = 0
     waiting: list[tuple[str, ...]] = [()]
@@ -62,7 +72,7 @@ def clear(top: Path) -> int:
 
 @contextmanager
 def _entered(top: Path, path: tuple[str, ...]) -> Iterator[int]:
-    """Open a directory below `top` for reading, step by step: none of the steps is a link."""
+    """Open a directory below `top` for reading, one path component at a time, so that no link is followed."""
     here = os.open(top, _DIRECTORY)
     try:
         for name in path:
@@ -87,17 +97,17 @@ def _opened(parent: int, name: str) -> int:
 
 
 def _clear_file(directory: int, name: str) -> bool:
-    """Clear the bits of one file; tell whether it had any."""
+    """Clear the bits of one file; return whether it had any and they were cleared."""
     try:
         if not _has_set_id(os.stat(name, dir_fd=directory, follow_symlinks=False)):
             return False
         held = os.open(name, _HOLD, dir_fd=directory)
     except OSError:
-        return False  # it went away meanwhile
+        return False  # the file was removed meanwhile
     try:
         seen = os.fstat(held)
         if not _has_set_id(seen):
-            return False  # another has taken its place
+            return False  # another file has taken its name since the first look
         _set_mode(held, seen.st_mode & ~SET_ID)
     except OSError as error:
         log.warning("group.set_id_not_cleared", file=name, reason=str(error))
@@ -112,9 +122,9 @@ def _has_set_id(seen: os.stat_result) -> bool:
 
 
 def _set_mode(held: int, mode: int) -> None:
-    """Change the mode of the open file itself, and not of a file that has taken its name since."""
+    """Change the mode of an open file. By its name, another file could be changed that has taken it since."""
     if hasattr(os, "O_PATH"):
-        # A descriptor of this kind takes no fchmod.
+        # fchmod does not work on a descriptor that was opened with O_PATH.
         Path(f"/proc/self/fd/{held}").chmod(stat.S_IMODE(mode))
     else:
         os.fchmod(held, stat.S_IMODE(mode))

@@ -1,8 +1,9 @@
 """Start a container for a queued turn, or ahead of one: record the run, prepare its directories, start it.
 
-`RunCreator` takes the steps up to the record, in the run's own task, while the run holds a slot and nothing
-of it is in the store yet. A host that dies there leaves the turn queued as it was; what is said, deleted or
-cancelled meanwhile counts. `ContainerStarter` does the rest.
+`RunCreator` does the steps up to the record in the store. They happen in the run's own task, while the run
+occupies a slot. If the host dies before the record, the turn is still queued, unchanged. The record is made
+from the state of that moment, so messages that are sent or deleted and turns that are cancelled before it are
+respected. `ContainerStarter` does the steps after it.
 """
 
 from __future__ import annotations
@@ -38,9 +39,12 @@ from orchestrator.store.mcp_servers import McpServer
 log = structlog.get_logger(__name__)
 
 PREPARE_SECONDS = 120.0
-"""Seconds that preparing a container may take. Without it, a folder on a hung disk would hold its slot."""
+"""Seconds that preparing a container may take.
+
+Without a limit, a folder on a hung disk would block a slot.
+"""
 SLOW_SECONDS = 20.0
-"""A start that takes longer counts as an outage of the engine, and whoever asked is notified."""
+"""Seconds after which a start counts as an outage of the engine, of which the asking person is notified."""
 NO_GROUP = "this group is no longer registered."
 NOTHING_TO_DO = RunEnd(
     kind=RunEndKind.CLOSED, reason="there was nothing to answer any more.", is_retryable=False
@@ -49,19 +53,19 @@ NOTHING_TO_DO = RunEnd(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewRun:
-    """A run that was recorded, and all that is decided of its container before it is made."""
+    """A recorded run, with everything that its container is created from."""
 
     run: Run
     group: Group
     shown: Group
-    """The group as the container has it: for a restricted turn with no setting beyond its rights."""
+    """The group as its container sees it: for a restricted turn, its settings are narrowed to the role."""
     order: RunOrder
     environment: dict[str, str]
     restoration: Restoration | None
     """The way in which the run continues the group's conversation; None for an isolated run."""
 
     def log_fields(self) -> dict[str, object]:
-        """Return what the run's log says of it: settings, never the prompt."""
+        """Return the fields for the run's log: settings, never the prompt."""
         return {
             "runtime": self.run.runtime,
             "agent": self.order.agent,
@@ -76,13 +80,16 @@ class NewRun:
 
 
 class RunCreator:
-    """Makes the records of new runs. One serves all runs; what is known of each is in its `LiveRunState`."""
+    """Records new runs. One object serves all runs; the state of each run is in its `LiveRunState`."""
 
     def __init__(self, context: PoolContext) -> None:
         self._context = context
 
     def new_run(self, turn: Turn) -> Run:
-        """Return a run for a turn, as far as it is known before anything is decided. Nothing is stored."""
+        """Return a run for a turn, with the fields that are known before anything is decided.
+
+        Stores nothing.
+        """
         return Run(
             id=self._context.ports.new_run_id(),
             folder=turn.folder,
@@ -99,11 +106,11 @@ class RunCreator:
         )
 
     def new_standby(self, group: Group, *, is_isolated: bool) -> Run:
-        """Return a run that is started ahead of its first turn. Nothing is stored."""
+        """Return a run that is started ahead of its first turn. Stores nothing."""
         return self.new_run(_placeholder(group, is_isolated=is_isolated))
 
     async def record_standby(self, live: LiveRunState, group: Group) -> NewRun:
-        """Record a run that is started ahead, with the conversation that it would go on with now."""
+        """Record a run that is started ahead, with the session, model and service that a turn has now."""
         ports, turn = self._context.ports, _placeholder(group, is_isolated=live.run.is_isolated)
         restoration = None if turn.is_isolated else await self._plan_restoration(turn)
         token, token_hash = ports.token()
@@ -126,10 +133,10 @@ class RunCreator:
         return new
 
     async def begin_standby(self, live: LiveRunState, turn: Turn) -> TurnOrder | None:
-        """Record a turn as running in a run that was started ahead, and return it with the run's terms.
+        """Record a turn as running in a run that was started ahead, and return the turn's order.
 
-        All that it says is decided now. None when the turn or the container is gone, or when the container
-        does not fit the group any more.
+        The order includes the model, the session and the limits, which are decided only now. Return None when
+        the turn or the container is gone, or when the container no longer fits the group.
         """
         restoration = None if turn.is_isolated else await self._plan_restoration(turn)
         async with self._context.database.transaction() as tx:
@@ -149,7 +156,7 @@ class RunCreator:
         return order.first_turn()
 
     async def write_again(self, run: Run, turn: Turn, group: Group) -> TurnOrder:
-        """Return the first turn of a run with the run's terms, which an earlier host may not have written."""
+        """Return the order of a run's first turn anew: an earlier host may have died before it wrote it."""
         restoration = None if turn.is_isolated else await self._plan_restoration(turn)
         async with self._context.database.transaction() as tx:
             restoration = await self._still_valid(tx, turn, group, restoration)
@@ -157,14 +164,18 @@ class RunCreator:
             return (await self._order(tx, run, group, first, restoration)).first_turn()
 
     async def _fits(self, tx: Tx, live: LiveRunState, turn: Turn, group: Group) -> bool:
-        """Tell whether a container would be made for the group now just as this one was."""
+        """Return whether a container that was made for the group now would equal this one."""
         if group.container_config != live.config:
             return False
         order = await self._order(tx, live.run, group, _nothing_asked(live.run, turn), None)
         return self._makeup(group, order) == live.made_with
 
     def _asking(self, run: Run, group: Group, turn: Turn, restoration: Restoration | None) -> Run:
-        """Return a run with what it asks: what its session was chosen by, else what its turn asks now."""
+        """Return a run with its agent, model and service set.
+
+        If the plan to restore the conversation has chosen them, the run has them already. Otherwise they are
+        those that would answer the turn now.
+        """
         if restoration is not None and restoration.provider is not None:
             return run
         asked = self._context.ports.orders.asked(group, turn)
@@ -173,8 +184,13 @@ class RunCreator:
     async def _still_valid(
         self, tx: Tx, turn: Turn, group: Group, planned: Restoration | None
     ) -> Restoration | None:
-        """Return the plan, unless the group has another session by now: then that is resumed as it is."""
-        # The plan was made outside of this transaction, for it reads files: a reset may have come between.
+        """Return the plan if the group still has the session for which it was made.
+
+        Otherwise return a plan that resumes the present session without changes, or starts a new one if that
+        session is of another provider.
+        """
+        # The plan was made outside of this transaction, because planning reads files. Meanwhile the
+        # conversation may have been reset.
         session_id = None if turn.is_isolated else await sessions.current(tx, turn.folder)
         if turn.is_isolated or (planned is not None and planned.decided_on_session == session_id):
             return planned
@@ -190,7 +206,7 @@ class RunCreator:
         return ContainerMakeup(environment=environment, mcp_programs=order.mcp_programs)
 
     async def record(self, live: LiveRunState, turn: Turn) -> NewRun | None:
-        """Record the run, and the turn as running in it; None when there is nothing to start any more."""
+        """Record the run, and the turn as running in it; return None if the turn no longer needs a run."""
         async for attempt in until_stored():
             with attempt:
                 restoration = None if turn.is_isolated else await self._plan_restoration(turn)
@@ -202,7 +218,7 @@ class RunCreator:
         return new
 
     async def _plan_restoration(self, turn: Turn) -> Restoration | None:
-        """Decide how the conversation goes on; None for a group that is gone."""
+        """Decide how the conversation is continued; return None if the group is gone."""
         async with self._context.database.reading() as tx:
             group = await groups.by_folder(tx, turn.folder)
             session_id = await sessions.current(tx, turn.folder)
@@ -259,7 +275,7 @@ class RunCreator:
 
 
 def _placeholder(group: Group, *, is_isolated: bool) -> Turn:
-    """Return the turn that a run is started for ahead of any: it has the number 0 and asks nothing."""
+    """Return a stand-in for the turn of a run that is started ahead. It has the id 0 and no prompt."""
     return Turn(
         id=TurnId(0),
         folder=group.folder,
@@ -295,7 +311,11 @@ def _may_call_servers(run: Run, group: Group) -> bool:
 
 
 def _with_servers(order: RunOrder, group: Group, servers: Sequence[McpServer]) -> RunOrder:
-    """Leave out a program that a rule asks about: it runs in the container, past the proxy that asks."""
+    """Return the order with the group's MCP servers.
+
+    A program for which the owner's approval is required is left out: it runs in the container, so its calls
+    do not pass the proxy that asks for approval.
+    """
     asks = settings.of(group).asks_mcp
     at_proxy = tuple(server.name for server in servers if server.url)
     programs = {server.name: server.command for server in servers if server.command and not asks(server.name)}
@@ -316,13 +336,13 @@ def _with_restoration(run: Run, restoration: Restoration | None) -> Run:
 
 
 async def is_queued(tx: Tx, turn: Turn) -> bool:
-    """Tell whether a turn is still to begin: its task may have been cancelled since the queue looked."""
+    """Return whether a turn is still queued. Its task may have been cancelled since the queue was read."""
     now = await turns.get(tx, turn.id)
     return now is not None and now.state is TurnState.QUEUED
 
 
 class ContainerStarter:
-    """Starts containers and passes them on to the output reader."""
+    """Starts containers and hands them to the output reader."""
 
     def __init__(
         self, context: PoolContext, *, creator: RunCreator, reader: OutputReader, orphans: Orphans
@@ -340,14 +360,17 @@ class ContainerStarter:
     async def run_ahead(self, live: LiveRunState, group: Group) -> RunEnd:
         """Start a container ahead of its first turn, read its output to the end, and return how it ended.
 
-        It takes a turn as soon as its directories are there, whether it has booted by then or not.
+        The run can be given a turn as soon as its directories exist, even before the container has booted.
         """
         return await self._make(live, await self._creator.record_standby(live, group), RunState.READY)
 
     async def _make(
         self, live: LiveRunState, new: NewRun, state: RunState, turn: Turn | None = None
     ) -> RunEnd:
-        """Make a container, read it to its end, and return how it ended. `state` is its first one."""
+        """Make a container, read its output to the end, and return how it ended.
+
+        `state` is the state of the run after the start.
+        """
         try:
             async with asyncio.timeout(PREPARE_SECONDS):
                 spec = await self._prepare(new)
@@ -362,7 +385,7 @@ class ContainerStarter:
         except (ContainerError, OSError) as error:
             return classify(error)
         if (stopped := forced_outcome(live)) is not None:
-            return stopped  # it was dismissed while it was made
+            return stopped  # the run was dismissed while its container was made
         if state is RunState.BUSY:
             live.enter(state, self._context.clock.steady_ms())
         async with self._context.database.transaction() as tx:
@@ -375,10 +398,10 @@ class ContainerStarter:
         return await self._reader.follow(live, container)
 
     async def _prepare(self, new: NewRun) -> ContainerSpec:
-        """Make what the container will find.
+        """Prepare the directories and mounts, and return the description of the container to start.
 
         Raises:
-            ContainerError, OSError: it is not to be started.
+            ContainerError, OSError: the preparation failed, so the container must not be started.
         """
         run = new.run
         await self._free_session(run)
@@ -397,22 +420,23 @@ class ContainerStarter:
         try:
             return await self._context.runtime.start(spec, order.to_json())
         except EngineGone:
-            # It may have been made all the same. It was not told what to do.
+            # The engine may have created the container although it did not answer. Such a container has not
+            # received an order, so it does nothing.
             self._orphans.add(Orphan.of(live.run, may_work=False))
             raise
         finally:
             slow_start.cancel()
 
     async def _note_slow_start(self, live: LiveRunState) -> None:
-        """Record an outage in time: the engine's own timeout, a minute, would be too late for a person."""
+        """Record an outage after `SLOW_SECONDS`: the engine's own timeout, a minute, is too long to wait."""
         await asyncio.sleep(SLOW_SECONDS)
         await self._reader.note_outage(live)
 
     async def _free_session(self, run: Run) -> None:
-        """Remove the orphans first: two containers on one session would lose a branch of it.
+        """Remove orphans before the start, because two containers on one session would lose a part of it.
 
         Raises:
-            ContainerError: what may still work on the session of this run cannot be ended.
+            ContainerError: an orphan that may still work on this run's session cannot be ended.
         """
         await self._orphans.remove_all()
         if self._orphans.hold_session_of(run):
@@ -432,6 +456,6 @@ def _container_spec(new: NewRun, mounts: Sequence[Mount]) -> ContainerSpec:
 
 
 def _mount_targets(mounts: Sequence[Mount]) -> dict[str, object]:
-    """Return the mounts as a container sees them, for the log."""
+    """Return the targets of the mounts, each with `rw` or `ro`, as a field for the log."""
     targets = (f"{mount.target}:{'rw' if mount.is_writable else 'ro'}" for mount in mounts)
     return {"targets": ",".join(targets)}

@@ -1,4 +1,4 @@
-"""Bring blocking byte streams to the event loop, no faster than their reader takes them."""
+"""Pass blocking byte streams to the event loop, no faster than their reader reads."""
 
 from __future__ import annotations
 
@@ -11,12 +11,15 @@ from dataclasses import dataclass
 from typing import Protocol
 
 SLOTS = 16
+"""Chunks that a pump may read before the reader has taken them."""
 HEADER_BYTES = 8
+"""Bytes of the header before each part of the engine's stream."""
 STDERR = 2
+"""The number of stderr in such a header."""
 
 
 class Source(Protocol):
-    """A blocking stream. One thread reads and closes it; any thread may interrupt its reading."""
+    """A blocking stream. One thread reads and closes it; any thread may interrupt the reading."""
 
     def chunks(self) -> Iterator[bytes]: ...
 
@@ -26,10 +29,10 @@ class Source(Protocol):
 
 
 class Pump:
-    """Carries a source's chunks to the event loop, at most `SLOTS` chunks ahead of the reader.
+    """Passes a source's chunks to the event loop from a thread, at most `SLOTS` chunks ahead of the reader.
 
-    The thread waits while the reader is slow, so a container that floods its output is held up and
-    costs the host no memory. Closing ends the thread.
+    The thread waits while the reader is slow. So a container that floods its output is slowed down and does
+    not fill the host's memory. Closing the pump ends the thread.
     """
 
     def __init__(self, opened: Callable[[], Source], *, name: str) -> None:
@@ -43,7 +46,7 @@ class Pump:
         self._thread.start()
 
     async def chunks(self) -> AsyncIterator[bytes]:
-        """Yield chunks until the source ends; raise what it raised."""
+        """Yield chunks until the source ends; raise the error that ended it, if any."""
         while (item := await self._queue.get()) is not None:
             if isinstance(item, Exception):
                 raise item
@@ -51,7 +54,7 @@ class Pump:
             yield item
 
     def close(self) -> None:
-        """End the thread and close the source, also in the middle of a read."""
+        """End the thread, which closes the source, even if the thread is blocked in a read."""
         with self._lock:
             self._is_closed = True
             if self._source is not None:
@@ -64,7 +67,7 @@ class Pump:
             source = opened()
             with closing(source):
                 self._carry(source)
-        except Exception as error:  # noqa: BLE001  # it is the reader who learns of it
+        except Exception as error:  # noqa: BLE001  # `chunks` raises it in the reader
             end = error
         self._hand(end)
 
@@ -98,9 +101,10 @@ class Piece:
 
 
 class Demultiplexer:
-    """Splits the engine's stream into stdout and stderr, whatever its chunks.
+    """Splits the engine's stream into stdout and stderr, independently of the chunks in which it arrives.
 
-    Eight bytes go before each part: the stream's number, three zeros, the length (big endian).
+    A header of eight bytes precedes each part: the stream's number, three zeros, and the part's length as a
+    big endian number of four bytes.
     """
 
     def __init__(self) -> None:
@@ -109,7 +113,10 @@ class Demultiplexer:
         self._left = 0
 
     def feed(self, chunk: bytes) -> Iterator[Piece]:
-        """Yield the pieces that a chunk holds; what is cut at its end comes with the next."""
+        """Yield the pieces in a chunk.
+
+        A part or header that its end cuts off continues with the next chunk.
+        """
         place = 0
         while place < len(chunk):
             if self._left:
@@ -130,7 +137,7 @@ class Demultiplexer:
 
 
 class Tail:
-    """Keeps the last bytes of a stream, for the log."""
+    """The last bytes of a stream, for the log."""
 
     def __init__(self, limit: int = 4096) -> None:
         self._limit = limit

@@ -1,7 +1,7 @@
-"""End runs: ask a container to close or stop it, classify its exit, record that, and remove what is left.
+"""End runs: ask a container to close or stop it, classify and record its exit, and remove the container.
 
-`Termination` ends the runs that hold a slot. `Orphans` keeps the containers that were given up (the engine
-did not answer, or an earlier host left them) and tries again until the runtime has removed them.
+`Termination` ends the runs that occupy a slot. `Orphans` lists the containers that were given up, because the
+engine did not answer or an earlier host left them, and tries to remove them until the runtime has done so.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ IMAGE_REPLACED = "its image was replaced"
 
 
 class RunEndKind(StrEnum):
-    """The way in which a run ended, in one word; the store has it as `exit_kind`."""
+    """The way in which a run ended, stored as `exit_kind`."""
 
     CLOSED = "closed"
-    """The run ended well."""
+    """The run ended normally."""
     STOPPED = "stopped"
-    """Somebody asked it to end."""
+    """The run was stopped by a person or a signal."""
     TIMED_OUT = "timed_out"
     OOM_KILLED = "oom_killed"
     CRASHED = "crashed"
@@ -67,7 +67,7 @@ class RunEnd:
 
     @property
     def fault(self) -> FailureOwner:
-        """Return whose fault it is: a turn is not to blame when nothing could be started."""
+        """Return who caused the failure: not the turn, if no container could be started."""
         match self.kind:
             case RunEndKind.ENGINE_GONE:
                 return FailureOwner.ENGINE
@@ -82,9 +82,9 @@ class RunEnd:
 
 
 def classify(end: Exit | ContainerError | OSError, *, failure: str | None = None) -> RunEnd:
-    """Return what an exit means, or an error that kept a container from starting or being read.
+    """Return the end of a run from its exit, or from the error that prevented its start or its reading.
 
-    `failure` is what the runner itself said was wrong, if it said so before it ended.
+    `failure` is the error that the runner reported before it ended, if it did.
     """
     match end:
         case Exit():
@@ -102,20 +102,21 @@ def classify(end: Exit | ContainerError | OSError, *, failure: str | None = None
 
 
 def classify_exit(live: LiveRunState, ended: Exit) -> RunEnd:
-    """Return what the exit of a live run means, given what was decided about the run before."""
+    """Return the end of a live run from its exit and from earlier decisions on the run, such as a kill."""
     result = forced_outcome(live) or classify(ended, failure=live.failure)
     if result.kind is RunEndKind.CLOSED and live.state is not RunState.BUSY:
-        # Nobody waited for it. One that an earlier host asked to end does not say why.
+        # No turn was running. The reason for closing is unknown if an earlier host asked the container to
+        # close.
         return replace(result, reason=f"closed: {live.close_reason or 'it had nothing to do'}")
     return result
 
 
 def forced_outcome(live: LiveRunState) -> RunEnd | None:
-    """Return how a run ends that is to be killed; None for one that is not."""
+    """Return the end of a run that was decided to be killed; None if that was not decided."""
     if live.verdict is None or not live.verdict.kill:
         return None
     if live.is_unused:
-        kind = RunEndKind.CLOSED  # nobody misses a container that was given nothing
+        kind = RunEndKind.CLOSED  # it had no turn, so nothing failed
     elif live.verdict.reason == STOPPED_BY_HAND:
         kind = RunEndKind.STOPPED
     else:
@@ -153,14 +154,14 @@ def _last_line(text: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Orphan:
-    """A container whose output nobody reads any more."""
+    """A container whose output the host no longer reads."""
 
     run_id: RunId
     folder: Folder
     is_isolated: bool
-    """Whether another container of its group may work beside it."""
+    """Whether another container of its group may run at the same time."""
     may_work: bool
-    """Whether it may still run and go on in its group's session."""
+    """Whether it may still be running and continue its group's session."""
 
     @classmethod
     def of(cls, run: Run, *, may_work: bool = True) -> Orphan:
@@ -174,7 +175,10 @@ class Orphan:
 
 
 class Orphans:
-    """The containers that were given up. While one may work on a session, no other is started on it."""
+    """The containers that were given up.
+
+    While one may work on a session, no other is started on that session.
+    """
 
     def __init__(self, context: PoolContext) -> None:
         self._context = context
@@ -186,13 +190,13 @@ class Orphans:
         return len(self._by_run)
 
     def add(self, orphan: Orphan) -> None:
-        """Look for a container from now on, which may be there or not."""
+        """Add a container, which may exist or not, to those that are to be removed."""
         self._by_run[orphan.run_id] = orphan
         self._since_ms.setdefault(orphan.run_id, self._context.clock.steady_ms())
         self._context.wakeups.reaper.set()
 
     def hold_session_of(self, run: Run) -> bool:
-        """Tell whether one of them may still work on the session that `run` is to have."""
+        """Return whether one of them may still work on the session that `run` is to continue."""
         is_alone = run.is_isolated and run.role is None
         return not is_alone and any(
             orphan.folder == run.folder and orphan.may_work and not orphan.is_isolated
@@ -200,7 +204,7 @@ class Orphans:
         )
 
     def as_runs(self) -> list[LiveRun]:
-        """Return the orphans as the queue sees them: left over, and holding no slot."""
+        """Return the orphans as runs in the state `LEFT`, for the queue. They occupy no slot."""
         return [
             LiveRun(
                 id=orphan.run_id,
@@ -214,7 +218,10 @@ class Orphans:
         ]
 
     async def remove(self, container: RunningContainer, orphan: Orphan) -> None:
-        """Stop and remove a container, whatever its state; one that stays is tried again later."""
+        """Stop and remove a container in any state.
+
+        If that fails, it becomes an orphan and is tried again later.
+        """
         try:
             if await _has_stopped(container):
                 orphan = replace(orphan, may_work=False)
@@ -227,13 +234,14 @@ class Orphans:
             self._forget(orphan.run_id)
 
     async def remove_all(self) -> None:
-        """Remove those that the runtime still has, and forget the others, for they are gone.
+        """Remove the orphans that the runtime still has, and forget the others, which no longer exist.
 
         Raises:
             EngineGone: the runtime cannot be asked.
         """
         async with self._asking:
-            # A copy: what is given up while the runtime is asked may not be in its answer yet.
+            # A copy, because a container that is given up while the runtime is asked may be missing in its
+            # answer although it exists. It must not be forgotten.
             asked = dict(self._by_run)
             if not asked:
                 return
@@ -250,7 +258,11 @@ class Orphans:
 
 
 async def _has_stopped(container: RunningContainer) -> bool:
-    """Stop a container; False when that is refused, for its removal ends it too. Raises `EngineGone`."""
+    """Stop a container; return False if the engine refuses, since the removal that follows ends it too.
+
+    Raises:
+        EngineGone: no engine answers.
+    """
     try:
         await container.stop()
     except EngineGone:
@@ -261,19 +273,19 @@ async def _has_stopped(container: RunningContainer) -> bool:
     return True
 
 
-# Runs that hold a slot
+# Runs that occupy a slot
 
 
 @dataclass(frozen=True, slots=True)
 class _SettledTurn:
-    """The turn of a run that ended, with its new state."""
+    """The turn of an ended run, with the turn's new state."""
 
     turn: Turn
     state: TurnState
 
 
 class Termination:
-    """Ends runs that hold a slot, records their ends, and frees their slots."""
+    """Ends runs that occupy a slot, records their ends, and frees their slots."""
 
     def __init__(self, context: PoolContext, live_runs: LiveRuns, orphans: Orphans) -> None:
         self._context = context
@@ -281,9 +293,9 @@ class Termination:
         self._orphans = orphans
 
     def spawn(self, live: LiveRunState, work: Awaitable[RunEnd]) -> None:
-        """Run `work`, which starts or re-attaches a container and reads it to its end, as a task of its own.
+        """Run `work` in a new task. It starts a container, or re-attaches one, and reads it to its end.
 
-        When it is done, its end is recorded, its container removed and its slot freed.
+        After it, the run's end is recorded, its container removed and its slot freed.
         """
         live.task = self._context.tasks.create_task(self._run_to_end(live, work), name=f"run:{live.run.id}")
 
@@ -291,16 +303,16 @@ class Termination:
         try:
             ended = await work
         except Exception:
-            # Whatever goes wrong here ends this run alone, and is recorded like any other end.
+            # An unexpected error must end this run alone and not the host. It is recorded like any other end.
             log.exception("run.broke", run=live.run.id, group=live.run.folder)
             ended = RunEnd(
                 kind=RunEndKind.CRASHED, reason="something went wrong inside Andy.", is_retryable=True
             )
-        live.enter(RunState.CLOSING, self._context.clock.steady_ms())  # it is given no turn any more
+        live.enter(RunState.CLOSING, self._context.clock.steady_ms())  # so that it gets no further turn
         if live.is_unused:
             self._live_runs.foresight.count_miss(live, now_ms=self._context.clock.steady_ms())
-        # A container that was started ahead and has not taken its turn costs whoever asked neither a pause
-        # nor, before that is recorded, an attempt.
+        # If a container that was started ahead ended before its first frame, its turn is tried again without
+        # a pause. If the turn was not even recorded as running, this does not count as an attempt of it.
         is_untouched = live.sign is not None and live.last_frame == 0
         made_for = None if live.is_unused else live.turn_id
         async for attempt in until_stored():
@@ -313,15 +325,17 @@ class Termination:
         if not self._live_runs.of(live.run.folder):
             await self._context.ports.mailboxes.unwatch(live.run.folder)
         if live.container is not None and live.has_exited:
-            # What is left of it holds no slot: whoever waits for one need not wait for this.
+            # Removing a container that has exited comes after the slot was freed, so that the next run need
+            # not wait.
             await self._orphans.remove(live.container, Orphan.of(live.run, may_work=False))
 
     async def close(self, live: LiveRunState, *, reason: str) -> None:
-        """Ask a container to close; one that does not in `timeouts.CLOSE_GRACE_MS` is killed."""
+        """Ask a container to close; it is killed if it does not within `timeouts.CLOSE_GRACE_MS`."""
         live.enter(RunState.CLOSING, self._context.clock.steady_ms())
         live.close_reason = reason
         self._context.bus.publish("run.closing", group=live.run.folder, run=live.run.id, reason=reason)
-        # One file holds the close order of all the group's runs, so each has to be named again.
+        # One file contains the close order for all runs of the group, so it must list each run that is
+        # closing.
         closing = [
             other.run.id for other in self._live_runs.of(live.run.folder) if other.state is RunState.CLOSING
         ]
@@ -329,9 +343,10 @@ class Termination:
         self._context.wakeups.reaper.set()
 
     def dismiss(self, live: LiveRunState, *, reason: str) -> None:
-        """Kill a container that was started ahead and given nothing; it has nothing to bring to an end.
+        """Kill a container that was started ahead and has had no turn, so it has no work to finish.
 
-        Its slot is free once it is gone. One that is just being made ends as soon as it is there.
+        Its slot becomes free when the container has ended. If it is still being made, it ends right after
+        that.
         """
         live.enter(RunState.CLOSING, self._context.clock.steady_ms())
         live.close_reason = reason
@@ -345,10 +360,10 @@ class Termination:
 
     async def _stop_dismissed(self, live: LiveRunState, container: RunningContainer) -> None:
         if not await stop_container(container, grace_seconds=0):
-            live.verdict = None  # the next look at it tries again
+            live.verdict = None  # so that `end_overdue` tries again
 
     def schedule_kill(self, live: LiveRunState, verdict: timeouts.TimeoutVerdict) -> None:
-        """Mark a run to be killed; whoever reads its output carries that out."""
+        """Mark a run to be killed. The reader of its output stops the container."""
         live.verdict = verdict
         log.warning("run.killed", run=live.run.id, group=live.run.folder, reason=verdict.reason)
         self._context.bus.publish("run.killed", group=live.run.folder, run=live.run.id, reason=verdict.reason)
@@ -356,15 +371,15 @@ class Termination:
     async def kill(
         self, live: LiveRunState, verdict: timeouts.TimeoutVerdict, *, grace_seconds: float = 2.0
     ) -> None:
-        """Stop the container of a run now, for the reason that `verdict` gives."""
+        """Stop the container of a run now, for the reason in `verdict`."""
         self.schedule_kill(live, verdict)
         if live.container is not None and not await stop_container(
             live.container, grace_seconds=grace_seconds
         ):
-            live.verdict = None  # the next look at it tries again
+            live.verdict = None  # so that `end_overdue` tries again
 
     async def end_overdue(self) -> None:
-        """Close or kill each run whose time is over, and try again to remove the orphans."""
+        """Close or kill each run that exceeds a timeout or is to stop, and try to remove the orphans."""
         now_ms = self._context.clock.steady_ms()
         for live in self._live_runs:
             verdict = live.stop or timeouts.judge(
@@ -378,16 +393,16 @@ class Termination:
                 self.dismiss(live, reason=verdict.reason)
             elif verdict.kill and live.container is not None and live.verdict is None:
                 await self.kill(live, verdict)
-        with suppress(EngineGone):  # the next look asks it again
+        with suppress(EngineGone):  # the next call tries again
             await self._orphans.remove_all()
 
     async def settle(
         self, run: Run, ended: RunEnd, *, made_for: TurnId | None = None, is_at_once: bool = False
     ) -> None:
-        """Record the end of a run and, in the same transaction, what becomes of its turn.
+        """Record the end of a run and, in the same transaction, the new state of its turn.
 
-        That is the turn that runs in it, else the turn that it was `made_for`, if that still waits. With
-        `is_at_once` it is tried again without a pause.
+        Its turn is the one that runs in it or else, if that is still queued, the one that it was `made_for`.
+        With `is_at_once` the turn is tried again without a pause.
         """
         settled = await self._record(run, ended, made_for, is_at_once=is_at_once)
         if ended.detail:
@@ -433,7 +448,7 @@ class Termination:
 
 
 async def stop_container(container: RunningContainer, *, grace_seconds: float = 2.0) -> bool:
-    """Stop a container; False when the runtime did not, so that it has to be tried again."""
+    """Stop a container; return False if the runtime failed to, so that the caller has to try again."""
     try:
         await container.stop(grace_seconds=grace_seconds)
     except ContainerError as error:

@@ -1,4 +1,4 @@
-"""Decide when a run has to end: silent, too slow, idle or old. Pure; `termination` carries it out."""
+"""Decide when a run has to end because it is silent, too slow, idle or old. Pure; `termination` ends it."""
 
 from __future__ import annotations
 
@@ -8,15 +8,18 @@ from agent_runner.wire.frames import time_limit_reason
 from orchestrator.domain.values import RunState
 
 SILENT_MS = 60_000
-"""A container sends a heartbeat far more often; one that is silent for longer hangs."""
+"""Milliseconds without a frame after which a container counts as hanging; heartbeats come far more often."""
 FIRST_SIGN_MS = 120_000
 """Milliseconds that a container may take to send its first frame."""
 TURN_GRACE_MS = 30_000
-"""The runner ends a turn at its limit by itself; only one that does not is killed after this time."""
+"""Milliseconds after a turn's time limit at which its container is killed.
+
+The runner normally ends the turn at the limit by itself.
+"""
 TASK_IDLE_MS = 10_000
-"""Milliseconds that the container of an isolated run stays idle. It is short: no further turn will come."""
+"""Milliseconds that the container of an isolated run may be idle. Short, because it gets no further turn."""
 UNUSED_MS = 120_000
-"""Milliseconds that a container which was started ahead waits for its first turn."""
+"""Milliseconds that a container which was started ahead may wait for its first turn."""
 CLOSE_GRACE_MS = 10_000
 """Milliseconds that a container may take to close after it was asked to."""
 
@@ -55,9 +58,9 @@ class TimeoutVerdict:
 
 
 def judge(vitals: Vitals, limits: RunTimeouts, *, now_ms: int) -> TimeoutVerdict | None:
-    """Return why a container has to end now; None lets it live.
+    """Return why and how a container has to end now, or None if it may go on.
 
-    A heartbeat separates "alive" from "busy": a model that thinks for minutes is left alone.
+    Heartbeats prove that a busy container is alive, so a model may think for minutes without output.
     """
     in_state_ms = now_ms - vitals.state_since_ms
     if vitals.last_frame_ms is None:
@@ -82,5 +85,8 @@ def judge(vitals: Vitals, limits: RunTimeouts, *, now_ms: int) -> TimeoutVerdict
 
 
 def is_worn(vitals: Vitals, limits: RunTimeouts, *, now_ms: int) -> bool:
-    """Tell whether a container is older than it may get: it is replaced between turns, never in one."""
+    """Return whether a container is older than allowed.
+
+    It is then replaced between turns, never during one.
+    """
     return now_ms - vitals.started_ms > limits.age_ms

@@ -1,6 +1,7 @@
-"""Make harmless what a container says about the work of its turn, and keep the text that grows in memory.
+"""Make a container's reports on the progress of its turn safe to show, and collect the text that it writes.
 
-All of it is the word of a hostile container: it is shown to people, and nothing is decided by it.
+A container may be hostile and report anything. So its reports are only shown to people, and nothing is
+decided by them.
 """
 
 from __future__ import annotations
@@ -14,15 +15,16 @@ from orchestrator.base.clock import Clock
 
 MAX_TOOL_CHARS, MAX_SUMMARY_CHARS = 80, 300
 NOTICE_MS = 100
-"""Milliseconds between two notices to watchers that a run's text has grown."""
+"""Milliseconds at least between two notices to watchers that a run's text has grown."""
 MISSING = "… "
+"""The mark in a draft at which an earlier piece is missing."""
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
 
 
 def safe_start(frame: ToolStart, redact: Callable[[str], str]) -> ToolStart:
-    """Return a frame whose texts are one line each, without secrets, and short.
+    """Return the frame with each text on one line, redacted and shortened.
 
-    It is cut after it is redacted: half a secret would no longer be known for one.
+    Texts are redacted before they are cut, because a secret that was cut would no longer be recognised.
     """
     return frame.model_copy(
         update={
@@ -44,7 +46,7 @@ def _shortened(text: str, limit: int) -> str:
 
 @dataclass(slots=True)
 class DraftText:
-    """The text that the model of one run is writing now, as far as it was heard."""
+    """The text that the model of one run is writing now, as far as it was received."""
 
     turn: int | None = None
     text: str = ""
@@ -52,7 +54,7 @@ class DraftText:
     _noticed_ms: int | None = None
 
     def take(self, frame: Draft) -> None:
-        """Add a piece. Where pieces before it are missing, as after a restart of the host, a mark says so."""
+        """Add a piece. If earlier pieces are missing, as after a restart of the host, add `MISSING` first."""
         if frame.turn != self.turn or frame.at == 0:
             self.turn, self.text, self._next = frame.turn, "", 0
         if frame.at != self._next:
@@ -61,15 +63,15 @@ class DraftText:
         self._next = frame.at + len(frame.text)
 
     def of(self, turn: int) -> str:
-        """Return the text of a turn, empty for another one's."""
+        """Return the text if it is of this turn, else an empty string."""
         return self.text if turn == self.turn else ""
 
     def forget(self) -> None:
-        """Drop the text, for its turn is over."""
+        """Delete the text, because its turn has ended."""
         self.turn, self.text, self._next = None, "", 0
 
     def is_to_be_noticed(self, clock: Clock) -> bool:
-        """Tell whether watchers are to hear of a change now."""
+        """Return whether watchers are to be notified of a change now, and if so, record the time."""
         now_ms = clock.steady_ms()
         if self._noticed_ms is not None and now_ms - self._noticed_ms < NOTICE_MS:
             return False

@@ -1,4 +1,4 @@
-"""Clients of the engine: one per thread, blocking calls off the event loop, errors as errors of the host."""
+"""Call the Docker engine with one client per thread, off the event loop, and translate its errors."""
 
 from __future__ import annotations
 
@@ -22,16 +22,20 @@ T = TypeVar("T")
 
 DEFAULT_ENGINE = "unix:///var/run/docker.sock"
 CALL_SECONDS = 60
+"""Seconds that the engine may take to answer a call."""
 CALL_THREADS = 8
 NOT_READY = 503
 ALREADY_SO = frozenset({304, 404, 409})
+"""HTTP statuses for a request that is already fulfilled: not modified, not found, and conflict."""
 
 
 def ping(*, seconds: float) -> None:
-    """Check that something listens at the engine's address, before anything slow is loaded. Blocks.
+    """Check that something listens at the engine's socket, before docker-py is loaded, which is slow. Blocks.
+
+    An address that is not a Unix socket is not checked.
 
     Raises:
-        EngineGone
+        EngineGone: nothing listens there.
     """
     scheme, _, path = os.environ.get("DOCKER_HOST", DEFAULT_ENGINE).partition("://")
     if scheme != "unix":
@@ -45,11 +49,12 @@ def ping(*, seconds: float) -> None:
 
 
 def load_library() -> None:
-    """Import docker-py without its detection of text encodings: that takes 3 MiB, and
-    an engine names its encoding.
+    """Import docker-py without the libraries that detect text encodings.
+
+    They take 3 MiB and are not needed, because the engine names its encoding.
     """
     with warnings.catch_warnings(), without("charset_normalizer", "chardet"):
-        warnings.simplefilter("ignore")  # it would warn about that on stderr
+        warnings.simplefilter("ignore")  # it would warn on stderr that they are missing
         import docker  # noqa: F401
 
 
@@ -74,7 +79,10 @@ def translated() -> Iterator[None]:
     """Turn errors of docker-py and its transport into errors of the host.
 
     Raises:
-        EngineGone, ImageMissing, NotThere, ContainerError
+        EngineGone: the engine does not answer, or is not ready.
+        ImageMissing: the image does not exist.
+        ContainerNotFound: another object does not exist.
+        ContainerError: the engine refused the request.
     """
     load_library()
     import docker.errors
@@ -96,7 +104,7 @@ def translated() -> Iterator[None]:
 
 @contextmanager
 def already_so() -> Iterator[None]:
-    """Treat "it is gone" and "it is done already" as success."""
+    """Ignore errors by which the engine says that the object is gone or the request is done already."""
     import docker.errors
 
     try:
@@ -107,7 +115,7 @@ def already_so() -> Iterator[None]:
 
 
 class EngineCalls:
-    """Short blocking calls to the engine, from threads of their own."""
+    """Short blocking calls to the engine, which run in a pool of threads."""
 
     def __init__(self) -> None:
         self._pool = ThreadPoolExecutor(CALL_THREADS, thread_name_prefix="docker")
@@ -116,15 +124,14 @@ class EngineCalls:
         self._version = "auto"
 
     async def call(self, work: Callable[[APIClient], T]) -> T:
-        """Run `work` with the client of its thread. If cancelled, it continues in the background.
+        """Run `work` in a thread with that thread's client. If this is cancelled, `work` continues.
 
-        Raises:
-            EngineGone, ImageMissing, NotThere, ContainerError
+        Raises like `translated`.
         """
         return await self.submit(work)
 
     def submit(self, work: Callable[[APIClient], T]) -> asyncio.Future[T]:
-        """Like `call`, but return the future, for a caller that must know the end even when cancelled."""
+        """Like `call`, but return the future, for a caller that needs the result even when cancelled."""
         return asyncio.get_running_loop().run_in_executor(self._pool, self._run, work)
 
     def connect(self) -> APIClient:
@@ -145,7 +152,8 @@ class EngineCalls:
             try:
                 return work(client)
             except (LookupError, TypeError, AttributeError, ValueError) as error:
-                # Another program answers at the engine's address, or an engine of another kind.
+                # The answer had an unexpected form: another program answers at the engine's address, or an
+                # engine of another kind.
                 raise ContainerError(
                     f"Docker answered with what no engine says ({type(error).__name__}: {str(error)[:100]}): "
                     "look at what 'docker version' says."

@@ -27,10 +27,11 @@ if TYPE_CHECKING:
 OnLog = Callable[[RunId, bytes], None]
 """Receives pieces of stderr on the event loop; it must not block."""
 BREAK_SECONDS = 5.0
+"""Seconds after the end of its output in which a container must exit; else the stream broke off."""
 
 
 class DockerContainer:
-    """A `RunningContainer` of the engine. `wires` are set only for a container that was just started."""
+    """A `RunningContainer` of the engine. `wires` is set only for a container that was just started."""
 
     def __init__(
         self,
@@ -58,7 +59,10 @@ class DockerContainer:
             weakref.finalize(self, wires.close)
 
     async def output(self) -> AsyncGenerator[bytes, None]:
-        """See `RunningContainer.output`. Close it (`contextlib.aclosing`) to end its thread early."""
+        """Yield stdout as `RunningContainer.output` describes.
+
+        Close it (`contextlib.aclosing`) to end its thread.
+        """
         splitter = Demultiplexer()
         async with aclosing(self._pumped(self._open_output, "output")) as chunks:
             async for chunk in chunks:
@@ -83,7 +87,7 @@ class DockerContainer:
         self.release()
 
     def release(self) -> None:
-        """Release threads and connections; the container stays."""
+        """Release the threads and connections; the container goes on."""
         for pump in tuple(self._pumps):
             pump.close()
         if self._wires is not None:
@@ -110,8 +114,10 @@ class DockerContainer:
             pump.close()
 
     async def _confirm_end(self) -> None:
-        """Wait for the container's end: its stream ends a moment before the engine
-        reports that; a broken one ends alone.
+        """Check that the container has exited, now that its output has ended.
+
+        The engine reports the exit a moment after the end of the output. If it does not, the stream was
+        interrupted while the container goes on.
         """
         try:
             async with asyncio.timeout(BREAK_SECONDS):

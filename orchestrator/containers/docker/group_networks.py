@@ -1,6 +1,7 @@
 """The networks of agents when Andy is a container itself: one internal network per group, with Andy on it.
 
-They cannot share one network: Andy has to be reachable on it, and then containers on it can reach each other.
+Groups cannot share one network, because a network on which Andy can be reached also lets its other containers
+reach each other.
 """
 
 from __future__ import annotations
@@ -16,14 +17,17 @@ if TYPE_CHECKING:
     from docker import APIClient
 
 ALIAS = "orchestrator"
-"""The name by which agents reach Andy. Their own is `andy`."""
+"""The name by which agents reach Andy. The name of an agent's own container is `andy`."""
 IN_USE_OR_GONE = (403, 404)
-# The host has no address on it either, so its own ports cannot be reached.
+# With this option the host has no address on the network either, so agents cannot reach the host's own ports.
 NO_HOST = ("com.docker.network.bridge.inhibit_ipv4", "true")
 
 
 class GroupNetworks:
-    """`join` for a coming container, `tidy` at the start, `remove` at the end. All of it blocks."""
+    """The networks of an install's groups. All methods block.
+
+    Call `join` before a container starts, `tidy` at the host's start and `remove` at its end.
+    """
 
     def __init__(self, *, install: str, own_id: str) -> None:
         self._install = install
@@ -42,12 +46,12 @@ class GroupNetworks:
         return str(found["Name"])
 
     def tidy(self, client: APIClient) -> None:
-        """Remove networks without agents, and connect to the others."""
+        """Remove the networks that no agent is on, and connect Andy to the others."""
         with self._one_at_a_time:
             self._tidy(client)
 
     def remove(self, client: APIClient) -> None:
-        """Remove all networks that nobody else is connected to."""
+        """Disconnect Andy from all networks, and remove those that no other container is connected to."""
         with self._one_at_a_time:
             for one in self._own(client):
                 self._leave(client, one["Id"])
@@ -62,7 +66,7 @@ class GroupNetworks:
         except docker.errors.APIError as error:
             if "address pool" not in str(error.explanation):
                 raise
-        # The engine has addresses for about thirty networks: remove unused ones.
+        # The engine has addresses for about thirty networks only, so the unused ones are removed first.
         self._tidy(client)
         return network.find_or_make(client, name, self._install, is_internal=True, option=NO_HOST)
 

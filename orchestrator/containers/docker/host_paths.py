@@ -1,5 +1,6 @@
-"""Paths on the host, for an Andy in a container: agents are sibling containers,
-mounted from the host's paths.
+"""Map paths in Andy's own container to paths on the host.
+
+Agents are then sibling containers of Andy's. The engine mounts their folders by the paths on the host.
 """
 
 from __future__ import annotations
@@ -17,22 +18,25 @@ from orchestrator.containers.docker.client import ContainerNotFound
 from orchestrator.domain.errors import ContainerError
 
 OF_AGENTS = re.compile(r"andy-[0-9a-f]{12}[.-]")
+"""The beginning of the names of networks that Andy shares with agents."""
 NEEDED = ("groups", "data", "store")
+"""Folders of the home that must be writable mounts of the host."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostPaths:
-    """This container: its id, its mounts, and its address on the network on which it was started."""
+    """The id of Andy's own container, its mounts, and its address on the network on which it was started."""
 
     own_id: str
     held: Sequence[BindMount]
     address: str | None
 
     def on_host(self, path: Path) -> Path:
-        """Return the host's path of a path in this container.
+        """Return the path on the host of a path in this container.
 
         Raises:
-            ContainerError: it exists in this container alone; the text has the line to add.
+            ContainerError: the path is on no mount of the host; the text has the line to add to Compose's
+            file.
         """
         held = mounted_at(self.held, PurePosixPath(path))
         if held is None:
@@ -40,7 +44,11 @@ class HostPaths:
         return Path(held.outside(PurePosixPath(path)))
 
     def check_home(self, home: Path) -> None:
-        """Check that agents can be given the folders of a home. Raises `ContainerError`."""
+        """Check that the folders of a home can be mounted in agents' containers.
+
+        Raises:
+            ContainerError: one is not on a writable mount of the host; the text has the fix.
+        """
         for name in NEEDED:
             held = mounted_at(self.held, PurePosixPath(home / name))
             if held is None or not held.is_writable:
@@ -49,8 +57,9 @@ class HostPaths:
                 )
 
     def hindrance(self, path: Path) -> str | None:
-        """Return why an owner's folder cannot be shown: only a folder with a mount of its
-        own has a known host path.
+        """Return why a folder of the owner cannot be mounted in agents' containers; None if it can.
+
+        It can only if it is itself a bind mount of Andy's container.
         """
         if any(one.destination == str(path) and one.kind == "bind" for one in self.held):
             return None
@@ -58,7 +67,7 @@ class HostPaths:
 
 
 def fix(path: Path) -> str:
-    """Return the line that mounts a folder of the host into Andy's container."""
+    """Return the instruction by which the owner mounts a folder of the host into Andy's container."""
     source = f"./{path.name}" if path.name in NEEDED else str(path)
     return (
         f"Add '- {source}:{path}' to the 'volumes' of 'andy' in docker-compose.yml: 'docker compose up -d'."
@@ -66,10 +75,11 @@ def fix(path: Path) -> str:
 
 
 def find() -> HostPaths | None:
-    """Return the engine's description of this container; None outside of its containers. Blocks.
+    """Return the paths of the container in which this process runs; None if the engine knows none. Blocks.
 
     Raises:
-        EngineGone, ContainerError
+        EngineGone: no engine answers.
+        ContainerError: the engine refused the request.
     """
     found_id = own_id()
     if found_id is None:
@@ -77,13 +87,13 @@ def find() -> HostPaths | None:
     try:
         with docker_client.translated(), closing(docker_client.connect()) as client:
             seen = client.inspect_container(found_id)
-    except ContainerNotFound:  # an engine in this same container: its paths are this container's
+    except ContainerNotFound:  # the engine runs in this same container, so its paths are this container's
         return None
     return HostPaths(own_id=seen["Id"], held=BindMount.of(seen["Mounts"]), address=_address(seen))
 
 
 def _address(seen: dict[str, Any]) -> str | None:
-    """Return the address on Compose's network, not one on the networks shared with agents."""
+    """Return the address on Compose's network, not one on a network shared with agents; None if none."""
     networks = seen["NetworkSettings"]["Networks"]
     return next(
         (

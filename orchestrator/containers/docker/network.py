@@ -1,4 +1,4 @@
-"""The network that an install's containers share with the host only."""
+"""Create and find an install's network, which its containers share with the host but not with each other."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from docker import APIClient
 
 ANOTHER_WAS_FASTER = 409
+"""The HTTP status when a network of the same name was created meanwhile."""
 NO_ADDRESSES = (
     "Docker has no addresses left for another network: remove those that nobody uses with "
     "'docker network prune', or give it more as 'default-address-pools' in /etc/docker/daemon.json."
@@ -25,12 +26,14 @@ NOT_CLOSED = (
     "Andy's agents need Docker's own engine, or ANDY_RUNTIME=process, which isolates nothing."
 )
 NO_NEIGHBOURS = ("com.docker.network.bridge.enable_icc", "false")
+"""The option that prevents containers of a network from reaching each other."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetworkInfo:
-    """`gateway` is the host's address on the network, where containers reach it;
-    `bridge` is its interface.
+    """A network. `gateway` is the host's address on it, at which containers reach the host.
+
+    `bridge` is the name of the host's interface on it.
     """
 
     name: str
@@ -39,14 +42,13 @@ class NetworkInfo:
 
 
 async def ensure_network(install: str) -> NetworkInfo:
-    """Find or create `andy-{install}`: an internal bridge whose containers reach the
-    host, but not each other.
+    """Find or create the network `andy-{install}`, whose containers reach the host but not each other.
 
     They reach whatever listens on a non-loopback address of the host, unless a `Firewall` prevents it.
 
     Raises:
         EngineGone: no engine answers.
-        ContainerError: a network of that name is another's, or is not internal.
+        ContainerError: the network cannot be created, or one of that name has another owner or other options.
     """
     return await asyncio.to_thread(_ensure, install)
 
@@ -63,10 +65,9 @@ async def remove_network(install: str) -> None:
 
 
 def open_network(client: APIClient, *, install: str, suffix: str = "open") -> str:
-    """Find or create `andy-{install}-{suffix}`, with a way to the internet but not to
-    other containers. Blocks.
+    """Find or create the network `andy-{install}-{suffix}`, and return its name. Blocks.
 
-    Raises docker-py's errors, and `ContainerError` when a network of that name is another's.
+    Its containers reach the internet but not each other. Raises like `find_or_make`.
     """
     name = open_name(install, suffix=suffix)
     return str(find_or_make(client, name, install, is_internal=False)["Name"])
@@ -81,7 +82,8 @@ def find_or_make(
 ) -> dict[str, Any]:
     """Return the network of that name, created with `option` if missing. Blocks.
 
-    Raises docker-py's errors, and `ContainerError` when a network of that name is another's.
+    Raises docker-py's errors, and `ContainerError` when a network of that name has another owner or other
+    options.
     """
     found = named(client, name) or _made(client, name, install, is_internal=is_internal, option=option)
     _refuse_others(found, install, is_internal=is_internal, option=option)
@@ -134,7 +136,7 @@ def _made(
             options=dict([option]),
         )["Id"]
     except docker.errors.APIError as error:
-        # A freshly installed engine has addresses for 31 networks.
+        # With its default settings, an engine has addresses for 31 networks.
         if "address pool" in str(error.explanation):
             raise ContainerError(NO_ADDRESSES) from error
         if error.status_code != ANOTHER_WAS_FASTER:

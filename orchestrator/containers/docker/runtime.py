@@ -1,4 +1,4 @@
-"""Containers of a Docker engine."""
+"""Run agents in containers of the Docker engine."""
 
 from __future__ import annotations
 
@@ -25,24 +25,30 @@ if TYPE_CHECKING:
     from docker import APIClient
 
 PING_SECONDS = 2.0
+"""Seconds that the engine's socket may take to accept a connection."""
 ANSWER_SECONDS = 20.0
-"""Seconds to wait for an engine that listens, however slow: without an engine, agents would not be isolated.
+"""Seconds that an engine which accepts connections may take to answer.
+
+Long, because without an engine agents might run without isolation.
 """
 DISCARD_SECONDS = 20.0
+"""Seconds that removing the container of a cancelled start may take."""
 INSTALL_LABEL, GROUP_LABEL, RUN_LABEL = "andy.install", "andy.group", "andy.run"
 TASK_LABEL = "com.docker.swarm.task.id"
-"""The label that Docker puts on containers of a swarm, which this runtime may not remove."""
-# The engine stores the output until the host has handled it; with a limit, a flood cannot fill the disk.
+"""The label that Docker puts on containers of a swarm, which this runtime must not remove."""
+# The engine stores the output, so that a restarted host can read it from the start. The limits prevent a
+# flood of output from filling the disk.
 LOG_DRIVER, LOG_LIMITS = "json-file", {"max-size": "16m", "max-file": "4"}
-# The engine's resolver would query the host's servers for the container: a way out of an internal network.
+# No DNS server for containers. The engine's resolver would pass their queries to the host's servers, which
+# would be a way to send data out of an internal network.
 NO_NAMES = ("127.0.0.1",)
 
 
 async def probe() -> None:
-    """Wait for an engine: 2 s for one that listens, then 20 s for its answer.
+    """Check that an engine answers: wait up to 2 s for a connection and 20 s for the answer.
 
     Raises:
-        EngineGone: none answers.
+        EngineGone: no engine answers.
     """
     try:
         async with asyncio.timeout(PING_SECONDS + ANSWER_SECONDS):
@@ -68,7 +74,7 @@ def _ping() -> None:
 
 
 def _no_log(run_id: RunId, data: bytes) -> None:
-    """Drop a container's stderr; its end is still recorded with the exit."""
+    """Drop a container's stderr; its last bytes are still recorded with the exit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,10 +94,11 @@ class _Found:
 class DockerRuntime:
     """A `ContainerRuntime` on the Docker engine that the environment names.
 
-    `install` distinguishes its containers from those of other installs; `network` is the name of an existing
-    network (None: no network), unless `network_for` finds or creates one for a group; `open_network` does so
-    for the second network of open containers; `on_host` returns the engine's path of a path here; `user` is
-    `uid:gid`; `command` replaces the image's own entrypoint.
+    `install` distinguishes its containers from those of other installs. `network` is the name of an existing
+    network, or None for no network. If `network_for` is passed, it is used instead: it finds or creates the
+    network of a group. `open_network` finds or creates the second network of open containers. `on_host` maps
+    a path of this process to the path that the engine knows. `user` is `uid:gid`. `command` replaces the
+    image's entrypoint.
     """
 
     name = "docker"
@@ -125,7 +132,7 @@ class DockerRuntime:
 
     async def start(self, spec: ContainerSpec, order: str) -> DockerContainer:
         abandoned = threading.Event()
-        self._starting.add(spec.run_id)  # before the call: `adopt` may see the container at once
+        self._starting.add(spec.run_id)  # before the call, because `adopt` may list the container at once
         launch = self._calls.submit(
             partial(self._launch, spec=spec, order=order, abandoned=abandoned),
         )
@@ -173,7 +180,10 @@ class DockerRuntime:
     def _launch(
         self, client: APIClient, *, spec: ContainerSpec, order: str, abandoned: threading.Event
     ) -> _Launched:
-        """Create, attach, start, send the order: attached first, so that no output is lost. Blocks."""
+        """Create a container, attach to it, start it and send its order. Blocks.
+
+        It is attached before it starts, so that no output is lost.
+        """
         name = container_name(spec)
         _go_on(abandoned)
         ref = _create(client, name, self._recipe(client, spec))
@@ -199,7 +209,7 @@ class DockerRuntime:
         client.connect_container_to_network(ref, self._open_network(client))
 
     async def _discard(self, launch: asyncio.Future[_Launched]) -> None:
-        """Remove the container of a cancelled start, unless the start's thread has done it."""
+        """Remove the container of a cancelled start, unless the start's thread has removed it."""
         with suppress(AndyError, TimeoutError):
             async with asyncio.timeout(DISCARD_SECONDS):
                 launched = await asyncio.shield(launch)
@@ -207,8 +217,9 @@ class DockerRuntime:
                 await asyncio.shield(self._calls.submit(partial(remove_container, ref=launched.ref)))
 
     def _list(self, client: APIClient) -> list[_Found]:
-        """List the started containers of this install; remove those whose host died
-        before their start. Blocks.
+        """List the started containers of this install, and remove those whose host died before their start.
+
+        Blocks.
         """
         started = []
         found = _containers(client, self._install)
@@ -281,7 +292,7 @@ class DockerRuntime:
 def _scratch(user: str) -> dict[str, str]:
     """Return the writable mounts of a read-only root: `/tmp`, and the home, where the CLI stores its caches.
 
-    A tmpfs takes the mode of the directory under it, so the home has to be given to its user.
+    A tmpfs takes over the mode of the directory below it, so owner and mode of the home are set explicitly.
     """
     uid, _, gid = user.partition(":")
     limits = "rw,exec,nosuid,nodev,size=256m"
@@ -307,13 +318,17 @@ def _create(client: APIClient, name: str, recipe: dict[str, Any]) -> str:
     except docker.errors.APIError:
         raise
     except BaseException:
-        # The answer was lost, but the container may exist. Its name contains the run, so it is this one.
+        # The response was lost, but the container may exist. Its name contains the run's id, so that this
+        # removes no other container.
         _remove_quietly(client, name)
         raise
 
 
 def _remove_quietly(client: APIClient, ref: str) -> None:
-    """Remove a container while another error is raised, which is more important. `adopt` finds a leftover."""
+    """Remove a container without raising an error, because the caller raises a more important one.
+
+    If it fails, `adopt` finds the container later.
+    """
     import docker.errors
     import requests
 
@@ -328,7 +343,7 @@ def remove_runs(client: APIClient, *, install: str) -> None:
 
 
 def _containers(client: APIClient, install: str) -> list[dict[str, Any]]:
-    # Only one label, since the filter before a Compose host's engine accepts no more.
+    # Filtered by one label only: Compose's Docker socket filter accepts no more.
     found = client.containers(all=True, filters={"label": [f"{INSTALL_LABEL}={install}"]})
     return [each for each in found if RUN_LABEL in each["Labels"] and TASK_LABEL not in each["Labels"]]
 
@@ -340,11 +355,11 @@ def _image_id(client: APIClient, image: str) -> str | None:
     try:
         return str(client.inspect_image(image)["Id"])  # type: ignore[no-untyped-call]
     except docker.errors.NotFound:
-        return None  # no newer container could be started: the present one stays
+        return None  # without an image no new container could be started, so none counts as outdated
 
 
 def _remove_unless_started(client: APIClient, ref: str) -> None:
-    """Remove a container whose start was abandoned. One of ours may have started since it was listed."""
+    """Remove a container whose start was abandoned, unless it was started since it was listed."""
     import docker.errors
 
     with suppress(docker.errors.NotFound):

@@ -1,4 +1,4 @@
-"""The engine's byte streams: a container's attached streams, its stored output, its end."""
+"""The engine's byte streams: a container's attached stdin and output, its stored output, and its exit."""
 
 from __future__ import annotations
 
@@ -21,15 +21,16 @@ class AttachedStreams:
     """The stdin and the output of a container, on one connection."""
 
     def __init__(self, client: APIClient, ref: str) -> None:
-        """Attach. Blocks; raises what docker-py raises."""
+        """Attach to the container `ref`. Blocks. Raises docker-py's errors."""
         response = _ask(client, "POST", f"{ref}/attach?stdin=1&stdout=1&stderr=1&stream=1", UPGRADE)
         self._socket = _socket_of(response)
         response.close()
 
     def write_order(self, order: str, *, name: str) -> None:
-        """Write the line and end stdin, in a thread of that name, since a container may never read it.
+        """Write the order as a line and close stdin, in a thread that is called `name`.
 
-        A container that ended, or never reads, is noticed by its exit or its silence.
+        It needs a thread because the container may never read the line. No error is raised for a container
+        that has ended or never reads: the host notices that by its exit or its silence.
         """
         threading.Thread(target=self._write, args=(order.encode() + b"\n",), name=name, daemon=True).start()
 
@@ -45,13 +46,13 @@ class AttachedStreams:
         self._socket.close()
 
     def _write(self, line: bytes) -> None:
-        with suppress(OSError):  # it has ended, or was released
+        with suppress(OSError):  # the container has ended, or `close` was called
             self._socket.sendall(line)
             self._socket.shutdown(socket.SHUT_WR)
 
 
 class EngineResponse:
-    """A streamed answer of the engine, on a client of its own."""
+    """A streamed response of the engine, on a client that is closed with it."""
 
     def __init__(self, client: APIClient, response: Response) -> None:
         self._client = client
@@ -89,8 +90,9 @@ def _stream(client: APIClient, method: str, path: str) -> EngineResponse:
 
 
 def _ask(client: APIClient, method: str, path: str, headers: dict[str, str] | None = None) -> Response:
-    """Send a request and return the open answer: docker-py's own calls cannot be
-    ended from another thread.
+    """Send a request and return the open response.
+
+    docker-py's own calls are not used, because they cannot be ended from another thread.
     """
     import requests
     from docker.errors import create_api_error_from_http_exception
@@ -105,7 +107,7 @@ def _ask(client: APIClient, method: str, path: str, headers: dict[str, str] | No
 
 
 def _socket_of(response: Response) -> socket.socket:
-    """Return a socket of the answer's connection: shutting it down ends a read in another thread."""
+    """Return a duplicate of the response's socket. Shutting it down ends a read in another thread."""
     duplicate = socket.socket(fileno=os.dup(response.raw.fileno()))
     duplicate.settimeout(None)
     return duplicate

@@ -1,4 +1,4 @@
-"""One process in place of a container."""
+"""One ordinary process that runs an agent in place of a container."""
 
 from __future__ import annotations
 
@@ -21,11 +21,13 @@ OnLog = Callable[[RunId, bytes], None]
 """Receives pieces of stderr on the event loop; it must not block."""
 CHUNK_BYTES = 64 * 1024
 ORDER_SECONDS = 30.0
+"""Seconds that a process may take to read its order."""
 STDERR_SECONDS = 1.0
+"""Seconds to read the rest of stderr after the process ended."""
 
 
 class _Wires(SubprocessStreamProtocol):
-    """The pipes of a process, which leads a process group."""
+    """The pipes of a process, which leads a process group. When it exits, the rest of its group is killed."""
 
     def __init__(self) -> None:
         loop = asyncio.get_running_loop()
@@ -46,7 +48,7 @@ class _Wires(SubprocessStreamProtocol):
 
 
 class _Started:
-    """A process with its wires."""
+    """A started process with its pipes."""
 
     def __init__(self, transport: asyncio.SubprocessTransport, wires: _Wires) -> None:
         self.transport = transport
@@ -59,9 +61,9 @@ class _Started:
 
 
 class ProcessContainer:
-    """A `RunningContainer` that is a process and its children, which end with it as in a container.
+    """A `RunningContainer` that is a process and its children. As in a container, the children end with it.
 
-    `ref` is `PID:START`. It has no image, and ends with its host.
+    `ref` is `PID:START`. There is no image, so it is never outdated. It does not outlive its host.
     """
 
     is_outdated = False
@@ -83,10 +85,10 @@ class ProcessContainer:
         self._ended: asyncio.Task[None] | None = None
 
     async def begin(self, command: Sequence[str]) -> None:
-        """Create the directory and start the process. After an error, `remove` cleans up.
+        """Create the directory and start the process. After an error, call `remove` to clean up.
 
         Raises:
-            ContainerError
+            ContainerError: one of the two failed.
         """
         try:
             await self._on_disk(lambda: self._layout.make(self._spec.mounts))
@@ -98,7 +100,10 @@ class ProcessContainer:
         await self._on_disk(self._note)
 
     async def write_order(self, order: str) -> None:
-        """Write the line and end stdin. Raises `ContainerError` when nobody reads it."""
+        """Write the order as a line and close stdin.
+
+        Raises `ContainerError` when the process does not read it.
+        """
         stdin = self._started.stdin
         try:
             async with asyncio.timeout(ORDER_SECONDS):
@@ -107,7 +112,7 @@ class ProcessContainer:
         except TimeoutError as error:
             raise ContainerError(f"The process did not read its order in {ORDER_SECONDS:g} s.") from error
         except (BrokenPipeError, ConnectionResetError):
-            return  # it has ended already; its exit is reported
+            return  # the process has ended already, which `wait` reports
         finally:
             stdin.close()
 
@@ -134,7 +139,7 @@ class ProcessContainer:
         await self._end_of_all()
 
     async def remove(self) -> None:
-        """End it, whatever its state, and remove its directory without following a link."""
+        """End the process in any state, and remove its directory without following links."""
         if self._disk is not None:
             await asyncio.wait([self._disk])
         if self._process is not None:
@@ -168,14 +173,18 @@ class ProcessContainer:
         await self._hear_stderr_out()
 
     async def _kill(self, started: _Started) -> None:
-        """Kill it and its children, which can be found as such while it lives."""
+        """Kill the process and its children.
+
+        Children are killed first, while they can be found through it.
+        """
         await asyncio.to_thread(kill_marked, self._layout.mark)
         if not started.ended.done():
             kill_group(started.process.pid)
 
     async def _until_ended(self, started: _Started) -> None:
-        """Wait until processes that left the group have ended, too: none may go on beside
-        the next attempt.
+        """Wait until the process has ended, then kill its children that left the process group.
+
+        None of them may run at the same time as the turn's next attempt.
         """
         await started.ended
         await asyncio.to_thread(kill_marked, self._layout.mark)
@@ -190,12 +199,12 @@ class ProcessContainer:
             self._on_log(self.run_id, data)
 
     async def _hear_stderr_out(self) -> None:
-        """Read the rest of stderr, for a few seconds: a process that could not be killed may have it open."""
+        """Read the rest of stderr for up to `STDERR_SECONDS`: a child that was not killed may have it open."""
         if self._listening is not None:
             await asyncio.wait([self._listening], timeout=STDERR_SECONDS)
 
     def _note(self) -> None:
-        """Write down the process for a later host."""
+        """Write the process's identity to its directory, so that a later host can end it."""
         self.ref = str(ProcessIdentity.of(self._started.process.pid))
         write_whole(self._layout.identity, self.ref, mode=0o600)
 

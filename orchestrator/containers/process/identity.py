@@ -1,4 +1,7 @@
-"""Identify processes, to end them: a process number alone may belong to another process by then."""
+"""Identify processes in order to end them.
+
+A process number alone is not enough, because another process may have got it meanwhile.
+"""
 
 from __future__ import annotations
 
@@ -11,26 +14,30 @@ from dataclasses import dataclass
 from pathlib import Path
 
 PARENT_FIELD, START_FIELD = 1, 19
-"""Indexes of fields in `/proc/PID/stat`, counted after the command's name and the state."""
+"""Positions of fields in `/proc/PID/stat`, counted from 1 after the command's name and the state."""
 DEATH_SECONDS = 5.0
+"""Seconds to wait until killed processes are gone."""
 PROC = Path("/proc")
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessIdentity:
-    """A process by its number and its start time."""
+    """A process, identified by its number and its start time."""
 
     pid: int
     started: str
 
     @classmethod
     def of(cls, pid: int) -> ProcessIdentity:
-        """Look a process up. Its start is empty when there is no process. Blocks."""
+        """Return the identity of the process with this number.
+
+        `started` is empty if there is none. Blocks.
+        """
         return cls(pid, _started(pid))
 
     @classmethod
     def parse(cls, text: str) -> ProcessIdentity:
-        """Read `PID:START`. Raises `ValueError`."""
+        """Parse `PID:START`. Raises `ValueError`."""
         pid, _, started = text.strip().partition(":")
         return cls(int(pid), started)
 
@@ -43,7 +50,7 @@ class ProcessIdentity:
 
 
 def kill_group(leader: int) -> None:
-    """Kill a process and its children that stayed in its group."""
+    """Kill a process group: its leader and the children that stayed in it."""
     with suppress(ProcessLookupError):
         os.killpg(leader, signal.SIGKILL)
 
@@ -51,12 +58,13 @@ def kill_group(leader: int) -> None:
 def kill_marked(mark: str) -> None:
     """Kill every process that has `mark` (`NAME=VALUE`) in its environment, and its children.
 
-    A process inherits its environment, even after it leaves its group and session and outlives its parent; if
-    it cleared the environment, it is found as long as its parent lives. Returns once they are gone, or after
-    `DEATH_SECONDS`. Without `/proc` it finds nothing. Blocks.
+    A child inherits the environment, and can be found by it even if it leaves its group and session and
+    outlives its parent. A child that cleared its environment is found only while its parent lives.
+
+    Return when all are gone, or after `DEATH_SECONDS`. Without `/proc` nothing is found. Blocks.
     """
     deadline = time.monotonic() + DEATH_SECONDS
-    # Repeated until none is left: one may be started between the search and the kill.
+    # Repeated until none is left, because another may be started between the search and the kill.
     while (found := _tree(mark)) and time.monotonic() < deadline:
         for pid in found:
             with suppress(ProcessLookupError, PermissionError):
@@ -76,7 +84,7 @@ def _tree(mark: str) -> set[int]:
 
 
 def _environment(pid: int) -> bytes:
-    """Return the environment that a process of this user was started with; empty if it is dead."""
+    """Return the environment with which a process was started; empty if it cannot be read."""
     try:
         return (PROC / str(pid) / "environ").read_bytes()
     except OSError:
@@ -98,7 +106,7 @@ def _started_in_proc(pid: int) -> str:
 
 
 def _stat(pid: int) -> list[str]:
-    """Return the fields of `/proc/PID/stat` after the state; none for a process that is dead or gone."""
+    """Return the fields of `/proc/PID/stat` after the state; an empty list for a process that has ended."""
     try:
         stat = (PROC / str(pid) / "stat").read_text(encoding="utf-8", errors="replace")
     except (FileNotFoundError, ProcessLookupError):

@@ -1,4 +1,4 @@
-"""The mounts and environment of a container, for an ordinary process: symbolic links, and a few variables."""
+"""Give an ordinary process what a container has: symbolic links for the mounts, and a small environment."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PASSED_ON = (
 
 @dataclass(frozen=True, slots=True)
 class ProcessLayout:
-    """The directory of one run: links to the mounts, and a home of its own."""
+    """The directory of one run, with links to the mounts and a home directory."""
 
     run: Path
 
@@ -51,7 +51,7 @@ class ProcessLayout:
         """Create the directories and links.
 
         Raises:
-            OSError: a source is missing (with its path), or the run has a directory already.
+            OSError: a mount's source is missing, or the run has a directory already.
         """
         self.run.mkdir(parents=True, mode=0o700)
         for folder in (self.workspace, self.home, self.workspace / "group"):
@@ -65,16 +65,16 @@ class ProcessLayout:
             path.symlink_to(source)
 
     def remove(self) -> None:
-        """Remove the directory with its links, following none. A missing one is no error."""
+        """Remove the directory and its links without following them. A missing directory is no error."""
         if self.run.exists():
             shutil.rmtree(self.run)
 
 
 def links(mounts: Sequence[Mount]) -> dict[PurePosixPath, Path]:
-    """Return the links that represent the mounts, by their place under the workspace. Pure.
+    """Return the source of each link that represents a mount, by the link's path under the workspace. Pure.
 
-    A mount with others inside of it becomes a plain directory: through a link they would be created in its
-    source, and what they hide would be visible.
+    A mount that contains other mounts gets no link but becomes a plain directory. With a link, the inner
+    links would be created in its source, and files that inner mounts are to hide would be visible.
     """
     targets = {PurePosixPath(mount.target): mount.source.absolute() for mount in mounts}
     above = {parent for target in targets for parent in target.parents}
@@ -86,9 +86,9 @@ def links(mounts: Sequence[Mount]) -> dict[PurePosixPath, Path]:
 
 
 def environment(layout: ProcessLayout, spec: ContainerSpec, host: Mapping[str, str]) -> dict[str, str]:
-    """Return the process's environment: the names in `PASSED_ON`, the spec's, the layout's. Pure.
+    """Return the process's environment: the host's `PASSED_ON`, the spec's and the layout's variables. Pure.
 
-    Nothing else of the host's environment is passed, so no secret is.
+    No other variable of the host is passed, so none of its secrets is.
     """
     passed_on = {name: host[name] for name in PASSED_ON if name in host}
     mark, _, workspace = layout.mark.partition("=")

@@ -1,4 +1,4 @@
-"""Ordinary processes in place of containers, with the same wire, for demos and tests. Not isolated."""
+"""Run agents as ordinary processes in place of containers, for demos and tests. They are not isolated."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from orchestrator.domain.values import RunId
 
 
 def _no_log(run_id: RunId, data: bytes) -> None:
-    """Drop a process's stderr; its end is still recorded with the exit."""
+    """Drop a process's stderr; its last bytes are still recorded with the exit."""
 
 
 class ProcessRuntime:
     """A `ContainerRuntime` of subprocesses. Each has a directory `data/process/{run}` under `home`.
 
-    `command` replaces `python -m agent_runner`. A process is not restricted: it runs as the host's user.
-    Limits of the spec are not enforced, and read-only mounts can be written.
+    `command` replaces `python -m agent_runner`. A process is not restricted: it runs as the host's user, the
+    limits of the spec are not enforced, and it can write to read-only mounts.
     """
 
     name = "process"
@@ -53,12 +53,15 @@ class ProcessRuntime:
         return running
 
     async def adopt(self) -> Sequence[ProcessContainer]:
-        """End the processes of an earlier host: their pipes ended with it, so their output is lost."""
+        """End the processes of an earlier host, and return nothing to adopt.
+
+        Their pipes ended with that host, so their output is lost.
+        """
         await asyncio.to_thread(_clear, self._runs, self._live)
         return ()
 
     async def close(self) -> None:
-        """End the running processes: a later host could not read their output."""
+        """End the running processes, because a later host could not read their output."""
         for running in tuple(self._live.values()):
             await running.remove()
 
@@ -68,10 +71,11 @@ class ProcessRuntime:
 
 def _clear(runs: Path, live: Container[object]) -> None:
     for run in runs.iterdir() if runs.is_dir() else ():
-        # Read now, not before the listing: a run is live before its directory is created.
+        # `live` is read after the listing: a run is in it before its directory is created, so none is missed.
         if run.name not in live:
             layout = ProcessLayout(run)
-            # Without a readable identity, a number alone proves nothing, so the process is not killed.
+            # A process without a readable identity is not killed by its number, which may be another
+            # process's.
             with suppress(FileNotFoundError, ValueError):
                 _end(ProcessIdentity.parse(layout.identity.read_text(encoding="utf-8")))
             kill_marked(layout.mark)
