@@ -11,16 +11,18 @@ from agent_runner.ans.subscriber import Subscriber
 from agent_runner.wire.notices import InjectAt, Priority
 
 POINTS: tuple[InjectAt, ...] = ("immediate", "turn_start", "after_tool", "turn_end")
+"""All points of a turn at which notices can be delivered to the model."""
 MAX_REMEMBERED = 1_000
+"""Most events of a subscriber that are remembered to count their repetitions."""
 MAX_WAITING = 500
-"""Entries that wait one by one; beyond it, those of a type are counted together."""
+"""Most entries of a subscriber that wait; beyond it, an event adds to the count of its type's last entry."""
 REPEATED = 3
-"""Number of repetitions after which an entry is delivered again."""
+"""Occurrences after which, at each multiple, an entry is delivered again."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Way:
-    """The delivery of an event: as its subscriber sets, unless its payload sets it."""
+    """The priority and point of an event's delivery: from its payload, or else from its subscriber."""
 
     priority: Priority
     inject_at: InjectAt
@@ -34,11 +36,11 @@ class _Batch:
 
 
 class Accumulator:
-    """Collects the events of one subscriber. The time comes with the events, and as `now_ms`.
+    """Collects the events of one subscriber. It reads no clock: times come with the events and as `now_ms`.
 
     A batch becomes a notification when it is full, when its window ends or when its injection point is
     drained. A repeated event inside the dedupe window is counted instead of added; if it was delivered
-    already, it is delivered again with the whole count at every third repetition, when the window ends, or in
+    already, it is delivered again with the whole count at every third occurrence, when the window ends, or in
     the next turn.
     """
 
@@ -50,7 +52,7 @@ class Accumulator:
         self._ready: list[NoticeBatch] = []
         self._waiting = 0
         self._newest: dict[str, NoticeEntry] = {}
-        """For each type, the entry that was added last, while it waits."""
+        """Map each type to its entry that was added last, while that entry waits."""
 
     @property
     def remembered(self) -> int:
@@ -66,11 +68,10 @@ class Accumulator:
         return sum(entry.count - entry.delivered_count for entry in entries)
 
     def accept(self, event: NoticeEvent, *, order: int) -> None:
-        """Accept an event of this subscriber. `order` grows from event to event."""
+        """Add an event to this subscriber's. `order` is greater for each later event."""
         now_ms = event.at_ms
         self.look(now_ms)
-        # A tool that fails in a loop may cause thousands; one entry that represents its type bounds the
-        # memory.
+        # A tool that fails in a loop may cause thousands of events: one entry for all bounds the memory.
         crowded = self._newest.get(event.type) if self._waiting >= self._most_waiting else None
         if crowded is not None:
             crowded.count += 1
@@ -86,7 +87,7 @@ class Accumulator:
             self._count(self._seen[key][1], event, now_ms)
 
     def look(self, now_ms: int) -> None:
-        """Close the windows that have ended at `now_ms`."""
+        """Close the batch and dedupe windows that have ended by `now_ms`."""
         window_ms = self.subscriber.batching.window_ms
         for way in [way for way, each in self._batches.items() if _is_over(each.first_ms, window_ms, now_ms)]:
             self._flush(way)
@@ -99,9 +100,9 @@ class Accumulator:
             self._forget(key, now_ms)
 
     def due(self, points: Collection[InjectAt]) -> list[NoticeBatch]:
-        """Build notifications of the batches for these points, and return all that are due.
+        """Turn the batches for these points into notifications, and return all notifications that are due.
 
-        They stay until they are delivered, at this point or any later one.
+        They stay due until `tell` reports their delivery, at this point or a later one.
         """
         for way in [way for way in self._batches if way.inject_at in points]:
             self._flush(way)
@@ -115,8 +116,8 @@ class Accumulator:
         self.due(POINTS)
 
     def tell(self, batch: NoticeBatch) -> None:
-        """Remove what was delivered, which may be the first part of a notification."""
-        # Delivered entries are stored, too, because a failed turn takes all of this back.
+        """Record the delivery of a notification, or of its first part, whose entries are removed."""
+        # The earlier count is stored, because `take_back` undoes the delivery when the turn fails.
         for entry in batch.entries:
             entry.delivered_before, entry.delivered_count, entry.is_waiting = (
                 entry.delivered_count,
@@ -133,8 +134,8 @@ class Accumulator:
         self._ready = [each for each in rests if each.entries]
 
     def take_back(self, batch: NoticeBatch) -> None:
-        """Make due again what was delivered in a turn that failed, because nobody has read it."""
-        # An entry that waits again has been repeated since, and would otherwise be delivered twice.
+        """Undo the delivery of a notification in a failed turn, whose model's reading does not count."""
+        # An entry that waits again was repeated after the delivery, and would otherwise be delivered twice.
         unheard = tuple(each for each in batch.entries if not each.is_waiting)
         for entry in unheard:
             entry.delivered_count, entry.is_waiting = entry.delivered_before, True
@@ -202,5 +203,5 @@ def _way(subscriber: Subscriber, event: NoticeEvent) -> _Way:
 
 
 def _is_over(first_ms: int, window_ms: int, now_ms: int) -> bool:
-    """Return whether a window has ended; a clock that was set back ends it, too."""
+    """Return whether a window has ended; it also ends when the clock was set back before its start."""
     return not 0 <= now_ms - first_ms < window_ms

@@ -1,4 +1,4 @@
-"""Hold notices that wait within a turn: for the end of a tool, or for a condition to become true."""
+"""Store notices that wait for the end of a tool, or for a condition to become true."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from agent_runner.wire.notices import Notice
 
 
 def awaits(notice: Notice) -> bool:
+    """Return whether a notice waits for a tool or a condition."""
     return notice.tool_name is not None or notice.condition is not None
 
 
@@ -28,23 +29,22 @@ class _Awaiting:
 
 
 class DeferredNotices:
-    """The notices that wait for something; each is delivered once.
+    """The notices that wait for a tool or a condition; each becomes due once.
 
-    The end of a tool counts only for the next look. After a condition has made a notice due, it has to become
-    false before another notice with the same condition becomes due; the same notice may become due again when
-    its turn failed.
+    The end of a tool counts only for the next `due`. After a condition has made a notice due, it has to
+    become false before it makes another one due. The same notice may become due again, after a failed turn.
     """
 
     def __init__(self) -> None:
         self._awaiting: dict[int, _Awaiting] = {}
         self._edges: dict[Condition, set[int]] = {}
-        """The conditions that are true, and the notices that they made due."""
+        """Map each condition that made notices due, and has not been false since, to the ids of these."""
 
     def __len__(self) -> int:
         return len(self._awaiting)
 
     def add(self, notice: Notice) -> None:
-        """Add a waiting notice. It replaces one with the same id.
+        """Add a waiting notice. It replaces a notice with the same id.
 
         Raises:
             BadCondition: its condition is invalid.
@@ -53,8 +53,8 @@ class DeferredNotices:
         self._awaiting[notice.id] = _Awaiting(notice=notice, condition=condition)
 
     def look(self, facts: TurnFacts) -> None:
-        """Re-arm the conditions that are false now."""
-        # A window that stays full is one event and not one at each look.
+        """Let the conditions that are false now make notices due again."""
+        # While a condition stays true, as for a window that stays full, it counts once.
         for condition in [each for each in self._edges if not holds(each, facts)]:
             del self._edges[condition]
 
@@ -82,7 +82,7 @@ class DeferredNotices:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnFacts:
-    """The facts that conditions test. A maximum of 0 means unknown: no share of it is ever reached."""
+    """The facts that conditions test. A maximum of 0 means unknown: conditions on a share of it are false."""
 
     context_tokens: int = 0
     max_context_tokens: int = 0
@@ -90,10 +90,11 @@ class TurnFacts:
     max_tokens: int = 0
     message_count: int = 0
     completed_tools: frozenset[str] = frozenset()
-    """The tools that ended since the last look."""
+    """The names of the tools that have ended since the last `drain` of the run's notices."""
 
 
 def holds(condition: Condition, facts: TurnFacts) -> bool:
+    """Return whether a condition is true."""
     match condition:
         case ContextAbove(share=share):
             return _share(facts.context_tokens, facts.max_context_tokens) >= share
@@ -112,7 +113,7 @@ def holds(condition: Condition, facts: TurnFacts) -> bool:
 
 def is_among(awaited: str, completed: frozenset[str]) -> bool:
     """Return whether the awaited tool has ended. `schedule_task` is also `mcp__andy__schedule_task`."""
-    # The agent names a tool as it is shown to it, the CLI with its server's prefix.
+    # The agent names a tool without the prefix of its server, the CLI with it.
     return any(awaited == name or name.endswith(f"__{awaited}") for name in completed)
 
 

@@ -1,6 +1,6 @@
 """Find facts that an agent should know: budgets that run out, a window that fills, repeated calls.
 
-Each detector is fed during a turn and returns an `EventDraft` when it has found something.
+An agent's loop reports figures and calls to the detectors, which return an `EventDraft` for each finding.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ BudgetType = Literal["token", "iteration", "time"]
 TOKEN_WARNING = 0.80
 ITERATION_WARNING = 0.70
 TIME_WARNING = 0.80
+"""Share of a turn's seconds from which to warn; the two above are those of its tokens and requests."""
 MAX_ITERATIONS = 30
+"""Requests to the model in one turn, by default."""
 
 
 class BudgetUse(TypedDict):
@@ -31,9 +33,10 @@ class BudgetUse(TypedDict):
 
 
 class BudgetWatch:
-    """Reports when a turn has nearly used up a limit. A limit of 0 is none.
+    """Reports when a turn has used up a limit, or nearly. A limit of 0 means no limit.
 
-    Tokens are those of the answer, iterations the requests to the model, time the seconds of the turn.
+    Tokens are those of the answer, iterations the requests to the model, time the seconds of the turn. Each
+    event is reported once per turn.
     """
 
     def __init__(
@@ -48,28 +51,26 @@ class BudgetWatch:
         self._said.clear()
 
     def judge(self, *, tokens: int, iterations: int, seconds: float) -> list[EventDraft]:
-        """Return the events for all limits, while the model can still react to them."""
+        """Return the events for all limits during a turn, while the model can still react."""
         found = (self.tokens_used(tokens), self.iterations_used(iterations), self.seconds_used(seconds))
         return [each for each in found if each is not None]
 
     def look_back(self, *, tokens: int, iterations: int, seconds: float) -> list[EventDraft]:
-        """Return the events at the end of a turn: those not reported in it are useful for the next one."""
+        """Return the events that a turn has not reported by its end, worded for the next turn."""
         found = self.judge(tokens=tokens, iterations=iterations, seconds=seconds)
         return [replace(each, payload={**each.payload, "message": _past(each.payload)}) for each in found]
 
     def tokens_used(self, current: int) -> EventDraft | None:
-        """Return `budget.token.warning`, `budget.token.exceeded` or None for the tokens used so far."""
+        """Return `budget.token.warning`, `budget.token.exceeded` or None for the tokens written so far."""
         return self._judge("token", current, self._max_tokens, TOKEN_WARNING, "tokens")
 
     def iterations_used(self, current: int) -> EventDraft | None:
-        """Return `budget.iteration.warning`, `budget.iteration.exceeded` or None for the
-        requests to the model.
-        """
+        """Return `budget.iteration.warning` or `.exceeded`, or None, for the requests to the model so far."""
         return self._judge("iteration", current, self._max_iterations, ITERATION_WARNING, "iterations")
 
     def seconds_used(self, current: float) -> EventDraft | None:
         """Return `budget.timeout.warning` or None for the seconds that the turn has taken."""
-        # Beyond the limit the turn is stopped from outside, so nobody is left to warn.
+        # At the limit the turn is stopped from outside, so there is nobody to warn.
         if current >= self._max_seconds:
             return None
         return self._judge("time", int(current), int(self._max_seconds), TIME_WARNING, "seconds")
@@ -83,7 +84,7 @@ class BudgetWatch:
         type_ = f"budget.{'timeout' if kind == 'time' else kind}.{'exceeded' if is_exceeded else 'warning'}"
         if type_ in self._said:
             return None
-        # After the report that a budget is used up, no warning about it is needed.
+        # After the report that a budget is exceeded, a warning about it is never needed.
         self._said |= {type_, type_.replace("exceeded", "warning")}
         return EventDraft(
             type=type_,
@@ -121,22 +122,27 @@ def _past(payload: Mapping[str, Any]) -> str:
 # The model's window
 
 WARN_SHARE = 0.70
+"""Share of the window from which to warn."""
 OF_COMPACTION = 0.90
+"""Share of the tokens at which the CLI compacts from which to warn, if that is fewer."""
 REARM_SHARE = 0.60
+"""Share of the window below which use has to fall before the next warning."""
 
 
 def threshold(max_tokens: int, compaction_at: int | None = None) -> int:
-    """Return the number of tokens from which to warn: before compaction, which small windows reach below 70
-    %.
+    """Return the number of tokens from which to warn.
+
+    It is less than the tokens at which the CLI compacts, which in small windows may be below `WARN_SHARE`.
     """
     full = int(max_tokens * WARN_SHARE)
     return min(full, int(compaction_at * OF_COMPACTION)) if compaction_at else full
 
 
 class ContextUse:
-    """Reports `context.approaching_limit` once, and again after use fell below 60 % or a compaction.
+    """Reports `context.approaching_limit` once, and again after a compaction or use below `REARM_SHARE`.
 
-    If the threshold itself is below 60 %, use has to fall below the threshold by the same share.
+    If the CLI compacts early, so that the threshold is below `WARN_SHARE`, the use to fall below is smaller
+    by the same factor.
     """
 
     def __init__(self) -> None:
@@ -150,12 +156,12 @@ class ContextUse:
     ) -> EventDraft | None:
         """Return the event for a measurement, or None.
 
-        `compaction_at` is where the CLI compacts the window by itself.
+        `compaction_at` is the number of tokens at which the CLI compacts by itself; None if it does not.
         """
         if max_tokens <= 0:
             return None
         limit = threshold(max_tokens, compaction_at)
-        # Two thresholds, so that use that varies around one of them does not warn at each step.
+        # Two thresholds, because use that varies around a single one would cause a warning each time.
         if current_tokens < min(max_tokens * REARM_SHARE, limit * REARM_SHARE / WARN_SHARE):
             self._is_armed = True
         if current_tokens < limit or not self._is_armed:
@@ -179,16 +185,17 @@ def _approaching(current: int, maximum: int, compaction_at: int | None) -> Event
     )
 
 
-# Looking back
+# Checkpoints
 
 EVERY_TURNS = 10
+"""Turns from one checkpoint to the next."""
 
 
 class CheckpointPrompts:
     """Counts turns, and reports `task.checkpoint` at every tenth, or on request.
 
-    `turn` is the number of earlier turns of the conversation, because containers come and go more often than
-    every ten turns.
+    `turn` is the number of the conversation's turns before this container: one container may answer fewer
+    than ten.
     """
 
     def __init__(self, *, turn: int = 0, every: int = EVERY_TURNS) -> None:
@@ -206,7 +213,7 @@ class CheckpointPrompts:
         return self.reached(f"{self._every} turns since the last look back: is the plan still right?")
 
     def reached(self, message: str) -> EventDraft:
-        """Return the checkpoint that somebody requests now."""
+        """Return the event for a checkpoint now."""
         return EventDraft(
             type="task.checkpoint", severity="info", payload={"message": message, "turn": self._turn}
         )
@@ -215,31 +222,33 @@ class CheckpointPrompts:
 # Repeated calls
 
 KEY_ARGUMENTS = ("path", "query", "thread_id", "file_path", "command", "pattern", "url")
+"""Names of the arguments that identify a call."""
 WRITTEN = ("command", "content", "old_string", "new_string", "edits", "new_source")
-"""Arguments that distinguish edits of the same file, so they are compared as a whole."""
+"""Names of the arguments with written text, which distinguish edits of the same file: compared as a whole."""
 KEY_CHARS = 50
+"""Characters of a main argument that are compared and shown."""
 WINDOW = 6
+"""Most recent calls of a turn that are compared with each other."""
 REPETITIONS = 3
+"""Equal calls among them that are reported."""
 
 
 def pattern_of(tool_name: str, arguments: Mapping[str, Any]) -> str:
-    """Return a name for a call: the tool, and the beginnings of its main arguments."""
+    """Return a text for a call: the tool, and the beginnings of its `KEY_ARGUMENTS`."""
     parts = (f"{key}={str(arguments[key])[:KEY_CHARS]}" for key in KEY_ARGUMENTS if arguments.get(key))
     return f"{tool_name}({', '.join(parts)})"
 
 
 def likeness(tool_name: str, arguments: Mapping[str, Any]) -> int:
     """Return a number that is equal for calls that repeat each other."""
-    # Three different edits of one file are work, but three equal ones a loop: written text is compared whole.
+    # Three different edits of a file are progress, three equal ones a loop: compare written text as a whole.
     has_key = any(arguments.get(key) for key in KEY_ARGUMENTS)
     compared = [name for name in sorted(arguments) if not has_key or name in WRITTEN]
     return hash((pattern_of(tool_name, arguments), *(f"{name}={arguments[name]}" for name in compared)))
 
 
 class RepeatDetector:
-    """Watches the last `WINDOW` calls of a turn, and reports once per turn that one
-    came `REPETITIONS` times.
-    """
+    """Reports, once per turn, that `REPETITIONS` of its last `WINDOW` calls are equal."""
 
     def __init__(self) -> None:
         self._last: deque[int] = deque(maxlen=WINDOW)
@@ -250,7 +259,7 @@ class RepeatDetector:
         self._is_reported = False
 
     def called(self, tool_name: str, arguments: Mapping[str, Any]) -> EventDraft | None:
-        """Record a call and return `agent.loop.detected` when it is one too many, else None."""
+        """Record a call, and return `agent.loop.detected` if it was repeated too often, else None."""
         like = likeness(tool_name, arguments)
         self._last.append(like)
         count = self._last.count(like)

@@ -1,4 +1,4 @@
-"""Escape text so that one line stays one line, and no tag in it works as a tag."""
+"""Escape text so that one line stays one line, and a tag in it does not count as a tag."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ _BREAKS = re.compile("\r\n|[\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029]")
 _TAG = re.compile(r"<(?=\W{0,8}[^\W\d])")
 _UNSEEN = frozenset({"Cc", "Cf", "Cs", "Co"})
 _JOINERS = frozenset("\u200c\u200d")
-"""Joining characters of some scripts and of emoji, which stay."""
+"""Invisible joining characters that some scripts and emoji need, so they are not removed."""
 
 
 def visible(text: str) -> str:
-    """Return the text without control characters, marks of direction and halves of pairs.
+    """Return the text without control characters, marks of text direction and unpaired surrogates.
 
-    Lines end in `\\n`.
+    All line breaks become `\\n`.
     """
     lines = _BREAKS.sub("\n", text)
     return "".join(each for each in lines if each in "\n\t" or each in _JOINERS or not _is_unseen(each))
@@ -32,8 +32,9 @@ def one_line(text: str) -> str:
 
 
 def without_tags(text: str) -> str:
-    """Return the text with `‹` for `<` wherever a tag could begin, so that nothing
-    opens or closes a wrapper.
+    """Return the text with `‹` for `<` wherever a tag could begin.
+
+    So nothing in it can open or close the wrapper of the notices.
     """
     return _TAG.sub("‹", text)
 

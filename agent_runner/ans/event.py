@@ -22,7 +22,7 @@ MAX_NAME_CHARS = 100
 
 
 class EventLevel(IntEnum):
-    """The severity of an event. Levels compare, so that a filter says "at least"."""
+    """The severity of an event. Levels can be compared, for filters with a least severity."""
 
     DEBUG = 0
     INFO = 1
@@ -58,7 +58,7 @@ _WORDS: Mapping[EventLevel, Severity] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventDraft:
-    """A rule's finding, before it becomes an event with a time and an id."""
+    """A finding, before it becomes an event with a time and an id."""
 
     type: str
     severity: Severity
@@ -69,8 +69,9 @@ class EventDraft:
 class NoticeEvent:
     """One thing that happened in a run.
 
-    `type` is dotted lower case, `source` the component it comes from, `timestamp` aware and in UTC, `payload`
-    plain JSON. Events with the same `dedupe_key` are the same thing again; by default type and source.
+    `type` is lower case with dots, `source` the component that the event comes from, `timestamp` aware and in
+    UTC, `payload` plain JSON. Events with the same `dedupe_key` count as repetitions; by default the key is
+    type and source.
     """
 
     type: str
@@ -98,7 +99,7 @@ class NoticeEvent:
         return int(self.timestamp.timestamp() * 1000)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain JSON that `from_dict` reads back as an equal event."""
+        """Return the event as plain JSON, from which `from_dict` makes an equal event."""
         return {
             "id": self.id,
             "type": self.type,
@@ -143,7 +144,10 @@ def matches(pattern: str, event_type: str) -> bool:
 
 
 def bounded(payload: Mapping[str, Any]) -> dict[str, Any]:
-    """Return `payload` as plain JSON: long texts are cut, what is too deep or is no JSON becomes text."""
+    """Return `payload` as plain JSON of limited size.
+
+    Long texts and collections are cut; values that are nested too deep, or are no JSON, become text.
+    """
     return {_text(name, MAX_NAME_CHARS): _plain(value, 1) for name, value in _first(payload)}
 
 

@@ -1,4 +1,4 @@
-"""Queue the events of one run, in order, until notices are made of them."""
+"""Queue the events of one run, in their order, until notices are made from them."""
 
 from __future__ import annotations
 
@@ -12,17 +12,19 @@ from agent_runner.ans.event import EventLevel, NoticeEvent
 logger = logging.getLogger(__name__)
 
 MAX_PENDING = 1_000
+"""Events that a queue stores."""
 RETAINED_AT_OVERFLOW = 500
+"""Events that remain after a full queue has made room."""
 DROPPED = "notices.dropped"
+"""The type of the event that reports dropped events."""
 
 
 class EventQueue:
     """Stores about `limit` events until they are drained.
 
-    When full, it makes room before it takes the next: it never drops errors or critical events, and of the
-    others the least severe first, and among these the oldest. The drops are reported as an event themselves.
-    Errors are stored however many there are: a run drains them with each tool, and they use only its own
-    memory.
+    A full queue drops events before it adds the next: the least severe first, and among these the oldest, but
+    never errors or critical events. The number of dropped events is reported as an event. Errors may exceed
+    the limit: a run drains the queue with each tool, and they use only that run's memory.
     """
 
     def __init__(
@@ -38,7 +40,7 @@ class EventQueue:
         self._pending: list[NoticeEvent] = []
         self._dropped: Counter[tuple[EventLevel, str]] = Counter()
         self._has_errors_alone = False
-        """Whether only errors are left, so that no room can be made and none needs to be searched for."""
+        """Whether making room would not help, because the queue is full of errors alone."""
 
     @property
     def pending_count(self) -> int:
@@ -46,7 +48,7 @@ class EventQueue:
 
     def emit(self, event: NoticeEvent) -> None:
         """Add an event; when the queue is full, the least severe events are dropped."""
-        # Room is made for many at once: doing so for each event would sort the queue each time.
+        # Room is made for many events at once, because it takes a sort of the queue.
         if len(self._pending) >= self._limit and not self._has_errors_alone:
             self._make_room()
         if len(self._pending) < self._limit or event.severity >= EventLevel.ERROR:
@@ -55,8 +57,8 @@ class EventQueue:
             self._dropped[event.severity, event.type] += 1
 
     def drain_pending(self) -> list[NoticeEvent]:
-        """Remove and return the events that wait, oldest first; the last one counts what was dropped."""
-        # The count is itself an event, so that no loss goes unreported.
+        """Remove and return the waiting events, oldest first; the last one counts dropped events, if any."""
+        # The count is an event itself, so that the loss is reported like everything else.
         if self._dropped:
             event = self._dropped_event()
             self._dropped.clear()
@@ -66,7 +68,7 @@ class EventQueue:
         return events
 
     def _make_room(self) -> None:
-        """Leave at most `retained` events, or only the protected ones if these are more."""
+        """Drop events so that at most `retained` remain, or only errors if there are more of these."""
         least = [index for index, event in enumerate(self._pending) if event.severity < EventLevel.ERROR]
         protected = len(self._pending) - len(least)
         least.sort(key=lambda index: self._pending[index].severity)

@@ -1,4 +1,4 @@
-"""Write notifications as text for a model: a line for one thing, a table for several, never nothing."""
+"""Write notifications as text for a model, with a template or without one; the text is never empty."""
 
 from __future__ import annotations
 
@@ -19,20 +19,25 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _BLANKS = " \t\n"
-"""Whitespace that a template leaves around its text. Others, such as a
-non-breaking space, belong to the text.
+"""Whitespace that is stripped from a template's output. Other kinds, such as a non-breaking space, belong to
+the text.
 """
 MAX_LINE_CHARS = 2_400
-"""The longest possible message with the start of its line."""
+"""Most characters of a line: enough for the longest message and the start of its line."""
 MAX_ROWS_WITHOUT_TEMPLATE = 10
+"""Most types that the text about several events lists without a template."""
 FIELDS_WITHOUT_TEMPLATE = 5
+"""Most fields of a payload in the text about one event without a template."""
 
 Source = Callable[[NoticeBatch], str | None]
-"""Returns the text of a notification's template, if there is one."""
+"""A function that returns the text of a notification's template, or None if there is none."""
 
 
 class Formatter:
-    """Formats with Jinja2 templates, or plainly if one is missing or fails. Safe to use in a thread."""
+    """Formats notifications with Jinja2 templates, or without if one is missing or fails.
+
+    `text` may run in a thread.
+    """
 
     def __init__(self, source: Source) -> None:
         self._source = source
@@ -41,17 +46,17 @@ class Formatter:
         self._environment: Any = None
 
     def renew(self) -> None:
-        """Forget the compiled templates: their files may have changed."""
+        """Drop the compiled templates, because their files may have changed."""
         self._compiled.clear()
         self._broken.clear()
 
     def text(self, notification: NoticeBatch) -> str:
-        """Return one line, or a table, that neither ends a wrapper nor starts a line of its own."""
+        """Return the text of a notification, in which no value can close the wrapper or start a new line."""
         shown = [FormattedEntry.of(entry) for entry in notification.entries]
         text = self._from_template(notification, shown) or plain(shown)
         if notification.notice_id is not None:
             text = f"{text} (notice {notification.notice_id})"
-        # Last of all, because a template or a payload could contain the closing tag of the wrapper.
+        # Done last, because template and payload could both contain the closing tag of the wrapper.
         return without_tags(text)
 
     def _from_template(self, notification: NoticeBatch, shown: Sequence[FormattedEntry]) -> str:
@@ -60,7 +65,7 @@ class Formatter:
             return ""
         try:
             return _cut(self._template(source).render(_variables(notification, shown)).strip(_BLANKS))
-        except Exception as error:  # noqa: BLE001  # whatever a template does, its notice is told
+        except Exception as error:  # noqa: BLE001  # the notice is delivered even if its template fails
             self._say_once(notification, error)
             return ""
 
@@ -72,8 +77,7 @@ class Formatter:
             logger.warning("template %s fails, so its notices are told plainly: %s", where, reason)
 
     def _template(self, source: str) -> Template:
-        # Jinja2 is imported only when something is delivered: most turns have nothing and need not wait for
-        # it.
+        # Jinja2 is imported for the first delivery only: most turns have none, and should not wait for it.
         if source not in self._compiled:
             if self._environment is None:
                 from agent_runner.ans.templating import environment
@@ -101,7 +105,7 @@ def _cut(text: str) -> str:
 
 
 def plain(shown: Sequence[FormattedEntry]) -> str:
-    """Return the text without a template: the first fields of one event, or the types of several."""
+    """Return a text made without a template: the first fields of one event, or the types of several."""
     worst = max((EventLevel.of(each.severity) for each in shown), default=EventLevel.INFO).word
     head = f"{PREFIXES.get(worst, '')} system notification".strip()
     if len(shown) == 1:
@@ -125,12 +129,12 @@ def _plainly(event: FormattedEntry) -> str:
 
 
 def times_before(count: int) -> str:
-    """Return `3× ` where something happened more than once, else nothing."""
+    """Return `3× ` for a count above 1, else an empty text."""
     return f"{count}× " if count > 1 else ""
 
 
 def cell(value: Any) -> str:
-    """Return a value of a payload as one line of at most `MAX_CELL_CHARS`."""
+    """Return a value of a payload as one line of at most `MAX_CELL_CHARS` characters."""
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     line = one_line(text)
     return line if len(line) <= MAX_CELL_CHARS else f"{line[: MAX_CELL_CHARS - 1]}…"

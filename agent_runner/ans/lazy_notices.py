@@ -1,7 +1,7 @@
 """Load the notices of a run in the background, so that its start does not wait for their imports.
 
-Notices take a tenth of a second to import, too much for the start of a container. Until they are loaded,
-calls wait here in their order.
+Importing the notices takes a tenth of a second, too much for the start of a container. Until they are loaded,
+`LazyNotices` stores the calls to them and makes them afterwards, in their order.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class LazyNotices:
 
     def __init__(self, order: RunOrder, workspace: Workspace, *, make: Make = _make) -> None:
         self.rules: NoticeRules | None = None
-        """Set once they are loaded."""
+        """The loaded notices; None until they are loaded."""
         self._order = order
         self._workspace = workspace
         self._make = make
@@ -44,7 +44,7 @@ class LazyNotices:
         self._warming: asyncio.Task[None] | None = None
 
     async def load(self) -> NoticeRules:
-        """Return the rules. The first call takes long, but blocks nobody else."""
+        """Return the rules. The first call loads them in a thread, so that other tasks go on."""
         async with self._loading:
             if self.rules is None:
                 rules = await asyncio.to_thread(self._make, self._order, self._workspace)
@@ -60,11 +60,11 @@ class LazyNotices:
         return bool(self._order.turn.notices) or self._order.restore.mode != "fresh"
 
     def begin(self, order: RunOrder) -> None:
-        """Use this order for the rules, instead of the one with which the run was started ahead."""
+        """Build the rules from this order instead of the order with which the run was started ahead."""
         self._order = order
 
     async def preload(self) -> None:
-        """Import what the rules need, without building any: their order is still to come."""
+        """Import the modules of the rules without building them, because their order has not arrived yet."""
         await asyncio.to_thread(importlib.import_module, "agent_runner.ans.rules")
         await asyncio.to_thread(importlib.import_module, "agent_runner.ans.templating")
 
@@ -74,11 +74,11 @@ class LazyNotices:
             self._warming = asyncio.create_task(self.warm(), name="notices")
 
     async def warm(self) -> None:
-        """Load everything needed to deliver a notice. Never raises."""
+        """Load everything that a delivery needs. Never raises: an error is logged."""
         try:
             rules = await self.load()
             await asyncio.to_thread(rules.warm)
-        except Exception as error:  # noqa: BLE001  # whoever needs them is told
+        except Exception as error:  # noqa: BLE001  # `load` tries again, and raises to its caller
             log_fault("the notices were not loaded", error)
 
     def do(self, act: Act) -> None:
@@ -93,14 +93,14 @@ class LazyNotices:
         self.do(lambda rules: rules.begin_turn(turn, session_id=session_id))
 
     def end_turn(self, outcome: TurnOutcome, *, session_id: str | None) -> tuple[DeliveredNotice, ...]:
-        """Close the turn and return the notices that its model read; after a failed turn, none counts."""
+        """Close the turn and return the notices that its model read; none if the turn failed."""
         if self.rules is not None:
             return self.rules.end_turn(outcome, session_id=session_id)
         self._waiting.append(lambda rules: _end_unreported(rules, outcome, session_id))
         return ()
 
     def end_session(self, *, session_id: str | None) -> None:
-        """Tell the rules, if they are loaded, that the run has ended."""
+        """Report to the rules, if they are loaded, that the run has ended."""
         if self._warming is not None:
             self._warming.cancel()
         if self.rules is not None:

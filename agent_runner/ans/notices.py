@@ -1,4 +1,4 @@
-"""Hold all notices of one run: events go in, texts for the model come out."""
+"""Turn the events and the host's notices of one run into texts for its model."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from agent_runner.wire.notices import (
 logger = logging.getLogger(__name__)
 
 INJECTION_CHARS = 9_500
-"""Characters that a hook of the CLI puts before a model whole."""
+"""Most characters that the CLI passes uncut from a hook to the model."""
 
 
 def _utc_now() -> datetime:
@@ -42,7 +42,7 @@ def _utc_now() -> datetime:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnNotices:
-    """The result for the notices of one turn: those shown, and the ids of the host's that were not shown."""
+    """The outcome of one turn's notices: those that the model read, and ids of the host's that it did not."""
 
     delivered: tuple[DeliveredNotice, ...] = ()
     returned: tuple[int, ...] = ()
@@ -51,9 +51,8 @@ class TurnNotices:
 class RunNotices:
     """The notices of one run. Nothing in it is shared with another run.
 
-    `group` is the folder whose `subscribers/` adds the group's own; `now` returns the time, aware and in UTC.
-    All methods but `drain` are quick and do not block; nothing slow is imported before there is something to
-    deliver.
+    `group` is the folder whose `subscribers/` has the group's own subscribers; `now` returns the time, aware
+    and in UTC. No method but `drain` blocks or takes long; slow modules are imported only for a delivery.
     """
 
     def __init__(self, group: Path | None = None, *, now: Callable[[], datetime] = _utc_now) -> None:
@@ -69,7 +68,7 @@ class RunNotices:
         self._given: dict[int, Notice] = {}
         self._delivered: list[DeliveredNotice] = []
         self._claimed: list[NoticeBatch] = []
-        """The run's own notices delivered in this turn; they count as read once it ends well."""
+        """Notices delivered in this turn; if it fails, the run's own ones become due again."""
         self._arrived: list[tuple[Notice, InjectAt]] = []
         self._left_over: list[NoticeEvent] | None = None
         self._turn = 0
@@ -102,13 +101,17 @@ class RunNotices:
         return event
 
     def happened(self, *happenings: EventDraft | None, source: str = "agent") -> None:
-        """Record the findings of rules; None is ignored."""
+        """Record findings as events; None is ignored."""
         for each in happenings:
             if each is not None:
                 self.emit(each.type, each.severity, each.payload, source=source)
 
     def give(self, notices: Iterable[Notice], *, at: InjectAt = "turn_start") -> None:
-        """Accept the host's notices, each id once: they are delivered at `at`, or when their wait ends."""
+        """Add notices of the host, each id once per turn.
+
+        They are delivered at the point `at`, or when the tool has ended or the condition is true for which
+        they wait.
+        """
         for notice in notices:
             if notice.id not in self._given:
                 self._given[notice.id] = notice
@@ -130,7 +133,7 @@ class RunNotices:
         max_tokens: int | None = None,
         message_count: int | None = None,
     ) -> None:
-        """Record the facts that conditions test; unset ones stay unchanged."""
+        """Record facts that conditions test; those that are None stay unchanged."""
         known = self.facts
         self.facts = replace(
             known,
@@ -143,21 +146,21 @@ class RunNotices:
         self._deferred.look(self.facts)
 
     def tool_ended(self, name: str) -> None:
-        """Record that a tool ended, well or not; it counts for the next `drain`."""
+        """Record that a tool ended, well or not; conditions see it at the next `drain` only."""
         self.facts = replace(self.facts, completed_tools=self.facts.completed_tools | {name})
 
     def begin_turn(self, notices: Iterable[Notice] = ()) -> None:
-        """Open a turn. The previous turn's undelivered notices are due at its first opportunity."""
+        """Open a turn with the host's notices; earlier undelivered events are due at its first point."""
         self.end_turn()
         self._left_over = [*(self._left_over or ()), *self.events.drain_pending()]
         self._delivered = []
         self.give(notices)
 
     def end_turn(self, *, is_well: bool = True) -> TurnNotices:
-        """Close the turn and return the result for its notices. Undelivered ones go back to the host.
+        """Close the turn and return the outcome of its notices. Undelivered ones of the host are removed.
 
-        Those delivered in a turn that did not end well are delivered again: the host's by the host, the run's
-        own in the next turn of the run, except those about that turn itself.
+        Notices that were delivered in a failed turn are delivered again: the host passes its own again, and
+        the run's own are due in its next turn, except those about the failed turn itself.
         """
         if not is_well:
             for each in self._claimed:
@@ -172,7 +175,10 @@ class RunNotices:
 
     @property
     def delivered(self) -> tuple[DeliveredNotice, ...]:
-        """Return what the model read in this turn; if that is too much, the host's and the most important."""
+        """Return the notices that the model read in this turn, in their order, at most `MAX_DELIVERED`.
+
+        Of more, the host's are returned first, then those of higher priority.
+        """
         numbered = list(enumerate(self._delivered))
         numbered.sort(key=lambda each: (each[1].id is None, RANK[each[1].priority]))
         return tuple(each for _, each in sorted(numbered[:MAX_DELIVERED], key=lambda each: each[0]))
@@ -185,17 +191,17 @@ class RunNotices:
 
     @property
     def pending(self) -> int:
-        """Return how many notices wait for delivery, or for a condition."""
+        """Return how many events and notices wait for delivery, a tool or a condition."""
         waiting = self.events.pending_count + len(self._left_over or ()) + len(self._arrived)
         return waiting + len(self._deferred) + self._collector.pending
 
     async def drain(
         self, point: InjectAt, *, limit: int = INJECTION_CHARS, at_least: Priority = "low"
     ) -> str:
-        """Return the text for the model now, with each notice once, or nothing.
+        """Return the text with the notices that are due at a point, for the model; empty if there are none.
 
-        At most `limit` characters; notices that do not fit, or are less important than `at_least`, wait for
-        the next time. If cancelled, nothing counts as delivered.
+        It has at most `limit` characters; notices that do not fit, or have a lower priority than `at_least`,
+        wait for a later point. A notice is delivered once. If this is cancelled, nothing counts as delivered.
         """
         async with self._lock:
             if not self.pending:
@@ -217,7 +223,7 @@ class RunNotices:
             self._collector.use(shelf.subscribers, shelf.disabled)
 
     def _collect(self) -> None:
-        """Process all events since the last time."""
+        """Pass the events and notices that have arrived since the last call to the subscribers."""
         if self._left_over is not None:
             self._collector.accept(self._left_over)
             self._collector.carry_over(self._now_ms())

@@ -1,4 +1,4 @@
-"""Define the unit of delivery: one event, or several of a kind."""
+"""Define the unit of delivery: one event, or several events of one subscriber."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from agent_runner.wire.notices import InjectAt, Priority
 RANK: Mapping[Priority, int] = {"critical": 0, "high": 1, "normal": 2, "low": 3}
 
 OF_ONE_TURN = ("tool.", "budget.", "agent.loop.", "agent.turn.", "query.", "subagent.")
-"""Prefixes of events that end with their turn: in the next attempt they would be wrong."""
+"""Prefixes of the types of events about one turn, which would be wrong in the next attempt."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -24,12 +24,13 @@ class NoticeEntry:
     count: int = 1
     delivered_count: int = 0
     delivered_before: int = 0
-    """`delivered_count` before the last delivery, for taking that back."""
+    """The `delivered_count` before the last delivery, to restore it if the turn fails."""
     is_waiting: bool = False
-    """Whether the entry is already in a batch or in a notification."""
+    """Whether the entry is in a batch or a notification that was not delivered yet."""
 
     @property
     def is_owing(self) -> bool:
+        """Return whether it happened since its last delivery."""
         return self.count > self.delivered_count
 
 
@@ -42,15 +43,15 @@ class NoticeBatch:
     inject_at: InjectAt
     entries: tuple[NoticeEntry, ...]
     is_due: bool = False
-    """Whether its point has come, so that this point or any later one will do."""
+    """Whether its point has come: it is delivered then, or at any later point."""
     is_addressed: bool = False
-    """Whether somebody requested this one by name, so it is never summed up."""
+    """Whether its event's payload sets priority or point, so that it is never summed up."""
     notice_id: int | None = None
     """The number of the notice in the host's store."""
 
     @property
     def urgency(self) -> tuple[int, int]:
-        """Return the key that sorts the more important first, and equal ones by age."""
+        """Return a sort key: more important notifications first, then older ones."""
         return RANK[self.priority], self.entries[0].order
 
     @property
@@ -62,11 +63,11 @@ class NoticeBatch:
         return self.priority == "low" and not self.is_addressed and self.notice_id is None
 
     def at(self, points: Collection[InjectAt]) -> NoticeBatch:
-        """Return the notification in its state when one of `points` has come."""
+        """Return the notification, due if its point is one of `points`."""
         return replace(self, is_due=True) if self.inject_at in points and not self.is_due else self
 
     def beyond_turn(self) -> NoticeBatch:
-        """Return the part that is still true after a failed turn."""
+        """Return the notification without the entries about one turn, for after that turn has failed."""
         lasting = (each for each in self.entries if not each.event.type.startswith(OF_ONE_TURN))
         return replace(self, entries=tuple(lasting))
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class ObservedHost(HostClient):
-    """The host, with each request reported as a tool call: its start and how it ended."""
+    """A client of the host that reports each request as a tool call: its start, and how it ended."""
 
     def __init__(self, host: HostClient, noticing: LazyNotices, progress: TurnProgress) -> None:
         self._host = host
@@ -25,7 +25,7 @@ class ObservedHost(HostClient):
         self._noticing = noticing
         self._calls = 0
         self.turn: int | None = None
-        """The turn that is being answered."""
+        """The turn that is being answered, which each request names; None before the first."""
 
     async def ask(self, command: Command) -> Reply:
         self._calls += 1
@@ -59,7 +59,7 @@ def _arguments(command: Command) -> dict[str, Any]:
 
 
 def _call(call_id: str, command: Command) -> ToolCall:
-    # Imported here: it takes a tenth of a second, and at this point the rules of notices are loaded anyway.
+    # Imported here, because it takes a tenth of a second: when this runs, the rules have been loaded anyway.
     from agent_runner.ans.tool_events import ToolCall
 
     return ToolCall(id=call_id, name=command.type, arguments=_arguments(command))

@@ -1,4 +1,4 @@
-"""Hold all subscribers of one run: distribute events to them, and find what is due at an injection point."""
+"""Distribute the events of a run to its subscribers, and find the notifications that are due at a point."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ DUE_AT: Mapping[InjectAt, frozenset[InjectAt]] = {
     "after_tool": frozenset({"immediate", "after_tool"}),
     "turn_end": frozenset({"immediate", "turn_end"}),
 }
-"""Maps each point of a turn to the notices due there. Immediate ones take the first point."""
+"""Map each point of a turn to the `inject_at` values that are due there; `immediate` is due at each point."""
 
 
 class SubscriberRegistry:
     """Passes events to the subscribers that take them, and returns their notifications.
 
-    A host's notice is delivered as the first enabled subscriber of its type sets, or plainly if there is
-    none; it is never batched, and neither severity nor source holds it back.
+    A notice of the host is written as the first enabled subscriber for its type sets, or as `unclaimed` sets
+    if no subscriber names the type. It is never batched, and not filtered by severity or source.
     """
 
     def __init__(self) -> None:
@@ -33,7 +33,7 @@ class SubscriberRegistry:
         self._order = 0
 
     def use(self, subscribers: Sequence[Subscriber], disabled: frozenset[str] = frozenset()) -> None:
-        """Replace the subscribers, in this order. Core ones cannot be disabled.
+        """Replace the subscribers, in this order. Those with `core` set cannot be disabled.
 
         The collected events of a removed or disabled subscriber are dropped.
         """
@@ -57,7 +57,10 @@ class SubscriberRegistry:
     def give(
         self, notice_id: int, event: NoticeEvent, *, priority: Priority, at: InjectAt, count: int
     ) -> None:
-        """Accept a host's notice, once, however often it is passed before its delivery."""
+        """Add a notice of the host; until its delivery, a repeated call replaces it.
+
+        It is ignored if all subscribers that name its type are disabled.
+        """
         subscriber = self._teller(event.type)
         if subscriber is None:
             return
@@ -75,7 +78,7 @@ class SubscriberRegistry:
         self._given.pop(notice_id, None)
 
     def candidates(self, point: InjectAt, now_ms: int, *, at_least: Priority = "low") -> list[NoticeBatch]:
-        """Return what is due at a point, the most important first. It stays until it is delivered."""
+        """Return the notifications due at a point, the most important first; they stay until `tell`."""
         points = DUE_AT[point]
         self._given = {number: each.at(points) for number, each in self._given.items()}
         due = [each for each in self._given.values() if each.is_due]
@@ -86,15 +89,16 @@ class SubscriberRegistry:
         return sorted(wanted, key=lambda each: each.urgency)
 
     def tell(self, batch: NoticeBatch) -> None:
-        """Remove what was delivered."""
+        """Record the delivery of a notification."""
         if batch.notice_id is not None:
             self._given.pop(batch.notice_id, None)
         else:
             self._accumulators[batch.subscriber.id].tell(batch)
 
     def take_back(self, batch: NoticeBatch) -> None:
-        """Make an event due again that was delivered in a failed turn; the host passes
-        its own notices again.
+        """Make a notification due again that was delivered in a failed turn, unless it is the host's.
+
+        The host passes its own notices again.
         """
         if batch.notice_id is None and batch.subscriber.id in self._accumulators:
             self._accumulators[batch.subscriber.id].take_back(batch)
@@ -106,7 +110,7 @@ class SubscriberRegistry:
 
     @property
     def pending(self) -> int:
-        """Return how many events, and notices of the host, were accepted and not delivered."""
+        """Return how many events and notices of the host are not delivered yet."""
         return len(self._given) + sum(each.pending for each in self._accumulators.values())
 
     def _enabled(self) -> list[Accumulator]:
@@ -119,7 +123,7 @@ class SubscriberRegistry:
 
 
 def unclaimed() -> Subscriber:
-    """Return the subscriber for notices of the host that no other takes, so that none is lost."""
+    """Return the subscriber for notices of the host whose type no subscriber names, so that none is lost."""
     return Subscriber(
         about=EventFilter(id="unclaimed", name="What nobody else tells"),
         events=Events(types=["host.*"]),

@@ -1,4 +1,4 @@
-"""Write the text for a model at one point: the notices that fit, in one wrapper, and how many remain."""
+"""Write the text for a model at one point: the notices that fit, in one wrapper, and a count of others."""
 
 from __future__ import annotations
 
@@ -11,17 +11,20 @@ from agent_runner.ans.notification import NoticeBatch
 OPEN = "<system_notification>"
 CLOSE = "</system_notification>"
 MAX_CHARS = 2_000
-"""Most characters of the run's own notices together. The host's may fill all that a point accepts: they wait
-for turns that may be a day apart, and have an end.
+"""Most characters of the run's own notices together.
+
+The host's may use all that a point accepts: their number is bounded, and their next turn may be a day away.
 """
 MAX_NOTICES = 10
+"""Most notices in one text."""
 MAX_COUNT_LINE = 200
+"""Most characters of the line that counts the other notices."""
 _FRAME = len(OPEN) + len(CLOSE) + 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RenderedNotice:
-    """One notification and its delivered text; None if it was only counted."""
+    """One notification and its text; None if it is only counted in the last line."""
 
     notification: NoticeBatch
     text: str | None
@@ -29,7 +32,7 @@ class RenderedNotice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RenderedNotices:
-    """The text for a model, and the candidates that it contains. The others stay."""
+    """The text for a model, and the notifications that it contains or counts as delivered."""
 
     text: str = ""
     delivered: tuple[RenderedNotice, ...] = ()
@@ -39,10 +42,11 @@ Write = Callable[[NoticeBatch], str]
 
 
 def compose(candidates: Sequence[NoticeBatch], write: Write, *, limit: int) -> RenderedNotices:
-    """Return the first of `candidates` that fit in `limit`: `MAX_NOTICES`, the run's own in `MAX_CHARS`.
+    """Return a text with the first of `candidates` that fit in `limit` characters, at most `MAX_NOTICES`.
 
-    A first one that is longer than `MAX_CHARS` goes alone, if `limit` allows it, and a long table in parts.
-    Of the rest, notices of low priority are summed up in a line that counts them, and the others wait.
+    The run's own also have to fit in `MAX_CHARS`. If the first one is longer, it is the only one, if `limit`
+    allows it; with several entries it is shortened. Of the rest, those that `may_be_summed_up` are counted by
+    type in the last line and then count as delivered; the others wait.
     """
     delivered = _fitting(candidates, write, limit - _FRAME - MAX_COUNT_LINE)
     if not delivered:
@@ -75,7 +79,7 @@ def _fitting(candidates: Sequence[NoticeBatch], write: Write, limit: int) -> lis
 
 
 def _shortened(notification: NoticeBatch, write: Write, room: int) -> NoticeBatch:
-    """Return the notification with as many of its entries as fit, and one at least."""
+    """Return the notification, its entries halved until they fit, with one entry at least."""
     while len(notification.entries) > 1 and len(write(notification)) > room:
         notification = notification.first_half()
     return notification

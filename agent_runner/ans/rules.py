@@ -1,4 +1,4 @@
-"""Turn what happens in an agent's loop into events, by the same rules for every kind of agent."""
+"""Find events in an agent's loop, by the same rules for every kind of agent."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from agent_runner.wire.order import RestoredConversation, RestoreMode, RunOrder,
 from agent_runner.workspace import Workspace
 
 MAX_QUERY_CHARS = 200
+"""Characters of a prompt that its event contains."""
 RESUMED = {
     "resume": "this conversation goes on where it was",
     "resume_plus_delta": "this conversation goes on where it was, with what its session lacked",
@@ -29,8 +30,8 @@ RESUMED = {
 class NoticeRules:
     """The notices of one run, and the rules that find events in it.
 
-    A session opens and closes turns; an agent reports its work in them and asks at its points (`drain`) for
-    the text for its model.
+    A session opens and closes turns. An agent reports its work in a turn, and calls `drain` at each point of
+    the turn for the text for its model.
     """
 
     def __init__(
@@ -41,7 +42,7 @@ class NoticeRules:
         notices: RunNotices | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`clock` counts seconds."""
+        """`clock` returns a time in seconds that only goes forward."""
         limits = order.limits
         self.notices = notices or RunNotices(workspace.group)
         self.calls = ToolCallEvents(self.notices)
@@ -58,15 +59,15 @@ class NoticeRules:
         self._so_far = order.restore.so_far
         self._checkpoints = CheckpointPrompts(turn=self._so_far.turns)
         self._asked_last: int | None = None
-        """The host's last turn that was started: a retried one counts once."""
+        """The number of the host's turn that was started last, so that a retried turn counts once."""
         self._began = clock()
         self._iterations = 0
         self._tokens = 0
         self._messages = self._so_far.turns * 2
-        """A question and an answer each, including the conversation's earlier ones."""
+        """Messages of the conversation so far; each earlier turn counts as a question and an answer."""
 
     def warm(self) -> None:
-        """Import what a delivery needs. Blocks: use a thread."""
+        """Import the modules that a delivery needs. Blocks: use a thread."""
         importlib.import_module("agent_runner.ans.templating")
 
     def begin_turn(self, turn: TurnOrder, *, session_id: str | None) -> None:
@@ -84,7 +85,7 @@ class NoticeRules:
         self.notices.happened(checkpoint)
 
     def end_turn(self, outcome: TurnOutcome, *, session_id: str | None) -> tuple[DeliveredNotice, ...]:
-        """Close the turn and return the notices that its model read; after a failed turn, none counts."""
+        """Close the turn and return the notices that its model read; none if the turn failed."""
         if outcome.error is None:
             self._found(self._budgets.look_back(**self._used()), at="turn_start")
         about = {
@@ -104,7 +105,7 @@ class NoticeRules:
         self.notices.emit("session.end", "info", about)
 
     def resumed(self, mode: RestoreMode, reason: str, *, session_id: str | None) -> None:
-        """Report that an earlier conversation was really loaded."""
+        """Report that an earlier conversation was loaded; other modes are ignored."""
         if mode in RESUMED:
             payload = {"mode": mode, "reason": reason, "session_id": session_id, "message": RESUMED[mode]}
             self.notices.emit("session.resumed", "info", payload | _loaded(mode, self._so_far))
@@ -115,27 +116,27 @@ class NoticeRules:
         self._found(self.files.take(), at="turn_start")
 
     async def look_at_file(self, path: str) -> None:
-        """Report when a file that is about to be changed differs from the agent's last reading."""
+        """Report if a file that is about to be changed has changed since the agent read it."""
         await asyncio.to_thread(self.files.check, path)
         self.notices.happened(*self.files.take())
 
     async def command_begins(self, call_id: str) -> None:
-        """Report foreign changes until now: changes while a command runs count as the agent's own."""
+        """Report changes by others until now, because changes while a command runs count as the agent's."""
         await asyncio.to_thread(self.files.begin_command, call_id)
         self.notices.happened(*self.files.take())
 
     async def commands_ended(self, *call_ids: str) -> None:
-        """Record that commands have ended, however they did."""
+        """Record that commands have ended, well or not."""
         await asyncio.to_thread(self.files.end_commands, call_ids)
 
     def model_asked(self) -> None:
-        """Record another request to the model, whose answer has started."""
+        """Record a request to the model, when its answer starts."""
         self._iterations += 1
         self._messages += 1
         self.notices.learn(message_count=self._messages)
 
     def model_wrote(self, *, tokens: int) -> None:
-        """Record a part of an answer."""
+        """Record the tokens of a part of an answer."""
         self._tokens += tokens
         self.notices.learn(total_tokens=self._tokens, max_tokens=self._order.limits.turn_tokens or 0)
 
@@ -148,18 +149,18 @@ class NoticeRules:
         self._context.compacted()
 
     def batch_ended(self, calls: list[ToolCall]) -> None:
-        """Judge the calls that were made together, after all have ended and before the model continues."""
+        """Look for events in calls that were made together, after they ended and before the model goes on."""
         self.calls.batch_ended(calls)
         for call in calls:
             self.notices.happened(self._loops.called(call.name, call.arguments))
         self._found(self._budgets.judge(**self._used()), at="immediate")
 
     async def drain(self, point: InjectAt, *, limit: int, at_least: Priority = "low") -> str:
-        """Return the text for the model at this point, or nothing."""
+        """Return the text for the model at this point; empty if there is none."""
         return await self.notices.drain(point, limit=limit, at_least=at_least)
 
     def _found(self, found: Iterable[EventDraft | None], *, at: InjectAt) -> None:
-        """Report a finding at a point where the model can still read it."""
+        """Report findings that are to be delivered at a point."""
         for each in found:
             if each is not None:
                 self.notices.happened(replace(each, payload={**each.payload, "inject_at": at}))
@@ -182,7 +183,7 @@ class NoticeRules:
 
 
 def _loaded(mode: RestoreMode, so_far: RestoredConversation) -> dict[str, int | str]:
-    """Return how much of the conversation the model has: its session has all, a new one what was stored."""
+    """Return how much of the conversation was loaded: a resumed session has all, a new one a stored part."""
     is_new = mode == "rehydrate"
     return {
         "exchanges_loaded": so_far.exchanges_kept if is_new else so_far.turns,

@@ -1,6 +1,4 @@
-"""Read files of a folder that somebody else writes: whole, limited in size and number, never
-through a link.
-"""
+"""Read files of a folder that others write to: whole, of limited size and number, never through a link."""
 
 from __future__ import annotations
 
@@ -13,11 +11,12 @@ from itertools import islice
 from pathlib import Path
 
 MAX_LISTED = 500
+"""Most entries of a folder that are listed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class FileStamp:
-    """The properties of a file that change when its content does."""
+    """The name of a file and the properties that change with its content."""
 
     name: str
     mtime_ns: int
@@ -30,7 +29,7 @@ class NotPlain(OSError):
 
 @contextmanager
 def opened(folder: Path | None) -> Iterator[int | None]:
-    """Open a folder that is not a link, and yield its descriptor; None when there is none."""
+    """Open a folder and yield its descriptor; None if it is missing, a link, or cannot be opened."""
     if folder is None:
         yield None
         return
@@ -46,9 +45,12 @@ def opened(folder: Path | None) -> Iterator[int | None]:
 
 
 def stamps(descriptor: int, suffixes: tuple[str, ...]) -> list[FileStamp]:
-    """Return the ordinary files that end in one of `suffixes`, by name; of very many, some."""
+    """Return the ordinary files whose names end in one of `suffixes`, sorted by name.
+
+    Only the first `MAX_LISTED` entries of the folder are looked at.
+    """
     found = []
-    # The folder is the agent's own, so it may contain any number of files.
+    # The agent writes to the folder, so it may contain any number of files.
     with os.scandir(descriptor) as entries:
         for entry in islice(entries, MAX_LISTED):
             if entry.name.endswith(suffixes) and entry.is_file(follow_symlinks=False):
@@ -70,8 +72,8 @@ def read_plain(name: str, *, limit: int, inside: int | None = None) -> FileConte
     """Return an ordinary file of at most `limit` bytes; `name` is in the folder `inside`, if one is given.
 
     Raises:
-        OSError: it is not there, is a link, a pipe or a folder, or is longer.
-        ValueError: no file can have this name.
+        OSError: it is missing, is a link, a pipe or a folder, or is longer than `limit`.
+        ValueError: the name is not possible for a file, as with a null character.
     """
     # Without O_NONBLOCK, opening a pipe would wait for somebody to write into it.
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC

@@ -1,9 +1,9 @@
-"""Connect the hooks of the Claude CLI, at which a model can be shown its notices.
+"""Connect the notices of a run with the hooks of the Claude CLI, which pass text to the model.
 
-Only this part of the notices knows the SDK, and is imported with it. A hook answers within `ANSWER_SECONDS`
-in any case, because the CLI drops a prompt whose hook takes too long; after one hook that did, the others of
-its turn stay silent. A batch of tools is reported once. A subagent's work is not reported: it would take the
-agent's notices.
+Of the notices, only this module and `sdk_stream` import the SDK. A hook always answers within
+`ANSWER_SECONDS`, because the CLI drops a prompt whose hook takes too long; after a hook that took too long,
+the other hooks of its turn return nothing at once. Tools that are called together are reported once. The work
+of a subagent is not reported: the subagent would get notices that are for the agent.
 """
 
 from __future__ import annotations
@@ -28,15 +28,19 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 ANSWER_SECONDS = 2.0
+"""Seconds after which a hook answers without notices."""
 MATCHER_SECONDS = 30.0
+"""Seconds after which the CLI gives up a hook."""
 MAX_CHARS = MAX_RESTORE_CHARS
+"""Most characters of the notices that one hook passes to the model."""
 READERS = ("Read", "Edit", "Write", "NotebookEdit")
-"""The tools that make their file known to the agent."""
+"""The tools after which the agent knows the content of their file."""
 EDITORS = ("Edit", "Write", "NotebookEdit")
+"""The tools that change their file."""
 COMMANDS = ("Bash",)
 """The tools that may change any file."""
 LOOKED_AT = rf"^(?:{'|'.join((*EDITORS, *COMMANDS))}|{OWN_TOOLS}.*)$"
-"""The tools before which a hook runs. For others it would only cost a round trip."""
+"""Matches the tools before which a hook runs; before others it would only cost a round trip."""
 NOT_CALLED = "<tool_use_error>"
 """The start of the CLI's result for a call that no hook has seen: unknown tool, wrong arguments."""
 OF_THE_MAIN_AGENT = "Notices are the main agent's: say what it should note in your report."
@@ -54,9 +58,9 @@ class NoticeHooks:
     def __init__(
         self, noticing: LazyNotices, *, stream: SdkStreamEvents, on_first_prompt: Callable[[], None]
     ) -> None:
-        """`on_first_prompt` is called once: then the CLI has its session."""
+        """`on_first_prompt` is called once, at the first prompt, when the CLI has its session."""
         self.answered_already: str | None = None
-        """The model's answer in this turn before it was made to go on."""
+        """The model's answer in this turn before `_turn_end` made it go on; None if it did not."""
         self._noticing = noticing
         self._stream = stream
         self._on_first_prompt: Callable[[], None] | None = on_first_prompt
@@ -84,7 +88,7 @@ class NoticeHooks:
 
     def _matcher(self, hook: Hook, matcher: str | None = None) -> sdk.HookMatcher:
         async def bounded(given: Any, _: str | None, __: Any) -> Any:
-            # After one hook that took too long, the others would make the turn wait for each of them again.
+            # After one hook that took too long, each other one could make the turn wait as long again.
             if self._is_stuck:
                 return {}
             try:
@@ -93,14 +97,14 @@ class NoticeHooks:
             except TimeoutError:
                 self._is_stuck = True
                 logger.warning("the notices of %s took too long and wait", given.get("hook_event_name"))
-            except Exception as error:  # noqa: BLE001  # no notice is worth a prompt
+            except Exception as error:  # noqa: BLE001  # a prompt must not fail because of its notices
                 log_fault("the notices broke", error)
             return {}
 
         return sdk.HookMatcher(matcher=matcher, hooks=[bounded], timeout=MATCHER_SECONDS)
 
     async def _turn_start(self, given: Any) -> dict[str, Any]:
-        """Deliver due notices with the prompt; a dropped prompt comes again, with its notices."""
+        """Deliver due notices with the prompt. A repeated prompt of the turn gets the earlier ones, too."""
         if self._on_first_prompt is not None:
             self._on_first_prompt()
             self._on_first_prompt = None
@@ -110,7 +114,7 @@ class NoticeHooks:
         rules = await self._noticing.load()
         await rules.look_at_files()
         await self._stream.measure("turn_start")
-        # A repeated prompt gets its earlier notices as well, and both share one limit.
+        # The CLI may drop a prompt and send it again: the earlier notices and the new ones share one limit.
         room = MAX_CHARS - len(self._with_prompt)
         text = await rules.drain("turn_start", limit=room)
         self._with_prompt = "\n".join(filter(None, (self._with_prompt, text)))
@@ -118,7 +122,7 @@ class NoticeHooks:
 
     async def _before_tool(self, given: Any) -> dict[str, Any]:
         name = str(given["tool_name"])
-        # A subagent could otherwise take or end notices that are meant for the agent.
+        # Otherwise, a subagent could get or delete notices that are for the agent.
         if given.get("agent_id") and name.startswith(OWN_TOOLS):
             return _denied(OF_THE_MAIN_AGENT)
         if name in COMMANDS:
@@ -169,9 +173,9 @@ class NoticeHooks:
         return self._tell(given, text, anew=text)
 
     async def _turn_end(self, given: Any) -> dict[str, Any]:
-        """Make the model go on once for the most important notices; the rest waits for the next turn."""
-        # `stop_hook_active` means that the model goes on because of this hook; without the check it would
-        # never stop.
+        """Make the model go on once, to read the most important notices; others wait for the next turn."""
+        # `stop_hook_active` is set when the model has gone on because of this hook; without the check, it
+        # might never stop.
         if given.get("agent_id") or given.get("stop_hook_active"):
             return {}
         room = MAX_CHARS - len(ANSWER_STANDS) - 1
@@ -182,7 +186,7 @@ class NoticeHooks:
         return self._tell(given, f"{text}\n{ANSWER_STANDS}", anew=text)
 
     async def _compacted(self, given: Any) -> dict[str, Any]:
-        """Deliver this turn's notices again, because they went with the compacted conversation."""
+        """Deliver this turn's notices again, because compaction removed them from the conversation."""
         if given.get("source") != "compact":
             return {}
         self._stream.compacted()
@@ -192,7 +196,7 @@ class NoticeHooks:
         return self._tell(given, "\n".join(filter(None, (delivered, text))), anew=text)
 
     def _tell(self, given: Any, text: str, *, anew: str) -> dict[str, Any]:
-        # Kept for a compaction, which removes from the conversation what was told in this turn.
+        # Stored for `_compacted`: a compaction removes this turn's notices from the conversation.
         if anew:
             self._delivered.append(anew)
         if not text:

@@ -1,4 +1,4 @@
-"""Read the Claude CLI's messages for what they report besides text; a hook would cost a round trip."""
+"""Find events and progress in the Claude CLI's messages, which cost no round trip, unlike hooks."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 MEASURED_FROM = 20_000
-"""Tokens of a conversation below which no model's window is nearly full, so the CLI need not be asked."""
+"""Tokens of a conversation below which no model's window is nearly full, so the CLI is not asked for it."""
 UNEVENTFUL = 0.5
-"""Share of a window up to which the CLI is not asked at the first prompt, which should not wait."""
+"""Share of the expected window below which the CLI is not asked, so that the first prompt does not wait."""
 BYTES_A_TOKEN = 3
-"""Bytes that count as a token while a model writes: the true count comes only at the end."""
+"""Bytes that count as a token while a model writes: the exact count arrives only at the end."""
 USUAL = frozenset({"init", "status", "task_started", "task_progress", "task_updated"})
-"""Messages that the CLI repeats and that nobody needs to see."""
+"""Kinds of the CLI's system messages that become no event, because they are frequent and of no interest."""
 _IN_THE_WINDOW = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
 
 Usage = Callable[[], Awaitable[Any]]
-"""Asks the CLI for the use of its window: `get_context_usage` of the SDK's client."""
+"""A function that asks the CLI how full its window is: `get_context_usage` of the SDK's client."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelWindow:
-    """The tokens of the model's window, and where the CLI compacts by itself, if it does."""
+    """The size of the model's window, and the use at which the CLI compacts by itself, in tokens."""
 
     tokens: int
     compaction_at: int | None
@@ -49,13 +49,13 @@ class SdkStreamEvents:
     ) -> None:
         """`so_far` has the figures of the resumed session, if there is one."""
         self.usage: Usage | None = None
-        """Set once the CLI can be asked."""
+        """The function that asks the CLI; None until the CLI is connected."""
         self._noticing = noticing
         self._progress = progress
         self._message_id: str | None = None
         self._context_tokens = so_far.context_tokens if so_far else 0
         self._expected = so_far.context_window if so_far else 0
-        """The expected size of the window; once a model has answered, only the CLI is asked."""
+        """The size of the window in the resumed session, in tokens; 0 after a model has answered."""
         self._window: ModelWindow | None = None
 
     def resumes(self, so_far: RestoredConversation) -> None:
@@ -74,8 +74,8 @@ class SdkStreamEvents:
                 self._noticing.do(lambda rules: _hear_cli(rules, subtype, data))
 
     async def measure(self, at: InjectAt) -> None:
-        """Judge how full the window is, once that can matter; the CLI is asked for its size once."""
-        # Asking the CLI costs a round trip before each prompt, and a small conversation cannot fill a window.
+        """Report how full the window is, if it may be full enough; the CLI is asked for its size once."""
+        # Asking the CLI costs a round trip before a prompt, and a small conversation cannot fill a window.
         if self._context_tokens < max(MEASURED_FROM, self._expected * UNEVENTFUL):
             return
         if self._window is None and self.usage is not None:
@@ -91,10 +91,10 @@ class SdkStreamEvents:
         self._noticing.do(lambda rules: rules.compacted())
 
     def _hear_model(self, rules: NoticeRules, message: sdk.AssistantMessage) -> None:
-        """Read a message of the model; one answer comes as a message for each of its parts."""
+        """Read a message of the model; each part of an answer arrives as a message of its own."""
         from agent_runner.ans.tool_events import ToolCall
 
-        # An answer with text and two calls comes as three messages of one id, and is one request.
+        # An answer with a text and two calls arrives as three messages with one id, and is one request.
         if message.message_id is None or message.message_id != self._message_id:
             self._message_id = message.message_id
             rules.model_asked()
@@ -108,7 +108,7 @@ class SdkStreamEvents:
 
 
 def report_progress(progress: TurnProgress, message: sdk.Message) -> None:
-    """Report a message's part of the turn's progress: calls of tools, their ends, text as it comes."""
+    """Report the progress of the turn in a message: calls of tools, their ends, text as it is written."""
     match message:
         case sdk.StreamEvent(parent_tool_use_id=None, event=event):
             _report_text(progress, event)
@@ -123,7 +123,7 @@ def report_progress(progress: TurnProgress, message: sdk.Message) -> None:
 
 
 def _report_text(progress: TurnProgress, event: Mapping[str, Any]) -> None:
-    """Read an event of the model service's stream as the CLI passes it on."""
+    """Report the text in an event of the model service's stream, which the CLI passes on."""
     match event:
         case {"type": "content_block_start", "content_block": {"type": "text"}}:
             progress.text_begins()

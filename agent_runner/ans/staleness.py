@@ -1,7 +1,7 @@
-"""Report that a file has changed since the agent read it: by its content, never only by its time.
+"""Report that a file's content has changed since the agent read it; a changed time alone is not reported.
 
 The agent's own changes do not count: after its edits a file counts as known, and while one of its commands
-runs, changes count as its own. Changes by a command's leftover background process count as foreign.
+runs, all changes count as its own. Changes by a background process that a command left count as foreign.
 """
 
 from __future__ import annotations
@@ -18,9 +18,11 @@ from agent_runner.ans.event import EventDraft
 from agent_runner.ans.safe_folder import read_plain
 
 MAX_FILES = 200
+"""Most files that are remembered."""
 MAX_FILE_BYTES = 4 * 1024 * 1024
+"""Most bytes of a file that is remembered."""
 MAX_CHECKED_BYTES = 16 * 1024 * 1024
-"""Bytes that one check of all files reads at most; the next check reads the rest."""
+"""Bytes after which a check of all files stops reading; the next check reads the rest."""
 _SHOWN_HASH = 8
 _GONE = "gone"
 
@@ -37,9 +39,9 @@ class FileMark:
 class FileMarks:
     """Remembers files that the agent has read or written, in one run. Its methods block: use a thread.
 
-    Only ordinary files up to `MAX_FILE_BYTES` are remembered, the `MAX_FILES` used last; links are not
-    followed and pipes not waited for. A change is reported once; then the file's present state counts as
-    known.
+    Only ordinary files up to `MAX_FILE_BYTES` are remembered, the `MAX_FILES` that were used last; links are
+    not followed, and a pipe does not block. A change is reported once; then the file's present state counts
+    as known.
     """
 
     def __init__(self, cwd: Path) -> None:
@@ -47,11 +49,11 @@ class FileMarks:
         self._lock = threading.Lock()
         self._marks: OrderedDict[str, FileMark] = OrderedDict()
         self._commands: set[str] = set()
-        """The agent's running commands."""
+        """The ids of the agent's running commands."""
         self._unread: set[str] = set()
-        """Files that changed before the first of them started, when there was too much to read."""
+        """Files that changed before the first running command started, but were too many to read then."""
         self._found: deque[EventDraft] = deque()
-        """Changes not returned yet: a caller may have been cancelled while a thread went on."""
+        """Changes that `take` has not returned yet: a caller may be cancelled while its thread goes on."""
 
     def __len__(self) -> int:
         return len(self._marks)
@@ -61,7 +63,7 @@ class FileMarks:
         name = self._name(path)
         with self._lock:
             mark = _mark(name)
-            # Removed and added again, so that the dict's order is that of the last use.
+            # Removed and added again, so that the dict is ordered by last use.
             self._drop(name)
             if mark is not None:
                 self._marks[name] = mark
@@ -69,12 +71,12 @@ class FileMarks:
                     self._drop(next(iter(self._marks)))
 
     def take(self) -> list[EventDraft]:
-        """Return the changes found and not returned before, each as `source.stale`."""
-        # Counted first: a thread may add while this removes.
+        """Return the changes that were found and not returned before, each as an event `source.stale`."""
+        # Counted first, because a thread may add changes while this removes some.
         return [self._found.popleft() for _ in range(len(self._found))]
 
     def check(self, path: str) -> None:
-        """Check whether a file has changed since the agent knew it, before it is edited."""
+        """Check whether a file that is about to be edited has changed since the agent knew it."""
         name = self._name(path)
         with self._lock:
             if name in self._marks:
@@ -86,19 +88,19 @@ class FileMarks:
     def check_all(self) -> None:
         """Check which files have changed since the agent knew them, at the start of a turn."""
         with self._lock:
-            self._commands.clear()  # a command whose end was never reported is unknown now
+            self._commands.clear()  # the end of a command of an earlier turn may never have been reported
             self._look()
 
     def begin_command(self, call_id: str) -> None:
-        """Record that a command of the agent starts, and check for changes until now.
+        """Record that a command of the agent starts, and check for changes by others until now.
 
-        If another one is running, its changes cannot be told apart, and are ignored.
+        If another command is running, its changes cannot be distinguished from others': none are reported.
         """
         with self._lock:
             if self._commands:
                 self._adopt()
             else:
-                # Differences before the command starts are somebody else's; afterwards nobody could tell.
+                # Changes before the command starts are by others; afterwards they could be the command's.
                 self._look()
                 self._unread = {name for name in self._marks if not self._is_as_marked(name)}
             self._commands.add(call_id)
@@ -112,7 +114,7 @@ class FileMarks:
                 self._commands -= ended
 
     def _look(self) -> None:
-        # Limited: this runs before a prompt, and 200 files of 4 MiB would be read in full.
+        # Limited, because this runs before a prompt: 200 files of 4 MiB would take too long to read.
         budget = MAX_CHECKED_BYTES
         for name in list(self._marks):
             if budget <= 0:
@@ -123,7 +125,7 @@ class FileMarks:
                 self._found.append(happening)
 
     def _adopt(self) -> None:
-        """Record each file's present state. A file that is too large to read is no longer watched."""
+        """Record the present state of files that changed; those beyond `MAX_CHECKED_BYTES` are forgotten."""
         budget = MAX_CHECKED_BYTES
         for name in [each for each in self._marks if self._is_own(each) and not self._is_as_marked(each)]:
             if budget > 0:
@@ -132,7 +134,7 @@ class FileMarks:
                 self._drop(name)
 
     def _is_own(self, name: str) -> bool:
-        """Return whether a change found now is the agent's own."""
+        """Return whether a change that is found now counts as the agent's own."""
         return bool(self._commands) and name not in self._unread
 
     def _is_as_marked(self, name: str) -> bool:
@@ -147,7 +149,7 @@ class FileMarks:
         return os.path.normpath(self._cwd / path)
 
     def _checked(self, name: str) -> tuple[EventDraft | None, int]:
-        """Record a file's present state; return whether it changed, and how many bytes were read for that."""
+        """Record a file's present state; return the event if its content changed, and the bytes read."""
         if self._is_as_marked(name):
             return None, 0
         before, now = self._marks[name], _mark(name)
@@ -156,7 +158,7 @@ class FileMarks:
             self._drop(name)
             return self._stale(name, before, _GONE), 0
         self._marks[name] = now
-        # A file that was saved without a change, or touched, is not reported.
+        # A file that was saved unchanged, or got only another time, is not reported.
         is_same = now.sha256 == before.sha256
         return None if is_same else self._stale(name, before, now.sha256[:_SHOWN_HASH]), now.size
 
@@ -186,7 +188,7 @@ def _status(name: str) -> os.stat_result | None:
 
 
 def _mark(name: str) -> FileMark | None:
-    """Return an ordinary file of a bounded size as a mark; None for anything else."""
+    """Return the mark of an ordinary file up to `MAX_FILE_BYTES`; None for anything else."""
     try:
         content = read_plain(name, limit=MAX_FILE_BYTES)
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""Define a subscriber: the events it takes, how it batches them, and where and how they are delivered."""
+"""Define a subscriber: the events it takes, their batching, and the point and form of their delivery."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MAX_PATTERNS = 50
 
 
 class BadSubscriber(ValueError):
-    """A subscriber's file cannot be used; one line says why."""
+    """A subscriber's file cannot be used; the text gives the reason in one line."""
 
 
 def _checked_pattern(text: str) -> str:
@@ -73,7 +73,7 @@ class _File(_Table):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subscriber:
-    """One validated subscriber. `own` is one of the group's, which may bring its own template."""
+    """One validated subscriber. `own` marks one from the group's folder, which may have its own template."""
 
     about: EventFilter
     events: Events
@@ -86,7 +86,7 @@ class Subscriber:
         return self.about.id
 
     def names(self, event_type: str) -> bool:
-        """Return whether it takes events of this type at all."""
+        """Return whether it takes events of this type, of some severity and source."""
         return any(matches(pattern, event_type) for pattern in self.events.types)
 
     def takes(self, event: NoticeEvent) -> bool:
@@ -98,7 +98,7 @@ class Subscriber:
         )
 
     def dedupe_key(self, event: NoticeEvent) -> str:
-        """Return what makes two events the same, such as `tool_failure:tool.call.failure:Read`."""
+        """Return a key that is equal for repeated events, such as `tool_failure:tool.call.failure:Read`."""
         if not self.batching.dedupe_key:
             return f"{self.id}:{event.dedupe_key}"
         parts = (_part(part, event) for part in self.batching.dedupe_key.split(":"))
@@ -114,10 +114,10 @@ def _part(part: str, event: NoticeEvent) -> str:
 
 
 def parse_subscriber(text: str, *, own: bool = False) -> Subscriber:
-    """Return the subscriber that this TOML describes. Raises `BadSubscriber`.
+    """Return the subscriber that a TOML text describes.
 
     Raises:
-        BadSubscriber: it is no TOML, or a key is missing, unknown or out of range.
+        BadSubscriber: it is no TOML, a key is missing, unknown or out of range, or a group's own is `core`.
     """
     import tomllib
 

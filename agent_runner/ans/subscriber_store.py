@@ -1,4 +1,4 @@
-"""Read subscribers: Andy's own, and those in the group's folder, which may change at any time."""
+"""Read subscribers and templates: Andy's own, and those in the group's folder, which may change anytime."""
 
 from __future__ import annotations
 
@@ -16,10 +16,15 @@ from agent_runner.ans.subscriber import BadSubscriber, Subscriber, parse_subscri
 logger = logging.getLogger(__name__)
 
 SHIPPED = Path(__file__).parent
+"""The folder with Andy's own subscribers and templates."""
 OWN = "subscribers"
+"""The name of the folder in the group's folder."""
 DISABLED = "disabled.txt"
+"""The name of the file with the ids of disabled subscribers."""
 MAX_FILE_BYTES = 16 * 1024
+"""Most bytes of a file in the group's folder."""
 MAX_OWN = 50
+"""Most subscribers of a group, and most templates."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +37,7 @@ class SubscriberFolder:
     own_templates: dict[str, str] = field(default_factory=dict)
 
     def template_named(self, subscriber: Subscriber) -> str | None:
-        """Return the template's text; for a subscriber of the group's, its own comes first."""
+        """Return the text of a subscriber's template, or None; for a group's own, the group's come first."""
         name = subscriber.output.template
         if subscriber.own and name in self.own_templates:
             return self.own_templates[name]
@@ -42,7 +47,7 @@ class SubscriberFolder:
 class SubscriberStore:
     """Reads subscribers and templates, again when the group's folder has changed. Blocks: use in a thread.
 
-    An unusable file is named in one line of the log, once, and the others are used.
+    A file that cannot be used is logged in one line at each reading, and the others are used.
     """
 
     def __init__(self, group: Path | None, *, shipped: Path = SHIPPED) -> None:
@@ -54,13 +59,13 @@ class SubscriberStore:
         self._shelf = SubscriberFolder()
 
     def read(self) -> SubscriberFolder:
-        """Return the present content; the same object as long as nothing has changed."""
+        """Return the present subscribers and templates; the same object as long as no file has changed."""
         with self._lock, safe_folder.opened(self._own) as descriptor:
             found = _listed(descriptor)
             return self._shelf if found == self._seen else self._read(descriptor, found)
 
     def _read(self, descriptor: int | None, found: list[FileStamp]) -> SubscriberFolder:
-        # Andy's own never change while a run lasts; only the group's folder is read again.
+        # Andy's own files do not change during a run, so only those of the group are read again.
         if self._seen is None:
             self._base = _subscribers(self._shipped / "subscribers")
         own = _own_subscribers(descriptor, found, taken={each.id for each in self._base})

@@ -1,4 +1,4 @@
-"""Define what templates of notices see: events with escaped texts, and text that is quoted already."""
+"""Define the values that templates of notices get: events with escaped texts, and text already quoted."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from agent_runner.ans.escaping import cleaned, visible
 from agent_runner.ans.notification import NoticeEntry
 
 MAX_CELL_CHARS = 200
-"""Characters of one value in a line or a table."""
+"""Most characters of one value in a line or a table."""
 PREFIXES: Mapping[str, str] = {"critical": "!critical:", "error": "!error:", "warning": "!warning:"}
-"""The beginning of a text about events of a severity; the others have none."""
+"""The beginning of a text about events of a severity; other severities have none."""
 
 
 class FormattedBatch(str):
-    """Text that was quoted already."""
+    """Text that was quoted already, so that `templating` does not quote it again."""
 
     __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FormattedEntry:
-    """An event as templates see it. `count` is how often it happened."""
+    """An event as templates get it. `count` is the number of times that it happened."""
 
     type: str
     source: str

@@ -1,6 +1,6 @@
-"""Set up Jinja2 for notices: nothing undefined, nothing unquoted, nothing of Python within reach.
+"""Set up Jinja2 for notices: undefined names fail, values are quoted, and Python's objects are out of reach.
 
-Imported when the first notice is formatted, for it costs a tenth of a second.
+This is imported when the first notice is formatted, because the import takes a tenth of a second.
 """
 
 from __future__ import annotations
@@ -46,16 +46,16 @@ _PARTS = (
     nodes.List,
     nodes.Tuple,
 )
-"""Nodes that a group's template may have: none that repeats, grows or calls."""
+"""Types of nodes that a group's template may have: none that multiplies text, sets variables or calls."""
 
 
 class BadTemplate(ValueError):
-    """A group's template is not used; one line says why."""
+    """A group's template cannot be used; the text gives the reason in one line."""
 
 
 class _Environment(ImmutableSandboxedEnvironment):
     def getattr(self, obj: Any, attribute: str) -> Any:
-        """Return a payload's field before a method of its dictionary."""
+        """Return a field of a payload; a method of its dictionary, such as `items`, cannot be reached."""
         if isinstance(obj, Mapping):
             return obj[attribute] if attribute in obj else self.undefined(obj=obj, name=attribute)
         return super().getattr(obj, attribute)
@@ -84,10 +84,12 @@ def environment() -> _Environment:
 
 
 def check(source: str) -> None:
-    """Check that a group's template renders quickly, whoever wrote it.
+    """Check that a group's template can only put values into lines, so that it renders quickly.
+
+    Jinja2's sandbox alone would let a template run for hours.
 
     Raises:
-        BadTemplate: it is no template, or does more than put values into lines.
+        BadTemplate: it is no template, or has a node, filter or nested loop that is not allowed.
     """
     made = environment()
     try:
@@ -110,7 +112,7 @@ def _is_toon(node: nodes.Node) -> bool:
 
 
 def _quoted(value: Any) -> Any:
-    """Return what a template puts out, kept in its line."""
+    """Return a value that a template prints, as text on one line."""
     if isinstance(value, Undefined | FormattedBatch):
         return value
     if isinstance(value, Mapping | list):
@@ -119,14 +121,16 @@ def _quoted(value: Any) -> Any:
 
 
 def toon_encode(value: Any) -> FormattedBatch:
-    """Return a value as TOON, which quotes what would break a line or a row."""
+    """Return a value in the TOON format, which quotes characters that would break a line or a row."""
     import toon_format
 
     return FormattedBatch(toon_format.encode(value))
 
 
 def table(events: Sequence[FormattedEntry], name: str, *fields: str) -> FormattedBatch:
-    """Return a row for each event: `name[2]{a,b}:`, with counts if one happened more than once.
+    """Return a table with a row of the fields of each event, under a head such as `name[2]{a,b}:`.
+
+    If an event happened more than once, a column has the counts.
 
     Raises:
         KeyError: an event lacks a field.
@@ -149,17 +153,17 @@ def format_time(value: datetime) -> str:
 
 
 def severity_prefix(value: str) -> str:
-    """Return `!critical:`, `!error:`, `!warning:`, or nothing."""
+    """Return `!critical:`, `!error:` or `!warning:` for these severities, else an empty text."""
     return PREFIXES.get(value, "")
 
 
 def repeated(count: int, verb: str = "") -> str:
-    """Return how often, if more than once: ` (2×)`, with a verb ` failed 3 times:`."""
+    """Return a count above 1 as ` (2×)`, or from `REPEATED` on, with a verb, as ` failed 3 times:`."""
     if verb and count >= REPEATED:
         return f" {verb} {count} times:"
     return f" ({count}×)" if count > 1 else ""
 
 
 def seldom(events: Sequence[FormattedEntry]) -> list[FormattedEntry]:
-    """Return the events that happened too seldom to need a line of their own."""
+    """Return the events that happened fewer than `REPEATED` times, which share a table."""
     return [event for event in events if event.count < REPEATED]

@@ -1,4 +1,4 @@
-"""Report the tool calls of a turn as events: called, ended well, failed, too slow."""
+"""Report the tool calls of a turn as events: pending, succeeded, failed, timed out."""
 
 from __future__ import annotations
 
@@ -16,14 +16,15 @@ TOO_SLOW = re.compile(
     r"|MCP error -32001: Request timed out)",
     re.MULTILINE,
 )
-"""Matches the timeout messages of the CLI's tools, Andy's and other servers'."""
+"""Matches the timeout messages of the CLI's tools, of Andy's tools and of other MCP servers."""
 _OF_A_SECOND = {"ms": 0.001, "s": 1.0, "m": 60.0}
 MAX_ARGUMENT_CHARS = 200
+"""Characters of an argument that an event contains."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolCall:
-    """One call of a tool. `name` is the model's name for it."""
+    """One call of a tool. `name` is the tool's name as the model knows it."""
 
     id: str
     name: str
@@ -32,7 +33,7 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolTimeout:
-    """A tool took too long; the limit is not always known."""
+    """The timeout of a tool, with its limit in seconds; None if that is not known."""
 
     seconds: float | None
 
@@ -50,7 +51,7 @@ def timeout_in(error: str) -> ToolTimeout | None:
 
 
 class ToolCallEvents:
-    """Reports the calls of one turn after another. Each call ends once, well or not."""
+    """Reports the tool calls of a run, turn by turn. Each call ends once, well or not."""
 
     def __init__(self, notices: RunNotices) -> None:
         self._notices = notices
@@ -88,7 +89,7 @@ class ToolCallEvents:
     def failed(
         self, call: ToolCall, error: str, *, duration_ms: int = 0, error_type: str = "execution_error"
     ) -> None:
-        """Report that a call failed, or only that it took too long, if that is why."""
+        """Report that a call failed; if the reason is a timeout, report only that."""
         self._end(call, failed=True, duration_ms=duration_ms)
         about = {
             "tool_name": call.name,
@@ -106,7 +107,7 @@ class ToolCallEvents:
         self._notices.emit("tool.call.timeout", "warning", about | limits | {"error_type": "timeout"})
 
     def batch_ended(self, calls: list[ToolCall]) -> None:
-        """Report how the calls that were made together ended, once all of them have."""
+        """Report the outcome of calls that were made together, after all have ended."""
         self._batches += 1
         failures = sum(self._failed.get(call.id, False) for call in calls)
         payload = {

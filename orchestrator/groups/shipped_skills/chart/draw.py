@@ -16,14 +16,15 @@ LEFT, RIGHT, TOP, BOTTOM = 90, 960, 110, 540
 COLOURS = ("#2a6f97", "#e07a5f", "#81b29a", "#f2cc8f", "#6d597a", "#8d99ae")
 FONTS = Path("/usr/share/fonts/truetype/nanum")
 MAX_LABELS = 60
+"""Most labels of a chart, and so most numbers of a series."""
 
 
 class BadChart(Exception):
-    """The numbers cannot be drawn; the text says why."""
+    """The chart cannot be drawn; the text gives the reason."""
 
 
 def main() -> int:
-    """Draw, and return the exit code."""
+    """Draw the chart that the command line names, and return the exit code."""
     if len(sys.argv) != 3:
         print(__doc__, file=sys.stderr)
         return 2
@@ -59,7 +60,7 @@ def svg_of(chart: object) -> str:
 
 
 def checked(chart: dict[str, Any]) -> tuple[list[str], dict[str, list[float]]]:
-    """Return labels and series of a chart. Raises `BadChart`."""
+    """Return the labels and the series of a chart. Raises `BadChart` if they do not fit."""
     labels, series = chart.get("labels"), chart.get("series")
     if not isinstance(labels, list) or not 0 < len(labels) <= MAX_LABELS:
         raise BadChart(f"labels has to be a list of 1 to {MAX_LABELS}")
@@ -74,17 +75,17 @@ def checked(chart: dict[str, Any]) -> tuple[list[str], dict[str, list[float]]]:
 
 
 def text(x: float, y: float, words: str, *, size: int = 20, anchor: str = "middle") -> str:
-    """Return words at a place."""
+    """Return words as an SVG element; `x` and `y` are pixels, `size` is the height of the font in pixels."""
     return f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size}" text-anchor="{anchor}">{escape(words)}</text>'
 
 
 def number(value: float) -> str:
-    """Return a number as people write it."""
+    """Return a number with commas between thousands: whole from 100 on, else with two decimals at most."""
     return f"{value:,.0f}" if abs(value) >= 100 or value == int(value) else f"{value:,.2f}".rstrip("0")
 
 
 def scale(series: dict[str, list[float]]) -> tuple[float, float, float]:
-    """Return the lowest and highest value of the axis, and its step."""
+    """Return the lowest and the highest value of the vertical axis, and the step between its grid lines."""
     values = [0.0, *(value for one in series.values() for value in one)]
     low, high = min(values), max(values)
     span = (high - low) or 1.0
@@ -94,7 +95,7 @@ def scale(series: dict[str, list[float]]) -> tuple[float, float, float]:
 
 
 def axes(labels: list[str], series: dict[str, list[float]], unit: str) -> tuple[str, float, float]:
-    """Return the grid, the labels and the legend; the value at the bottom; and pixels for one of it."""
+    """Return the SVG of grid, labels and legend, the value at the bottom, and the pixels per unit."""
     low, high, step = scale(series)
     factor = (BOTTOM - TOP) / (high - low)
     parts = []
@@ -113,12 +114,12 @@ def axes(labels: list[str], series: dict[str, list[float]], unit: str) -> tuple[
 
 
 def centre(index: int, labels: list[str]) -> float:
-    """Return the middle of a label's share of the axis."""
+    """Return the horizontal position, in pixels, of the middle of a label's part of the axis."""
     return LEFT + (RIGHT - LEFT) * (index + 0.5) / len(labels)
 
 
 def legend(series: dict[str, list[float]]) -> str:
-    """Return the names of several series with their colours."""
+    """Return the SVG of the names of several series with their colours; empty for a single series."""
     if len(series) < 2:
         return ""
     parts = []
@@ -130,7 +131,7 @@ def legend(series: dict[str, list[float]]) -> str:
 
 
 def bars(labels: list[str], series: dict[str, list[float]], unit: str) -> str:
-    """Return bars side by side."""
+    """Return the SVG of a bar chart, with the bars of several series side by side."""
     frame, low, factor = axes(labels, series, unit)
     width = (RIGHT - LEFT) / len(labels) * 0.8 / len(series)
     zero = BOTTOM + low * factor
@@ -149,7 +150,7 @@ def bars(labels: list[str], series: dict[str, list[float]], unit: str) -> str:
 
 
 def lines(labels: list[str], series: dict[str, list[float]], unit: str) -> str:
-    """Return a line for each series."""
+    """Return the SVG of a line chart with a line for each series."""
     frame, low, factor = axes(labels, series, unit)
     parts = []
     for place, values in enumerate(series.values()):
@@ -164,7 +165,7 @@ def lines(labels: list[str], series: dict[str, list[float]], unit: str) -> str:
 
 
 def pie(labels: list[str], series: dict[str, list[float]], unit: str) -> str:
-    """Return the shares of one whole."""
+    """Return the SVG of a pie chart of one series. Raises `BadChart` if it cannot be shown as shares."""
     values = next(iter(series.values()))
     total = sum(values)
     if len(series) > 1 or len(values) > len(COLOURS) or min(values) < 0 or total <= 0:
@@ -172,6 +173,7 @@ def pie(labels: list[str], series: dict[str, list[float]], unit: str) -> str:
     parts, angle = [], -math.pi / 2
     for index, value in enumerate(values):
         share = value / total
+        # An SVG arc of a whole circle ends where it starts, and would not be drawn.
         reach = min(share, 0.99999) * 2 * math.pi
         ends = [
             f"{330 + 210 * math.cos(one):.2f} {325 + 210 * math.sin(one):.2f}"

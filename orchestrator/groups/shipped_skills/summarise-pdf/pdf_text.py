@@ -9,10 +9,11 @@ from pypdf import PdfReader
 from pypdf.errors import PyPdfError
 
 MAX_PAGES = 500
+"""The number of the last page that is printed."""
 
 
 def main() -> int:
-    """Print, and return the exit code."""
+    """Print the text of the pages that the command line names, and return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("file")
     parser.add_argument("--pages", default="", help="such as 3-7; all by default")
