@@ -199,7 +199,7 @@ class ProcessContainer:
             self._on_log(self.run_id, data)
 
     async def _hear_stderr_out(self) -> None:
-        """Read the rest of stderr for up to `STDERR_SECONDS`: a child that was not killed may have it open."""
+        """Read the rest of stderr for up to `STDERR_SECONDS`: a child that still lives may have it open."""
         if self._listening is not None:
             await asyncio.wait([self._listening], timeout=STDERR_SECONDS)
 
