@@ -1,4 +1,4 @@
-"""A messenger whose answers are written beforehand."""
+"""A messenger with scripted answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A clock that stands until it is moved."""
+"""A clock that moves only when a test moves it."""
 
 from __future__ import annotations
 

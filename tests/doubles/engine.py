@@ -1,4 +1,4 @@
-"""An engine as the filter sees it: it answers from tables, and keeps every byte that reached it."""
+"""A Docker engine for tests of the socket filter: it answers from tables and records all bytes received."""
 
 from __future__ import annotations
 

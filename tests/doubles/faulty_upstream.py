@@ -1,4 +1,4 @@
-"""A model service on loopback that behaves as a test tells it, well or badly, byte for byte."""
+"""A model service on loopback whose behaviour a test sets, byte by byte, including faults."""
 
 from __future__ import annotations
 

@@ -1,14 +1,14 @@
-"""A Messages API on a real socket that says what a test has written down for it.
+"""A Messages API on a real socket whose answers a test has written.
 
-It runs in a thread of its own, so that tests of either kind and child processes can use it:
+It runs in a thread of its own, so that tests with and without asyncio, and child processes, can use it:
 
     with ScriptedMessagesApi([UseTool("send_message", {"text": "hi"}), Say("done")]) as api:
         ...  # ANTHROPIC_BASE_URL=api.url
     assert last_user_text(api.turns[0]) == "…"
 
-A script is a list of steps, taken in the order of the requests, or a function from request to step. What
-the CLI asks on its own account (quota probes, titles, compaction) never takes a step, and neither does what
-the host asks to see whether it is answered at all: that gets `probe`, else what the last turn got.
+A script is a list of steps, used in the order of the requests, or a function from a request to its step. The
+CLI's own requests (quota probes, titles, compaction) use no step. Neither does the request by which the host
+checks whether the service answers: its answer is `probe`, or else that of the last turn.
 """
 
 from __future__ import annotations

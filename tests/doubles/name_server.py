@@ -1,4 +1,4 @@
-"""A name server that is silent about one name, in the place of this machine's."""
+"""A name server that gives no answer about one name, used instead of the machine's."""
 
 from __future__ import annotations
 

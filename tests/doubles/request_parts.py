@@ -1,4 +1,4 @@
-"""What a request to the Messages API is made of, and how many tokens each part is."""
+"""Count the tokens of each part of a request to the Messages API."""
 
 from __future__ import annotations
 

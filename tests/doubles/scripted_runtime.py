@@ -1,4 +1,7 @@
-"""A runtime whose containers say, end, break off and refuse to go as a test tells them; a pool on it."""
+"""A container runtime and a pool for tests.
+
+A test sets what its containers write, how they end, and when they or the engine fail.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A swarm's engine whose containers are processes of this machine: the carrier is real, the node is not."""
+"""A swarm's engine whose containers are processes of this machine: carriers are real, nodes are not."""
 
 from __future__ import annotations
 

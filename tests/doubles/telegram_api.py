@@ -1,4 +1,4 @@
-"""A Bot API on a real socket, with chats that a test writes in and reads; it fails when it is told to.
+"""A Bot API on a real socket. A test writes and reads its chats, and can make calls fail.
 
 It runs in a thread of its own:
 

@@ -1,3 +1,5 @@
+"""Test that the scripted messenger shows each message once, and fails or waits as its script says."""
+
 from __future__ import annotations
 
 import asyncio

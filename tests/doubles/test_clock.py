@@ -1,3 +1,5 @@
+"""Test that the wall clock and the steady clock of the tests move only when a test moves them."""
+
 from __future__ import annotations
 
 from tests.doubles.clock import START_MS, FakeClock

@@ -1,3 +1,5 @@
+"""Test that the scripted Messages API answers by its script, in the form of the real API."""
+
 from __future__ import annotations
 
 import json

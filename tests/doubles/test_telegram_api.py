@@ -1,4 +1,4 @@
-"""The Bot API of the tests behaves as Telegram documents its own, asked by the real library."""
+"""Test with the real library that the scripted Bot API behaves as Telegram documents its own."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""The library's client with nothing behind it, held to the library's own signatures; and what it would show.
+"""A double of the WhatsApp library's client, checked against the library's signatures.
 
-Events come in as the library's Go side hands them over: serialised, on a thread of their own.
+It records the messages that chats would show. Its events arrive as from the library's Go side: serialised,
+on a thread of their own.
 """
 
 from __future__ import annotations

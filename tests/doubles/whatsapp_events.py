@@ -1,4 +1,4 @@
-"""Events as the library hands them in, made of its own protobuf classes. Import it where neonize can be."""
+"""Make events of the WhatsApp library from its own protobuf classes; importing this needs neonize."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""WhatsApp's side of a test: what chats show, and what people write. It outlives the bridge's processes.
+"""WhatsApp's side of a test: the messages that chats show, and those that people write.
 
-A thread serves the bridge on a socket beside the login's store; tests call from wherever they run.
+It outlives the processes of the bridge. A thread serves the bridge on a socket beside the store of the login;
+a test may call it from any thread.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""The library's own store, as far as the host reads it. A test holds it against what the library makes."""
+"""The parts of the WhatsApp library's store that the host reads.
+
+A test compares them with a store that the library makes.
+"""
 
 from __future__ import annotations
 

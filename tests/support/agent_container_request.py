@@ -1,4 +1,4 @@
-"""The document by which docker-py asks for an agent's container, as it was taken down from the real one."""
+"""The request with which docker-py creates an agent's container, recorded from the real library."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Make backups of a home and put them back, in silence; look into both."""
+"""Make backups of a home and restore them without output, and read the content of both."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Radicale, a CalDAV server, on loopback in a thread of this process."""
+"""Run Radicale, a CalDAV server, on loopback in a thread of this process."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""A carrier on a node of the test: its files are real; host, time and the runner's process are the test's.
+"""Run a carrier on real files, with doubles for the host and the runner's process, in virtual time.
 
-Time passes only where a test lets it, and each step ends when nothing is left to do.
+Time passes only when a test lets it pass, and each step ends when the event loop has nothing left to do.
 """
 
 from __future__ import annotations

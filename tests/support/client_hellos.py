@@ -1,4 +1,4 @@
-"""ClientHellos as OpenSSL writes them, and what else may be made of one."""
+"""Make TLS ClientHello messages with OpenSSL, and variants of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who handles the requests of the groups."""
+"""Build the dispatcher of agents' requests, and the dashboard's service, around the store of a test."""
 
 from __future__ import annotations
 

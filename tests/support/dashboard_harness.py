@@ -1,4 +1,4 @@
-"""A host without containers with a dashboard: its agent's turns, its worker's, and people at a terminal."""
+"""A host with a dashboard and without containers: a test plays the agent, the worker and the people."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Dashboards of the first days of February 2026, in Seoul."""
+"""Make dashboards of the first days of February 2026, in Seoul."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The host's delivery of the outbox, running for as long as a block of a test."""
+"""Run the host's delivery of the outbox while a block of a test runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Dialogue for tests: messages of turns, a minute apart."""
+"""Make dialogues of turns that are a minute apart."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Clear an engine of what a test left on it: what is going already is waited for, not an error."""
+"""Remove everything that a test left on a Docker engine.
+
+Something that is being removed already is no error: its end is waited for.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fill a group's context with a conversation, and find what it keeps."""
+"""Fill a group's context with a conversation, and find the files in which it is stored."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A store that has something of everything that a host lists."""
+"""Fill a store with a row of each kind that a host lists."""
 
 from __future__ import annotations
 

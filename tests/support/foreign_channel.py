@@ -1,4 +1,4 @@
-"""A package of somebody else with a channel in it, installed into a folder on the import path."""
+"""Install a package with a channel of its own, as somebody else might write it, on the import path."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A home with groups in it, made before the host is started."""
+"""Make a home with groups before a host is started on it."""
 
 from __future__ import annotations
 

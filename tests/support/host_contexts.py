@@ -1,4 +1,4 @@
-"""A host's context around the store of a test."""
+"""Build the host's context around the store of a test."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A group's mailbox, a secret of the host beside it, and what a container may plant there."""
+"""A group's mailbox, a secret of the host beside it, and hostile files that a container may put there."""
 
 from __future__ import annotations
 

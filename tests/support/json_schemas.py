@@ -1,4 +1,7 @@
-"""Hypothesis strategies made from published JSON schemas: what is valid, what is newer, and near misses."""
+"""Make Hypothesis strategies from published JSON schemas.
+
+They give valid documents, documents with unknown members, as of a newer version, and nearly valid ones.
+"""
 
 from __future__ import annotations
 

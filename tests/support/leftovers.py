@@ -1,4 +1,4 @@
-"""Find what a test leaves behind: processes, threads and open files, sockets and event loops among them."""
+"""Find processes, threads, open files, sockets and event loops that a test has not ended or closed."""
 
 from __future__ import annotations
 

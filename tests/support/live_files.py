@@ -1,4 +1,4 @@
-"""Read what lies in a directory that others write to and clear while it is read."""
+"""Read the files of a directory while other programs write to it and remove files."""
 
 from __future__ import annotations
 

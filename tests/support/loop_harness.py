@@ -1,4 +1,7 @@
-"""A host without containers whose agents wake by themselves; lanes and the passing of time are the test's."""
+"""A host without containers whose agents wake by themselves.
+
+A test starts and ends their turns, and lets the time pass.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A home with the Matrix channel, in which rooms of a real homeserver are chats."""
+"""A home with the Matrix channel, whose chats are rooms of a real homeserver."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""A host with several model services: real proxies and orders, and an agent that asks as the CLI does."""
+"""A host with several model services: its proxies and orders are real.
+
+A simple agent sends requests to the proxy as the Claude CLI does.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""A host without containers whose agents keep notices: what their containers and lanes do, a test does."""
+"""A host without containers whose agents store notices.
+
+A test starts and ends the turns, and answers for the containers.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Let things happen that notices are of, and read what is told of them."""
+"""Emit events that become notices, and read the notices in the text for a model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""A host without containers whose notifications reach a scripted messenger; all between them is real."""
+"""A host without containers that sends notifications to a scripted messenger.
+
+The parts between the dashboard and the messenger are real.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Talk with the agent without a model, whose requests go to the real reception."""
+"""Talk to the agent without a model, whose requests go to the host's real dispatcher."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Somebody outside of all networks of Andy's, who writes down who comes."""
+"""A container outside of all networks of Andy's that records the requests which reach it."""
 
 from __future__ import annotations
 

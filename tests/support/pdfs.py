@@ -1,4 +1,4 @@
-"""Make small PDFs, as they are written by hand."""
+"""Make small PDFs without a library."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The turns whose price is told: a first message in main, its follow-up, and a cycle of the worker."""
+"""Make the turns whose price is measured.
+
+They are a first message in main, its follow-up, and a cycle of the dashboard worker.
+"""
 
 from __future__ import annotations
 

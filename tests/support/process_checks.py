@@ -1,4 +1,4 @@
-"""Whether a process is there still, asked while it may be going."""
+"""Check whether a process is alive; it may end during the check."""
 
 from __future__ import annotations
 

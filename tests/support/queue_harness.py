@@ -1,4 +1,4 @@
-"""Turns and runs for the lanes, and a harness that carries out what they decide."""
+"""Make turns and runs for the lanes, and carry out the plans of the lanes in memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""See the events of a run as they are emitted."""
+"""Record the events of a run when they are emitted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reminders as they stand in the ledger of notifications."""
+"""Write reminders to the table of notifications, and build the dispatcher that sends them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A real proxy on a real socket before an `FaultyUpstream`, with two runs that know their tokens."""
+"""A real proxy on a real socket in front of a `FaultyUpstream`, with two runs and their tokens."""
 
 from __future__ import annotations
 

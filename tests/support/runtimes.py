@@ -1,4 +1,4 @@
-"""Both runtimes behind one handle, and scripts that stand for what runs in a container."""
+"""Use each container runtime through one interface, with scripts as the program in a container."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
-"""Run pytest, and what failed of it once more, alone: `python tests/support/second_look.py NAME -m docker …`.
+"""Run pytest, then run its failed tests again, alone: `python tests/support/second_look.py NAME -m docker …`.
 
-Tests with real engines, browsers and networks fail now and then by the machine that they share. One that
-fails again while nothing else runs is red. One that passes then is printed, as a fault to look for. More than
-`MOST` failures are no chance, and neither is anything that pytest itself ends with: they are red at once.
+Tests with real engines, browsers and networks sometimes fail because of the machine that they share. A test
+that fails again while nothing else runs is red. One that passes then is printed, because it or the product
+has a fault to look for. More than `MOST` failures are no coincidence, so none is run again; nor is anything
+run again when pytest itself ends with an error.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import sys
 from pathlib import Path
 
 MOST = 3
-"""Number of failed tests that are run again."""
+"""Most failed tests that are run again; with more, none is."""
 PYTEST = (sys.executable, "-m", "pytest")
 CACHES = Path(__file__).parents[2] / ".pytest_cache" / "second_look"
 

@@ -1,4 +1,7 @@
-"""Share tests out among the processes of pytest: those of a file together, unless they share nothing."""
+"""Distribute tests to the processes of pytest.
+
+The tests of a file go to the same process, unless they share nothing.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Whether a test may be skipped: where `TESTS_NEED_ALL` is set only for what no installation changes."""
+"""Decide whether a test may be skipped.
+
+Where `TESTS_NEED_ALL` is set, only a reason that no installation can change allows a skip.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Backups as one would write them who wishes harm, and how they must be refused."""
+"""Make manipulated backups, as an attacker would, and check that restoring them is refused."""
 
 from __future__ import annotations
 

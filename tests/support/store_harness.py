@@ -1,4 +1,7 @@
-"""The host's stages around a real database, without containers: what the pool would do, a test does."""
+"""A host's stages on a real database, without containers.
+
+A test takes the place of the pool: it starts and ends the turns.
+"""
 
 from __future__ import annotations
 

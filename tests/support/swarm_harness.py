@@ -1,4 +1,4 @@
-"""A swarm runtime over processes: carriers, TLS and files are real; agents and nodes are not."""
+"""A swarm runtime on processes: carriers, TLS and files are real; agents and nodes are not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What docker-py sends for an agent on a swarm, taken down from the host's own code."""
+"""Record the requests with which the host's code creates an agent's service on a swarm."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""A host without containers, with a scheduler and a dispatcher: tasks from request to the end of a run."""
+"""A host with a scheduler and a dispatcher, without containers.
+
+It takes scheduled tasks from the request to the end of a run.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Leftovers are seen, and what ends by itself or was there before is not blamed on a test."""
+"""Test that leftovers are found, and that things which end by themselves or were there before are not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is read of a directory while others clear it."""
+"""Test that a directory can be read while others remove its files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A file stays with one process and in order, unless its tests share nothing."""
+"""Test that a file's tests stay in one process and in order, unless they share nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files come in the order of a seed; the tests of a file stay as they are."""
+"""Test that a seed decides the order of files, and that the tests of a file keep their order."""
 
 from __future__ import annotations
 

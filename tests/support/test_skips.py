@@ -1,4 +1,4 @@
-"""A skip that an installation would have made unnecessary is a failure where all was promised."""
+"""Test that a skip which an installation would prevent is a failure where `TESTS_NEED_ALL` is set."""
 
 from __future__ import annotations
 

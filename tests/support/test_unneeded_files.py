@@ -1,4 +1,4 @@
-"""The marks of tests are read from the text of their file, and files without a chosen one are left out."""
+"""Test that marks are read from the text of a test file, and files without a chosen mark are left out."""
 
 from __future__ import annotations
 

@@ -1,3 +1,5 @@
+"""Test that waiting returns once its condition is true, and names the condition when the deadline passes."""
+
 from __future__ import annotations
 
 import pytest

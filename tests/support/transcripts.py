@@ -1,4 +1,4 @@
-"""Transcripts as the CLI writes them, made line by line."""
+"""Make transcripts line by line in the form in which the Claude CLI writes them."""
 
 from __future__ import annotations
 

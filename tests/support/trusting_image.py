@@ -1,4 +1,7 @@
-"""An agent image that trusts an authority of the tests, and a web server on loopback that has its word."""
+"""An agent image that trusts a certificate authority of the tests.
+
+A web server on loopback has a certificate that this authority signed.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Turns that change things by commands, and undos of them: the real intake, dispatcher and services."""
+"""A host for turns that change something by commands, and for undoing them.
+
+Intake, dispatcher and services are real.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""Leave out a file whose tests `-m` deselects anyway, before it is imported: to import all takes long.
+"""Leave out test files whose tests `-m` deselects anyway, before they are imported.
 
-Each process of pytest collects for itself. The engines' and hosts' tests are in one file of six.
+Importing takes long, and each process of pytest imports all collected files. One file in six has tests of
+engines or of whole hosts.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A home with the WhatsApp channel and its real bridge process, which talks to a test's phone.
 
-A test module has to `pytest.importorskip` the library before it imports this.
+A test module has to call `pytest.importorskip` on `tests.support.whatsapp_library` before it imports this.
 """
 
 from __future__ import annotations

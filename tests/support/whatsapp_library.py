@@ -1,4 +1,7 @@
-"""The library in a test's process: `pytest.importorskip` this before anything that imports the library."""
+"""Import the WhatsApp library in a test's process.
+
+Call `pytest.importorskip` on this module before any import that needs the library.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,8 @@ import subprocess
 import warnings
 
 with warnings.catch_warnings():
-    # It asks `uname` on its way in, and leaves the process and its pipe to whoever starts the next one.
+    # On import, the library runs `uname` and leaves the process and its pipe open. Clean them up here: Python
+    # would do so, with a warning, when some later test starts a process.
     warnings.simplefilter("ignore", ResourceWarning)
     import neonize.aioze.client  # noqa: F401
 

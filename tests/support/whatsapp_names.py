@@ -1,4 +1,4 @@
-"""Who is who in the tests of WhatsApp."""
+"""The addresses of the people and the group in the tests of WhatsApp."""
 
 JANE, OWNER, ANDY = "4915100000001", "4917000000000", "4916000000009"
 JANE_LID, ANDY_LID = "199900000000001", "199900000000009"

@@ -1,6 +1,7 @@
-"""A session of the bridge whose client is a double that the test moves by the library's own events.
+"""A session of the WhatsApp bridge on a double of the client.
 
-A test module has to `pytest.importorskip` the library before it imports this.
+A test sends it the library's own events. A test module has to call `pytest.importorskip` on
+`tests.support.whatsapp_library` before it imports this.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""A host without containers whose dashboards are kept up, by rules and by a model that a test plays."""
+"""A host without containers whose worker keeps dashboards up to date, by rules and by a model.
+
+A test plays the model, and decides when the worker runs.
+"""
 
 from __future__ import annotations
 

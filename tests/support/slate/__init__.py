@@ -1,1 +1,1 @@
-"""A messenger in a package of somebody else: slates that are written on by a person and by Andy."""
+"""A messenger in a package of its own, as somebody else might write it: people and Andy write on slates."""

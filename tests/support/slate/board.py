@@ -1,4 +1,4 @@
-"""The slate: files in a folder, as a messenger's own server would have them elsewhere."""
+"""The slate: files in a folder, in the place of a messenger's server."""
 
 from __future__ import annotations
 

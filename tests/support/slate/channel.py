@@ -1,6 +1,6 @@
 """The channel of the slate, written from CONTRIBUTING.md and the docstrings that it names.
 
-`BUG` plants one of two faults, which the contract has to find.
+`BUG` switches one of two faults on, which the tests of the channel contract have to find.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The other end of the slate, for the contract of channels."""
+"""The harness of the slate for the tests of the channel contract: the people at its other end."""
 
 from __future__ import annotations
 
