@@ -24,7 +24,6 @@ from typing import (
 
 from pydantic import BaseModel, ConfigDict, Field, create_model
 
-from orchestrator.reports.costs import UsageView
 from orchestrator.reports.upcoming import UpcomingView
 
 R = TypeVar("R")
@@ -34,8 +33,6 @@ LEFT_OUT_BEFORE: Mapping[type, Mapping[str, object]] = {
     UpcomingView: {"times": 1, "last_due": None, "text": "", "at": []},
 }
 """Values that clients may take for fields that an earlier Andy did not send, by their view."""
-UNDOCUMENTED: Mapping[type, frozenset[str]] = {UsageView: frozenset({"service"})}
-"""Fields that are sent and that OpenAPI does not name."""
 _MADE: dict[type, type[ApiSchema]] = {}
 """The one schema of each view: OpenAPI would give two of the same name longer names."""
 
@@ -70,8 +67,6 @@ def schema_of(view: type) -> type[ApiSchema]:
     missing = LEFT_OUT_BEFORE.get(view, {})
     fields: dict[str, Any] = {}
     for field, hint in get_type_hints(view, include_extras=True).items():
-        if field in UNDOCUMENTED.get(view, ()):
-            continue
         is_optional = get_origin(hint) is NotRequired
         kind = get_args(hint)[0] if is_optional else hint
         kind, text = get_args(kind) if get_origin(kind) is Annotated else (kind, None)
