@@ -134,7 +134,7 @@ class Accumulator:
         self._ready = [each for each in rests if each.entries]
 
     def take_back(self, batch: NoticeBatch) -> None:
-        """Undo the delivery of a notification in a failed turn, whose model's reading does not count."""
+        """Make entries due again that were delivered in a failed turn, which does not count as read."""
         # An entry that waits again was repeated after the delivery, and would otherwise be delivered twice.
         unheard = tuple(each for each in batch.entries if not each.is_waiting)
         for entry in unheard:

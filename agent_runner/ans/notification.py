@@ -30,7 +30,7 @@ class NoticeEntry:
 
     @property
     def is_owing(self) -> bool:
-        """Return whether it happened since its last delivery."""
+        """Return whether it happened more often than was delivered."""
         return self.count > self.delivered_count
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 MEASURED_FROM = 20_000
-"""Tokens of a conversation below which no model's window is nearly full, so the CLI is not asked for it."""
+"""Tokens below which a conversation fills no model's window, so that the CLI is not asked for its size."""
 UNEVENTFUL = 0.5
 """Share of the expected window below which the CLI is not asked, so that the first prompt does not wait."""
 BYTES_A_TOKEN = 3

@@ -46,7 +46,7 @@ _PARTS = (
     nodes.List,
     nodes.Tuple,
 )
-"""Types of nodes that a group's template may have: none that multiplies text, sets variables or calls."""
+"""Types of nodes that a group's template may have: no arithmetic, no assignments and no calls."""
 
 
 class BadTemplate(ValueError):

@@ -30,7 +30,10 @@ class IncomingFiles:
         return not self._missing
 
     def begin_connection(self, *, is_anew: bool) -> None:
-        """Drop the parts of files from an earlier connection; with `is_anew`, also its trees."""
+        """Drop the parts of files from an earlier connection.
+
+        With `is_anew`, the trees that it described are dropped, too: the host describes them again.
+        """
         self.close()  # on a new connection the host sends each file from its first byte
         if is_anew:
             self._wanted.clear()

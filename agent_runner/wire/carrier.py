@@ -51,7 +51,7 @@ VERSION = 2
 PING_SECONDS = 5.0
 """Seconds without another message after which a side sends a `ping`."""
 SILENCE_SECONDS = 30.0
-"""Seconds without a message, or for one that cannot be sent, after which a side closes the connection."""
+"""Seconds of waiting, for a message or for one to be sent, after which a side gives up the connection."""
 MAX_HEADER_BYTES = 8 * 1024 * 1024
 MAX_PAYLOAD_BYTES = 4 * 1024 * 1024
 MAX_HELLO_BYTES = 16 * 1024

@@ -515,7 +515,7 @@ def parse_command(text: str | bytes) -> Command:
 def _reason(error: Exception) -> str:
     if not isinstance(error, ValidationError):
         return "nested too deep"
-    # Without the input: the reason goes to logs, and the request may hold words of a chat.
+    # Without the input: the reason is logged, and the request may contain messages of a chat.
     first = error.errors(include_input=False, include_url=False)[0]
     return f"{'.'.join(str(part) for part in first['loc'])}: {first['msg']}".removeprefix(": ")
 

@@ -295,7 +295,7 @@ class Board(RequestHandler):
             return self.say("nothing_to_reopen", item=label)
         return await lists.act()
 
-    # Which one is meant
+    # Finding the task
 
     async def _meant(self) -> OpenTask:
         """Return the task that the request names. Raises `AnswerNow` to ask which, or if there is none."""
@@ -328,7 +328,7 @@ class Board(RequestHandler):
     def _options(self, tasks: Sequence[OpenTask]) -> list[Option]:
         return [self.option(self._label(task), **_entry(task).slots) for task in tasks]
 
-    # Answers to what the dashboard asks
+    # Answers to questions of the dashboard
 
     async def answer(self) -> str:
         """Answer the dashboard's last question with a bare yes or no; a yes may complete its task."""

@@ -113,7 +113,7 @@ class _StoredStates:
 
 @cache
 def _adapter() -> TypeAdapter[_StoredStates]:
-    return TypeAdapter(_StoredStates)  # building it takes a while, and a start pays only for what it needs
+    return TypeAdapter(_StoredStates)  # built when first needed: it would make each start of an agent slower
 
 
 class Conversation:

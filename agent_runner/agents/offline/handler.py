@@ -86,7 +86,7 @@ class RequestContext:
         return self.read_time(f"{words} 뒤" if PATTERNS["hangul"].search(words) else f"in {words}")
 
     def shifted(self, at: datetime, move: ParsedRequest) -> datetime | times.TimeRefusal:
-        """Return a moment after a move such as `an hour earlier`, or the refusal of a span that is none."""
+        """Return a moment moved by, say, `an hour earlier`; a refusal if those words name no span."""
         span = self.read_span(move.slot("later") or move.slot("earlier"))
         if not isinstance(span, times.Duration):
             no_span = times.TimeRefusal(reason=times.Reason.NO_TIME)
@@ -253,7 +253,7 @@ def _command(request_id: str, **fields: object) -> Command:
 
 async def carry_out(parsed: ParsedRequest, context: RequestContext) -> str:
     """Carry out a request: by the method named after its intent, else as its row says."""
-    # As in the standard library's cmd.Cmd, the name of the method is the dispatch: no table to keep in step.
+    # The method is found by its name, as in the standard library's cmd.Cmd: no table has to be kept in step.
     name = f"do_{parsed.intent}"
     kinds = (kind for kind in context.kinds if hasattr(kind, name))
     handler = next(kinds, RequestHandler)(parsed, context)

@@ -27,7 +27,7 @@ class ParsedRequest:
     slots: Mapping[str, str] = field(default_factory=dict)
 
     def slot(self, name: str) -> str:
-        """Return the words of a slot, empty where there are none."""
+        """Return the words of a slot; empty if it has none."""
         return self.slots.get(name, "")
 
     def having(self, **slots: str) -> ParsedRequest:
@@ -52,7 +52,7 @@ _WORDS: dict[str, str] = _DATA["words"] | {
     "goods_ko": "|".join(_DATA["goods_ko"].split()),
 }
 ROWS: dict[str, dict[str, Any]] = _DATA["intent"]
-"""The intents by name, in the order in which they are tried; `intents.toml` says what a row has."""
+"""The intents by name, in the order in which they are tried; `intents.toml` describes the fields of a row."""
 PATTERNS = {name: re.compile(_expand(each, _WORDS), FLAGS) for name, each in _DATA["patterns"].items()}
 """Patterns by name: for the places where a message is cut, and the words around a request."""
 ENDINGS = {

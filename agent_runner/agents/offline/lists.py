@@ -58,7 +58,7 @@ class Lists(RequestHandler):
         except OSError as error:
             raise AnswerNow(self.say("disk", reason=error.strerror)) from error
 
-    # Which list is meant
+    # Finding the list
 
     async def act(self) -> str:
         """Do one action with one list; ask which list if none is named or known."""

@@ -232,7 +232,7 @@ class Reminders(RequestHandler):
         return self.say(form, whom=self._whom(), times=rhythm, what=what, moment=moment, id=number)
 
     def _repeat_number(self, task_id: str) -> str:
-        """Return the number of a repeating reminder, a new one for one that has none yet."""
+        """Return the number of a repeating reminder; one without a number gets the next."""
         known = self.context.state.repeats
         if task_id not in known:
             highest = max((int(number.removeprefix("R")) for number in known.values()), default=0)

@@ -66,7 +66,7 @@ def span_en(words: str) -> TimeSpan | None:
 
 
 def span_ko(words: str) -> TimeSpan | None:
-    """Return the span in `1시간 30분`, `한 시간 반`, `사흘`; None if a unit comes twice or too late."""
+    """Return the span in `1시간 30분`, `한 시간 반`, `사흘`; None unless its units become smaller."""
     if re.fullmatch(r"반\s*시간", words.strip()):
         return TimeSpan(elapsed=timedelta(minutes=30))
     pieces = [

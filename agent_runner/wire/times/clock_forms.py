@@ -132,7 +132,7 @@ def _beside_twelve(minutes: int, *, is_noon: bool, is_after: bool) -> Parts:
 
 
 def _between(match: re.Match[str]) -> Parts | None:
-    """Return both times in `between 3 and 4 pm`: whether a reminder comes at the first or last, is asked."""
+    """Return both times in `between 3 and 4 pm`, of which the person has to choose one."""
     halves = [half_en(match[name]) for name in ("half", "half_until")]
     hours = [int(number(match[name])) for name in ("hour", "until")]
     if not halves[0] and hours[0] < hours[1]:

@@ -50,7 +50,7 @@ def normalized(text: str) -> str:
 
 
 def is_time(text: str) -> bool:
-    """Return whether a whole text has the form of a time, even of one that can never come."""
+    """Return whether a whole text has the form of a time, even of an impossible one."""
     return len(text) <= MAX_CHARS and _whole(text.strip()) is not None
 
 

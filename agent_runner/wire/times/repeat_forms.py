@@ -1,4 +1,4 @@
-"""The forms that come again and again: `every other Tuesday`, `on weekdays`, `매월 첫째 월요일`."""
+"""The forms that name repeating times: `every other Tuesday`, `on weekdays`, `매월 첫째 월요일`."""
 
 from __future__ import annotations
 
