@@ -1,4 +1,4 @@
-"""The base of the agent image: from a registry, or from Debian's own archive if no registry answers."""
+"""Provide the base of the agent image: from a registry, or from Debian's archive if no registry answers."""
 
 from __future__ import annotations
 
@@ -20,19 +20,27 @@ if TYPE_CHECKING:
     import docker
 
 PYTHON_IMAGE = "python:3.13-slim-bookworm"
-"""The base from a registry. `make pin` adds the digest of the image that was checked."""
+"""The base from a registry. `make pin` adds the digest of the checked image to the name."""
 DEBIAN_IMAGE = "andy-base:bookworm"
+"""The tag of the base that is built from Debian's archive."""
 DEBIAN_LABEL = "andy.base"
+"""The label with the recipe of that base."""
 DEBIAN_RECIPE = "bookworm minbase python3,python3-venv,ca-certificates 1"
-"""The recipe of the Debian base. A base with another recipe is built again."""
+"""The recipe of the Debian base: suite, variant, packages, version.
+
+A base with another recipe is built again.
+"""
 PULL_SILENCE_SECONDS = 60.0
+"""Seconds without an answer of the engine after which a pull fails."""
 UNWANTED = ("dev", "proc", "sys", "run", "tmp", "var/log", "var/cache/apt", "var/lib/apt/lists",
             "usr/share/doc", "usr/share/man", "usr/share/info", "usr/share/locale")  # fmt: skip
 
 
 class BaseImage(StrEnum):
+    """The choice of where the base comes from."""
+
     AUTO = "auto"
-    """Use an existing base; else pull one; else build it from Debian."""
+    """Use a base that exists here, else pull one, else build one from Debian's archive."""
     PULL = "pull"
     DEBIAN = "debian"
 
@@ -98,12 +106,15 @@ def _pulled(client: docker.APIClient, progress: BuildProgress) -> str:
 
 
 def _pull_events(client: docker.APIClient) -> Iterator[dict[str, Any]]:
-    """Yield the engine's pull events. docker-py's own call would wait for ever for a silent registry."""
+    """Yield the engine's events of a pull.
+
+    docker-py's own call is not used, because it would wait for ever for a registry that does not answer.
+    """
     from docker.auth import get_config_header
     from requests import RequestException
 
     repository, _, tag = tag_of(PYTHON_IMAGE).rpartition(":")
-    # A name with a digest is requested by the digest: the engine then accepts no other image.
+    # If the name has a digest, the image is requested by it, so that the engine accepts no other image.
     tag = PYTHON_IMAGE.partition("@")[2] or tag
     header = get_config_header(client, "docker.io")
     try:
@@ -149,7 +160,7 @@ def _debian(client: docker.APIClient, progress: BuildProgress) -> str:
 
 
 def find_debootstrap(*, user_id: int, path: str) -> str:
-    """Return the program that unpacks Debian.
+    """Return the path of `debootstrap`, the program that unpacks Debian's archive.
 
     Raises:
         NoBaseImage: it is missing, or `user_id` is not root's; the text names the fix.
@@ -168,8 +179,8 @@ def find_debootstrap(*, user_id: int, path: str) -> str:
 
 @contextmanager
 def _scratch() -> Iterator[Path]:
-    # Not /tmp, which is often mounted nodev. Removed without crossing file systems: a broken bootstrap may
-    # have left the host's /proc mounted in it.
+    # Not in /tmp, which is often mounted with `nodev`, where no device files can be made. Removed without
+    # crossing file systems, because a failed debootstrap may have left the host's /proc mounted in it.
     folder = Path(tempfile.mkdtemp(prefix="andy-base-", dir="/var/tmp"))
     try:
         yield folder
@@ -190,14 +201,14 @@ def _import(client: docker.APIClient, packed: Path, progress: BuildProgress) -> 
         f'LABEL {DEBIAN_LABEL}="{DEBIAN_RECIPE}"',
         "ENV PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
     ]
-    # The tag is part of the name: Podman accepts no other form.
+    # The tag is passed as part of the name, because Podman accepts no other form.
     answer = client.import_image(src=str(packed), repository=DEBIAN_IMAGE, changes=changes)
     if not _has_debian(client):
         raise NoBaseImage(progress.account(f"the engine did not take it and said {answer}"))
 
 
 def _run(command: Sequence[str], progress: BuildProgress) -> None:
-    """Run a program to its end, reporting the first line of each kind of progress."""
+    """Run a program to its end; of the lines that begin with the same word, report only the first."""
     seen: set[str] = set()
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, text=True

@@ -1,6 +1,6 @@
 """The agent image: check that it exists and is current, and build it.
 
-All of it blocks, for minutes at worst: call it in a worker thread, with a client of that thread's own.
+All functions block, some for minutes. Call them in a worker thread, with a client that no other thread uses.
 """
 
 from __future__ import annotations
@@ -29,8 +29,11 @@ __all__ = ["TAG", "BaseImage", "build", "is_current", "is_present"]
 
 TAG = "andy-agent:latest"
 SOURCE_LABEL = "andy.source"
+"""The label with the hash of the sources that an image was built from."""
 WIRE_LABEL = "andy.wire"
+"""The label with the version of the protocol between host and runner."""
 LAYERS_LABEL = "andy.layers"
+"""The label with the optional layers of an image."""
 LAYERS = ("browser", "node", "pip")
 """Optional layers of the image, which `container/layers/install.sh` installs."""
 IN_USE_OR_GONE = (409, 404)
@@ -38,7 +41,10 @@ PASSED_ON = (
     "PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL",
     "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy",
 )  # fmt: skip
-"""Variables of the host's environment that a build receives. None of them stays in the image."""
+"""Variables of the host's environment that a build receives as arguments.
+
+They are not stored in the image.
+"""
 
 
 def is_present(client: docker.APIClient, tag: str = TAG) -> bool:
@@ -76,13 +82,13 @@ def build(
 ) -> str:
     """Build the image, reporting its progress to `say` line by line, and return its id.
 
-    Takes minutes the first time and seconds after a change of the runner. `layers` are of `LAYERS`; None
-    stands for those of the image that is there. The certificate authorities in the folder `authorities` are
-    put into the image, and the labels `about`.
+    This takes minutes the first time, and seconds after a change of the runner. `layers` are some of
+    `LAYERS`, or None for those of the present image. The image gets the certificate authorities in the folder
+    `authorities` and the labels `about`.
 
     Raises:
         EngineGone: no engine answers.
-        ImageNotBuilt: it cannot be built here; the text names the fix.
+        ImageNotBuilt: the image cannot be built here; the text names the fix.
     """
     labels, context = {**(about or {}), **_labels(sources)}, build_context(sources, authorities)
     with _engine_errors():
@@ -98,7 +104,8 @@ def build(
             tag=tag,
             labels=labels,
             buildargs={**build_arguments(base_image, os.environ), "WITH": " ".join(chosen)},
-            # Proxies, names and indexes of the host's settings can be reached from the host.
+            # The build uses the host's network, because the proxies and package indexes in the host's
+            # settings may be reachable from there only.
             network_mode="host",
             rm=True,
             forcerm=True,

@@ -1,4 +1,4 @@
-"""The build context of the agent image: one list of files, for the hash and for the engine."""
+"""The build context of the agent image. The same list of files is hashed and sent to the engine."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ CERTIFICATES = "container/certificates"
 TAKEN_CERTIFICATES = f"{CERTIFICATES}/host"
 """Folder in the build context for this machine's certificates, which `make certificates` also fills."""
 HOST_AUTHORITIES = Path("/usr/local/share/ca-certificates")
+"""Folder with the certificate authorities that were added to this machine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +26,7 @@ class ImageSources:
     runner: Path
     """The package `agent_runner`."""
     container: Path
-    """The folder `container` with the Dockerfile, the list of libraries and the optional layers."""
+    """The folder `container`, with the Dockerfile, the list of libraries and the optional layers."""
 
     @classmethod
     def below(cls, root: Path) -> ImageSources:
@@ -33,7 +34,7 @@ class ImageSources:
         return cls(runner=root / "agent_runner", container=root / "container")
 
     def files(self) -> dict[str, Path]:
-        """Return the files of the image, by their names in the build context, sorted.
+        """Return the source files by their names in the build context, sorted by name.
 
         Bytecode, hidden files, links and this machine's certificates are left out.
 
@@ -71,8 +72,8 @@ def _is_litter(name: str) -> bool:
 def build_context(sources: ImageSources, authorities: Path = HOST_AUTHORITIES) -> io.BytesIO:
     """Return the files of `sources` and the host's certificate authorities (`authorities/**/*.crt`) as a tar.
 
-    Owner, mode and time are the same everywhere, so that they neither miss the engine's cache nor bring a
-    strict umask into the image.
+    Owner, mode and time of each file are fixed. Otherwise files with equal content could miss the engine's
+    cache, and a strict umask of this machine would apply to files in the image.
 
     Raises like `ImageSources.files`.
     """
@@ -81,7 +82,8 @@ def build_context(sources: ImageSources, authorities: Path = HOST_AUTHORITIES) -
         files[f"{TAKEN_CERTIFICATES}/{path.relative_to(authorities).as_posix()}"] = path
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w") as tar:
-        # Folders are included, as other builders do: then all of them share the engine's cache.
+        # Folders are included as other build programs include them, so that all of them share the engine's
+        # cache.
         _add_folder(tar, CERTIFICATES)
         for folder in _folders_below(CERTIFICATES, files):
             _add_folder(tar, folder)

@@ -1,4 +1,4 @@
-"""The progress of an image build, read from its output: its phase, its duration, and its failure."""
+"""Report the progress of an image build from its output: the phase, the elapsed time, and a failure."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PHASES = {
     "dependencies": "the Claude SDK with its program, some 90 MB the first time",
     "runner": "the runner",
 }
-"""The stages of the Dockerfile, in words."""
+"""Descriptions of the Dockerfile's stages, by the names of the stages."""
 
 _STAGE = re.compile(r"^Step \d+/\d+ : FROM \S+ AS (\w+)$", re.IGNORECASE)
 _STEP = re.compile(r"^Step \d+/\d+ : (.*)$")
@@ -33,7 +33,7 @@ _LINE_CHARS = 120
 
 
 class BuildProgress:
-    """Reports lines as `phase: line (elapsed)`; remembers the last ones for an error."""
+    """Reports lines as `phase: line (elapsed s)`, and remembers the last ones for the text of an error."""
 
     def __init__(self, say: Say) -> None:
         self._say = say
@@ -42,7 +42,7 @@ class BuildProgress:
         self.phase = "base"
 
     def enter(self, phase: str) -> None:
-        """Enter a phase and report what it does."""
+        """Begin a phase and report its description."""
         self.phase = phase
         self.tell(PHASES.get(phase, phase))
 
@@ -52,7 +52,7 @@ class BuildProgress:
         self._say(f"{self.phase}: {line} ({time.monotonic() - self._started:.0f} s)")
 
     def keep(self, line: str) -> None:
-        """Remember a line that is only useful after a failure."""
+        """Remember a line without reporting it, because it is only useful after a failure."""
         self._tail.append(line)
 
     def account(self, reason: str) -> str:
@@ -78,7 +78,7 @@ def follow_build(events: Iterable[dict[str, Any]], progress: BuildProgress) -> N
 
 
 def _reason(error: str) -> str:
-    """Return the engine's error without the command, which is in the last lines already."""
+    """Return the engine's error without the failed command, which the last lines show already."""
     code = re.search(r"returned a non-zero code: (\d+)$", error)
     return f"a command ended with code {code[1]}" if code else error.strip().rstrip(".")
 

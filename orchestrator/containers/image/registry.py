@@ -1,4 +1,4 @@
-"""Push the agent image to a registry, and pull one that is named by its digest. All of it blocks."""
+"""Push the agent image to a registry, and pull an image that is named by its digest. All functions block."""
 
 from __future__ import annotations
 
@@ -30,7 +30,10 @@ FIXES = (
     ("timeout", "it does not answer: fix the network or the name"),
     ("no space left", "its disk is full"),
 )  # fmt: skip
-"""Engines' messages about a registry that cannot be used, and their fixes."""
+"""Parts of the engine's errors about registries, in lower case, each with its fix.
+
+The first match applies.
+"""
 
 
 class RegistryRefused(ContainerError):
@@ -45,20 +48,21 @@ def repository_of(name: str) -> str:
 
 
 def tag_of(name: str) -> str:
-    """Return the tag in the name of an image; `latest` where it has none, or a digest."""
+    """Return the tag in the name of an image; `latest` if it has no tag, or has a digest."""
     return (
         name[len(repository_of(name)) + 1 :] if "@" not in name and repository_of(name) != name else "latest"
     )
 
 
 def push(client: docker.APIClient, image: str, registry: str, *, say: Say) -> str:
-    """Push an image under its own tag and return its name with the digest, which nodes can be given.
+    """Push an image under its own tag, and return its name in the registry with the digest.
 
-    `registry` is a host with or without a port and a path: `registry:5000`, `ghcr.io/me`.
+    With that name, nodes of a swarm can pull exactly this image. `registry` is a host, optionally with a port
+    and a path, such as `registry:5000` or `ghcr.io/me`.
 
     Raises:
-        ImageMissing: there is no such image.
-        RegistryRefused: it was not accepted; the text has the fix.
+        ImageMissing: this machine has no such image.
+        RegistryRefused: the registry did not accept it; the text has the fix.
     """
     host = registry.partition("/")[0]
     if not _REGISTRY.fullmatch(registry):
@@ -81,7 +85,7 @@ def push(client: docker.APIClient, image: str, registry: str, *, say: Say) -> st
 
 
 def fetch(client: docker.APIClient, name: str, *, say: Say) -> None:
-    """Pull an image that is named by its digest, unless it exists here. Raises `RegistryRefused`."""
+    """Pull an image by its name with a digest, unless it exists here. Raises `RegistryRefused`."""
     if inspect(client, name) is not None:
         return
     say(f"Pulling {name} …")
@@ -94,7 +98,7 @@ def fetch(client: docker.APIClient, name: str, *, say: Say) -> None:
 
 
 def _follow(events: Iterable[dict[str, Any]], say: Say) -> str:
-    """Report how much was sent, and return the digest. Raises `RegistryRefused`."""
+    """Report how much of a push was sent, and return the image's digest. Raises `RegistryRefused`."""
     sent: dict[str, int] = {}
     total: dict[str, int] = {}
     digest, said_at = "", time.monotonic()

@@ -1,4 +1,4 @@
-"""The log files of runs: names, lines, removal. `data/logs/{folder}/{utc time}-{run}.log`."""
+"""The log files of runs, `data/logs/{folder}/{utc time}-{run}.log`: their names, lines and removal."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from pathlib import Path
 from orchestrator.base.clock import utc_stamp
 
 MAX_FILES = 50
+"""Log files that each group retains."""
 MAX_AGE_MS = 14 * 24 * 3_600_000
+"""Milliseconds after its last change at which a log is removed."""
 PRIVATE_DIRECTORY, PRIVATE_FILE = 0o700, 0o600
 _NAME = re.compile(r"^(?P<time>\d{8}T\d{6}Z)-(?P<run>[\w-]+)\.log$", re.ASCII)
 _STDERR = re.compile(rb" stderr@(\d+)\| ")
@@ -25,7 +27,7 @@ _TAIL_BYTES = 64 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunFile:
-    """One run's log."""
+    """The log file of one run."""
 
     path: Path
     run: str
@@ -33,7 +35,7 @@ class RunFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoggedEvent:
-    """One event of a run, as its log has it."""
+    """One event of a run, parsed from its log."""
 
     at_ms: int
     kind: str
@@ -62,7 +64,7 @@ def event_line(at_ms: int, kind: str, facts: Mapping[str, object]) -> str:
 
 
 def read_event(line: str) -> LoggedEvent | None:
-    """Return the event in a line; None for a container's output, and for an incomplete line."""
+    """Return the event in a line; None for a line of a container's stderr, and for an incomplete line."""
     found = _EVENT.match(line.rstrip("\n"))
     if found is None:
         return None
@@ -72,8 +74,9 @@ def read_event(line: str) -> LoggedEvent | None:
 
 
 def stderr_line(at_ms: int, end: int, text: str) -> str:
-    """Return the line for a piece of stderr; `end` is the position of its end. It cannot look
-    like an event.
+    """Return the log line for a piece of stderr, in a form that cannot be taken for an event.
+
+    `end` is the position in the stream at which the piece ends, in bytes.
     """
     return f"{utc_stamp(at_ms)} stderr@{end}| {printable(text)}\n"
 
@@ -89,7 +92,7 @@ def printable(text: str) -> str:
 
 
 def append(path: Path, text: str, *, may_begin: bool) -> int:
-    """Append to a log that only its owner can read, created if `may_begin`; return its size then.
+    """Append to a log that only its owner can read, and return its new size. Create it if `may_begin`.
 
     Raises:
         OSError: it cannot be written, or is not a plain file.

@@ -1,4 +1,4 @@
-"""The rate limit on a container's stderr: a burst, then a trickle, up to the size of a log. Pure."""
+"""Limit how much of a container's stderr is logged: a burst, then a rate, up to a total size. Pure."""
 
 from __future__ import annotations
 
@@ -7,18 +7,22 @@ from dataclasses import dataclass
 from orchestrator.containers.streams import Tail
 
 BURST_BYTES = 256 * 1024
+"""Bytes that may be logged at once."""
 BYTES_A_SECOND = 32 * 1024
+"""Bytes by which the allowance grows each second."""
 RESUME_BYTES = 64 * 1024
 """Bytes of allowance that must accumulate before a flood is logged again, so that gaps are few and large."""
 TOTAL_BYTES = 4 * 1024 * 1024
+"""Bytes of stderr that one log takes in total."""
 GAP_TAIL_BYTES = 4096
+"""Bytes at the end of a gap that are logged nevertheless."""
 LINE_COST = 48
-"""Bytes counted for a line beyond its own: its time and position are written before it."""
+"""Bytes that each line counts in addition to its own: its time and position are written before it."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoggedPiece:
-    """A piece to log. `end` is the position of its end in the stream."""
+    """A piece of the stream to log. `end` is the position in the stream at which it ends, in bytes."""
 
     data: bytes
     end: int
@@ -26,7 +30,7 @@ class LoggedPiece:
 
 @dataclass(frozen=True, slots=True)
 class LogGap:
-    """A part of the stream that was not logged: its size, its last bytes, and the position of its end."""
+    """A part of the stream that was not logged: its size in bytes, its last text, and where it ends."""
 
     dropped: int
     tail: str
@@ -34,10 +38,14 @@ class LogGap:
 
 
 class LogFlow:
-    """One stderr stream, byte by byte. After `rewind` the engine repeats it from the start."""
+    """One stderr stream and the allowance to log it.
+
+    `rewind` announces that the engine repeats the stream from the start. Bytes that were processed before are
+    then skipped.
+    """
 
     def __init__(self, *, now_ms: int, handled_bytes: int = 0) -> None:
-        """`handled_bytes`: the bytes that an earlier host has processed."""
+        """`handled_bytes` is the number of bytes at the start that an earlier host has processed."""
         self._place = handled_bytes
         self._handled_bytes = handled_bytes
         self._tokens = float(BURST_BYTES)
@@ -52,14 +60,14 @@ class LogFlow:
 
     @property
     def is_full(self) -> bool:
-        """Whether the log is full, so that only the last bytes of the stream are still remembered."""
+        """Whether the log is full. Of further output only the last bytes are logged, at the run's end."""
         return self._left <= 0
 
     def rewind(self) -> None:
         self._place = 0
 
     def take(self, data: bytes, *, now_ms: int, room: int) -> list[LogGap | LoggedPiece]:
-        """Return the parts of `data` to write; `room` is how many the writer can still take."""
+        """Return the parts of `data` to log; `room` is the number of bytes that the writer can still take."""
         fresh = self._fresh(data)
         if not fresh:
             return []
@@ -77,7 +85,7 @@ class LogFlow:
         return pieces
 
     def end_gap(self) -> list[LogGap]:
-        """Return the present gap, if there is one."""
+        """End the present gap and return it, if there is one."""
         if not self.has_gap:
             return []
         gap = LogGap(self._dropped, self._tail.text(), self._handled_bytes)

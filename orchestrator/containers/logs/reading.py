@@ -1,4 +1,4 @@
-"""Read logs: the last lines of one, and the lines that follow. Works whether or not the host runs."""
+"""Read logs: the last lines of one, and lines as they are added. This works whether or not the host runs."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from orchestrator.containers.logs.files import RunFile
 from orchestrator.domain.errors import BadRequest
 
 LOOK_SECONDS = 0.25
+"""Seconds between two looks for new lines."""
 CHUNK_BYTES = 64 * 1024
 
 
@@ -24,7 +25,10 @@ class NoLog(BadRequest):
 
 
 def run_log(root: Path, folder: str, run: str | None) -> RunFile:
-    """Return the log of a run by the beginning of its id, or the newest log. Raises `NoLog`."""
+    """Return the newest log of a group; with `run`, the newest of a run whose id begins so.
+
+    Raises `NoLog`.
+    """
     found = files.of_group(root, folder)
     if run is not None:
         found = [one for one in found if one.run.startswith(run)]
@@ -38,10 +42,10 @@ def run_log(root: Path, folder: str, run: str | None) -> RunFile:
 
 
 def last_lines(path: Path, count: int) -> tuple[list[str], int]:
-    """Return the last `count` whole lines, and the position of their end in bytes.
+    """Return the last `count` complete lines, and the position in bytes at which they end.
 
     Raises:
-        NoLog: it does not exist (any more).
+        NoLog: the file does not exist.
     """
     try:
         with path.open("rb") as file:
@@ -55,7 +59,7 @@ def last_lines(path: Path, count: int) -> tuple[list[str], int]:
 
 
 def _last_bytes(file: BinaryIO, end: int, count: int) -> bytes:
-    """Read back from the end until there are enough lines."""
+    """Return the end of a file, with more than `count` line breaks in it if the file has so many."""
     text = b""
     start = end
     while start > 0 and text.count(b"\n") <= count:
@@ -67,8 +71,9 @@ def _last_bytes(file: BinaryIO, end: int, count: int) -> bytes:
 
 
 class Follower:
-    """A reader of the lines that are added to a file. It continues in the new file if
-    the file is replaced.
+    """A reader of the lines that are added to a file.
+
+    If the file is replaced, it goes on with the new one.
     """
 
     def __init__(self, path: Path, *, start: int = 0) -> None:
@@ -77,7 +82,7 @@ class Follower:
         self._inode: int | None = None
 
     def more(self) -> list[str]:
-        """Return the whole lines that were added since the last call."""
+        """Return the complete lines that were added since the last call."""
         try:
             with self.path.open("rb") as file:
                 self._look_at(os.fstat(file.fileno()))
@@ -98,9 +103,10 @@ class Follower:
 def follow_group(
     root: Path, folder: str, *, shown: RunFile | None, start: int, wait: Callable[[], None]
 ) -> Iterator[str]:
-    """Yield each new line of the group's runs, including later runs, with a line before each change of run.
+    """Yield each new line of the group's runs, also of later runs, and a heading before each change of run.
 
-    `shown` is the log whose lines up to byte `start` were shown; earlier lines of other runs are left out.
+    `shown` is the log whose lines up to byte `start` were shown already. Lines that other logs contain at the
+    call are left out. `wait` is called between two looks.
     """
     followers = {one.path: Follower(one.path, start=_size(one.path)) for one in files.of_group(root, folder)}
     if shown is not None:

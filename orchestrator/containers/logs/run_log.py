@@ -1,4 +1,4 @@
-"""One log per run: its settings, each event, and its stderr."""
+"""Write one log per run, with its settings, its events and its container's stderr."""
 
 from __future__ import annotations
 
@@ -22,9 +22,13 @@ from orchestrator.domain.values import Run, RunId
 log = structlog.get_logger(__name__)
 
 FILE_BYTES = 5 * 1024 * 1024
+"""Bytes of a log after which only the end of its run and gaps are added."""
 PENDING_BYTES = 512 * 1024
+"""Bytes of stderr that may wait to be written; what exceeds them is left out."""
 LINE_BYTES = 8 * 1024
+"""Bytes of stderr on one line; longer lines are broken."""
 GAP_SECONDS = 2.0
+"""Seconds after which a gap is logged even if no further output comes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +41,7 @@ class _LoggedEvent:
 
 @dataclass(frozen=True, slots=True)
 class _Item:
-    """An entry on its way to the file."""
+    """An entry that waits to be written to the file."""
 
     at_ms: int
     what: _LoggedEvent | LoggedPiece | LogGap
@@ -56,7 +60,7 @@ class _Log:
     is_full_noted: bool = False
     is_break_noted: bool = False
     has_ended: bool = False
-    # Used by the writing thread only:
+    # The fields below are used by the writing thread only.
     rest: bytes = b""
     rest_end: int = 0
     size: int = 0
@@ -66,8 +70,8 @@ class _Log:
 class RunLogs:
     """The logs of all runs.
 
-    A log never blocks a run: what exceeds the rate, or cannot be written, is left out and counted. The events
-    contain no message texts.
+    A log never blocks a run: stderr that exceeds the rate is left out and counted, and entries that cannot be
+    written are dropped with a warning. The events contain no message texts.
     """
 
     def __init__(self, root: Path, *, clock: Clock) -> None:
@@ -77,7 +81,7 @@ class RunLogs:
         self._wake = Wakeup()
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="run-log")
         self.about: Mapping[str, object] = {}
-        """Facts about every run, for its first line."""
+        """Facts about the host that are added to the first line of every log."""
 
     def begin(self, run: Run, facts: Mapping[str, object]) -> None:
         """Open the log of a new run; `facts` describe it. Does not block."""
@@ -85,7 +89,7 @@ class RunLogs:
         self._write_event(opened, "run.begun", {"run": run.id, "group": run.folder, **facts, **self.about})
 
     async def resume(self, run: Run) -> None:
-        """Continue the log of an earlier host. The engine will repeat all of its stderr."""
+        """Continue the log that an earlier host began. The engine repeats all of the container's stderr."""
         path = self._path(run)
         try:
             handled_bytes = await asyncio.to_thread(files.handled_bytes, path)
@@ -95,13 +99,13 @@ class RunLogs:
         self._admit(run, handled_bytes=handled_bytes).flow.rewind()
 
     def note(self, run_id: RunId, kind: str, facts: Mapping[str, object]) -> None:
-        """Log an event that is only of use in the log. Does not block."""
+        """Log an event that is not published on the event bus. Does not block."""
         opened = self._logs.get(run_id)
         if opened is not None:
             self._write_event(opened, kind, facts)
 
     def take_event(self, event: HostEvent) -> None:
-        """Log an event of a run, from the event bus. Does not block."""
+        """Log an event from the event bus, if it is of a run with an open log. Does not block."""
         opened = self._logs.get(RunId(event.run)) if event.run else None
         if opened is None:
             return
@@ -114,7 +118,7 @@ class RunLogs:
         self._write_event(opened, event.kind, facts)
 
     def take_stderr(self, run_id: RunId, data: bytes) -> None:
-        """Log a container's stderr, as far as the rate allows. Does not block."""
+        """Log a piece of a container's stderr, as far as the rate allows. Does not block."""
         opened = self._logs.get(run_id)
         if opened is None or opened.has_ended:
             return
@@ -126,7 +130,7 @@ class RunLogs:
         self._wake.set()
 
     async def run(self) -> None:
-        """Write entries, asleep while there are none."""
+        """Write entries as they come, until cancelled."""
         while True:
             has_gap = any(_is_waiting(one) for one in self._logs.values())
             await self._wake.wait(at_most_seconds=GAP_SECONDS if has_gap else None)
@@ -134,7 +138,7 @@ class RunLogs:
             await self._write_all()
 
     async def close(self) -> None:
-        """Write the remaining entries. Call it when no more output is read."""
+        """Write the remaining entries. Call this when no more output is read."""
         for opened in self._logs.values():
             self._end_gap(opened)
             if not opened.has_ended:
@@ -191,7 +195,7 @@ class RunLogs:
         pending, opened.pending, opened.pending_bytes = opened.pending, [], 0
         live = frozenset(one.path for one in self._logs.values())
         work = partial(self._append, opened, pending, live, is_last=opened.has_ended)
-        # Shielded, because a call that is cancelled before its thread starts would lose its lines.
+        # Shielded, because the lines would be lost if the call were cancelled before its thread starts.
         error = await asyncio.shield(asyncio.get_running_loop().run_in_executor(self._thread, work))
         if error is not None and not opened.is_break_noted:
             log.warning("run_log.not_written", run=opened.run, reason=error)
@@ -199,12 +203,12 @@ class RunLogs:
         if opened.has_ended and not opened.pending:
             self._logs.pop(opened.run, None)
 
-    # In the thread, one call at a time
+    # Called in the writing thread, one call at a time
 
     def _append(
         self, opened: _Log, pending: list[_Item], live: frozenset[Path], *, is_last: bool
     ) -> str | None:
-        """Write lines; return the reason if they could not be written."""
+        """Write entries to the file; return the reason if that failed, else None."""
         text = "".join(line for item in pending if _fits(opened, item) for line in _lines(opened, item))
         if is_last:
             text += "".join(_flush(opened, self._clock.now_ms()))
@@ -219,12 +223,12 @@ class RunLogs:
 
 
 def _is_waiting(opened: _Log) -> bool:
-    """Return whether a gap has to be logged even without further output."""
+    """Return whether a log has a gap that is to be logged even if no further output comes."""
     return opened.gap_since_ms is not None and not opened.flow.is_full
 
 
 def _fits(opened: _Log, item: _Item) -> bool:
-    """Return whether an entry fits: a full file takes only the end of its run."""
+    """Return whether an entry may be written: a full file only takes gaps and events named `run.…`."""
     is_end = isinstance(item.what, LogGap) or (
         isinstance(item.what, _LoggedEvent) and item.what.kind.startswith("run.")
     )
@@ -247,7 +251,10 @@ def _lines(opened: _Log, item: _Item) -> Iterator[str]:
 
 
 def _said(opened: _Log, at_ms: int, piece: LoggedPiece) -> Iterator[str]:
-    """Return the whole lines; the rest waits for its end, unless it is very long."""
+    """Yield log lines for the complete lines of a piece.
+
+    An incomplete line at the end is stored until it is complete or has `LINE_BYTES`.
+    """
     text = opened.rest + piece.data
     end = piece.end - len(text)
     *whole, opened.rest = text.split(b"\n")
@@ -266,7 +273,7 @@ def _flush(opened: _Log, at_ms: int) -> Iterator[str]:
 
 
 def _broken(line: bytes, at_ms: int, end: int) -> Iterator[str]:
-    """Return a line in parts that a terminal can show."""
+    """Yield log lines for one line of stderr, broken into parts of `LINE_BYTES`."""
     for start in range(0, len(line), LINE_BYTES):
         text = line[start : start + LINE_BYTES].decode(errors="backslashreplace")
         yield files.stderr_line(at_ms, end, text.rstrip("\r"))

@@ -1,4 +1,4 @@
-"""One container on some node of a swarm, and what is asked of the engine that manages it."""
+"""One container on a node of a swarm, and the calls to the engine that manages the swarm."""
 
 from __future__ import annotations
 
@@ -14,13 +14,18 @@ from orchestrator.domain.errors import AndyError
 from orchestrator.domain.protocols import ContainerSpec, Exit
 
 LOOK_GONE_SECONDS = 2.0
+"""Seconds between two checks whether the container of a run without a connection is gone."""
 END_SECONDS = 5.0
-"""Seconds beyond its grace period that an agent may take to end before its container is removed."""
+"""Seconds after its grace period that an agent may take to end before its container is removed."""
 BYE_SECONDS = 2.0
+"""Seconds to send a carrier the notice that its container is removed."""
 
 
 class SwarmEngine(Protocol):
-    """The calls that the runtime makes to a manager's engine. Each raises `EngineGone`, `ContainerError`."""
+    """The calls that the runtime makes to the engine of a swarm's manager.
+
+    Each raises `EngineGone` when the engine does not answer, and `ContainerError` when it refuses.
+    """
 
     async def nodes(self) -> list[Node]:
         """Return the machines of the swarm."""
@@ -35,26 +40,27 @@ class SwarmEngine(Protocol):
         node_id: str,
         keeps_files: bool,
     ) -> str:
-        """Have a node start the container of a run; return how the engine calls it.
+        """Have a node start the container of a run; return the id of the engine's service for it.
 
-        With `keeps_files` it works in the group's volume on that node, else in one that goes with it.
+        With `keeps_files` the container works in the group's volume on that node, else in a volume that is
+        removed with it.
         """
         ...
 
     async def remove(self, ref: str) -> None:
-        """Kill and remove it. One that is gone is no error."""
+        """Kill and remove the container of the service `ref`. A missing one is no error."""
         ...
 
     async def run_services(self) -> list[RunService]:
-        """List the runs of this install."""
+        """List the runs of this install that the engine has."""
         ...
 
     async def task(self, ref: str) -> TaskState:
-        """Return how far the engine is with a run."""
+        """Return the engine's progress with the run of the service `ref`."""
         ...
 
     async def keep_gate(self) -> None:
-        """Have what passes agents' connections on to the host run."""
+        """Make sure that the gate runs, through which agents reach the host, and is on the runs' networks."""
         ...
 
     async def close(self) -> None:
@@ -63,7 +69,7 @@ class SwarmEngine(Protocol):
 
 
 class SwarmContainer:
-    """A `RunningContainer` on some node."""
+    """A `RunningContainer` on a node of the swarm."""
 
     def __init__(
         self, session: CarrierSession, ref: str, engine: SwarmEngine, forget: Callable[[], None]
@@ -78,7 +84,10 @@ class SwarmContainer:
         self._watch = asyncio.create_task(self._watch_task(), name=f"swarm-task:{self.run_id}")
 
     async def _watch_task(self) -> None:
-        """Give a run up as soon as the engine knows that its container is gone, before silence tells it."""
+        """Give the run up when the engine reports that its container is gone.
+
+        This is faster than waiting until the carrier has been silent for too long.
+        """
         while not self.session.ended.is_set():
             await asyncio.sleep(LOOK_GONE_SECONDS)
             if self.session.is_connected:
@@ -89,7 +98,7 @@ class SwarmContainer:
                     self.session.give_up(f"its container is gone: {task.error or task.state}")
 
     def close(self) -> None:
-        """Let go of its tasks; the container stays."""
+        """Stop this object's tasks and its session; the container goes on."""
         self._watch.cancel()
         self.session.close()
 
@@ -110,7 +119,7 @@ class SwarmContainer:
             await self._engine.remove(self.ref)
 
     async def remove(self) -> None:
-        with suppress(TimeoutError):  # one that reads nothing is removed all the same
+        with suppress(TimeoutError):  # a carrier that does not read is removed nevertheless
             async with asyncio.timeout(BYE_SECONDS):
                 await self.session.send("bye")
         await self._engine.remove(self.ref)
@@ -119,7 +128,10 @@ class SwarmContainer:
         self._forget()
 
     async def _forget_files(self) -> None:
-        """Remove what was staged, but for what counts and could not be put in place: the next start tries."""
+        """Remove the run's staged files, after putting those in place that count.
+
+        If that fails, they are left, and the next start of a container tries again.
+        """
         await self.session.settle()
         if not await self.session.has_due_files():
             await asyncio.to_thread(self.session.files.stages.drop)

@@ -1,4 +1,4 @@
-"""The port where carriers connect to the host: only over TLS, and only with the token of their run."""
+"""The port at which carriers connect to the host, over TLS only and with the token of their run."""
 
 from __future__ import annotations
 
@@ -22,24 +22,28 @@ from orchestrator.proxies import strict_json
 log = structlog.get_logger(__name__)
 
 HELLO_SECONDS = 10.0
+"""Seconds that a connection has to show the token of a known run."""
 MAX_STRANGERS = 512
 """Connections that may be open without having shown a token: several times those of one container."""
 SMALL_HEADER_SECONDS = 0.001
+"""Processor seconds of parsing up to which a header causes no pause."""
 PAUSE_FACTOR = 9
-"""Seconds that a connection waits for each second that a large header of it took to parse."""
+"""Seconds that a connection waits for each processor second that parsing one of its headers took."""
 MAX_RELAYS = 64
 """Connections to the proxies that one run may have open at once."""
 CERTIFICATE_DAYS = 3650
+"""Days for which a new certificate is valid."""
 NAME = "andy"
 
 
 class HostConnection(CarrierConnection):
-    """The host's end of a connection to a carrier, in whose container an agent may do what it likes."""
+    """The host's end of a connection to a carrier. It is not trusted: an agent may control the carrier."""
 
     async def parse_header(self, header: bytes) -> Any:
-        """Return the JSON of a header within the bounds of `strict_json`. Raises `ValueError`.
+        """Parse a header as JSON within the limits of `strict_json`. Raises `ValueError`.
 
-        After one that took long its run waits, so that its headers take a tenth of a processor at most.
+        After a header that took long to parse, the connection waits, so that parsing its headers takes a
+        tenth of a processor at most.
         """
         began = time.thread_time()
         try:
@@ -50,10 +54,14 @@ class HostConnection(CarrierConnection):
 
 
 class CarrierDoor:
-    """A TLS server. Each connection shows the token of a run, and serves that run's control or one relay."""
+    """A TLS server for carriers.
+
+    Each connection shows the token of a run. It then is that run's control connection, or relays one
+    connection of the agent to a proxy of the host.
+    """
 
     def __init__(self, data: Path, *, find: Callable[[str], CarrierSession | None]) -> None:
-        """`find` returns the live session whose token has this SHA-256 (hex); None for any other."""
+        """`find` returns the live session whose token has this SHA-256 in hexadecimal digits, or None."""
         self._files = data / "carrier.crt", data / "carrier.key"
         self._find = find
         self._server: asyncio.Server | None = None
@@ -61,7 +69,7 @@ class CarrierDoor:
         self._strangers = 0
         self.port = 0
         self.knows_all_runs = asyncio.Event()
-        """Set once a host that starts has found the runs of an earlier one: before, it knows none of them."""
+        """Set when a starting host has found the runs of an earlier one, whose tokens are unknown before."""
 
     async def open(self, address: str, preferred_port: int = 0) -> None:
         """Listen at an address, on the preferred port if that is free. Raises `OSError`."""
@@ -77,11 +85,11 @@ class CarrierDoor:
 
     @property
     def certificate(self) -> str:
-        """Return the certificate that a carrier pins, as PEM."""
+        """Return the certificate in PEM format. Carriers accept only this one."""
         return self._files[0].read_text(encoding="ascii")
 
     async def close(self) -> None:
-        """Take no more connections, and end those that are open."""
+        """Accept no more connections, and end the open ones."""
         if self._server is not None:
             self._server.close()
         for meeting in tuple(self._meetings):
@@ -90,7 +98,8 @@ class CarrierDoor:
             await asyncio.wait(self._meetings)
 
     def _begin(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        # A task of our own: asyncio's reports one that was cancelled as an error.
+        # Run in a task that is created here: asyncio would report the cancellation of a task that it created
+        # for a coroutine callback as an error.
         meeting = asyncio.create_task(self._meet(reader, writer), name="carrier-door")
         self._meetings.add(meeting)
         meeting.add_done_callback(self._meetings.discard)
@@ -98,16 +107,16 @@ class CarrierDoor:
     async def _meet(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         connection = HostConnection(reader, writer)
         if self._strangers >= MAX_STRANGERS:
-            writer.transport.abort()  # a carrier comes again
+            writer.transport.abort()  # a carrier tries again
             return
         try:
             hello, session = await self._meet_stranger(connection)
         except (ConnectionLost, OSError, TimeoutError):
-            writer.transport.abort()  # it need not agree to be over, which takes TLS half a minute
+            writer.transport.abort()  # an orderly end of TLS would wait half a minute for the other side
             return
         try:
             if session is None:
-                # Said once and for all: a carrier that is refused ends its agent.
+                # Sent only if the run is certainly unknown, because a carrier that is refused ends its agent.
                 await connection.send("refused", reason="this run is over, or no run of this host")
                 log.info("carrier.refused")
             elif "port" in hello.fields:
@@ -122,11 +131,11 @@ class CarrierDoor:
     async def _meet_stranger(
         self, connection: CarrierConnection
     ) -> tuple[CarrierMessage, CarrierSession | None]:
-        """Return the hello of a connection, and the session whose token it shows.
+        """Return the hello of a connection, and the session whose token it shows, or None if no run has it.
 
         Raises:
-            ConnectionLost: it is no hello.
-            TimeoutError: it did not come in time.
+            ConnectionLost: the connection ended, or did not begin with a hello.
+            TimeoutError: no hello came in time, or the runs of an earlier host were not found in time.
         """
         self._strangers += 1
         try:
@@ -134,7 +143,8 @@ class CarrierDoor:
                 hello = await connection.receive_hello()
                 session = self._session_of(hello)
                 if session is None:
-                    # Not found in time, it is closed without a word, and its carrier comes again.
+                    # If this takes too long, the connection is closed without a refusal, so the carrier tries
+                    # again.
                     await self.knows_all_runs.wait()
                     session = self._session_of(hello)
                 return hello, session
@@ -148,7 +158,10 @@ class CarrierDoor:
         return self._find(hashlib.sha256(token.encode("utf-8", "replace")).hexdigest())
 
     async def _relay(self, connection: CarrierConnection, session: CarrierSession, port: int) -> None:
-        """Carry a connection of an agent to a proxy, which knows the run by an address of its own."""
+        """Relay a connection of an agent to a proxy of the host.
+
+        The connection to the proxy comes from a loopback address that only this run has.
+        """
         if port not in session.ports or len(session.relays) >= MAX_RELAYS:
             await connection.send("refused", reason="no such proxy, or too many connections")
             return
@@ -166,13 +179,16 @@ class CarrierDoor:
 
 
 def loopback_of(run_id: str) -> str:
-    """Return an address of this machine that stands for a run: a token counts from one address only."""
+    """Return the loopback address from which a run's connections come to the proxies.
+
+    Each run needs an address of its own, because the proxies accept a run's token from one address only.
+    """
     digest = hashlib.sha256(run_id.encode()).digest()
     return f"127.{digest[0] % 254 + 1}.{digest[1]}.{digest[2] % 254 + 1}"
 
 
 def ensure_certificate(certificate: Path, key: Path) -> None:
-    """Make the certificate that carriers pin, where there is none. Blocks. Raises `OSError`."""
+    """Create the host's certificate and key for carriers, if they do not exist. Blocks. Raises `OSError`."""
     if certificate.is_file() and key.is_file():
         return
     from cryptography import x509
@@ -188,7 +204,7 @@ def ensure_certificate(certificate: Path, key: Path) -> None:
         .issuer_name(name)
         .public_key(private.public_key())
         .serial_number(x509.random_serial_number())
-        # Nodes whose clocks are behind take it, too.
+        # Valid from two days ago, so that nodes whose clocks are slow accept it too.
         .not_valid_before(now - dt.timedelta(days=2))
         .not_valid_after(now + dt.timedelta(days=CERTIFICATE_DAYS))
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)

@@ -1,8 +1,9 @@
-"""The files of one run: what the host sends to its container, and what it keeps of what comes back.
+"""The files of one run: those that the host sends to its container, and the changes that come back.
 
-What a turn left is *staged*, beside the host's own files, before the turn's end is heard. Once the store says
-that the end counts, the stage is put in place; a stage of a turn that does not count is dropped. So a turn's
-files and its answer are kept together, at whatever moment the host or the node dies.
+The files that a turn changed are *staged*: they are stored apart from the host's own files, before the host
+receives the frame of the turn's end. When the store has recorded that frame, the stage is put in place. If
+the turn's end is never recorded, the stage is dropped. So either both the files and the answer of a turn
+count, or neither does, at whatever moment the host or the node dies.
 """
 
 from __future__ import annotations
@@ -24,33 +25,46 @@ from orchestrator.domain.protocols import Mount
 from orchestrator.domain.values import RunId
 
 LastFrame = Callable[[RunId], Awaitable[int]]
-"""Return the number of the last frame of a run that the store has."""
+"""Return the number of the last frame of a run that the store has recorded."""
 BOXES = {f"/workspace/ipc/{name}": name for name in ("messages", "tasks")}
+"""The mailboxes in which agents write requests, by their path in the container."""
 INPUT = "/workspace/ipc/input"
+"""The folder in the container with the turns that the host hands over."""
 LIVE = ("/workspace/ipc/replies", "/workspace/env", INPUT)
-"""Folders that the host writes to while an agent works. Input is sent last: a turn may need the others."""
+"""Folders that the host writes to while an agent works.
+
+Input is sent last, because a turn may need the others.
+"""
 PLAN = "changes.json"
+"""The file in a sealed stage that lists its changes."""
 RUN_FILE = "run.json"
+"""The file from which a restarted host reads the folders of a run."""
 MAX_SEALED = 4
-"""Turn ends that may wait for the store. One is usual: a turn starts after the one before has ended."""
+"""Sealed stages that may wait for the store.
+
+One is usual, because a turn starts after the one before has ended.
+"""
 MAX_REMOVED = 4 * trees.MAX_ENTRIES
-"""Paths that a turn may remove: all that its trees may hold."""
+"""Paths that a turn may remove: as many as its trees may contain."""
 IMPOSSIBLE = frozenset({errno.ENOTDIR, errno.ELOOP, errno.ENOENT, errno.EISDIR, errno.ENAMETOOLONG})
 
 
 @dataclass(slots=True)
 class SharedTree:
-    """A directory, or one file, that a run has a copy of; `base` is what both sides have of it."""
+    """A directory, or one file of a directory, that a run has a copy of.
+
+    `base` is the content that the host and the container have in common; None before it is known.
+    """
 
     target: str
     source: Path
     is_writable: bool
     only: str | None = None
-    """The name of the one file that is shared of `source`."""
+    """The name of the only file of `source` that is shared; None if the whole directory is."""
     base: Tree | None = None
 
     def read(self, cache: HashCache) -> Tree:
-        """Return what the host has. Blocks. Raises `TreeError`, `OSError`."""
+        """Return the host's present content. Blocks. Raises `TreeError` and `OSError`."""
         with trees.opened_root(self.source) as root:
             return (
                 trees.scan(root, cache)
@@ -60,10 +74,13 @@ class SharedTree:
 
 
 def shared_trees(mounts: Sequence[Mount]) -> dict[str, SharedTree]:
-    """Return the trees of a run by their target, in the order in which they are laid down. Blocks.
+    """Return the trees of a run by their target, in the order in which they are sent. Blocks.
 
-    The mailboxes are none: what is written there is sent as requests. A mount with others inside it is left
-    out, as it is a frame of theirs and holds nothing. Raises `OSError` for one that is not there.
+    The mailboxes are left out, because their files are sent as requests. A mount that contains other mounts
+    is left out too, because it has no files of its own.
+
+    Raises:
+        OSError: the source of a mount is missing.
     """
     targets = {mount.target for mount in mounts}
     found: dict[str, SharedTree] = {}
@@ -82,10 +99,16 @@ def shared_trees(mounts: Sequence[Mount]) -> dict[str, SharedTree]:
 
 
 class OpenStage:
-    """The changes that one turn end left, while they come in. Nothing of it counts before it is sealed."""
+    """The file changes of one turn while they are received. They have no effect until the stage is sealed.
+
+    `n` is the number of the frame that ends the turn, or 0 for changes that count at once.
+    """
 
     def __init__(self, directory: Path, n: int) -> None:
-        """Begin anew: what an earlier connection left of the same turn end is dropped. Blocks."""
+        """Begin an empty stage; drop a partial one of the same turn that an earlier connection left.
+
+        Blocks.
+        """
         self.n = n
         self._final = directory / str(n)
         self._partial = directory / f".{n}"
@@ -97,8 +120,13 @@ class OpenStage:
         self._partial.mkdir(parents=True)
 
     def extend(self, target: str, changed: Changes) -> None:
-        """Add changes of a tree, whose files are to come. Raises `TreeError` for more than may travel."""
-        # In sums and in place: a hostile carrier sends 50,000 such messages of one path each.
+        """Add changes of a tree; the contents of their files follow with `write`.
+
+        Raises:
+            TreeError: the stage has more changes than a turn may make.
+        """
+        # The totals are updated here, and the plan is changed in place: summing up or copying all changes for
+        # each message would be slow if a hostile carrier sends 50,000 messages of one path each.
         self._put_paths += len(changed.put)
         self._put_bytes += sum(entry.size for entry in changed.put.values())
         self._removed_paths += len(changed.removed)
@@ -113,7 +141,12 @@ class OpenStage:
         put |= changed.put
 
     def write(self, target: str, path: str, data: bytes) -> None:
-        """Append bytes of a file that was announced. Blocks. Raises `TreeError`, `OSError`."""
+        """Append bytes to a file of the announced changes. Blocks.
+
+        Raises:
+            TreeError: the file was not announced, or is larger than announced.
+            OSError: the bytes cannot be written.
+        """
         entry = self._plan[target][1].get(path) if target in self._plan else None
         if entry is None or entry.kind != "file":
             raise TreeError(f"{path[:80]!r} was not announced")
@@ -123,10 +156,12 @@ class OpenStage:
             file.write(data)
 
     def seal(self) -> None:
-        """Make it whole and lasting: from now on it counts if its turn does. Blocks.
+        """Check that the stage is complete and write it durably to disk. Blocks.
+
+        From then on it is put in place as soon as its turn's end is recorded.
 
         Raises:
-            TreeError: a file of it has not come, or not as it was announced.
+            TreeError: a file is missing, or differs from what was announced.
         """
         for target, (_, put) in self._plan.items():
             for path, entry in put.items():
@@ -149,16 +184,19 @@ class OpenStage:
 
 
 class Stages:
-    """The sealed stages of one run: a directory for each turn end, under `data/swarm/{run}/`."""
+    """The stages of one run.
+
+    Each sealed one is a directory `data/swarm/{run}/{n}`, for the turn's last frame `n`.
+    """
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
 
     def open(self, n: int) -> OpenStage:
-        """Begin the stage of turn end `n`; one that another turn end began is dropped. Blocks.
+        """Begin the stage of the turn that ends with frame `n`; drop other partial stages. Blocks.
 
         Raises:
-            TreeError: so many wait that no honest carrier sent them.
+            TreeError: more sealed stages wait than an honest carrier can cause.
         """
         if len(self.sealed()) >= MAX_SEALED:
             raise TreeError("more turns than may wait")
@@ -167,17 +205,18 @@ class Stages:
         return OpenStage(self.directory, n)
 
     def sealed(self) -> list[int]:
-        """Return the turn ends whose files wait to be put in place, oldest first. Blocks."""
+        """Return the numbers of the sealed stages that wait to be put in place, oldest first. Blocks."""
         if not self.directory.is_dir():
             return []
-        # One without its plan is in place already: a host was killed while it removed it.
+        # A stage without its plan is in place already: a host was killed while it removed the stage.
         found = (one for one in self.directory.iterdir() if one.name.isdecimal() and (one / PLAN).is_file())
         return sorted(int(one.name) for one in found)
 
     def apply(self, n: int, shared: Mapping[str, Path]) -> dict[str, Changes]:
-        """Put a sealed stage in place, and drop it; done twice, it is as done once. Blocks.
+        """Apply a sealed stage to the host's directories, drop it, and return the changes by target. Blocks.
 
-        `shared` are the host's directories by target; of other trees nothing is taken.
+        `shared` contains the host's directories by target; changes of other targets are ignored. Applying a
+        stage again, after a crash, has the same result.
         """
         stage = self.directory / str(n)
         plan = json.loads((stage / PLAN).read_text(encoding="utf-8"))
@@ -190,7 +229,8 @@ class Stages:
             with trees.opened_root(shared[target]) as root:
                 _apply(root, changed, stage, target)
             applied[target] = changed
-        # In one step, for a removal is many: a host that is killed in it would leave half a stage.
+        # Renamed first, which is a single step. Removing takes many, and a host that is killed during them
+        # would leave half a stage.
         done = self.directory / f".{n}.done"
         shutil.rmtree(done, ignore_errors=True)
         stage.rename(done)
@@ -198,7 +238,7 @@ class Stages:
         return applied
 
     def drop(self) -> None:
-        """Remove all that was staged of the run. Blocks."""
+        """Remove the run's directory with all stages. Blocks."""
         shutil.rmtree(self.directory, ignore_errors=True)
 
 
@@ -210,11 +250,11 @@ class RunFiles:
     boxes: dict[str, Path]
     stages: Stages
     keeps: bool = True
-    """Whether they stay on the node for the group's next run there: those of one run at a time do."""
+    """Whether the node retains the files for the group's next run there; only one run at a time may do so."""
     caches: dict[str, HashCache] = field(default_factory=dict)
 
     def write_down(self) -> None:
-        """Write what a host that starts anew has to know of them. Blocks."""
+        """Write `RUN_FILE`, which a restarted host needs. Blocks."""
         record = {
             "shared": [
                 [each.target, str(each.source), each.is_writable, each.only] for each in self.shared.values()
@@ -226,7 +266,10 @@ class RunFiles:
 
     @classmethod
     def read(cls, directory: Path) -> RunFiles | None:
-        """Return what was written down in the directory of a run; None where nothing was. Blocks."""
+        """Return the files that `write_down` recorded in the directory of a run; None if unreadable.
+
+        Blocks.
+        """
         try:
             record = json.loads((directory / RUN_FILE).read_text(encoding="utf-8"))
         except (OSError, ValueError):
@@ -240,12 +283,12 @@ class RunFiles:
 
     @property
     def writable(self) -> dict[str, Path]:
-        """Return the host's directories that take what the agent changed, by target."""
+        """Return the host's directories that the agent may change, by target."""
         return {one.target: one.source for one in self.shared.values() if one.is_writable}
 
 
 async def settle_stages(files: RunFiles, run_id: RunId, last_frame: LastFrame) -> list[dict[str, Changes]]:
-    """Put the sealed stages of a run in place whose turn ends the store has; return what that changed."""
+    """Put the sealed stages of a run in place whose turns' ends are recorded; return the changes of each."""
     recorded = await last_frame(run_id)
     due = [n for n in await asyncio.to_thread(files.stages.sealed) if n <= recorded]
     return [await asyncio.to_thread(files.stages.apply, n, files.writable) for n in due]
@@ -262,7 +305,8 @@ def _apply(root: int, changed: Changes, stage: Path, target: str) -> None:
         try:
             _put(root, path, entry, stage / _blob(target, path))
         except OSError as error:
-            # A hostile carrier names a path below a link or a file: it costs that path alone, not the stage.
+            # A hostile carrier may name a path below a link or a file. That path is skipped; the rest of the
+            # stage is applied.
             if error.errno not in IMPOSSIBLE:
                 raise
 
@@ -278,7 +322,7 @@ def _put(root: int, path: str, entry: Entry, blob: Path) -> None:
 
 
 def _sync(directory: Path) -> None:
-    """Have the disk keep a directory and the files in it."""
+    """Write a directory and the files in it durably to disk."""
     for each in directory.iterdir():
         _sync_directory(each)
     _sync_directory(directory)

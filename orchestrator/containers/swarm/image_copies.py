@@ -1,7 +1,8 @@
 """Copy the agent image to the nodes of a swarm that lack it: a task on each node fetches and loads it.
 
-A task needs an image to run in. That is an agent image which the node has of an earlier time, else one that
-it can pull (`through`): a node that has neither, and reaches no registry, is told about with the fix.
+A task itself needs an image to run in. That is an earlier agent image which the node has, else the image
+`through`, which the node has or can pull. For a node that has neither and reaches no registry, the result
+contains a command to load the image by hand.
 """
 
 from __future__ import annotations
@@ -27,25 +28,31 @@ APIClient = Any
 """docker-py's client: its calls for swarms have no types."""
 
 CALL_SECONDS = 600
+"""Seconds that the engine may take to answer a call."""
 ALIAS, PORT = "images", 8000
+"""The name and port at which the nodes' tasks fetch the image."""
 BLOCK_BYTES = 8 * 1024 * 1024
+"""Bytes of each block of the packed image, whose hash the tasks check."""
 EARLIER = 3
 """Earlier agent images that are tried, the newest first."""
 LOOK_SECONDS = 1.0
+"""Seconds between two looks at the progress."""
 SILENT_SECONDS = 180.0
 """Seconds that a node may show no progress before the copy to it fails."""
 ENDED = frozenset({"complete", "failed", "rejected", "orphaned", "shutdown", "remove"})
+"""Swarm's states of a task that has ended."""
 
 
 def copy_image(
     client: APIClient, image: str, *, install: str, data: Path, through: str, say: Say
 ) -> dict[str, str | None]:
-    """Copy an image to all open nodes that lack it; return by node why it has it not yet, None where it has.
+    """Copy an image to all open nodes that lack it.
 
-    Blocks for minutes. `data` has room for the image once more.
+    Return for each node's name the reason why the node lacks the image, or None if it has it. Blocks for
+    minutes. The image is packed into a file in `data`, which needs room for it.
 
     Raises:
-        ContainerError: this engine manages no swarm, or refuses.
+        ContainerError: this engine manages no swarm, or the image is named by a registry's digest.
     """
     check_manager(client)
     if "@" in image:
@@ -84,18 +91,18 @@ class _Copy:
         self.failures: dict[str, str] = {}
 
     def lacking(self, nodes: Collection[Node]) -> list[Node]:
-        """Return the nodes on which nothing can be started in the image."""
+        """Return the nodes on which a task in the image cannot run, because they lack it."""
         ended = self._run(nodes, self._id, ["python3", "-c", ""])
         return [node for node in nodes if ended.get(node.id) != "complete"]
 
     def earlier(self) -> list[str]:
-        """Return the ids of other agent images that this engine has: a node may have one of them, too."""
+        """Return the ids of other agent images on this engine, newest first; nodes may have them too."""
         found = [one for one in self._client.images(filters={"label": WIRE_LABEL}) if one["Id"] != self._id]
         return [one["Id"] for one in sorted(found, key=lambda one: -one["Created"])[:EARLIER]]
 
     @contextmanager
     def served(self, data: Path) -> Iterator[list[str]]:
-        """Have a container of this machine give the packed image away; yield the hashes of its blocks."""
+        """Pack the image and serve it from a container on this machine; yield the hashes of its blocks."""
         with tempfile.NamedTemporaryFile(prefix="image-", suffix=".tar", dir=data) as archive:
             hashes = self._pack(archive)
             Path(archive.name).chmod(0o644)
@@ -108,7 +115,7 @@ class _Copy:
                 self._drop_network()
 
     def load(self, nodes: Collection[Node], candidate: str, hashes: list[str]) -> list[Node]:
-        """Have the nodes load the image by tasks in a candidate; return those that have it then."""
+        """Load the image on nodes by tasks in the image `candidate`; return the nodes that have it then."""
         words = ["python3", "-c", self._script, "load", f"{ALIAS}:{PORT}", self._id, json.dumps(hashes)]
         ended = self._run(nodes, candidate, words, blocks=len(hashes))
         return [node for node in nodes if ended.get(node.id) == "complete"]
@@ -160,7 +167,11 @@ class _Copy:
     def _run(
         self, nodes: Collection[Node], image: str, words: list[str], *, blocks: int = 0
     ) -> dict[str, str]:
-        """Run a task on each node and return by its id how it ended; that of one given up is missing."""
+        """Run a task on each node; return the state in which each ended, by the node's id.
+
+        Nodes whose task has not ended when it is given up are missing. `blocks` is not 0 for the task that
+        loads the image: it gets the engine's socket and the network of the server.
+        """
         client, wanted = self._client, {node.id for node in nodes}
         others = [f"node.id!={one.id}" for one in read_nodes(client) if one.id not in wanted]
         container: dict[str, Any] = {
@@ -180,7 +191,8 @@ class _Copy:
             socket = "/var/run/docker.sock"
             container["Mounts"] = [{"Type": "bind", "Source": socket, "Target": socket}]
             template["Networks"] = [{"Target": self._network}]
-        # No job: engines before 24 leave what a removed job has started.
+        # A service and not a job: engines before version 24 do not end the containers of a job that is
+        # removed.
         service = client.create_service(
             template, name=f"{self._name}-{time.time_ns():x}", labels=self._labels, mode={"Global": {}}
         )["ID"]
@@ -211,19 +223,19 @@ class _Copy:
             time.sleep(LOOK_SECONDS)
 
     def _sent(self) -> dict[str, int]:
-        """Return from the server's log how many blocks each node has, and note what went wrong there."""
+        """Return from the server's log how many blocks each node has, and record the nodes' failures."""
         sent: dict[str, int] = {}
         for line in self._client.logs(self._server, stderr=False).decode("utf-8", "replace").splitlines():
             what, node, text = [*line.split(" ", 2), "", ""][:3]
             if what == "block":
-                # The server answers each block in a thread of its own: their lines may be out of order.
+                # The server sends each block in a separate thread, so its lines may be out of order.
                 sent[node] = max(sent.get(node, 0), int(text) + 1)
             elif what == "failed":
                 self.failures[node] = text
         return sent
 
     def _drop_network(self) -> None:
-        """Remove the network, once the last task has left it."""
+        """Remove the network; while tasks are still leaving it, try again for 20 seconds."""
         import docker.errors
 
         for _ in range(20):

@@ -1,4 +1,4 @@
-"""Detection of a lost carrier: it sends nothing for too long while the host was listening."""
+"""Detect a lost carrier, which has sent nothing for too long although the host was reading."""
 
 from __future__ import annotations
 
@@ -7,26 +7,27 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 LOOKS = 10
-"""Checks of the silence that are spread over the time after which the carrier is lost."""
+"""Checks into which the time is divided after which a silent carrier is lost."""
 
 
 class SilenceWatch:
-    """Tells a carrier that says nothing from a host that has no time to hear it.
+    """Distinguishes a carrier that sends nothing from a host that does not get to read what it sends.
 
-    What came is read one message after the other. While one is handled, which takes long on a slow disk, the
-    next ones wait unread, and a machine under load may not run the host at all.
+    The host reads one message after another. While it handles one, which can take long on a slow disk, the
+    next ones wait unread. On a machine under load, the host may not run at all for a while. Neither counts as
+    silence.
     """
 
     def __init__(self, heard_at: Callable[[], float]) -> None:
-        """`heard_at` returns when the last message came, by the clock of the loop."""
+        """`heard_at` returns the time of the last received message, by the event loop's clock."""
         self._heard_at = heard_at
         self._handled = 0
-        """How many messages are handled now."""
+        """The number of messages that are being handled now."""
         self._handled_at = 0.0
 
     @contextmanager
     def handling(self) -> Iterator[None]:
-        """Count no silence while the host does something before it listens again."""
+        """Count no silence while this context is open, in which the host handles a message."""
         self._handled += 1
         try:
             yield
@@ -35,12 +36,13 @@ class SilenceWatch:
             self._handled_at = asyncio.get_running_loop().time()
 
     async def until_silent(self, seconds: float) -> None:
-        """Return once nothing has come for so long, in which the host listened."""
+        """Return when nothing was received for this long, while the host was reading."""
         loop = asyncio.get_running_loop()
         looks = 0
         while looks < LOOKS:
             begun = loop.time()
             await asyncio.sleep(seconds / LOOKS)
-            # Looks are counted, not seconds: a host that is held up between two of them hears nothing.
+            # Checks are counted and not seconds. If the host is held up, the time between two checks is long,
+            # but it counts only once.
             has_heard = self._handled > 0 or max(self._heard_at(), self._handled_at) >= begun
             looks = 0 if has_heard else looks + 1

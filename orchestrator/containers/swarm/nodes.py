@@ -1,7 +1,8 @@
-"""The machines of a swarm: what each is, what is wrong with it, and which of them takes the next container.
+"""The machines of a swarm: their states and problems, and the choice of one for the next container.
 
-Swarm would choose, but not as is wanted here: it counts each network that the gate stands on as a task of the
-manager, which then gets no agents; it knows no cap for a node; and it prefers none that has a group's files.
+Swarm's own choice is not used, for three reasons. It counts each network that the gate is on as a task of the
+manager, so that the manager gets no agents. It cannot limit the number of containers on a node. And it does
+not prefer the node that has a group's files.
 """
 
 from __future__ import annotations
@@ -24,22 +25,24 @@ APIClient = Any
 """docker-py's client: its calls for swarms have no types."""
 
 SLOTS_LABEL = "andy.slots"
-"""The label by which a node has another number of slots than the setting says."""
+"""The label of a node with its number of slots, which overrides the setting."""
 FILES_ARE_WORTH = 2
-"""Containers that a node with the group's files may have more than the emptiest node, and still be chosen."""
+"""Containers by which a node with the group's files may exceed the emptiest node and still be preferred."""
 UNFIT_SECONDS = 300.0
-"""Seconds that a node which could not start a container is avoided while others can."""
+"""Seconds for which a node that could not start a container is avoided, if there are others."""
 MEMORY_FILE = "swarm-nodes.json"
+"""The name of the file that stores a `NodeMemory`."""
 
 
 class NodeRefused(ContainerError):
-    """One node could not start a container, for a reason of its own; another node may."""
+    """One node could not start a container, for a reason that does not apply to other nodes."""
 
 
 class NodeSlow(ContainerError):
-    """A node that has the image has not begun a run in time; another try may be lucky.
+    """A node that has the image has not started a run in time; another try may succeed.
 
-    After a node has left and joined networks in quick succession, its engine may wait 30 s for news of one.
+    After a node has left and joined networks in quick succession, its engine may wait for 30 s until it
+    learns of a network.
     """
 
 
@@ -51,15 +54,16 @@ class Node:
     name: str
     address: str
     state: str
-    """`ready` or `down`, with `drain` or `pause` where it takes nothing new."""
+    """`ready` or `down`, followed by `drain` or `pause` if the node accepts no new tasks."""
     labels: tuple[str, ...]
-    """Each as `name=value`."""
+    """The labels, each as `name=value`."""
     is_open: bool
-    """Whether it takes containers."""
+    """Whether the node accepts containers."""
     problem: str | None = None
+    """The reason why it does not, with the fix; None if there is no problem."""
 
     def slots(self, usual: int) -> int | None:
-        """Return how many containers it may have: what its label says, else `usual`; None for no limit."""
+        """Return how many containers the node may have, by its label or else `usual`; None for no limit."""
         said = dict(label.split("=", 1) for label in self.labels).get(SLOTS_LABEL, "")
         number = int(said) if said.isdecimal() else usual
         return number or None
@@ -80,7 +84,7 @@ class NodeView(TypedDict):
 class NodeMemory:
     """A stored record of each group's last node, and of the nodes that could not start a container.
 
-    Its methods block for the moment that a small file takes.
+    Creating and changing it blocks while a small file is read or written.
     """
 
     def __init__(self, data: Path, *, now: Callable[[], float] = time.time) -> None:
@@ -93,7 +97,8 @@ class NodeMemory:
             self._problems: dict[str, tuple[str, float]] = {
                 node: (str(text), float(at)) for node, (text, at) in stored["problems"].items()
             }
-        except (OSError, ValueError, KeyError, TypeError):  # none yet, or of a crash: it is only a preference
+        # The file does not exist yet, or is damaged. It only contains preferences, so it is begun anew.
+        except (OSError, ValueError, KeyError, TypeError):
             self._last, self._problems = {}, {}
 
     def last_of(self, folder: str) -> str | None:
@@ -101,16 +106,16 @@ class NodeMemory:
         return self._last.get(folder)
 
     def problem_of(self, node_id: str) -> str | None:
-        """Return why a node could not start its last container; None when it could."""
+        """Return why a node could not start its last container; None if it could."""
         return self._problems.get(node_id, (None, 0.0))[0]
 
     def unfit(self) -> frozenset[str]:
-        """Return the ids of the nodes that could not start a container lately."""
+        """Return the ids of the nodes that failed to start a container in the last `UNFIT_SECONDS`."""
         since = self._now() - UNFIT_SECONDS
         return frozenset(node for node, (_, at) in self._problems.items() if at > since)
 
     def note_started(self, folder: str, node_id: str) -> None:
-        """Remember that a container of a group runs on a node."""
+        """Record that a container of a group runs on a node, and forget the node's problem."""
         if self._last.get(folder) == node_id and node_id not in self._problems:
             return
         self._last[folder] = node_id
@@ -118,7 +123,7 @@ class NodeMemory:
         self._write()
 
     def note_problem(self, node_id: str, text: str) -> None:
-        """Remember why a node could not start a container."""
+        """Record why a node could not start a container."""
         self._problems[node_id] = (text, self._now())
         self._write()
 
@@ -128,10 +133,12 @@ class NodeMemory:
 
 
 def usable(nodes: Sequence[Node], *, label: str | None = None, unfit: Collection[str] = ()) -> list[Node]:
-    """Return the nodes that take containers of a group with this `node_label`; unfit ones if no others do.
+    """Return the nodes that accept containers and have `label`, if one is passed.
+
+    Nodes in `unfit` are left out, unless there are no others.
 
     Raises:
-        ContainerError: there is none, with the fix.
+        ContainerError: there is no such node; the text has the fix.
     """
     able = [node for node in nodes if node.is_open and (label is None or label in node.labels)]
     if not able and label is not None and any(node.is_open for node in nodes):
@@ -147,10 +154,11 @@ def usable(nodes: Sequence[Node], *, label: str | None = None, unfit: Collection
 def choose_node(
     able: Sequence[Node], held: Collection[str], *, slots: int, last: str | None = None
 ) -> Node | None:
-    """Return the node that is to take a container; None when all are full.
+    """Return the node for the next container; None when all are full.
 
-    `held` has the id of a node for each container on it, `last` is the one with the group's files. That one
-    is taken as long as it is not much fuller than the emptiest, so that new nodes get their share.
+    `held` contains, for each container, the id of its node. `last` is the id of the node that has the group's
+    files. That node is preferred unless it has more than `FILES_ARE_WORTH` containers more than the emptiest,
+    so that new nodes are used too.
     """
     counts = Counter(held)
 
@@ -166,7 +174,7 @@ def choose_node(
 
 
 def room_of(able: Sequence[Node], *, slots: int) -> int | None:
-    """Return how many containers the nodes may have together; None when one of them has no limit."""
+    """Return the sum of the nodes' slots; None when one of them has no limit."""
     each = [node.slots(slots) for node in able]
     return None if None in each else sum(filter(None, each))
 
@@ -175,21 +183,24 @@ class Placement:
     """The choice of a node for each run, and the record of the node that each run's container is on."""
 
     def __init__(self, memory: NodeMemory, *, slots: int) -> None:
-        """`slots` bounds the containers of each node that has no label about it; 0 does not."""
+        """`slots` limits the containers of each node without the label `SLOTS_LABEL`; 0 means no limit."""
         self.memory = memory
         self.nodes: list[Node] = []
-        """The nodes as they were seen last."""
+        """The nodes as they were listed last."""
         self.held: dict[str, str] = {}
         """The node of each run that may have a container there."""
         self._slots = slots
 
     def left(self, label: str | None, *, without: Collection[str]) -> list[Node]:
-        """Return the nodes that may take a container, but for some. Raises like `usable`."""
+        """Return the usable nodes except those in `without`, without regard to their slots.
+
+        Raises like `usable`.
+        """
         able = usable(self.nodes, label=label, unfit=self.memory.unfit())
         return [node for node in able if node.id not in without]
 
     def hold(self, run_id: str, folder: str, nodes: Sequence[Node]) -> Node | None:
-        """Choose one of the nodes for a run and hold a slot on it; None when all are full."""
+        """Choose one of the nodes for a run and reserve a slot on it; return None when all are full."""
         last = self.memory.last_of(folder)
         node = choose_node(nodes, self.held.values(), slots=self._slots, last=last)
         if node is not None:
@@ -197,24 +208,24 @@ class Placement:
         return node
 
     def release(self, run_id: str) -> None:
-        """Give the slot of a run back; of one that holds none it is no error."""
+        """Free the slot of a run; do nothing if it has none."""
         self.held.pop(run_id, None)
 
     def is_open(self, node_id: str) -> bool:
-        """Whether a node took containers when it was seen last."""
+        """Return whether a node accepted containers when the nodes were listed last."""
         return any(node.id == node_id and node.is_open for node in self.nodes)
 
     @property
     def room(self) -> int | None:
-        """The number of containers that all nodes still take together; None if nothing bounds them."""
+        """The number of containers that all usable nodes may have together; None if there is no limit."""
         try:
             return room_of(self.left(None, without=()), slots=self._slots)
-        except ContainerError:  # no node at all: who starts one is told
+        except ContainerError:  # no node is usable; the start of a container reports that
             return None
 
 
 def read_nodes(client: APIClient) -> list[Node]:
-    """Return the machines of the swarm. Blocks. Raises what docker-py raises."""
+    """Return the machines of the swarm. Blocks. Raises docker-py's errors."""
     return [_node(one) for one in client.nodes()]
 
 
@@ -232,7 +243,7 @@ def look_at_nodes(data: Path, *, install: str, slots: int) -> list[NodeView]:
     """List the machines of the swarm that this machine's engine manages. Blocks.
 
     Raises:
-        ContainerError: it manages none, or does not answer.
+        ContainerError: the engine manages no swarm, or does not answer.
     """
     with docker_client.translated(), closing(docker_client.connect()) as client:
         check_manager(client)
@@ -240,7 +251,10 @@ def look_at_nodes(data: Path, *, install: str, slots: int) -> list[NodeView]:
 
 
 def list_nodes(client: APIClient, *, install: str, memory: NodeMemory, slots: int) -> list[NodeView]:
-    """List the machines of the swarm with what runs there. Blocks. Raises what docker-py raises."""
+    """List the machines of the swarm with the groups whose containers run there. Blocks.
+
+    Raises docker-py's errors.
+    """
     services: Mapping[str, Any] = {
         one["ID"]: one["Spec"]["Labels"]
         for one in client.services(filters={"label": [f"{INSTALL_LABEL}={install}"]})

@@ -1,4 +1,4 @@
-"""Containers on the nodes of a Docker Swarm, which the engine of this machine manages."""
+"""Run agents in containers on the nodes of a Docker Swarm, which the engine of this machine manages."""
 
 from __future__ import annotations
 
@@ -35,22 +35,26 @@ from orchestrator.domain.values import Folder, RunId
 log = structlog.get_logger(__name__)
 
 START_SECONDS = 120.0
-"""Seconds that a node may take to start a container; then the turn is tried again, maybe on another."""
+"""Seconds that a node may take to start a container; after them another node is tried."""
 LOOK_SECONDS = 0.5
+"""Seconds between two looks at a container that starts, and at nodes that are full."""
 CONNECT_SECONDS = 8.0
-"""Seconds that a carrier on a node with the image may take to connect; then its run is restarted, once."""
+"""Seconds that a carrier on a node with the image may take to connect; then its run is started anew, once."""
 SETTING_UP_SECONDS = 5.0
-"""Seconds, at most, that a container waits for another one that is being set up on the same node."""
+"""Seconds that setting up one container may delay the next one on the same node."""
 LOOK_SETTING_UP_SECONDS = 0.05
+"""Seconds between two looks at a container that is being set up."""
 NODES_SECONDS = 10.0
+"""Seconds between two updates of the list of nodes."""
 LOOPBACK = "127.0.0.1"
 FULL_SECONDS = 30.0
+"""Seconds to wait for a free slot when all nodes are full."""
 
 
 class SwarmRuntime:
-    """A `ContainerRuntime` over the nodes of a swarm.
+    """A `ContainerRuntime` that starts containers on the nodes of a swarm.
 
-    The host is one process, at a manager; a carrier in each container connects to it.
+    The host is a single process on a manager of the swarm. A carrier in each container connects to it.
     """
 
     name = "swarm"
@@ -69,11 +73,11 @@ class SwarmRuntime:
         on_problem: Callable[[str], Awaitable[None]],
         slots_per_node: int = 0,
     ) -> None:
-        """`data` is the host's own directory; it listens at `address`, which carriers call `host_name`.
+        """`data` is the host's own directory. It listens at `address`, which carriers reach as `host_name`.
 
-        With `is_gate` the host is on the networks of agents itself, and passes on what comes there.
-        `slots_per_node` bounds the containers of a node, 0 does not. `on_problem` is told once why a node
-        could not start a container.
+        With `is_gate` the host itself is on the networks of agents and forwards their connections.
+        `slots_per_node` limits the containers of a node, unless it is 0. `on_problem` is called with the
+        reason when a node could not start a container, once for each new reason.
         """
         self._engine = engine
         self._on_problem = on_problem
@@ -86,25 +90,25 @@ class SwarmRuntime:
         self._is_gate = is_gate
         self._gate: asyncio.Server | None = None
         self._port = 0
-        """Where carriers connect: the door, or the gate before it."""
+        """The port at which carriers connect: that of the door, or of the gate before it."""
         self._host_name = host_name
         self._sessions: dict[str, CarrierSession] = {}
         self._containers: dict[RunId, SwarmContainer] = {}
         self._starting: dict[RunId, Folder | None] = {}
-        """The runs that are being started, and the group whose volume each will work in."""
+        """The runs that are being started, each with the group whose volume it will use, or None."""
         self._fit: set[str] = set()
-        """The ids of the nodes that have started a container for this host: they have the image."""
+        """The ids of the nodes that have started a container for this host, so that they have the image."""
         self._setting_up: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
-        """Held, by the id of a node, while a container is set up there."""
+        """The lock of each node, by its id, that is held while a container is set up there."""
         self._opening = asyncio.Lock()
         self._observer = Observer()
         self._observer.daemon = True
         self.ports: frozenset[int] = frozenset()
-        """The proxies of the host that agents may connect to."""
+        """The ports of the host's proxies that agents may connect to."""
         self.door = CarrierDoor(data, find=self._find)
 
     async def open(self) -> None:
-        """Listen for carriers; called again, it does nothing. Raises `OSError`."""
+        """Listen for carriers, unless that was done before. Raises `OSError`."""
         async with self._opening:
             if not self.door.port:
                 await self._listen()
@@ -113,7 +117,8 @@ class SwarmRuntime:
         port_file = self._data / "carrier-port"
         preferred = int(port_file.read_text()) if port_file.is_file() else 0
         if self._is_gate:
-            # The door does not count what one container opens: one could take the places of all.
+            # Connections go through a gate, because the door does not count those of each container: one
+            # container could use up all that the door accepts.
             await self.door.open(LOOPBACK)
             self._gate = await open_gate(self.door.port, LOOPBACK, self._address, preferred)
             self._port = int(self._gate.sockets[0].getsockname()[1])
@@ -125,7 +130,7 @@ class SwarmRuntime:
         self._look = asyncio.create_task(self._look_at_nodes(), name="swarm-nodes")
 
     async def _look_at_nodes(self) -> None:
-        """Keep up which nodes there are, as their slots bound what the queue starts, and the way to them."""
+        """Update the list of nodes, whose slots limit what the queue starts, and keep the gate running."""
         while True:
             with suppress(AndyError):
                 self.placement.nodes = await self._engine.nodes()
@@ -134,10 +139,12 @@ class SwarmRuntime:
 
     async def start(self, spec: ContainerSpec, order: str) -> SwarmContainer:
         if spec.is_open:
-            # Its network is closed here, and that must not look like a fault of the internet.
+            # The container would be on a closed network. Refused here, so that this does not look to the
+            # agent like a failure of the internet.
             raise ContainerError("A swarm has no open network: set 'egress' to \"none\" or a list.")
         await self.open()
-        # Two runs that laid the group's files down in one volume would undo each other's work.
+        # Only one run at a time uses the group's volume: two that wrote the group's files to it would undo
+        # each other's changes.
         self._starting[spec.run_id] = None if self._has_volume(spec.folder) else spec.folder
         try:
             return await self._start_somewhere(spec, order)
@@ -145,12 +152,12 @@ class SwarmRuntime:
             del self._starting[spec.run_id]
 
     def _has_volume(self, folder: Folder) -> bool:
-        """Return whether a run works in the volume of this group, or is about to."""
+        """Return whether a run uses the volume of this group, or is being started to use it."""
         live = any(one.files.keeps and one.folder == folder for one in self._sessions.values())
         return live or folder in self._starting.values()
 
     async def _start_somewhere(self, spec: ContainerSpec, order: str) -> SwarmContainer:
-        """Start a container on the node that suits best; where that one cannot, on another."""
+        """Start a container on the most suitable node; if that node cannot start it, try the others."""
         tried: set[str] = set()
         slow: set[str] = set()
         refusal: NodeRefused | None = None
@@ -182,7 +189,11 @@ class SwarmRuntime:
     async def _choose(
         self, spec: ContainerSpec, *, without: Collection[str], rather_not: Collection[str]
     ) -> Node | None:
-        """Choose a node and hold a slot on it. None when all are full, also after a while, or were tried."""
+        """Choose a node and reserve a slot on it.
+
+        Nodes in `without` are left out; those in `rather_not` are chosen only if the others are full. Return
+        None when no node is left, or when all are still full after `FULL_SECONDS`.
+        """
         deadline = asyncio.get_running_loop().time() + FULL_SECONDS
         while True:
             self.placement.nodes = await self._engine.nodes()
@@ -192,7 +203,7 @@ class SwarmRuntime:
             node = hold(better) or hold(left)
             if node is not None or not left or asyncio.get_running_loop().time() > deadline:
                 return node
-            await asyncio.sleep(LOOK_SECONDS)  # one that ends may still hold the slot
+            await asyncio.sleep(LOOK_SECONDS)  # a run that is ending may free its slot soon
 
     async def _note_problem(self, node: Node, text: str) -> None:
         is_new = self.placement.memory.problem_of(node.id) != text
@@ -241,10 +252,12 @@ class SwarmRuntime:
         return self._container(session, ref, token_hash)
 
     async def _remove_failed(self, creating: asyncio.Task[str], error: BaseException) -> None:
-        """Remove what a start has left that failed with an error.
+        """Remove the service of a start that failed with `error`.
 
         Raises:
-            EngineGone: it cannot be asked to; told in place of the error, it has what is left looked for.
+            EngineGone: no engine answers, and `error` is a `ContainerError`. Raised in its place, because it
+            makes the
+                caller treat the container as an orphan and look for it later.
         """
         try:
             await self._engine.remove(await creating)
@@ -278,19 +291,20 @@ class SwarmRuntime:
         if self._gate is not None:
             self._gate.close()
         await self.door.close()
-        self._observer.stop()  # it holds a thread and files from the beginning, also where it never watched
+        self._observer.stop()  # even without any watch, it has a thread and open files
         await self._engine.close()
 
     def _find(self, token_hash: str) -> CarrierSession | None:
-        """Return the session of a token, unless it was given up: nothing of that counts any more."""
+        """Return the session with this token's hash; None if there is none or its run was given up."""
         session = self._sessions.get(token_hash)
         return None if session is None or session.is_given_up else session
 
     async def _until_set_up(self, session: CarrierSession, ref: str) -> None:
-        """Wait until a node has the networks of a container, or has failed, or takes long to fetch the image.
+        """Wait until a node has set up a container's network or has failed, for `SETTING_UP_SECONDS` at most.
 
-        A node that joins two networks at once forgets that it asked about the first, and waits 30 s for the
-        answer: https://github.com/moby/moby/issues/47396. So one container at a time is set up on each.
+        The caller holds the node's lock meanwhile, so that one container at a time is set up there. A node
+        that joins two networks at once forgets that it asked about the first one, and waits 30 s for the
+        answer: https://github.com/moby/moby/issues/47396.
         """
         with suppress(TimeoutError, EngineGone):
             async with asyncio.timeout(SETTING_UP_SECONDS):
@@ -303,9 +317,9 @@ class SwarmRuntime:
         """Wait until the agent runs on its node.
 
         Raises:
-            NodeSlow: its carrier has not connected in time, unless `is_patient`.
-            NodeRefused: the node cannot start it, with the reason and the fix.
-            ContainerError: it began in vain.
+            NodeSlow: the carrier has not connected within `CONNECT_SECONDS`; not raised if `is_patient`.
+            NodeRefused: the node cannot start the container; the text has the reason and the fix.
+            ContainerError: the container ended before the agent began.
         """
         loop = asyncio.get_running_loop()
         begun = loop.time()
@@ -322,7 +336,7 @@ class SwarmRuntime:
                 )
             if session.problem is not None:
                 raise NodeRefused(f"{node.name} cannot take the group's files: {session.problem}.")
-            with suppress(EngineGone):  # its node may start it all the same
+            with suppress(EngineGone):  # the node may start the container even if the manager is silent
                 task = await self._engine.task(ref)
             refuse_failed(task, node=node.name)
             if not self.placement.is_open(node.id):
@@ -334,7 +348,10 @@ class SwarmRuntime:
                 raise NodeRefused(f"{node.name} started nothing in {START_SECONDS:g} s: {why}.")
 
     async def _adopted(self, one: RunService) -> SwarmContainer | None:
-        """Take over a run of an earlier host; its carrier connects soon. None for one that never began."""
+        """Return the container of an earlier host's run, whose carrier will connect soon.
+
+        If the run's record is missing, remove the container and return None.
+        """
         files = await asyncio.to_thread(self._stored_files, RunId(one.run_id))
         if files is None or not one.token_hash:
             await self._engine.remove(one.ref)
@@ -377,7 +394,7 @@ class SwarmRuntime:
         if container is not None:
             container.close()
 
-    # What of a run is on disk, for a host that starts anew
+    # The files on disk by which a restarted host knows a run
 
     def _directory(self, run_id: str) -> Path:
         return self._data / "swarm" / run_id
@@ -399,7 +416,7 @@ class SwarmRuntime:
         return RunFiles.read(self._directory(run_id))
 
     async def _drop_strangers(self, known: set[str]) -> None:
-        """Put in place what counts of runs that the engine has no more, and remove the rest of them."""
+        """Apply the due stages of unknown runs on disk, and remove their files; those in `known` are left."""
         root = self._data / "swarm"
         for directory in await asyncio.to_thread(lambda: list(root.iterdir()) if root.is_dir() else []):
             run_id = RunId(directory.name)

@@ -1,4 +1,4 @@
-"""The objects in the engine for a run on a swarm: a service, a secret, its group's network, and its gate."""
+"""Create and remove the engine's objects for runs on a swarm: services, secrets, networks and the gate."""
 
 from __future__ import annotations
 
@@ -28,15 +28,21 @@ APIClient = Any
 log = structlog.get_logger(__name__)
 
 TOKEN_LABEL = "andy.carrier"  # noqa: S105  # the name of a label
-"""The SHA-256 of the token that the carrier of a run shows: what a host that starts anew knows it by."""
+"""The label with the SHA-256 of a run's token, by which a restarted host recognises the run's carrier."""
 NODE_LABEL = "andy.node"
-"""The id of the node that was chosen for a run."""
+"""The label with the id of the node that was chosen for a run."""
 GATE_LABEL = "andy.gate"
+"""The label with the gate's image, network and destination."""
 GATE_BYTES = 128 * 1024**2
+"""Bytes of memory that the gate may use."""
 ALIAS = "orchestrator"
+"""The name by which carriers reach the gate."""
 USER = "1000:1000"
+"""The user and group id of agents and of the gate."""
 SCRATCH_BYTES = 256 * 1024**2
+"""Bytes that an agent may store in `/tmp`."""
 STOP_SECONDS = 10
+"""Seconds between SIGTERM and SIGKILL when a service is removed."""
 FAILED_STATES = frozenset({"failed", "rejected", "orphaned", "remove", "shutdown"})
 SETTING_UP_STATES = frozenset({"new", "pending", "assigned", "accepted", "preparing"})
 ENDED_STATES = FAILED_STATES | {"complete"}
@@ -46,7 +52,7 @@ _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9-]")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunService:
-    """A run that the engine knows: its service, and what the host wrote on it."""
+    """A run's service in the engine, with the values of its labels. `ref` is the service's id."""
 
     ref: str
     run_id: str
@@ -54,29 +60,29 @@ class RunService:
     token_hash: str
     node_id: str = ""
     is_outdated: bool = False
-    """Whether nodes would be given another image for it now."""
+    """Whether a new run would use another image now."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskState:
-    """The engine's progress with a run. `state` is Swarm's word; `error` says why it goes no further."""
+    """The engine's progress with a run. `state` is Swarm's state of its task; `error` is Swarm's reason."""
 
     state: str
     error: str = ""
 
     @property
     def has_ended(self) -> bool:
-        """Whether no container of the run lives any more, or ever will."""
+        """Whether the run's container has ended, or will never start."""
         return self.state in ENDED_STATES
 
     @property
     def is_being_set_up(self) -> bool:
-        """Whether its node has yet to fetch the image or join the group's network."""
+        """Whether the node may still have to fetch the image or join the group's network."""
         return self.state in SETTING_UP_STATES
 
 
 class SwarmServices:
-    """The calls to a manager's engine. All of them block, and raise what docker-py raises."""
+    """The calls to a manager's engine. All of them block and raise docker-py's errors."""
 
     def __init__(
         self, *, install: str, image: str, gate_id: str = "", command: list[str] | None = None
@@ -86,9 +92,9 @@ class SwarmServices:
         self._image = image
         self.gate_id = gate_id
         self.make_gate: Callable[[APIClient], str] | None = None
-        """Find the gate, or make it anew, and return its id; None where `gate_id` stays what it is."""
+        """Find or create the gate and return its id; None if `gate_id` never changes."""
         self._is_gate_joined = False
-        """Whether the gate that was found last has been put on the networks of all runs."""
+        """Whether the gate that was found last has been connected to the networks of all runs."""
         self._command = command or []
         self._one_at_a_time = threading.Lock()
 
@@ -104,8 +110,8 @@ class SwarmServices:
     ) -> str:
         """Have a node start the container of a run; return the service's id.
 
-        With `keeps_files` its workspace is the group's volume on that node, which one run may have at a time;
-        else one that the node removes with the container.
+        With `keeps_files` its workspace is the group's volume on that node, which only one run at a time may
+        use. Otherwise it is a volume that the node removes with the container.
         """
         labels = self._labels(spec.folder, spec.run_id) | {TOKEN_LABEL: token_hash, NODE_LABEL: node_id}
         name = _NOT_IN_NAMES.sub("-", f"andy-{spec.run_id}")
@@ -125,8 +131,8 @@ class SwarmServices:
                 ),
                 name=name,
                 labels=labels,
-                # No job: engines before 24 leave the container of one running when its service is removed.
-                # A service of one task that is never restarted begins once all the same.
+                # Not a job, because engines before version 24 do not end a job's container when its service
+                # is removed. A service with one task and no restarts runs once too.
                 mode={"Replicated": {"Replicas": 1}},
                 endpoint_spec={"Mode": "dnsrr"},
             )
@@ -136,7 +142,10 @@ class SwarmServices:
         return str(made["ID"])
 
     def remove(self, client: APIClient, ref: str) -> None:
-        """Remove a run's service and secret; its container is killed. One that is gone is no error."""
+        """Remove a run's service, which kills its container, and its secret. Missing ones are no error.
+
+        `ref` is the id or the name of the service.
+        """
         run_id = ref
         for found in client.services(filters={"id": ref}) or client.services(filters={"name": ref}):
             run_id = found["Spec"]["Labels"].get(RUN_LABEL, "")
@@ -148,7 +157,7 @@ class SwarmServices:
                     client.remove_secret(one["ID"])
 
     def run_services(self, client: APIClient) -> list[RunService]:
-        """List the runs of this install."""
+        """List the runs of this install that the engine has."""
         return [
             RunService(
                 ref=one["ID"],
@@ -163,7 +172,10 @@ class SwarmServices:
         ]
 
     def task(self, client: APIClient, ref: str) -> TaskState:
-        """Return the state of a run's task; `remove` when the engine has none."""
+        """Return the state of a run's newest task.
+
+        If there is no task, it is `new` while the service exists, else `remove`.
+        """
         found = client.tasks(filters={"service": ref})
         if not found:
             is_there = bool(client.services(filters={"id": ref}))
@@ -176,7 +188,8 @@ class SwarmServices:
     def tidy(self, client: APIClient) -> bool:
         """Remove secrets and networks of this install that no run needs any more.
 
-        Returns whether they are gone: an engine keeps a network until the last container has left it.
+        Return whether all networks could be removed. An engine refuses until the last container has left a
+        network.
         """
         mine = {"label": [f"{INSTALL_LABEL}={self._install}"]}
         live = {one.run_id for one in self.run_services(client)}
@@ -194,7 +207,10 @@ class SwarmServices:
         return all(dropped)
 
     def keep_gate(self, client: APIClient) -> None:
-        """Have the gate run, on the networks of all runs: an engine that starts again may leave it out."""
+        """Make sure that the gate runs and is on the networks of all runs.
+
+        After a restart, an engine may leave it out of them.
+        """
         if self.make_gate is None:
             return
         with self._one_at_a_time:
@@ -210,16 +226,19 @@ class SwarmServices:
         return {INSTALL_LABEL: self._install, GROUP_LABEL: folder, RUN_LABEL: run_id}
 
     def _network(self, client: APIClient, folder: Folder) -> str:
-        """Return the id of a group's closed network, made where missing, with the gate on it."""
-        # Swarm wants names of hosts: a folder's may be longer, and have other letters.
+        """Return the id of a group's closed network, created if missing, with the gate on it."""
+        # The name has a hash of the folder's name, because Swarm accepts only names in the form of host
+        # names. A folder's name may be longer and contain other letters.
         name = f"andy-{self._install}-{hashlib.sha256(folder.encode()).hexdigest()[:12]}"
         with self._one_at_a_time:
-            # No pattern: where no container of this engine is on it, Swarm looks for names that begin so.
+            # The name is not passed as a pattern: if no container of this engine is on the network, Swarm
+            # finds networks by the beginning of their names.
             found = [one for one in client.networks(names=[name]) if one["Name"] == name]
             if found:
                 ref = str(found[0]["Id"])
             else:
-                # Not encrypted by the engine: all that passes is TLS to a pinned certificate.
+                # The engine need not encrypt this network, because everything on it is TLS to a pinned
+                # certificate.
                 ref = client.create_network(
                     name,
                     driver="overlay",
@@ -240,32 +259,34 @@ class SwarmServices:
             if self.gate_id in (client.inspect_network(ref)["Containers"] or {}):
                 client.disconnect_container_from_network(self.gate_id, ref, force=True)
             client.remove_network(ref)
-        except docker.errors.APIError as error:  # a container is still leaving it: the next look removes it
+        except docker.errors.APIError as error:  # a container is still leaving it; `tidy` tries again
             log.info("network.kept", reason=str(error.explanation or error))
             return False
         return True
 
 
 def swarm_image(client: APIClient, *, tag: str) -> str:
-    """Return how nodes are told the image: by its digest in a registry, else by its id, which they must have.
+    """Return the image's name for nodes: with its digest in a registry, else the image's id. Blocks.
 
-    By its tag, each start would first ask a registry, for 20 s where none answers. Blocks.
+    Nodes can use an id only if they have the image already. The tag is not used, because each start would ask
+    a registry for it first, which takes 20 s if none answers.
 
     Raises:
         ContainerError: this engine manages no swarm.
     """
     check_manager(client)
     found = client.inspect_image(tag)
-    # Of that name alone: nodes that were given the image by hand have not the digest of another name.
+    # Only a digest under the tag's own name is used. Nodes on which the image was loaded by hand do not have
+    # it under the name of another repository.
     repository = repository_of(tag)
     digests = [one for one in found.get("RepoDigests") or () if repository_of(one) == repository]
     return str((digests or [found["Id"]])[0])
 
 
 def ensure_gate(client: APIClient, *, install: str, image: str, network: str, port: int, address: str) -> str:
-    """Find or make the container that passes agents' connections on to `address:port`; return its id. Blocks.
+    """Find or create the gate, which forwards agents' connections to `address:port`; return its id. Blocks.
 
-    Raises what docker-py raises.
+    A container with another image, network or destination is replaced. Raises docker-py's errors.
     """
     import docker.errors
 
@@ -304,19 +325,20 @@ def ensure_gate(client: APIClient, *, install: str, image: str, network: str, po
 def remove_all(
     client: APIClient, *, install: str, services: SwarmServices, own_id: str | None = None
 ) -> None:
-    """Remove what the install keeps on the swarm: runs, secrets, the gate, networks. Blocks.
+    """Remove the install's runs, secrets, gate and networks from the swarm. Blocks.
 
-    Where the host is a container, `own_id` is its id: it is the gate, and only leaves the networks.
+    If the host runs in a container, `own_id` is that container's id. The container is the gate then, so it is
+    not removed but only leaves the networks.
     """
     services.gate_id = own_id or services.gate_id
     for one in services.run_services(client):
         services.remove(client, one.ref)
-    if own_id is None:  # first, as a network goes once nobody is on it
+    if own_id is None:  # before the networks, which can only be removed when no container is on them
         with docker_client.already_so():
             client.remove_container(f"andy-{install}-gate", force=True)
     deadline = time.monotonic() + 2 * STOP_SECONDS
     while not services.tidy(client) and time.monotonic() < deadline:
-        time.sleep(1.0)  # a container leaves its network after its service, and Swarm tells nobody
+        time.sleep(1.0)  # containers leave their network after their service, and Swarm reports no event
 
 
 def _template(
@@ -346,8 +368,8 @@ def _template(
             "StopGracePeriod": STOP_SECONDS * 10**9,
             "DNSConfig": {"Nameservers": list(NO_NAMES)},
             "Mounts": [
-                # In its volume the group's files stay on the node for its next run there; no other group's
-                # has them. A volume without a name is removed with its container.
+                # In the group's volume, the files stay on the node for the group's next run there. Other
+                # groups have other volumes. A volume without a name is removed with its container.
                 {
                     "Type": "volume",
                     **({} if volume is None else {"Source": volume}),
@@ -377,11 +399,11 @@ def _scratch(target: str) -> dict[str, Any]:
 
 
 def refuse_failed(task: TaskState, *, node: str) -> None:
-    """Do nothing while a run may still come to a node.
+    """Raise an error if a run's task has ended; it must not have before the agent begins.
 
     Raises:
-        NodeRefused: the node could not set its container up.
-        ContainerError: its container ended before the agent began.
+        NodeRefused: the node could not set the container up.
+        ContainerError: the container ended before the agent began.
     """
     if not task.has_ended:
         return
@@ -397,7 +419,7 @@ def refuse_failed(task: TaskState, *, node: str) -> None:
 
 
 class ManagerEngine:
-    """`SwarmServices` with each call in a thread of its own; what fails is an error of the host."""
+    """A `SwarmEngine` that runs the calls of `SwarmServices` in threads and raises errors of the host."""
 
     def __init__(self, services: SwarmServices) -> None:
         self.services = services
@@ -429,11 +451,11 @@ class ManagerEngine:
         return await self._calls.call(read_nodes)
 
     async def remove(self, ref: str) -> None:
-        """Remove a run's service and secret; its container is killed. One that is gone is no error."""
+        """Remove a run's service, which kills its container, and its secret. Missing ones are no error."""
         await self._calls.call(partial(self.services.remove, ref=ref))
 
     async def run_services(self) -> list[RunService]:
-        """List the runs of this install."""
+        """List the runs of this install that the engine has."""
         return await self._calls.call(self.services.run_services)
 
     async def task(self, ref: str) -> TaskState:
@@ -441,7 +463,7 @@ class ManagerEngine:
         return await self._calls.call(partial(self.services.task, ref=ref))
 
     async def keep_gate(self) -> None:
-        """Have the gate run, on the networks of all runs."""
+        """Make sure that the gate runs and is on the networks of all runs."""
         await self._calls.call(self.services.keep_gate)
 
     async def tidy(self) -> None:
@@ -449,11 +471,11 @@ class ManagerEngine:
         await self._calls.call(self.services.tidy)
 
     async def close(self) -> None:
-        """Wait for the calls under way, then close the connections."""
+        """Wait for the calls in progress, then close the connections."""
         await self._calls.close()
 
 
 def _image_of(service: dict[str, Any], *, unknown: str) -> str:
-    """Return the image of a service; `unknown` where the engine does not say it."""
+    """Return the image of a service; `unknown` if the engine's description does not contain it."""
     task = service["Spec"].get("TaskTemplate") or {}
     return (task.get("ContainerSpec") or {}).get("Image") or unknown

@@ -1,8 +1,9 @@
-"""One run on a node, as the host sees it: the files it is sent, what it says, and what it leaves.
+"""The host's side of one run on a node: it sends files, and receives output, requests and changed files.
 
-The carrier of the run connects, and connects again whenever the connection breaks. A run of which nothing is
-heard for `SILENCE_SECONDS` is given up: its output ends, its token counts nowhere, and a carrier of it that
-comes back later is refused. So two containers never both count for one session.
+The run's carrier connects to the host, and connects again whenever the connection breaks. If nothing is
+received from it for `SILENCE_SECONDS`, the run is given up: its output ends, its token is no longer accepted,
+and its carrier is refused if it connects later. So the results of two containers never both count for one
+session.
 """
 
 from __future__ import annotations
@@ -52,18 +53,30 @@ from orchestrator.domain.values import Folder, RunId
 log = structlog.get_logger(__name__)
 
 OnLog = Callable[[RunId, bytes], None]
+"""Receives pieces of stderr on the event loop; it must not block."""
 CHUNKS_AHEAD = 16
+"""Chunks of output that are received before the reader has taken them."""
 SWEEP_SECONDS = 2.0
+"""Seconds after which the host's files are compared even if no change was signalled."""
 WRITTEN = [FileCreatedEvent, FileClosedEvent, FileMovedEvent, FileDeletedEvent]
-"""The changes that are looked at. Reading is none: each look would be the cause of the next."""
+"""The events after which files are compared.
+
+Events of reading are left out, since comparing reads the files.
+"""
 MAX_WAITING_REQUESTS = 500
+"""Requests in a mailbox above which further ones are not accepted yet."""
 BOX_FULL_PAUSE_SECONDS = 0.2
+"""Seconds between two looks at a full mailbox."""
 SETTLE_PAUSE_SECONDS = 0.02
+"""Seconds between two tries to put stages in place."""
 _REQUEST_NAME = re.compile(r"[0-9A-Za-z][0-9A-Za-z._-]{0,99}")
 
 
 class CarrierSession:
-    """One run. `serve` is called by the door for each connection of its carrier; one is served at a time."""
+    """One run.
+
+    The door calls `serve` for each connection of its carrier; a new one replaces the one before.
+    """
 
     def __init__(
         self,
@@ -76,7 +89,7 @@ class CarrierSession:
         on_log: OnLog,
         is_adopted: bool,
     ) -> None:
-        """`is_adopted` tells that an earlier host has started it."""
+        """`is_adopted` says whether an earlier host has started the run."""
         self.run_id = run_id
         self.folder = folder
         self.files = files
@@ -85,7 +98,7 @@ class CarrierSession:
         self.order = b""
         self.is_hardened: bool | None = None
         self.problem: str | None = None
-        """Why its node cannot take the group's files, once it has said so."""
+        """The reason why the node cannot store the group's files, as its carrier reported; None if none."""
         self.has_started = asyncio.Event()
         self.is_given_up = False
         self.ended = asyncio.Event()
@@ -113,7 +126,7 @@ class CarrierSession:
     # The connection
 
     async def serve(self, connection: CarrierConnection, hello: CarrierMessage) -> None:
-        """Serve a connection whose token was checked, until it breaks; a newer one replaces it."""
+        """Serve a connection, whose token was checked, until it breaks or a newer one replaces it."""
         before, self._serving = self._serving, asyncio.current_task()
         if before is not None:
             before.cancel()
@@ -129,7 +142,7 @@ class CarrierSession:
                 await connection.send("refused", reason="its node lets programs gain privileges")
                 return
             if self.has_started.is_set() and hello.fields.get("is_started") is not True:
-                # Swarm has made another container of the run: what the first one did is unknown.
+                # Swarm has created another container for the run. The results of the first one are unknown.
                 await connection.send("refused", reason="this run had a container before")
                 self.give_up("its container is gone, and another came")
                 return
@@ -164,7 +177,7 @@ class CarrierSession:
         return self._connection is not None
 
     async def send(self, kind: str, **fields: Any) -> bool:
-        """Send a message over the present connection; return False when there is none."""
+        """Send a message over the present connection; return False when there is none or it breaks."""
         if self._connection is None:
             return False
         try:
@@ -174,7 +187,7 @@ class CarrierSession:
         return True
 
     def give_up(self, why: str) -> None:
-        """Take nothing of this run from now on: its output ends, and its exit is unknown."""
+        """Accept nothing from this run any more: end its output, with an unknown exit."""
         if self.ended.is_set():
             return
         self.is_given_up = True
@@ -182,7 +195,7 @@ class CarrierSession:
         self._end(Exit(code=None, stderr_tail=self._stderr.text()))
 
     def close(self) -> None:
-        """Let go of tasks, watches and connections; the container stays."""
+        """Stop the tasks, watches and connections; the container goes on."""
         for task in (self._watchdog, self._serving, *self.relays):
             if task is not None:
                 task.cancel()
@@ -193,7 +206,7 @@ class CarrierSession:
 
     async def _watch_silence(self) -> None:
         if not self._is_adopted:
-            await self.has_started.wait()  # until then it is its start that takes too long, or fails
+            await self.has_started.wait()  # until then, the time limit of the start applies
         await self._silence.until_silent(SILENCE_SECONDS)
         self.give_up(f"nothing was heard of it for {SILENCE_SECONDS:g} s")
 
@@ -210,14 +223,14 @@ class CarrierSession:
         for relay in self.relays:
             relay.cancel()
         self._watchdog.cancel()
-        # A full queue is emptied by its reader, who sees then that the run has ended.
+        # If the queue is full, its reader empties it and then sees that the run has ended.
         with suppress(asyncio.QueueFull):
             self._output.put_nowait(None)
 
-    # What is laid down, and kept in step
+    # Files from the host to the container
 
     async def _lay_down(self, connection: CarrierConnection) -> None:
-        """Send all files that the container has not, then have the agent start."""
+        """Send all files that the container lacks, then the order to start the agent."""
         await self.settle()
         for key, shared in self.files.shared.items():
             tree = shared.base = await asyncio.to_thread(shared.read, self._cache(key))
@@ -249,39 +262,40 @@ class CarrierSession:
                     await send_file(connection, shared.source, target, path, shared.base[path])
 
     async def _adopt_base(self) -> None:
-        """Take the host's files for what both sides have: the host began anew in the middle of a run."""
+        """After a restart of the host, take the host's present files as what the container has too."""
         await self.settle()
         for key, shared in self.files.shared.items():
             if shared.target in LIVE:
-                shared.base = {}  # what was written meanwhile is sent in any case
+                shared.base = {}  # files may have been written meanwhile, so all are sent again
             elif shared.base is None:
                 shared.base = await asyncio.to_thread(shared.read, self._cache(key))
 
     async def _keep_in_step(self, connection: CarrierConnection) -> None:
-        """Send what changes on the host, as long as this connection lasts."""
+        """Send changes of the host's files as long as this connection lasts."""
         self._watch()
         while True:
             self._changed.clear()
             try:
                 async with self._files_lock:
                     await self._send_changes(connection)
-            except FileNotFoundError:  # removed since it was listed: look anew
+            except FileNotFoundError:  # a file was removed after it was listed, so the files are listed again
                 self._changed.set()
             with suppress(TimeoutError):
                 async with asyncio.timeout(SWEEP_SECONDS):
                     await self._changed.wait()
 
     async def _send_changes(self, connection: CarrierConnection) -> None:
-        """Send what the host wrote for the agent; before a new turn, also what else has changed since."""
+        """Send the changes in the folders in `LIVE` and, if a new turn is among them, in all other trees."""
         for shared, now, changed in await asyncio.to_thread(self._look):
             await send_changes(connection, "change", shared.target, shared.source, changed)
             shared.base = now
 
     def _look(self) -> list[tuple[SharedTree, Tree, Changes]]:
-        """Return each tree that has changed, as it is now, and its changes, in the order to send. Blocks."""
+        """Return each changed tree with its present content and its changes, in the order to send. Blocks."""
         found: list[tuple[SharedTree, Tree, Changes]] = []
         has_new_turn = False
-        # The input is read first and sent last: what a turn needs was written before it.
+        # The input is read first and sent last. The files that a turn needs were written before the turn, so
+        # they are found when its input was, and are in the container before it.
         for key, shared in sorted(self.files.shared.items(), key=lambda one: one[1].target != INPUT):
             is_live = shared.target in LIVE
             if not is_live and not has_new_turn:
@@ -298,18 +312,18 @@ class CarrierSession:
         watch = partial(self._observer.schedule, WatchHandler(self._hint), event_filter=WRITTEN)
         for shared in self.files.shared.values():
             if shared.target in LIVE:
-                with suppress(OSError):  # the sweep is left
+                with suppress(OSError):  # without a watch, changes are found every `SWEEP_SECONDS`
                     self._watches.append(watch(str(shared.source), recursive=True))
 
     def _hint(self) -> None:
-        """Called in the observer's thread."""
+        """Wake the comparison of files. Called in the observer's thread."""
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._changed.set)
 
     def _cache(self, key: str) -> HashCache:
         return self.files.caches.setdefault(key, {})
 
-    # What comes
+    # Messages from the carrier
 
     async def _take(self, connection: CarrierConnection, message: CarrierMessage) -> None:
         match message.kind:
@@ -340,7 +354,7 @@ class CarrierSession:
         data = data[self._received - at :]
         await self._pace.wait(len(data))
         if data:
-            await self._output.put(data)  # a newer connection may cancel this: then it comes once more
+            await self._output.put(data)  # if a newer connection cancels this, the data is sent again
             self._received += len(data)
 
     async def _take_request(self, connection: CarrierConnection, message: CarrierMessage) -> None:
@@ -360,13 +374,14 @@ class CarrierSession:
             stage, self._stage = self._stage, None
             if stage is None or stage.n != n:
                 stage = await asyncio.to_thread(self.files.stages.open, n)
-            if n == 0:  # what was left before it comes first, once that counts
+            # Stage 0 counts at once. Earlier stages must be in place before it, so wait until they count too.
+            if n == 0:
                 while await asyncio.to_thread(self.files.stages.sealed) and not self.ended.is_set():
                     await self.settle()
                     await asyncio.sleep(SETTLE_PAUSE_SECONDS)
             try:
                 await asyncio.to_thread(stage.seal)
-            except StaleFile:  # programs write on while a turn ends
+            except StaleFile:  # a program changed the file while it was sent, at the end of a turn
                 await connection.send("stale", n=n)
                 return
             if n == 0:
@@ -383,7 +398,10 @@ class CarrierSession:
             )
 
     async def _take_problem(self, connection: CarrierConnection, problem: str) -> None:
-        """Give a run up whose node cannot keep the files that it is sent: another one may."""
+        """Refuse a carrier whose node cannot store the group's files; if the run has started, give it up.
+
+        The run may be tried again on another node.
+        """
         self.problem = problem
         await connection.send("refused", reason="its node cannot take the files")
         if self.has_started.is_set():
@@ -391,16 +409,22 @@ class CarrierSession:
             self.give_up(f"its node says '{problem}'")
 
     async def _refuse_files(self, connection: CarrierConnection, reason: str) -> None:
-        """End a run whose files are more than may travel; its turn is not answered without them."""
+        """Log that a run's files exceed a limit, and tell the carrier, which ends the run.
+
+        A turn does not count without its files.
+        """
         log.warning("run.files_refused", run=self.run_id, group=self.folder, reason=reason)
         self._stderr.add(f"\nIts files cannot be kept: {reason}.\n".encode())
         with suppress(ConnectionLost):
             await connection.send("too_much", reason=reason)
 
-    # What the pool reads
+    # Output for the pool
 
     async def output(self) -> AsyncGenerator[bytes, None]:
-        """Yield stdout until the run has ended. A turn's files are put in place once its end is recorded."""
+        """Yield stdout until the run has ended.
+
+        After each chunk, put the files of recorded turns in place.
+        """
         try:
             while (data := await self._next_output()) is not None:
                 yield data
@@ -414,7 +438,7 @@ class CarrierSession:
         return await self._output.get()
 
     async def settle(self) -> None:
-        """Put the files of the turns in place whose end the store has. They lie apart until then."""
+        """Put the staged files of those turns in place whose ends the store has recorded."""
         if not await asyncio.to_thread(self.files.stages.sealed):
             return
         try:
@@ -422,11 +446,11 @@ class CarrierSession:
                 for applied in await settle_stages(self.files, self.run_id, self._last_frame):
                     self._note(applied)
         except OSError as error:
-            # Such as a full disk: it is tried again, at the latest before the next start.
+            # The disk may be full. This is tried again, at the latest before the next start of a container.
             log.warning("run.files_wait", run=self.run_id, group=self.folder, reason=str(error))
 
     async def has_due_files(self) -> bool:
-        """Return whether files that count still wait to be put in place."""
+        """Return whether files of recorded turns still wait to be put in place."""
         recorded = await self._last_frame(self.run_id)
         return any(n <= recorded for n in await asyncio.to_thread(self.files.stages.sealed))
 
