@@ -16,9 +16,13 @@ _TYPE = re.compile(r"[a-z][a-z0-9_]*(?:\.[a-z0-9_]+)+")
 _PATTERN = re.compile(r"[a-z][a-z0-9_]*(?:\.[a-z0-9_]+)*\.\*")
 MAX_TYPE_CHARS = 100
 MAX_FIELDS = 40
+"""Most fields of a payload, and of each object in it."""
 MAX_ITEMS = 50
+"""Most items of a list in a payload."""
 MAX_DEPTH = 4
+"""Levels of objects and lists in a payload; deeper ones become text."""
 MAX_NAME_CHARS = 100
+"""Most characters of a field's name."""
 
 
 class EventLevel(IntEnum):

@@ -10,6 +10,7 @@ from agent_runner.ans.subscriber import Subscriber
 from agent_runner.wire.notices import InjectAt, Priority
 
 RANK: Mapping[Priority, int] = {"critical": 0, "high": 1, "normal": 2, "low": 3}
+"""Map each priority to its place in the order of delivery; 0 is the most important."""
 
 OF_ONE_TURN = ("tool.", "budget.", "agent.loop.", "agent.turn.", "query.", "subagent.")
 """Prefixes of the types of events about one turn, which would be wrong in the next attempt."""

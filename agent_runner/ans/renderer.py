@@ -10,6 +10,7 @@ from agent_runner.ans.notification import NoticeBatch
 
 OPEN = "<system_notification>"
 CLOSE = "</system_notification>"
+"""The end of the wrapper around all notices of one text, which `OPEN` begins."""
 MAX_CHARS = 2_000
 """Most characters of the run's own notices together.
 

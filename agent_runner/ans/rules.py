@@ -25,6 +25,7 @@ RESUMED = {
     "resume_plus_delta": "this conversation goes on where it was, with what its session lacked",
     "rehydrate": "this conversation goes on in a new session, from what was kept of it",
 }
+"""The text of the notice about each way in which a conversation was loaded."""
 
 
 class NoticeRules:

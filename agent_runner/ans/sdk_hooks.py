@@ -44,10 +44,12 @@ LOOKED_AT = rf"^(?:{'|'.join((*EDITORS, *COMMANDS))}|{OWN_TOOLS}.*)$"
 NOT_CALLED = "<tool_use_error>"
 """The start of the CLI's result for a call that no hook has seen: unknown tool, wrong arguments."""
 OF_THE_MAIN_AGENT = "Notices are the main agent's: say what it should note in your report."
+"""The reason that a subagent gets when its call of one of Andy's tools is denied."""
 ANSWER_STANDS = (
     "Your answer is sent as it stands. Say only what is to be added to it, or nothing between <internal> "
     "and </internal>."
 )
+"""The text after notices that make the model go on: its first answer is sent to the chat in any case."""
 
 Hook = Callable[[Any], Awaitable[dict[str, Any]]]
 

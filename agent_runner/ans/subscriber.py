@@ -13,6 +13,7 @@ from agent_runner.wire.notices import InjectAt, Priority, Severity
 
 _TEMPLATE = re.compile(r"[A-Za-z0-9_-]{1,60}\.j2")
 MAX_PATTERNS = 50
+"""Most event types, and most sources, of a subscriber."""
 
 
 class BadSubscriber(ValueError):
@@ -36,6 +37,8 @@ class _Table(BaseModel):
 
 
 class EventFilter(_Table):
+    """The table `[subscriber]` of a file: the subscriber's id, name, description and version."""
+
     id: str = Field(pattern=r"^[a-z][a-z0-9_]*$", max_length=64)
     name: str = Field(min_length=1, max_length=100)
     description: str = Field(default="", max_length=500)
@@ -43,6 +46,8 @@ class EventFilter(_Table):
 
 
 class Events(_Table):
+    """The table `[events]`: the types, least severity and sources of the events that the subscriber takes."""
+
     types: list[Annotated[str, AfterValidator(_checked_pattern)]] = Field(
         min_length=1, max_length=MAX_PATTERNS
     )
@@ -51,6 +56,11 @@ class Events(_Table):
 
 
 class Batching(_Table):
+    """The table `[batching]`: the time and number of a batch, and the key and time of repeated events.
+
+    Windows are in milliseconds; `max_size` counts entries.
+    """
+
     window_ms: int = Field(default=2_000, ge=0, le=10_000, strict=True)
     max_size: int = Field(default=10, ge=1, le=100, strict=True)
     dedupe_key: str = Field(default="", max_length=200)
@@ -58,6 +68,8 @@ class Batching(_Table):
 
 
 class Output(_Table):
+    """The table `[output]`: the priority, point and template of notices; `core` ones cannot be disabled."""
+
     priority: Priority = "normal"
     inject_at: InjectAt = "after_tool"
     template: Annotated[str, AfterValidator(_checked_template)]

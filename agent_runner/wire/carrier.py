@@ -28,7 +28,9 @@ control, or one connection of the agent to a proxy of the host. The kinds of mes
 | `out`, `err` | bytes of stdout from offset `at`, or of stderr |
 | `request` | a file that the agent wrote: `box`, `name`; the payload is its text |
 | `stage` | the changes of a tree as of turn end `n`: `target`, `removed`, `put`; its changed files follow |
+| `file` | a changed file, with the fields of the host's `file` |
 | `stage_end` | all changes of turn end `n` were sent |
+| `too_much` | the changes exceed a limit and are not sent: `reason` |
 | `exit` | the agent ended: `code`, `was_oom_killed` |
 
 Either side sends `ping` after it has sent nothing else for `PING_SECONDS`.
@@ -48,6 +50,7 @@ from agent_runner.wire import trees
 from agent_runner.wire.trees import Changes, Entry
 
 VERSION = 2
+"""The version of this protocol, which a `hello` names."""
 PING_SECONDS = 5.0
 """Seconds without another message after which a side sends a `ping`."""
 SILENCE_SECONDS = 30.0

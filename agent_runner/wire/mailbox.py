@@ -50,6 +50,7 @@ RequestId = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
 Text = Annotated[str, Field(min_length=1, max_length=MAX_TEXT_CHARS)]
 OTHER_CHAT = "Another chat of this group; from main, any chat."
 FOLDER = "The group's folder name."
+"""Descriptions, as others below, of a field that several requests have: a model reads them."""
 
 
 class _Command(Document):

@@ -19,10 +19,15 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 MAX_ENTRIES = 50_000
+"""Most entries of a tree that is transferred."""
 MAX_FILE_BYTES = 256 * 1024 * 1024
+"""Most bytes of one file that is transferred."""
 MAX_TREE_BYTES = 2 * 1024 * 1024 * 1024
+"""Most bytes of all files of a tree that is transferred."""
 MAX_PATH_BYTES = 4_000
+"""Most bytes of a path, and most characters of a link's target."""
 MAX_DEPTH = 64
+"""Most parts of a path."""
 JUST_NOW_NS = 100_000_000
 """Nanoseconds after its last change during which a file's hash is not cached."""
 CHUNK_BYTES = 256 * 1024

@@ -37,6 +37,7 @@ MAX_REPEATED_LINES = 3
 MAX_AGE_SECONDS = 24 * 3600
 """Seconds after which an open question lapses: nobody remembers what a "yes" would answer."""
 NOTHING_TO_COMPACT = "There is nothing to compact: without a model I keep no conversation."
+"""The answer to the command `compact`."""
 _LOST = ("unknown", "unknown_part", "yes", "no")
 """Intents that request nothing by themselves: after one of them an open question is repeated."""
 _MAY_ANSWER = ("unknown", "show_list", "need_what")

@@ -21,6 +21,7 @@ from agent_runner.wire.files import write_whole
 FILE = ".andy-talk.json"
 """The name of the file in the group's folder."""
 MAX_FILE_BYTES = 1024 * 1024
+"""Most bytes of the file that are read; a longer file counts as missing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

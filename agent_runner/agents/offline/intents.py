@@ -16,6 +16,7 @@ from agent_runner.wire.unicode_forms import normalized
 
 Half = TypeVar("Half")
 FLAGS = re.IGNORECASE | re.DOTALL
+"""The flags of all patterns but those of `ENDINGS`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,6 +17,7 @@ from agent_runner.checklists import TODO, Checklists, Item, ListError, file_stem
 from agent_runner.wire.times import Language
 
 MAX_SHOWN_ITEMS = 100
+"""Most entries of a list in one answer."""
 NEARLY = 0.8
 """Similarity from 0 to 1 at which a list name may be another one with a typing error."""
 KNOWN_NAMES = ("shopping", "groceries", "장보기", "쇼핑")

@@ -44,6 +44,7 @@ _PIECE_KO = (
 _ONE_KO = rf"(?:몇|두어|{NUMBER_KO})\s*(?:시간(?:\s*반)?|분|초|일|주일|주|개월|달|년)"
 SPAN_KO = rf"(?:반\s*시간|(?:{_ONE_KO}\s*|(?:{_NAMED_DAYS})\s*)+)"
 AFTER_KO = r"(?:뒤|후|있다가|이따가|(?:이내|안|내)(?=에|$|[\s,.!]|까지))(?:에)?"
+"""Matches the Korean words after a span that begins now."""
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "'": 60, '"': 1, "초": 1, "분": 60, "시간": 3600}
 _DAYS = {"d": 1, "w": 7, "fo": 14, "일": 1, "주": 7, "주일": 7}
 _MONTHS = {"mo": 1, "y": 12, "개월": 1, "달": 1, "년": 12}

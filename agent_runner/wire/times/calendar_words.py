@@ -17,9 +17,10 @@ MONTH_EN = (
 )
 PART_EN = r"(?:morning|afternoon|evening|night)"
 WORKDAYS, WEEKEND = (0, 1, 2, 3, 4), (5, 6)
+"""Days of the week by number; Monday is 0."""
 _WEEKDAYS_EN = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 _MONTHS_EN = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
-HALVES_KO = {
+HALVES_KO = {  # Korean words for parts of the day
     "오전": Half.AM,
     "오후": Half.PM,
     "새벽": Half.DAWN,

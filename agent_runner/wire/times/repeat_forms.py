@@ -332,3 +332,4 @@ START: tuple[Form, ...] = (
         where=Where.START,
     ),
 )
+"""Forms that name a repetition only at the start of a text."""
