@@ -29,6 +29,7 @@ def _take_stdout() -> int:
     """Return a descriptor of stdout; any other output to stdout goes to stderr from now on."""
     sys.stdout.flush()
     descriptor = os.dup(1)
+    # The descriptor itself, not only `sys.stdout`: child processes and C libraries write to it, too.
     os.dup2(2, 1)
     sys.stdout = sys.stderr
     return descriptor

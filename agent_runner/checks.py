@@ -62,6 +62,7 @@ async def _output(script: str, cwd: Path | None, seconds: float) -> bytes:
     except TimeoutError:
         raise _CheckFailed(f"it took longer than {seconds:g} s.") from None
     finally:
+        # Also after success: the script may have left processes in the background.
         await _end(process)
     if code != 0:
         raise _CheckFailed(f"it ended with code {code}.")
@@ -77,6 +78,7 @@ async def _started(script: str, cwd: Path | None) -> asyncio.subprocess.Process:
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.DEVNULL,
+            # A process group of its own, by which `_end` also reaches what the script has started.
             start_new_session=True,
         )
     except OSError as error:
@@ -97,6 +99,7 @@ async def _end(process: asyncio.subprocess.Process) -> None:
     """Kill every process of the script's group, and wait for its shell."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
+    # Shielded, so that a cancelled turn leaves no dead process that nobody has waited for.
     await asyncio.shield(process.wait())
 
 

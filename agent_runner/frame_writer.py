@@ -23,12 +23,15 @@ class FrameWriter:
         self._last_number = 0
         self._waiting: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         self.is_broken = False
+        # A daemon: a host that never reads must not keep the process alive.
         self._thread = threading.Thread(target=self._write_all, name="outlet", daemon=True)
         self._thread.start()
 
     def put(self, frame: type[Frame], **fields: Any) -> None:
         """Queue a frame with the next number. Never blocks."""
         with self._lock:
+            # Counted and queued under one lock, so that the frames of several threads are written in their
+            # order.
             self._last_number += 1
             self._waiting.put(encode_frame(frame(n=self._last_number, **fields)))
 

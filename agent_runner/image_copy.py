@@ -90,6 +90,7 @@ def load(address: str, image: str, hashes: list[str], node: str) -> None:
             encode_chunked=True,
         )
         said = engine.getresponse().read().decode("utf-8", "replace")
+    # The engine reports a fault of the archive inside a successful answer, so the image itself is looked for.
     with closing(EngineConnection("engine")) as engine:
         engine.request("GET", f"/images/{image}/json")
         is_there = engine.getresponse().status == 200

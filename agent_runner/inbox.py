@@ -33,6 +33,7 @@ class TurnInbox:
             async for _ in watch.looks(SWEEP_SECONDS):
                 if turn := await asyncio.to_thread(self._take):
                     return turn
+                # After the turns: one that was written before the wish to close is still answered.
                 if await asyncio.to_thread(self._is_closed):
                     return None
         finally:
@@ -54,6 +55,7 @@ class TurnInbox:
         except OSError as error:
             logger.warning("input cannot be listed: %s", error.strerror)
             return []
+        # The host deletes the files of ended turns; their names need not be remembered.
         self._read.intersection_update(names)
         return [self._directory / name for name in names if name not in self._read]
 

@@ -35,6 +35,7 @@ class HostClient:
         request_id = command.request_id or secrets.token_hex(16)
         asked_ms = time.time_ns() // 1_000_000
         request = command.model_copy(update={"request_id": request_id, "asked_ms": asked_ms})
+        # Watched before the request is written, because the reply may come at once.
         looks = self._watch().looks(SWEEP_SECONDS)
         try:
             await asyncio.to_thread(write_whole, self._outbox(command) / unique_name(), request.to_json())

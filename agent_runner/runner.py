@@ -70,6 +70,7 @@ async def live(
         task.cancel()
     await asyncio.wait((run, *others))
     host.close()
+    # After SIGTERM only for a moment: a host that reads no more must not hold up the end.
     await asyncio.to_thread(outlet.finish, LAST_WRITE_SECONDS if terminated.is_set() else None)
     return code
 

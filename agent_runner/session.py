@@ -116,6 +116,7 @@ class RunnerSession:
                 self._end(turn, await self._answer(turn))
             await self._noticing.warm()
         except Exception as error:  # noqa: BLE001  # whatever an agent raises ends its turn, told
+            # Not by the exception's type: an agent's own timeouts raise `TimeoutError`, too.
             if budget.expired():
                 self._end(turn, TurnOutcome(error=time_limit_reason(limit), code="timeout"))
                 return TURN_CUT_OFF
@@ -128,6 +129,8 @@ class RunnerSession:
         if self._is_to_begin:
             self._is_to_begin = False
             self._is_started = await self._agent.begin(self._order)
+        # The acknowledgement says how the conversation goes on, which is known once the agent has started. A
+        # turn with a check starts it only if there is something to do.
         if turn.check is None:
             await self._start()
         self._outlet.put(Ack, turn=turn.turn, restored=self._agent.restored)

@@ -24,6 +24,8 @@ def on_sigterm() -> asyncio.Event:
     loop = asyncio.get_running_loop()
     heard, writer = socket.socketpair()
     writer.settimeout(0)
+    # Without a handler in Python, the signal would end the process at once and nothing would be written to
+    # the descriptor.
     signal.signal(signal.SIGTERM, lambda *_: None)
     signal.set_wakeup_fd(writer.detach(), warn_on_full_buffer=False)
 
@@ -33,6 +35,7 @@ def on_sigterm() -> asyncio.Event:
         if not loop.is_closed():
             loop.call_soon_threadsafe(terminated.set)
         time.sleep(HARD_STOP_SECONDS)
+        # `sys.exit` would only end this thread.
         os._exit(TERMINATED)
 
     threading.Thread(target=listen, name="sigterm", daemon=True).start()

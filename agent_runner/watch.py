@@ -55,12 +55,14 @@ class DirectoryWatch(FileSystemEventHandler):
 
     def _wake(self) -> None:
         self._changed.set()
+        # Replaced, not cleared: several tasks may wait, and each has to see the change.
         self._changed = asyncio.Event()
 
     async def looks(self, sweep_seconds: float) -> AsyncIterator[None]:
         """Yield whenever it is time to look: at once, after each hint, and every `sweep_seconds`."""
         pauses = iter(SETTLE_SECONDS)  # it may have started between the halves of a rename
         while True:
+            # Taken before the look, so that a change during it is not missed.
             changed = self._changed
             yield
             if await _happens(changed, next(pauses, sweep_seconds)):

@@ -126,6 +126,7 @@ class WithdrawingTool(Tool):
         turn: int | None = None,
         request_id: str | None = None,
     ) -> Reply:
+        # With arguments: `slots=True` makes another class of this one, which a bare `super()` does not know.
         reply = await super(WithdrawingTool, self).call(arguments, host, turn=turn, request_id=request_id)
         number = reply.data.get("id", arguments.get("notice_id"))
         if reply.ok and number is not None:
@@ -139,6 +140,7 @@ class CancelTool(WithdrawingTool):
     """Refuses a call that does not name one notice, before the host is asked."""
 
     def read(self, arguments: dict[str, Any]) -> Command:
+        # With arguments, for the same reason as in `WithdrawingTool`.
         command = super(CancelTool, self).read(arguments)
         if (arguments.get("notice_id") is None) is not bool(arguments.get("dedupe_key")):
             raise BadArguments("Give notice_id or dedupe_key, one of them.")

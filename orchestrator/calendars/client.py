@@ -69,6 +69,7 @@ async def fetch(login: CalendarLogin, *, first: date) -> bytes:
             status, body = await _body(client, client.build_request("GET", login.address))
             if status == httpx.codes.OK and b"BEGIN:VCALENDAR" in body[:1024]:
                 return body
+            # After a refused login the query would only be refused as well.
             if status not in (httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN):
                 status, body = await _body(client, _query(client, login.address, first))
     except (TimeoutError, httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
@@ -80,6 +81,7 @@ async def fetch(login: CalendarLogin, *, first: date) -> bytes:
 
 
 def _query(client: httpx.AsyncClient, address: str, first: date) -> httpx.Request:
+    # A day more on each side: the range is in UTC, but the days are those of the group's zone.
     start = datetime(first.year, first.month, first.day, tzinfo=UTC) - timedelta(days=1)
     stamps = {
         name: f"{at:%Y%m%dT%H%M%SZ}" for name, at in (("start", start), ("end", start + timedelta(DAYS + 2)))
@@ -118,6 +120,7 @@ def _without_address(reason: str, login: CalendarLogin) -> str:
 
 async def read(body: bytes, *, zone: ZoneInfo, first: date) -> list[CalendarEvent]:
     """Return the events in a server's answer, read in a process of its own. Raises `CalendarUnreadable`."""
+    # Only the search path is passed from the host's environment, so the child has no secret.
     names = ("PATH", "PYTHONPATH", "PYTHONHOME", "LANG")
     child = await asyncio.create_subprocess_exec(
         sys.executable,

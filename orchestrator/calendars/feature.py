@@ -134,6 +134,7 @@ class CalendarFeature:
         if group is None:
             return
         start = datetime.fromtimestamp(one.event.start_ms / 1000, self._host.zone_of(group))
+        # The start is part of the key: an event that was moved is announced again.
         key = f"calendar:{one.calendar.id}:{one.event.id}:{one.event.start_ms}"
         await outbox.add(
             tx,

@@ -71,6 +71,8 @@ class ChannelConnection(Generic[Login]):
                     await self._wait_for_login()
                     continue
                 await hold(found)
+            # `hold` may run tasks in groups, whose errors come in exception groups: `except*` matches them in
+            # both forms.
             except* LoggedOut as ended:
                 await self._wait_for_another_login(found, str(_first(ended)))
             except* ChannelError as ended:
@@ -104,6 +106,7 @@ class ChannelConnection(Generic[Login]):
         await asyncio.sleep(LOGIN_SECONDS)
 
     async def _pause(self, reason: str, failures: int) -> None:
+        # The exponent has a bound, because after a thousand failures the power would overflow a float.
         longest = min(FIRST_PAUSE_SECONDS * 2.0 ** min(failures - 1, 20), LONGEST_PAUSE_SECONDS)
         # Random waits, so that not all hosts reconnect at once.
         seconds = longest * (1 - self._chance() / 2)

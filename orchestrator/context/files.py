@@ -157,6 +157,7 @@ class ContextFiles:
             self.path / "documents",
         )
         with self._locked():
+            # Under the lock no other writer can be at work.
             disk.sweep_partials(self.path)
             stored = self._stored(now_ms)
             draft = ContextDraft(stored)

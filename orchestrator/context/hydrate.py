@@ -154,9 +154,9 @@ def delta(
 
 
 def meta(context: Context, workflow: Workflow, counter: TokenCounter) -> str:
-    """Return the text for a compacted session: plan, task, decisions, open files; about 600 tokens, and as
+    """Return the text for a compacted session: plan, task, decisions, open files.
 
-    many for the plan's detail. Empty if there is none of them.
+    It has about 600 tokens, and as many for the plan's detail. It is empty if there is none of them.
     """
     parts = _parts_of(context, workflow, ())
     if not _has_meta(parts):

@@ -204,6 +204,7 @@ class ContextRecorder:
             registered = await self._in_thread(folder, self._write, group, new)
             if new:
                 last = new[-1].turn
+                # A turn that is not settled is read again, because its answer comes later.
                 self._marks[folder] = last if still_open is None else min(last, still_open - 1)
         for result in registered:
             if result.evicted:

@@ -308,6 +308,8 @@ class NoticeSweeper:
         """End the notices that have expired."""
         now_ms = self._clock.now_ms()
         async with self._database.transaction() as tx:
+            # First, because a claimed notice does not expire: one that is set free now may end in the same
+            # pass.
             freed = await notice_claims.free_stale(tx, now_ms=now_ms)
             expired = await notices.expire(tx, now_ms=now_ms)
             await notices.prune(tx, now_ms=now_ms)

@@ -127,9 +127,12 @@ class Approvals:
         or return why not to ask.
         """
         now_ms = self._clock.now_ms()
+        # Look and ask in one transaction: of two equal requests at once, the second finds the question of the
+        # first.
         async with self._database.transaction() as tx:
             found = await approvals.standing(tx, request, now_ms=now_ms)
             if found is not None:
+                # A single permission is used up by one call of a tool; for an address it lasts `HOLD_MS`.
                 if found.state is ApprovalState.ONCE and found.kind is ApprovalKind.MCP:
                     await approvals.use(tx, found.id)
                 return found

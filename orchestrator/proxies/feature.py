@@ -177,6 +177,7 @@ class ContainerProxies:
 
     async def open(self, stack: AsyncExitStack) -> None:
         """Listen until `stack` unwinds, then store what was noted. Raises `AndyError`."""
+        # Pushed first, so that it runs last: requests that end while the servers close are stored, too.
         stack.push_async_callback(self.admission.usage_writer.flush)
         await self.models.refresh()
         await self.health.load()
@@ -236,6 +237,8 @@ class ContainerProxies:
         if egress_of(settings.of(group)) == "allowlist":
             proxy = f"http://run:{token}@{self._address}:{self._egress.port}"
             around = f"{self._address},localhost,127.0.0.1"
+            # Programs differ in the case in which they read these names. The host's own address is not for
+            # the egress proxy, which reaches the internet alone.
             variables |= {"HTTPS_PROXY": proxy, "https_proxy": proxy, "NO_PROXY": around, "no_proxy": around}
         return variables
 
@@ -299,6 +302,7 @@ class ContainerProxies:
         ).model
 
     async def _judge(self, identity: RunIdentity, answered: Answered) -> bool:
+        # First, because a turn that moves to another service is neither refused nor kept waiting by this one.
         if await self.failover.judge(identity, await self._with_wait(identity, answered)):
             return False
         if identity.service is None:
@@ -372,6 +376,7 @@ class ContainerProxies:
         return listener
 
     async def _identify(self, hashed: str) -> RunIdentity | None:
+        # The host's own requests have no run in the store.
         if (own := self._own.identify(hashed)) is not None:
             return own
         async with self._reader.reading() as tx:
@@ -454,8 +459,9 @@ class ContainerProxies:
         )
 
     async def _for_now(self, tx: Tx, folder: Folder, config: GroupConfig) -> frozenset[NetworkTarget]:
-        """Return the targets that the owner has allowed for a while, for a group whose
-        other targets are asked about.
+        """Return the targets that the owner has allowed for a while, for a group with a list.
+
+        A group whose other targets are asked about gets none here: `Approvals.ask` finds its permission.
         """
         if config.asks_egress or not isinstance(config.egress, EgressAllowlist):
             return frozenset()
@@ -518,6 +524,7 @@ def _stored_key(path: Path) -> bytes:
         return path.read_bytes()
     key = secrets.token_bytes(32)
     path.parent.mkdir(parents=True, exist_ok=True)
+    # The file gets its mode before it gets the key, so that nobody else can read it in between.
     path.touch(mode=0o600)
     path.write_bytes(key)
     return key

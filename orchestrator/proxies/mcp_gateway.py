@@ -214,6 +214,7 @@ async def _with_token(send: Send, tokens: McpTokens, server: McpServer, held: Bo
             renewed = await tokens.token(server, refused=token or "")
             if renewed is None:
                 raise
+            # No bytes to release: they were released when the first attempt was sent.
             await send(renewed, None)
     except _Unauthorised:
         raise _NotDone(mcp_logins.login_again(server.name)) from None
@@ -323,6 +324,7 @@ async def _exchange(
             raise ProxyRefused(error_responses.MCP_ENCODED)
         passed = [(name, mask.whole(value)) for name, value in _passed(answer.headers, _RESPONSE_NAMES)]
         named = _values(answer.headers, SESSION)[:1]
+        # A server may put the secret into its session id; such an id is not passed on.
         passed += [(SESSION, seal(value)) for value in named if mask.whole(value) == value]
         await client.begin(answer.status, passed)
         async for chunk in answer.chunks:
@@ -357,6 +359,7 @@ class SessionSeal:
         if not named:
             return None
         mark, _, session = named[0].partition(b".")
+        # In constant time, so that a mark cannot be guessed byte by byte.
         is_own = hmac.compare_digest(mark, self._mark(folder, server, session))
         if len(named) > 1 or not is_own:
             raise ProxyRefused(error_responses.MCP_NO_SESSION)
@@ -371,6 +374,8 @@ class SecretMask:
     """Removes a secret from a stream of chunks, in each form that JSON and URLs write it, even if divided."""
 
     def __init__(self, secret: str | None) -> None:
+        # `forms_of` leaves out short secrets, which are ordinary in stored texts; here they are masked as
+        # well.
         found = [secret, *forms_of([secret]), *json_escapes(secret)] if secret else []
         self._forms = sorted({form.encode() for form in found if form}, key=len, reverse=True)
         self._first = frozenset(form[0] for form in self._forms)

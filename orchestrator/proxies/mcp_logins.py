@@ -193,6 +193,7 @@ class McpTokens:
             try:
                 login = await self._renewed(server, login)
             except LoginUnreachable:
+                # A token that is only about to expire can still be used.
                 if refused is not None or login.has_expired(self._clock.now_ms()):
                     raise
         now_ms = self._clock.now_ms()

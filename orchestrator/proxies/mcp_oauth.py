@@ -233,6 +233,7 @@ class _Flow:
         if endpoint is None or context.client_info is None:
             return False
         data = {
+            # With a refresh token, the server should revoke its access tokens, too (RFC 7009, 2.1).
             "token": login.refresh_token or login.access_token,
             "client_id": context.client_info.client_id,
         }

@@ -56,6 +56,7 @@ class NameLookups:
         found: asyncio.Future[list[str]] = loop.create_future()
 
         def settle(addresses: list[str], error: OSError | None) -> None:
+            # Only the event loop changes the counts, so they need no lock.
             self._free += 1
             places.release()
             if found.done():

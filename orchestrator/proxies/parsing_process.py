@@ -152,6 +152,8 @@ class ParsingProcess:
 
     def _group(self, folder: Folder) -> _Group:
         if folder not in self._groups and len(self._groups) >= MAX_GROUPS:
+            # A forgotten group starts with a new burst; those at work stay, or two of their bodies would run
+            # at once.
             self._groups = {name: one for name, one in self._groups.items() if one.lock.locked()}
         bucket = TokenBucket(self._clock, at_once=BURST_MS, a_second=MS_A_SECOND)
         return self._groups.setdefault(folder, _Group(asyncio.Lock(), bucket))

@@ -374,6 +374,7 @@ def _plain(value: object, most: int) -> str:
     """Return a text without tags, entities and hidden characters, on one line."""
     if not isinstance(value, str):
         return ""
+    # Unescaped first: an escaped tag would otherwise become a tag of the result.
     bare = _TAG.sub("", html.unescape(value[: 4 * most]))
     return short("".join(one for one in bare if one.isspace() or not _is_hidden(one)), most)
 

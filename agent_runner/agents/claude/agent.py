@@ -232,6 +232,7 @@ class ClaudeAgent:
 def _spoken(*texts: str | None) -> list[str]:
     """Return the answers before and after the model was made to go on, without its word for silence."""
     said = [text for text in texts if text and text.strip()]
+    # If all are the word for silence, one is passed on, and the host judges it.
     return [text for text in said if text.strip().strip("*.") != SILENT] or said[-1:]
 
 

@@ -76,6 +76,8 @@ class McpProgram:
         """Return the configuration that starts it in its own folder, because the agent can
         write the CLI's.
         """
+        # The folder and the command are arguments of the shell, not part of its text: it interprets nothing
+        # in them.
         words = ["-c", 'cd "$0" && exec "$@"', str(self.folder), *self.command]
         return {"type": "stdio", "command": "/bin/sh", "args": words}
 
@@ -335,6 +337,7 @@ def _die_with(parent: int) -> Callable[[], None] | None:
 
     def ask() -> None:
         prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        # The runner may have died before the call; then nothing would ever kill the CLI.
         if os.getppid() != parent:
             os._exit(1)
 

@@ -30,6 +30,7 @@ class CliProcess:
         self._process = started.process
         self._tools = tools
         self._answers: dict[str, asyncio.Task[None]] = {}
+        # Messages are written in threads, and two of them must not mix on the pipe.
         self._writing = threading.Lock()
         self._is_ending = False
 
@@ -114,6 +115,7 @@ class CliProcess:
     async def _answer(self, request_id: str, server: str, call: dict[str, Any]) -> None:
         try:
             answer = await self._tools.answer(call, server=server)
+            # The CLI waits for a response to each request, also to one that carries a notification.
             response = {"mcp_response": answer or {"jsonrpc": "2.0", "result": {}}}
             body = {"subtype": "success", "request_id": request_id, "response": response}
             await self.write(json.dumps({"type": "control_response", "response": body}) + "\n")

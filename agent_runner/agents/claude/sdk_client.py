@@ -191,6 +191,7 @@ class PromptOutcome:
     def hear(self, message: sdk.Message) -> None:
         """Process the metadata of a message, not its text."""
         if isinstance(message, sdk.AssistantMessage | sdk.UserMessage):
+            # A subagent's messages are not part of the conversation that a session resumes.
             if message.parent_tool_use_id is not None:
                 return
             self.checkpoint = message.uuid or self.checkpoint

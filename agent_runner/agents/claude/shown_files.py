@@ -46,6 +46,7 @@ def _texts(names: list[str], folder: Path) -> Iterator[Block]:
         except UnicodeDecodeError:
             continue
         if text.strip() and "\0" not in text:
+            # Escaped, so that a file cannot end its own element and continue as the prompt.
             safe = text.replace("&", "&amp;").replace("<", "&lt;")
             yield {"type": "text", "text": f'<file path="{name}">\n{safe}\n</file>'}
 

@@ -269,6 +269,7 @@ def parse(body: bytes) -> ClientHello:
     fields.take(2 + 32)  # legacy_version, random
     for length_bytes in (1, 2, 1):  # session id, cipher suites, compression methods
         fields.vector(length_bytes)
+    # A hello without extensions is valid, though it names no host.
     extensions = _extensions(fields.vector(2)) if fields.has_more else {}
     fields.finish()
     name = extensions.get(_SERVER_NAME)

@@ -56,6 +56,7 @@ async def read_connect(reader: asyncio.StreamReader) -> Connect:
     if any(name in {b"content-length", b"transfer-encoding"} for name, _ in headers):
         raise BadHead(400, "CONNECT has no body")
     token = _token([value for name, value in headers if name == b"proxy-authorization"])
+    # A client may send its TLS hello together with the head.
     return Connect(target=_target(request.target), token=token, early=parser.trailing_data[0])
 
 

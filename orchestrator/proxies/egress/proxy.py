@@ -146,6 +146,7 @@ class EgressProxy:
             def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
                 connections.create_task(self._serve(reader, writer), name="egress")
 
+            # A copy: the server closes the socket that it is given, and `serve` may be called again.
             server = await asyncio.start_server(accept, sock=self._listener.dup())
             try:
                 await asyncio.get_running_loop().create_future()
@@ -237,6 +238,7 @@ class EgressProxy:
         began = time.monotonic()
         is_refused = False
         try:
+            # Before any byte is judged: a client sends its TLS hello only after this answer.
             inside[1].write(b"HTTP/1.1 200 Connection established\r\n\r\n")
             opening = partial(self._opening, request, inside[0])
             await tunnel.carry(inside, (line.reader, line.writer), opening=opening)

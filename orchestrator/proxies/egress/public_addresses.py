@@ -108,6 +108,7 @@ class Resolver:
 
     async def dial(self, address: str, port: int) -> EgressConnection:
         """Connect to an address. Raises `OSError`."""
+        # The flag forbids a lookup, so that only the address that was judged is dialled.
         reader, writer = await asyncio.open_connection(address, port, flags=socket.AI_NUMERICHOST)
         return EgressConnection(address=address, reader=reader, writer=writer)
 

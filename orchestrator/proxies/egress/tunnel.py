@@ -49,10 +49,12 @@ class Tunnel:
         """
         async with asyncio.timeout(self._idle_seconds) as self._limit:
             try:
+                # Both ways from the start: in some protocols the server speaks first.
                 async with asyncio.TaskGroup() as ways:
                     ways.create_task(self._pump_out(opening, inside[0], outside[1]), name="egress-out")
                     ways.create_task(self._pump(outside[0], inside[1], is_out=False), name="egress-in")
             except BaseExceptionGroup as errors:
+                # Callers match on the exception itself, not on a group of it.
                 raise errors.exceptions[0] from None
 
     async def _pump_out(
@@ -76,6 +78,7 @@ class Tunnel:
         while chunk := await reader.read(CHUNK_BYTES):
             if passed := chunk if only is None else only(chunk):
                 await self._send(writer, passed, is_out=is_out)
+        # Only this way ends: a client that has sent all may still wait for the answer.
         if writer.can_write_eof():
             writer.write_eof()
 
@@ -86,5 +89,6 @@ class Tunnel:
             self.carried.bytes_in += len(chunk)
         writer.write(chunk)
         await writer.drain()
+        # Bytes in either direction count: a long download is silent in the other one.
         if self._limit is not None and not self._limit.expired():
             self._limit.reschedule(asyncio.get_running_loop().time() + self._idle_seconds)

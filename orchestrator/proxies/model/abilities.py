@@ -283,6 +283,7 @@ def _why(reply: _Reply) -> str:
         kind = reply.kind.decode("latin-1").partition(";")[0] or "nothing that it names"
         return f"HTTP {reply.status} with {kind}: no answer of the Messages API"
     error = reply.document().get("error")
+    # A service that has the Messages API but not this model answers 404 as well, in the API's own form.
     if reply.status in (404, 405) and reply.document().get("type") != "error":
         return f"HTTP {reply.status}: no answer of the Messages API"
     message = error.get("message") if isinstance(error, dict) else error

@@ -45,6 +45,7 @@ def adapted(document: Mapping[str, Any], *, model: str | None, abilities: Collec
     if "system" in made:
         made["system"] = _system(made["system"])
     has_tools = Ability.TOOLS in abilities
+    # The service's own tools (such as web search) have no schema, and only Anthropic's service runs them.
     tools = [_tool(tool) for tool in _dicts(made.pop("tools", None)) if "input_schema" in tool]
     choice = made.pop("tool_choice", None)
     if has_tools and tools:
@@ -85,6 +86,7 @@ def _part(part: dict[str, Any], *, sees: bool, calls: bool) -> dict[str, Any]:
     kind = part.get("type")
     if kind in ("image", "document") and not sees:
         return {"type": "text", "text": UNSEEN}
+    # A conversation may have begun at a service that calls tools: its past calls stay readable as text.
     if kind == "tool_use" and not calls:
         return {"type": "text", "text": f"[The tool {part.get('name')} was called.]"}
     if kind == "tool_result":

@@ -69,6 +69,7 @@ class Admission:
         Raises:
             ProxyRefused: a budget is spent, the turn has sent too many requests, or nothing can be recorded.
         """
+        # An answer that cannot be recorded would not count for any budget.
         if self.usage_writer.is_behind:
             raise ProxyRefused(error_responses.UNRECORDED)
         await self._check_count(identity)
@@ -87,6 +88,7 @@ class Admission:
         if count <= self._requests_a_turn:
             return
         reason = f"it asked the model more than {self._requests_a_turn} times in one turn."
+        # The run is stopped once; further requests of its turn are only refused.
         if count == self._requests_a_turn + 1:
             log.error("turn.ran_away", group=identity.folder, run=identity.run_id, turn=identity.turn_id)
             await self._stop(identity, "runaway", reason)
@@ -112,6 +114,8 @@ class Admission:
         for budget in identity.budgets:
             if not rules.concerns(budget, asker):
                 continue
+            # Shares are read from the store each time: the cache has no sums by role, and turns with a share
+            # are few.
             span = rules.span_of(budget.period, now_ms, self._zone)
             async with self._database.reading() as tx:
                 stored = await usage.spent_by(
@@ -138,6 +142,8 @@ class Admission:
 
     async def _refuse(self, identity: RunIdentity, spent: rules.BudgetStanding) -> None:
         reason = rules.spent_in_words(spent, self._zone)
+        # The reason is stored before the container reads the refusal: otherwise the turn could end first,
+        # without one.
         async with self._database.transaction() as tx:
             if identity.turn_id is not None:
                 await turn_outages.note_stop(
@@ -183,6 +189,7 @@ class Admission:
 
     async def _notify_group(self, tx: Tx, standing: rules.BudgetStanding, group: Group, text: str) -> None:
         mark = 100 if standing.is_spent else rules.WARN_PERCENT
+        # The amount is in the key, so that a raised budget warns again in the same period.
         key = f"budget:{standing.budget.id}:{standing.budget.amount}:{standing.span.start_ms}:{mark}"
         now_ms = self._clock.now_ms()
         is_news = await outbox.add(

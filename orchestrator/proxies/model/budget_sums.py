@@ -65,6 +65,7 @@ def span_of(period: Period, now_ms: int, zone: ZoneInfo) -> BudgetPeriod:
             start, end = today, (today + timedelta(days=1))
         case Period.MONTH:
             start = today.replace(day=1)
+            # From the first day, 32 days always lead into the next month.
             end = (start + timedelta(days=32)).replace(day=1)
     return BudgetPeriod(start_ms=round(start.timestamp() * 1000), end_ms=round(end.timestamp() * 1000))
 

@@ -69,6 +69,8 @@ class ClientSide:
                 message = await self._receive()
         except TimeoutError:
             raise ProxyRefused(TOO_SLOW) from None
+        # Only waiting counts. The sleeps of the pace, and the time of the upstream, are not the container's
+        # fault.
         self._seconds_left -= loop.time() - began
         return await self._chunk_of(message)
 

@@ -208,6 +208,7 @@ def _stamp(path: Path) -> _Stamp | None:
 def _parse(path: Path) -> dict[str, str]:
     from dotenv import dotenv_values
 
+    # A key may contain a dollar sign.
     values = dotenv_values(path, interpolate=False, encoding="utf-8")
     known = {name: value for name, value in values.items() if value is not None}
     return known | secrets_of_files(known)
@@ -258,6 +259,7 @@ def _credential(values: Mapping[str, str]) -> Credential | None:
 
 
 def _kind(kind: CredentialKind, secret: str) -> CredentialKind:
+    # A subscription's token may stand under the name for gateways; the API takes it only with the OAuth beta.
     is_oauth = kind is CredentialKind.BEARER and secret.startswith(_OAUTH_PREFIX)
     return CredentialKind.OAUTH if is_oauth else kind
 
@@ -365,6 +367,7 @@ def _forms(value: str) -> Iterator[str]:
     yield from _in_entities(value)
     for escaped in (quote(value, safe=""), quote(value), quote_plus(value), quote(value, safe="!'()*")):
         yield escaped
+        # Some programs write the digits of an escape in lower case.
         yield re.sub(r"%[0-9A-F]{2}", lambda found: found[0].lower(), escaped)
     for encoded in _in_base64(value.encode()):
         yield encoded
@@ -420,6 +423,8 @@ def _in_base64(data: bytes) -> Iterator[str]:
     """
     yield base64.b64encode(data).decode()
     for before in range(3):
+        # A character of base64 has 6 bits. Those that share bits with the neighbouring bytes differ, and are
+        # left out.
         first, last = -(-before * 8 // 6), (before + len(data)) * 8 // 6
         yield base64.b64encode(bytes(before) + data).decode()[first:last]
 

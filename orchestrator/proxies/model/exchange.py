@@ -261,6 +261,7 @@ def classify(
             return ModelError.KEY_REFUSED
         case 402:
             return ModelError.NO_CREDIT
+        # Services use these for almost anything, so only the words of the message tell.
         case 400 | 422:
             return _by_words(_message(body).lower())
         case 404:
@@ -297,6 +298,7 @@ def _of_good_status(body: bytes, content_type: bytes | None, *, is_streamed: boo
         is_known = isinstance(name, str) and _EVENT_NAME.fullmatch(name) is not None
     else:
         is_known = document.get("type") == "message" and isinstance(document.get("content"), list)
+        # Whoever asked for a stream cannot read a whole message.
         is_known = is_known and not is_streamed
     return None if is_known else ModelError.FOREIGN
 

@@ -179,6 +179,8 @@ class Failover:
             self._router.note_answer(service)
         is_fault = error not in (None, ModelError.SLOW, *_OF_THE_REQUEST)
         if is_fault and await self._has_another_model(service, model):
+            # Only one model fails behind a gateway that works: the service stays in use, and the owner reads
+            # that turns left.
             error, left_for, is_fault = None, ModelError.OUTAGE, False
         if error is None or error in _OF_THE_REQUEST:
             await self._note_up(service)
@@ -271,6 +273,7 @@ class Failover:
     def _is_enough(self, identity: RunIdentity, answered: Answered) -> bool:
         """Return whether a turn has waited long enough for a service with such answers."""
         match answered.error:
+            # A slow answer may still come, and a faulty request would be refused elsewhere, too.
             case ModelError.SLOW | ModelError.OTHER:
                 return False
             case ModelError.OUTAGE if answered.status is not None and answered.status >= 400:

@@ -101,6 +101,7 @@ async def upstream_request(
             may_search=identity.may_search,
             is_open=identity.is_open,
         )
+        # Betas are Anthropic's own, and the body has another length now.
         received = _with_length(_without_betas(received), len(body))
     else:
         facts = await parsing.check_model_request(
@@ -112,6 +113,7 @@ async def upstream_request(
         )
     first_byte_seconds = _first_byte_seconds(identity, target, facts, limits)
     upload_seconds = len(body or b"") / UPLOAD_BYTES_A_SECOND
+    # The CLI adds `?beta=true`, which means something only to Anthropic's service.
     query = f"?{client.query.decode('ascii')}" if client.query and not target.is_plain else ""
     return UpstreamRequest(
         method=client.method,
@@ -229,6 +231,7 @@ async def pass_back(
     """
     parser.begin(answer.status, answer.headers)
     guard = LeakCheck(credential.secret)
+    # The head of a stream has been sent, so an error can only follow as an event.
     if client.is_early and not answer.is_event_stream:
         if guard.quotes_secret(begun):
             on_quote(answer.status)
@@ -238,6 +241,7 @@ async def pass_back(
     if not client.is_early:
         passed = rules.response_headers(answer.headers, credential)
         if not may_try_again:
+            # The service's own header would contradict it.
             passed = [*(one for one in passed if one[0] != NOT_AGAIN[0][0]), *NOT_AGAIN]
         await client.begin(answer.status, passed)
 
@@ -362,6 +366,7 @@ class SignOfLife:
         """
         misses = 0
         while misses < 2:
+            # After a miss the next check follows at once, so that a service that hangs is soon given up.
             if misses == 0:
                 await asyncio.sleep(self._limits.life_after_seconds)
             self._is_flowing = False
@@ -395,6 +400,7 @@ async def beside(watch: Coroutine[Any, Any, None], *, name: str) -> AsyncIterato
             yield
             watching.cancel()
     except BaseExceptionGroup as errors:
+        # Callers match on the exceptions themselves (`ClientGone`, `AnswerCut`), not on groups of them.
         raise errors.exceptions[0] from None
 
 

@@ -181,6 +181,7 @@ def _is_allowed(name: bytes, names: frozenset[bytes], prefixes: tuple[bytes, ...
 def _hop_by_hop(headers: Iterable[Header]) -> frozenset[bytes]:
     """Return the names that `Connection` lists for this hop only; the length is not among them."""
     listed = b",".join(_values(headers, b"connection")).lower().split(b",")
+    # Without its length, the body would go on in chunks.
     return frozenset(name.strip() for name in listed) - {b"content-length"}
 
 

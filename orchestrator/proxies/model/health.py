@@ -171,6 +171,7 @@ class ModelHealth:
         """Stop the turn if the host meets the same refusal, or cannot tell which model was requested."""
         error, model = answered.error, await self._model_of(identity.folder, identity.kind)
         assert error is not None
+        # The agent chose the model itself, so the host does not know which to request for a test of its own.
         if error is ModelError.UNKNOWN_MODEL and model is None:
             self._own_choice = answered.model
             await self._begin(error, OWN_CHOICE, status=answered.status)
@@ -221,6 +222,7 @@ class ModelHealth:
             log.info("model.probed", model=model, status=answered.status, error=error and error.value)
             if error is ModelError.OUTAGE:
                 return
+            # The service judges the model only after it has accepted the key: refusals of the key are over.
             if error is ModelError.UNKNOWN_MODEL:
                 await self._end([one for one in self._open if one.model is None])
                 if model:

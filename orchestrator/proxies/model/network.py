@@ -97,6 +97,7 @@ async def _dial_any(addresses: Sequence[str], port: int) -> AsyncioStream:
     finally:
         for one in trying:
             one.cancel()
+        # A slower attempt may have connected in the moment before it was cancelled.
         for late in await asyncio.gather(*trying, return_exceptions=True):
             if isinstance(late, AsyncioStream):
                 await late.aclose()
@@ -129,6 +130,7 @@ class AsyncioStream(httpcore.AsyncNetworkStream, asyncio.Protocol):
             httpcore.ReadTimeout: nothing came in time.
             httpcore.NetworkError: the connection broke.
         """
+        # A request is complete when its sender starts to read: now its pieces go out together.
         await self._flush(timeout)
         if not self._received and not self._has_ended:
             await self._until_arrived(timeout)
@@ -153,6 +155,7 @@ class AsyncioStream(httpcore.AsyncNetworkStream, asyncio.Protocol):
 
     async def aclose(self) -> None:
         """Drop the connection and all unfinished transfers."""
+        # `close` would first wait for unsent bytes, which a silent peer never takes.
         self._transport.abort()
 
     async def start_tls(

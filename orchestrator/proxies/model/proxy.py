@@ -114,6 +114,7 @@ class CredentialProxy:
     async def upstream(self) -> UpstreamClient:
         """Return the client of the service, made at the first call, which need not be a request."""
         if self._upstream is None:
+            # Two first requests must not build two clients, of which one would never be closed.
             async with self._opening:
                 if self._upstream is None:
                     self._upstream = await asyncio.to_thread(_open_upstream, self._limits)
@@ -131,6 +132,7 @@ class CredentialProxy:
 
         A stream is read to its end. Without a `service` it is the one of `.env`.
         """
+        # Imported at the first use, here and below: httpcore and its CA file take 30 ms of the host's start.
         from orchestrator.proxies.model import forwarder
         from orchestrator.proxies.model.request_policy import RequestFacts
         from orchestrator.proxies.model.upstream_client import UpstreamRequest
@@ -267,6 +269,7 @@ class CredentialProxy:
         held: BodyBytes,
     ) -> None:
         began = time.perf_counter()
+        # The value that stays if the host is cancelled in the middle.
         ending = ExchangeEnd.STOPPED
         parser = UsageParser()
         try:
@@ -303,6 +306,8 @@ class CredentialProxy:
             await forwarder.while_connected(client, work, name=f"proxy-client-{identity.run_id}")
         except ProxyRefused as error:
             self._log.unanswered(error)
+            # Without a cause of the service's, the request itself was refused: that is an audit row, not an
+            # outage.
             if error.cause is None:
                 self._note_refusal(error.refusal, path, client, identity)
             refusal = await self._judged(path, identity, error, began)
@@ -381,6 +386,8 @@ class CredentialProxy:
             if self._judge is not None and path == COSTLY:
                 may_try_again = await self._judge(identity, answered)
                 if identity.may_move and answered.error is not None and not may_try_again:
+                    # The container must not get the service's own error: its CLI would try again here instead
+                    # of ending the run.
                     raise ProxyRefused(error_responses.MOVED)
             event_seconds = None
             if may_move and answered.error is None:

@@ -162,6 +162,7 @@ class ModelRouter:
             if is_alike and choice.model is None:
                 # Another key of the same maker: its default could be a more expensive model.
                 choice = replace(choice, model=first.model)
+            # A second model at the same service would fail together with the first.
             is_other = choice.service not in {first.service, *(known.service for known in found)}
             is_allowed = (
                 one.may_be_dearer
@@ -194,6 +195,8 @@ class ModelRouter:
         """Return the first choice whose service answers and was not left; else the first."""
         up = [one for one in candidates if self._is_up(one)]
         unleft = [one for one in candidates if one.service not in left]
+        # A service that answers comes before one that the turn has not left: a turn rather returns than
+        # waits.
         return next(iter([*(one for one in up if one in unleft), *up, *unleft, *candidates]))
 
     def next_after(

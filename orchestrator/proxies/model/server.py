@@ -34,6 +34,7 @@ class StrictConnection(h11.Connection):
     """Refuses what h11 silently repairs: repeated lengths, folded lines, lines that end in a bare LF."""
 
     def next_event(self) -> h11.Event | type[h11.NEED_DATA | h11.PAUSED]:
+        # h11 has the raw bytes of a head only until it has parsed them.
         if self.their_state is h11.IDLE:
             _check_head(self.trailing_data[0])
         return super().next_event()
@@ -112,6 +113,7 @@ class ProxyProtocol(BoundedProtocol):
         """Refuse what is no HTTP in the API's form, unless an answer has started already."""
         if self.conn.our_state in {h11.IDLE, h11.SEND_RESPONSE}:
             self._write_refusal()
+        # The app may be waiting for the rest of a body, which will never come.
         if self.cycle is not None:
             self.cycle.disconnected = True
             self.cycle.message_event.set()

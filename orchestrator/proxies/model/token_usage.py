@@ -319,6 +319,7 @@ class Prices:
         price = service.known_price
         if price is None:
             return Cost(nano_usd=None)
+        # The price is stored under the very name in the answer, which need not be the one that was requested.
         of_service = Prices({seen.model or "": per_million(input=price.input, output=price.output)})
         return of_service.cost_of(seen)
 
@@ -363,6 +364,7 @@ def _of_family(model: str) -> Price | None:
     """Return the highest listed price of a Claude model's family, or of all families; else None."""
     if "claude-" not in model:
         return None
+    # The empty text is part of every name: a new family costs as much as the most expensive of all.
     family = next((one for one in _FAMILIES if one in model), "")
     dearest = max(pair for name, pair in _USD_PER_MILLION.items() if family in name)
     return per_million(input=dearest[0], output=dearest[1])

@@ -135,6 +135,7 @@ class UpstreamClient:
         outgoing = httpcore.Request(
             request.method,
             request.url,
+            # httpcore adds no Host header by itself. A login in the URL does not belong in it.
             headers=[(b"host", place.netloc.rpartition("@")[2].encode("ascii")), *_framed(request)],
             content=request.body,
             extensions={"timeout": timeouts},

@@ -121,6 +121,7 @@ class UsageWriter:
     async def flush(self) -> None:
         """Store all entries noted until now. Raises `StoreError`."""
         async with self._writing:
+            # Rows may be added while the batch is written; only those of the batch are removed afterwards.
             batch = list(self._rows)
             if not batch:
                 return
