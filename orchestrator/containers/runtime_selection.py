@@ -206,7 +206,7 @@ async def _docker_if_there(
 
 
 async def _end_left(runtimes: Collection[str], *, home: Path, install: str, own: HostPaths | None) -> None:
-    """End the agents that an earlier host left in these runtimes, and remove their networks.
+    """End the agents that an earlier host left in these runtimes, and remove the networks of groups.
 
     They must not live on, because they would read the input files of their groups' next agents.
     """

@@ -254,7 +254,7 @@ class WhatsAppChannel:
             except ChannelError as error:
                 log.warning("whatsapp.groups_not_synced", reason=str(error))
 
-    # What the bridge reports
+    # Reports of the bridge
 
     def _on_report(self, report: FromBridge) -> None:
         # Called from the loop that reads the bridge's output, so it must not wait: slow work is queued.
@@ -364,7 +364,7 @@ class WhatsAppChannel:
                 now_ms = self._context.clock.now_ms()
                 await owner.notify(tx, text, about=f"left:{jid}:{now_ms}", now_ms=now_ms)
 
-    # Going out
+    # Sending
 
     async def send(
         self,

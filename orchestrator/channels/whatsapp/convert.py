@@ -28,11 +28,15 @@ if TYPE_CHECKING:
     from neonize.proto.waE2E.WAWebProtobufsE2E_pb2 import Message
 
 REVOKE, EPHEMERAL_SETTING, EDIT = 0, 3, 14
+"""The types of WhatsApp's protocol messages that are read: a deletion, the time to disappear, and an edit."""
 MAX_TEXT_CHARS = 60_000
+"""Characters of a text that are passed on; the rest is cut off."""
 MAX_MENTIONS = 1_024
 """Mentions of a message that are read: as many as the members that a group can have."""
 MAX_QUOTE_CHARS = 4_000
+"""Characters of a quoted text that are passed on; the rest is cut off."""
 MAX_ID_CHARS = 128
+"""Characters of a message's id; a message with a longer one is ignored."""
 REACTION = "reaction"
 UNKNOWN_KIND = "of a kind that cannot be read"
 # Parts of messages that show no new text in the chat.

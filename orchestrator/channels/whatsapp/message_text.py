@@ -45,6 +45,7 @@ FILES: dict[str, MediaKind] = {
 }
 
 MAX_DEPTH, MAX_UNKNOWN_TEXTS, MAX_UNKNOWN_CHARS = 3, 20, 1_000
+"""Limits on the texts read from a message of an unknown kind: their nesting, number and characters."""
 _TEXT_FIELD = re.compile(r"(?:text|title|caption|description|body|note|name|message)$", re.IGNORECASE)
 _TALK_BETWEEN_DEVICES = frozenset({
     "conversation", "senderKeyDistributionMessage", "fastRatchetKeySenderKeyDistributionMessage",

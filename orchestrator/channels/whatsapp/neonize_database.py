@@ -26,6 +26,7 @@ SECRET_BYTES = 32
 SECRET_PREFIX = b"andy:"
 """The beginning of every secret that contains a mark of this host."""
 MAX_MARK_BYTES = SECRET_BYTES - len(SECRET_PREFIX) - 1
+"""Bytes of the longest mark. A NUL follows it in the secret."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

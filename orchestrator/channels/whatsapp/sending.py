@@ -1,8 +1,8 @@
 """Send each message once, though the library chooses its id itself and returns it only afterwards.
 
 Each message contains the host's mark in its secret. Before the library sends a message, it writes the secret
-and the id that it chose to its own database. There the host can find the ids under which a message may have
-been sent before a crash. If one of them has a receipt, the message arrived. If none has, the message is
+and the id that it chose to its own database. There the host finds the ids under which earlier tries
+may have sent the message. If one of them has a receipt, the message arrived. If none has, the message is
 deleted under these ids and then sent again, so that nobody reads it twice.
 """
 

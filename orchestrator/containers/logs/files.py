@@ -22,6 +22,7 @@ _STDERR = re.compile(rb" stderr@(\d+)\| ")
 _FACT = re.compile(r" (\w+)=(\"(?:[^\"\\]|\\.)*\"|[^\s\"]+)")
 _EVENT = re.compile(rf"^(?P<at>\S+Z) (?P<kind>[a-z_]+\.[a-z_]+)(?P<facts>(?:{_FACT.pattern})*)$")
 _BARE = re.compile(r"^[\w.:/,@+-]+$", re.ASCII)
+# Bytes at the end of a log in which the position of the last logged stderr is looked for.
 _TAIL_BYTES = 64 * 1024
 
 

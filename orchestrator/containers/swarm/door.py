@@ -160,7 +160,7 @@ class CarrierDoor:
     async def _relay(self, connection: CarrierConnection, session: CarrierSession, port: int) -> None:
         """Relay a connection of an agent to a proxy of the host.
 
-        The connection to the proxy comes from a loopback address that only this run has.
+        The connection to the proxy comes from the loopback address that `loopback_of` returns for the run.
         """
         if port not in session.ports or len(session.relays) >= MAX_RELAYS:
             await connection.send("refused", reason="no such proxy, or too many connections")

@@ -39,7 +39,10 @@ START_SECONDS = 120.0
 LOOK_SECONDS = 0.5
 """Seconds between two looks at a container that starts, and at nodes that are full."""
 CONNECT_SECONDS = 8.0
-"""Seconds that a carrier on a node with the image may take to connect; then its run is started anew, once."""
+"""Seconds that a carrier on a node with the image may take to connect.
+
+After them the run is started again, on another node if one is free. The second try has `START_SECONDS`.
+"""
 SETTING_UP_SECONDS = 5.0
 """Seconds that setting up one container may delay the next one on the same node."""
 LOOK_SETTING_UP_SECONDS = 0.05
@@ -308,7 +311,7 @@ class SwarmRuntime:
         """
         with suppress(TimeoutError, EngineGone):
             async with asyncio.timeout(SETTING_UP_SECONDS):
-                while not session.is_connected and (await self._engine.task(ref)).is_being_set_up:  # noqa: ASYNC110  # Swarm tells nobody
+                while not session.is_connected and (await self._engine.task(ref)).is_being_set_up:  # noqa: ASYNC110  # Swarm publishes no event for it
                     await asyncio.sleep(LOOK_SETTING_UP_SECONDS)
 
     async def _until_started(
