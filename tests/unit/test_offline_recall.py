@@ -167,3 +167,18 @@ async def test_where_nothing_is_kept_it_says_so(tmp_path: Path, content: str | N
         if content is not None:
             (tmp_path / "env" / "context.json").write_text(content)
         assert await handler.do_recall() == intents.say("recall_nothing", language)
+
+
+async def test_a_document_that_cannot_be_read_is_as_none(tmp_path: Path) -> None:
+    handler = handler_in(tmp_path, Language.ENGLISH, number=5)
+    (tmp_path / "env" / "context.json").mkdir()
+    (tmp_path / "env" / "workflow.json").write_text(json.dumps(WORKFLOW))
+    empty = await recalled_without_files(tmp_path)
+    assert await handler.do_recall() == empty
+
+
+async def recalled_without_files(root: Path) -> str:
+    """Return what is said where the host wrote nothing."""
+    other = root / "other"
+    other.mkdir()
+    return await handler_in(other, Language.ENGLISH, number=5).do_recall()

@@ -179,8 +179,8 @@ def _short(text: Any) -> str:
 
 
 def _document(path: Path) -> Any:
-    """Return the content of a JSON file; None if it is missing or not valid JSON. Blocks."""
+    """Return the content of a JSON file; None if it cannot be read, or is not valid JSON. Blocks."""
     try:
         return json.loads(path.read_bytes())
-    except (FileNotFoundError, ValueError):
+    except (OSError, ValueError):
         return None

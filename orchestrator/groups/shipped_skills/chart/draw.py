@@ -81,7 +81,11 @@ def text(x: float, y: float, words: str, *, size: int = 20, anchor: str = "middl
 
 def number(value: float) -> str:
     """Return a number with commas between thousands: whole from 100 on, else with two decimals at most."""
-    return f"{value:,.0f}" if abs(value) >= 100 or value == int(value) else f"{value:,.2f}".rstrip("0")
+    return (
+        f"{value:,.0f}"
+        if abs(value) >= 100 or value == int(value)
+        else f"{value:,.2f}".rstrip("0").rstrip(".")
+    )
 
 
 def scale(series: dict[str, list[float]]) -> tuple[float, float, float]:
