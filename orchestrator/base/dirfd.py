@@ -37,6 +37,7 @@ def inner(parent: int, name: str, *, makes: bool = False) -> Iterator[int]:
     descriptor = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
     try:
         if is_new:
+            # The process's umask has taken rights away from the mode that `mkdir` was given.
             os.fchmod(descriptor, 0o755)
             give_to_owner_of(parent, descriptor)
         yield descriptor

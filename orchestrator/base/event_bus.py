@@ -14,7 +14,9 @@ from typing import Any
 from orchestrator.base.clock import Clock
 
 RING = 1_000
+"""Events that are stored for listeners that come later."""
 QUEUE = 1_000
+"""Events that a listener may be behind."""
 PAUSE_SECONDS = 0.25
 """Seconds between two looks of a loop that nobody waits for. A group with a hundred requests a second is not
 worth a hundred looks: each would delay a group that waits for its answer.

@@ -41,6 +41,7 @@ _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 FILE_BYTES = 5 * 1024 * 1024
 OLDER_FILES = 3
 MAX_WAITING_LINES = 10_000
+"""Lines that may wait for the disk. Further ones are dropped, since no caller may wait for a slow disk."""
 
 MAX_THROTTLE_KEYS = 1_000
 """Keys that are remembered. They come from untrusted clients, so their number is bounded."""

@@ -25,6 +25,7 @@ LONGEST_PAUSE_SECONDS = 30.0
 LONGEST_ASIDE_SECONDS = 300.0
 """The longest pause of any other loop, in seconds."""
 HEALTHY_MS = 60_000
+"""Milliseconds that a loop has to run without an error before its failures are counted anew."""
 MAX_FAILURES = 10
 """Failures in a row of an essential loop that end the host."""
 REPORTED_FAILURES = 3

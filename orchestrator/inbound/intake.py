@@ -195,6 +195,7 @@ class Intake:
             TextEmpty, TextTooLong: nothing was stored.
         """
         taken = await self._database.write(lambda tx: self.take(tx, message, cursor=cursor))
+        # After the commit, because whoever is woken has to find the message in the store.
         self.announce(taken)
         return taken.accepted
 
@@ -213,6 +214,7 @@ class Intake:
         sender_list = self._read_senders()
         verdict = senders.judge(message, sender_list)
         accepted = await self._take(tx, message, verdict)
+        # In the transaction of its message: a cursor that is ahead after a crash would lose the message.
         if cursor is not None and message.channel is not None:
             await chats.set_cursor(tx, message.channel, cursor)
         is_trouble_new = False

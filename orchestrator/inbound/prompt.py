@@ -52,6 +52,7 @@ from orchestrator.store.polls import PollVote
 
 MAX_MESSAGES = 200
 MAX_PROMPT_CHARS = 400_000
+"""The most messages, and characters, of a prompt: before a group's first question lies all that was said."""
 MAX_QUOTED_CHARS = 2_000
 MAX_CALLS, MAX_CALL_CHARS = 50, 200
 MAX_NOTES, MAX_NOTE_CHARS = 8, 200
@@ -170,6 +171,7 @@ async def _compose(
     places = await _places(tx, turn, group)
     fitting = _fitting(asked, zone, places)
     if len(fitting) < len(asked):
+        # The requests that do not fit get a turn of their own, so that none stays unanswered.
         turn = await turns.split(tx, turn, after=fitting[-1].seq)
     return await _compose_chat(
         tx,
@@ -432,9 +434,8 @@ def _header(zone: ZoneInfo, now_ms: int, *, chat: str | None = None) -> str:
 
 def _line(message: Message, zone: ZoneInfo, places: TurnPlaces | None, role: Role | None = None) -> str:
     quote = ""
-    if (
-        message.quote is not None and message.quote.text.strip()
-    ):  # Answers may be left out, but not the options: the numbers alone say nothing.
+    # Many answers say nothing without the message that they quote, such as "yes" or "2".
+    if message.quote is not None and message.quote.text.strip():
         quoted = message.quote
         quote = f'<quoted_message from="{_safe(quoted.sender)}">{_safe(quoted.text)}</quoted_message>'
     time = local_iso(message.sent_ms, zone)

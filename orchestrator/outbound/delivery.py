@@ -35,24 +35,30 @@ from orchestrator.store.database import Database, Tx
 log = structlog.get_logger(__name__)
 
 FIRST_BACKOFF_MS = 5_000
+"""Milliseconds of the pause after the first failure; each further pause is twice as long."""
 LONGEST_BACKOFF_MS = 3_600_000
 LEAST_PAUSE_MS = 200
 """Shortest pause in milliseconds, even if the messenger asks for a shorter one."""
 GIVE_UP_MS = 24 * 3_600_000
+"""Milliseconds after which a message is given up: an outage of a messenger may last a day and lose nothing.
+"""
 KEPT_FILES = 20
 """Number of sent files whose copies are retained per group, so that the owner can open them in the console.
 """
 GIVE_UP_ATTEMPTS = 10
 """Least attempts before a message is given up: after a jump of the clock, age alone would end it untried."""
 SEND_SECONDS = 60.0
+"""Seconds that a text may take; a file may take twice as long, and the time for its size."""
 FILE_BYTES_PER_SECOND = 100_000
 """Bytes per second of the slowest line that is allowed for: a file's size extends the timeout of its send."""
 STUCK_MS = 3_600_000
 """Milliseconds that a message may fail while its messenger is connected and others of its chat wait."""
 STUCK_ATTEMPTS = 5
+"""Least attempts before that: after a jump of the clock, the time alone would end it."""
 STUCK_REACTION_MS = 60_000
 """The same for a reaction, for which no message should wait long."""
 SWEEP_SECONDS = 30.0
+"""Most seconds between two looks at the outbox: a wake-up may be lost."""
 
 
 def backoff_ms(attempts: int) -> int:
@@ -130,6 +136,7 @@ class Delivery:
         self._tasks = tasks
         self._wakeup = wakeup
         self._bus = bus
+        # Chats in which a message is being sent. A second one would overtake it, or send the same again.
         self._busy: set[ChatJid] = set()
 
     async def run(self) -> None:
@@ -188,6 +195,8 @@ class Delivery:
             return
         text = parts[0]
         features = channel.features if channel else frozenset()
+        # Committed before the send: a host that finds the state "sending" knows that it may have arrived
+        # already.
         attempt = await self._database.write(lambda tx: self._begin(tx, head, parts, features))
         if attempt is None:
             return
@@ -211,8 +220,10 @@ class Delivery:
             else:
                 await self._finish(head, OutboxState.UNKNOWN, error=str(error))
         except ChannelDown as down:
+            # A pause that the messenger asks for is no fault of this message, so it never counts as stuck.
             if not down.pause_seconds and await self._holds_up_chat(channel, head):
                 is_text = head.reacts_to is None
+                # Unknown, not dead: an attempt without an answer may have arrived.
                 await self._finish(head, OutboxState.UNKNOWN, error=str(down), notifies=is_text)
             else:
                 await self._try_later(
@@ -286,6 +297,7 @@ class Delivery:
             else:
                 log.exception("channel.broke", channel=channel.name, outgoing=head.id)
                 reason = f"The channel broke ({type(error).__name__})."
+            # Nobody knows whether it arrived. Only a messenger that drops repeats can be sent it again.
             if is_idempotent:
                 raise ChannelDown(reason) from error
             raise OutcomeUnknown(f"{OutcomeUnknown()} {reason}") from error
@@ -294,6 +306,7 @@ class Delivery:
         now_ms = self._clock.now_ms()
 
         async def mark(tx: Tx) -> Sequence[Path]:
+            # In one transaction with the chat's history: the agent has to know whatever its people have read.
             await outbox.finish(tx, head.id, OutboxState.SENT, now_ms=now_ms)
             if head.reacts_to is None:
                 shown = _text_as_shown(head, text)
@@ -361,6 +374,8 @@ class Delivery:
         if channel is None or head.attempts + 1 < STUCK_ATTEMPTS:
             return False
         status = channel.status()
+        # The time counts only while the connection stands: an outage must lose nothing, and a line that comes
+        # and goes starts it anew.
         since_ms = status.get("connected_since_ms") if status.get("state") == "connected" else None
         stuck_ms = STUCK_MS if head.reacts_to is None else STUCK_REACTION_MS
         if since_ms is None or self._clock.now_ms() - max(since_ms, head.created_ms) < stuck_ms:

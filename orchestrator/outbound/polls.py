@@ -102,6 +102,7 @@ class PollEnds:
             log.warning("poll.not_closed", poll=poll.id, reason=str(error))
             if now_ms - (poll.ended_ms or 0) < GIVE_UP_MS:
                 return
+        # Votes are not counted any more in any case: a poll that the messenger cannot close only looks open.
         except ChannelRefused as error:
             log.info("poll.not_closed", poll=poll.id, reason=str(error))
         except Exception:

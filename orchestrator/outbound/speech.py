@@ -66,6 +66,7 @@ TO_OPUS = (
 )
 """Options with which ffmpeg converts any sound to a voice note."""
 _KEPT = ("PATH", "HOME", "LANG", "LC_ALL", "PYTHONPATH", "VIRTUAL_ENV", "LD_LIBRARY_PATH")
+"""Variables of the environment that the program gets. Others may hold keys, such as the model's."""
 _CODE = re.compile(r"```.*?(?:```|$)", re.DOTALL)
 _ADDRESS = re.compile(r"\bhttps?://\S+")
 _MARKS = re.compile(r"[*_~`#>|]+")
@@ -158,6 +159,7 @@ async def _run(command: Sequence[str], given: bytes) -> bytes:
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
             env={name: os.environ[name] for name in _KEPT if name in os.environ},
+            # In a session of its own, so that the children that it starts can be killed with it.
             start_new_session=True,
         )
     except OSError as error:
@@ -222,7 +224,7 @@ class SpokenReplies:
         self._slots = asyncio.Semaphore(AT_ONCE)
 
     async def run(self) -> None:
-        """Speak until cancelled; return at once if no program is set. Chats do not wait for each other."""
+        """Speak until cancelled; without a program, only wait. Chats do not wait for each other."""
         if self._program is None:
             await asyncio.Event().wait()
             return
@@ -270,6 +272,7 @@ class SpokenReplies:
         """Record that a reply stays a text; notify the owner once, unless it is only too long or wordless."""
         now_ms = self._host.clock.now_ms()
         async with self._host.database.transaction() as tx:
+            # The row is what marks a reply as done: without it, the next look would try to speak it again.
             voice = await outbox.add_voice(tx, outgoing, None, now_ms=now_ms)
             await outbox.finish(
                 tx, voice.id, OutboxState.SKIPPED, now_ms=now_ms, error=why or NOT_TO_BE_SPOKEN

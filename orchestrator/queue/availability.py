@@ -22,7 +22,9 @@ from orchestrator.store.model_refusals import ModelRefusal
 log = structlog.get_logger(__name__)
 
 BACKGROUND_PAUSE_MS = 60_000
+"""Milliseconds after which a refused turn that nobody waits for is tried again."""
 MAX_ASKERS = 200
+"""Requests of a turn that are judged: a prompt shows no more, and splits the rest off into a later turn."""
 LOWERED = "asked with the role that its sender has now"
 """The reason stored with a turn that has no requests left: everybody who asked in it has a lesser role now.
 """
@@ -66,6 +68,7 @@ class Availability:
             return False
         now_ms = self._clock.now_ms()
         async with self._database.transaction() as tx:
+            # The service was asked outside of this transaction: meanwhile the turn may have been stopped.
             current = await turns.get(tx, turn.id)
             if current is None or current.state is not TurnState.QUEUED:
                 return True
@@ -103,6 +106,7 @@ class Availability:
                     # delay.
                     ahead.append(min(due_ms - now_ms, failures.TELL_OUTAGE_AFTER_MS))
                     continue
+                # In one transaction with the text, so that a crash in between neither repeats nor loses it.
                 await turn_outages.note_announced(tx, outage.turn_id, now_ms=now_ms)
                 await outbox.add(
                     tx,

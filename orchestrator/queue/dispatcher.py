@@ -20,6 +20,7 @@ from orchestrator.store.database import Database
 log = structlog.get_logger(__name__)
 
 SWEEP_SECONDS = 30.0
+"""Most seconds between two passes: a wake-up may be lost, but a waiting turn is found all the same."""
 CLEARED = "🧹 I have forgotten our conversation. My files and reminders are still there."
 
 
@@ -91,6 +92,7 @@ class Dispatcher:
         """Apply one action. Its error affects only its own turn: the other actions are still applied."""
         try:
             await self._apply(action, by_id)
+        # Without the store nothing can be decided for any turn: the supervisor runs the whole loop again.
         except StoreError:
             raise
         except Exception:
@@ -139,6 +141,7 @@ class Dispatcher:
         now_ms = self._clock.now_ms()
         async with self._database.transaction() as tx:
             current = await turns.get(tx, turn.id)
+            # Since the plan was made, the turn may have been stopped in the chat.
             if current is None or current.state is not TurnState.QUEUED or current.last_seq is None:
                 return
             await sessions.forget(tx, turn.folder, now_ms=now_ms)
@@ -160,6 +163,7 @@ class Dispatcher:
         now_ms = self._clock.now_ms()
         ahead = "you are next" if place == 1 else f"{place - 1} ahead of you"
         async with self._database.transaction() as tx:
+            # In one transaction with the text, so that a chat is told once, even after a crash.
             await turns.note_place_notified(tx, turn.id, now_ms=now_ms)
             await outbox.add(
                 tx,

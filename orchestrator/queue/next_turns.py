@@ -20,8 +20,12 @@ from orchestrator.domain.values import (
 )
 
 AGEING_MS = 5 * 60_000
+"""Milliseconds after which a waiting turn goes before all kinds: a stream of chat must not starve the rest.
+"""
 TELL_PLACE_AFTER_MS = 10_000
+"""Milliseconds that a question waits for a slot before its chat is told its place, once."""
 LONGEST_PAUSE_MS = 3_600_000
+"""Milliseconds that are longer than any pause before another attempt, by which a changed clock is noticed."""
 
 _RANK = {kind: rank for rank, kind in enumerate(TurnKind, start=1)}
 _AGED = 0
@@ -115,6 +119,7 @@ class _Slots:
 
     def close(self, run: LiveRun) -> CloseContainer:
         self.spare.remove(run)
+        # A turn that waits for this slot then starts at once, and not only when the container is gone.
         if self.overlap > 0:
             self.overlap -= 1
             self.free += 1
@@ -156,6 +161,7 @@ def plan(
             actions.extend(slots.close(run) for run in list(slots.spare) if _is_session_of(run, turn))
             actions.extend(slots.wait())
         elif own_run is not None:
+            # A more urgent turn has just taken the slot of its run, so it waits for one like any other turn.
             waiting.append(turn)
             actions.extend(slots.wait())
         else:
@@ -169,6 +175,7 @@ def plan(
 
 
 def _with_starting(turns: Sequence[Turn], runs: Sequence[LiveRun]) -> list[Turn]:
+    # The store says "queued" until the run is recorded: a pass before that would start a second container.
     made_for = {run.turn_id: run.id for run in runs if run.turn_id is not None}
     return [
         replace(turn, state=TurnState.RUNNING, run_id=made_for[turn.id]) if turn.id in made_for else turn
@@ -238,6 +245,7 @@ def _claim(turn: Turn, now_ms: int) -> tuple[int, int, int]:
 def _slots(runs: Sequence[LiveRun], ready: Sequence[Turn], cap: int, overlap: int) -> _Slots:
     closing = sum(run.state is RunState.CLOSING for run in runs)
     beside = min(closing, overlap)
+    # Negative after the cap was lowered: the runs beyond it have to end before a slot becomes free.
     free = cap - len(runs) + beside
     return _Slots(
         free=free,

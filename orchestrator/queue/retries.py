@@ -21,7 +21,9 @@ from orchestrator.store.database import Tx
 from orchestrator.store.model_refusals import ModelRefusal
 
 MAX_RETRIES = 5
+"""Attempts after the first, before a turn fails."""
 FIRST_DELAY_MS = 5_000
+"""Milliseconds before the first of them; each further pause is twice as long."""
 MAX_RESTARTS = 20
 """Restarts of the host during one turn after which it fails: a turn that crashes the host must end, too."""
 TOO_MANY_RESTARTS = f"Andy was restarted {MAX_RESTARTS} times while I worked on it."
@@ -82,6 +84,7 @@ async def requeue_or_fail(
     if turn.kind is TurnKind.CHAT and group is not None and turn.chat_jid not in group.chats:
         await registration.fail_gone(tx, turn, now_ms=now_ms)
         return TurnState.FAILED
+    # What the host itself has recorded of the turn counts more than what its container reports.
     stop = await turn_outages.stop_of(tx, turn.id)
     if stop is not None and stop.code == turn_outages.REFUSED:
         await refuse(tx, turn, now_ms=now_ms)
@@ -94,7 +97,8 @@ async def requeue_or_fail(
     if fault in (FailureOwner.ENGINE, FailureOwner.IMAGE):
         await turn_outages.begin(tx, turn.id, Outage.ENGINE, since_ms=now_ms)
     outage = await turn_outages.of_turn(tx, turn.id)
-    is_retryable = is_retryable and turn.kind is not TurnKind.WORKER  # the rules stand in for it
+    # Nobody waits for a worker's turn: when it fails, the dashboard's rules do its work without a model.
+    is_retryable = is_retryable and turn.kind is not TurnKind.WORKER
     if is_retryable and outage is not None:
         is_image = fault is FailureOwner.IMAGE
         delay_ms = (image_delay_ms if is_image else outage_delay_ms)(now_ms - outage.since_ms)
@@ -113,6 +117,7 @@ async def requeue_or_fail(
             turn,
             reason=reason,
             not_before_ms=now_ms + delay_ms,
+            # Neither an outage nor a restart is the turn's fault: only its own failures use up its attempts.
             counts_as_attempt=outage is None and not is_restart,
             counts_as_restart=is_restart,
         )

@@ -138,6 +138,7 @@ class StopRequests:
         await turn_outages.note_stop(tx, turn.id, code=turn_outages.IN_CHAT, reason=reason, now_ms=now_ms)
         if turn.state is TurnState.RUNNING and turn.run_id is not None:
             await runs.end(tx, turn.run_id, kind=STOPPED_RUN, detail=reason, now_ms=now_ms)
+            # Only after the commit: a container must not be killed for a stop that was rolled back.
             after_commit(tx, partial(self._stop_run, turn.run_id, reason))
         after_commit(tx, partial(self._announce, turn, reason))
 

@@ -109,6 +109,7 @@ class WarmStarts:
                 return None
         try:
             return group if await self._refusal(group, kind) is None else None
+        # Nobody has asked yet, so nobody is told: the turn itself reports the reason if it comes.
         except (SettingError, EngineGone) as error:
             log.info("start_ahead.left", group=one.folder, reason=str(error))
             return None

@@ -15,7 +15,9 @@ from orchestrator.store import tasks
 from orchestrator.store.database import Database
 
 SWEEP_SECONDS = 60.0
+"""Most seconds between two looks."""
 SET_BACK_MS = 60_000
+"""Milliseconds that the wall clock has to go back to count as set back; less is a small correction."""
 
 
 class Scheduler:

@@ -19,6 +19,7 @@ from orchestrator.scheduler.scheduled_task_service import ReadTime, ScheduleRead
 MIN_INTERVAL_MS = 60_000
 MAX_INTERVAL_MS = int(when.FURTHEST.total_seconds() * 1000)
 MAX_CAUGHT_UP = 10
+"""Missed due times that are run later at most, so that a long absence makes no flood of runs."""
 _FIRST_LOOK_BACK_MS = 3_600_000
 _MILLISECONDS = re.compile(r"[0-9]{1,15}")
 

@@ -16,6 +16,7 @@ FURTHEST = timedelta(days=3660)
 POLICY = times.TimePolicy(days_ahead=FURTHEST.days)
 FORMS = "give an ISO time such as 2026-11-22T18:30, a duration such as 1h30m, or words such as 'tomorrow 9am'"
 _ANY_DAYS = 400_000
+"""Days, more than any duration that is meant: the caller judges the length, and names its own bounds."""
 _CRON = re.compile(r"[\d*][\d*/,L#-]*( [\w*][\w*/,#-]*){4}", re.ASCII)
 """Five fields of cron, as opposed to words."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -80,6 +80,8 @@ class Database:
                 _connect,
                 path,
                 "foreign_keys = ON",
+                # Under WAL, the usual NORMAL may lose the newest commits in a power failure, though their
+                # senders were told that their messages are safe.
                 "synchronous = FULL",
                 f"journal_size_limit = {WAL_BYTES}",
             )
@@ -111,10 +113,12 @@ class Database:
         self._waiting.append(own)
         try:
             async with self._lock:
+                # Whoever gets the lock first does the work of all who wait, with one flush to the disk.
                 if not own.is_done:
                     together, self._waiting = self._waiting, []
                     await self._in_thread(write_together, self._direct, together)
         finally:
+            # Cancelled before it began: it is left out.
             if not own.is_done and own in self._waiting:
                 self._waiting.remove(own)
         if own.error is None:
@@ -315,6 +319,7 @@ def _damaged(path: Path, found: object) -> str:
 def _connect(place: Path | str, *pragmas: str) -> sqlite3.Connection:
     """Connect to a path or URI. Several threads may use the connection, but not at the same time."""
     is_uri = isinstance(place, str)
+    # With `isolation_level=None`, the library begins no transaction of its own before a write.
     connection = sqlite3.connect(
         place, uri=is_uri, isolation_level=None, cached_statements=256, check_same_thread=False
     )
@@ -405,6 +410,7 @@ def _migrate(connection: sqlite3.Connection, path: Path) -> None:
         _back_up(connection, copy_before(path, found + len(todo)))
     for number, script in enumerate(todo, start=found + 1):
         try:
+            # The version changes in the transaction of its script: a crash leaves both as they were.
             connection.executescript(f"BEGIN IMMEDIATE;\n{script}\nPRAGMA user_version = {number};\nCOMMIT;")
         except sqlite3.Error:
             if connection.in_transaction:
@@ -415,6 +421,7 @@ def _migrate(connection: sqlite3.Connection, path: Path) -> None:
 def _back_up(connection: sqlite3.Connection, target: Path) -> None:
     target.unlink(missing_ok=True)
     with closing(sqlite3.connect(target)) as copy:
+        # Not a copy of the file, which would lack what is still in the write-ahead log.
         connection.backup(copy)
     target.chmod(0o600)
 

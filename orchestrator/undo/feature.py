@@ -55,6 +55,8 @@ class UndoFeature:
         """Record the changes of ended turns, restore files for undos, and delete expired snapshots."""
         with self._host.bus.listening("turn.answered", "turn.failed", "turn.undone") as events:
             while True:
+                # At each start, too: an undo that a kill interrupted after its commit has files left to
+                # restore.
                 await self.sweep()
                 until = asyncio.get_running_loop().time() + SWEEP_SECONDS
                 with suppress(TimeoutError):
@@ -85,6 +87,7 @@ class UndoFeature:
         try:
             async with asyncio.timeout(BEGIN_SECONDS):
                 await self.catch_up(turn.folder)
+                # A thread cannot be cancelled: at its end it asks whether the turn may have begun meanwhile.
                 await asyncio.to_thread(
                     self.files.begin, turn.folder, turn.id, is_late=lambda: clock.steady_ms() > until_ms
                 )

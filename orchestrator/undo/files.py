@@ -408,6 +408,8 @@ def _private(directory: Path) -> None:
 def _clone_or_copy(source: BinaryIO, copy: BinaryIO, entry: Entry) -> None:
     """Make a copy that shares the file's blocks if the file system can, else copy at most its size."""
     try:
+        # Never a hard link: it shares the inode, so that what a container writes in place would change the
+        # copy.
         fcntl.ioctl(copy.fileno(), FICLONE, source.fileno())
     except OSError as error:
         if error.errno not in {errno.EOPNOTSUPP, errno.EXDEV, errno.EINVAL, errno.ENOTTY, errno.EPERM}:

@@ -256,6 +256,7 @@ class UndoService:
     async def _carry_out(self, tx: Tx, plan: UndoPlan, *, by: str, reason: str | None) -> TurnId:
         turn, now_ms = plan.turn, self.clock.now_ms()
         reason = reason or UNDONE.format(number=turn.id)
+        # The caller's transaction goes on after a failure here: the reply to the request is stored in it.
         await tx.execute("SAVEPOINT undo")
         try:
             number = await turns.add_answered(
@@ -287,6 +288,8 @@ class UndoService:
             )
         for folder, gone in _unregistered(plan.rows).items():
             await registration.end_waiting(tx, folder, gone, now_ms=now_ms)
+        # The files follow after the commit. Until they are restored, this row makes every start go on with
+        # them.
         undo = Undo(
             turn_id=number,
             undoes=turn.id,
