@@ -311,8 +311,9 @@ class Termination:
         live.enter(RunState.CLOSING, self._context.clock.steady_ms())  # so that it gets no further turn
         if live.is_unused:
             self._live_runs.foresight.count_miss(live, now_ms=self._context.clock.steady_ms())
-        # If a container that was started ahead ended before its first frame, its turn is tried again without
-        # a pause. If the turn was not even recorded as running, this does not count as an attempt of it.
+        # A container that was started ahead and ended without a recorded frame has not begun its turn. So the
+        # turn is tried again without a pause. If it was not even recorded as running, this is no attempt of
+        # it.
         is_untouched = live.sign is not None and live.last_frame == 0
         made_for = None if live.is_unused else live.turn_id
         async for attempt in until_stored():

@@ -95,8 +95,8 @@ class MessageReader:
             quote = Quote(
                 message_id=vote.poll.message_id, sender=self._context.assistant, text=vote.poll.text
             )
-            # `members` does not include the account itself. If the account is the owner's own, the owner
-            # votes with it too, so one more person takes part.
+            # `people` counts Andy too. On the owner's account, the account's entry in `members` stands for
+            # the owner, who may vote as well, so one is added for Andy.
             people = len(members) + (not self._context.has_own_number) if members else None
             people = people if message.is_group else 2
         return Inbound(

@@ -25,7 +25,7 @@ class NoLog(BadRequest):
 
 
 def run_log(root: Path, folder: str, run: str | None) -> RunFile:
-    """Return the newest log of a group; with `run`, the newest of a run whose id begins so.
+    """Return the newest log of a group; with `run`, of the runs whose id begins with it.
 
     Raises `NoLog`.
     """

@@ -209,7 +209,7 @@ class SwarmServices:
     def keep_gate(self, client: APIClient) -> None:
         """Make sure that the gate runs and is on the networks of all runs.
 
-        After a restart, an engine may leave it out of them.
+        An engine that restarts may not start the gate again, and without it no agent reaches the host.
         """
         if self.make_gate is None:
             return
