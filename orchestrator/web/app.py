@@ -20,7 +20,7 @@ from orchestrator.web.guard import AccessGuard, IsSession
 from orchestrator.web.refusals import OnRefusal
 
 MAX_PATH_CHARS = 200
-"""So much of a path that leads nowhere is told."""
+"""Characters of an unknown path that its error repeats."""
 
 
 def web_app(
@@ -71,6 +71,7 @@ class LazyApp:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if self._built is None:
             async with self._lock:
+                # Asked again: another request may have built it while this one waited for the lock.
                 if self._built is None:
                     self._built = await asyncio.to_thread(self._build)
         await self._built(scope, receive, send)
@@ -85,6 +86,7 @@ async def _explain(_: Request, error: Exception) -> Response:
 async def _explain_route(request: Request, error: Exception) -> Response:
     """Return the JSON answer for an unknown path, or for a method that the path does not allow."""
     assert isinstance(error, HTTPException)
+    # A mistyped secret address must not end up in the error, which programs log.
     path = without_secret(request.url.path)[:MAX_PATH_CHARS]
     code, message, headers = "refused", error.detail, error.headers
     if error.status_code == 404:

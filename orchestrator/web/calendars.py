@@ -43,6 +43,7 @@ class CalendarService:
             feed = await addresses.by_secret(tx, AddressKind.CALENDAR, secret_addresses.hashed(secret))
             group = await groups.by_folder(tx, feed.folder) if feed else None
             if feed is None or group is None:
+                # One error for all cases: it does not tell whether a secret was ever valid.
                 raise UnknownAddress(
                     AddressKind.CALENDAR,
                     "There is no such calendar: its address was revoked, or is incomplete.",
@@ -51,6 +52,7 @@ class CalendarService:
 
         async with self._turns:
             feed, body = await self.source.look(look)
+        # `abs`: after the clock was set back, the last use lies in the future.
         if feed.used_ms is None or abs(now_ms - feed.used_ms) >= FETCHED_EVERY_MS:
             await self.database.write(lambda tx: addresses.note_use(tx, feed.id, now_ms=now_ms))
         return body

@@ -120,6 +120,7 @@ class ChatService:
         """
         if not wait_seconds:
             return (await self._take(write, folder)).place
+        # Listening begins before the message is stored: its reply may come at once.
         with self._bus.listening() as events:
             said = await self._take(write, folder)
             if said.is_busy or said.place.is_settled:
@@ -137,6 +138,7 @@ class ChatService:
                 await _check_same(tx, taken.message)
             place = await _place_of(tx, taken.message, group, taken.accepted)
             is_own = running is not None and running.id == place.turn
+            # Whoever writes does not wait for a worker's turn, so such a turn makes nobody busy.
             is_busy = running is not None and running.kind is not TurnKind.WORKER and not is_own
             is_busy = is_busy and place.outcome not in SETTLED  # what needed no agent waits for none
             return taken, _Said(place=place, is_busy=is_busy)
@@ -154,6 +156,7 @@ class ChatService:
                     await _news_of(place, events)
                     place = await self.find(place.id)
         except TimeoutError:
+            # A last look: the message has got further since it was read before.
             return await self.find(place.id)
         return place
 
@@ -172,6 +175,8 @@ async def _news_of(place: MessageStatus, events: asyncio.Queue[HostEvent]) -> No
     """Wait for an event that may have settled the message; the queue has events of all messages."""
     while True:
         event = await events.get()
+        # An event without a group, such as the end of the host, may concern everybody. All others are passed
+        # over here: otherwise each waiting client would read the store at each event of each group.
         if event.group is None or (event.group == place.group and event.kind in SETTLING):
             return
 

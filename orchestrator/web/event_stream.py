@@ -32,7 +32,9 @@ class EventStream(Response):
     media_type = "text/event-stream"
 
     def __init__(self, events: AsyncGenerator[str]) -> None:
+        # nginx holds events back until its buffer is full, unless the second header forbids it.
         super().__init__(headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"})
+        # The base class counts the body that it was given: a length of 0 would end the stream at once.
         del self.headers["content-length"]
         self._events = events
 
@@ -55,6 +57,7 @@ class EventStream(Response):
         finally:
             for task in tasks:
                 task.cancel()
+            # Waited for, because a generator cannot be closed while a task still runs in it.
             await asyncio.wait(tasks)
         if not sending.cancelled():
             sending.result()  # raises the error of sending, if it failed

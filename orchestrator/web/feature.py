@@ -72,6 +72,7 @@ def _loopback_pair(port: int) -> tuple[socket.socket, ...]:
             first = listen(HOST, port)
         except OSError as error:
             raise _taken(HOST, port, error) from error
+        # If the system chose this number, then for IPv4 alone: on IPv6 it may be taken, and another is tried.
         number = first.getsockname()[1]
         try:
             return first, listen(HOST6, number)
@@ -134,6 +135,7 @@ class WebFeature:
         async with asyncio.TaskGroup() as beside:
             noting = beside.create_task(refused.run(), name="web:refusals")
             await Server(config).serve_on(*listeners)
+            # Only now: its last act is to write the refusals that were counted while the server ended.
             noting.cancel()
 
     def _app(self, on_refusal: Callable[..., None]) -> Any:

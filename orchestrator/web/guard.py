@@ -104,6 +104,7 @@ class AccessGuard:
             refusal = _refused(
                 401, "bad_token", "Send 'Authorization: Bearer …' with the token in data/token."
             )
+            # A browser then asks for the password, so that a person can open such an address, too.
             if "text/html" in headers.get("accept", ""):
                 refusal.response.headers["WWW-Authenticate"] = 'Basic realm="Andy: the token is the password"'
             return refusal
@@ -112,11 +113,13 @@ class AccessGuard:
         return None
 
     async def _may_read(self, scope: Scope, headers: Headers) -> bool:
+        # Reading alone: browsers send a cookie without being asked, also for a page at another port.
         if self._is_session is None or scope["method"] != "GET" or not scope["path"].startswith(READ_PATHS):
             return False
         cookies = cookie_parser(headers.get("cookie", ""))
         agent = headers.get("user-agent", "")
         shown = [cookies[name] for name in SESSION_COOKIES if name in cookies]
+        # A list, because `any` takes no asynchronous generator.
         return any([await self._is_session(cookie, agent) for cookie in shown])
 
     def _is_own_page(self, origin: str, host: str, scheme: str) -> bool:

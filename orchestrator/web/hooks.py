@@ -33,12 +33,12 @@ from orchestrator.web.refusals import OnRefusal, RefusedRequest
 
 MAX_CHARS = 4_000
 MAX_BODY_BYTES = 64 * 1024
-"""Room for `MAX_CHARS` characters in each form: one outside of the BMP takes 12 bytes in JSON or a form."""
+"""Room for `MAX_CHARS` characters in each type of body: an emoji takes 12 bytes in JSON, or in a form."""
 MAX_KEY_CHARS = 200
 BODY_SECONDS = 10.0
-"""Seconds in which a body has to come."""
+"""Seconds within which the whole body has to arrive."""
 TYPES = ("text/plain", "application/json", "application/x-www-form-urlencoded")
-# Controls but tabs and line ends, and what turns the direction of writing.
+# Control characters except tabs and line ends, and marks that turn the direction of writing.
 _UNSEEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 _CHARSET = re.compile(r';\s*charset\s*=\s*"?([^\s;"]*)')
 _UTF8 = frozenset({"utf-8", "utf8"})
@@ -107,6 +107,7 @@ class HookService:
 
         async def take(tx: Tx) -> Taken:
             now_ms = self.clock.now_ms()
+            # Checked again: the hook may have been revoked, or used up, while the body arrived.
             hook, group = await self._opened(tx, secret, now_ms=now_ms)
             await addresses.note_use(tx, hook.id, now_ms=now_ms)
             return await self.intake.take(tx, message_of(hook, group, text, key=key, now_ms=now_ms))
@@ -116,6 +117,8 @@ class HookService:
     async def _opened(self, tx: Tx, secret: str, *, now_ms: int) -> tuple[SecretAddress, Group]:
         hook = await addresses.by_secret(tx, AddressKind.HOOK, hashed(secret))
         group = await groups.by_folder(tx, hook.folder) if hook else None
+        # One error for all cases: it does not tell whether a secret was ever valid. Main takes no hook,
+        # because what is written there is the owner's word (decision 32).
         if hook is None or group is None or group.is_main:
             raise UnknownAddress(
                 AddressKind.HOOK, "There is no such hook: its address was revoked, or is incomplete."
@@ -130,6 +133,7 @@ def message_of(
     hook: SecretAddress, group: Group, text: str, *, now_ms: int, key: str | None = None
 ) -> Inbound:
     """Return the text of a hook as a message of its group's notify chat. Pure, but for a new id."""
+    # The id of the hook is hashed too: the same key of another hook marks another message.
     own_id = (
         secrets.token_hex(10) if key is None else hashlib.sha256(f"{hook.id} {key}".encode()).hexdigest()[:20]
     )
@@ -161,6 +165,7 @@ def text_in(body: bytes, content_type: str) -> str:
     if kind not in TYPES or not _UTF8.issuperset(_CHARSET.findall(content_type.lower())):
         raise UnreadableType
     try:
+        # Some programs begin a text with a byte order mark, which is no part of it.
         text = body.decode("utf-8-sig")
         found: dict[str, Any]
         match kind:
@@ -180,10 +185,12 @@ def text_in(body: bytes, content_type: str) -> str:
 def _form(text: str) -> dict[str, str]:
     """Return the one field of a form. Raises `BadBody` for any other form."""
     try:
+        # Two fields are let through, so that the second one is refused with words of its own below.
         fields = parse_qsl(
             text, keep_blank_values=True, strict_parsing=True, errors="strict", max_num_fields=2
         )
     except UnicodeDecodeError:
+        # A `ValueError` too, but the caller answers it as a wrong encoding.
         raise
     except ValueError as error:
         raise BadBody("Send the text as the field 'text' of the form: text=…") from error
@@ -209,7 +216,7 @@ def hook_routes(service: HookService, on_refusal: OnRefusal) -> list[Route]:
 
     async def _bring(request: Request) -> Response:
         secret = request.path_params["secret"]
-        # Who has no address is answered before a byte of the body is read.
+        # Whoever has no valid address is refused before a byte of the body is read.
         await service.check(secret)
         if request.headers.get("content-encoding", "identity") != "identity":
             raise UnreadableType

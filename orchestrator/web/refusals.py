@@ -76,6 +76,7 @@ class RefusalAudit:
             while True:
                 await self._wakeup.wait(at_most_seconds=None)
                 await self.write()
+                # What comes meanwhile is counted and written as one row: a flood must not fill the audit.
                 await asyncio.sleep(self._period_seconds)
         finally:
             await self.write()
@@ -92,6 +93,7 @@ class RefusalAudit:
         except StoreError as error:
             log.warning("refusals.not_recorded", reason=str(error), kinds=sorted(written))
             return
+        # While the rows were written more may have been counted: that part stays for the next time.
         self._counted = {
             kind: replace(one, count=one.count - written[kind].count) if kind in written else one
             for kind, one in self._counted.items()

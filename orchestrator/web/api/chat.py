@@ -51,6 +51,7 @@ class MessageQuery(BaseModel):
 
 def id_by_key(chat_jid: str, key: str) -> MessageId:
     """Return the id of the message of a chat with this key."""
+    # The chat is hashed too: the same key in another chat marks another message.
     digest = hashlib.sha256(f"{chat_jid} {key}".encode()).hexdigest()
     return MessageId(f"K{digest[:24]}")
 

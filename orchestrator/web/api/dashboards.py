@@ -20,7 +20,7 @@ class DashboardApi:
 
     show: Callable[[str], Awaitable[BoardData]]
     use: Callable[..., Awaitable[ToolAnswerView]]
-    """`(folder, tool, arguments, expect_version=None)`: gives the answer of the tool."""
+    """`(folder, tool, arguments, expect_version=None)`: returns the answer of the tool."""
     ask_worker: Callable[[str], Awaitable[WorkerQueued]]
 
 

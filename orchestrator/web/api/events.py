@@ -43,6 +43,7 @@ def event_route(bus: EventBus) -> Route:
 
 async def _events(bus: EventBus, asked: EventQuery) -> AsyncGenerator[str]:
     with bus.listening(with_passing=asked.progress) as queue:
+        # Nothing is awaited in between: each event is either in the ring or in the queue, and in one only.
         before = [event for event in bus.ring if asked.wants(event)]
         yield LISTENING
         for event in before[-asked.recent :] if asked.recent else ():

@@ -74,6 +74,7 @@ class GroupApi:
         """Raises what `registration.register` raises."""
         async with self._database.transaction() as tx:
             group = await registration.register_by_hand(tx, asked, now_ms=self._clock.now_ms())
+        # After the commit, here as in all other methods: whoever hears of it reads the store.
         self._bus.publish("group.registered", group=group.folder)
         return group_row(group)
 

@@ -85,7 +85,7 @@ from orchestrator.web.api.schemas import RowPage, answer_schema
 from orchestrator.web.bodies import parse_query
 
 MAX_PLACE = 100_000
-"""The last row at which a page may begin in a list that is no history: each page makes it anew."""
+"""The last row at which a page of a list that is no history may begin: each page makes all rows before it."""
 Q = TypeVar("Q", bound=ApiQuery)
 R = TypeVar("R")
 T = TypeVar("T")
@@ -109,7 +109,7 @@ class ApiSource:
     reminders: ReminderService
     context_of: Callable[[Folder], ContextManager]
     draft: Callable[[RunId | None, TurnId], Awaitable[str]]
-    """Give the text that is being written in a turn that runs."""
+    """Returns the text that the agent is writing in a running turn."""
     nodes: Callable[[], Awaitable[list[NodeView]]]
 
     async def look(self, query: Callable[[Tx], Awaitable[T]]) -> T:
@@ -128,7 +128,7 @@ class ApiResource:
     query: type[ApiQuery]
     answer: type[BaseModel]
     read: Callable[[ApiSource, Request], Awaitable[object]]
-    """Give the answer to a request. Raises `BadRequest`."""
+    """Returns the answer to a request. Raises `BadRequest`."""
 
 
 def list_routes(source: ApiSource) -> list[Route]:
@@ -147,19 +147,19 @@ def _route(source: ApiSource, resource: ApiResource) -> Route:
 
 
 def _older(found: Sequence[R], asked: PageQuery, number: Callable[[R], int]) -> RowPage[R]:
-    """A page of a list that begins with its newest row; one row more than fits was read."""
+    """Return a page that begins with its newest row. One more row was read than fits, if there is one."""
     rows = found[: asked.limit]
     return {"rows": rows, "next": number(rows[-1]) if len(found) > asked.limit else None}
 
 
 def _older_at_front(found: Sequence[R], asked: PageQuery, number: Callable[[R], int]) -> RowPage[R]:
-    """A page that ends with its newest row, as people read it; one older row more than fits was read."""
+    """Return a page that ends with its newest row. One older row more than fits was read, if there is one."""
     rows = found[-asked.limit :]
     return {"rows": rows, "next": number(rows[0]) if len(found) > asked.limit else None}
 
 
 def _part(found: Sequence[R], asked: PageQuery) -> RowPage[R]:
-    """A page of a list that is no history: by the places of its rows."""
+    """Return a page of a list that is no history: it is cut out by the places of its rows."""
     end = (asked.cursor or 0) + asked.limit
     return {"rows": found[asked.cursor or 0 : end], "next": end if len(found) > end else None}
 
@@ -367,6 +367,7 @@ def _resource(
     name: str, summary: str, read: Callable[[ApiSource, Q, Mapping[str, str]], Awaitable[object]]
 ) -> ApiResource:
     """Return the resource that `read` answers; its query and its answer are those of its annotations."""
+    # The hints are in the order of the signature: the source, the query, the path and the answer.
     _, query, _, answer = get_type_hints(read).values()
 
     async def answer_to(source: ApiSource, request: Request) -> object:

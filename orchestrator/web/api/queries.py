@@ -15,6 +15,7 @@ class ApiQuery(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
+# Numbers stay below 2**53: clients written in JavaScript, among others, hold no larger ones exactly.
 class PageQuery(ApiQuery):
     cursor: int | None = Field(None, ge=1, lt=2**53, description="`next` of the page before.")
     limit: int = Field(50, ge=1, le=MAX_LIMIT)

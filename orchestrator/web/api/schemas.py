@@ -34,7 +34,7 @@ LEFT_OUT_BEFORE: Mapping[type, Mapping[str, object]] = {
 }
 """Values that clients may take for fields that an earlier Andy did not send, by their view."""
 _MADE: dict[type, type[ApiSchema]] = {}
-"""The one schema of each view: OpenAPI would give two of the same name longer names."""
+"""The schema of each view, made once: two models of one name would get longer names in OpenAPI."""
 
 
 class RowPage(TypedDict, Generic[R]):

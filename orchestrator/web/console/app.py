@@ -62,7 +62,7 @@ from orchestrator.web.refusals import OnRefusal, RefusedRequest
 log = structlog.get_logger(__name__)
 
 NO_PAGES = (f"{ROOT}/static/", f"{ROOT}/live")
-"""The beginnings of paths that are no pages."""
+"""The beginnings of paths below which there are no pages."""
 FINDS_OWN_NAME = ("Chrome/", "Firefox/")
 """Parts of the `User-Agent` of browsers that resolve `*.localhost` to this machine by themselves."""
 COOKIE_SECONDS = 30 * 24 * 3600
@@ -190,7 +190,7 @@ class _Routes:
         self._on_refusal = on_refusal
 
     def own(self) -> list[Route]:
-        """The routes that belong to no page."""
+        """Return the routes that belong to no page."""
         return [
             Route("/", self._enter),
             Route("/sign-in", self._show_sign_in),
@@ -212,7 +212,7 @@ class _Routes:
     # The name and the page that a request comes from
 
     async def arrive(self, request: Request) -> Response | None:
-        """Answer who is to ask by the console's own name, and who follows a link of another page."""
+        """Redirect browsers that used a shared name; show a way in to whoever follows another page's link."""
         view = View(self._console, request, page=None, signed_in=None)
         if request.method not in ("GET", "HEAD") or view.path.startswith(NO_PAGES):
             return None
@@ -239,6 +239,7 @@ class _Routes:
         """Send a browser to the console's own name, and end a session that it began by a shared one."""
         answer = RedirectResponse(address, status_code=307)
         if COOKIE in request.cookies:
+            # The browser has sent this cookie to every server of the machine, so others may know it.
             signed_in = await self._who(request)
             if signed_in is not None:
                 await self._console.sessions.sign_out(signed_in)
@@ -248,6 +249,7 @@ class _Routes:
     # Who it is
 
     def _cookie_name(self, request: Request) -> str:
+        # Browsers take a cookie whose name begins with `__Host-` over https only, as from a reverse proxy.
         is_secure = self._secure_host is not None and request.headers.get("host") == self._secure_host
         return SECURE_COOKIE if is_secure else COOKIE
 
@@ -259,10 +261,12 @@ class _Routes:
         return found
 
     def _turn_away(self, request: Request) -> Response:
-        """Send who is not signed in to do it, and back afterwards where that is safe."""
+        """Redirect a browser without a session to the sign-in, which leads back if that is safe."""
+        # htmx would put the sign-in page into a part of this page; the header makes it load the whole page.
         if request.headers.get("hx-request"):
             return Response(status_code=401, headers={"HX-Redirect": f"{ROOT}/sign-in"})
         if request.method != "GET":
+            # What the form held is gone with this request: the sign-in says so.
             return RedirectResponse(f"{ROOT}/sign-in?lost=form", status_code=303)
         return RedirectResponse(f"{ROOT}/sign-in?{_next_query(request)}", status_code=303)
 
@@ -292,9 +296,11 @@ class _Routes:
             view = View(self._console, request, page=page, signed_in=signed_in)
             # Needed if the handler shows a refused form again.
             view.needs = len(await needs.look(view)) + self._console.troubles
+            # Only now, with a session: nobody else can make the host read a large body.
             async with read_form(request, upload_bytes=page.upload_bytes if page else 0) as form:
                 async with self._console.forms.taking(signed_in, form.raw(FIELD)) as taken:
                     answered = await change(view, form)
+                    # A form that was refused is shown again and may be sent again.
                     taken.is_done = answered.status_code < 400
                 return answered
 
@@ -373,6 +379,7 @@ class _Routes:
         if signed_in is None:
             return Response(status_code=401)
 
+        # Asked again while the stream is open, so that a session that ends takes its stream along.
         async def is_welcome() -> bool:
             return await self._console.sessions.find(signed_in.cookie, agent=_agent(request)) is not None
 
@@ -409,6 +416,7 @@ class _Routes:
     async def explain_fault(self, request: Request, _: Exception) -> Response:
         """Answer after a fault of Andy itself, which the server logs with its traceback."""
         answer = await self.explain(request, HTTPException(500))
+        # Starlette calls the handler of `Exception` outside of all middleware, which would add the headers.
         add_security_headers(answer.headers)
         return answer
 
@@ -450,7 +458,8 @@ def _manifest(files: Mapping[str, bytes]) -> bytes:
 
 
 def _static(files: Mapping[str, bytes]) -> Callable[[Request], Awaitable[Response]]:
-    # Pages are not compressed: how short one becomes would tell something of the secrets in it.
+    # Only these files are compressed, and no page: the length of a compressed page would tell an attacker,
+    # who can put text of his own into it, something of the secrets in it.
     packed = {name: gzip.compress(content) for name, content in files.items() if not name.endswith(".png")}
 
     async def answer(request: Request) -> Response:
@@ -458,6 +467,8 @@ def _static(files: Mapping[str, bytes]) -> Callable[[Request], Awaitable[Respons
         if name not in files:
             raise HTTPException(404)
         kind = KINDS[Path(name).suffix]
+        # The content of a path with the hash of its file never changes. A path with the hash of an earlier
+        # Andy gives today's file, which a browser must not store under it.
         is_current = request.path_params["hash"] == _hash(files[name])
         headers = {"Cache-Control": FOR_EVER if is_current else "no-store", "Vary": "Accept-Encoding"}
         if name in packed and "gzip" in request.headers.get("accept-encoding", ""):

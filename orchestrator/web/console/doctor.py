@@ -43,6 +43,7 @@ class BackgroundDoctor:
         async with self._lock:
             if self.is_running:
                 return False
+            # A file and no pipe: a pipe that nobody reads fills up and stops the process.
             output = await asyncio.to_thread(tempfile.TemporaryFile)
             command = (sys.executable, "-m", "orchestrator", "doctor", "--each", "--home", str(self._home))
             process = await asyncio.create_subprocess_exec(
@@ -58,6 +59,7 @@ class BackgroundDoctor:
         """Return the findings of the last run so far."""
         if self._output is None:
             return []
+        # After the last line end there is nothing, or a line that is being written.
         *whole, _ = (await asyncio.to_thread(_content, self._output)).split(b"\n")
         return [json.loads(line) for line in whole]
 

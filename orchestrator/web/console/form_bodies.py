@@ -58,6 +58,7 @@ def _uploaded(one: UploadFile) -> UploadedFile:
 
 async def _bounded(request: Request, limit: int) -> AsyncGenerator[bytes, None]:
     left = limit
+    # Counted as it arrives: the length in the headers may be missing or wrong.
     async for chunk in request.stream():
         left -= len(chunk)
         if left < 0:

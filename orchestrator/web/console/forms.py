@@ -187,6 +187,7 @@ class FormGuard:
             raise FormForged
         if number in self._under_way:
             raise FormSentTwice
+        # Added before anything is awaited: the second click of a double click must find it.
         self._under_way.add(number)
         try:
             await self._use(signed_in.session.id, number)
@@ -194,6 +195,7 @@ class FormGuard:
             try:
                 yield taken
             except BaseException:
+                # Shielded: a browser that hangs up cancels the request, and the form must not stay half used.
                 await asyncio.shield(self._settle(number, is_done=False))
                 raise
             await asyncio.shield(self._settle(number, is_done=taken.is_done))

@@ -167,6 +167,7 @@ def _link(address: str) -> Markup:
     """Return a link that shows its whole target; an address with hidden characters stays text."""
     target = address.rstrip(_AFTER_LINK)
     rest = plain(address[len(target) :])
+    # Before an "@" stands a user name, which may look like a host: https://bank.example@evil.example.
     if _TURNING.search(target) or "@" in target.split("/")[2]:
         return plain(target) + rest
     link = Markup('<a href="{0}" rel="noreferrer noopener nofollow" target="_blank">{0}</a>')

@@ -59,7 +59,7 @@ async def look(view: View) -> Waiting:
         unsent = await outbox.given_up(tx, limit=MAX_UNSENT)
     backup_ms = await asyncio.to_thread(_newest_backup_ms, host.home.root / "backups")
     registered_ms = min((group.added_ms for group in every), default=view.now_ms)
-    # A home of today has nothing yet that a backup should have.
+    # Without a backup, its age counts from the first group on: a new home has nothing yet to lose.
     since_ms = registered_ms if backup_ms is None else backup_ms
     return Waiting(
         needs=found,

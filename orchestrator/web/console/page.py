@@ -183,6 +183,7 @@ class View:
         """
         if self.request.method != "GET":
             return came_from(self.request)
+        # Quoted anew: this text of the browser's becomes part of links in the page.
         query = "&".join(
             f"{quote(name, safe='')}={quote(value, safe='')}"
             for name, value in self.request.query_params.multi_items()
@@ -211,6 +212,7 @@ class View:
 
     def number(self, name: str, default: int = 0) -> int:
         """Return a number of the query; `default` if it is missing or invalid."""
+        # `isdigit` alone accepts signs such as '²', which `int` refuses. 15 digits fit the store's integers.
         text = self.query(name)
         return int(text) if text.isascii() and text.isdigit() and len(text) < 16 else default
 
@@ -241,6 +243,7 @@ class View:
         own = str(error) if isinstance(error, AndyError) else ""
         values = {name: str(value)[:MAX_VALUE_CHARS] for name, value in vars(error).items()} | {"own": own}
         refusal = getattr(error, "refusal", None)
+        # The reason of a refused time is more exact than the code that all of them share.
         codes = [f"time_{refusal.reason}"] if isinstance(refusal, TimeRefusal) else []
         codes.append(str(getattr(error, "code", None) or f"http_{status_of(error)}").lower())
         catalogue = self.console.catalogue
@@ -379,6 +382,7 @@ class View:
             status = 422
         page_template = self.console.templates.get_template(template)
         context = page_template.new_context({"view": self, "t": self.t, **data})
+        # A live part is a block of the page's template, rendered without the page around it.
         if self.part is not None and self.part in page_template.blocks:
             html = "".join(page_template.blocks[self.part](context))
         else:
@@ -395,6 +399,7 @@ class View:
         if came_from(self.request) == f"{ROOT}/now":
             path = "/now"
         if text is not None:
+            # Bound the table: a session that loads no further page leaves its text here.
             if len(self.console.flashes) >= MAX_FLASHES:
                 self.console.flashes.clear()
             self.console.flashes[self.signed_in.session.id] = Flash(text=text, undo=undo)
@@ -433,6 +438,7 @@ def templates() -> Environment:
         "languages": LANGUAGES,
     }
     found.globals["ui"] = found.get_template("ui.html").module
+    # All of them now, so that no request waits for a template to be compiled.
     for name in found.list_templates():
         found.get_template(name)
     return found
@@ -455,6 +461,7 @@ def own_path(text: str) -> str | None:
     """Return a path that a browser sent if it is one of the console; None if it could lead elsewhere."""
     parts = urlsplit(text[:2000])
     path = parts.path
+    # A browser could read a backslash, `//` or a control character as the beginning of another host.
     if not path.startswith(f"{ROOT}/") or "\\" in text or "//" in path or any(ord(one) < 33 for one in text):
         return None
     return path + (f"?{parts.query}" if parts.query else "")

@@ -69,6 +69,7 @@ class SessionService:
         """Return a code that signs one browser in, once, within 30 s."""
         now_ms = self._clock.now_ms()
         self._codes = {name: code for name, code in self._codes.items() if code[1] > now_ms}
+        # The oldest goes first: a dict keeps its entries in the order in which they came.
         while len(self._codes) >= MAX_CODES:
             del self._codes[next(iter(self._codes))]
         name, secret = secrets.token_hex(4), secrets.token_urlsafe(24)
@@ -112,6 +113,7 @@ class SessionService:
         return True
 
     def _check_token(self, given: str) -> None:
+        # Before the comparison: while tries are refused, even the right token is, or guessing could go on.
         if self._tries.wait_ms() > 0:
             raise TooManyTries
         if not hmac.compare_digest(given.strip().encode(), self._token.encode()):
@@ -133,6 +135,7 @@ class SessionService:
         if not hmac.compare_digest(hashed(secret), session.secret_hash):
             return None
         browser = _browsers(session.browser, browser_name(agent))
+        # At most one write a minute: every page, part and stream comes here.
         if now_ms - session.seen_ms > TOUCH_MS or browser != session.browser:
             async with self._database.transaction() as tx:
                 await web_sessions.touch(tx, session.id, browser=browser, now_ms=now_ms)

@@ -89,6 +89,7 @@ def others() -> list[str]:
 def _field(name: str, info: FieldInfo, schema: Mapping[str, Any]) -> SettingField:
     if name in SPECIAL:
         return SettingField(name=name, kind=SPECIAL[name])
+    # Pydantic writes `float | None` as `anyOf`, whose first entry has the bounds.
     bounds: Mapping[str, float] = schema if "minimum" in schema else schema.get("anyOf", [{}])[0]
     scale = MINUTE_MS if name == "timeout_ms" else 1
     least, most = (bounds[side] / scale if side in bounds else None for side in ("minimum", "maximum"))
@@ -172,7 +173,7 @@ def typed(form: SentForm) -> dict[str, Any]:
 
 
 def state(group: Group, label: Callable[[str], str]) -> dict[str, object]:
-    """Return a group as its form was made of, for people and to see whether somebody else has changed it."""
+    """Return the state of a group that its form was made from: to show it, and to see whether it changed."""
     config = settings.of(group).to_fields()
     profile = {"name": group.name, "trigger": group.trigger or "", "every": not group.requires_trigger}
     values = {**profile, **{name: config.get(name, "") for name in fields()}}
@@ -190,10 +191,12 @@ def read(
 ) -> Wanted:
     """Return the values of a form; `explain(field, reason)` returns the text about an unusable value."""
     profile = GroupProfile(name=form.raw("name"), trigger=form.raw("trigger"))
+    # Main answers every message, so its form has no such field.
     if not group.is_main:
         profile.requires_trigger = not form.is_set("every")
     sent = {name: READERS[one.kind](form, name) for name, one in fields().items()}
     given = {name: one for name, one in sent.items() if one is not None}
+    # The form does not have these. Without this line, saving it would take everybody's role away.
     given |= {name: one for name, one in group.container_config.items() if name in ELSEWHERE}
     wrong = [*_profile_mistakes(group, profile), *_model_mistakes(form, services)]
     try:
@@ -204,12 +207,14 @@ def read(
     return Wanted(
         profile=profile,
         fields=given,
+        # Reversed, so that the first of several reasons for a field is the one that stays.
         errors={name: explain(name, reason) for name, reason in reversed(wrong)},
     )
 
 
 def _profile_mistakes(group: Group, profile: GroupProfile) -> list[tuple[str, str]]:
     found = []
+    # One at a time: a wrong name would otherwise hide a wrong trigger.
     for part in (GroupProfile(name=profile.name), GroupProfile(trigger=profile.trigger)):
         try:
             registration.with_profile(group, part)
@@ -237,6 +242,7 @@ def _number(form: SentForm, name: str) -> float | str | None:
         number = float(text)
     except ValueError:
         return text or None
+    # Neither infinity nor a huge number can be rounded: the validation refuses them.
     if name == "timeout_ms" and abs(number) < MAX_MINUTES:
         number = float(round(number * MINUTE_MS))
     return int(number) if number.is_integer() else number

@@ -37,7 +37,7 @@ ENDINGS = ("complete", "drop")
 """Actions that end a task, and can be taken back at once."""
 EDITABLE = ("title", "deadline", "priority", "progress")
 NEAR_DAYS = 7
-"""Days for which a deadline is said as "in 3 days"."""
+"""The most days before a deadline at which the page says "in 3 days" beside its date."""
 OVER = tuple(one for one in NotificationStatus if not one.is_open)
 TASK_ACTIONS: Mapping[str, Mapping[str, Any]] = {
     "complete": {"status": "completed"},
@@ -70,7 +70,7 @@ async def show(view: View) -> Response:
 
 
 async def show_notification(view: View) -> Response:
-    """Show one notification, and all that became of it."""
+    """Show one notification with its history."""
     async with view.host.reader.reading() as tx:
         group = await groups.known(tx, view.given("folder"))
         one = await dashboard_notifications.get(tx, group.folder, view.given("id"))
@@ -96,7 +96,7 @@ async def add_task(view: View, form: SentForm) -> Response:
 
 
 async def edit_task(view: View, form: SentForm) -> Response:
-    """Change a task's title, deadline, priority and progress, as far as they are different."""
+    """Change those of a task's title, deadline, priority and progress that the form has different."""
     async with view.host.reader.reading() as tx:
         group = await groups.known(tx, view.given("folder"))
         task = await dashboard_tasks.get(tx, group.folder, view.given("id"))
@@ -109,7 +109,7 @@ async def edit_task(view: View, form: SentForm) -> Response:
 
 
 def editable(task: BoardTask, zone: ZoneInfo) -> dict[str, str]:
-    """Return what of a task is changed in place, as it stands in the form. Pure."""
+    """Return the fields of a task that can be changed in place, as their form shows them. Pure."""
     return {
         "title": task.title,
         "deadline": deadline_text(task.deadline, zone),
@@ -140,13 +140,13 @@ async def change_task(view: View, form: SentForm) -> Response:
 
 
 async def take_up_again(view: View, form: SentForm) -> Response:
-    """Take back that a task was completed or dropped, from the text that says so."""
+    """Reopen a task that was just completed or dropped, by the button beside the text that says so."""
     given = {"task_id": view.given("id"), **TASK_ACTIONS["reopen"]}
     return await _use(view, form, view.given("folder"), "update_task", given, done=".did_reopen")
 
 
 async def answer(view: View, form: SentForm) -> Response:
-    """Answer a question; what it says without doubt is done to its task at once."""
+    """Answer a question; an answer that leaves no doubt changes its task at once."""
     given = {"question_id": view.given("id"), "answer": form.text("answer")}
     return await _change(view, form, "answer_question", given, done=".did_answer")
 
@@ -193,6 +193,7 @@ async def _use(
 ) -> Response:
     """Call a tool of the dashboard; what it refuses is shown on the board with the reason."""
     result = await view.api.dashboards.use(folder, tool, arguments, expect_version=version)
+    # The tool says only that the row has changed. It is read again, so that the person sees both states.
     if result["code"] == "STALE":
         async with view.host.reader.reading() as tx:
             group = await groups.known(tx, folder)
@@ -207,10 +208,11 @@ async def _use(
 
 
 def _done_text(view: View, group: Group, tool: str, done: str, data: Mapping[str, Any]) -> str:
-    """Return what was done, and what a person may not expect of it."""
+    """Return the text about what was done, with whatever a person may not expect of it."""
     if tool == "answer_question":
         has_model = view.services.containers.orders.agent(group) == "claude"
         return view.t(f".did_answer_{data.get('effect') or ('model' if has_model else 'noted')}")
+    # A deadline that is over is accepted, so the text has to mention it: it may be a slip.
     deadline = data.get("deadline") if tool in ("create_task", "update_task") else None
     if done in (".added", ".did_edit") and deadline and _is_over(view, deadline, view.host.zone_of(group)):
         return f"{view.t(done)} {view.t('.deadline_over')}"
@@ -220,6 +222,7 @@ def _done_text(view: View, group: Group, tool: str, done: str, data: Mapping[str
 def _is_over(view: View, deadline: str, zone: ZoneInfo) -> bool:
     """Return whether a deadline is over, as a tool gives it: `2026-12-24`, or a moment with its offset."""
     now = datetime.fromtimestamp(view.now_ms / 1000, zone)
+    # A day without a time is over only when the day itself is.
     if len(deadline) == len("2026-12-24"):
         return date.fromisoformat(deadline) < now.date()
     return datetime.fromisoformat(deadline) <= now
@@ -231,7 +234,7 @@ def came_from_group(view: View) -> bool:
 
 
 def _back(view: View, folder: str) -> str:
-    """Return the board that a form stood on: of its group, or of all."""
+    """Return the path of the board that a form was on: that of its group, or of all groups."""
     return f"/board?group={folder}" if came_from_group(view) else "/board"
 
 
@@ -244,7 +247,7 @@ def refusal(view: View, tool: str, code: str) -> str:
 
 
 def seen_row(view: View, row: BoardTask | Question | Notification, zone: ZoneInfo) -> dict[str, object]:
-    """Return what a form about a row was made of: what people look at, and its version."""
+    """Return the state that a form about a row was made from: what people see of it, and its version."""
     match row:
         case BoardTask():
             state = "blocked" if row.is_blocked and not row.status.is_terminal else row.status.value
@@ -264,6 +267,7 @@ def seen_row(view: View, row: BoardTask | Question | Notification, zone: ZoneInf
                 view.t("board.when"): _written_moment(view, row.due_ms, zone),
                 view.t("board.status"): view.t(f"board.status_{row.status.value}"),
             }
+    # Compared, but never shown to a person: `ChangedSince.shown` leaves out names that begin with `_`.
     return {**shown, "_version": row.version}
 
 
@@ -333,7 +337,7 @@ async def _show(view: View, wanted: str, *, form: SentForm | None = None) -> Res
 
 
 async def _board_of(tx: Tx, group: Group, *, many: int, now_ms: int) -> Boards:
-    """Return the whole board of one group, with `many` rows of its history and one more."""
+    """Return the whole board of one group, with `many` rows of its history, and one more if there is one."""
     seen = await board.snapshot(tx, group.folder)
     since_ms = now_ms - TOLD_DAYS * DAY_MS
     over = await dashboard_notifications.listed(tx, group.folder, statuses=OVER, from_ms=since_ms)
@@ -342,12 +346,13 @@ async def _board_of(tx: Tx, group: Group, *, many: int, now_ms: int) -> Boards:
         tasks=list(seen.tasks if seen else ()),
         questions=list(seen.questions if seen else ()),
         archived=await dashboard_tasks.history(tx, group.folder, limit=many + 1),
+        # `over` is by due time: turned round, the newest ones are those that fit.
         notifications=[*(seen.notifications if seen else ()), *over[::-1][:MAX_DELIVERED]],
     )
 
 
 async def _boards_of_all(tx: Tx) -> Boards:
-    """Return the tasks and open questions of all groups, so many at most."""
+    """Return the tasks and open questions of all groups, at most `MOST` of each."""
     tasks = await dashboard_tasks.on_boards_of_all(tx, limit=MOST + 1)
     return Boards(
         group=None,

@@ -115,7 +115,7 @@ async def show(view: View) -> Response:
 
 
 async def _nodes(view: View) -> list[NodeView] | None:
-    """The machines of the swarm: none where there is no swarm, None where they cannot be asked for."""
+    """Return the machines of the swarm: an empty list without a swarm, None if they cannot be read."""
     try:
         return await view.services.containers.nodes()
     except AndyError as error:
@@ -126,14 +126,15 @@ async def _nodes(view: View) -> list[NodeView] | None:
 async def show_doctor(view: View) -> Response:
     """Show what the last run of the doctor found, or has found until now."""
     doctor = view.console.doctor
-    is_running = doctor.is_running  # before its findings are read: one that ends meanwhile is looked at again
+    # Read before the findings: a run that ends in between still counts as running, so the page looks again.
+    is_running = doctor.is_running
     return view.render(
         "care_doctor.html", doctor=doctor, is_running=is_running, found=await doctor.findings()
     )
 
 
 async def start_doctor(view: View, _: SentForm) -> Response:
-    """Have the doctor make every check of `andy doctor`, in a process of its own, one at a time."""
+    """Start every check of `andy doctor` in a process of its own; one run at a time."""
     is_new = await view.console.doctor.start()
     return view.done("/care/doctor", None if is_new else view.t(".doctor_runs"))
 
@@ -158,6 +159,7 @@ async def make_backup(view: View, _: SentForm) -> Response:
 async def take_upload(view: View, form: SentForm) -> Response:
     """Take a backup from elsewhere into `backups/`, and show what it holds."""
     file = form.file("file")
+    # Two bytes tell a wrong file at once. The archive itself is checked on the page that comes next.
     if file is None or file.body.read(2) != GZIP:
         view.error = view.why(NoBackup())
         return await show(view)
@@ -170,9 +172,11 @@ async def take_upload(view: View, form: SentForm) -> Response:
 def _keep(body: BinaryIO, folder: Path, given: str) -> str:
     """Write a backup that was sent in under a name like its own that is free, and return that. Blocks."""
     stem = UNSAFE.sub("-", PurePath(given).name.removesuffix(".tar.gz")).strip("-._")[:80] or "backup"
+    # Written under a name that no list shows, and renamed once it is on the disk: what is listed is whole.
     partial = folder / f".upload-{secrets.token_hex(4)}"
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
+        # Readable by its owner alone from the first byte on: a backup has every chat.
         with open(partial, "xb", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
             shutil.copyfileobj(body, file)
             os.fsync(file.fileno())
@@ -224,8 +228,9 @@ async def restore(view: View, form: SentForm) -> Response:
     await host.database.write(
         lambda tx: audit.append(tx, restore_request.asked_event(record, session=view.signed_in.session.id))
     )
+    # The restored store knows none of the present containers, so the next start must find none of them.
     view.services.containers.leave_none()
-    # Should the browser never ask for the next page, it is done all the same.
+    # Normally the next page restarts the host once it was sent; this is for browsers that do not ask for it.
     asyncio.get_running_loop().call_later(RESTART_SECONDS, view.services.restart)
     return view.done("/care/restoring")
 
@@ -235,6 +240,7 @@ async def show_restoring(view: View) -> Response:
     record = await asyncio.to_thread(read_record, view.host.home)
     answer = view.render("care_restoring.html", record=record)
     if record is not None and record.state == "asked" and view.services.restart is not None:
+        # In the background, which runs after the answer: a restart before would cut it off.
         answer.background = BackgroundTask(_begin_anew, view.services.restart)
     return answer
 
@@ -264,7 +270,8 @@ async def found_backup(view: View) -> Path:
     """Return the path of the backup that the address names. Raises `NoSuchBackup`."""
     name = view.given("name")
     path = view.host.home.root / "backups" / name
-    # Its form first: the system itself fails at a name that is too long.
+    # The form of the name is checked first, because the system raises an error for one that is too long.
+    # A link is refused: it could lead to any file that Andy can read.
     is_known = BACKUP.fullmatch(name) is not None and await asyncio.to_thread(
         lambda: path.is_file() and not path.is_symlink()
     )
@@ -314,7 +321,7 @@ def _settings(view: View) -> list[SettingRow]:
 def shown_setting(name: str, value: Any, redactor: Redactor) -> str:
     """Return a setting as a page may show it.
 
-    Of a command only the program: what stands behind it may be a key of any shape.
+    Of a command only the program is shown, because an argument may be a key of any shape.
     """
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     if name == "andy_speech_command" and text:
@@ -324,7 +331,7 @@ def shown_setting(name: str, value: Any, redactor: Redactor) -> str:
 
 
 def _nobody(_: str) -> None:
-    """Take no line of progress: the page waits for the end."""
+    """Ignore a line of progress: the page is shown only when the backup is made."""
 
 
 PAGE = Page(

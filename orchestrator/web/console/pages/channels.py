@@ -33,7 +33,7 @@ COLOURS: dict[str, Literal["ok", "warn", "bad", "quiet"]] = {
     "outdated": "bad",
     "unusable": "bad",
 }
-"""A state of the connection → its colour; others are on their way to something else."""
+"""The colour of each state of a connection; all other states will soon become another one."""
 MOMENTS = ("connected_since_ms", "last_receipt_ms", "last_message_ms", "next_try_ms")
 
 
@@ -84,7 +84,7 @@ def _question(view: View, channel: ChannelDescription, question: LoginQuestion) 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OtherMessenger:
-    """A messenger that is not on, with the description that it has or what is wrong with it."""
+    """A messenger that is off, with its description, or with the reason why it cannot be used."""
 
     name: str
     channel: ChannelDescription | None = None
@@ -123,7 +123,7 @@ async def _show(view: View, *, error: str = "", phone: str = "", form: SentForm 
         phone=phone,
         cards=cards,
         pairings=[
-            # A library takes a login out of its file some time after the messenger has ended it.
+            # The library removes an ended login from its file only later; until then it still looks paired.
             (one.channel, known, one.status.state == "logged_out" and known["state"] == "paired")
             for one in cards
             if (known := progress.get(one.channel.name)) is not None
@@ -141,7 +141,7 @@ async def _show(view: View, *, error: str = "", phone: str = "", form: SentForm 
 
 
 def messenger_of(chat: Mapping[str, Any], known: Collection[ChannelDescription]) -> str:
-    """Return the messenger of a chat; one that nobody wrote in yet is known by its address. Pure."""
+    """Return the messenger that owns the address of a chat, else the one that the chat was seen in. Pure."""
     owner = next((one.name for one in known if one.owns(ChatJid(chat["jid"]))), "")
     return owner or chat["channel"] or ""
 
@@ -188,12 +188,12 @@ def advice(view: View, channel: ChannelDescription, status: Mapping[str, Any]) -
 
 
 def _qr(content: str) -> Markup:
-    # Numbers that the library draws: nothing of the code's content is written into the page.
+    # Safe as HTML: the library draws the code with numbers, and writes no text of its content.
     return Markup(inline_picture(content))  # noqa: S704
 
 
 async def _progress(service: PairingService) -> dict[str, Any]:
-    """Return how far pairing is; that the login cannot be read is told as a pairing that failed."""
+    """Return the state of pairing; a login that cannot be read is shown as a pairing that failed."""
     try:
         return (await service.look()).model_dump()
     except AndyError as error:

@@ -33,7 +33,7 @@ from orchestrator.web.console.forms import SentForm, UploadedFile
 from orchestrator.web.console.page import Page, View
 
 SHOWN, MAX_SHOWN = 50, 300
-"""Lines of a page at first, and at most once more have come."""
+"""Lines that a page shows at first, and the most that it shows after new ones arrived."""
 MAX_SENDER_CHARS = 80
 FILE = re.compile(r"^\[\w+ attachments/([^\]/\n]{1,200})\]$", re.MULTILINE)
 """The line in a message that names the file attached to it."""
@@ -44,7 +44,7 @@ MAX_UPLOAD_BYTES = 512 * 1024 * 1024
 
 
 async def index(view: View) -> Response:
-    """Every group with its newest message; `?open=` names the one whose conversation stands beside them."""
+    """Show every group with its newest message; `?open=` names the one whose conversation is shown beside."""
     summaries = await view.host.reader.read(message_store.group_summaries)
     return view.render(
         "chats.html", summaries=summaries, most=MAX_UNREAD, opened=view.query("open") if view.part else ""
@@ -52,7 +52,8 @@ async def index(view: View) -> Response:
 
 
 async def conversation(view: View) -> Response:
-    """One group's conversation: the newest lines, live, or those before one."""
+    """Show a group's conversation: its newest lines, which stay live, or the lines before one of them."""
+    # Neither the reload of a live part nor a look at older lines means that somebody is about to write.
     if view.part is None and not view.number("before"):
         await view.api.chat.open(view.given("folder"))
     return await _conversation(view)
@@ -76,6 +77,7 @@ async def _conversation(
             tx, folder, limit=MAX_SHOWN if first and not before else SHOWN, before=before or None
         )
         if first and not before:
+            # The page keeps its first line while new ones arrive: nothing moves away from the reader.
             lines = [line for line in lines if line["seq"] >= first] or lines[-SHOWN:]
         work = await _work(tx, group) if not before else None
         summaries = await message_store.group_summaries(tx) if view.part is None else ()
@@ -119,13 +121,14 @@ def _calls(view: View, group: Group) -> str:
 
 
 async def _mark_read(view: View, group: Group, lines: list[MessageView], read: int) -> None:
-    """Note how far the owner has read: it is one person, on all browsers, so that the store has it."""
+    """Store how far the owner has read; the owner is one person, in whatever browser."""
+    # The other live parts of this page show no messages.
     if lines and lines[-1]["seq"] > read and view.part in (None, "lines"):
         await view.host.database.write(lambda tx: message_store.mark_read(tx, group.folder, lines[-1]["seq"]))
 
 
 async def _window(tx: Tx, view: View, folder: str) -> tuple[int, int]:
-    """Return before which message the page ends and with which it begins; 0 leaves that open.
+    """Return the message before which the page ends, and the one with which it begins; 0 leaves that open.
 
     A page around a message has as many lines after it as before it, where there are so many.
     """
@@ -240,6 +243,7 @@ async def say(view: View, form: SentForm) -> Response:
 
             await view.api.chat.say(write, folder, wait_seconds=0)
     except BadRequest as refused:
+        # A group that is gone has no page on which the text could be shown again.
         if refused.http_status == 404:
             raise
         return await _conversation(
@@ -313,6 +317,7 @@ async def undo(view: View, form: SentForm) -> Response:
     folder, is_korean = done.plan.turn.folder, view.language == "ko"
     listed = "; ".join(texts.items(done.plan, is_korean=is_korean))
     said = view.t(".undone", turn=number, items=listed)
+    # An undo is a turn with effects of its own, so that it can be undone in the same way (decision 34).
     return view.done(f"/chats/{folder}#end", said, undo=f"/chats/{folder}/turns/{done.turn_id}/undo")
 
 

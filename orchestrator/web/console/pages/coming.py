@@ -121,6 +121,7 @@ async def add(view: View, form: SentForm) -> Response:
     try:
         planned = await _add(view, form.text("whose"), form.text("kind"), form.text("text"), form.text("at"))
         async with view.host.reader.reading() as tx:
+            # Called for its effect: it notes the names of the groups, of which the text below has one.
             view.choices(await groups.every(tx))
     except (AndyError, ValidationError) as error:
         return await _show(view, problem=error, form=form)
@@ -145,7 +146,10 @@ def _planned(view: View, one: WrittenSchedule) -> str:
 
 
 async def _add(view: View, folder: str, kind: str, text: str, at: str) -> WrittenSchedule:
-    """Raises `AndyError`, and `ValidationError` of what is too long to be taken."""
+    """Set a reminder or schedule a request, and return when it comes.
+
+    Raises `AndyError`; `ValidationError` if a text is too long.
+    """
     group = await view.host.reader.read(lambda tx: groups.known(tx, folder))
     check_text(text)
     planned = when.schedule(at, now_ms=view.now_ms, zone=view.host.zone_of(group))
@@ -160,7 +164,7 @@ async def _add(view: View, folder: str, kind: str, text: str, at: str) -> Writte
 
 
 async def change_reminder(view: View, form: SentForm) -> Response:
-    """Say something else, or at another time; one that is to repeat becomes a scheduled task."""
+    """Change a reminder's text or time; one that is to repeat becomes a scheduled task."""
     number = view.given("id")
     one = await _reminder(view, number)
     form.check_unchanged(one.state)
@@ -185,6 +189,7 @@ async def _change_reminder(view: View, one: Scheduled, text: str, at: str) -> No
     if planned.kind == ScheduleKind.ONCE:
         await view.api.reminders.move(one.id, planned.value, text=said)
     else:
+        # In this order: should the second step fail, the person has two reminders and not none.
         await _add(view, found.folder, "reminder", text, at)
         await view.api.reminders.cancel(one.id)
 
@@ -209,7 +214,7 @@ def _short(text: str) -> str:
 
 
 async def change_task(view: View, form: SentForm) -> Response:
-    """Change what an agent is asked, or when; a schedule that stays the same goes on in step."""
+    """Change the text or the schedule of a task; a schedule that stays the same is not begun anew."""
     async with view.host.reader.reading() as tx:
         task = await scheduled_task_service.find(tx, view.given("id"))
         group = await groups.known(tx, task.folder)
@@ -247,7 +252,7 @@ async def act_on_task(view: View, _: SentForm) -> Response:
 
 
 def _asked(view: View, name: str) -> str:
-    """Return what the address of the page says that was asked for, or on which a form was sent."""
+    """Return a parameter of the page's address; for a form, of the address of the page that it was on."""
     return parse_qs(urlsplit(view.here).query).get(name, [""])[-1]
 
 
@@ -308,7 +313,7 @@ def _open_at(view: View, editing: str, days: list[Day]) -> str:
 
 
 def _meanings(view: View, problem: Exception | None) -> list[tuple[str, str]]:
-    """Return the times that a text can mean, each as it is written to mean only that, and in words."""
+    """Return each time that an ambiguous text can mean: as a text that means only this one, and in words."""
     if not isinstance(problem, when.RefusedTime):
         return []
     return [

@@ -40,7 +40,7 @@ async def show(view: View) -> Response:
 
 
 async def set_budget(view: View, form: SentForm) -> Response:
-    """Set a new budget; one that would stop its group at once only after a second word."""
+    """Set a new budget; one that would stop its group at once is set only after it was confirmed."""
     whose, is_background = form.text("whose") or None, form.is_set("background")
     try:
         amount = costs.parse_amount_of(form.text("amount"), costs.parse_unit(form.text("unit")))
@@ -57,6 +57,7 @@ async def set_budget(view: View, form: SentForm) -> Response:
             )
             stops = await _stops(view, tx, budget, form)
             if not stops:
+                # In the transaction that sets it: of two forms that are sent at once, one is refused.
                 await _check_new(tx, budget)
                 await costs.set_budget(
                     tx,
@@ -106,7 +107,7 @@ async def _stops(view: View, tx: Tx, budget: Budget, form: SentForm) -> bool:
 
 
 async def _check_new(tx: Tx, budget: Budget) -> None:
-    """Raises `BudgetExists` of a second one for the same group, work and period, in whatever unit."""
+    """Raise `BudgetExists` if the same group, work and period have a budget already, in whatever unit."""
 
     def scope(one: Budget) -> tuple[object, ...]:
         return one.folder, one.is_background, one.period
@@ -164,7 +165,7 @@ def money_text(view: View, usd: float | None) -> str:
         return view.t(".unknown")
     if 0 < usd < 0.005:
         return "< $0.01"
-    # Of a few cents a part matters: "$0.016 of $0.020".
+    # Of an amount of a few cents a tenth of a cent matters: "$0.016 of $0.020".
     return f"${usd:,.3f}" if 0 < usd < 0.1 and round(usd, 2) != round(usd, 3) else f"${usd:,.2f}"
 
 
@@ -196,6 +197,7 @@ class RefusalLine(AuditView):
 
 async def _refusals(tx: Tx, folder: str | None, *, since_ms: int) -> list[RefusalLine]:
     """Return the newest requests to the model that a budget or a bound refused, newest first."""
+    # Refusals of every kind are read, and only then those of the model picked: more rows than are shown.
     rows = await audit.newest(
         tx,
         limit=10 * REFUSALS,

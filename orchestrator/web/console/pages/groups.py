@@ -73,12 +73,13 @@ async def register(view: View, form: SentForm) -> Response:
 async def _free_folder(view: View, name: str) -> str:
     """Return a folder's name that is free and like the name of a group."""
     async with view.host.reader.reading() as tx:
+        # In lower case: on some file systems `Work` and `work` are the same folder.
         taken = {one.folder.lower() for one in await groups.every(tx)} | RESERVED
     return access.free_folder(name, taken)
 
 
 async def add_chat(view: View, form: SentForm) -> Response:
-    """Give a group one more chat, or have one of its chats be told what nobody asked for."""
+    """Give a group one more chat, or make one of its chats the notify chat."""
     folder = view.given("folder")
     try:
         wish = FurtherChat(jid=form.text("jid"), is_notify_chat=form.is_set("notify"))
@@ -113,6 +114,7 @@ async def save_rules(view: View, form: SentForm) -> Response:
         wanted[role] = {name: one for name, one in sent.items() if one != (name in usual.may)}
         spend = form.text(f"{role}_spend") or str(usual.spend)
         if spend != str(usual.spend):
+            # A text that is no number is passed on as it is, so that the validation says what is wrong.
             wanted[role]["spend"] = int(spend) if spend.isascii() and spend.isdigit() else spend
     kept = {role: rules for role, rules in wanted.items() if rules}
     try:
@@ -155,6 +157,7 @@ async def save_settings(view: View, form: SentForm) -> Response:
     by, now_ms = view.signed_in.session.browser, view.now_ms
     try:
         async with view.host.database.transaction() as tx:
+            # Compared in the transaction that writes: nobody can change the group in between.
             group = await groups.known(tx, folder)
             form.check_unchanged(settings_form.state(group, partial(_label, view)))
             before = settings.of(group).to_fields()
@@ -175,7 +178,7 @@ async def save_settings(view: View, form: SentForm) -> Response:
 
 
 def _said(view: View, before: Group, after: Group, *, is_configured: bool) -> str:
-    """Return what of a group is different now, in sentences; empty where nothing is."""
+    """Return in sentences how a group's name, trigger and settings changed; empty if they did not."""
     said = []
     if after.name != before.name:
         said.append(view.t(".saved_name", name=after.name))
@@ -191,6 +194,7 @@ def _said(view: View, before: Group, after: Group, *, is_configured: bool) -> st
 async def undo_path(tx: Tx, folder: str, at_ms: int) -> str:
     """Return the address of the form that undoes what was changed at a moment; empty if nothing was."""
     newest = next(iter(await group_changes.rows(tx, Folder(folder))), None)
+    # A change has the time of its request: the newest one is another's if its time differs.
     is_of_now = newest is not None and newest["at_ms"] == at_ms
     return f"/groups/{folder}/changes/{newest['number']}/undo" if newest and is_of_now else ""
 
@@ -266,6 +270,7 @@ async def change_part(
             return await _show_diff(view, part, now, after)
         undoes, now_ms = form.text("undoes"), view.now_ms
         async with view.host.database.transaction() as tx:
+            # `check` is called with the text of this moment, before anything is written.
             await changes.apply(
                 tx,
                 home,
@@ -326,6 +331,7 @@ async def add_address(view: View, form: SentForm, *, kind: AddressKind) -> Respo
         view.error = view.t(f".address_wrong_{error.field}")
         return await _show_group(view, address_form=form)
     url = view.request.url
+    # Behind a reverse proxy, programs can use its origin only, and not that of this request.
     address = f"{view.host.settings.andy_web_origin or f'{url.scheme}://{url.netloc}'}{made.path}"
     return view.done(f"/groups/{folder}#{kind}s", view.t(f".{kind}_added", address=address))
 
@@ -338,8 +344,9 @@ async def revoke_address(view: View, _: SentForm, *, kind: AddressKind) -> Respo
 
 
 async def follow_calendar(view: View, form: SentForm) -> Response:
-    """Have a group follow a calendar. It is read at once, and the page shows how that went."""
+    """Make a group follow a calendar. It is read at once, and the page shows how that went."""
     folder, notice = view.given("folder"), form.text("notice")
+    # Text that is no number becomes -1, which `checked` refuses; 0 means no message before events.
     minutes = int(notice) if notice.isascii() and notice.isdigit() and len(notice) < 7 else -1
     try:
         async with view.host.database.transaction() as tx:

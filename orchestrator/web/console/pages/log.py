@@ -28,10 +28,10 @@ RUNS = 30
 OF_HOST = "host"
 """The choice of Andy's own log in the list of a group's runs."""
 LEVELS = {"": (), "warning": ("warning", "error", "critical"), "error": ("error", "critical")}
-"""The least level that is to be shown → the levels that are shown."""
+"""The levels that are shown for each choice of the least one."""
 _FAILED = ("failed", "broke", "crashed")
 _NOT_WELL = ("put_back", "stopped", "lost", "refused", "denied")
-"""Ends of the kinds of a run's events that are errors and warnings: these have no level."""
+"""Endings of the kinds of a run's events that count as errors and as warnings: events have no level."""
 _OF_CONTAINER = re.compile(r"(?P<at>\S+Z) stderr@\d+\| (?P<text>.*)")
 _EVENT = re.compile(r"[a-z_]+(\.[a-z_]+)+")
 _MOMENT = re.compile(r"1[0-9]{12}")
@@ -56,7 +56,8 @@ async def show(view: View) -> Response:
     async with view.host.reader.reading() as tx:
         every = await groups.every(tx)
         if folder:
-            await groups.known(tx, folder)  # it becomes part of a path
+            # The folder becomes part of a path below, so one that is not known is refused here.
+            await groups.known(tx, folder)
         runs = await queues.run_rows(tx, folder, limit=RUNS) if folder else []
     level = level if level in LEVELS else ""
     fits = _filter(words, LEVELS[level], folder if run == OF_HOST else None)
@@ -87,7 +88,7 @@ async def show(view: View) -> Response:
 
 
 def _filter(words: str, levels: tuple[str, ...], folder: str | None) -> Callable[[HostLogLine], bool]:
-    """Return whether a line is shown: by its words, its level and the group that it names."""
+    """Return a function that decides whether a line is shown: by its words, its level and its group."""
 
     def fits(line: HostLogLine) -> bool:
         return (
@@ -109,7 +110,7 @@ def _lines(
     else:
         path, read_as = reading.run_log(home.logs, folder, run).path, read_run_line
     found: list[HostLogLine] = []
-    # From the end: most often the newest lines are enough, so that the others need not be read.
+    # From the end: most often the newest lines are enough, and the others need not be parsed.
     for text in reversed(reading.last_lines(path, READ_LINES)[0]):
         line = read_as(text, zone)
         if fits(line):

@@ -67,7 +67,7 @@ async def show(view: View) -> Response:
 async def _show(
     view: View, folder: str, *, error: str = "", summary: str | None = None, file: str | None = None
 ) -> Response:
-    """Show what is kept of one group; of the first one where none is named.
+    """Show what is stored about one group; about the first one if none is named.
 
     `summary` and `file` are what was typed and refused.
     """
@@ -180,7 +180,7 @@ async def forget_note(view: View, form: SentForm) -> Response:
 
 
 async def forget_person(view: View, form: SentForm) -> Response:
-    """Have a person forgotten, by their address, as if they had asked for it."""
+    """Request that a person be forgotten, by their address, as if they had asked for it themselves."""
     folder = view.given("folder")
     try:
         async with view.host.database.transaction() as tx:
@@ -209,6 +209,7 @@ async def _persons(tx: Tx, folder: Folder) -> list[dict[str, Any]]:
 
 async def correct_summary(view: View, form: SentForm) -> Response:
     def change(contents: SnapshotContents) -> SnapshotContents:
+        # Checked with what is stored when the change is made: the host writes to it after every turn.
         form.check_unchanged({"summary": contents.context.conversation.running_summary})
         return owner_changes.with_summary(contents, form.raw("summary"))
 
@@ -225,6 +226,7 @@ async def correct_plan(view: View, form: SentForm) -> Response:
     def change(contents: SnapshotContents) -> SnapshotContents:
         plan = workflow.known_plan(contents.workflow, plan_id)
         form.check_unchanged(_seen(plan))
+        # Only tasks that the form has: those beyond `MAX_PLAN_TASKS` stay as they are.
         tasks = {
             one.id: CorrectedTask(title=form.text(f"title-{one.id}"), status=form.text(f"status-{one.id}"))
             for one in plan.tasks
@@ -265,14 +267,14 @@ async def forget_decision(view: View, form: SentForm) -> Response:
 
 
 async def forget(view: View, form: SentForm) -> Response:
-    """Forget what is kept of a group's conversation, and have its agent begin anew with nothing."""
+    """Forget what is stored of a group's conversation; its agent begins anew with nothing."""
     with_plans = form.is_set("with_plans")
     await _change(view, lambda manager, now_ms: manager.reset(now_ms=now_ms, with_plans=with_plans))
     return _done(view, ".forgotten")
 
 
 async def restore(view: View, _: SentForm) -> Response:
-    """Put a snapshot in place of what is kept."""
+    """Replace the stored context with a snapshot."""
     name = view.given("name")
     await _change(view, lambda manager, now_ms: manager.restore(name, now_ms=now_ms))
     return _done(view, ".restored")
@@ -309,7 +311,7 @@ def _done(view: View, key: str) -> Response:
 
 
 def facts(memory: str) -> list[Fact]:
-    """Return what a memory file says, in its order. Pure."""
+    """Return the facts of a memory file, in the order of the file. Pure."""
     found: list[Fact] = []
     is_open = False
     for place, line in enumerate(memory.split("\n")):
@@ -319,6 +321,7 @@ def facts(memory: str) -> list[Fact]:
         elif line.strip():
             found.append(Fact(place=place, lines=(line,)))
         is_open = bool(line.strip()) and not _HEADING.match(line)
+    # A line such as `---` separates facts and is none itself.
     return [one for one in found if any(sign.isalnum() for sign in one.text)]
 
 

@@ -95,6 +95,7 @@ async def set_fallback(view: View, form: SentForm) -> Response:
             form.check_unchanged(_state(await model_services.choices(tx)))
             await model_choices.choose(tx, WorkKind.FALLBACK, listed, now_ms=view.now_ms)
     except ChangedSince:
+        # A `BadRequest` as well, but one with a page of its own, which shows both states.
         raise
     except BadRequest as refusal:
         return await _show(view, _Refusal("fallback", str(refusal), form))
@@ -138,7 +139,7 @@ async def _show(view: View, refusal: _Refusal | None = None) -> Response:
         ],
         fallback=_fallback(chosen, form if refusal and refusal.place == "fallback" else None),
         works=[(one.value, view.t(f".work_{one.value}")) for one in WORK],
-        # A group that is gone stays chosen: else the form would mean all groups when it is sent again.
+        # A group that is gone stays chosen: without it the form, sent again, would mean all groups.
         choices=view.choices(every) + ([(whose, whose)] if is_gone else []),
         shown=_state(chosen),
         known=[f"{name}/{one.model}" for name, one in added.items() if one.model],
@@ -168,6 +169,7 @@ def _with_what_is_known(service: ModelService, before: ModelService | None) -> M
     if before is None:
         return service
     kept = replace(service, first_byte_seconds=before.first_byte_seconds)
+    # What a test found out holds for this kind, address and model alone.
     is_same = (before.kind, before.url, before.model) == (service.kind, service.url, service.model)
     return replace(kept, abilities=before.abilities, tested_ms=before.tested_ms) if is_same else kept
 

@@ -82,6 +82,7 @@ async def show(view: View) -> Response:
     today_date = datetime.fromtimestamp(view.now_ms / 1000, host.settings.zone).date().isoformat()
     lights = list(_lights(view, found))
     troubles = [one for one in lights if one.colour in ("bad", "warn")]
+    # Every page's navigation counts the troubles, but only this page looks for them.
     view.console.troubles = sum(one.colour == "bad" for one in troubles)
     view.needs = len(waiting) + view.console.troubles
     return view.render(
@@ -105,7 +106,7 @@ async def show(view: View) -> Response:
 
 
 async def put_aside(view: View, _: SentForm) -> Response:
-    """Have a failed turn wait no longer for the owner; nothing is tried again."""
+    """Take a failed turn off the list of what waits for the owner; nothing is tried again."""
     async with view.host.database.transaction() as tx:
         turn = await turns.get(tx, TurnId(int(view.given("number")[:15])))
         if turn is not None:
@@ -115,7 +116,7 @@ async def put_aside(view: View, _: SentForm) -> Response:
 
 def _rows(view: View, found: Mapping[str, Any], recent: Collection[GroupSummary]) -> list[GroupRow]:
     """Return the groups at work, then those that were written to last, `MAX_GROUPS` as a rule."""
-    # By their own names: a group may have been registered since the others were read.
+    # Made from `recent` alone: a group may have been registered after the status was read.
     rows = [_row(view, found, str(one.folder), one.name) for one in recent]
     rows.sort(key=lambda one: not one.is_at_work)
     return [one for place, one in enumerate(rows) if one.is_at_work or place < MAX_GROUPS]
@@ -159,10 +160,12 @@ def _lights(view: View, found: StatusView) -> Iterator[TrafficLight]:
     yield _key(view, found)
     for messenger in view.services.channels.messengers:
         status = found["channels"].get(messenger.name, {})
+        # A login that has ended is listed among what waits for the owner instead.
         if status.get("state") not in needs.ENDED:
             yield _connection(view, messenger, status)
     yield _engine(view, found)
     yield _disk(view, found["disk_free_bytes"])
+    # Messages that failed are listed one by one, among what waits for the owner.
     if not found["outbox"]["dead"] and not found["outbox"]["unknown"]:
         text = view.t(".outbox_ok", n=found["outbox"]["waiting"])
         yield TrafficLight(name=view.t(".outbox"), colour="ok", text=text)

@@ -94,7 +94,7 @@ async def show(view: View) -> Response:
     """Show what agents reach, and the newest of what was refused; of all groups or of one."""
     home = view.host.home.root
     source = CredentialSource(home, os.environ)
-    # In a thread of its own: whether a secret is set is read from a file.
+    # `look` reads in a thread: whether a secret is set is read from a file.
     servers = await view.api.lists.look(
         lambda tx: mcp.rows(tx, lambda name: source.value(name) is not None, home=home, now_ms=view.now_ms)
     )
@@ -142,7 +142,7 @@ async def show(view: View) -> Response:
 
 
 def _is_of_machine(row: AuditView) -> bool:
-    """Return whether a refusal was of a program, and not of what a person typed; places stand apart. Pure."""
+    """Return whether a program was refused, and not what a person typed; places are listed apart. Pure."""
     return bool(row["kind"] != EGRESS_REFUSED and row["detail"].get("by") != Actor.USER)
 
 
@@ -185,13 +185,14 @@ def _count(value: object) -> int:
 
 
 async def settle(view: View, form: SentForm) -> Response:
-    """Allow a place that was refused, for a while or for its group, or have it be refused for good."""
+    """Allow a place that was refused, for a while or for its whole group, or refuse it for good."""
     verdict, number = form.text("verdict"), form.text("row")
     if verdict not in get_args(Verdict):
         raise BadRequest("A place is allowed once, for the group, or never.")
     now_ms = view.now_ms
     row_id = int(number) if number.isascii() and number.isdigit() and len(number) < 16 else 0
     async with view.host.database.transaction() as tx:
+        # The form names only a row, which has the place: nothing can be allowed that was not refused.
         rows = await audit.rows(tx, None, since=0, limit=1, before=row_id + 1, only_refused=True)
         row = next((one for one in rows if one["id"] == row_id and one["kind"] == EGRESS_REFUSED), None)
         target = _target(row["detail"]) if row else None
@@ -246,6 +247,7 @@ async def show_audit(view: View) -> Response:
     only_refused = view.query("refused") == "yes"
     verdict = None
     if before is None:
+        # A live part that loads again must not read the whole audit at each new row.
         check, reads_all = view.console.audit_check.verify, view.query("read") == "all" and view.part is None
         verdict = await view.api.lists.look(lambda tx: check(tx, now_ms=view.now_ms, reads_all=reads_all))
     async with view.host.reader.reading() as tx:
