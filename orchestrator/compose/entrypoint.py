@@ -61,7 +61,8 @@ def take_over(home: Path, user: User) -> None:
 
 def become(user: User) -> None:
     """Become that user for good: the capabilities go with root's id."""
-    os.setgroups([ORDINARY])  # whose the filter's socket is
+    # The filter's socket belongs to this group.
+    os.setgroups([ORDINARY])
     # The group first: without root's id the group can no longer be changed.
     os.setgid(user.gid)
     os.setuid(user.uid)

@@ -136,6 +136,7 @@ def _real(request: MountRequest, rules: MountRules, asker: MountRequester, resol
     path = _expanded(request.path, asker)
     if not path.is_absolute():
         raise MountRefused("the path has to begin with '/' or '~'.")
+    # Judged by the real path: a link in an allowed folder may lead anywhere.
     real = resolve(path)
     if real is None:
         raise MountRefused(f"there is no such folder or file. {asker.hindrance(path) or ''}".strip())
@@ -207,6 +208,7 @@ class MountAllowlist:
         self._own_home = own_home
         owned = (
             *(home / name for name in ("data", "store", "groups", ".env", "andy.toml")),
+            # The folder of this very list, too: whoever may write there decides what is mounted.
             file.path.parent,
         )
         self._protected = tuple(path.resolve() for path in owned)

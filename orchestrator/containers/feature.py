@@ -206,6 +206,7 @@ class ContainersFeature:
         """Stop the containers, or leave them for the next start to adopt."""
         if not (self._leaves_containers and self.selected.runtime.is_isolated):
             await self.pool.stop_all()
+        # As long as an agent lives on, the firewall has to keep it away from the host.
         if not self.pool.live():
             await self.selected.open_host()
 

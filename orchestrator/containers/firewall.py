@@ -20,6 +20,7 @@ WAIT_SECONDS = 5
 """Seconds to wait for another program that changes the firewall at the same time."""
 CALL_SECONDS = 20
 ADMIN_PATH = "/usr/sbin:/sbin"
+"""Folders of administration programs, which an ordinary user's search path may lack."""
 
 
 class FirewallOutOfReach(ContainerError):

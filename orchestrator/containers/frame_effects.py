@@ -83,6 +83,7 @@ async def apply(
     if not await runs.advance_frame(tx, run.id, frame.n):
         return None
     turn = await turns.running_in(tx, run.id)
+    # A container is not believed: its frames count only for the turn that the store has for its run.
     if turn is None or frame.turn not in (None, turn.id):
         return None
     if frame.new_session_id and not run.is_isolated:
@@ -210,6 +211,7 @@ async def _end_turn(
     tx: Tx, run: Run, turn: Turn, frame: TurnEnd, *, requeue: RequeueTurn, now_ms: int
 ) -> TurnState:
     if frame.status == "error":
+        # With the same session, all further attempts would fail alike.
         if frame.code == LOST_SESSION and not run.is_isolated:
             await sessions.lose(tx, turn.folder)
         return await requeue(
@@ -218,6 +220,7 @@ async def _end_turn(
     sent = await outbox.release(tx, turn.id, now_ms=now_ms)
     silence = plain_reason(frame.note) if frame.note else "nothing to say"
     await turns.settle(tx, turn.id, TurnState.ANSWERED, reason=None if sent else silence, now_ms=now_ms)
+    # A restricted turn has a session of its own: the shared one has not read these messages.
     is_of_session = turn.kind is TurnKind.CHAT and not turn.is_restricted
     if is_of_session and turn.command is None and turn.last_seq is not None:
         await sessions.move_cursor(tx, turn.folder, turn.last_seq)

@@ -182,6 +182,7 @@ def _enter(parent: int, name: str, *, mode: int, shown: Path) -> int:
             f"'{name}' in {shown} cannot be used: it has to be a directory, no link ({error.strerror})."
         ) from error
     if is_new:
+        # The umask may have taken away rights that the container's user needs.
         os.fchmod(inner, mode)
     return inner
 
@@ -208,6 +209,7 @@ def _give(descriptor: int, path: Path, owner: ContainerUser) -> None:
 
 def _give_entry(parent: int, name: str, owner: ContainerUser) -> None:
     seen = os.stat(name, dir_fd=parent, follow_symlinks=False)
+    # A file with a second link may be another one of root's, which would be given away with it.
     is_plain = stat.S_ISDIR(seen.st_mode) or (stat.S_ISREG(seen.st_mode) and seen.st_nlink == 1)
     if seen.st_uid == ROOT and is_plain:
         os.chown(name, owner.uid, owner.gid, dir_fd=parent, follow_symlinks=False)

@@ -148,11 +148,13 @@ class RunPool:
     async def _write(self, live: LiveRunState, turn: Turn, order: TurnOrder) -> None:
         """Write a turn that is recorded in a run for its container."""
         run_id = live.run.id
+        # Before the file is there: from then on the agent may change the files of the snapshot.
         await self._context.ports.before_turn(turn)
         try:
             await asyncio.to_thread(self._context.ports.files.write_turn, turn.folder, order)
         except Exception as error:
             log.exception("turn.not_written", turn=turn.id, run=run_id, reason=str(error))
+            # The store has the turn as running in this run, so only the end of the run queues it again.
             await self._termination.kill(live, TURN_NOT_WRITTEN)
             return
         self._context.bus.publish(

@@ -59,6 +59,7 @@ class Pump:
             self._is_closed = True
             if self._source is not None:
                 self._source.interrupt()
+        # The thread may be waiting for a slot and not for its source.
         self._slots.release()
 
     def _run(self, opened: Callable[[], Source]) -> None:

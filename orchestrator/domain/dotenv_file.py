@@ -28,8 +28,10 @@ def put(path: Path, values: Mapping[str, str], *, silences: Collection[str] = ()
 
     try:
         text = path.read_text(encoding="utf-8") if path.exists() else ""
+        # Without interpolation here and below: a `$` may be part of a key.
         present = dotenv_values(stream=io.StringIO(text), interpolate=False)
         silenced = [name for name in silences if name in present and name not in values]
+        # The resolved path, so that a `.env` that is a link stays one.
         write_whole(path.resolve(), changed(text, values, silenced), mode=0o600)
     except (OSError, UnicodeDecodeError) as error:
         raise _unwritable(path, error, values) from error
@@ -71,6 +73,7 @@ def changed(text: str, values: Mapping[str, str], silenced: Collection[str] = ()
     result = "".join(remaining)
     for name, value in values.items():
         line = f"{name}={value}"
+        # Read back, because a quote or a line break in a value would make another value of it.
         if dotenv_values(stream=io.StringIO(line), interpolate=False) != {name: value}:
             raise SettingError(f"{name} holds a character that {Path('.env')} cannot hold.")
         result = f"{result.rstrip()}\n{line}\n" if result.strip() else f"{line}\n"

@@ -12,7 +12,9 @@ MAX_IMAGE_WAIT_MS = 24 * 3_600_000
 IMAGE_PAUSE_MS = 10 * 60_000
 """Milliseconds between two attempts without an image. Once it is built, waiting turns start at once."""
 TELL_OUTAGE_AFTER_MS = 30_000
+"""Milliseconds that a question waits for the end of an outage before its chat is notified."""
 LONGEST_OUTAGE_PAUSE_MS = 60_000
+"""Most milliseconds between two attempts during an outage."""
 
 
 STOPPED_BY_HAND = "it was stopped by hand."
@@ -120,6 +122,7 @@ def refusal_fix(cause: ModelError, *, setting: str | None, model: str | None) ->
 
 MOVED = "⏳ My usual model does not answer: another one goes on with this."
 TELL_MOVE_AFTER_MS = 10_000
+"""Milliseconds of waiting after which a chat is told that another model goes on."""
 
 
 def stand_in_notice(

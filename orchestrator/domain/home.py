@@ -131,7 +131,7 @@ class Home:
         try:
             for folder in (self.groups, self.data, self.ipc, self.database.parent):
                 folder.mkdir(parents=True, exist_ok=True)
-            # Only the owner may read what is in these.
+            # Others may pass through to a path that they know, as containers' users must, but list nothing.
             for folder in (self.data, self.database.parent):
                 folder.chmod(0o711)
             # Only a trial write is sure: permissions alone do not reveal a read-only or full disk.

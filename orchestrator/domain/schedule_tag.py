@@ -174,7 +174,7 @@ def bare(text: str) -> str:
 
 
 def is_echo(tag: ScheduleTag, people_text: str) -> bool:
-    """Return whether a tag only repeats what people wrote; `heard` is their text in `bare` form."""
+    """Return whether a tag only repeats what people wrote; `people_text` is in the form of `bare`."""
     return bare(tag.raw) in people_text
 
 

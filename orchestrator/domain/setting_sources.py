@@ -139,6 +139,7 @@ def _from_dotenv(path: Path) -> dict[str, str | None]:
             return {}
         from dotenv import dotenv_values
 
+        # A `$` may be part of a key.
         return dotenv_values(path, interpolate=False)
     except (OSError, ValueError) as error:
         raise unreadable(path, error) from error

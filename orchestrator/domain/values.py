@@ -88,7 +88,7 @@ class OutboxState(StrEnum):
     SENDING = "sending"
     SENT = "sent"
     SKIPPED = "skipped"
-    """Nothing in it was meant for a person."""
+    """Not sent on purpose: nothing in it was meant for people, or it is not wanted any more."""
     UNKNOWN = "unknown"
     """It may have arrived: the answer to its sending was lost, and sent again it could be read twice."""
     DEAD = "dead"
@@ -256,7 +256,7 @@ class Message:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Turn:
-    """One question to an agent with its answer: it ends answered, failed or cancelled."""
+    """One question to an agent with its answer: it ends answered or failed."""
 
     id: TurnId
     folder: Folder

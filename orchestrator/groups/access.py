@@ -208,6 +208,7 @@ async def decide(
     folder = group.folder if group is not None else None
     event = audit.AuditEvent(at_ms=now_ms, kind=f"access.{state.value}", folder=folder, detail=detail)
     await audit.append(tx, event)
+    # The store deletes the caller's words with the decision, so the result has none either.
     return DecidedAccess(request=replace(found, state=state, words=""), group=group)
 
 

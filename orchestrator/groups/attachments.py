@@ -83,6 +83,7 @@ def _write_new(place: int, name: str, body: BinaryIO) -> str:
             try:
                 with os.fdopen(descriptor, "wb") as file:
                     shutil.copyfileobj(body, file)
+                    # Whatever the umask, because the container reads the file as another user.
                     os.fchmod(file.fileno(), 0o644)
                     give_to_owner_of(place, file.fileno())
             except BaseException:

@@ -186,6 +186,7 @@ def _write(directory: int, name: str, text: str, *, replaces: bool) -> bool:
         if replaces:
             os.rename(partial, name, src_dir_fd=directory, dst_dir_fd=directory)
             return True
+        # A link, unlike a rename, never replaces a file that somebody has made meanwhile.
         os.link(partial, name, src_dir_fd=directory, dst_dir_fd=directory, follow_symlinks=False)
     except FileExistsError:
         return False

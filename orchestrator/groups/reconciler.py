@@ -110,6 +110,7 @@ def _is_outdated(run: LiveRun, registered: Container[Folder], configured: Mappin
     """Return whether a run's group is gone, or its settings are newer than the run."""
     if run.state is RunState.LEFT:
         return False  # it ends anyway, and its age says nothing about the run that replaced it
+    # A change in the very millisecond of the start may have come after it, so it counts as newer.
     return run.folder not in registered or configured.get(run.folder, -1) >= run.begun_ms
 
 

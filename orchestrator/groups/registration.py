@@ -35,6 +35,7 @@ from orchestrator.store.database import Tx
 
 _FOLDER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 RESERVED = frozenset({"global", "errors"})
+"""Names that Andy itself uses: `groups/global/`, and `data/ipc/errors/` for refused requests."""
 MAIN = Folder("main")
 MAIN_JID = ChatJid("local:main")
 
@@ -423,6 +424,7 @@ async def remove_chat(tx: Tx, folder: str, jid: str, *, now_ms: int) -> ChatDepa
             f" 'andy groups remove {group.folder}' takes the group off."
         )
     notify_chat = group.other_chats[0] if chat == group.jid else group.jid
+    # Before the chat is taken off, because a group always names one of its own chats.
     await groups.set_jid(tx, group.folder, notify_chat)
     await groups.remove_chat(tx, group.folder, chat)
     await access_requests.ignore_unregistered(tx, [chat], now_ms=now_ms)

@@ -30,6 +30,7 @@ MAX_ADDRESSES = 20
 """The most addresses of one kind that a group has."""
 MAX_NAME_CHARS = 60
 SECRET_BYTES = 32
+"""Random bytes of a secret: 256 bits, which nobody can guess."""
 HOOK_USES_A_MINUTE, HOOK_USES_A_DAY = 10, 200
 
 _LIST = {AddressKind.CALENDAR: "andy calendar list", AddressKind.HOOK: "andy hooks list"}

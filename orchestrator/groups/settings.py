@@ -247,6 +247,7 @@ def merged(group: Group, changes: Mapping[str, Any]) -> dict[str, Any]:
     """Return the stored settings with `changes`, where None removes a key. Raises `ConfigRefused`."""
     fields = {**group.container_config, **changes}
     set_fields = {key: value for key, value in fields.items() if value is not None}
+    # A key that is removed has to be known, too: a misspelt one would look as if it were gone.
     unknown = changes.keys() - GroupConfig.model_fields.keys()
     return checked({**set_fields, **dict.fromkeys(unknown)}).to_fields()
 

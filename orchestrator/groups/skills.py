@@ -116,6 +116,7 @@ def _written(folder: Path, files: list[_SkillFile]) -> Path:
             for file in (*files, manifest):
                 _write(plugin, file)
             plugin.chmod(0o755)
+            # Renamed when it is whole, so that no container ever gets half of the skills.
             plugin.rename(made)
     return made
 

@@ -323,6 +323,7 @@ class CommandDispatcher:
         )
         handler = HANDLERS[command.type]
         if turn is None:
+            # Nothing is recorded, because an undo always undoes a turn.
             return await handler(tx, caller, command)
         async with turn_effects.recording(tx, turn.id, now_ms=now_ms):
             result = await handler(tx, caller, command)
@@ -333,6 +334,8 @@ class CommandDispatcher:
 
     def _publish(self, group: Group, command: Command, reply: Reply) -> None:
         self._bus.publish(f"command.{command.type}", group=group.folder, detail=reply.code)
+        # All of them: which loop a command concerns is not worked out, and a wake-up for nothing costs one
+        # look.
         self._wakeups.outbox.set()
         self._wakeups.scheduler.set()
         self._wakeups.notifications.set()

@@ -117,6 +117,7 @@ async def note_read(tx: Tx, calendar_id: int, events: Iterable[CalendarEvent], *
         return False
     await tx.execute("DELETE FROM calendar_events WHERE calendar_id = ?", (calendar_id,))
     await tx.executemany(
+        # A calendar that lists one occurrence twice is taken as a whole all the same.
         "INSERT OR IGNORE INTO calendar_events VALUES (?, ?, ?, ?, ?, ?, ?)",
         [
             (calendar_id, one.id, one.start_ms, one.end_ms, one.is_all_day, one.title, one.place)

@@ -126,7 +126,7 @@ async def rows(tx: Tx, folder: Folder) -> list[GroupChangeView]:
 
 
 async def last_settings(tx: Tx, folder: Folder) -> dict[str, Any]:
-    """Return the settings after the newest stored change of them; None if no change is stored."""
+    """Return the settings after the newest stored change of them; empty if no change is stored."""
     cursor = await tx.execute(
         "SELECT after FROM group_changes WHERE group_folder = ? AND part = 'settings'"
         " ORDER BY id DESC LIMIT 1",

@@ -111,6 +111,7 @@ async def folders_of_chats(tx: Tx) -> dict[ChatJid, Folder]:
 
 
 async def by_folder(tx: Tx, folder: str) -> Group | None:
+    # In any case, since `Main` and `main` are one folder on a disk that ignores case.
     cursor = await tx.execute(f"{_GROUPS} WHERE folder = ? COLLATE NOCASE", (folder,))
     row = await cursor.fetchone()
     return _from_row(row) if row else None

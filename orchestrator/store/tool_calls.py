@@ -1,4 +1,8 @@
-"""`tool_calls`: the agents' tool calls in each turn, for people to see; nothing depends on them."""
+"""`tool_calls`: the agents' tool calls in each turn, as their containers report them.
+
+People see them, a turn that is tried again is shown those of its earlier runs, and the replies to "stop" and
+"undo" count them.
+"""
 
 from __future__ import annotations
 

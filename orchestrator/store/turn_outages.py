@@ -127,7 +127,7 @@ def _from_row(row: sqlite3.Row) -> WaitingTurn:
 REFUSED = "model_refused"
 """The model service answers no question: `model_refusals` has the reason."""
 OUTAGE = "outage"
-"""The host was down for too long."""
+"""The model service was out of reach for too long."""
 IN_CHAT = "stopped_in_chat"
 """A person stopped it in its chat. Its questions are in no later prompt; its commands are refused."""
 STOP_REQUEST = "stop_request"

@@ -15,6 +15,8 @@ BUCKET_MS = 15 * 60_000
 """Milliseconds of a bucket: zones differ by quarters of an hour, so days of any zone are sums of these."""
 
 LONGEST_TURN_MS = 6 * 3_600_000
+"""Milliseconds that a turn is assumed to last at most: answers from longer before its end are not searched.
+"""
 
 _SUMS = """
     count(*) AS requests, coalesce(sum(input_tokens), 0) AS input_tokens,

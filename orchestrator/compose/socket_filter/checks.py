@@ -103,6 +103,7 @@ class Checks:
         if is_orchestrator and request.kind is not RequestKind.INSPECT_CONTAINER:
             raise RequestForbidden("Andy's own container may be looked at, and no more.")
         if request.kind is RequestKind.START_CONTAINER:
+            # Once more at the start, since a link may have been planted after the creation.
             for one in found["Mounts"]:
                 if one["Type"] == "bind":
                     inventory.check_bind(one["Source"], is_writable=one["RW"])

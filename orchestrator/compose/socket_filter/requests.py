@@ -222,6 +222,7 @@ def _document(rule: RequestRule, body: bytes) -> dict[str, Any] | None:
 
 def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
+    # Python takes the last of two equal keys; the engine could take another than the one that was checked.
     if len(found) != len(pairs):
         raise ValueError("a key is there twice")
     return found

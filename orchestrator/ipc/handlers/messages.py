@@ -47,6 +47,7 @@ async def send_message(tx: Tx, caller: CommandCaller, command: SendMessage) -> C
     turn = caller.turn
     if (why_not := await _too_many(tx, caller, turn)) is not None:
         return refused("too_many", why_not)
+    # The outbox refers to a known chat, and main may write to one that was never seen.
     await chats.upsert(tx, jid, name=None, channel=None, is_group=False, at_ms=None)
     is_new = await outbox.add(
         tx,

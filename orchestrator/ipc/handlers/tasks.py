@@ -24,9 +24,9 @@ async def schedule_task(tx: Tx, caller: CommandCaller, command: ScheduleTask) ->
     try:
         group = await groups.known(tx, command.target_folder or caller.group.folder)
         is_once = command.schedule_type == ScheduleKind.ONCE
-        now_ms = (
-            caller.asked_ms if is_once else caller.now_ms
-        )  # a recurring schedule has no time that could pass
+        # A single time counts from the request, which may have waited while the host was down. A recurring
+        # schedule has no time that could have passed.
+        now_ms = caller.asked_ms if is_once else caller.now_ms
         task = await scheduled_task_service.create(
             tx,
             group,
