@@ -46,6 +46,7 @@ def read_transcript(transcript: Path) -> Iterator[TranscriptMessage]:
     with transcript.open(encoding="utf-8", errors="replace") as lines:
         for line in lines:
             entry = _entry(line)
+            # Messages marked as `isMeta` are the CLI's own, which nobody wrote.
             if entry.get("type") in ("user", "assistant") and not entry.get("isMeta"):
                 text = _text((entry.get("message") or {}).get("content"))
                 if text:

@@ -70,6 +70,7 @@ class TurnProgress:
             or self._calls >= MAX_TOOL_CALLS
         ):
             return
+        # First, so that the text before the call is shown before it.
         self._send_text()
         self._calls += 1
         self._started_calls[call] = time.monotonic()

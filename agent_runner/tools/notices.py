@@ -87,6 +87,7 @@ class NotifySelfTool(Tool):
         if refusal := notify_self.refusal_of(note):
             return _refused(refusal.code, refusal.text)
         notice_id = None
+        # What is told in this turn alone needs no row at the host.
         if note.deliver_at != "immediate" or note.persist_cross_session:
             reply = await _asked(host, note.model_copy(update={"turn": turn, "request_id": request_id}))
             if not reply.ok:

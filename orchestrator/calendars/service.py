@@ -134,6 +134,7 @@ def login_of(calendar: FollowedCalendar, secret: Callable[[str], str | None]) ->
             raise CalendarUnreadable(f"{name} is not in .env: put it there.")
         return value
 
+    # A secret address stands in `.env`, like a password: backups contain the store, but not `.env`.
     address = read_secret(calendar.address) if _VARIABLE.fullmatch(calendar.address) else calendar.address
     password = read_secret(calendar.password_env) if calendar.password_env else None
     return CalendarLogin(address=address, user=calendar.user, password=password)

@@ -149,6 +149,7 @@ class ContextManager:
         }
         remaining = partial(dialogue.without, taken=taken, words=clean, summariser=self.summariser)
         with self.files.changed(now_ms) as draft:
+            # Under one lock, so that no snapshot with the texts is taken in between.
             draft.context = remaining(draft.context)
             self.files.snapshots.rewrite(remaining)
 
@@ -183,6 +184,7 @@ class ContextManager:
         The SDK's session is dropped: it would still contain what was corrected.
         """
         with self.files.changed(now_ms) as draft:
+            # First, because it may refuse: then no snapshot is taken.
             corrected = change(draft.contents)
             taken = self._snapshot(draft, now_ms, "correction")
             draft.workflow = corrected.workflow

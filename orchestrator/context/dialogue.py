@@ -150,6 +150,7 @@ def _pending(pending: str | None, message: ContextMessage, context: Context, *, 
         return message.id if is_new else pending
     question = next((each for each in context.conversation.recent_window if each.id == pending), None)
     asked_turn = question.turn if question else None
+    # A late answer to an earlier question leaves the newer one open.
     if message.turn is not None and asked_turn is not None and message.turn < asked_turn:
         return pending
     return None

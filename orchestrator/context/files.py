@@ -166,6 +166,7 @@ class ContextFiles:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
+        # No soft lock: its file would stay behind after a kill, while the system releases this one.
         lock = FileLock(
             self.path / LOCK,
             timeout=self.lock_seconds,
@@ -367,6 +368,7 @@ def _is_ignored(home: Path) -> bool:
     path = home / "data" / "context" / "main" / DIRECTORY / CONTEXT
     try:
         result = subprocess.run(
+            # `--no-index`: by the rules alone, also for a file that is tracked already.
             ["git", "-C", home, "check-ignore", "--quiet", "--no-index", path],
             capture_output=True,
             timeout=GIT_SECONDS,

@@ -73,6 +73,7 @@ class ForgetRequests:
             is_other = await _names_another(tx, group, text)
             return _reply(removal_texts.only_oneself(is_korean=is_korean)) if is_other else None
         addresses = await people.addresses_of(tx, message.sender)
+        # A messenger may know one person by two addresses.
         if message.sender_alias is not None:
             addresses |= await people.addresses_of(tx, message.sender_alias)
         now_ms = self._clock.now_ms()
@@ -80,6 +81,7 @@ class ForgetRequests:
         is_due = any(each.state is RemovalState.DUE for each in removals)
         is_asked_for = any(now_ms - each.at_ms <= CONFIRM_MS for each in removals)
         is_sure = is_due or (wish is Wish.CONFIRM and is_asked_for)
+        # A removal that was confirmed and only waits for a turn to end needs no second confirmation.
         if not is_due:
             await person_removal.request(
                 tx,
@@ -91,6 +93,7 @@ class ForgetRequests:
                 now_ms=now_ms,
             )
         if is_sure:
+            # After the commit, because whoever hears of it reads the row.
             after_commit(tx, partial(self._bus.publish, person_removal.DUE, group=group.folder))
             waiting = await turns.unsettled_of(tx, group.folder)
             is_busy = any(each.state is TurnState.RUNNING for each in waiting)
@@ -103,6 +106,7 @@ class ForgetRequests:
 def read(text: str) -> Wish | None:
     """Return whether a whole message requests or confirms to be forgotten; None if neither. Pure."""
     plain = _words(text)
+    # Without spaces, because Koreans put them differently in such a sentence.
     match = _ENGLISH.fullmatch(plain) or _KOREAN.fullmatch(plain.replace(" ", ""))
     if match is None:
         return None

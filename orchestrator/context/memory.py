@@ -41,6 +41,7 @@ def with_open_file(memory: Memory, path: str) -> Memory:
     clean = redact(path.strip().replace("\0", ""))
     if not clean or len(clean) > MAX_PATH_CHARS:
         return memory
+    # Paths are those in the container, whatever the system of the host.
     directory = posixpath.normpath(posixpath.join(WORKSPACE, posixpath.dirname(clean)))
     return memory.model_copy(
         update={
@@ -127,6 +128,7 @@ def with_session(
     now_ms: int,
 ) -> Sdk:
     """Return the state of the SDK's session with a report of it; a new session id starts new checkpoints."""
+    # The clock may have been set back.
     changes: dict[str, Any] = {"last_active_ms": max(now_ms, sdk.last_active_ms)}
     reported = {"model": model, "provider": provider, "context_tokens": context_tokens}
     changes |= {name: value for name, value in reported.items() if value is not None}

@@ -254,6 +254,7 @@ async def known_for(
         meant = [people.named(listed, each) for each in wanted]
     else:
         try:
+            # The refusal must not name the other people of the group.
             meant = [people.named(asking, each, shows_others=False) for each in wanted]
         except people.UnknownPerson as error:
             raise NotTheirs from error

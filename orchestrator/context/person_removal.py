@@ -361,6 +361,7 @@ def _forget_files(home: Path, manager: ContextManager, facts: RemovalFacts, *, n
             memory_templates.write_memory(home, f"{folder}/{ARCHIVE}", remaining, name=name)
             done.counts["archive"] += 1
         done.lines_by_file |= _lines_with_name(f"{ARCHIVE}/{name}", remaining, facts)
+    # Files that the agent wrote freely are only listed; the report says how their lines can be removed.
     for name in memory_templates.own_texts(home, folder):
         text = memory_templates.own_text(home, folder, name) or ""
         done.lines_by_file |= _lines_with_name(name, text, facts)
@@ -378,6 +379,7 @@ def _forget_in_context(
     stored = manager.load(now_ms=now_ms)
     lines = [*stored.context.memory.last_decisions, *stored.context.conversation.running_summary.splitlines()]
     named = sum(facts.has_name(line) for line in lines)
+    # Otherwise somebody called "the" could empty a memory.
     if named > MAX_BY_NAME:
         return
     counts["decision"] += named

@@ -169,6 +169,7 @@ def _in_project(projects: int, project: str, name: str, limits: TranscriptLimits
 
 
 def _why_not(info: os.stat_result, limits: TranscriptLimits) -> str | None:
+    # A hard link could be another file of this disk.
     if not stat.S_ISREG(info.st_mode) or info.st_nlink != 1:
         return "its transcript is no file of its own"
     if info.st_size > limits.file_bytes:
@@ -263,6 +264,7 @@ def _transcript(entries: dict[str, _Entry]) -> Transcript:
     back: dict[str, _Entry] = {}
     at: _Entry | None = next(reversed(entries.values()))
     is_lost = False
+    # The container may have written parents that form a circle.
     while at is not None and at.uuid not in back:
         back[at.uuid] = at
         following = entries.get(at.parent) if at.parent is not None else None

@@ -72,6 +72,7 @@ def cut_middle(text: str, most: int, counter: TokenCounter, *, unit: str = "toke
         made = f"{head}{_marker(missing, unit)}{tail}"
         if counter.count(made) <= most:
             return made
+        # Tokens of a whole are not the sum of those of its parts, so the joined text may still be too long.
         room -= 4
     return ""
 

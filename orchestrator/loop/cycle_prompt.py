@@ -71,6 +71,7 @@ async def _since(tx: Tx, folder: Folder, last_end_ms: int | None, *, zone: ZoneI
 def _summary_block(summary: str | None) -> str:
     if not summary:
         return ""
+    # A dashboard has texts of people: neither markup nor a schedule tag in them may count.
     shown = escape(summary[:MAX_SUMMARY_CHARS], quote=False)
     return f"<dashboard>\n{schedule_tag.neutralise(shown)}\n</dashboard>"
 

@@ -150,6 +150,7 @@ def decide_wake(state: CycleState, now_ms: int, rules: WakePolicy = RULES) -> Wa
     """
     auto_ms, trace = _back_off(state, rules)
     decision = _wanted(state, now_ms, auto_ms, trace, rules)
+    # The budget before the cap: an unanswered message may shorten a sleep that the budget has prolonged.
     within = _within_budget(state, decision, now_ms, rules)
     return _capped(state, within, now_ms, rules)
 

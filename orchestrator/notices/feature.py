@@ -26,6 +26,7 @@ class NoticeFeature:
 
     async def add(self, tx: Tx, turn: Turn, order: TurnOrder) -> TurnOrder:
         """Return a turn's order with its notices, in the transaction that hands the turn to its run."""
+        # Read again: a claim names the attempt, which the caller's copy may not have yet.
         turn = await turns.get(tx, turn.id) or turn
         if not receives_notices(turn):
             return order

@@ -142,6 +142,7 @@ async def _fresh(tx: Tx, group: Group, turn: Turn | None, asked: NotifySelf, *, 
         priority=priority,
         category=category,
         scope=NoticeScope.CROSS_SESSION if asked.persist_cross_session else NoticeScope.SESSION,
+        # A task's own conversation ends with its turn, and a notice bound to it would never be delivered.
         session_id=None if is_alone else await sessions.current(tx, group.folder),
         deliver_at=deliver_at,
         inject_at=notify_self.INJECT_AT[deliver_at],

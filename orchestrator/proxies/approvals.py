@@ -113,6 +113,8 @@ class Approvals:
                     while isinstance(found, Approval) and found.state is ApprovalState.WAITING:
                         await _until_news(events)
                         if await self._is_decided(found):
+                            # Taken anew, because a single permission has to be used up in the transaction
+                            # that finds it.
                             found = await self._take(request, is_too_long=is_too_long)
             except TimeoutError:
                 pass

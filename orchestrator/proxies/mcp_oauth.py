@@ -212,6 +212,7 @@ class _Flow:
         flow = self.provider.async_auth_flow(self._hello)
         try:
             outgoing = await anext(flow)
+            # Without a refresh token the package does not renew, and sends the first message at once.
             if outgoing is self._hello:
                 raise LoginRefused("no_refresh_token")
             answer = await self._send(outgoing)

@@ -84,6 +84,7 @@ class ClaudeAgent:
         """Follow `order`. A CLI that was started with other settings is killed."""
         self._order = order
         fields = order.model_dump() | {"is_standby": True}
+        # Settings and files may have changed since the CLI booted: nothing is decided before the turn.
         wanted = await asyncio.to_thread(CliSettings.of, fields, self._workspace)
         if self._client is not None and self._cli is not None and self._cli.is_ready():
             if wanted == self._cli.settings:
@@ -145,6 +146,7 @@ class ClaudeAgent:
         self._stream.usage = self._client.get_context_usage
 
     def _make_hooks(self) -> None:
+        # Once for all connections: they hold figures of the conversation, which outlive a connection.
         if self._stream is None:
             self._subagents = self._sdk.SubagentLimit()
             so_far = self._order.restore.so_far if self._resumed else None
@@ -173,6 +175,7 @@ class ClaudeAgent:
     async def _discard(self) -> None:
         """Drop a CLI that got no prompt: it died while it waited, or does not fit."""
         self._has_waited = False
+        # Killed first: it has no transcript to finish, so `close` need not wait for it.
         if self._cli is not None:
             self._cli.kill()
         try:

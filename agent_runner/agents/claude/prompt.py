@@ -103,6 +103,7 @@ def _shared_memory(workspace: Workspace) -> str:
 def _read(path: Path, *, limit: int) -> str:
     """Return the first `limit` bytes of a regular file. Main's container may have replaced it by anything."""
     try:
+        # No link is followed, and a pipe without a writer is not waited for.
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
         try:
             # `fdopen` would refuse a folder, and leave it open.

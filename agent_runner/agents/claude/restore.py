@@ -56,6 +56,8 @@ class RestoreHooks:
         }
 
     async def _with_prompt(self, given: Any, _: str | None, __: Any) -> dict[str, Any]:
+        # With the first prompt only; it is remembered, because the CLI may drop a prompt with all that was
+        # put before it.
         self._put, self._pending = self._pending, None
         return _put_before(given, self._put)
 

@@ -88,6 +88,7 @@ def kind_of(body: bytes) -> str | None:
 def _read(path: Path, *, limit: int) -> bytes:
     """Return a file of at most `limit` bytes; nothing for a larger one, a link, or no file at all."""
     try:
+        # No link is followed, and a pipe without a writer is not waited for.
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:
         return b""

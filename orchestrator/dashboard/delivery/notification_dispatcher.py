@@ -103,6 +103,7 @@ class NotificationDispatcher:
         for result in done:
             if result.outcome == "claimed":
                 row = result.due.row
+                # These words are documented: people search the log for them.
                 log.info("Cron: executing job", job=f"notification_{row.id}", group=row.folder)
                 self._bus.publish("notification.due", group=row.folder, detail=row.id)
 

@@ -173,6 +173,7 @@ class DashboardExporter:
         """Write changed dashboards until the task is cancelled."""
         with self._bus.listening(*_HINTS) as events:
             while True:
+                # Emptied before the look at the store, so that a later event starts another pass.
                 while not events.empty():
                     events.get_nowait()
                 began = time.monotonic()

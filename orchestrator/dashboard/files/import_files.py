@@ -109,6 +109,7 @@ def rows_of(documents: Mapping[str, Any], folder: Folder, *, zone: ZoneInfo, now
     """
     reading = _Reading(documents)
     task_reader = Reader(folder=folder, zone=zone, now_ms=now_ms)
+    # Ids are unique among rows of one kind; tasks and the history share one reader.
     question_reader, notification_reader, insight_reader, person_reader, project_reader = (
         replace(task_reader, ids=set()) for _ in range(5)
     )
@@ -203,6 +204,7 @@ def _object(row: Any) -> dict[str, Any]:
 def _document(path: Path) -> Any:
     if path.stat().st_size > MAX_FILE_BYTES:
         raise ValueError(f"is larger than {MAX_FILE_BYTES // 1024**2} MiB")
+    # Some editors put a byte order mark before the text.
     return json.loads(path.read_text(encoding="utf-8-sig"))
 
 

@@ -230,6 +230,7 @@ class Reader:
         try:
             at = datetime.fromisoformat(str(value))
             at_ms = when.local_ms(at, self.zone) if at.tzinfo is None else round(at.timestamp() * 1000)
+            # Only tried: a time at the end of the calendar may have no local form, and could never be shown.
             datetime.fromtimestamp(at_ms / 1000, UTC).astimezone(self.zone)
         except (ValueError, OverflowError, OSError) as error:
             raise UnfitRow(f"{name}: '{str(value)[:40]}' is no ISO time") from error

@@ -54,6 +54,7 @@ ASKED = "deadline:asked:"
 """Prefix of the causes of reminders about a deadline that people requested."""
 ABOUT_DEADLINES = (DAY_BEFORE, HOURS_BEFORE, TODAY, OVERDUE)
 SILENT, STAGNANT, BLOCKED = "progress:72h", "progress:120h", "blocked:48h"
+# Zones range from 12 hours behind UTC to 14 hours ahead of it.
 ZONES_APART_MS = 26 * HOUR_MS
 """Milliseconds by which the start of a day may move when a group changes its time zone."""
 OVERDUE_ALERT_MS = 7 * DAY_MS
@@ -148,6 +149,7 @@ def _before(
 def _ideal_ms(deadline: Deadline, before_ms: int, hours: Hours) -> int:
     if deadline.date is None:
         return deadline.at_ms - before_ms
+    # A deadline of a whole day begins at midnight, and a day before that is night.
     return hours.moment(date.fromisoformat(deadline.date) - timedelta(days=1), MORNING)
 
 
@@ -155,6 +157,7 @@ def _today(task: BoardTask, deadline: Deadline, context: AlertContext) -> Iterat
     """Notify on the morning of the deadline's day, or at once if the morning is past; once a day at most."""
     if _was_notified(task.id, TODAY, context, since_ms=_begins_ms(deadline, deadline.at_ms)):
         return
+    # An alert of the day before that came late, on the day itself, has said it.
     if _was_notified(task.id, DAY_BEFORE, context, since_ms=deadline.at_ms):
         return
     morning_ms = context.hours.moment(context.hours.day_of(context.now_ms), MORNING)
@@ -169,9 +172,11 @@ def _overdue(task: BoardTask, deadline: Deadline, context: AlertContext) -> Iter
         task.id, OVERDUE, context, since_ms=since_ms
     ):
         return
+    # The question about the deadline and the alert would tell people the same.
     if (context.last_asked(task.id, QuestionType.DEADLINE_CHECK) or 0) >= over_ms:
         yield Skip(row_id=task.id, what=OVERDUE, why="asked since")
         return
+    # A whole day ends at midnight, when nobody wants the alert: it comes in the morning.
     ideal_ms = over_ms if deadline.is_timed else context.hours.moment(context.hours.day_of(over_ms), MORNING)
     yield from _alert(task, deadline, context, OVERDUE, _by_day(max(ideal_ms, context.now_ms), context))
 
@@ -305,7 +310,7 @@ def _notify(task: BoardTask, context: AlertContext, request: NotificationRequest
         return
     yield Notify(request=request)
     if request.cause == OVERDUE:
-        return  # the question when it will be done is for whoever does not answer the alert
+        return  # the question stays on the list for whoever does not answer the alert
     for question in context.open.get(task.id, ()):
         if question.type in SAME_CAUSE[request.type] and question.asked_count == 0:
             yield CloseQuestion(question_id=question.id, reason=dedupe.NOTIFIED_INSTEAD)
@@ -428,4 +433,5 @@ def to_judge(context: AlertContext) -> tuple[str, ...]:
             cases.append(f"blocked:{task.id}")
         elif context.now_ms - task.last_update_ms >= STAGNANT_MS:
             cases.append(f"stagnant:{task.id}")
+    # Sorted, so that the same cases have the same digest.
     return tuple(sorted(cases))

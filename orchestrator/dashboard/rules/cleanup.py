@@ -34,6 +34,7 @@ def of_task(task: BoardTask, *, now_ms: int) -> list[Step]:
     """Archive a completed task; set the others to active or someday by deadline, priority and last update."""
     if task.status is BoardTaskStatus.COMPLETED:
         return [ArchiveTask(task_id=task.id)]
+    # Rules that change a status set by a person would undo that choice at the next pass.
     if task.status is BoardTaskStatus.CANCELLED or "status" in task.user_set:
         return []
     status = BoardTaskStatus.ACTIVE if _is_on(task, now_ms) else BoardTaskStatus.SOMEDAY

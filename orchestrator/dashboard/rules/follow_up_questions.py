@@ -82,10 +82,12 @@ def choose(task: BoardTask, hours: Hours, *, now_ms: int) -> QuestionProposal | 
         return OVERDUE
     if task.is_blocked:
         return None  # a notification of the rules asks about the block
+    # The longer silence first: every very stale task is also a stale one.
     if silent_ms >= VERY_STALE_MS:
         return ROUTINE
     if silent_ms >= STALE_MS:
         return STATUS
+    # Progress is compared with the share of the time that has passed, and there was no time.
     if task.deadline is None or task.deadline.at_ms <= task.created_ms:
         return None
     return _by_deadline(task, task.deadline, now_ms)
@@ -94,6 +96,7 @@ def choose(task: BoardTask, hours: Hours, *, now_ms: int) -> QuestionProposal | 
 def _by_deadline(task: BoardTask, deadline: Deadline, now_ms: int) -> QuestionProposal | None:
     left_ms = deadline.at_ms - now_ms
     ratio = (now_ms - task.created_ms) / (deadline.at_ms - task.created_ms)
+    # A deadline of a whole day begins before it is over, so more than all of the time may have passed.
     gap = min(ratio, 1.0) * 100 - task.pct
     is_near = left_ms <= NEAR_MS
     if task.pct == 0 and ratio > START_RATIO:
@@ -143,7 +146,7 @@ def _why_not(
         if last is not None and context.now_ms - last < dedupe.question_ms(kind):
             return "asked lately"
     if wanted is OVERDUE:
-        return None  # the overdue alert does not ask for a new date, so the question is still needed
+        return None  # the question stays on the list for whoever does not answer the overdue alert
     return _why_alerted(task, cause, context, alert_steps) if cause else None
 
 

@@ -139,9 +139,11 @@ class ServiceContext:
         """
         turn_id = self.caller.turn_id
         self.check_version(row, current)
+        # A row that this turn has changed itself is known to it.
         if turn_id is None or row.changed_turn == turn_id:
             return
         if not await dashboards.has_seen(self.tx, turn_id, row.id, row.version):
+            # The refusal shows the row as it is now, so the next attempt may change it.
             await dashboards.note_seen(self.tx, turn_id, row.id, row.version)
             raise _stale(row.id, current)
 

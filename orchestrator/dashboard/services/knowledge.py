@@ -43,6 +43,8 @@ async def save_insight(
         created_ms=ctx.now_ms,
         content_hash=digest,
     )
+    # For its effects: a missing dashboard is created, and its revision rises, by which others notice the
+    # change.
     await ctx.version()
     await dashboard_knowledge.add_insight(ctx.tx, insight)
     return ToolResult(

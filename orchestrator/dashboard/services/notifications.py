@@ -327,6 +327,7 @@ async def _create(ctx: ServiceContext, request: NotificationRequest) -> Notifica
         context=request.context,
         created_by=ctx.caller.actor,
         created_ms=ctx.now_ms,
+        # Only a reminder goes back to the chat in which a person asked for it.
         chat_jid=await ctx.asked_in() if request.type is NotificationType.REMINDER else None,
         asked_by=await messages.asker_of(ctx.tx, ctx.caller.turn_id) if ctx.caller.turn_id else None,
     )
@@ -426,6 +427,7 @@ async def _called_back(ctx: ServiceContext, row: Notification) -> dict[str, Any]
         "status": NotificationStatus.PENDING,
         "claim_token": None,
         "claim_until_ms": None,
+        # The claim has counted an attempt that was not made.
         "attempts": row.attempts - 1,
     }
 
@@ -455,6 +457,7 @@ async def _put(ctx: ServiceContext, row: Notification, *, was: Notification | No
 
 def _statuses(status: NotificationStatus | None) -> tuple[NotificationStatus, ...]:
     if status is NotificationStatus.PENDING:
+        # To people, a notification that waits in the outbox is still to come.
         return (NotificationStatus.PENDING, NotificationStatus.SENDING)
     return () if status is None else (status,)
 

@@ -89,6 +89,7 @@ class ReminderService:
             message=text,
             due_ms=due_ms,
             task_id=task_id,
+            # A random part, because the store allows one open notification of a task for each cause.
             cause=None if task_id is None else f"{alerts.ASKED}{secrets.token_hex(4)}",
         )
         made = await notifications.intend(ctx, request)

@@ -256,6 +256,7 @@ class _Followed:
 async def _follow(ctx: ServiceContext, before: BoardTask, after: BoardTask) -> _Followed:
     if after.status.is_terminal:
         return await _ended(ctx, after)
+    # Its alerts were cancelled when it ended, and one may be due at once.
     if before.status.is_terminal:
         await _wake_rules_if_near(ctx, after)
     await questions.close_outdated(ctx, before, after)

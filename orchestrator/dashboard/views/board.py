@@ -61,6 +61,7 @@ async def active(tx: Tx, folder: Folder) -> BoardSnapshot | None:
     tasks = await dashboard_tasks.on_board(tx, folder, BoardTaskStatus.ACTIVE, limit=MAX_READ)
     coming = await dashboard_notifications.to_come(tx, folder, limit=MAX_READ)
     unread = 0
+    # Counted only where rows may be left: nearly every dashboard is read whole.
     if len(tasks) == MAX_READ:
         unread += await dashboard_tasks.count(tx, folder, BoardTaskStatus.ACTIVE) - MAX_READ
     if len(coming) == MAX_READ:

@@ -158,7 +158,9 @@ def _dispensable(tasks: Iterable[BoardTask], questions: Iterable[Question], char
 
 def _cut(text: str, limit: int, *, unread: int) -> str:
     """Keep whole blocks from the start, and say how much is left out."""
+    # Room for the line about what is left out.
     shortened = text[: limit - 200].rsplit("\n\n", 1)[0]
+    # The id of each row is between two such marks.
     left_out = text[len(shortened) :].count("**") // 2 + unread
     return f"{shortened}\n\n{_left_out(left_out)}"
 

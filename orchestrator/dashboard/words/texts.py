@@ -35,6 +35,8 @@ def text(name: str, value: str, *, limit: int = MAX_TEXT, is_needed: bool = Fals
 
 def line(name: str, value: str, *, limit: int = MAX_LINE, is_needed: bool = False) -> str:
     """Return a text like `text`, on one line."""
+    # Of other texts only plain spaces are joined: `split` takes some control characters for spaces, and these
+    # are to be refused.
     return text(
         name,
         " ".join(value.split()) if value.isprintable() else _one_line(value),

@@ -45,7 +45,7 @@ def adapted(document: Mapping[str, Any], *, model: str | None, abilities: Collec
     if "system" in made:
         made["system"] = _system(made["system"])
     has_tools = Ability.TOOLS in abilities
-    # The service's own tools (such as web search) have no schema, and only Anthropic's service runs them.
+    # Tools of Anthropic's service, such as its web search, have no schema: other services do not know them.
     tools = [_tool(tool) for tool in _dicts(made.pop("tools", None)) if "input_schema" in tool]
     choice = made.pop("tool_choice", None)
     if has_tools and tools:

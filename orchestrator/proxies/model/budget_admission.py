@@ -114,12 +114,12 @@ class Admission:
         for budget in identity.budgets:
             if not rules.concerns(budget, asker):
                 continue
-            # Shares are read from the store each time: the cache has no sums by role, and turns with a share
-            # are few.
+            # Read from the store each time: the cache has no sums by role.
             span = rules.span_of(budget.period, now_ms, self._zone)
             async with self._database.reading() as tx:
                 stored = await usage.spent_by(
                     tx,
+                    # This role and all below it: they use the share together.
                     tuple(Role)[rank(identity.role) :],
                     folder=identity.folder,
                     since_ms=span.start_ms,

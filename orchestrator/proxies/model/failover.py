@@ -110,6 +110,7 @@ class Failover:
     async def judge(self, identity: RunIdentity, answered: Answered) -> bool:
         """Return whether a run's turn leaves its service for another, because of this answer."""
         if answered.error is None:
+            # A `Counter` ignores a missing key here.
             del self._tries[identity.run_id]
             return False
         if identity.turn_id is None or _is_aside(identity, answered):

@@ -130,6 +130,7 @@ def _check_part(part: dict[str, Any], *, may_search: bool, is_open: bool) -> Non
         raise ProxyRefused(error_responses.not_allowed("MCP servers that the model service calls"))
     _check_output(part.get("output_config"))
     _check_source(part, is_open=is_open)
+    # Messages may bring tools as well, so each part is looked at, not only the field `tools`.
     kind = part.get("type")
     versioned = _VERSIONED.fullmatch(kind) if isinstance(kind, str) else None
     if versioned is not None:
@@ -203,6 +204,8 @@ def _check_tool(name: str, tool: dict[str, Any], *, may_search: bool, is_open: b
             if not may_search:
                 raise ProxyRefused(error_responses.NO_SEARCH)
             most = tool.get("max_uses")
+            # Without a bound, one request could search on and on before a budget counts it. `isinstance`
+            # would take `true` for 1.
             if type(most) is not int or not 1 <= most <= MAX_SEARCHES_A_REQUEST:
                 fault = f"web search needs max_uses, of at most {MAX_SEARCHES_A_REQUEST}"
                 raise ProxyRefused(error_responses.malformed(fault))

@@ -160,6 +160,7 @@ class UsageParser:
         match event.get("type"):
             case "message_start":
                 self._read_message(event.get("message"))
+                # After `_read_message`, which takes its message for a whole one: a stream has only begun.
                 self._is_whole = self._has_output_count = False
             case "message_delta":
                 self._has_output_count = True
