@@ -103,6 +103,8 @@ class RunnerSession:
         """Report every `seconds` that the runner is alive, until cancelled."""
         while True:
             await asyncio.sleep(seconds)
+            # The session's id goes with each frame: after a crash in the middle of a turn the host knows
+            # where to continue.
             self._outlet.put(Heartbeat, new_session_id=self._agent.session_id)
 
     async def _handle(self, turn: TurnOrder) -> int | None:
@@ -118,6 +120,8 @@ class RunnerSession:
         except Exception as error:  # noqa: BLE001  # whatever an agent raises ends its turn, told
             # Not by the exception's type: an agent's own timeouts raise `TimeoutError`, too.
             if budget.expired():
+                # A code of its own, because the host must not try again: the turn's tools would do everything
+                # once more.
                 self._end(turn, TurnOutcome(error=time_limit_reason(limit), code="timeout"))
                 return TURN_CUT_OFF
             log_fault(f"the agent broke in turn {turn.turn}", error)

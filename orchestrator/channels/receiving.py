@@ -39,6 +39,7 @@ async def hand_in(receive: Receive, message: Inbound, *, cursor: str | None) -> 
             # Not the message's fault, so it does not count as an attempt.
             log.warning("channel.message_waits", **about, reason=str(error))
         except Exception:
+            # An odd message is skipped after some attempts, so that it does not stop those behind it.
             tries += 1
             log.exception("channel.message_not_taken", **about, attempt=tries)
         else:

@@ -80,6 +80,7 @@ Name = Annotated[str, BeforeValidator(_cut)]
 class StoredModel(BaseModel):
     """The base of documents stored as JSON; unknown keys are dropped, so that they cannot pile up."""
 
+    # Built with the first use: a start of the host needs none of these models.
     model_config = ConfigDict(extra="ignore", frozen=True, defer_build=True)
 
 

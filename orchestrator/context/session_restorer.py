@@ -202,6 +202,7 @@ class _RestorePlan:
 
     def restore(self) -> RestoreOrder:
         mode, is_resumed = self.decision.mode, self.decision.session_id is not None
+        # A resumed session gets only what it lacks: with the whole text it would have its history twice.
         hydrated = self.part if is_resumed else self.whole
         return RestoreOrder(
             mode=mode,

@@ -144,6 +144,7 @@ def _names(directory: int) -> list[str]:
 def _find(projects: int, name: str, limits: TranscriptLimits) -> Transcript:
     """Return the longest transcript of this name in any project, a folder named after a working directory."""
     with os.scandir(projects) as entries:
+        # In all projects: measured, the CLI resumes a session from whatever working directory.
         names = sorted(entry.name for entry in islice(entries, limits.projects))
     transcripts = [
         transcript

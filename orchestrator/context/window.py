@@ -46,6 +46,7 @@ def trimmed(
     while total > budget and first < len(window) - 1:
         total -= costs[first]
         first += 1
+    # An answer without its question would be misread, so the window starts with a question.
     while first < len(window) - 1 and window[first].role == "assistant":
         first += 1
     remaining = tuple(

@@ -190,6 +190,7 @@ class Workspaces:
 
     def _on_event(self, event: HostEvent) -> None:
         """Look again when a loop may have been switched on."""
+        # Its own events are left out, or each look could cause the next.
         if event.kind in ("loop.changed", "command.control_loop") and event.detail != KIND:
             self._wakeup.set()
 
@@ -259,6 +260,7 @@ class Workspaces:
         if folder in self._watches:
             return
         try:
+            # Only kinds of events that a change makes: reading the files would signal others.
             self._watches[folder] = self._started().schedule(
                 WatchHandler(signal),
                 os.fspath(self._root / folder),

@@ -28,6 +28,7 @@ from orchestrator.store.database import Database, Tx
 log = structlog.get_logger(__name__)
 
 MINUTE_MS = 60_000
+# The Claude CLI gives up a request to an MCP server after a minute, and a turn that waits holds up its group.
 WAIT_SECONDS = 45.0
 """Seconds that a request waits: less than clients wait for a proxy or an MCP
 server, so that they get a reason.

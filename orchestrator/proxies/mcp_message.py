@@ -16,6 +16,7 @@ from orchestrator.proxies import strict_json
 from orchestrator.proxies.strict_json import NotStrictJson
 
 CALL = "tools/call"
+# The owner reads this name in a question: a free text could pretend to be another question.
 TOOL_NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")
 """The protocol's own rule for the name of a tool."""
 METHOD_NAME = re.compile(r"[A-Za-z0-9_/.$-]{1,128}")

@@ -13,6 +13,7 @@ from typing import Any
 
 from agent_runner.wire.unicode_forms import MAX_MARKS, has_long_run, normalized
 
+# Measured on a busy machine: half a million objects, which fit into one body, kept the parser busy for 5.6 s.
 MAX_PARTS = 100_000
 """Values and names that a document may have: about 0.1 s of work. A million tokens of text have fewer."""
 MAX_NAME_CHARS = 256

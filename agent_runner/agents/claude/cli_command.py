@@ -117,6 +117,7 @@ class CliSettings:
 
     @property
     def allowed_tools(self) -> tuple[str, ...]:
+        # The servers as well: a release that enforces the list would leave out what is not on it.
         return (*self.tools, *(f"mcp__{name}" for name in self.servers()))
 
     @property
@@ -151,6 +152,8 @@ class CliSettings:
             is_plain_service=bool(order.get("is_plain_service")),
             window=order.get("window"),
             resume=order.get("session_id"),
+            # The CLI would ask a question again whose answer never came, so the host names where the session
+            # counts.
             resume_at=(order.get("restore") or {}).get("resume_at") if order.get("session_id") else None,
             mcp_servers=() if part else tuple(order.get("mcp_servers") or ()),
             mcp_programs=() if part else _programs(order, workspace),

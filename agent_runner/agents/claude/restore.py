@@ -48,6 +48,7 @@ class RestoreHooks:
         self._pending = self._put
 
     def hooks(self) -> Hooks:
+        # At a compaction the CLI calls PreCompact, then SessionStart, then PostCompact.
         return {
             "UserPromptSubmit": [self._with_prompt],
             "PreCompact": [self._before_compaction],
@@ -69,6 +70,8 @@ class RestoreHooks:
         return {}
 
     async def _at_session_start(self, given: Any, _: str | None, __: Any) -> dict[str, Any]:
+        # What hooks have put before prompts is gone after a compaction, so plan and decisions are put in
+        # again.
         return _put_before(given, self._meta if given.get("source") == "compact" else None)
 
     async def _after_compaction(self, given: Any, _: str | None, __: Any) -> dict[str, Any]:

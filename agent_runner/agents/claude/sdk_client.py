@@ -110,6 +110,7 @@ def _matchers(*hooks: Hooks, noticing: NoticeHooks | None, subagents: SubagentLi
     matchers: dict[str, list[sdk.HookMatcher]] = defaultdict(list, noticing.matchers() if noticing else {})
     for of_one in hooks:
         for event, callbacks in of_one.items():
+            # Measured: the CLI passes on 10,000 characters from each hook; of a longer text, only a preview.
             matchers[event] += [sdk.HookMatcher(hooks=[callback]) for callback in callbacks]
     if subagents is not None:
         matchers["PreToolUse"].append(subagents.matcher())
@@ -202,6 +203,8 @@ class PromptOutcome:
             about = message.data.get("compact_metadata") or {}
             self.context_tokens = int(about.get("post_tokens") or 0)
         elif isinstance(message, sdk.SystemMessage) and message.subtype == "informational":
+            # Measured: the result of such a prompt says success, so only this message tells that it was
+            # dropped.
             came_of_it = message.data.get("prompt_submit_outcome") or {}
             self.is_dropped = came_of_it.get("kind") == "no_verdict" and not came_of_it.get("prompt_kept")
         elif isinstance(message, sdk.ResultMessage):

@@ -118,6 +118,7 @@ def _section(heading: str, lines: Sequence[str]) -> str:
 
 
 def _figures(hours: Hours, cap: int) -> dict[str, object]:
+    # The figures are those of the rules, so that the text cannot contradict them.
     def listed(pauses: dict[str, int]) -> str:
         return ", ".join(f"{name} {count} h" for name, count in pauses.items() if count)
 

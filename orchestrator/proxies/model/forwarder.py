@@ -121,6 +121,7 @@ async def upstream_request(
         headers=rules.request_headers(received, target.credential, features=identity.model_features),
         body=None if body is None else once(body, held),
         first_byte_seconds=first_byte_seconds,
+        # One bound for the whole wait: those of connection, upload and first byte would add up.
         within_seconds=first_byte_seconds + upload_seconds if _moves(identity, facts) else None,
         facts=facts,
         is_public_only=target.is_public_only,

@@ -168,6 +168,8 @@ def _check_tools(tools: object, *, may_search: bool, is_open: bool) -> None:
         kind = tool.get("type", "custom") if isinstance(tool, dict) else None
         if kind == "custom":
             continue
+        # The whole name has to match: a service might take a name with a blank, another case or another date
+        # for the same tool.
         versioned = _VERSIONED.fullmatch(kind) if isinstance(kind, str) else None
         if versioned is None:
             raise ProxyRefused(error_responses.not_allowed(f"tools of the type {str(kind)[:40]!r}"))
