@@ -186,6 +186,8 @@ class BoundedProtocol(H11Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._disarm_head_timer()
+        # uvicorn stops this timer only after an end without an error. Armed, it keeps the dead connection in
+        # memory.
         self._unset_keepalive_if_required()
         super().connection_lost(exc)
 

@@ -195,6 +195,7 @@ async def _take_end(
     delivered: list[int] = []
     if frame.status == "success":
         await on_success(tx, turn)
+        # Only a turn that ended well has told its notices: those of a failed call come again.
         delivered = await _settle_notices(tx, run, turn, frame, now_ms=now_ms)
         await _add_checkpoint(tx, run, turn, frame, now_ms=now_ms)
     ended = await _end_turn(tx, run, turn, frame, requeue=requeue, now_ms=now_ms)

@@ -219,6 +219,7 @@ class LiveRuns:
             turn_id=turn_id,
         )
         self._by_run[run.id] = live
+        # The loop that checks the timeouts sleeps for good while no run lives.
         self._wakeups.reaper.set()
         return live
 

@@ -37,6 +37,7 @@ log = structlog.get_logger(__name__)
 REAP_SECONDS = 2.0
 """Seconds between two checks of the timeouts while there is a run or an orphan."""
 STOP_ALL_SECONDS = 10
+"""Seconds that the host waits at its end for the containers that it stops."""
 WRITE_SECONDS = 0.2
 """Seconds that the queue waits until a turn is written for a live container; then
 it continues without waiting.

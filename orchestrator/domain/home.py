@@ -201,6 +201,8 @@ class Home:
 
     def install_id(self) -> str:
         """Return the id that marks this install's containers, created at first use."""
+        # By an id and not by a name, so that the containers of another install are never taken for this
+        # one's.
         return self._mark(self.data / "install", secrets.token_hex(6))
 
     def _mark(self, path: Path, fresh: str) -> str:

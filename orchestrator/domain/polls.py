@@ -85,6 +85,7 @@ def vote_text(poll: Poll, chosen: Sequence[int]) -> str:
 def answer_in(text: str, poll: Poll) -> tuple[int, ...] | None:
     """Return the places of the options that the whole message names, by number or by text; else None."""
     answer = " ".join(composed(text).casefold().split())[:MAX_ANSWER_CHARS]
+    # Words before numbers, because an option may itself be a number.
     named = [
         place
         for place, option in enumerate(poll.options)

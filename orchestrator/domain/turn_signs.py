@@ -40,6 +40,7 @@ class TurnSigns:
     def __init__(self, wakeup: Wakeup) -> None:
         """`wakeup` is set by each sign."""
         self._wakeup = wakeup
+        # A dict and not a set: the order of a set depends on hashes.
         self._waiting: dict[TurnSign, None] = {}
 
     def note(self, sign: Sign, *, jid: ChatJid | None = None, folder: Folder | None = None) -> None:

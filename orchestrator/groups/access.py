@@ -76,6 +76,7 @@ async def ask(tx: Tx, message: Inbound, *, now_ms: int) -> AccessRequest | None:
     if message.channel is None:
         return None
     waiting = await access_requests.count_waiting(tx)
+    # The newest call never pushes out the oldest: a flood would push out the chats that the owner waits for.
     if waiting.all >= MAX_WAITING:
         return None
     request = await access_requests.add(tx, await _seen(tx, message), now_ms=now_ms)
@@ -120,6 +121,8 @@ def _bounded(text: str, limit: int) -> str:
 async def _notify(tx: Tx, asked: AccessRequest, *, listed: int, now_ms: int) -> None:
     """Ask main about a request, or report there, once a day, that more are listed."""
     if await access_requests.count_notified(tx, since_ms=now_ms - DAY_MS) < MAX_NOTIFIED_A_DAY:
+        # The key begins with `ASKED`: main's agent may do more than others, and is never given a stranger's
+        # words.
         text = question(asked, listed=listed)
         await owner.notify_once(tx, text, about=f"{owner.ASKED}access:{asked.id}", now_ms=now_ms)
         await access_requests.note_notified(tx, asked.id, now_ms=now_ms)
@@ -231,6 +234,7 @@ async def _register(tx: Tx, asked: AccessRequest, name: str | None, *, now_ms: i
             folder=free_folder(wanted, taken),
             jid=asked.chat_jid,
             name=wanted,
+            # In a direct chat every message was a call, so every message is answered.
             requires_trigger=not asked.is_direct,
         )
         try:

@@ -32,6 +32,7 @@ MAX_NAME_CHARS = 60
 SECRET_BYTES = 32
 """Random bytes of a secret: 256 bits, which nobody can guess."""
 HOOK_USES_A_MINUTE, HOOK_USES_A_DAY = 10, 200
+"""Texts that one hook may bring. They are counted in its row, so that a restart forgets none of them."""
 
 _LIST = {AddressKind.CALENDAR: "andy calendar list", AddressKind.HOOK: "andy hooks list"}
 _FORM = {AddressKind.CALENDAR: f"{CALENDARS}{{}}.ics", AddressKind.HOOK: f"{HOOKS}{{}}"}

@@ -220,6 +220,7 @@ def parsed(fields: Mapping[str, Any], folder: str) -> GroupConfig:
     except ValidationError as error:
         log.warning("group.config_unreadable", group=folder, reason=_explained(error))
         return GroupConfig(
+            # The defaults would allow these, also where the owner had forbidden them.
             web_search=SearchService.OFF,
             ask=(EVERY_SERVER,),
             people={EVERYBODY: Role.GUEST},

@@ -91,6 +91,8 @@ async def edit(
         return Amendment(reason=NOT_ITS_SENDER)
     turn = await turns.get(tx, target.turn_id) if target.turn_id is not None else None
     if turn is not None and turn.state is TurnState.QUEUED:
+        # With other rights than the turn has, the new text asks in a turn of its own: it neither gains rights
+        # nor takes any from others.
         if is_request and restricted_to != (turn.role if turn.is_restricted else None):
             await messages.blank(tx, target)
             await messages.release(tx, target.seq, reason=EDIT_OF_OTHERS)

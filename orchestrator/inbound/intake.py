@@ -298,6 +298,7 @@ class Intake:
             await access_requests.blank(tx, message.chat_jid, message.deletes, sender=message.sender)
         if not may_ask or not triggers.is_stranger_calling(message, name=self._name):
             return
+        # The chat gets no answer, which would tell any stranger that somebody listens.
         request = await access.ask(tx, message, now_ms=self._clock.now_ms())
         if request is not None:
             after_commit(tx, partial(self._bus.publish, "access.asked", detail=str(request.id)))
@@ -583,6 +584,7 @@ class Intake:
         if is_request:
             turn_id = await _join(tx, message, group, asker, now_ms=now_ms)
             if message.vote is None:
+                # A turn that waits for further votes starts at once when somebody asks for something.
                 await turns.hurry_new(tx, turn_id, now_ms=now_ms)
             return turn_id
         waiting = await turns.queued_chat(tx, group.folder, message.chat_jid)

@@ -56,6 +56,7 @@ def judge(message: Inbound, sender_list: OwnerRules[SenderRules]) -> SenderVerdi
     """
     if message.is_from_me:
         return SenderVerdict.ALLOWED
+    # Before hooks are let in: while the list is broken, nobody but the owner may ask.
     if sender_list.rules is None:
         return SenderVerdict.NO_TRIGGER if sender_list.trouble else SenderVerdict.ALLOWED
     if is_hook(message.sender):

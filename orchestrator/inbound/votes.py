@@ -125,4 +125,5 @@ async def _begins(
     if poll.begun == 0 or (before is not None and before.chosen):
         return True
     voters = await polls.count_voters(tx, poll) + 1  # the new voter is not stored yet
+    # Andy is one of the people, and does not vote.
     return message.people is not None and voters >= message.people - 1

@@ -55,6 +55,7 @@ def write_close(input_dir: Path, runs: Collection[str]) -> None:
     """Ask `runs` to end after their turn. It replaces earlier requests: name every run that
     still has to end.
     """
+    # By name, because a group's containers share the folder: a leftover must close no other run.
     order = CloseOrder(runs=tuple(sorted(runs)))
     files.write_whole(input_dir / CLOSE_FILE, order.to_json())
 

@@ -237,6 +237,7 @@ class Delivery:
         log.info("delivery.poll_as_text", outgoing=head.id, reason=error)
         async with self._database.transaction() as tx:
             await polls.note_text(tx, head.message_id)
+            # The poll was refused, so nothing has arrived: the text counts as never tried.
             await outbox.try_later(tx, head.id, at_ms=self._clock.now_ms(), error=error, forgets_tries=True)
 
     async def _begin(

@@ -48,6 +48,7 @@ class TurnActions:
                 raise TurnIsOver
             await _note(tx, turn, "turn.stop", now_ms)
             if turn.state is TurnState.QUEUED:
+                # A stop by hand says nothing about a scheduled task, so it counts as no failure of it.
                 await retries.fail(tx, turn, reason=STOPPED_BY_HAND, now_ms=now_ms, is_own_fault=False)
         if turn.state is TurnState.QUEUED:
             self._host.bus.publish("turn.failed", group=turn.folder, turn=turn.id, reason=STOPPED_BY_HAND)

@@ -129,6 +129,7 @@ async def requeue_or_fail(
 
 async def _move(tx: Tx, turn: Turn, *, reason: str, now_ms: int) -> None:
     """Queue a turn again that moves to another model service: at once, and without counting an attempt."""
+    # In another run, because a session must not mix the answers of two services.
     await turns.put_back(tx, turn, reason=reason, not_before_ms=now_ms, counts_as_attempt=False)
     waited_ms = now_ms - (turn.started_ms or turn.queued_ms)
     if turn.kind is TurnKind.CHAT and waited_ms > failures.TELL_MOVE_AFTER_MS:

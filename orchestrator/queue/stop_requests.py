@@ -92,6 +92,8 @@ class StopRequests:
         target = await self._find_target(tx, group, message)
         is_korean = _HANGUL.search(text) is not None
         if target is None:
+            # Other words than `/stop` go to the agent, which may have asked something: "never mind" is an
+            # answer, too.
             return "No question of this chat is being worked on." if is_command and is_asked else None
         askers = await people.roles_in(tx, group, target.requests)
         is_only_asker = await people.asked_alone(tx, target.requests, message)

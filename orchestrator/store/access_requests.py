@@ -177,6 +177,7 @@ async def ignore_unregistered(tx: Tx, jids: Sequence[ChatJid], *, now_ms: int) -
 async def blank(tx: Tx, jid: ChatJid, message_id: MessageId, *, sender: str) -> None:
     """Delete the stored text of a call that its sender has deleted."""
     await tx.execute(
+        # With the sender, because people choose message ids freely: nobody may delete another's call.
         "UPDATE access_requests SET words = '' WHERE chat_jid = ? AND message_id = ? AND sender = ?",
         (jid, message_id, sender),
     )

@@ -25,6 +25,7 @@ class SeenPerson:
 
 async def note(tx: Tx, folder: Folder, address: str, name: str, *, now_ms: int) -> None:
     """Record that a person is in a group, with their present name."""
+    # It runs with each message, so nothing is written while the name stays the same.
     await tx.execute(
         """
         INSERT INTO group_people (group_folder, address, name, since_seq, since_ms)

@@ -31,6 +31,7 @@ class PollVote:
 
 async def add(tx: Tx, poll: Poll) -> None:
     """Store a poll whose message is in the outbox."""
+    # A question of the board that is sent once more keeps its message, and so its poll.
     await tx.execute(
         """
         INSERT INTO polls (group_folder, chat_jid, message_id, question, options_json, is_multiple,

@@ -210,6 +210,8 @@ async def remove(tx: Tx, policy: RetentionPolicy, rows: Rows) -> int:
         """,  # noqa: S608 - constants
         (json.dumps(sorted(by_id)),),
     )
+    # A row that has changed since it was read is not in the archive as it is now, so it stays until the next
+    # time.
     same = json.dumps([row[ROWID] for row in found if dict(row) == by_id[row[ROWID]]])
     for table in policy.removed_with_it:
         await tx.execute(

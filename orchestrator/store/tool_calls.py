@@ -68,6 +68,7 @@ async def end(tx: Tx, turn: Turn, run: Run, *, call_id: str, is_ok: bool, took_m
         """,
         (
             is_ok,
+            # The container reports the duration, so it may be any number.
             max(0, min(took_ms, now_ms - (turn.started_ms or turn.queued_ms))),
             turn.id,
             run.id,

@@ -25,6 +25,7 @@ async def leave(
     tx: Tx, turn_id: TurnId, service: str, *, run_id: RunId, cause: ModelError, now_ms: int
 ) -> None:
     """Record that a turn leaves a service that did not answer it in this run."""
+    # For this turn alone: a container could provoke the fault, and must not choose for others.
     await tx.execute(
         """
         INSERT INTO turn_moves (turn_id, service, run_id, cause, at_ms) VALUES (?, ?, ?, ?, ?)

@@ -80,6 +80,8 @@ class UndoFeature:
         """Take a snapshot of a group's files before an agent's turn; an error costs the undo,
         not the turn.
         """
+        # Neither is asked to change files: a worker keeps its dashboard, a session command acts on the
+        # conversation.
         if turn.kind is TurnKind.WORKER or turn.command is not None:
             return
         clock = self._host.clock

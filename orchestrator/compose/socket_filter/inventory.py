@@ -128,6 +128,7 @@ class EngineInventory:
     def owns_container(self, seen: Mapping[str, Any], labels: Mapping[str, str] | None) -> bool:
         """Return whether it is an agent of this home: by its labels, and by all of its mounts."""
         binds = [one for one in seen.get("Mounts") or () if one["Type"] == "bind"]
+        # Labels alone prove nothing, since whoever creates a container chooses them.
         has_labels = all(name in (labels or {}) for name in (INSTALL_LABEL, GROUP_LABEL, RUN_LABEL))
         return has_labels and bool(binds) and all(self._is_mine(one["Source"]) for one in binds)
 
@@ -215,6 +216,7 @@ async def survey(engine: Engine, *, own_id: str, home: PurePosixPath) -> EngineI
     """
     own, listed = await orchestrators(engine, own_id=own_id)
     project = own["Config"]["Labels"][COMPOSE_LABEL]
+    # While one orchestrator replaces another there are two, and the newer one's mounts count.
     newest = max(listed, key=lambda one: int(one["Created"]), default=None)
     if newest is None:
         raise RequestForbidden(f"There is no orchestrator in the Compose project '{project}'.")

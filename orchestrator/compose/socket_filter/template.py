@@ -79,6 +79,7 @@ class NewContainer(Strict):
     """`POST /containers/create`."""
 
     Image: str
+    # Neither the user nor the group can be 0: no agent runs as root.
     User: Annotated[str, StringConstraints(pattern=r"^[1-9][0-9]{0,9}:[1-9][0-9]{0,9}$")]
     Env: list[str] = []
     Labels: Labels
