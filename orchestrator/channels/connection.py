@@ -106,8 +106,8 @@ class ChannelConnection(Generic[Login]):
         await asyncio.sleep(LOGIN_SECONDS)
 
     async def _pause(self, reason: str, failures: int) -> None:
-        # Pauses grow, because messengers ban an address that reconnects without end. The exponent has a bound:
-        # after a thousand failures the power would overflow a float.
+        # Pauses grow, because messengers ban an address that reconnects without end. The exponent has a
+        # bound: after a thousand failures the power would overflow a float.
         longest = min(FIRST_PAUSE_SECONDS * 2.0 ** min(failures - 1, 20), LONGEST_PAUSE_SECONDS)
         # Random waits, so that not all hosts reconnect at once.
         seconds = longest * (1 - self._chance() / 2)
