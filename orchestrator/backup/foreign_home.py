@@ -138,6 +138,7 @@ def database(
     """
     copy = scratch / "copy.db"
     try:
+        # With its log: what the other program wrote last may be there only.
         for ending in ("", "-wal"):
             with suppress(FileNotFoundError) if ending else ExitStack():
                 _copy(root, path + ending, Path(f"{copy}{ending}"))
@@ -146,6 +147,7 @@ def database(
         raise BackupError(f"{root / path} cannot be read ({error.strerror}).") from error
     try:
         connection.row_factory = sqlite3.Row
+        # One text that is not UTF-8 would otherwise end the reading of all of them.
         connection.text_factory = lambda raw: raw.decode("utf-8", "replace")
         connection.execute("PRAGMA ignore_check_constraints = ON")
         connection.execute(f"PRAGMA trusted_schema = {'ON' if has_function_checks else 'OFF'}")
@@ -170,16 +172,19 @@ def _copy(root: Path, path: str, target: Path) -> None:
         if os.fstat(body.fileno()).st_size > MAX_DATABASE_BYTES:
             raise BackupError(f"{root / path} is larger than {MAX_DATABASE_BYTES // 2**30} GiB.")
         with target.open("xb") as file:
+            # The size was that of a moment ago: the other program may still write to the file.
             shutil.copyfileobj(LimitedReader(body, MAX_DATABASE_BYTES), file)
 
 
 def columns(connection: sqlite3.Connection, table: str) -> frozenset[str]:
     """Return the names of the ordinary columns of an ordinary table; none if it is missing or virtual."""
+    # Virtual tables have no root page: to read one would run the code of its module.
     found = connection.execute(
         "SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = ? AND rootpage > 0", (table,)
     ).fetchone()
     if found is None:
         return frozenset()
+    # `hidden` is 0 for ordinary columns; to read a generated one would evaluate an expression of this schema.
     listed = connection.execute("SELECT name, hidden FROM pragma_table_xinfo(?)", (table,))
     return frozenset(row["name"] for row in listed if row["hidden"] == 0)
 

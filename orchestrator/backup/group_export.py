@@ -80,6 +80,7 @@ def checked_target(home: Home, target: Path) -> Path:
     partial = target.with_name(target.name + PARTIAL)
     if partial.exists() or partial.is_symlink():
         raise BackupError(f"{partial} is there: an export is under way, or broke off; then remove it.")
+    # Containers have folders in these, and the next backup would have the export.
     own = (home.groups, home.data, home.database.parent)
     if any(target.parent.resolve().is_relative_to(folder.resolve()) for folder in own):
         raise BackupError(f"{target} would be inside the home's own folders: choose a place outside.")
@@ -114,6 +115,7 @@ async def write(
             await _write_lists(tx, group, folder, zone=zone)
             folder.write("calendar.ics", calendar)
             folder.write("README.md", _contents_page(group, folder, messages).encode())
+            # An empty folder at `target` is replaced by this; one that was filled meanwhile makes it fail.
             partial.rename(target)
         except BaseException:
             shutil.rmtree(partial, ignore_errors=True)
@@ -161,6 +163,7 @@ class _ExportFolder:
                     self.leave_out(source)
                     return None
                 with open(path, "xb", opener=_private) as file:
+                    # An agent may append to the file for ever: no more is copied than it had at first.
                     shutil.copyfileobj(attachments.LimitedReader(body, status.st_size), file)
         except attachments.FileRefused:
             self.leave_out(source)

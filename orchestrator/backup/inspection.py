@@ -57,6 +57,7 @@ def inspect(home: Home, source: Path, *, clock: Clock) -> Inspection:
         BackupError: it is damaged or not a backup, or Andy would not start with its settings.
         StoreTooNew: a newer Andy wrote it.
     """
+    # Beside the backup, where there is a disk: in a container, `/tmp` is memory.
     with (
         refusing(source),
         tempfile.TemporaryDirectory(
@@ -116,6 +117,7 @@ def changed_settings(home: Home, stage: Stage) -> dict[str, tuple[str, str]]:
         BackupError: Andy would refuse to start with them.
     """
     with tempfile.TemporaryDirectory(dir=stage.base(archive.SETTINGS), prefix=".settings-") as made_in:
+        # As the next start would find them: the files of the home, and those of the backup over them.
         for name in SETTING_FILES:
             with suppress(FileNotFoundError):
                 shutil.copyfile(home.root / name, Path(made_in, name))

@@ -72,6 +72,7 @@ def back_up(
             whole = Path(made_in, "whole")
             with open(whole, "xb", opener=_private) as file:
                 writer = _gather(file, home, Path(made_in), with_env=with_env, clock=clock, say=say)
+                # On the disk before it gets its name: a power cut leaves no half backup under it.
                 os.fsync(file.fileno())
             whole.replace(target)
     except (OSError, tarfile.TarError) as error:
@@ -107,6 +108,7 @@ def _gather(
     file: BinaryIO, home: Home, held: Path, *, with_env: bool, clock: Clock, say: Callable[[str], None]
 ) -> _Writer:
     """Copy to `held` the database and outgoing files, in one consistent state, then write the backup."""
+    # Files are held before and after the database is copied: `outgoing.hold` says why.
     snapshot, held_files = held / "messages.db", held / "outgoing"
     outgoing.hold(home, held_files)
     version = _snapshot(home.database, snapshot)
@@ -129,6 +131,7 @@ def _checked(home: Home, target: Path, *, replaces: bool) -> Path:
         raise BackupError(f"{target} cannot be written: name a file in {place}.")
     if target.exists() and not replaces:
         raise BackupError(f"{target} exists already: choose another name, or use --force.")
+    # Containers can read parts of these, and a backup in them would be in the next one.
     own = (home.groups, home.data, home.database.parent)
     if any(target.parent.resolve().is_relative_to(folder.resolve()) for folder in own):
         raise BackupError(f"{target} would be inside what is backed up: choose a place outside.")
@@ -206,10 +209,12 @@ class _Writer:
         if not root.is_dir():
             return
         top = str(root.resolve())
+        # Files are opened by the descriptor of their folder: no agent can put a link into the path meanwhile.
         for place, folders, files, descriptor in os.fwalk(top, onerror=self._note_unreadable):
             inside = name + place.removeprefix(top)
             if place != top and inside not in self._folders:
-                folders.clear()  # it was no directory a moment ago, so a container has swapped it
+                # It was no directory when its parent was listed, so a container has swapped it since.
+                folders.clear()
                 continue
             for entry in (*folders, *files):
                 with suppress(FileNotFoundError):  # removed meanwhile
@@ -241,6 +246,7 @@ class _Writer:
         self.contents = self.contents.with_link()
 
     def _open_and_add(self, name: str, entry: str, folder: int) -> None:
+        # Without O_NONBLOCK, a pipe in the place of the file would hold up the backup for ever.
         try:
             descriptor = os.open(entry, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)
         except FileNotFoundError:
@@ -248,6 +254,7 @@ class _Writer:
         except OSError:  # replaced by a link meanwhile, or not readable
             self.left_out.append(name)
             return
+        # Looked at again: the entry may have been replaced since its kind was read.
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
             os.close(descriptor)
@@ -277,6 +284,7 @@ class _Writer:
         filled = status.st_blocks * 512
         if status.st_nlink > 1:
             key = (status.st_dev, status.st_ino)
+            # Only the first of several names counts: the others take no space on the disk.
             filled = 0 if key in self._several_names else filled
             self._several_names.add(key)
         if status.st_nlink == 1 and held <= TINY_BYTES:

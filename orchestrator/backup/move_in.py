@@ -112,7 +112,7 @@ class Import:
         return result
 
     async def _group(self, tx: Tx, foreign_group: ForeignGroup, *, now_ms: int) -> tuple[Group, bool]:
-        """Return the group that takes `one` in, and whether it is new. Raises `BadRequest`."""
+        """Return the group that receives `foreign_group`, and whether it is new. Raises `BadRequest`."""
         if foreign_group.is_main:
             return next(group for group in await groups.every(tx) if group.is_main), False
         key = f"{self.foreign.program}:group:{foreign_group.key}"
@@ -128,7 +128,7 @@ class Import:
         wanted = Registration(
             folder=folder, jid=chat, name=foreign_group.name, requires_trigger=foreign_group.requires_trigger
         ).to_group(now_ms)
-        # With the other program's own trigger, so that what called the assistant there does so here.
+        # With the other program's trigger: people go on calling the assistant as they did there.
         group = await registration.register(tx, replace(wanted, trigger=_own_trigger(foreign_group.trigger)))
         await message_history.set_import_note(tx, key, group.folder)
         return group, True
@@ -185,6 +185,7 @@ class Import:
     async def _add_task(self, tx: Tx, task: ForeignTask, group: Group, name: str, *, now_ms: int) -> None:
         if not task.prompt.strip():
             raise BadRequest("it has no prompt.")
+        # Any schedule would do: it is planned only to learn in which zone the group's times are read.
         zone = self.times.plan(group, "interval", "1h", dst=None, now_ms=now_ms).schedule.timezone
         if task.kind == "cron" and task.zone:
             _refuse_other_clock(task.zone, zone, group, now_ms=now_ms)
@@ -206,6 +207,7 @@ class Import:
         added = []
         for note in foreign_group.notes:
             key = f"{self.foreign.program}:note:{_stable_id(foreign_group.key, note.path)}"
+            # A note that has not changed since the last import is skipped, whatever became of it here.
             digest = hashlib.sha256(note.body).hexdigest()
             if await message_history.import_note(tx, key) == digest:
                 continue
@@ -250,6 +252,7 @@ def _refuse_other_clock(name_there: str, name_here: str, group: Group, *, now_ms
         zones = [ZoneInfo(known_zone(name)) for name in (name_there, name_here)]
     except ValueError:
         raise BadRequest(f"its times are in {name_there}, which is no known time zone.") from None
+    # One day a week is enough: no daylight saving time is shorter.
     days = (datetime.fromtimestamp(now_ms / 1000, UTC) + timedelta(days=day) for day in range(0, 1_000, 7))
     if any(len({day.astimezone(zone).utcoffset() for zone in zones}) > 1 for day in days):
         fix = f"""andy groups config {group.folder} --set '{{"timezone": "{name_there}"}}'"""

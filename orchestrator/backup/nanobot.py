@@ -53,6 +53,7 @@ def read(root: Path, scratch: Path) -> ForeignHome:
     Raises:
         BackupError: it is no home of nanobot, or of an unknown version.
     """
+    # All readers have this parameter; this one copies no databases.
     del scratch
     newer = [f"{SESSIONS}/{name}" for name in names_in(root, SESSIONS) if _WORKSPACE_ID.fullmatch(name)]
     names = [

@@ -34,6 +34,7 @@ def _link_or_copy(source: Path, target: Path) -> None:
     except (FileNotFoundError, FileExistsError):
         raise
     except OSError:  # no hard link is possible, for example to another disk
+        # The first call may have copied it already: a second link fails then, a second copy would not.
         if not target.exists():
             shutil.copyfile(source, target)
 

@@ -62,6 +62,7 @@ def restore(
         After each of them the home is unchanged.
     """
     source = source.expanduser()
+    # Called for its error: an unreadable backup must not even create the home.
     _begins_with(source, SQLITE)
     home.make()
     with locked(home):
@@ -172,6 +173,7 @@ def _copy_database(home: Home, source: Path, stage: Stage) -> BackupContents:
             closing(sqlite3.connect(f"{source.absolute().as_uri()}?mode=ro", uri=True)) as original,
             closing(sqlite3.connect(copy)) as target,
         ):
+            # Unlike a copy of the file, this takes in what is still in a log beside it.
             original.backup(target)
     except sqlite3.Error as error:
         raise BackupError(f"{source} is damaged itself ({error}). Nothing was changed.") from error
@@ -264,6 +266,8 @@ class Unpacked:
 
     def take(self, tar: tarfile.TarFile, member: tarfile.TarInfo) -> None:
         """Unpack one member; links and the modes of folders are left to the end."""
+        # A second member of one name would replace a file that was checked, and one after the sums would
+        # not be in them.
         if not archive.may_hold(member.name) or member.name in self.names or self.promised is not None:
             raise self.refusal(f"it holds '{member.name}'")
         self.names.add(member.name)

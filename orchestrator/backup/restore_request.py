@@ -73,6 +73,7 @@ def carry_out(home: Home, *, clock: Clock, say: Callable[[str], None]) -> None:
         try:
             write_record(home, record.to(is_audited=True))
         except OSError:  # for example a full disk, on which Andy can still start
+            # The record as it was would make each start do all of this again.
             home.restore_file.unlink(missing_ok=True)
 
 
@@ -84,8 +85,10 @@ def _carried_out(
         if record.tries >= MAX_TRIES:
             raise BackupError(f"It was interrupted {record.tries} times. Nothing was changed.")
         with refusing(home.root / record.source):
+            # Counted before the try, so that one which kills the process counts, too.
             record = record.to(tries=record.tries + 1)
             write_record(home, record)
+            # The name of the backup is stored at once, so that a further try makes no second one.
             record = record.to(safety=_back_up_first(home, record, clock=clock, say=say))
             write_record(home, record)
             say(f"Restoring {record.source} …")
@@ -105,6 +108,7 @@ def _back_up_first(home: Home, record: RestoreRecord, *, clock: Clock, say: Call
     names = (f"before-restore-{at:%Y%m%d-%H%M%S}{f'-{n}' if n else ''}.tar.gz" for n in itertools.count())
     name = next(name for name in names if not (folder / name).exists())
     say(f"Backing up what is there now to {BACKUPS}/{name} …")
+    # With `.env` if the restore replaces that: the present keys would be nowhere else.
     make.back_up(home, folder / name, with_env=record.has_env, replaces=False, clock=clock, say=say)
     return name
 

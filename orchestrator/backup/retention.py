@@ -64,7 +64,8 @@ class Retention:
         path = await self._database.path()
         if not await asyncio.to_thread(retention.is_any_over, path, before_ms):
             return {}
-        # All in turn: a row that leaves may have been the last that kept one of a later table.
+        # In the order of `POLICIES`: a row that leaves may have been the last one that held a row of a later
+        # table.
         for policy, ms in before_ms.items():
             try:
                 count = await self._sweep(path, policy, ms)
@@ -149,6 +150,7 @@ def _append(path: Path, data: bytes) -> None:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
+    # The name of a new file is in its directory: without this, a power cut could take the file away.
     if is_new:
         _sync(path.parent)
 

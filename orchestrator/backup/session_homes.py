@@ -114,6 +114,7 @@ def message(
     sent_ms = moment_ms(at, zone_of_naive=None)
     if role not in ("user", "assistant") or not content.strip() or sent_ms is None:
         return None
+    # Without an id of its own a message gets one from its content, by which a second import recognises it.
     digest = hashlib.sha256(f"{sent_ms} {role} {content}".encode("utf-8", "replace")).hexdigest()
     return ForeignMessage(
         id=name or digest[:32],

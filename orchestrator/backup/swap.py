@@ -152,14 +152,17 @@ def swap(
     moves = tuple(_planned(home.root, stage, [name for name in names if stage.can_place(name)], aside))
     earlier = read_record(home)
     done = record.to(state="done", moves=(), error="")
+    # The unpacked files are on the disk before the record that says where they go …
     os.sync()
     try:
         write_record(home, record.to(state="moving", moves=moves))
         for move in moves:
             _rename(home.root / move.before, home.root / move.after)
+        # … and the moves before the record that makes them final.
         os.sync()
         write_record(home, done)
     except BaseException:
+        # The record of the restore before comes back, as this one has changed nothing.
         _undo(home.root, moves)
         if earlier is None:
             (home.restore_file).unlink(missing_ok=True)
@@ -207,8 +210,7 @@ def _undo(root: Path, moves: tuple[Move, ...]) -> None:
     for move in reversed(moves):
         before, after = root / move.before, root / move.after
         if move.brings_new:
-            # If the unpacked file is still there, it was not moved, so the file in its place is an earlier
-            # one.
+            # An unpacked file that is still there was not moved: the file in its place is the earlier one.
             if not os.path.lexists(before) and os.path.lexists(after):
                 _rename(after, before)
         elif os.path.lexists(after):
@@ -229,6 +231,7 @@ def _remove(path: Path) -> None:
         shutil.rmtree(path)
         return
     path.unlink(missing_ok=True)
+    # Without its log: SQLite would apply that to the database which comes in its place.
     if path.suffix == ".db":
         for end in ("-wal", "-shm"):
             path.with_name(path.name + end).unlink(missing_ok=True)

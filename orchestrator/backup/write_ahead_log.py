@@ -47,6 +47,7 @@ class WriteAheadLog:
         now_ms = self._host.clock.now_ms()
         async with self._host.database.transaction() as tx:
             text = f"⚠️ {held_text(self._path, size)}"
+            # One text about one subject is sent once, and this subject has the day in its name.
             await owner.notify(tx, text, about=f"write-ahead-log:{now_ms // DAY_MS}", now_ms=now_ms)
         self._host.wakeups.outbox.set()
 

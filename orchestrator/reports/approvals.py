@@ -35,7 +35,7 @@ class ApprovalView(TypedDict):
 async def rows(
     tx: Tx, folder: str | None, *, limit: int, now_ms: int, before: int | None = None
 ) -> list[ApprovalView]:
-    """The newest requests, or those before an `id`, newest first. Raises `UnknownGroup`."""
+    """Return the newest requests, or those before an `id`, newest first. Raises `UnknownGroup`."""
     group = (await groups.known(tx, folder)).folder if folder is not None else None
     found = await approvals.newest(tx, limit=limit, folder=group, before=before)
     return [approval_row(one, now_ms=now_ms) for one in found]
@@ -59,12 +59,13 @@ def approval_row(one: Approval, *, now_ms: int) -> ApprovalView:
 
 
 def lines(found: list[ApprovalView], *, zone: ZoneInfo) -> list[str]:
-    """Return the requests as a table for people; hidden characters are written out as in a question.
+    """Return the requests as a table for people, with hidden characters written out.
 
-    What waits to be decided follows whole where the table cuts it.
+    The details of waiting requests follow in full below the table, if the table cuts them.
     """
     if not found:
         return ["No agent has asked for anything: see 'ask' in 'andy groups config --help'."]
+    # Nobody may be led to allow a call whose end they have not seen.
     cut = [row for row in found if len(all_visible(row["detail"])) > SHOWN_CHARS]
     whole = [row for row in cut if row["state"] == ApprovalState.WAITING.value]
     others = ["All of what was decided: 'andy approvals list --json'."] if len(cut) > len(whole) else []

@@ -29,10 +29,11 @@ async def rows(
     before: int | None = None,
     only_refused: bool = False,
 ) -> list[AuditView]:
-    """The newest rows, or those with an `id` below `before`, oldest first; of a group that is gone, too.
+    """Return the newest rows, or those with an `id` below `before`, oldest first.
 
-    `only_refused` are what was refused to containers, programs and pages.
+    With `only_refused`, only what was refused to containers, programs and pages.
     """
+    # The group is not looked up: its rows stay in the audit when the group is gone.
     known = Folder(folder) if folder is not None else None
     return await audit_store.newest(
         tx, limit=limit, folder=known, since_ms=since, before=before, only_refused=only_refused
@@ -89,12 +90,12 @@ class CheckedAudit(AuditVerdictView):
 
 
 async def verify(tx: Tx) -> AuditVerdictView:
-    """Whether every row is there as it was written."""
+    """Return whether every row is there as it was written."""
     return _verdict_row(await audit_store.verify(tx))
 
 
 class AuditCheck:
-    """Checks the chain for whoever looks often: all of it once in a while, and between that what is new."""
+    """Checks the chain for the console: all rows once in a while, and in between only the new ones."""
 
     def __init__(self) -> None:
         self._known: audit_store.ChainVerdict | None = None
@@ -103,6 +104,7 @@ class AuditCheck:
     async def verify(self, tx: Tx, *, now_ms: int, reads_all: bool = False) -> CheckedAudit:
         """Return what `verify` returns, and as `whole_ms` when all rows were last read."""
         known = self._known
+        # A row may be changed after it was checked: all are read again after a while, and after a fault.
         if reads_all or known is None or known.fault is not None or now_ms - self._whole_ms > CHECK_MS:
             known = None
         verdict = await audit_store.verify(tx, after=known)

@@ -36,14 +36,15 @@ CLOCKS_SHOWN = 6
 
 
 async def read(tx: Tx, group: Group, *, now_ms: int, zone: ZoneInfo) -> bytes:
-    """Return the calendar of a group as iCalendar text in UTF-8. `zone` says where a day begins."""
+    """Return the calendar of a group as iCalendar text in UTF-8, with days that begin as in `zone`."""
     found = await upcoming.week(tx, group.folder, now_ms=now_ms, zone=zone, days=DAYS)
     return written(group, found, now_ms=now_ms)
 
 
 def written(group: Group, found: Sequence[UpcomingView], *, now_ms: int) -> bytes:
     """Return rows of `upcoming.week` as iCalendar text in UTF-8."""
-    from icalendar import Calendar  # 0.1 s and some MiB, for hosts whose calendars nobody reads
+    # Imported here: it takes 0.1 s and some MiB, which a host whose calendars nobody reads need not spend.
+    from icalendar import Calendar
 
     calendar = Calendar()
     calendar.add("prodid", "-//Andy//Andy//EN")
@@ -63,7 +64,7 @@ def _event(row: UpcomingView, *, now_ms: int) -> Event:
 
     text = row["text"].removeprefix(ECHO).strip()
     title = _line(text)[:MAX_TITLE_CHARS]
-    # A task has an event a day, and a moved reminder is the same event at another time.
+    # A task has one event for each day. A reminder keeps its id when it is moved, so programs move it, too.
     day = f"-{row['date']}" if row["kind"] == "task" else ""
     event = Event()
     event.add("uid", f"{row['kind']}-{row['id']}{day}@{row['group']}.andy")
@@ -79,6 +80,7 @@ def _event(row: UpcomingView, *, now_ms: int) -> Event:
         event.add("dtend", start + LONG)
     event.add("summary", f"Due: {title}" if row["kind"] == "deadline" else title)
     event.add("description", _plain(text))
+    # Calendars then show the person as free: a reminder takes no time.
     event.add("transp", "TRANSPARENT")
     return event
 

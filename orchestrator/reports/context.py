@@ -28,7 +28,7 @@ BAD_FILES = ("*.corrupt-*.json", "*.other-version-*.json")
 
 
 def bad_files(path: Path) -> list[str]:
-    """The names of the files in a group's context that were put aside. Blocks."""
+    """Return the names of the unusable files in a group's context that were renamed. Blocks."""
     return sorted(found.name for pattern in BAD_FILES for found in path.glob(pattern))
 
 
@@ -77,7 +77,7 @@ class RestoreView(TypedDict):
 
 
 def show(folder: str, contents: SnapshotContents, mended: Sequence[str]) -> StoredContextView:
-    """Return all that is kept of a group; `mended` are the names of bad files that were put aside."""
+    """Return the stored context of a group; `mended` are the names of bad files that were renamed."""
     return {
         "group": folder,
         "context": contents.context.model_dump(mode="json"),
@@ -89,7 +89,7 @@ def show(folder: str, contents: SnapshotContents, mended: Sequence[str]) -> Stor
 def show_lines(
     folder: str, contents: SnapshotContents, mended: Sequence[str], *, zone: ZoneInfo
 ) -> list[str]:
-    """Show to people what is kept: what it is, what is remembered, the newest messages, bad files."""
+    """Return the stored context as lines for people: head, memory, newest messages, bad files."""
     context = contents.context
     return [
         *_head(folder, context, zone),
@@ -100,7 +100,7 @@ def show_lines(
 
 
 def plans(folder: str, contents: SnapshotContents) -> PlansView:
-    """Return a group's plans, and which is worked on."""
+    """Return a group's plans, with the active plan and its active task."""
     memory = contents.context.memory
     return {
         "group": folder,
@@ -111,7 +111,7 @@ def plans(folder: str, contents: SnapshotContents) -> PlansView:
 
 
 def plan_lines(folder: str, contents: SnapshotContents) -> list[str]:
-    """Show a group's plans to people, with an arrow at the one that is worked on."""
+    """Return a group's plans as lines for people, with an arrow at the active plan and its active task."""
     memory = contents.context.memory
     lines: list[str] = []
     for plan in contents.workflow.plans:
@@ -145,7 +145,7 @@ def snapshot_lines(rows: Sequence[SnapshotPart], *, zone: ZoneInfo) -> list[str]
 
 
 def why(folder: str, run: Run | None) -> RestoreView:
-    """Return how a group's conversation went on when its last container began, and why."""
+    """Return how a group's last container continued the conversation, and why."""
     if run is None:
         return {"group": folder, "run": None}
     return {

@@ -36,7 +36,7 @@ _COLUMNS = {
     "agent": "is_subagent",
 }
 _OTHERS: tuple[By, ...] = ("task", "service", "agent")
-"""The ways to tell costs apart that the overview shows when it is asked for them."""
+"""The ways to divide costs that the overview shows only on request."""
 _AGENTS = {0: "the agent itself", 1: "subagents"}
 _UNKNOWN = {"task": "no task", "kind": "outside a turn", "model": "unknown", "service": OF_DOTENV}
 _AMOUNT = re.compile(
@@ -50,9 +50,9 @@ MAX_SHOWN = 40
 NANO_USD = rules.NANO
 """Billionths in a dollar."""
 LEAST_NANO_USD = rules.NANO // 100
-"""Billionths of a dollar that a budget of money has at least: one cent, the least that is shown."""
+"""The least budget of money, in billionths of a dollar: one cent, the least amount that is shown."""
 LEAST_BARE_TOKENS = 10_000
-"""Tokens that a number without a unit means at least: who writes 5 means dollars."""
+"""The least number of tokens that is accepted without a unit: a person who writes 5 means dollars."""
 
 
 class UsageCountsView(TypedDict):
@@ -142,6 +142,7 @@ def parse_amount(text: str) -> BudgetAmount:
     if found is None or (found["sign"] and found["unit"] not in {"", "usd"}):
         raise BadAmount(f"'{text}' is no amount: write tokens as 200000, 200k or 2M, money as 5usd.")
     factor = rules.NANO if is_money else {"k": 1000, "M": 1_000_000}.get(found["unit"], 1)
+    # `Decimal`: as a float, an amount such as 2.01 would lose a billionth.
     value = int(Decimal(found["number"].replace("_", "")) * factor)
     if value == 0:
         raise BadAmount("A budget of nothing would stop every answer at once: set an amount, or none.")
@@ -149,6 +150,7 @@ def parse_amount(text: str) -> BudgetAmount:
         raise BadAmount(f"'{text}' is less than one cent: set 0.01usd or more.")
     if not is_money and not found["unit"] and value < LEAST_BARE_TOKENS:
         raise BadAmount(f"'{text}' of what? Write money as {text}usd, tokens as {text}tokens or {text}k.")
+    # SQLite's integers end at 2**63.
     if value >= 2**62:
         raise BadAmount(f"'{text}' is more than can be counted.")
     return BudgetAmount(unit=Unit.USD if is_money else Unit.TOKENS, value=value)
@@ -213,6 +215,7 @@ async def of_today(tx: Tx, *, now_ms: int, zone: ZoneInfo) -> UsageView | None:
     """Return what all groups used since midnight; None where that is nothing."""
     today = datetime.fromtimestamp(now_ms / 1000, zone).replace(hour=0, minute=0, second=0, microsecond=0)
     start_ms = round(today.timestamp() * 1000)
+    # `until_ms` is exclusive: one millisecond more takes in what was used just now.
     (sums,) = await usage_store.summed_by_spans(tx, [start_ms], until_ms=now_ms + 1)
     return _usage_view("day", today.date().isoformat(), sums) if sums.requests else None
 
@@ -233,7 +236,7 @@ async def _by_column(tx: Tx, folder: Folder | None, by: By) -> dict[str, Sums]:
 
 
 def sums_row(sums: Sums) -> UsageCountsView:
-    """Counts of answers and tokens, and `cost_usd`, which is None where no price is known."""
+    """Return the sums as counts, with `cost_usd`, which is None if no answer has a known price."""
     is_unknown = sums.requests > 0 and sums.unpriced == sums.requests
     return {
         "requests": sums.requests,
@@ -291,6 +294,8 @@ async def overview(
     today = datetime.fromtimestamp(now_ms / 1000, zone).replace(hour=0, minute=0, second=0, microsecond=0)
     starts = {"day": today, "week": today - timedelta(days=today.weekday()), "month": today.replace(day=1)}
     first = min(starts.values())
+    # Added to the local time, and each day turned into a moment by itself: when the clocks change, a day
+    # has 23 or 25 hours.
     days = [first + timedelta(days=number) for number in range((today - first).days + 1)]
     starts_ms = [round(day.timestamp() * 1000) for day in days]
     sums = await usage_store.summed_by_spans(tx, starts_ms, until_ms=now_ms + 1, folder=known)

@@ -10,7 +10,7 @@ from orchestrator.store.database import Tx
 MAX_RECALLED = 300
 """Events of each of the two kinds that are loaded: the ring has room for three times as many."""
 BEFORE_THIS_START = 0
-"""The number of every event of an earlier process: those of this one count from 1."""
+"""The number of all events of earlier processes; events of this process are numbered from 1."""
 
 
 async def recall_events(tx: Tx, bus: EventBus) -> None:

@@ -194,7 +194,8 @@ def _servers(
     mcp = Permission.MCP
     for server in servers:
         if server.command and config.asks_mcp(server.name):
-            # Such a program runs in the container, past the proxy that asks, and is left out.
+            # Such a program would run in the container, where no proxy can ask before a call. So it is not
+            # started while a rule asks for it.
             yield _row("reaches", "server", [NO for _ in sides], server.name)
             continue
         is_asked = config.asks_mcp(server.name, "")

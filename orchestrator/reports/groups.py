@@ -101,7 +101,7 @@ def _answers(row: GroupView) -> str:
     if row["is_main"] or not row["requires_trigger"]:
         return "every message" + (" (main)" if row["is_main"] else "")
     own = row["trigger"] or ""
-    # An imported group may have what calls him anyway.
+    # An imported group may have as its own trigger what calls Andy anyway.
     return f"@Andy or {own}" if own.casefold() not in ("", "@andy") else "@Andy"
 
 
@@ -119,7 +119,10 @@ def config_lines(found: Mapping[str, object]) -> list[str]:
 
 
 async def people_rows(tx: Tx, folder: str) -> list[GroupPersonView]:
-    """Everybody of a group with their role, and last everybody else. Raises `UnknownGroup`."""
+    """Return the people of a group with their roles; the last row stands for everybody else.
+
+    Raises `UnknownGroup`.
+    """
     from orchestrator.groups import people  # slow to load, and for this alone
 
     return [
@@ -136,7 +139,7 @@ async def people_rows(tx: Tx, folder: str) -> list[GroupPersonView]:
 
 
 def people_lines(rows: list[GroupPersonView], *, zone: ZoneInfo) -> list[str]:
-    """The people as a table; what is not set for somebody is everybody's, the last row."""
+    """Return the people as a table; whoever has no role of their own has that of the last row."""
     return table(
         ("address", "name", "role", "since"),
         [
@@ -152,9 +155,10 @@ def people_lines(rows: list[GroupPersonView], *, zone: ZoneInfo) -> list[str]:
 
 
 async def chat_rows(tx: Tx) -> list[ChatView]:
-    """Every chat that was seen, the one that was active last first.
+    """Return every chat that was seen, the last active one first.
 
-    `group` is its folder if it has one; `request` is what its owner is asked of one that called without.
+    `group` is the folder of its group, if it has one; `request` is the request to the owner about a chat that
+    called and has none.
     """
     folders = await groups.folders_of_chats(tx)
     requests = await access_requests.every(tx)

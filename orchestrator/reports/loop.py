@@ -74,7 +74,7 @@ async def every(tx: Tx, *, now_ms: int) -> list[LoopView]:
 
 
 async def one(tx: Tx, folder: str, *, now_ms: int) -> LoopDocument:
-    """Return a loop with why it wakes next when it does, and its newest cycles. Raises `UnknownGroup`."""
+    """Return a loop with its next wake, the reason for it, and its newest cycles. Raises `UnknownGroup`."""
     group = await groups.known(tx, folder)
     row = await _row(tx, group.folder, now_ms=now_ms)
     newest = await cycles.newest(tx, group.folder, limit=CYCLES_SHOWN)
@@ -144,7 +144,7 @@ def list_lines(rows: list[LoopView], zone: ZoneInfo) -> list[str]:
 
 
 def show_lines(row: LoopDocument, zone: ZoneInfo) -> list[str]:
-    """Show the next wake and how it came about, what is pending, and the newest cycles."""
+    """Return lines for people: the next wake and how it came about, pending requests, newest cycles."""
     if row["status"] == "off":
         return [_line(row, zone)]
     idle = f", {row['idle_in_a_row']} cycles without anything to do" if row["idle_in_a_row"] else ""

@@ -43,7 +43,7 @@ def command_of(line: str) -> tuple[str, ...]:
 
 
 async def add(tx: Tx, server: McpServer, *, home: Path, now_ms: int) -> None:
-    """Let groups call a server beside those that may already, from their next containers on. Audited.
+    """Let more groups call a server, from their next containers on. Audited.
 
     Raises:
         BadRequest: a name, the URL, the header or the program cannot be used.
@@ -55,6 +55,7 @@ async def add(tx: Tx, server: McpServer, *, home: Path, now_ms: int) -> None:
     for folder in server.groups:
         await groups.known(tx, folder)
     before = await mcp_servers.by_name(tx, server.name)
+    # Added again for another group, a server stays with the groups that have it.
     server = replace(server, groups=tuple(sorted({*server.groups, *(before.groups if before else ())})))
     await mcp_servers.put(tx, server, now_ms=now_ms)
     await _renew(tx, set(server.groups), now_ms=now_ms)
@@ -82,7 +83,7 @@ async def remove(tx: Tx, name: str, folder: str | None = None, *, now_ms: int) -
 
 
 async def note_login(tx: Tx, server: McpServer, *, is_in: bool, now_ms: int) -> None:
-    """Audit that the owner has logged in to a server or out of it, and have containers connect anew."""
+    """Audit that the owner has logged in to a server or out of it, and renew the containers that use it."""
     await _renew(tx, set(server.groups), now_ms=now_ms)
     kind = "mcp.logged_in" if is_in else "mcp.logged_out"
     await audit.append(tx, audit.AuditEvent(at_ms=now_ms, kind=kind, detail={"name": server.name}))
@@ -166,7 +167,10 @@ def _secret(row: McpServerView) -> str:
 
 
 async def _renew(tx: Tx, folders: set[Folder], *, now_ms: int) -> None:
-    """Have idle containers give way to new ones, which are told of the servers."""
+    """Store the settings of groups again: the host then replaces their idle containers by new ones.
+
+    The new containers know the changed servers.
+    """
     for group in await groups.every(tx):
         if group.folder in folders:
             await groups.set_config(tx, group.folder, settings.of(group).to_fields(), now_ms=now_ms)
@@ -220,7 +224,7 @@ def _named_by(folder: Path, word: str) -> list[Path]:
 
 
 def _is_readable(path: Path) -> bool:
-    """Whether containers read it: they run as the host's own user, but never as root."""
+    """Return whether containers can read it: they run as the host's own user, but never as root."""
     seen = path.stat()
     wanted = 0o5 if stat.S_ISDIR(seen.st_mode) else 0o4
     is_own = seen.st_uid == os.geteuid() != 0
@@ -244,5 +248,5 @@ def _check_url(server: McpServer, url: str) -> None:
 
 
 def _is_near(host: str) -> bool:
-    """This machine, or a name without a dot, as Docker Compose gives to a service beside Andy."""
+    """Return whether a host is this machine, or has a name without a dot, as services of Compose have."""
     return host in {"127.0.0.1", "::1"} or (not {".", ":"} & set(host))

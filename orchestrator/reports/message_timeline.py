@@ -24,7 +24,7 @@ from orchestrator.store.database import Tx
 STARTED = ("turn.started", "turn.handed_over")
 ENDED = ("turn.answered", "turn.put_back", "turn.failed")
 LATE_MS = 1_000
-"""A log is written a moment after what it tells."""
+"""Milliseconds that a log may be written after what it records."""
 LOG_LINES = 200
 """Log lines that are shown for one message, the newest ones."""
 STAMP_CHARS = len("2026-11-22T03:15:01.123Z")
@@ -186,13 +186,14 @@ async def find(tx: Tx, folder: str, asked: str) -> StoredTimeline:
 
 
 def with_logs(found: StoredTimeline, logs: Path) -> TimelineDocumentView:
-    """Add what the logs tell of each attempt, the lines of those logs, and all of it in order as `steps`.
+    """Add the attempts that the logs record, the lines of those logs, and the whole history as `steps`.
 
-    Of an attempt whose log is gone, what the store knows is told. Blocks.
+    Of attempts whose logs are gone, only the last one is known, from the store. Blocks.
     """
     turn = found["turn"]
     if turn is not None:
         last = _last_attempt(turn)
+        # Of the last attempt the store knows how it stands; its log may lack the end.
         earlier = [one for one in _attempts(logs, found["group"], turn) if not _is_same(one, last)]
         attempts = [*earlier, *([last] if last else [])]
         found = {**found, "attempts": attempts, "log": _log_lines(logs, found["group"], attempts)}
@@ -203,6 +204,7 @@ async def _message(tx: Tx, group: Group, asked: str) -> Message | None:
     for jid in group.chats:
         if (found := await messages.find(tx, jid, MessageId(asked))) is not None:
             return found
+    # 18 digits are the most that always fit SQLite's integers.
     is_number = asked.isascii() and asked.isdigit() and len(asked) < 19
     return await messages.at(tx, group.folder, int(asked)) if is_number else None
 
@@ -286,7 +288,7 @@ async def _cost(tx: Tx, turn: Turn) -> TurnCostPart:
 
 
 def _attempts(logs: Path, folder: str, turn: TimelineTurnPart) -> Iterator[AttemptPart]:
-    """Each attempt that a log speaks of, in their order."""
+    """Yield each attempt that a log records, in the order of the logs."""
     for file in files.of_group(logs, folder):
         try:
             if file.path.stat().st_mtime_ns // 1_000_000 + LATE_MS < turn["queued_ms"]:
@@ -294,7 +296,7 @@ def _attempts(logs: Path, folder: str, turn: TimelineTurnPart) -> Iterator[Attem
             with file.path.open(encoding="utf-8", errors="replace") as lines:
                 events = [event for line in lines if (event := files.read_event(line))]
         except FileNotFoundError:
-            continue  # too old by now
+            continue  # removed meanwhile, because it is old
         yield from _attempts_of_run(file.run, events, str(turn["id"]))
 
 
@@ -337,7 +339,7 @@ def _is_same(one: AttemptPart, last: AttemptPart | None) -> bool:
 
 
 def _last_attempt(turn: TimelineTurnPart) -> AttemptPart | None:
-    """The attempt that the store itself speaks of: the present one, or the one that settled the turn."""
+    """Return the attempt that the store has: the present one, or the one that ended the turn."""
     if turn["run"] is None or turn["started_ms"] is None or turn["state"] == TurnState.QUEUED:
         return None
     attempt = _attempt(turn["run"], turn["attempt"], turn["started_ms"])
@@ -347,7 +349,7 @@ def _last_attempt(turn: TimelineTurnPart) -> AttemptPart | None:
 
 
 def _log_lines(logs: Path, folder: str, attempts: Sequence[AttemptPart]) -> list[str]:
-    """The newest lines that the runs of these attempts wrote meanwhile."""
+    """Return the newest lines that the runs of these attempts wrote during them."""
     spans = {one["run"]: (one["started_ms"], one["ended_ms"]) for one in attempts}
     newest: deque[str] = deque(maxlen=LOG_LINES)
     for file in files.of_group(logs, folder):
@@ -355,12 +357,13 @@ def _log_lines(logs: Path, folder: str, attempts: Sequence[AttemptPart]) -> list
             continue
         started_ms, ended_ms = spans[file.run]
         begin = utc_stamp(started_ms - LATE_MS)
+        # The times of lines are compared as texts; "9" comes after all of them, for an attempt that goes on.
         end = utc_stamp(ended_ms + LATE_MS) if ended_ms else "9"
         try:
             with file.path.open(encoding="utf-8", errors="replace") as lines:
                 newest.extend(line.rstrip("\n") for line in lines if begin <= line[:STAMP_CHARS] <= end)
         except FileNotFoundError:
-            continue  # too old by now
+            continue  # removed meanwhile, because it is old
     return list(newest)
 
 

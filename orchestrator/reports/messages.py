@@ -48,7 +48,7 @@ class MessageView(TypedDict):
 async def rows(
     tx: Tx, folder: str, *, limit: int, before: int | None = None, after: int | None = None
 ) -> list[MessageView]:
-    """A page of a group's messages, oldest first: the newest, those `before` a `seq`, or those `after` one.
+    """Return a page of a group's messages, oldest first: the newest, those `before` a `seq`, or `after` one.
 
     `outcome` is in words; `state` is that of the turn (queued, running, answered, failed), `ignored`, or
     `said` of Andy's own, whose `turn` is the one that said it. `place` is that in the queue. `file` is the
@@ -65,6 +65,7 @@ async def rows(
     ids = {one.turn_id for one in found if one.turn_id is not None}
     known = {turn.id: turn for turn in await turns.some(tx, ids)}
     is_queued = any(turn.state is TurnState.QUEUED for turn in known.values())
+    # Places are counted over all queued turns, so only if a message of this page waits.
     places = await turns.places(tx) if is_queued else {}
     files = await outbox.file_names(tx, [one.id for one in found if one.is_bot_message])
     return [

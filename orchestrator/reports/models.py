@@ -36,7 +36,7 @@ _WORK = (
     ("tasks", TurnKind.TASK, True),
     ("worker", TurnKind.WORKER, False),
 )
-"""The kinds of work, each with the turn that asks for it and whether that has a conversation of its own."""
+"""The kinds of work: each with its kind of turn, and whether it runs in a conversation of its own."""
 _NAME = re.compile(r"[a-z][a-z0-9-]{0,31}")
 _VARIABLE = re.compile(r"[A-Z][A-Z0-9_]{0,99}")
 
@@ -194,7 +194,7 @@ class ServiceConditionView(TypedDict):
 async def rows(tx: Tx, is_set: Callable[[str], bool]) -> list[ModelServiceView]:
     """Return the services by name, with what chooses them. No key is among them.
 
-    `is_set` tells whether `.env` has something under a name; `has_key` is None where none is wanted.
+    `is_set` returns whether `.env` has a value for a name; `has_key` is None if the service needs no key.
     """
     services = await model_services.every(tx)
     chosen = await model_services.choices(tx)
@@ -226,8 +226,8 @@ def _price_view(price: ServicePrice | None) -> PriceView | None:
 async def conditions(tx: Tx, router: ModelRouter, *, is_live: bool = True) -> list[ServiceConditionView]:
     """Return how each service is: who uses it, whether it answers and since when, and what stands in.
 
-    `router` is brought up to date with what is stored. Unless `is_live`, no host runs: what the last one
-    found says nothing of now, and is left out.
+    `router` is brought up to date with the store. If not `is_live`, no host runs: outages that the last one
+    found may be over, and are left out.
     """
     router.catalog = await read_catalog(tx)
     used = await _uses(tx, router)
@@ -263,7 +263,7 @@ class _Trouble:
 
 
 async def _uses(tx: Tx, router: ModelRouter) -> dict[str, dict[str, ModelChoice]]:
-    """Return for each service the groups that ask it, a kind of work named where it differs from chats."""
+    """Return for each service the groups that use it; a kind of work is named if its service is another."""
     used: dict[str, dict[str, ModelChoice]] = {}
     for group in await groups.every(tx):
         config = group_settings.of(group)
@@ -280,7 +280,8 @@ async def _troubles(tx: Tx, service_of: Callable[[str], ModelService | None]) ->
     """Return what is wrong now with services, by their names."""
     found = {}
     for refusal in await model_refusals.open_ones(tx):
-        if refusal.model is None:  # else the service answers who asks for another model
+        # A refusal of one model says nothing about the service: it answers for others.
+        if refusal.model is None:
             words = service_trouble(refusal.cause, setting=refusal.setting, model=None, status=refusal.status)
             found[OF_DOTENV] = _Trouble(refusal.cause, words, refusal.since_ms)
     for outage in await turn_moves.outages(tx):

@@ -74,7 +74,7 @@ async def one(tx: Tx, folder: str, number: str) -> NoticeView:
 
 
 async def cancel(tx: Tx, folder: str, number: str, *, now_ms: int) -> NoticeRow:
-    """Let a notice be told no more. Raises what `one` does, and `BadRequest` when it is over."""
+    """Cancel a notice, so that it is not delivered. Raises what `one` does; `BadRequest` if it is over."""
     notice = await _known(tx, folder, number)
     if not await notices.cancel(tx, notice.folder, notice.id, reason=BY_HAND, now_ms=now_ms):
         raise BadRequest(
@@ -159,7 +159,7 @@ def when(found: NoticeView) -> str:
 
 
 def show_lines(found: NoticeView, zone: ZoneInfo) -> list[str]:
-    """Show all of one notice, a line each; what it does not have is left out."""
+    """Return all facts of one notice, a line each; those that it does not have are left out."""
     at = {
         "kept": found["created_ms"],
         "told": found["delivered_ms"],
@@ -194,7 +194,7 @@ class DeliveredNoticeView(TypedDict):
 
 
 def delivered_row(notice: DeliveredNoticeRow) -> DeliveredNoticeView:
-    """Return an urgent notice that a model was told, as the status lists it."""
+    """Return an urgent notice that a model received, as the status lists it."""
     return {
         "at_ms": notice.delivered_ms,
         "group": notice.folder,

@@ -61,7 +61,7 @@ class OutboxView(TypedDict):
 
 
 async def turn_rows(tx: Tx, folder: str | None, *, limit: int, before: int | None = None) -> list[TurnView]:
-    """The newest turns, or those before an `id`, newest first. Raises `UnknownGroup`."""
+    """Return the newest turns, or those before an `id`, newest first. Raises `UnknownGroup`."""
     if folder is not None:
         folder = (await groups.known(tx, folder)).folder
     return [turn_row(turn) for turn in await turns.recent(tx, limit=limit, folder=folder, before=before)]
@@ -110,7 +110,7 @@ def _took(row: TurnView) -> str:
 
 
 async def run_rows(tx: Tx, folder: str | None, *, limit: int, before: int | None = None) -> list[RunView]:
-    """The newest runs, or those before a `number`, newest first. Raises `UnknownGroup`."""
+    """Return the newest runs, or those before a `number`, newest first. Raises `UnknownGroup`."""
     if folder is not None:
         folder = (await groups.known(tx, folder)).folder
     return [

@@ -33,8 +33,7 @@ async def rows(
 ) -> list[FoundView]:
     """Return the messages that have all words of `text`, the newest first.
 
-    `before` is the `seq` to go on from.
-    Secrets are taken out of what is shown, by their looks.
+    With `before`, only those before this `seq`. Texts that look like secrets are removed.
 
     Raises:
         BadSearch, UnknownGroup
@@ -67,8 +66,9 @@ def _row(message: Message, terms: list[str]) -> FoundView:
 
 
 def excerpt(text: str, term: str) -> str:
-    """One line of a text around the first place of a term."""
+    """Return one line of a text, around the first place of a term."""
     line = " ".join(text.split())
+    # A term that was part of a removed secret is found nowhere: the beginning is shown.
     place = max(0, line.casefold().find(term.casefold()))
     start, end = max(0, place - AROUND), place + 3 * AROUND
     return ("…" if start else "") + line[start:end] + ("…" if end < len(line) else "")

@@ -13,7 +13,7 @@ _AGO_UNITS = {"m": "minutes", "h": "hours", "d": "days"}
 
 
 def since_ms(text: str | None, *, now_ms: int, zone: ZoneInfo) -> int:
-    """Read `30m`, `2h`, `7d` (ago) or an ISO time; the beginning when there is none. Raises `BadTime`."""
+    """Return `30m`, `2h`, `7d` (ago) or an ISO time in epoch milliseconds; 0 for None. Raises `BadTime`."""
     if text is None:
         return 0
     ago = _AGO.fullmatch(text)

@@ -256,7 +256,7 @@ class StatusService:
         }
         async with self._host.database.reading() as tx:
             first = next(iter(await groups.every(tx)), None)
-            # What the setting 'auto' means cannot be said while the credential cannot be read.
+            # With 'auto' the agent depends on the credential; while that is unreadable, the setting is shown.
             is_known = not credential.problem
             facts = HostFacts(
                 version=__version__,
@@ -335,7 +335,7 @@ async def gather(tx: Tx, host: HostFacts) -> StatusView:
 
 
 def channel_state(channel: Channel, failure: LoopFailure | None) -> ChannelState:
-    """Return how a channel is; `failure` says that its loop fails, which the channel itself cannot know."""
+    """Return the state of a channel; `failure` is that of its loop, which the channel itself cannot know."""
     try:
         state = channel.status()
     except Exception as error:  # a channel of somebody else's package must not hide the others
@@ -348,7 +348,7 @@ def channel_state(channel: Channel, failure: LoopFailure | None) -> ChannelState
 
 
 def _conversation(run: Run) -> ConversationView:
-    """Return how a group's container went on with its conversation when it last began."""
+    """Return how a group's newest container continued the conversation."""
     return {
         "group": run.folder,
         "run": run.id,
@@ -424,13 +424,13 @@ async def _tasks(tx: Tx) -> ActiveTasks:
 
 
 async def _errors(tx: Tx, *, since_ms: int) -> list[FailureCount]:
-    """Return what went wrong by kind, the latest first: ends of containers, and turns that were given up."""
+    """Return the counts of failures by kind, the latest first: of containers, and of turns given up."""
     found = [*await runs.bad_ends(tx, since_ms=since_ms), *await turns.failures(tx, since_ms=since_ms)]
     return sorted(found, key=lambda one: -one["last_ms"])
 
 
 async def _notices(tx: Tx, *, since_ms: int) -> list[DeliveredNoticeView]:
-    """Return the newest notices of high or critical priority that models were told."""
+    """Return the newest notices of high or critical priority that models received."""
     found = await notice_claims.recently_delivered(tx, since_ms=since_ms, limit=NOTICES)
     return [notices.delivered_row(one) for one in found]
 

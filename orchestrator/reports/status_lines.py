@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 from orchestrator.base.tables import short
 from orchestrator.domain.values import RunState
 
-if TYPE_CHECKING:  # what makes the status is slow to load, and its views are types alone
+if TYPE_CHECKING:  # the modules that make the status load slowly, and only their types are needed
     from orchestrator.base.supervision import LoopFailureView
     from orchestrator.containers.live_runs import ForesightView
     from orchestrator.proxies.model.credentials import CredentialView, RefusalView
@@ -30,7 +30,7 @@ if TYPE_CHECKING:  # what makes the status is slow to load, and its views are ty
     from orchestrator.store.runs import FailureCount
 
 NO_TASKS = "none scheduled"
-"""Said of scheduled tasks: what is to be done stands on the dashboards."""
+"""The text for no scheduled tasks; tasks of people are on the dashboards."""
 NO_ENGINE = "⚠️ Docker does not answer, so no turn is begun: start it ('andy doctor' says more)"
 
 
@@ -47,6 +47,7 @@ def lines(found: StatusView, *, zone: ZoneInfo | None = None) -> list[str]:
         f"agent       {found['agent']} in {found['runtime']} ({isolation}){image}",
         *([] if found["engine"] else [f"engine      {NO_ENGINE}"]),
         *([f"image       ⚠️ {found['image_problem']}"] if found["image_problem"] else []),
+        # `get`: an Andy of an earlier version, which still runs after an upgrade, sends no such key.
         *(
             [f"settings    ⚠️ {_changed_text(found['settings_changed'])}"]
             if found.get("settings_changed")

@@ -58,7 +58,7 @@ async def find(tx: Tx, number: int) -> TurnWorkView:
 
 
 async def tool_rows(tx: Tx, turn: Turn) -> list[ToolCallView]:
-    """The calls of tools in a turn, of all its attempts, in the order in which they began."""
+    """Return the calls of tools in all attempts of a turn, in the order in which they began."""
     return [_tool_row(turn, call) for call in await tool_calls.of_turn(tx, turn.id)]
 
 

@@ -113,6 +113,8 @@ async def week(
     ]
     found += [
         _deadline_row(one, one.deadline, now_ms=now_ms, zone=zone)
+        # From yesterday on: the moment of a deadline that has only a day may lie there in another zone.
+        # `_is_to_come` leaves out those that are over.
         for one in await dashboard_tasks.due_between(
             tx, known, _midnight_ms(now_ms, zone, days_on=-1), until_ms
         )
@@ -122,13 +124,13 @@ async def week(
 
 
 def _is_to_come(deadline: Deadline, *, now_ms: int, zone: ZoneInfo) -> bool:
-    """Return whether a deadline is of today or later: one of this morning is late, and of today."""
+    """Return whether a deadline is today or later; one of this morning is late, but still of today."""
     day = deadline.date or local_iso(deadline.at_ms, zone)[:10]
     return day >= local_iso(now_ms, zone)[:10]
 
 
 def _deadline_row(one: BoardTask, deadline: Deadline, *, now_ms: int, zone: ZoneInfo) -> UpcomingView:
-    """Return the deadline of a task; one of a day stands at the day's beginning and is not late on it."""
+    """Return the deadline of a task; one without a time is at the day's beginning, and not late that day."""
     row = _row(zone, deadline.at_ms, "deadline", one.id, one.folder, one.status.value, one.title)
     found = _on_day(row, one.title, (deadline.at_ms,), now_ms=now_ms, zone=zone)
     of_day = {"date": deadline.date, "at": [""], "is_overdue": False} if deadline.date else {}
@@ -136,7 +138,7 @@ def _deadline_row(one: BoardTask, deadline: Deadline, *, now_ms: int, zone: Zone
 
 
 def _event_row(one: FollowedEvent, *, now_ms: int, zone: ZoneInfo) -> UpcomingView:
-    """Return an event of a calendar; one that has begun stands at now."""
+    """Return an event of a calendar; one that has already begun is listed at the present time."""
     event, due_ms = one.event, max(one.event.start_ms, now_ms)
     row = _row(zone, due_ms, "event", event.id, one.calendar.folder, "", event.title)
     found = _on_day(row, words(one), (due_ms,), now_ms=now_ms, zone=zone)
@@ -174,13 +176,14 @@ def _days(task: ScheduledTask, until_ms: int, zone: ZoneInfo) -> Iterator[tuple[
             found.append(following_ms)
             following_ms = timing.following_ms(task.schedule, found[-1], after_ms=found[-1])
         yield tuple(found)
-        # From the day's end on, so that a task that comes every minute costs no more than a hundred steps.
+        # From the end of the day on: a task that comes every minute costs a hundred steps a day, not 1,440.
         due_ms = timing.following_ms(task.schedule, found[-1], after_ms=max(found[-1], midnight_ms - 1))
 
 
 def _midnight_ms(at_ms: int, zone: ZoneInfo, *, days_on: int) -> int:
     """Return the start of the day that is `days_on` days after the day of `at_ms`, in epoch milliseconds."""
     day = datetime.fromtimestamp(at_ms / 1000, zone).replace(hour=0, minute=0, second=0, microsecond=0)
+    # Added to the local time: when the clocks change, a day has 23 or 25 hours.
     return round((day + timedelta(days=days_on)).timestamp() * 1000)
 
 
