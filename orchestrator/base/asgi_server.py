@@ -20,6 +20,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
 CUT_SECONDS = 1.0
+"""Seconds in which requests that were asked to end may do so before their connections are dropped."""
 ACCEPTED_AT_ONCE = 32
 """Connections accepted in one turn of the event loop. asyncio accepts all of them before a protocol can
 refuse the first, so this is how far the open files may exceed a server's limits.
@@ -228,9 +229,8 @@ class Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets=sockets)
         for one in sockets or ():
-            one.listen(
-                QUEUE
-            )  # asyncio uses one number for the kernel's queue and for connections accepted at once
+            # asyncio uses one number for the kernel's queue and for the connections accepted at once.
+            one.listen(QUEUE)
 
     async def main_loop(self) -> None:
         await self._stopping.wait()

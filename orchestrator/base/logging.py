@@ -40,6 +40,7 @@ _FIELD = re.compile(r"(\w+)=('[^']*'|\"[^\"]*\"|\S+)")
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 FILE_BYTES = 5 * 1024 * 1024
 OLDER_FILES = 3
+"""Full files that are retained beside the current one: together at most 20 MiB."""
 MAX_WAITING_LINES = 10_000
 """Lines that may wait for the disk. Further ones are dropped, since no caller may wait for a slow disk."""
 

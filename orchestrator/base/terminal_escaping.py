@@ -15,9 +15,9 @@ from typing import Any, TextIO, cast
 
 _UNSAFE = re.compile(
     "["
-    "\x00-\x08\x0b-\x1f\x7f-\x9f"  # all that controls, but tabs and line ends
-    "\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069"  # what turns the direction of writing, or ends lines
-    "\ud800-\udfff"  # halves of characters, which cannot be written at all
+    "\x00-\x08\x0b-\x1f\x7f-\x9f"  # control characters, except tabs and line ends
+    "\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069"  # marks that turn the direction of writing, or end a line
+    "\ud800-\udfff"  # surrogates: halves of characters, which no encoding can write
     "]"
 )
 
@@ -49,12 +49,12 @@ def visible(text: str) -> str:
 
 
 def all_visible(text: str) -> str:
-    """Return `text` in one line, with every character written out that is not seen where it stands.
+    """Return `text` in one line, with each character escaped that is invisible or could pass for another.
 
-    Beside what a terminal obeys these are zero-width and other format characters, fillers that look like
-    blanks, what has no meaning yet, and what looks like a letter of ASCII in a word that has such letters,
-    as in an address where one letter is Cyrillic. A letter, a digit, a sign and the plain blank stay, a word
-    that is all of another script as well, and on each letter the first `MAX_SHOWN_MARKS` marks.
+    These are control characters; zero-width and other format characters; fillers that look like blanks;
+    unassigned characters; and letters that look like ASCII ones in a word with ASCII letters, as in an
+    address where one letter is Cyrillic. All other letters, digits and signs stay, and so do the plain blank,
+    words that are wholly in another script, and the first `MAX_SHOWN_MARKS` marks on each letter.
     """
     alike = {found.start() + at for found in _WORD.finditer(text) for at in _look_alikes(found[0])}
     alike |= {found.start() for found in _BETWEEN_LETTERS.finditer(text) if _is_sign(found[0])}

@@ -48,7 +48,7 @@ class ContainersFeature:
     selected: SelectedRuntime
     orders: RunOrders
     redactor: Redactor
-    """Takes out of what agents say all that this host knows to be secret."""
+    """Removes every secret that this host knows from the texts of agents."""
     pool: RunPool
 
     def __init__(self, host: HostContext, *, say: Callable[[str], None], leaves_containers: bool) -> None:
@@ -212,7 +212,7 @@ class ContainersFeature:
 
 
 class ImageWatch:
-    """Notices without any message when the agents' image is missing and when it is there again."""
+    """Checks whether the agents' image is missing, and notifies the owner of each change."""
 
     def __init__(self, host: HostContext, selected: SelectedRuntime) -> None:
         self._host = host

@@ -16,6 +16,7 @@ from orchestrator.domain.protocols import Mount
 from orchestrator.domain.values import Group
 
 PASSABLE, READABLE, PRIVATE = 0o711, 0o755, 0o700
+"""Modes of folders. A container's user is often another than the host's, so it needs to pass or to read."""
 ROOT = 0
 
 
@@ -53,7 +54,7 @@ def places(group: Group, rights: FileRights | None = None) -> tuple[GroupDirecto
     """List the directories that belong to a group alone, and for main the prompt of all groups. Pure.
 
     No directory is written by both sides, so the host never writes where a container can plant a link. The
-    exception are the texts that agents start with, for which the host follows no link. A container with
+    exceptions are the texts that agents start with, for which the host follows no link. A container with
     `rights` is restricted: its session, and all that it may not see, are folders of its own, empty at its
     start.
     """

@@ -10,6 +10,7 @@ _LABEL = re.compile(r"(?!-)[a-z0-9_-]{1,63}(?<!-)", re.ASCII)
 _NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*", re.ASCII)
 _PORT = re.compile(r"[1-9][0-9]{0,4}", re.ASCII)
 MAX_HOST_CHARS = 253
+"""Characters of the longest host name that DNS allows."""
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -23,6 +23,7 @@ PROMPT = ("AGENTS.md", "SOUL.md", "USER.md", "DASHBOARD.md", "TOOLS.md")
 SHIPPED = Path("data/prompt_files.json")
 """Digests of the prompt's files as last written, which show whether a file is unchanged."""
 MAX_READ_BYTES = 64 * 1024
+"""Bytes that are read of a file, however large a container has made it."""
 MAX_TEXTS = 200
 SHARED = "global"
 ROOT = 0

@@ -32,6 +32,7 @@ async def notify(tx: Tx, text: str, *, about: str, now_ms: int) -> bool:
     main = next((group for group in await groups.every(tx) if group.is_main), None)
     if main is None:
         return False
+    # The text is part of the key, so that another reason about the same subject is news again.
     digest = hashlib.sha256(f"{about}\n{text}".encode()).hexdigest()[:20]
     return await outbox.add(
         tx, chat_jid=main.jid, folder=main.folder, text=text, dedupe_key=f"owner:{digest}", now_ms=now_ms

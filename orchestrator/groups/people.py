@@ -49,7 +49,7 @@ class GroupPerson:
 
     @property
     def addresses(self) -> frozenset[str]:
-        """All known addresses of theirs."""
+        """All known addresses of this person."""
         return frozenset({self.address, *self.aliases})
 
 
@@ -158,6 +158,7 @@ def named(listed: Iterable[GroupPerson], given: str, *, shows_others: bool = Tru
     by_address = [one for one in listed if given in {*one.addresses, *map(person_of, one.addresses)}]
     by_name = [one for one in listed if whole and person_names.folded(one.name) == whole]
     by_first_name = [one for one in listed if whole and person_names.folded(one.name).split(" ")[0] == whole]
+    # Addresses first: people choose their names, and one of them could be another's address.
     found = by_address or by_name or by_first_name
     if len(found) > 1:
         raise AmbiguousPerson(

@@ -186,6 +186,7 @@ class _Watch:
             self._observer.schedule(
                 self._handler,
                 os.fspath(directory),
+                # Neither opening nor closing without a write: the host's own reading would wake it again.
                 event_filter=[FileCreatedEvent, FileMovedEvent, FileClosedEvent],
             )
         self._observer.start()

@@ -37,6 +37,7 @@ log = structlog.get_logger(__name__)
 FIRST_BACKOFF_MS = 5_000
 """Milliseconds of the pause after the first failure; each further pause is twice as long."""
 LONGEST_BACKOFF_MS = 3_600_000
+"""Longest pause in milliseconds between two attempts."""
 LEAST_PAUSE_MS = 200
 """Shortest pause in milliseconds, even if the messenger asks for a shorter one."""
 GIVE_UP_MS = 24 * 3_600_000

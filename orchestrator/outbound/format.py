@@ -168,7 +168,7 @@ def _can_close(text: str, mark: re.Match[str]) -> bool:
 
 
 def _open_fence(text: str, end: int) -> str:
-    """Return the line that opens the fence again which is open at `end`; empty if none is open."""
+    """Return the line that reopens the code fence which is open at `end`; empty if none is."""
     runs = list(_FENCE_RUN.finditer(text, 0, end))
     if len(runs) % 2 == 0:
         return ""

@@ -21,6 +21,7 @@ REFRESH_SECONDS = 10.0
 """Seconds between two repeats: messengers hide the sign by themselves after 10 to 25 s."""
 SWEEP_SECONDS = 60.0
 CALL_SECONDS = 5.0
+"""Seconds that a messenger may take to set a sign; the next look tries again."""
 OF_TURNS = ("turn.*", "run.adopted")
 """The events after which a turn may have started or ended."""
 SEEN = "👀"

@@ -45,6 +45,7 @@ RECENT_MS = 10 * 60_000
 """Milliseconds after which a sent text is no longer spoken: the host was down, and nobody waits for it."""
 AT_ONCE = 2
 CLOSE_SECONDS = 1.0
+"""Seconds that the pipes of a killed program may take to close."""
 SWEEP_SECONDS = 20.0
 VOICE_NOTE = "audio/ogg; codecs=opus"
 TO_OPUS = (

@@ -61,6 +61,7 @@ class Availability:
         """
         group = await self._database.read(lambda tx: groups.by_folder(tx, turn.folder))
         if group is not None and turn.kind is TurnKind.CHAT and turn.command is None:
+            # Judged again as it starts: rights may have been taken away while the question waited.
             lower = partial(_lower_askers, turn_id=turn.id, group=group, now_ms=self._clock.now_ms())
             if await self._database.write(lower):
                 return True

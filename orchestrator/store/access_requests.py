@@ -149,7 +149,7 @@ async def decide(tx: Tx, number: int, state: AccessState, *, by: str, now_ms: in
 
 
 async def settle_registered(tx: Tx, jid: ChatJid, *, now_ms: int) -> None:
-    """Record that a chat got a group, by whatever way."""
+    """Record that a chat got a group, in whatever way it was registered."""
     await tx.execute(
         """
         UPDATE access_requests SET state = 'registered', decided_by = 'registration', decided_ms = ?,

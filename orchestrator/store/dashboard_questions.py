@@ -71,8 +71,9 @@ async def count_open(tx: Tx, folder: Folder) -> int:
 
 
 async def unprocessed(tx: Tx, folder: Folder, *, limit: int = -1) -> list[Question]:
-    """Return the answered questions that no worker has read, the oldest answer first;
-    a negative limit is none.
+    """Return the answered questions that no worker has read, the oldest answer first.
+
+    A negative limit means all.
     """
     rows = await tx.execute_fetchall(
         """

@@ -34,7 +34,7 @@ async def get(tx: Tx, folder: Folder, task_id: str) -> BoardTask | None:
 async def on_board(
     tx: Tx, folder: Folder, status: BoardTaskStatus | None = None, *, limit: int = -1
 ) -> list[BoardTask]:
-    """Return the tasks that are not in the history, the next deadline first; a negative limit is none."""
+    """Return the tasks that are not in the history, the next deadline first; a negative limit means all."""
     rows = await tx.execute_fetchall(
         f"""
         SELECT * FROM dashboard_tasks
@@ -85,7 +85,7 @@ async def past_deadline(tx: Tx, *, now_ms: int, limit: int) -> list[BoardTask]:
 
 
 async def history(tx: Tx, folder: Folder, *, limit: int = -1) -> list[BoardTask]:
-    """Return the tasks in the history, newest first; a negative limit is none."""
+    """Return the tasks in the history, newest first; a negative limit means all."""
     rows = await tx.execute_fetchall(
         """
         SELECT * FROM dashboard_tasks WHERE group_folder = ? AND archived_ms IS NOT NULL

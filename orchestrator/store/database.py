@@ -28,6 +28,7 @@ else:
     Tx = Any
 
 BUSY_MS = 5_000
+"""Milliseconds that a statement waits while another process writes, such as a command beside the host."""
 WAL_BYTES = 64 * 1024**2
 """Bytes of the write-ahead log that are retained between two checkpoints; the rest is cut off.
 

@@ -20,6 +20,7 @@ from orchestrator.store.notices import DAY_MS, MAX_HOST_FACTS, NewNotice, Notice
 log = structlog.get_logger(__name__)
 
 MAX_NAMED = 5
+"""Newest facts that a joined notice names; it only counts the others."""
 QUOTED_CHARS = 80
 MAX_REPEATED_CHARS = 300
 """Characters of an earlier notice that are repeated when that notice was lost."""

@@ -20,6 +20,7 @@ from orchestrator.store.outbox import ASKED_OF_OWNER
 MAX_TERMS = 8
 MAX_QUERY_CHARS = 200
 INDEXED_CHARS = 3
+"""Characters of a trigram: the index has no shorter terms."""
 FILL_BATCH = 1_000
 """Messages indexed in one transaction, about 15 ms: a message that arrives meanwhile waits that long."""
 ESCAPE = "!"

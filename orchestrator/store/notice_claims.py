@@ -16,6 +16,7 @@ from orchestrator.store.database import Tx
 from orchestrator.store.notices import IS_OPEN, RANK, NoticeRow
 
 MAX_DELIVERIES = 3
+"""Times that an urgent notice is delivered at most, once in each new conversation."""
 CLAIM_MS = 600_000
 """Milliseconds after which a claim is free again if its turn does not run."""
 LEFT_SESSION = "its conversation has ended"

@@ -54,6 +54,7 @@ TOO_SLOW = "it took too long to read them"
 HOLD_SECONDS = 0.2
 """Seconds that an undo waits for a folder that is being read: the whole database waits with it."""
 SMALL_ENTRIES, SMALL_BYTES = 2_000, 16 * 1024**2
+"""Bounds of a folder that may be compared within a transaction: until that ends, nobody else can write."""
 Fields = dict[str, Any]
 
 

@@ -161,6 +161,7 @@ def _written(checked: EngineRequest) -> bytes:
     if checked.kind is RequestKind.ATTACH:
         head += ["Connection: Upgrade", "Upgrade: tcp"]
     else:
+        # So that nothing can follow the request that was judged.
         head += ["Connection: close"]
     if checked.body is not None:
         head += ["Content-Type: application/json"]

@@ -84,7 +84,7 @@ class NoNames(Strict):
 
 
 class Container(Strict):
-    """The fence of every agent on a node."""
+    """The restrictions of every agent's container on a node."""
 
     Image: str
     Labels: RunLabels
@@ -115,6 +115,8 @@ class Resources(Strict):
 
 
 class NeverAgain(Strict):
+    """The rule that a run is never started twice, also when its node comes back."""
+
     Condition: Literal["none"]
 
 

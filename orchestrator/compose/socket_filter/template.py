@@ -50,7 +50,7 @@ class LogLimits(Strict):
 
 
 class HostConfig(Strict):
-    """The fence of every agent, as `orchestrator/containers/docker/runtime.py` builds it."""
+    """The restrictions of agents' containers, as `orchestrator/containers/docker/runtime.py` sets them."""
 
     Init: Literal[True]
     ReadonlyRootfs: Literal[True]
@@ -126,7 +126,7 @@ class OverlayLabels(Strict):
 
 
 class NewOverlay(Strict):
-    """Between the nodes of a swarm, for one group: closed, and one that Andy's own container can join."""
+    """A closed network of one group between the nodes of a swarm, which Andy's own container can join."""
 
     Name: OverlayName
     Driver: Literal["overlay"]
