@@ -269,6 +269,7 @@ class _Writer:
             self.left_out.append(name)
             return
         info = _info(name, status, tarfile.REGTYPE)
+        # Holes are recorded and not read: to read 4 GiB of them took 29 s.
         if sparse.has_holes(pieces, status.st_size):
             self._holed += 1
             head = sparse.mark(info, self._holed, pieces, size=status.st_size)

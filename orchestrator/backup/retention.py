@@ -62,6 +62,7 @@ class Retention:
         kept = ((policy, self._days.get(policy.table, 0)) for policy in retention.POLICIES)
         before_ms = {policy: now_ms - days * DAY_MS for policy, days in kept if days}
         path = await self._database.path()
+        # One look at all tables: most sweeps have nothing to do.
         if not await asyncio.to_thread(retention.is_any_over, path, before_ms):
             return {}
         # In the order of `POLICIES`: a row that leaves may have been the last one that held a row of a later

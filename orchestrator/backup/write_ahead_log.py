@@ -39,6 +39,7 @@ class WriteAheadLog:
     async def look(self) -> None:
         """Truncate a large log; if a reader prevents that, notify the owner, at most once a day."""
         size = await asyncio.to_thread(database.wal_bytes, self._path)
+        # SQLite by itself never shrinks a log that a long reader has made grow.
         if size <= database.WAL_BYTES or await asyncio.to_thread(database.cut_log, self._path):
             return
         log.warning("write_ahead_log.held", bytes=size)

@@ -175,6 +175,7 @@ async def _follow(home: Path | None, group: str, fields: dict[str, Any]) -> int:
         async with database.transaction() as tx:
             zone = settings.zone_of(await groups.known(tx, group), default=zone)
             calendar = await service.checked(tx, group, **fields)
+        # Read between the two transactions: a slow server must not keep a running Andy from writing.
         coming = await client.events(service.login_of(calendar, secret), zone=zone, now_ms=now_ms)
         async with database.transaction() as tx:
             made = await service.follow(tx, calendar, now_ms=now_ms)

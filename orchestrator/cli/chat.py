@@ -126,6 +126,8 @@ async def _sent(home: Home, message: TerminalMessage, *, wait_seconds: float) ->
             async with Client.of(home) as client:
                 return await _until_answered(client, home, message, wait_seconds=ends - time.monotonic())
         except NotRunning as error:
+            # If no Andy answered at all, there is nothing to wait for. One that ended under way may start
+            # again; by its key the message is taken only once.
             if is_first and not isinstance(error.__cause__, AnswerLost):
                 raise
             if time.monotonic() + AGAIN_SECONDS > ends:
@@ -145,7 +147,8 @@ async def _until_answered(
         )
         if place["outcome"] == "ignored" or wait_seconds <= 0:
             return place
-        # A message that needs no agent is answered at once, but its reply is not sent yet: wait for it.
+        # A message that needs no agent is answered already, but its reply is still to be sent: whatever
+        # `place` says, its state is asked for again below.
         if place.get("joined") or place.get("place", 1) > 1:
             say_aside(f"({_waiting_text(place)}.)")
         try:
@@ -242,7 +245,7 @@ async def _one_line(home_option: Path | None, client: Any, text: str, *, group: 
 
 
 async def _say_as_andy(home_option: Path | None, group: str, text: str) -> dict[str, Any]:
-    """Have the running Andy send a text of the owner's; return `{group, …}` of it. Raises `NotRunning`."""
+    """Let the running Andy send a text of the owner's; return its answer. Raises `NotRunning`."""
     async with Client.of(home_of(home_option)) as client:
         return await client.say_as_andy(group, text)
 
@@ -256,7 +259,7 @@ async def _show_sent(client: Any, home: Home, group: str) -> None:
 
 
 async def text_of(home: Home, message_id: str) -> str:
-    """Return the text of a stored message, empty when there is no such message."""
+    """Return the text of a stored message; empty if there is no such message."""
     from orchestrator.store import messages
 
     message = read(home.root, partial(messages.by_id, message_id=message_id))

@@ -45,7 +45,9 @@ class Client:
         import httpx
 
         address, headers = _endpoint_of(home)
+        # Only connecting has a limit: a reply may take minutes, and a stream of events does not end.
         timeout = httpx.Timeout(None, connect=CONNECT_SECONDS)
+        # `trust_env` is off, so that a proxy of the environment is neither asked nor shown the token.
         async with httpx.AsyncClient(
             base_url=address, headers=headers, timeout=timeout, trust_env=False
         ) as http:
@@ -54,12 +56,13 @@ class Client:
             except (httpx.ConnectError, httpx.ConnectTimeout) as error:
                 raise _not_running(home) from error
             except httpx.TransportError as error:
+                # The connection was there and broke: the request may have been carried out.
                 raise _not_running(home) from AnswerLost(str(error))
 
     async def say(
         self, group: str, text: str, *, sender: str, wait_seconds: float, key: str | None = None
     ) -> dict[str, Any]:
-        """Write to a group; the answer is `{id, outcome, reply?, reason?, place?, joined?}`.
+        """Write to a group; return `{id, outcome, reply?, reason?, place?, joined?}`.
 
         A message that is sent again with the same `key` is accepted once.
         """
@@ -95,7 +98,7 @@ class Client:
         return _content(await self._http.post(f"/groups/{quote(folder, safe='')}/configured"))
 
     async def say_as_andy(self, folder: str, text: str) -> dict[str, Any]:
-        """Have Andy send a text to a group's chat, word for word."""
+        """Let Andy send a text to a group's chat, word for word."""
         return _content(await self._http.post(f"/groups/{quote(folder, safe='')}/say", json={"text": text}))
 
     async def add_reminder(self, folder: str, text: str, at: str) -> ReminderView:
@@ -117,7 +120,7 @@ class Client:
         return _content(await self._http.post("/tasks", json=body))
 
     async def act_on_task(self, task_id: str, action: str) -> dict[str, Any]:
-        """`pause`, `resume`, `cancel` or `run` a task."""
+        """Apply an action to a task: `pause`, `resume`, `cancel` or `run`."""
         path = f"/tasks/{quote(task_id, safe='')}/{quote(action, safe='')}"
         return _content(await self._http.post(path))
 
@@ -134,12 +137,12 @@ class Client:
         return _content(await self._http.get("/whatsapp/pair", headers=headers))
 
     async def act_on_loop(self, folder: str, action: str, reason: str) -> dict[str, Any]:
-        """`on`, `off`, `pause`, `resume` or `wake` a group's loop."""
+        """Apply an action to a group's loop: `on`, `off`, `pause`, `resume` or `wake`."""
         path = f"/loops/{quote(folder, safe='')}/{quote(action, safe='')}"
         return _content(await self._http.post(path, params={"reason": reason}))
 
     async def ask_worker(self, folder: str) -> dict[str, Any]:
-        """Have a model look at a group's dashboard; the answer is `{turn}`."""
+        """Queue a turn in which a model looks at a group's dashboard; return `{turn}`."""
         return _content(await self._http.post(f"/dashboards/{quote(folder, safe='')}/worker"))
 
     async def console_address(self) -> str:
@@ -160,6 +163,7 @@ class Client:
         query = {"recent": str(recent), "follow": str(follows).lower(), **({"group": group} if group else {})}
         async with self._http.stream("GET", "/events", params=query) as response:
             if response.is_error:
+                # Of a streamed answer, the body has to be read before its error can be shown.
                 await response.aread()
                 _content(response)
             yield {}
@@ -239,6 +243,7 @@ def _not_running(home: Home) -> NotRunning:
     if since_ms is None:
         from orchestrator.store.database import refuse_newer
 
+        # A store of a newer Andy keeps every start from succeeding: "start it" would be no help then.
         try:
             refuse_newer(home.database)
         except AndyError as error:

@@ -90,7 +90,8 @@ def restore(
     Example: `andy context restore family context-20261123T121000Z-r14.json`
     """
 
-    _manager_of(home, group).files.snapshots.read(snapshot)  # raises an error for an unusable one
+    # Read before the question, for its error: nobody should confirm a snapshot that cannot be used.
+    _manager_of(home, group).files.snapshots.read(snapshot)
     if not is_meant(f"Replace the stored context of '{group}' by {snapshot}?", yes=yes):
         return FAILED
     taken = _change(home, group, lambda manager, now_ms: manager.restore(snapshot, now_ms=now_ms))

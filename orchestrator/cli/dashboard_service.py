@@ -89,6 +89,8 @@ async def opened(home: Path | None) -> AsyncIterator[tuple[Database, DashboardFe
     )
     try:
         with terminal.unlogged():
+            # This process has no messengers and asks no model. Whether a message can be sent is decided when
+            # it is due, by the host.
             yield (
                 database,
                 DashboardFeature(host, can_deliver=lambda _: True, has_model=lambda _: False),
@@ -164,6 +166,7 @@ def ask_model(home: Path | None, folder: str | None) -> dict[str, Any]:
 
 def write_files(home: Path | None, folder: str | None, directory: Path) -> list[str]:
     place = look(home, folder, itself)
+    # By a connection of its own, as plain rows: a third of the time, and no transaction waits for it.
     exported = export.read(terminal.home_of(home).database, place.group.folder, place.zone)
     if exported is None:
         raise NoDashboard(place.group.folder)

@@ -81,6 +81,7 @@ async def _run_demo(runtime: str, *, keeps_home: bool) -> int:
 async def _orchestrator(home: Home, runtime: str) -> AsyncIterator[Any]:
     """Run an orchestrator on `home` without a credential; it and its containers end with the block."""
     chosen = await asyncio.to_thread(_best_runtime) if runtime == "auto" else runtime
+    # With an empty environment: neither a key nor a setting of the owner's own Andy counts here.
     settings = config.load(home.root, {}, andy_runtime=chosen, andy_agent="offline", andy_port=0)
     orchestrator = Orchestrator(home, settings, credentials=CredentialSource(home.root, {}), say=_aside)
     stop, ready = asyncio.Event(), asyncio.Event()
@@ -94,6 +95,7 @@ async def _orchestrator(home: Home, runtime: str) -> AsyncIterator[Any]:
             orchestrator.run(stop=stop, on_ready=announce, leaves_containers=False), name="orchestrator"
         )
         waiting = asyncio.create_task(ready.wait(), name="until-ready")
+        # Either of the two: a start that fails ends `serving` and never sets `ready`.
         await asyncio.wait({serving, waiting}, return_when=asyncio.FIRST_COMPLETED)
         waiting.cancel()
         try:
@@ -174,6 +176,7 @@ async def _reminder(home: Home, events: asyncio.Queue[HostEvent]) -> None:
     async with asyncio.timeout(PATIENCE_SECONDS):
         while True:
             event = await events.get()
+            # Answers belong to turns, reminders do not.
             if event.kind == "message.sent" and event.turn is None:
                 break
     message = read(home.root, lambda tx: messages.by_id(tx, event.message or ""))

@@ -492,6 +492,7 @@ async def search(home: Home, settings: Settings) -> DoctorFinding:
         if not service.is_asked_by_host:
             continue
         try:
+            # Nothing is sent. The request is made with a word, because a query without words is refused.
             web_search.request_of(service, "weather", settings, secret)
         except web_search.SearchFailed as failure:
             return bad("search", f"{service.value}: {failure}", fix=failure.fix or "")

@@ -70,6 +70,7 @@ def run(
     """
     # Loading the modules takes a moment, on a busy machine several seconds.
     say_aside("Andy starts …")
+    # With an arena for each thread, the host's memory would grow in steps for hours.
     share_one_arena()
     hide_memory()
     home_option = {"andy_runtime": runtime, "andy_agent": agent, "andy_port": port}
@@ -85,6 +86,7 @@ async def _serve(home_option: Path | None, overrides: Mapping[str, Any], *, is_v
     Return whether it is to be restarted.
     """
     home = home_of(home_option)
+    # Before the host is loaded: a wrong setting is then reported in half the time.
     settings = settings_of(home, **overrides)
     await asyncio.to_thread(home.make)
     await asyncio.to_thread(warn_of_open_secrets, home.root / ".env")

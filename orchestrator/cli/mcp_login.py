@@ -100,6 +100,7 @@ async def log_out(home: Path | None, name: str) -> bool | None:
 
     server, data = await _server(home, name), terminal.home_of(home).data
     login = await asyncio.to_thread(mcp_logins.read, data, server)
+    # Deleted here first: a service that does not answer must not keep the token on this machine.
     await asyncio.to_thread(mcp_logins.write, data, name, None)
     if login is None:
         return None
@@ -166,6 +167,7 @@ async def _from_browser(
         try:
             result = result_of(request.url.query, state)
         except NotThisLogin:
+            # The wait goes on: any page in the browser can call this address with a result of its own.
             return PlainTextResponse(FOREIGN_PAGE, status_code=400)
         except LoginRefused as error:
             if not arrived.done():
@@ -195,7 +197,7 @@ async def _pasted(address: str, say: Callable[[str], None]) -> AuthorizationCode
     say(f"Open this address in a browser, and allow Andy:\n\n{address}\n")
     say(f"The browser ends at http://{HOST}…, and cannot open it. Copy that address whole, paste it here:")
     for _ in range(PASTES):
-        line = sys.stdin.readline()  # may block the event loop: nothing else runs meanwhile
+        line = sys.stdin.readline()  # blocks the event loop, in which nothing else runs meanwhile
         if not line:
             break
         try:

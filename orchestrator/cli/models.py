@@ -122,7 +122,8 @@ def ask_for_abilities(
     if asked is None:
         raise UsageError(f"Say which model '{name}' is asked for: andy models test {name} --model …")
     found = asyncio.run(_look(home, service, asked))
-    if found[0].is_there and service.model in (None, asked):  # another model's abilities may differ
+    # The abilities are stored for the service's own model: another one may have others.
+    if found[0].is_there and service.model in (None, asked):
         can = abilities_of(found)
         window = next((one.tokens for one in found if one.tokens), None)
         asyncio.run(

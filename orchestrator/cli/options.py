@@ -38,6 +38,7 @@ def is_meant(question: str, *, yes: bool) -> bool:
     """Return whether a person confirms; False without a terminal, unless `yes` was set."""
     if yes:
         return True
+    # A script must not wait for an answer that nobody types, nor take it from its input.
     if not sys.stdin.isatty():
         print(f"{question} Add --yes to confirm.", file=sys.stderr)
         return False

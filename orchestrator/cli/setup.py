@@ -193,6 +193,7 @@ class Setup:
             discovery.find(self._wish.channel)
         if self._wish.main is not None:
             will_pair = self._wish.whatsapp or (self._wish.whatsapp is None and self._asking.is_possible)
+            # "0" stands for the number of an account that a later step pairs: here only the form is checked.
             chat_of(self._wish.main, own=own or "0" * will_pair, is_own_number=self._wish.own_number or False)
 
     def _read_pasted(self) -> str:

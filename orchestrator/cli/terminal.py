@@ -61,6 +61,7 @@ def zone_of(home_option: Path | None) -> ZoneInfo:
     Raises `SettingError`.
     """
     home = home_of(home_option)
+    # The zone alone is read: most commands need no other setting, and validating all takes longer.
     return running_zone(home) or setting_sources.zone(home.root)
 
 
@@ -115,6 +116,7 @@ def read(home_option: Path | None, query: Callable[[Tx], Awaitable[T]]) -> T:
     """Return the result of a query of a home's store, whether Andy runs or not. Raises `StoreError`."""
     from orchestrator.store.reader import read_once
 
+    # Without an event loop: commands that only read do not load asyncio.
     return read_once(home_of(home_option).database, query)
 
 
@@ -147,6 +149,7 @@ async def opened(home_option: Path | None, *, makes_home: bool = False) -> Async
     home = home_of(home_option)
     if not makes_home:
         refuse_missing(home.database)
+    # Also for a home that exists: one that cannot be written is refused here, with what to do.
     home.make()
     database = await Database.open(home.database)
     try:

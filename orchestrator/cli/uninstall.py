@@ -68,6 +68,7 @@ def _remove_containers(home: Home) -> list[str]:
 
     if not (home.data / "install").is_file():
         return [f"No Andy has run in {home.root}."]
+    # With the lock: a running Andy would start new containers at once.
     lock = home.lock()
     try:
         asyncio.run(runtime_selection.remove_all(home.root, home.install_id()))

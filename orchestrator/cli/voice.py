@@ -50,6 +50,7 @@ def install(
     if not report["library"]:
         raise VoiceNotReady(_no_library())
     target = Path(report["folder"])
+    # Filled under another name: a download that breaks off must not pass for a model.
     partial = target.with_name(f".{target.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     try:

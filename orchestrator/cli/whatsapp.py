@@ -69,6 +69,7 @@ async def pair_phone(phone_number: Path | None, *, phone: str, anew: bool) -> in
 
     Raises `NotPaired` with the reason if none does.
     """
+    # Lines of the log in between would spoil the code, which is drawn again in its place.
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
     home = home_of(phone_number)
     screen = Screen(raw_stream(sys.stdout), zone_of(phone_number))
@@ -125,6 +126,7 @@ async def _here(home: Home, *, phone: str, anew: bool) -> AsyncGenerator[Progres
     pairing = Pairing(store, clock=clock, on_change=lambda now: changes.put_nowait(now.model_dump()))
     await pairing.ask(phone)
     task = asyncio.create_task(pairing.run(), name="pairing")
+    # Ends the loop below also when the pairing breaks off without a last state.
     task.add_done_callback(lambda _: changes.put_nowait(None))
     try:
         while (progress := await changes.get()) is not None:
@@ -149,6 +151,7 @@ def _put_aside(store: Path) -> None:
 
     now = datetime.now(UTC)
     try:
+        # With the lock of whoever has the login open, and with the log files of the database.
         with FileLock(store.with_suffix(".lock"), timeout=0):
             for path in (store, *store.parent.glob(f"{store.name}-*")):
                 if path.exists() and ".before-" not in path.name:

@@ -61,6 +61,7 @@ def _row(message: Message, terms: list[str]) -> FoundView:
         "sender": message.sender_name,
         "text": text,
         "excerpt": excerpt(text, terms[0]),
+        # The group that the chat belonged to when this was said; by now it may belong to another one.
         "group": message.folder,
     }
 

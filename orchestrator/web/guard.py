@@ -97,6 +97,7 @@ class AccessGuard:
         return None
 
     async def _refusal_of_person(self, scope: Scope, headers: Headers) -> _Refusal | None:
+        # Behind these paths a session or a secret is checked; `/healthz` shows nothing that is private.
         if _is_open(scope["path"]):
             return None
         has_token = hmac.compare_digest(_token_in(headers.get("authorization", "")), self._token)

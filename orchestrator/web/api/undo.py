@@ -41,7 +41,8 @@ class UndoApi:
             return await self._service.undo(tx, turn, by=by, is_forced=is_forced)
 
         done = await self._database.write(work)
-        # Before the answer, because the client may read the restored files next.
+        # After the transaction: a large folder must not hold up the database's thread. But before the answer,
+        # because the client may read the restored files next.
         await self._undo.catch_up(done.plan.turn.folder)
         return done
 

@@ -34,6 +34,8 @@ class TooManyPages(BadRequest):
     http_status = 503
 
 
+# One stream serves all tabs of a browser, because a browser opens six connections to a host at most: the
+# seventh tab would wait for ever.
 class LiveStreams:
     """Serves the streams of all browsers; each open one has a queue and a timer."""
 
