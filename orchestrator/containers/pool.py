@@ -264,10 +264,20 @@ class RunPool:
                 log.warning("shutdown.turns_left", running=[live.run.id for live in self._live_runs])
 
     async def stop_all(self) -> None:
-        """End every container, where none may outlive the host."""
+        """End every container, also one that is being made meanwhile, where none may outlive the host."""
         async with asyncio.TaskGroup() as stopping:
-            for live in self._live_runs:
-                if live.container is not None:
-                    stopping.create_task(stop_container(live.container), name=f"stop:{live.run.id}")
-        if tasks := self.tasks():
-            await asyncio.wait(tasks, timeout=STOP_ALL_SECONDS)
+            stops = {
+                stopping.create_task(self._stop_when_made(live), name=f"stop:{live.run.id}"): live
+                for live in self._live_runs
+            }
+            if tasks := self.tasks():
+                await asyncio.wait(tasks, timeout=STOP_ALL_SECONDS)
+            for stop, live in stops.items():
+                if live.container is None:
+                    stop.cancel()
+
+    async def _stop_when_made(self, live: LiveRunState) -> None:
+        with self._context.bus.listening("run.started") as events:
+            while live.container is None:
+                await events.get()
+        await stop_container(live.container)

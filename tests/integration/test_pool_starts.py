@@ -21,7 +21,7 @@ from agent_runner.wire.frames import Ack, Result, TurnEnd
 from agent_runner.wire.order import RestoreOrder
 from orchestrator.containers import start
 from orchestrator.containers.pool import RunPool
-from orchestrator.containers.ports import AskedAgent, Restoration
+from orchestrator.containers.ports import AskedAgent, Restoration, resume_plainly
 from orchestrator.context.recorder import ContextRecorder
 from orchestrator.context.session_restorer import SessionRestorer
 from orchestrator.context.tokens import EstimatingCounter, TokenFactors
@@ -417,3 +417,28 @@ async def test_a_host_that_ends_waits_for_what_it_decides(
         gate.may.set()
         async with asyncio.timeout(DEADLINE_SECONDS):
             await draining
+
+
+async def test_a_container_that_is_being_made_as_the_host_ends_is_ended_with_the_others(
+    groups_of_two: StoreHarness, tmp_path: Path
+) -> None:
+    async with a_host(groups_of_two, tmp_path, resume_plainly) as harness:
+        may_start, start = asyncio.Event(), harness.runtime.start
+
+        async def slowly(spec: Any, order: str) -> ScriptedContainer:
+            if spec.folder == "work":
+                await may_start.wait()
+            return await start(spec, order)
+
+        harness.runtime.start = slowly  # type: ignore[method-assign]
+        await groups_of_two.hear("@Andy hi")
+        await groups_of_two.hear("@Andy hi", "work")
+        await until(lambda: len(harness.runtime.started) == 1, "one container is there")
+        await until(lambda: len(harness.pool.live()) == 2, "the other is being made")
+        harness.dispatcher.cancel()
+        stopping = asyncio.create_task(harness.pool.stop_all(), name="stopping")
+        await harness.runtime.started[0].is_stopping.wait()
+        may_start.set()
+        await stopping
+        assert [one.folder for one in harness.runtime.started] == ["family", "work"]
+        assert harness.runtime.working == []
