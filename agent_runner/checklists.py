@@ -106,7 +106,7 @@ class Checklists:
         return Added(new=tuple(new), there_already=tuple(text for text in wanted if text not in new))
 
     def tick(self, name: str, which: str, *, is_done: bool) -> Item:
-        """Mark the entry with this number or text as done or open; one that is so already stays so."""
+        """Mark the entry with this number or text as done or open; one with that mark stays unchanged."""
         lines = self._read(name)
         item = _find(_items(lines), which, is_done=not is_done)
         if item.is_done is not is_done:
@@ -153,6 +153,7 @@ class Checklists:
     def _inside(self, path: Path) -> Path:
         """Follow links only where they stay in the group's directory."""
         try:
+            # Programs of the agent may have put a link there.
             real = path.resolve()
         except (OSError, RuntimeError) as error:
             raise ListError(ListProblem.NOT_OURS) from error
@@ -178,7 +179,7 @@ def file_stem(name: str) -> str:
 def has_words(text: str, words: str) -> bool:
     """Return whether a text has words in it, each a whole one: `egg` is in `6 eggs`, `ham` not in `shampoo`.
 
-    Korean words grow together, so there any part counts. One letter alone means nothing.
+    Korean joins particles to words, so any part counts there. A single letter never matches.
     """
     whole = rf"(?<![a-z\u00c0-\u024f]){re.escape(words.casefold())}(?:'?e?s)?(?![a-z\u00c0-\u024f])"
     return len(words) > 1 and re.search(whole, text.casefold()) is not None

@@ -93,7 +93,7 @@ class ForgetRequests:
                 now_ms=now_ms,
             )
         if is_sure:
-            # After the commit, because whoever hears of it reads the row.
+            # After the commit, because the loop that gets the event reads the row.
             after_commit(tx, partial(self._bus.publish, person_removal.DUE, group=group.folder))
             waiting = await turns.unsettled_of(tx, group.folder)
             is_busy = any(each.state is TurnState.RUNNING for each in waiting)

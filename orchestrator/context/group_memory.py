@@ -204,8 +204,7 @@ class GroupMemory:
             raise NothingRemembered
         if len(taken) + len(spoken) > MAX_AT_ONCE:
             raise TooMuchToForget(len(taken) + len(spoken))
-        # Files before rows: the items to forget are found by both, so after a crash in between the same
-        # request finds the rest.
+        # Files before rows: after a crash in between, the same request still finds the rows.
         counts = Counter(item.kind for item in taken if item.kind != "note")
         counts["message"] += len(spoken)
         counts["note"] += await asyncio.to_thread(self._forget_notes, notes)

@@ -71,6 +71,7 @@ def _remaining(window: Iterable[ContextMessage], *, other: Dialogue) -> list[Con
 
 
 def _sdk(base: Sdk, disk: Sdk, mine: Sdk) -> Sdk:
+    # Checkpoints belong to one session, so those of two sessions are not joined.
     if disk.session_id != mine.session_id:
         changed = mine if mine.session_id != base.session_id else disk
         return changed.model_copy(update={"history": _union(base.history, disk.history, mine.history)})

@@ -444,9 +444,8 @@ class ContextCopies:
             for name, document in documents.items():
                 data = disk.encoded(document, self.redactor)
                 digest = hashlib.sha256(data).digest()
-                if (
-                    is_new or self._digests.get((folder, name)) != digest
-                ):  # most changes leave the plans alone
+                # Most changes leave the plans unchanged.
+                if is_new or self._digests.get((folder, name)) != digest:
                     write_whole(self.root / folder / name, data.decode())
                     self._digests[folder, name] = digest
         except FileNotFoundError:

@@ -122,6 +122,7 @@ class _ToolRunner:
         return self._done("Kept.", decisions=len(decisions))
 
     def _open_file(self, path: str) -> Reply:
+        # In one form, or the same file could be listed twice.
         path = path.strip().removeprefix(f"{WORKSPACE}/")
         _check("path", path, wire.MAX_PATH_CHARS)
         open_files = self._manager.note_open_file(path, now_ms=self._now_ms)

@@ -134,6 +134,7 @@ class DashboardService:
                 actor=actor, now_ms=now_ms, is_person=actor is Actor.USER, expect_version=expect_version
             )
             result = await call_tool(self.service_context(tx, group, caller), tool, arguments)
+            # A refused call is audited as well, and writes nothing else.
             detail = {"type": f"dashboard.{tool}", "by": actor.value, "ok": result.ok, "code": result.code}
             await audit.append(
                 tx, audit.AuditEvent(at_ms=now_ms, kind="dashboard", folder=group.folder, detail=detail)

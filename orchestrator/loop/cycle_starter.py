@@ -280,6 +280,8 @@ class CycleStarter:
             return True
         if not self._alive or event.group not in (None, *self._alive):
             return False
+        # With data it is a stored request that this loop has published itself: to store it again would never
+        # end.
         if event.kind.startswith(TRIGGER) and event.data is None:
             await self._request_wake(
                 event, event.kind.removeprefix(TRIGGER), event.reason or event.detail or ""

@@ -91,6 +91,7 @@ def read(body: bytes) -> McpMessage:
         raise NotStrictJson("an MCP server takes one message at a time")
     message = {name: document[name] for name in _MEMBERS if name in document}
     identity, method, params = message.get("id"), message.get("method"), message.get("params", {})
+    # `isinstance` takes a truth value for a whole number.
     if isinstance(identity, bool) or not isinstance(identity, str | int | None):
         raise NotStrictJson("the id of a message is a text or a whole number")
     if method is None and not ({"result", "error"} & message.keys()):

@@ -300,6 +300,8 @@ class _Flow:
         try:
             async with asyncio.timeout(ANSWER_SECONDS), self._upstream.send(request) as answer:
                 content = b""
+                # The body of the answer to the first message is not needed, and may be a stream without an
+                # end.
                 if outgoing is not self._hello:
                     if not answer.is_plain:
                         raise LoginUnreachable(f"{_host(url)} answers in a coding that was not asked for.")

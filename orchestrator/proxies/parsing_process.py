@@ -171,9 +171,8 @@ class ParsingProcess:
             try:
                 answer, payload = await child.ask({"job": job, "options": options}, body)
             except BaseException as error:
-                group.work.take(
-                    _ms(time.perf_counter() - began)
-                )  # it can no longer report its processor time
+                # The child can no longer report its processor time, so the real time is charged.
+                group.work.take(_ms(time.perf_counter() - began))
                 if isinstance(error, TimeoutError | OSError | EOFError | ValueError):
                     log.warning("parsing.failed", job=job, bytes=len(body), reason=repr(error))
                     raise ProxyRefused(error_responses.malformed("it could not be read in time")) from error

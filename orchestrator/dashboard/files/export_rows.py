@@ -156,6 +156,7 @@ def notification(stored: NotificationRow, show: Shown) -> dict[str, Any]:
     # There are ten times as many of these as of all others: unpacked at once, not looked up by name.
     (row_id, message, due_ms, due_text, kind, priority, task_id, question_id, cause, status, context,
      created_by, created_ms, delivered_ms, cancelled_ms, cancel_reason, error) = stored  # fmt: skip
+    # The format lacks this state; to its readers, the notification is still to come.
     if status == "sending":
         status = "pending"
     if status in AS_CANCELLED:

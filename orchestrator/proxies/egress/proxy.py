@@ -298,6 +298,7 @@ class EgressProxy:
         reason: str,
         **more: str,
     ) -> None:
+        # A container that tries in a loop must not fill the log and the audit.
         key = (caller.folder if caller else peer, reason)
         if not self._throttle.passes(key):
             return
@@ -359,7 +360,7 @@ def _peer(writer: asyncio.StreamWriter) -> str:
 
 
 async def _hang_up(writer: asyncio.StreamWriter) -> None:
-    """Let what was written arrive, for a moment."""
+    """Close a connection, with a moment for the written bytes to arrive."""
     writer.close()
     try:
         with suppress(OSError, TimeoutError):

@@ -114,8 +114,8 @@ class Admission:
         for budget in identity.budgets:
             if not rules.concerns(budget, asker):
                 continue
-            # Read from the store each time: the cache has no sums by role.
             span = rules.span_of(budget.period, now_ms, self._zone)
+            # Read from the store each time: the cache has no sums by role.
             async with self._database.reading() as tx:
                 stored = await usage.spent_by(
                     tx,

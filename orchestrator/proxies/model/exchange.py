@@ -169,6 +169,8 @@ class ExchangeLog:
         self, refusal: ProxyRefusal, *, path: str, peer: str, identity: RunIdentity | None
     ) -> Denial | None:
         """Log a refusal and return it; return None for one of a burst, which is only counted."""
+        # For each group, or container without a known token: one that is refused in a loop hides nobody
+        # else's refusals.
         key = (identity.folder if identity else peer, refusal.status)
         if not self._throttle.passes(key):
             return None
@@ -298,7 +300,7 @@ def _of_good_status(body: bytes, content_type: bytes | None, *, is_streamed: boo
         is_known = isinstance(name, str) and _EVENT_NAME.fullmatch(name) is not None
     else:
         is_known = document.get("type") == "message" and isinstance(document.get("content"), list)
-        # Whoever asked for a stream cannot read a whole message.
+        # A client that asked for a stream cannot read a whole message.
         is_known = is_known and not is_streamed
     return None if is_known else ModelError.FOREIGN
 

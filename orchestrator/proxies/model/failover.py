@@ -101,9 +101,8 @@ class Failover:
         """Test services that are down or suspected, at once and then every half a minute."""
         async with asyncio.TaskGroup() as group:
             while True:
-                is_due = bool(
-                    self._router.down or self._asked
-                )  # a service that is tested now may turn out to be down
+                # A service that is tested now may turn out to be down.
+                is_due = bool(self._router.down or self._asked)
                 await self._wakeup.wait(at_most_seconds=PROBE_EVERY_SECONDS if is_due else None)
                 self._begin_asking(group)
 

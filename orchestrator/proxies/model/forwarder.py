@@ -223,7 +223,7 @@ async def pass_back(
     ping_seconds: float = 0,
     on_chunk: Callable[[], None],
 ) -> None:
-    """Send `answer`, whose body has `begun` with that, to the client.
+    """Send `answer` to the client; `begun` is the part of its body that was read already.
 
     `event_seconds` limits how long a stream may bring no whole event, and `ping_seconds` then how long it may
     bring nothing but pings. `on_chunk` is called for each piece of the body.
@@ -247,9 +247,8 @@ async def pass_back(
         await client.begin(answer.status, passed)
 
     async def pass_on(chunk: bytes) -> None:
-        parser.feed(
-            chunk
-        )  # counted before it is written: a client that disconnects now has caused it all the same
+        # Counted before it is written: a client that disconnects now has caused it all the same.
+        parser.feed(chunk)
         if guard.quotes_secret(chunk):
             on_quote(answer.status)
             raise AnswerCut

@@ -193,6 +193,7 @@ class AsyncioStream(httpcore.AsyncNetworkStream, asyncio.Protocol):
         """Return whether the socket has something that the event loop has not reported yet,
         such as the end.
         """
+        # Not `select.select`, which fails for descriptors of 1,024 and above.
         poll = select.poll()
         poll.register(self._transport.get_extra_info("socket").fileno(), select.POLLIN)
         return bool(poll.poll(0))

@@ -123,7 +123,7 @@ class ModelRouter:
         self.left: dict[TurnId, set[str]] = {}
         """The services that turns have left, because they did not answer."""
         self.recovered: dict[TurnId, set[str]] = {}
-        """Of those, the services that have answered the host itself since."""
+        """The services among `left` that have answered the host itself since."""
         self.down: set[str] = set()
         """The services that do not answer the host itself."""
         self.on_unusable: Callable[[str], None] = _ignore

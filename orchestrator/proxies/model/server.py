@@ -110,7 +110,7 @@ class ProxyProtocol(BoundedProtocol):
         super().resume_writing()
 
     def send_400_response(self, msg: str) -> None:  # noqa: ARG002 - uvicorn passes it
-        """Refuse what is no HTTP in the API's form, unless an answer has started already."""
+        """Refuse input that is no HTTP, in the form of the API, unless an answer has started already."""
         if self.conn.our_state in {h11.IDLE, h11.SEND_RESPONSE}:
             self._write_refusal()
         # The app may be waiting for the rest of a body, which will never come.
