@@ -130,6 +130,7 @@ def _ms(at: date, zone: ZoneInfo) -> int:
 
 def _line(text: Any) -> str:
     """Return a text on one line, without control characters and marks that change the writing direction."""
+    # Cut before it is looked through letter by letter: a title may have a megabyte.
     whole = str(text).encode("utf-8", "replace").decode()[: 10 * MAX_TEXT_CHARS]
     plain = "".join(" " if unicodedata.category(one) in {"Cc", "Zl", "Zp"} else one for one in whole)
     visible = "".join(one for one in plain if unicodedata.bidirectional(one) not in _TURNS)

@@ -148,6 +148,7 @@ def change(data: Path, name: str, login: McpLogin, **fields: object) -> bool:
 def _locked(data: Path, name: str) -> Iterator[Path]:
     path = _path(data, name)
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    # Not only this process writes: `andy mcp login` is one of its own.
     with FileLock(path.parent / ".lock", timeout=LOCK_SECONDS):
         yield path
 

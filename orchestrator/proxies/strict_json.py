@@ -21,6 +21,7 @@ MAX_NAME_CHARS = 256
 MAX_NUMBER_CHARS = 4_000
 """Digits of all numbers that are longer than any clock, price or id needs."""
 _LONG_NUMBER = 20
+# Possessive quantifiers: no text can make this pattern go back and try again.
 _STRINGS = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
 _NUMBER = re.compile(rb"[0-9][0-9.eE+-]*")
 _ESCAPED_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")

@@ -364,6 +364,7 @@ def _page(one: object) -> FoundPage | None:
 def _is_of_the_web(address: str) -> bool:
     try:
         parts = urlsplit(address)
+        # A text before `@` can make an address look like that of another host.
         is_whole = parts.scheme in ("http", "https") and bool(parts.hostname) and "@" not in parts.netloc
     except ValueError:
         return False

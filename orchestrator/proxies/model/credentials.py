@@ -322,6 +322,7 @@ def secret_values(named: Iterable[tuple[str, str]]) -> Iterator[str]:
     """Return the values that are secret by their names, and passwords inside URLs; no paths."""
     for name, given in named:
         value = given.strip()
+        # The value under a name such as `SSH_KEY` may be the path of a file, which is no secret itself.
         if is_telling(name) and not is_ordinary(value) and not _is_path(value):
             yield value
         yield from (one for one in _passwords_in(value) if not is_ordinary(one))
@@ -337,6 +338,7 @@ def is_ordinary(value: str) -> bool:
 def forms_of(values: Iterable[str]) -> tuple[str, ...]:
     """Return all forms of some values, the longest first. Pure."""
     forms = {form for value in values for form in _forms(value) if len(form) >= LEAST_CHARS}
+    # The longest first: if a shorter form were removed from it, the rest of the longer one would stay.
     return tuple(sorted(forms, key=lambda form: (-len(form), form)))
 
 

@@ -171,7 +171,7 @@ class ModelHealth:
         """Stop the turn if the host meets the same refusal, or cannot tell which model was requested."""
         error, model = answered.error, await self._model_of(identity.folder, identity.kind)
         assert error is not None
-        # No model is set here, so the agent chose this one: the refusal is recorded for such turns alone.
+        # No model is set here, so the agent chose this one: the refusal blocks no other turn.
         if error is ModelError.UNKNOWN_MODEL and model is None:
             self._own_choice = answered.model
             await self._begin(error, OWN_CHOICE, status=answered.status)

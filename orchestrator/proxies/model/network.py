@@ -21,6 +21,7 @@ READ_AHEAD_BYTES = 256 * 1024
 """Bytes that may be received but not read; above it, reading from the service pauses."""
 JOINED_BYTES = 64 * 1024
 """Most bytes that wait to be written together."""
+# RFC 8305 recommends 250 ms.
 EYEBALLS_SECONDS = 0.25
 """Seconds that one address of a name is tried alone before the next is tried concurrently."""
 
@@ -139,6 +140,7 @@ class AsyncioStream(httpcore.AsyncNetworkStream, asyncio.Protocol):
         received = bytes(self._received)
         self._received.clear()
         if not self._has_ended:
+            # Reading may have been paused above `READ_AHEAD_BYTES`; otherwise this does nothing.
             self._transport.resume_reading()
         return received
 

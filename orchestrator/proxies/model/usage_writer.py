@@ -116,6 +116,8 @@ class UsageWriter:
         """Store noted entries whenever there are some. After a failure they stay for the next time."""
         while True:
             await self.flush()
+            # Rows that are left could not be stored, and are tried again; without any, only a new one can
+            # matter.
             await self._wakeup.wait(at_most_seconds=SWEEP_SECONDS if self._rows else None)
 
     async def flush(self) -> None:
