@@ -65,6 +65,7 @@ async def _undone(home: Path | None, number: int, *, is_forced: bool) -> dict[st
 
     async with terminal.opened(home) as database:
         done = await database.write(work)
+        # After the commit, which has noted that files are due: if this is cut off, the next start does it.
         await file_effects.put_due(database, service.files, done.plan.turn.folder)
     return done.to_row()
 

@@ -93,6 +93,7 @@ class _RoleSide:
     is_restricted: bool
 
     def may(self, *needed: Permission) -> str:
+        # Whoever may not call Andy can ask for nothing else either.
         return YES if {Permission.CALL, *needed} <= self.rights.may else NO
 
     def if_may(self, answer: str, *needed: Permission) -> str:

@@ -389,6 +389,7 @@ def _turn(turn: Turn, now_ms: int) -> TurnAtWorkView:
 
 
 def _waiting(unsettled: Sequence[Turn], host: HostFacts) -> list[WaitingTurnView]:
+    # While its container starts, a turn is still queued; it is listed with the container.
     begun = {run.turn_id for run in host.live}
     queued = [turn for turn in unsettled if turn.state is TurnState.QUEUED and turn.id not in begun]
     return [

@@ -94,6 +94,7 @@ def exposition(figures: MetricFigures) -> bytes:
     """Return the figures in Prometheus' text format. The first call blocks for an import."""
     from prometheus_client import CollectorRegistry, generate_latest
 
+    # A registry for this answer alone: counters of the library's own would begin at 0 after a restart.
     registry = CollectorRegistry()
     registry.register(_Collected(_families(figures)))
     return generate_latest(registry)

@@ -95,6 +95,7 @@ def _shown(progress: PairingView, accept: str) -> Response:
     if "application/json" in accept:
         return JSONResponse(progress, headers=PRIVATE)
     is_moving = progress["state"] in ("starting", "showing")
+    # The page has no script, so the browser is told by a header to load it again while the code may change.
     headers = PRIVATE | ({"Refresh": str(REFRESH_SECONDS)} if is_moving else {})
     if "text/html" in accept:
         return Response(page(progress), media_type=HTML, headers=headers)

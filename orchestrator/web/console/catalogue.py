@@ -16,7 +16,7 @@ class TextMissing(KeyError):
 
 
 class _Shown(dict[str, str]):
-    """The values of a text; a missing one becomes empty."""
+    """The values of a text; a missing one is shown as `…`."""
 
     def __missing__(self, key: str) -> str:
         return "…"

@@ -206,6 +206,7 @@ class FormGuard:
         async with self._database.transaction() as tx:
             if await web_sessions.use_form(tx, session_id, number, now_ms=self._clock.now_ms()):
                 return
+            # One that was used and not finished was under way when the host was killed: nobody knows how far.
             is_done = await web_sessions.is_form_done(tx, number)
         raise FormSentTwice if is_done else FormCutOff
 

@@ -350,6 +350,7 @@ PAGE = Page(
         "/care/uploads": take_upload,
         "/care/backups/{name}/restore": restore,
     },
+    # The doctor runs in another process, which publishes no events: its part is loaded again each second.
     live={"restoring": ("host.*",), "doctor": ()},
     upload_bytes=MAX_UPLOAD_BYTES,
 )

@@ -189,6 +189,7 @@ async def _work(tx: Tx, group: Group) -> TurnAtWork | None:
     run = await runs.get(tx, turn.run_id) if turn.run_id else None
     asked = await audit.of_turn(tx, turn.id, since_ms=turn.started_ms or turn.queued_ms)
     held = [one.text for one in await outbox.of_turn(tx, turn.id) if one.state == "held"]
+    # Calls of earlier attempts are shown in the history of the message.
     tools = [row for row in await turn_work.tool_rows(tx, turn) if row["attempt"] == turn.attempt]
     return {
         "turn": turn,

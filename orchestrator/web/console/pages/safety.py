@@ -46,7 +46,9 @@ AUDITED = (
     "task.changed",
     "dashboard.changed",
 )
-"""Events that come with a row of the audit. Rows of commands in a terminal are seen by the clock."""
+"""Events that come with a row of the audit. Rows that a command in a terminal writes have no event: the page
+shows them when it loads itself again, every 30 seconds.
+"""
 DECIDER = "the console"
 
 
