@@ -89,6 +89,7 @@ def _check_fitness(service: ModelService, model: str | None) -> None:
 
 def _check_spelling(text: str, services: Sequence[ModelService]) -> None:
     """Refuse a misspelt service name: it would count as a model of the service of `.env`."""
+    # Such a slip would send prompts to another service than the owner meant.
     name, slash, _ = text.partition("/")
     known = [OF_DOTENV, *(one.name for one in services)]
     if slash and name not in known and (near := get_close_matches(name, known, n=1, cutoff=0.75)):

@@ -171,7 +171,8 @@ async def _compose(
     places = await _places(tx, turn, group)
     fitting = _fitting(asked, zone, places)
     if len(fitting) < len(asked):
-        # The requests that do not fit get a turn of their own, so that none stays unanswered.
+        # The requests that do not fit get a turn of their own: in this one they would count as answered
+        # although no agent has seen them.
         turn = await turns.split(tx, turn, after=fitting[-1].seq)
     return await _compose_chat(
         tx,

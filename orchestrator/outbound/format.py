@@ -112,6 +112,7 @@ def _cut(text: str, start: int, limit: int) -> _Cut:
 
 def _between_characters(text: str, start: int, limit: int) -> int:
     """Return the last place that divides no emoji, accent or fence; the limit if there is none."""
+    # Imported when it is needed: few texts are cut within a word.
     import regex
 
     # Look a little further, at what may combine with the last character; nobody writes longer combinations.

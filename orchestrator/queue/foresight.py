@@ -85,6 +85,6 @@ def _is_of_use(
         return False  # its turn may go on in the session: start nothing beside it
     if candidate.is_isolated:
         return not any(run.is_isolated and run.state is RunState.READY for run in own)
-    # The container of a turn that runs or waits goes on with the group's next turn, too.
+    # A group works on one turn at a time, so the expected one would have to wait in any case.
     is_at_work = any(turn.folder == candidate.folder and turn.kind is not TurnKind.WORKER for turn in turns)
     return not is_at_work and all(run.is_isolated for run in own)

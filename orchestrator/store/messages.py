@@ -45,6 +45,7 @@ async def add(
     ignored_reason: str | None,
 ) -> Seq:
     """Store a message that is not there yet, with its turn or the reason why it has none."""
+    # The group is stored with the message: what was said stays with it when the chat moves to another group.
     cursor = await tx.execute(
         """
         INSERT INTO messages (chat_jid, id, sender, sender_name, content, sent_ms, received_ms, is_from_me,

@@ -291,6 +291,7 @@ async def asking(
     if turn is not None and turn.folder == folder and _may_be_requester(turn, now_ms=now_ms):
         return turn
     turn = await running_of(tx, folder) or await _put_back_by_crash(tx, folder)
+    # A file from before the turn began is no request of it: a background program may have written it.
     is_older = turn is not None and written_ms is not None and written_ms < (turn.started_ms or 0)
     return None if is_older else turn
 

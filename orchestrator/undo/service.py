@@ -286,6 +286,7 @@ class UndoService:
             await turn_effects.add(
                 tx, replace(one, turn_id=number, before=now, after=one.before), now_ms=now_ms
             )
+        # Like any group that is removed, it leaves no hook, question or task that waits.
         for folder, gone in _unregistered(plan.rows).items():
             await registration.end_waiting(tx, folder, gone, now_ms=now_ms)
         # The files follow after the commit. Until they are restored, this row makes every start go on with
