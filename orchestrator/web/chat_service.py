@@ -138,7 +138,7 @@ class ChatService:
                 await _check_same(tx, taken.message)
             place = await _place_of(tx, taken.message, group, taken.accepted)
             is_own = running is not None and running.id == place.turn
-            # Whoever writes does not wait for a worker's turn, so such a turn makes nobody busy.
+            # A chat turn may run beside a worker's, so that whoever writes need not wait for that one.
             is_busy = running is not None and running.kind is not TurnKind.WORKER and not is_own
             is_busy = is_busy and place.outcome not in SETTLED  # what needed no agent waits for none
             return taken, _Said(place=place, is_busy=is_busy)
@@ -156,7 +156,7 @@ class ChatService:
                     await _news_of(place, events)
                     place = await self.find(place.id)
         except TimeoutError:
-            # A last look: the message has got further since it was read before.
+            # A last look: the message may have got further since it was read before.
             return await self.find(place.id)
         return place
 

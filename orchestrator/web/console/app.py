@@ -379,7 +379,7 @@ class _Routes:
         if signed_in is None:
             return Response(status_code=401)
 
-        # Asked again while the stream is open, so that a session that ends takes its stream along.
+        # Asked again in quiet moments of the stream, so that a session that ends takes its stream along.
         async def is_welcome() -> bool:
             return await self._console.sessions.find(signed_in.cookie, agent=_agent(request)) is not None
 

@@ -144,7 +144,7 @@ class SentForm:
 
 @dataclass(slots=True)
 class TakenForm:
-    """A form that is being carried out. `is_done` is set to False if nothing was done."""
+    """A form that is being carried out; `is_done` is set to True once what it asked for was done."""
 
     is_done: bool = False
 

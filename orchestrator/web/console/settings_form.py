@@ -242,7 +242,7 @@ def _number(form: SentForm, name: str) -> float | str | None:
         number = float(text)
     except ValueError:
         return text or None
-    # Neither infinity nor a huge number can be rounded: the validation refuses them.
+    # Infinity cannot be rounded; the validation refuses it, as it does a huge number.
     if name == "timeout_ms" and abs(number) < MAX_MINUTES:
         number = float(round(number * MINUTE_MS))
     return int(number) if number.is_integer() else number

@@ -122,7 +122,7 @@ def _calls(view: View, group: Group) -> str:
 
 async def _mark_read(view: View, group: Group, lines: list[MessageView], read: int) -> None:
     """Store how far the owner has read; the owner is one person, in whatever browser."""
-    # The other live parts of this page show no messages.
+    # The other live parts do not show the lines: loading one of them alone is no reading.
     if lines and lines[-1]["seq"] > read and view.part in (None, "lines"):
         await view.host.database.write(lambda tx: message_store.mark_read(tx, group.folder, lines[-1]["seq"]))
 
