@@ -141,6 +141,7 @@ class Supervisor:
 
     def _note(self, name: str, state: _LoopState, error: BaseException) -> float:
         """Count a failure and return the seconds until the next try. Raises `error` when it ends the host."""
+        # By the steady clock: a jump of the wall clock must make no loop healthy.
         if state.failures == 0 or self._clock.steady_ms() - state.started_ms > HEALTHY_MS:
             state.failures, state.since_ms, state.is_reported = 0, self._clock.now_ms(), False
         state.failures += 1

@@ -42,6 +42,7 @@ class Receive(Protocol):
         ...
 
 
+# The core asks for these and names no messenger, so that a new messenger needs no change elsewhere.
 class Feature(StrEnum):
     """An ability of a messenger beyond texts and files."""
 

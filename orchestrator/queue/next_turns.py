@@ -158,6 +158,7 @@ def plan(
             slots.spare.remove(own_run)
             actions.append(HandOverTurn(turn.id, own_run.id))
         elif own_run is None and _must_end_first(turn, runs):
+            # Not counted as waiting: its own container ends, so its chat is not told that all are busy.
             actions.extend(slots.close(run) for run in list(slots.spare) if _is_session_of(run, turn))
             actions.extend(slots.wait())
         elif own_run is not None:

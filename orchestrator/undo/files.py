@@ -132,6 +132,7 @@ class GroupFiles:
         """
         with self._folders[folder].lock:
             mark = self._mark(folder, turn_id)
+            # A turn that is tried again is compared with the files before its first attempt.
             if mark.exists():
                 return
             try:

@@ -141,6 +141,8 @@ class NewNetwork(RootModel[Annotated[NewBridge | NewOverlay, Field(discriminator
 
 
 class Endpoint(Strict):
+    """A container's place on a network. It has no address of its choice: the engine gives it one."""
+
     Aliases: Annotated[list[Id], Field(max_length=2)] = []
 
 
