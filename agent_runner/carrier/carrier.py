@@ -158,6 +158,8 @@ class HostLink:
     """One connection to the host, with the state that is dropped when it breaks."""
 
     connection: CarrierConnection
+    output_sent: int = 0
+    """The offset up to which the host has the runner's stdout, or it was sent to it."""
     requests_sent: set[tuple[str, str]] = field(default_factory=set)
     requests_lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     staged: asyncio.Future[None] | None = None
@@ -451,6 +453,9 @@ class Carrier:
             while data := self._output.read(at):
                 await connection.send("out", data, at=at)
                 at += len(data)
+            if link.output_sent != at:
+                link.output_sent = at
+                self._notify()
             if has_ended:
                 # The host accepts nothing after the exit, so the agent's last requests are sent before it.
                 for box in BOXES:
@@ -542,9 +547,26 @@ class Carrier:
                 if text is None:
                     continue
                 if (path := file_named_in(text)) is not None:
+                    await self._until_output_sent(link)
                     await self._send_changes(link, 0, partial(self._trees.one, "/workspace/group", path))
                 await link.connection.send("request", text, box=box, name=name)
                 link.requests_sent.add((box, name))
+
+    async def _until_output_sent(self, link: HostLink) -> None:
+        """Wait until a connection has sent all of the output so far.
+
+        The host puts a requested file in place only after the files of earlier turns, and those only once it
+        has read the ends of these turns. It reads nothing while it waits: if a file overtook such an end, the
+        host would wait for ever.
+
+        Raises:
+            ConnectionLost
+        """
+        size = self._output.size
+        while link.output_sent < size:
+            if self._link is not link:
+                raise ConnectionLost("before the output was sent")
+            await self._changed.wait()
 
     def _forget_request(self, box: str, name: str) -> None:
         if box in BOXES and "/" not in name:

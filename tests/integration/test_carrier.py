@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 
 import pytest
@@ -103,6 +104,29 @@ def test_a_sent_file_that_is_removed_goes_from_the_host_too_where_its_answer_was
     node.runner.end(0, leaves_child=False)
     take_all(node)
 
+    assert node.host_files == node.files()
+
+
+def test_a_file_that_is_asked_for_overtakes_no_end_of_a_turn(node, monkeypatch):
+    send = carrier_module.CarrierConnection.send
+
+    async def send_output_slowly(connection, kind, payload=b"", **fields):
+        if kind == "out":
+            await asyncio.sleep(3)
+        await send(connection, kind, payload, **fields)
+
+    say(node, kind="ack", n=1)
+    (node.group / "a.md").write_text("a")
+    monkeypatch.setattr(carrier_module.CarrierConnection, "send", send_output_slowly)
+    say(node, kind="turn_end", n=2, status="success")
+    while not node.stored:
+        node.host.take()
+    node.host.break_off()
+    node.write_request("1.json", "sent.png")
+    take_all(node)
+    take_all(node)
+
+    assert b"turn_end" in node.host.heard
     assert node.host_files == node.files()
 
 
