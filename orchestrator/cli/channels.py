@@ -42,6 +42,7 @@ def _rows(home: Home) -> list[dict[str, Any]]:
         try:
             channel = discovery.find(name)
         except SettingError as error:
+            # The package of one channel that cannot be loaded must not hide the others.
             rows.append({"name": name, "title": name, "state": "broken", "problem": str(error)})
             continue
         rows.append(
@@ -231,6 +232,7 @@ async def connection_status(home: Home, channel: ChannelDescription) -> dict[str
         async with Client.of(home) as client:
             reported: dict[str, Any] = (await client.status())["channels"].get(channel.name, {})
     except NotRunning:
+        # The file says how the last connection was; nothing is connected now, and nothing tries to.
         down = "logged_out" if stored.state == "logged_out" and not account else "down"
         return fields | {
             "state": down if account or stored.account else "unpaired",

@@ -158,6 +158,7 @@ def notification(
         }
 
     shown = dashboard_service.look(home, group, fields)
+    # Only for people: JSON has the same as `history`.
     lines = shown.pop("lines")
     heading = f"{shown['id']}: {shown['type']}, {shown['status']}: {_cell(shown['message'])}"
     show(shown, lambda _: [heading, *lines], as_json=as_json)

@@ -170,6 +170,7 @@ async def _from_browser(
             # The wait goes on: any page in the browser can call this address with a result of its own.
             return PlainTextResponse(FOREIGN_PAGE, status_code=400)
         except LoginRefused as error:
+            # Only the first answer counts: a page that is loaded again brings a second one.
             if not arrived.done():
                 arrived.set_exception(error)
         else:

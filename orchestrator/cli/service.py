@@ -337,6 +337,7 @@ async def _check_free(unit: ServiceUnit, home: Path | None) -> None:
     from orchestrator.cli import terminal
 
     shown = unit.systemctl("show", unit.file_name, "--property=ActiveState")
+    # The unit's own Andy is restarted by what follows.
     if "ActiveState=active" in shown:
         return
     try:

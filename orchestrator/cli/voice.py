@@ -52,6 +52,7 @@ def install(
     target = Path(report["folder"])
     # Filled under another name: a download that breaks off must not pass for a model.
     partial = target.with_name(f".{target.name}.partial")
+    # An earlier try that was killed may have left some.
     shutil.rmtree(partial, ignore_errors=True)
     try:
         if folder is not None:

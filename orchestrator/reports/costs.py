@@ -222,6 +222,7 @@ async def of_today(tx: Tx, *, now_ms: int, zone: ZoneInfo) -> UsageView | None:
 
 async def _by_day(tx: Tx, folder: Folder | None, zone: ZoneInfo) -> dict[str, Sums]:
     days: dict[str, Sums] = {}
+    # Divided into days here, because SQLite knows no time zones.
     for at_ms, each in (await usage_store.summed_by_time(tx, folder=folder)).items():
         day = datetime.fromtimestamp(at_ms / 1000, zone).date().isoformat()
         days[day] = days.get(day, Sums()) + each

@@ -71,5 +71,6 @@ def _is_over(deadline: Deadline | None, zone: ZoneInfo, *, now_ms: int) -> bool:
         return False
     if deadline.date is None:
         return deadline.at_ms <= now_ms
+    # The next midnight by the zone's clock: when the clocks change, it is not 24 hours later.
     next_day = date.fromisoformat(deadline.date) + timedelta(days=1)
     return datetime.combine(next_day, time(), zone).timestamp() * 1000 <= now_ms
