@@ -48,8 +48,8 @@ class WriteAheadLog:
         now_ms = self._host.clock.now_ms()
         async with self._host.database.transaction() as tx:
             text = f"⚠️ {held_text(self._path, size)}"
-            # One text about one subject is sent once, and this subject has the day in its name.
-            await owner.notify(tx, text, about=f"write-ahead-log:{now_ms // DAY_MS}", now_ms=now_ms)
+            # Once about this day: the text has the size in it, and each further gigabyte would be another.
+            await owner.notify_once(tx, text, about=f"write-ahead-log:{now_ms // DAY_MS}", now_ms=now_ms)
         self._host.wakeups.outbox.set()
 
 

@@ -64,17 +64,17 @@ def status(*, as_json: JsonOption = False, home: HomeOption = None) -> None:
     show(asyncio.run(connection_status(home_of(home), CHANNEL)), lines, as_json=as_json)
 
 
-async def pair_phone(phone_number: Path | None, *, phone: str, anew: bool) -> int:
+async def pair_phone(home: Path | None, *, phone: str, anew: bool) -> int:
     """Show codes until a phone has scanned or entered one.
 
     Raises `NotPaired` with the reason if none does.
     """
     # Lines of the log in between would spoil the code, which is drawn again in its place.
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
-    home = home_of(phone_number)
-    screen = Screen(raw_stream(sys.stdout), zone_of(phone_number))
-    is_up = await _is_up(home)
-    async with aclosing(_attempt(home, phone=phone, anew=anew, is_up=is_up)) as attempt:
+    root = home_of(home)
+    screen = Screen(raw_stream(sys.stdout), zone_of(home))
+    is_up = await _is_up(root)
+    async with aclosing(_attempt(root, phone=phone, anew=anew, is_up=is_up)) as attempt:
         async for progress in attempt:
             screen.show(progress)
             if progress["state"] in ("expired", "failed"):

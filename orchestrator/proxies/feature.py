@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, cast
 
 import structlog
 
+from agent_runner.wire.files import write_whole
 from agent_runner.wire.order import AgentName, Egress
 from orchestrator.base.redaction import Redactor
 from orchestrator.domain import failures
@@ -69,6 +70,7 @@ SUMMARY_SECONDS = 60.0
 _NOT_USABLE = "my model cannot be used at the moment; whoever runs me knows why."
 SESSION_KEY_FILE = "mcp-session-key"
 """File of the key that seals session ids of MCP servers across restarts, because containers outlive them."""
+KEY_BYTES = 32
 PORT_FILES = ("proxy-port", "egress-port")
 """Files under `data/` with the ports on which the proxies last listened."""
 
@@ -370,9 +372,8 @@ class ContainerProxies:
     def _listen(self, name: str) -> socket.socket:
         """Listen on the port of the earlier start, if it is free, since containers expect it."""
         port_file = self._host.home.data / name
-        preferred = int(port_file.read_text()) if port_file.is_file() else 0
-        listener = bind(self._listen_address, preferred)
-        port_file.write_text(str(listener.getsockname()[1]))
+        listener = bind(self._listen_address, _stored_port(port_file))
+        write_whole(port_file, str(listener.getsockname()[1]))
         return listener
 
     async def _identify(self, hashed: str) -> RunIdentity | None:
@@ -518,11 +519,22 @@ class ContainerProxies:
         )
 
 
+def _stored_port(path: Path) -> int:
+    """Return the port in a file; 0, which is any, if there is none or a crash has left half of it. Blocks."""
+    try:
+        text = path.read_text(encoding="ascii").strip()
+    except (OSError, ValueError):
+        return 0
+    return int(text) if text.isdecimal() and len(text) <= 5 and int(text) <= 65_535 else 0
+
+
 def _stored_key(path: Path) -> bytes:
-    """Return the random key in a file of the owner's alone, created if missing. Blocks."""
+    """Return the random key in a file of the owner's alone, created if missing or damaged. Blocks."""
+    # A crash may have left an empty file, and with an empty key anybody could seal a session.
     with suppress(FileNotFoundError):
-        return path.read_bytes()
-    key = secrets.token_bytes(32)
+        if len(key := path.read_bytes()) == KEY_BYTES:
+            return key
+    key = secrets.token_bytes(KEY_BYTES)
     path.parent.mkdir(parents=True, exist_ok=True)
     # The file gets its mode before it gets the key, so that nobody else can read it in between.
     path.touch(mode=0o600)

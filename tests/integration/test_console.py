@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from unittest.mock import AsyncMock
 
 import pytest
 
@@ -233,6 +234,20 @@ async def test_a_stream_ends_when_its_session_is_over(store_harness, monkeypatch
 
     told = [event.partition("\n")[0] async for event in streams.events(streams.now, is_welcome=gone)]
     assert told == ["event: live", ": ping", "event: live-over"]
+
+
+async def test_a_stream_ends_when_its_session_is_over_though_there_is_always_a_change(
+    store_harness, monkeypatch
+):
+    monkeypatch.setattr("orchestrator.web.console.live.PING_SECONDS", 0.0)
+    monkeypatch.setattr(LiveStreams, "_changes", AsyncMock(return_value={("turn.started", "family")}))
+    streams = LiveStreams(store_harness.bus, start="s")
+
+    async def gone() -> bool:
+        return False
+
+    told = [event.partition("\n")[0] async for event in streams.events(streams.now, is_welcome=gone)]
+    assert told == ["event: live", "event: change", "event: live-over"]
 
 
 async def test_the_id_of_a_change_covers_no_event_that_it_does_not_tell(store_harness):

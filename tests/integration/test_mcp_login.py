@@ -872,6 +872,23 @@ def test_a_login_that_is_over_is_shown_with_the_way_back(
     assert asyncio.run(doctor_checks.mcp_servers(andy_home)).state == "ok"
 
 
+@pytest.mark.parametrize("left", ["", "80", "x", "99999", "-1", "\u0663"])
+async def test_a_host_starts_with_a_key_and_ports_that_a_crash_has_left_in_part(
+    store_harness: StoreHarness, tmp_path: Path, left: str
+) -> None:
+    host = host_context(store_harness, tmp_path)
+    host.home.data.mkdir(parents=True, exist_ok=True)
+    for name in ("mcp-session-key", "proxy-port", "egress-port"):
+        (host.home.data / name).write_text(left, encoding="utf-8")
+    proxies = ContainerProxies(
+        host, credentials=CredentialSource(tmp_path, {}), address="127.0.0.1", on_runaway=lambda *_: None
+    )
+    async with AsyncExitStack() as stack:
+        await proxies.open(stack)
+    assert len((host.home.data / "mcp-session-key").read_bytes()) == 32
+    assert int((host.home.data / "proxy-port").read_text()) > 0
+
+
 async def test_a_host_notifies_its_owner_once_a_login(store_harness: StoreHarness, tmp_path: Path) -> None:
     await store_harness.add_group("main", is_main=True)
     proxies = ContainerProxies(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sqlite3
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -20,6 +21,7 @@ from pydantic_core import to_json
 from agent_runner.wire.files import write_whole
 from orchestrator.base.event_bus import EventBus, HostEvent
 from orchestrator.dashboard.files import export_rows
+from orchestrator.domain.errors import StoreError
 from orchestrator.domain.values import Folder, Group
 from orchestrator.store import dashboard_files, dashboards, groups
 from orchestrator.store.dashboard_files import Row
@@ -212,8 +214,8 @@ class DashboardExporter:
                 directory / DIRECTORY,
                 known if key == zone.key else {},
             )
-        except OSError as error:
-            log.warning("dashboard.not_exported", group=group.folder, reason=error.strerror)
+        except (OSError, StoreError, sqlite3.Error) as error:
+            log.warning("dashboard.not_exported", group=group.folder, reason=str(error))
             return
         if exported is not None:
             self._texts[group.folder] = (zone.key, exported.texts)

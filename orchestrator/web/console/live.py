@@ -70,13 +70,19 @@ class LiveStreams:
                 elif missed:
                     yield server_sent("change", id=known, data=_listed(missed))
                 yield server_sent("live", id=known, data="")
+                loop = asyncio.get_running_loop()
+                checked = loop.time()
                 while True:
                     changes = await self._changes(queue)
                     # The id is read with the changes: an event that arrives while they are sent is after it.
                     yield server_sent("change", id=self.now, data=_listed(changes)) if changes else PING
-                    if not changes and not await is_welcome():
-                        yield server_sent("live-over", id=self.now, data="")
-                        return
+                    # By the time, too: on a busy host there is always a change, and a browser that was signed
+                    # out elsewhere would go on hearing of them.
+                    if not changes or loop.time() - checked >= PING_SECONDS:
+                        checked = loop.time()
+                        if not await is_welcome():
+                            yield server_sent("live-over", id=self.now, data="")
+                            return
         finally:
             self._open -= 1
 

@@ -38,7 +38,6 @@ MAX_SENDER_CHARS = 80
 FILE = re.compile(r"^\[\w+ attachments/([^\]/\n]{1,200})\]$", re.MULTILINE)
 """The line in a message that names the file attached to it."""
 WORK_ROWS = 30
-CHUNK_BYTES = 256 * 1024
 MAX_UPLOAD_BYTES = 512 * 1024 * 1024
 """The largest upload in bytes that the console reads; people set a lower one with `ANDY_ATTACHMENT_MB`."""
 
