@@ -139,10 +139,10 @@ def threshold(max_tokens: int, compaction_at: int | None = None) -> int:
 
 
 class ContextUse:
-    """Reports `context.approaching_limit` once, and again after a compaction or use below `REARM_SHARE`.
+    """Reports `context.approaching_limit` once when use of the window reaches the `threshold`.
 
-    If the CLI compacts early, so that the threshold is below `WARN_SHARE`, the use to fall below is smaller
-    by the same factor.
+    It reports again only after a compaction, or after use has fallen below `REARM_SHARE` of the window. If
+    the CLI compacts early, the threshold is lower than `WARN_SHARE`; then this limit is lower in proportion.
     """
 
     def __init__(self) -> None:
@@ -154,17 +154,18 @@ class ContextUse:
     def measured(
         self, current_tokens: int, max_tokens: int, *, compaction_at: int | None = None
     ) -> EventDraft | None:
-        """Return the event for a measurement, or None.
+        """Return the event if use has reached the threshold and was not reported yet, else None.
 
         `compaction_at` is the number of tokens at which the CLI compacts by itself; None if it does not.
         """
         if max_tokens <= 0:
             return None
-        limit = threshold(max_tokens, compaction_at)
-        # Two thresholds, because use that varies around a single one would cause a warning each time.
-        if current_tokens < min(max_tokens * REARM_SHARE, limit * REARM_SHARE / WARN_SHARE):
+        warn_at = threshold(max_tokens, compaction_at)
+        # Lower than `warn_at`: use that varies around one threshold would cause a warning each time.
+        rearm_below = min(max_tokens * REARM_SHARE, warn_at * REARM_SHARE / WARN_SHARE)
+        if current_tokens < rearm_below:
             self._is_armed = True
-        if current_tokens < limit or not self._is_armed:
+        if current_tokens < warn_at or not self._is_armed:
             return None
         self._is_armed = False
         return _approaching(current_tokens, max_tokens, compaction_at)

@@ -44,7 +44,7 @@ HIDDEN = ("_hidden_history", "_automation_turn", "_cron_turn")
 """The marks of messages that nanobot does not show in a conversation."""
 _WORKSPACE_ID = re.compile(r"[0-9a-f]{32}")
 _KEY = re.compile(r"([a-z0-9_-]{1,40}):(\S{1,160}?)(?::(?:topic|thread):\S{1,160})?")
-_CAPITAL = re.compile(r"_([a-z])")
+_UNDERSCORE_LETTER = re.compile(r"_([a-z])")
 
 
 def read(root: Path, scratch: Path) -> ForeignHome:
@@ -127,7 +127,7 @@ def _add_jobs(reading: Reading) -> None:
         jobs.update({text(job, "id"): job for job in jobs_of(reading.root, f"{folder}/jobs.json")})
         # Changes that were requested while nanobot's gateway did not run are in a second file.
         for line in lines_of(reading.root, f"{folder}/action.jsonl"):
-            change = _camel(part_of(line, "params"))
+            change = _with_camel_keys(part_of(line, "params"))
             if line.get("action") == "del":
                 jobs.pop(text(change, "jobId"), None)
             elif "action" in line and change.get("id"):
@@ -137,10 +137,13 @@ def _add_jobs(reading: Reading) -> None:
             _job_group(reading, part_of(job, "payload")).tasks.append(task_of(job))
 
 
-def _camel(row: Mapping[str, Any], depth: int = 2) -> dict[str, Any]:
-    """Return a job with its keys in camel case, as in `jobs.json`."""
+def _with_camel_keys(row: Mapping[str, Any], depth: int = 2) -> dict[str, Any]:
+    """Return a job of `action.jsonl`, whose keys may be in snake case, with the keys that `jobs.json` has.
+
+    `depth` is the number of levels of objects in it whose keys are renamed, too.
+    """
     return {
-        _CAPITAL.sub(lambda match: match[1].upper(), name): _camel(value, depth - 1)
+        _UNDERSCORE_LETTER.sub(lambda match: match[1].upper(), name): _with_camel_keys(value, depth - 1)
         if isinstance(value, dict) and depth
         else value
         for name, value in row.items()

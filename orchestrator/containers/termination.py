@@ -405,7 +405,7 @@ class Termination:
         Its turn is the one that runs in it or else, if that is still queued, the one that it was `made_for`.
         With `is_at_once` the turn is tried again without a pause.
         """
-        settled = await self._record(run, ended, made_for, is_at_once=is_at_once)
+        settled = await self._end_and_requeue(run, ended, made_for, is_at_once=is_at_once)
         if ended.detail:
             self._context.logs.note(run.id, "run.exit", {"detail": ended.detail})
         level = log.info if ended.kind is RunEndKind.CLOSED else log.warning
@@ -427,9 +427,13 @@ class Termination:
             "run.ended", group=run.folder, run=run.id, detail=ended.kind.value, reason=ended.reason
         )
 
-    async def _record(
+    async def _end_and_requeue(
         self, run: Run, ended: RunEnd, made_for: TurnId | None, *, is_at_once: bool
     ) -> _SettledTurn | None:
+        """Record the end of a run, and queue its turn again or fail it, in one transaction.
+
+        Return the turn with its new state; None if the run had no turn. The arguments are those of `settle`.
+        """
         detail, now_ms = ended.detail or ended.reason, self._context.clock.now_ms()
         async with self._context.database.transaction() as tx:
             await runs.end(tx, run.id, kind=ended.kind.value, detail=detail, now_ms=now_ms)

@@ -240,8 +240,8 @@ class ContextFiles:
 
     def _stored(self, now_ms: int) -> SnapshotContents:
         """Read what is on the disk, and repair it where necessary."""
-        plans = self._workflow(now_ms)
-        context = self._context(now_ms)
+        plans = self._read_workflow(now_ms)
+        context = self._read_context(now_ms)
         repaired = memory.repaired(context, plans)
         if repaired.note and repaired.note != context.memory.note:
             self._report_repair("dangling", repaired.note)
@@ -250,7 +250,11 @@ class ContextFiles:
             self._put_context(context)
         return SnapshotContents(context=context, workflow=plans)
 
-    def _context(self, now_ms: int) -> Context:
+    def _read_context(self, now_ms: int) -> Context:
+        """Return the stored context; a new one if there is none.
+
+        A file that is corrupt or of a newer version is set aside and replaced.
+        """
         try:
             document = disk.read_document(self.path / CONTEXT, most_bytes=CONTEXT_BYTES * READ_FACTOR)
             if document is None:
@@ -258,11 +262,12 @@ class ContextFiles:
             _check_major(document, models.VERSION)
             return Context.model_validate(document)
         except _NewerVersion as error:
-            return self._instead_of(CONTEXT, "unknown_version", str(error), now_ms).context
+            return self._replace_unreadable(CONTEXT, "unknown_version", str(error), now_ms).context
         except (disk.Unreadable, ValidationError) as error:
-            return self._instead_of(CONTEXT, "corrupt", _first_line(error), now_ms).context
+            return self._replace_unreadable(CONTEXT, "corrupt", _first_line(error), now_ms).context
 
-    def _workflow(self, now_ms: int) -> Workflow:
+    def _read_workflow(self, now_ms: int) -> Workflow:
+        """Return the stored plans; new ones if there are none, and as `_read_context` does for a bad file."""
         try:
             document = disk.read_document(self.path / WORKFLOW, most_bytes=WORKFLOW_BYTES * READ_FACTOR)
             if document is None:
@@ -272,9 +277,9 @@ class ContextFiles:
             _check_major(document, workflow.VERSION)
             return Workflow.model_validate(document)
         except _NewerVersion as error:
-            return self._instead_of(WORKFLOW, "unknown_version", str(error), now_ms).workflow
+            return self._replace_unreadable(WORKFLOW, "unknown_version", str(error), now_ms).workflow
         except (disk.Unreadable, ValidationError, ValueError) as error:
-            return self._instead_of(WORKFLOW, "corrupt", _first_line(error), now_ms).workflow
+            return self._replace_unreadable(WORKFLOW, "corrupt", _first_line(error), now_ms).workflow
 
     def _migrated(self, document: dict[str, Any], now_ms: int) -> Workflow:
         """Convert version 1 to version 2 once; the old file is copied to the snapshots (C-7)."""
@@ -283,10 +288,10 @@ class ContextFiles:
         self._put(WORKFLOW, made.model_dump(mode="json"))
         return made
 
-    def _instead_of(
+    def _replace_unreadable(
         self, name: str, kind: Literal["corrupt", "unknown_version"], why: str, now_ms: int
     ) -> SnapshotContents:
-        """Rename the bad file, and write and return the newest valid snapshot, or an empty context."""
+        """Rename the bad file, and write and return the newest valid snapshot, or empty contents."""
         aside = self._set_aside(name, kind, now_ms)
         newest = self.snapshots.newest_valid()
         contents = newest[1] if newest else self._nothing(now_ms)

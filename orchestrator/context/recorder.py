@@ -275,7 +275,10 @@ class ContextRecorder:
     # Before a container starts
 
     async def show(self, folder: Folder) -> None:
-        """Write the copy for a container that is about to start; a copy that takes too long is left out."""
+        """Write the copies of a group's context that a container reads when it starts.
+
+        If that fails or takes too long, it is logged, and the container starts with what is there.
+        """
         try:
             async with asyncio.timeout(PATIENCE_SECONDS), self._locks[folder]:
                 await self._in_thread(folder, self._show, folder)

@@ -118,7 +118,7 @@ class OfflineAgent:
             undo = tuple(context.undo) or context.state.undo
             state = replace(context.state, questions=(*new, *older)[:MAX_QUESTIONS], undo=undo)
         await asyncio.to_thread(self._conversation.keep, turn.turn, before, state)
-        noted = "\n".join(await self._taken_notices(turn, reading.language_of(requests[0].text)))
+        noted = "\n".join(await self._lines_of_notices(turn, reading.language_of(requests[0].text)))
         await say("\n\n".join(filter(None, (noted, *texts))))
         return TurnOutcome()
 
@@ -138,12 +138,15 @@ class OfflineAgent:
                 rules.notices.withdraw(notice.id)
         await rules.drain("turn_start", limit=MAX_RESTORE_CHARS)
 
-    async def _taken_notices(self, turn: TurnOrder, language: Language) -> Iterator[str]:
-        """Return a line for each of the turn's notices that was delivered, at its start, later or now."""
+    async def _lines_of_notices(self, turn: TurnOrder, language: Language) -> Iterator[str]:
+        """Deliver the urgent notices that still wait; return a line for each delivered notice of the turn.
+
+        That includes those that were delivered when the turn started, or while it was answered.
+        """
         rules = self._noticing.rules
         if rules is None:
             return iter(())
-        # Urgent notices are included: no model handles them later, and the person sees them now.
+        # No model will read an urgent notice later; in a line of this answer the person sees it.
         await rules.drain("turn_end", limit=MAX_RESTORE_CHARS, at_least="high")
         taken = {each.id for each in rules.notices.delivered}
         return (_line(notice, language) for notice in turn.notices if notice.id in taken)

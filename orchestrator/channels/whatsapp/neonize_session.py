@@ -178,9 +178,14 @@ class NeonizeSession:
     # Events of the library
 
     async def _on_message(self, event: MessageEvent) -> None:
-        waiting = self._unreadable.pop(event.Info.ID, None)
-        if waiting is not None:
-            waiting.cancel()
+        """Spool a message and pass it to the host, after noting what it tells of people and its chat.
+
+        One that the host does not need is only counted.
+        """
+        # It may be one that could not be decrypted before, and that its sender has sent again.
+        timer = self._unreadable.pop(event.Info.ID, None)
+        if timer is not None:
+            timer.cancel()
         self._people.learn(convert.pairs_of(event))
         await self._people.look_up(convert.people_in(event))
         if not event.Info.MessageSource.IsFromMe:

@@ -240,7 +240,7 @@ def _lines(opened: _Log, item: _Item) -> Iterator[str]:
         case _LoggedEvent(kind, facts):
             yield files.event_line(item.at_ms, kind, facts)
         case LoggedPiece() as piece:
-            yield from _said(opened, item.at_ms, piece)
+            yield from _stderr_lines(opened, item.at_ms, piece)
         case LogGap() as gap:
             yield from _flush(opened, item.at_ms)
             yield files.event_line(item.at_ms, "stderr.left_out", {"bytes": gap.dropped})
@@ -250,18 +250,19 @@ def _lines(opened: _Log, item: _Item) -> Iterator[str]:
             assert_never(item.what)
 
 
-def _said(opened: _Log, at_ms: int, piece: LoggedPiece) -> Iterator[str]:
-    """Yield log lines for the complete lines of a piece.
+def _stderr_lines(opened: _Log, at_ms: int, piece: LoggedPiece) -> Iterator[str]:
+    """Yield log lines for the complete lines of stderr in a piece.
 
-    An incomplete line at the end is stored until it is complete or has `LINE_BYTES`.
+    An incomplete line at the end is stored in `opened.rest` until it is complete or has `LINE_BYTES`.
     """
     text = opened.rest + piece.data
-    end = piece.end - len(text)
+    # A position in the stream, in bytes, as `piece.end`: each log line names the one at which it ends.
+    line_end = piece.end - len(text)
     *whole, opened.rest = text.split(b"\n")
     opened.rest_end = piece.end
     for line in whole:
-        end += len(line) + 1
-        yield from _broken(line, at_ms, end)
+        line_end += len(line) + 1
+        yield from _broken(line, at_ms, line_end)
     if len(opened.rest) >= LINE_BYTES:
         yield from _flush(opened, at_ms)
 

@@ -1,6 +1,7 @@
 """Test which of the agents' requests a model service can answer.
 
-Its answers count, not its own description. Each request is small; together they cost about a thousand tokens.
+An ability counts only if the service's answer shows it; only the size of the window is taken from what the
+service reports of itself. Each request is small; together they cost about a thousand tokens.
 """
 
 from __future__ import annotations
@@ -119,13 +120,13 @@ def abilities_of(found: list[AbilityFinding]) -> frozenset[Ability]:
 
 
 def window_of(document: dict[str, Any], model: str) -> int | None:
-    """Return the tokens of a model's window by the service's description of itself, or of its models."""
-    said = [document.get("default_generation_settings")]  # of llama.cpp, which has one model
+    """Return the size of a model's window in tokens, from what the service reports; None if it does not."""
+    descriptions = [document.get("default_generation_settings")]  # of llama.cpp, which has one model
     for listed in (document.get("data"), document.get("models")):
         entries = [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
         names = {model, f"{model}:latest"}  # Ollama adds the default tag
-        said += [one for one in entries if not names.isdisjoint(map(str, map(one.get, _MODEL_NAMES)))]
-    found = (one.get(name) for one in said if isinstance(one, dict) for name in _WINDOW_NAMES)
+        descriptions += [one for one in entries if not names.isdisjoint(map(str, map(one.get, _MODEL_NAMES)))]
+    found = (one.get(name) for one in descriptions if isinstance(one, dict) for name in _WINDOW_NAMES)
     return next((tokens for tokens in found if type(tokens) is int and tokens > 0), None)
 
 

@@ -37,7 +37,7 @@ class _Refusal:
 
 
 async def show(view: View) -> Response:
-    return await _show(view)
+    return await _render(view)
 
 
 async def add(view: View, form: SentForm) -> Response:
@@ -56,7 +56,7 @@ async def add(view: View, form: SentForm) -> Response:
             before = await model_services.by_name(tx, service.name)
             await reports.add(tx, _with_what_is_known(service, before), now_ms=view.now_ms)
     except BadRequest as refusal:
-        return await _show(view, _Refusal("new", str(refusal), form))
+        return await _render(view, _Refusal("new", str(refusal), form))
     return view.done("/models", view.t(".added", name=service.name))
 
 
@@ -79,7 +79,7 @@ async def choose(view: View, form: SentForm) -> Response:
                 listed = [] if model is None else [ChosenModel(work, model)]
                 await model_choices.choose(tx, work, listed, now_ms=view.now_ms)
     except BadRequest as refusal:
-        return await _show(view, _Refusal("choice", str(refusal), form))
+        return await _render(view, _Refusal("choice", str(refusal), form))
     return view.done("/models", view.t(".chosen_now"))
 
 
@@ -92,13 +92,13 @@ async def set_fallback(view: View, form: SentForm) -> Response:
     ]
     try:
         async with view.host.database.transaction() as tx:
-            form.check_unchanged(_state(await model_services.choices(tx)))
+            form.check_unchanged(_fallback_state(await model_services.choices(tx)))
             await model_choices.choose(tx, WorkKind.FALLBACK, listed, now_ms=view.now_ms)
     except ChangedSince:
         # A `BadRequest` as well, but one with a page of its own, which shows both states.
         raise
     except BadRequest as refusal:
-        return await _show(view, _Refusal("fallback", str(refusal), form))
+        return await _render(view, _Refusal("fallback", str(refusal), form))
     return view.done("/models", view.t(".fallback_set"))
 
 
@@ -115,16 +115,16 @@ def _tokens(text: str) -> int | None:
     return int(text) if text else None
 
 
-async def _show(view: View, refusal: _Refusal | None = None) -> Response:
-    """Show the page, with the form that was refused as it was typed."""
+async def _render(view: View, refusal: _Refusal | None = None) -> Response:
+    """Render the page; after a refusal, its form keeps what was typed and shows the reason."""
     async with view.host.reader.reading() as tx:
         added = {one.name: one for one in await model_services.every(tx)}
         conditions = await reports.conditions(tx, view.services.models)
-        chosen = await model_services.choices(tx)
-        every = await groups.every(tx)
+        stored_choices = await model_services.choices(tx)
+        all_groups = await groups.every(tx)
     form = refusal.form if refusal else None
-    whose = form.text("whose") if form else ""
-    is_gone = bool(whose) and all(one.folder != whose for one in every)
+    typed_group = form.text("whose") if form else ""
+    is_gone = bool(typed_group) and all(one.folder != typed_group for one in all_groups)
     return view.render(
         "models.html",
         status=422 if refusal else 200,
@@ -134,14 +134,15 @@ async def _show(view: View, refusal: _Refusal | None = None) -> Response:
         services=[(one, added.get(one["name"])) for one in conditions],
         kinds=[("", view.t(".kind_of_name")), *((name, preset.title) for name, preset in PRESETS.items())],
         chosen=[
-            *(_row("", one.work, one.model) for one in chosen if one.work is not WorkKind.FALLBACK),
-            *(row for group in every for row in _rows_of(group)),
+            *(_row("", one.work, one.model) for one in stored_choices if one.work is not WorkKind.FALLBACK),
+            *(row for group in all_groups for row in _rows_of(group)),
         ],
-        fallback=_fallback(chosen, form if refusal and refusal.place == "fallback" else None),
+        fallback=_fallback(stored_choices, form if refusal and refusal.place == "fallback" else None),
         works=[(one.value, view.t(f".work_{one.value}")) for one in WORK],
         # A group that is gone stays chosen: without it the form, sent again, would mean all groups.
-        choices=view.choices(every) + ([(whose, whose)] if is_gone else []),
-        shown=_state(chosen),
+        choices=view.choices(all_groups) + ([(typed_group, typed_group)] if is_gone else []),
+        # The form sends this back, so that `set_fallback` notices a change by somebody else.
+        shown=_fallback_state(stored_choices),
         known=[f"{name}/{one.model}" for name, one in added.items() if one.model],
     )
 
@@ -158,7 +159,7 @@ def _rows_of(group: Group) -> list[dict[str, str]]:
     ]
 
 
-def _state(chosen: Sequence[ChosenModel]) -> dict[str, str]:
+def _fallback_state(chosen: Sequence[ChosenModel]) -> dict[str, str]:
     """Return the list to fall back on as the form shows it, to see whether somebody else has changed it."""
     listed = [one for one in chosen if one.work is WorkKind.FALLBACK]
     return {"fallback": ", ".join(f"{one.model}{' +' if one.may_be_dearer else ''}" for one in listed)}
