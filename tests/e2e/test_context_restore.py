@@ -18,6 +18,7 @@ import pytest
 from tests.doubles.messages_api import Hang, Recorded, Say, ScriptedMessagesApi, UseTool
 from tests.processes.andy import AndyProcess
 from tests.support.skips import NEED_ALL
+from tests.support.until import wait_until
 
 DAY_MS = 24 * 3_600_000
 SAID = (("The first bee is blue.", "Noted blue."), ("The second bee is red.", "Noted red."))
@@ -44,11 +45,16 @@ class Talk:
 
     def ask(self, text: str) -> str:
         """Ask what gets no answer: the model uses a tool, then thinks. Returns the id of the message."""
-        before = len(self.api.turns)
+        before, stored = len(self.api.turns), self._ended_calls()
         self.api.then(UseTool("Bash", {"command": "echo bees"}), Hang())
         message = str(self.andy.say(text, wait=0)["id"])
         self.api.wait_for_turns(before + 2)
+        # The host reads of the call in the container's output: one that is killed before knows nothing of it.
+        wait_until(lambda: self._ended_calls() > stored, what="the host has stored the call")
         return message
+
+    def _ended_calls(self) -> int:
+        return len(self.andy.rows("SELECT 1 FROM tool_calls WHERE duration_ms IS NOT NULL"))
 
     @property
     def transcript(self) -> Path:
