@@ -7,6 +7,7 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import psutil
 
@@ -80,8 +81,14 @@ async def _answer_ms(host: RunningHost, folder: str) -> float:
 async def _settled(host: RunningHost) -> None:
     """Wait until all that was written before is answered: it would be told as what comes next costs."""
     async with asyncio.timeout(PATIENCE_SECONDS):
-        while (status := await host.client.status())["waiting"] or status["outbox"]["waiting"]:  # noqa: ASYNC110 - in another process
+        while _is_at_work(await host.client.status()):  # noqa: ASYNC110 - in another process
             await asyncio.sleep(0.05)
+
+
+def _is_at_work(status: dict[str, Any]) -> bool:
+    """Return whether anything is still to be answered or sent: a busy group's next message is not waited for."""
+    is_answering = any(one["turn"] is not None for one in status["containers"])
+    return bool(status["waiting"] or status["outbox"]["waiting"] or is_answering)
 
 
 @dataclass(slots=True, kw_only=True)
