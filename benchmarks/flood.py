@@ -86,7 +86,7 @@ async def _settled(host: RunningHost) -> None:
 
 
 def _is_at_work(status: dict[str, Any]) -> bool:
-    """Return whether anything is still to be answered or sent: a busy group's next message is not waited for."""
+    """Return whether anything is still to be answered or sent: a busy group's answer is not waited for."""
     is_answering = any(one["turn"] is not None for one in status["containers"])
     return bool(status["waiting"] or status["outbox"]["waiting"] or is_answering)
 
