@@ -27,7 +27,7 @@ NARROW_SHARE = 0.5
 """The share of these that have few messages, and most of their faults at steps that matter."""
 DAY_MS = 86_400_000
 SEASONS = {"autumn": -30 * DAY_MS, "spring": 124 * DAY_MS}
-"""How far the wall clock of a world is ahead: on the day before Berlin's clocks change, back and forward."""
+"""Milliseconds that a wall clock is ahead, to begin on the day before Berlin's clocks change."""
 SILENT_SECONDS = 76 * 3600.0
 """Length of a world whose people say nothing for three days."""
 

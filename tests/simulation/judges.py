@@ -292,7 +292,7 @@ def _files_of(world: World, folder: str) -> Iterator[Path]:
 
 
 def _owners_wishes(world: World) -> Iterator[str]:
-    """What the owner was told is done is done, once; what got no answer at most once."""
+    """Check that a request answered as done was done once, and one without an answer at most once."""
     for act, _, _ in world.owner.accepted:
         if act.kind != "rename":
             yield from _problems_of_act(world, act, is_sure=True)
@@ -384,7 +384,7 @@ def _sleeps(world: World) -> Iterator[str]:
 
 
 def _spending(world: World) -> Iterator[str]:
-    """What is used in a day is over its budget by no more than what was in flight."""
+    """Check that a day's use exceeds its budget by no more than what was in flight."""
     if not world.plan.budget_tokens:
         return
     zone = ZoneInfo(world.plan.zone)

@@ -64,9 +64,9 @@ class Owner:
         self._world = world
         self._acts = acts
         self.accepted: list[tuple[OwnerAct, float, float]] = []
-        """What the host has said it did, with the times of request and answer, in virtual seconds."""
+        """Requests that the host answered as done, with the virtual seconds of request and answer."""
         self.unsure: list[OwnerAct] = []
-        """What got no answer, or no good one: it may have been done."""
+        """Requests without a good answer: each may have been done."""
 
     async def live(self) -> None:
         for act in self._acts:

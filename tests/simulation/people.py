@@ -99,13 +99,13 @@ class Plan:
     zone: str = "Asia/Seoul"
     services: ServicesPlan = field(default_factory=ServicesPlan)
     owner: tuple[OwnerAct, ...] = ()
-    """What the owner asks for over the HTTP API."""
+    """A request that the owner makes over the HTTP API."""
     loops: tuple[Folder, ...] = ()
     """The groups whose agents wake by themselves."""
     schema_behind: int = 0
     """So many migrations older than the program is the database that the first host finds."""
     ahead_ms: int = 0
-    """How far the wall clock is ahead as the world begins, to be in another season."""
+    """Milliseconds that the wall clock is ahead as the world begins, so that it is another season."""
     budget_tokens: int = 0
     """Tokens that all groups may use in a day; 0 is no bound."""
 

@@ -138,7 +138,7 @@ class UnsyncedFiles:
         self._synced.add((device, number))
 
     def note_directory_sync(self, directory: Path) -> None:
-        """What was put into a directory stays there now."""
+        """Make what was put into a directory outlast a power loss from now on."""
         self._moved = [one for one in self._moved if one[1].parent != directory or not one[3]]
 
     def before_move(self, source: Path, target: Path, now_s: float) -> None:

@@ -1,4 +1,4 @@
-"""How numbers are written on a chart of the skill that draws them."""
+"""Test how the skill that draws charts writes numbers."""
 
 from __future__ import annotations
 
