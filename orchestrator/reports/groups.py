@@ -22,7 +22,7 @@ class GroupView(TypedDict):
 
     folder: str
     name: str
-    jid: Annotated[str, "The chat that is told what nobody asked for in another."]
+    jid: Annotated[str, "The chat that receives notifications which belong to no other chat of the group."]
     chats: Annotated[list[str], "All its chats, that one first."]
     trigger: str | None
     requires_trigger: bool

@@ -115,7 +115,7 @@ OPERATIONS = (
     Operation(
         method="post",
         path="/groups/{folder}/chats",
-        summary="Give a group one more chat, or have one of its chats be told what nobody asked for.",
+        summary="Give a group one more chat, or set which of its chats receives notifications.",
         body=FurtherChat,
     ),
     Operation(
