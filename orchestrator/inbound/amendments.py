@@ -36,7 +36,10 @@ FILE_CAME = "its file came, or never will"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Amendment:
-    """The effect of an edit or a deletion. `turn_id` is the turn that it changed, if any."""
+    """The effect of an edit or a deletion.
+
+    `message` is the target as it was before, None if nothing was changed; `turn_id` is the turn that changed.
+    """
 
     reason: str
     message: Message | None = None
@@ -44,7 +47,10 @@ class Amendment:
 
 
 async def delete(tx: Tx, message: Inbound, *, now_ms: int) -> Amendment:
-    """Blank a message in the store, and withdraw its turn when no other message asks for it."""
+    """Remove the text of the message that `message` deletes, and withdraw its turn if nobody else asks in it.
+
+    Only the sender of the message or a moderator of the chat may delete it.
+    """
     assert message.deletes is not None
     target = await messages.find(tx, message.chat_jid, message.deletes)
     if target is None:
@@ -56,6 +62,7 @@ async def delete(tx: Tx, message: Inbound, *, now_ms: int) -> Amendment:
     await messages.blank(tx, target)
     turn_id = target.turn_id
     if target.is_bot_message:
+        # A message of Andy's own has no turn among the messages: its entry in the outbox names it.
         turn_id = await outbox.blank(tx, target.id)
     turn = await turns.get(tx, turn_id) if turn_id is not None else None
     if turn is not None:
@@ -80,8 +87,9 @@ async def edit(
 ) -> Amendment | Inbound:
     """Replace the text of a message, or return the message to store beside it or in its place.
 
-    `is_request`: whether the message asks for something with its new text. `restricted_to` is the sender's
-    role when that is restricted: the new text then joins no turn of other people.
+    Return an `Amendment` when all is done, or when the edit is refused; an `Inbound` is for the caller to
+    store. `is_request`: whether the message asks for something with its new text. `restricted_to` is the
+    sender's role when that is restricted: the new text then joins no turn of other people.
     """
     assert message.edits is not None
     target = await messages.find(tx, message.chat_jid, message.edits)
@@ -108,7 +116,7 @@ async def edit(
             return replace(message, file=target.file)
         await messages.rewrite(tx, target.seq, message.text, is_request=False)
         return Amendment(reason="edited", message=target)
-    return _note(message, target, asked=turn is not None)
+    return _note(message, target, was_asked_in_turn=turn is not None)
 
 
 async def _withdraw_if_unrequested(tx: Tx, turn: Turn, *, now_ms: int) -> None:
@@ -126,9 +134,9 @@ async def is_read(tx: Tx, target: Message, group: Group) -> bool:
     return running is not None and running.last_seq is not None and target.seq <= running.last_seq
 
 
-def _note(message: Inbound, target: Message, *, asked: bool) -> Inbound:
+def _note(message: Inbound, target: Message, *, was_asked_in_turn: bool) -> Inbound:
     """Return the edit as a message of its own, which quotes the message's earlier text. Pure."""
     before = Quote(message_id=target.id, sender=target.sender_name, text=target.text)
-    if asked:
+    if was_asked_in_turn:
         return replace(message, text=f"[edited] {message.text}", quote=before, ignored=EDIT_OF_READ)
     return replace(message, quote=before)

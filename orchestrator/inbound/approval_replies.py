@@ -40,6 +40,7 @@ _ACCESS = re.compile(
 )
 _IGNORE_ALL = re.compile(r"(?:ignore all|모두 무시|전부 무시)[.!]?", re.IGNORECASE)
 DECIDER = "the main chat"
+"""The name stored with a decision that was made in the main chat."""
 _KOREAN = {
     "allow": "허용했습니다",
     "always": "앞으로 늘 허용합니다",
@@ -55,44 +56,45 @@ async def answer(tx: Tx, group: Group, text: str, *, role: Role, bus: EventBus, 
     if not group.is_main or Permission.COMMAND not in RULES[role].may:
         return None
     words = " ".join(text.split())
-    if (everything := _REFUSE_ALL.fullmatch(words)) is not None:
-        return await _refuse_all(tx, everything["folder"], now_ms=now_ms)
+    if (refuse_all := _REFUSE_ALL.fullmatch(words)) is not None:
+        return await _refuse_all(tx, refuse_all["folder"], now_ms=now_ms)
     if _IGNORE_ALL.fullmatch(words) is not None:
         return await _ignore_all(tx, is_korean=not words.isascii(), bus=bus, now_ms=now_ms)
-    if (found := _ACCESS.fullmatch(words)) is not None:
-        return await _decide_access(tx, found, bus=bus, now_ms=now_ms)
-    found = _ANSWER.fullmatch(words)
-    return None if found is None else await _decide(tx, found, now_ms=now_ms)
+    if (match := _ACCESS.fullmatch(words)) is not None:
+        return await _decide_access(tx, match, bus=bus, now_ms=now_ms)
+    match = _ANSWER.fullmatch(words)
+    return None if match is None else await _decide(tx, match, now_ms=now_ms)
 
 
-async def _decide(tx: Tx, found: re.Match[str], *, now_ms: int) -> str | None:
-    decision: Decision = "always" if found["always"] else "allow" if found["allow"] else "refuse"
+async def _decide(tx: Tx, match: re.Match[str], *, now_ms: int) -> str | None:
+    """Decide a request of an agent; return the reply, or None if the number is no request's."""
+    decision: Decision = "always" if match["always"] else "allow" if match["allow"] else "refuse"
     try:
-        decided = await approvals.decide(tx, int(found["number"]), decision, by=DECIDER, now_ms=now_ms)
+        decided = await approvals.decide(tx, int(match["number"]), decision, by=DECIDER, now_ms=now_ms)
     except UnknownApproval:
         return None
     except ApprovalIsOver as over:
         return str(over)
-    if not found[0].isascii():
+    if not match[0].isascii():
         return f"{_KOREAN[decision]}: {approvals.subject_of(decided)} ({decided.folder})."
     return f"{approvals.outcome(decided)}: {approvals.subject_of(decided)} for '{decided.folder}'."
 
 
 async def _refuse_all(tx: Tx, name: str | None, *, now_ms: int) -> str | None:
-    """Refuse every waiting request, of one group or of all; return None if `name` is no group."""
+    """Refuse every waiting request, of group `name` or of all; return None if there is no such group."""
     group = await groups.by_folder(tx, name) if name is not None else None
     if name is not None and group is None:
         return None
     waiting = await requests.waiting(tx, group.folder if group is not None else None, now_ms=now_ms)
-    for one in waiting:
-        await approvals.decide(tx, one.id, "refuse", by=DECIDER, now_ms=now_ms)
+    for request in waiting:
+        await approvals.decide(tx, request.id, "refuse", by=DECIDER, now_ms=now_ms)
     return f"Refused: {len(waiting)} requests." if waiting else "No request waits."
 
 
-async def _decide_access(tx: Tx, found: re.Match[str], *, bus: EventBus, now_ms: int) -> str | None:
-    """Decide about a chat that called Andy; return None if the number is no request's."""
-    decision: AccessDecision = "register" if found["register"] else "ignore" if found["ignore"] else "block"
-    number, name = int(found["number"]), found["name"]
+async def _decide_access(tx: Tx, match: re.Match[str], *, bus: EventBus, now_ms: int) -> str | None:
+    """Decide about a chat that called Andy; return the reply, or None if the number is no request's."""
+    decision: AccessDecision = "register" if match["register"] else "ignore" if match["ignore"] else "block"
+    number, name = int(match["number"]), match["name"]
     try:
         decided = await access.decide(tx, number, decision, by=DECIDER, now_ms=now_ms, name=name)
     except UnknownAccessRequest:
@@ -105,7 +107,7 @@ async def _decide_access(tx: Tx, found: re.Match[str], *, bus: EventBus, now_ms:
     after_commit(tx, partial(bus.publish, "access.decided", detail=str(number)))
     if decided.group is not None:
         after_commit(tx, partial(bus.publish, "group.registered", group=decided.group.folder))
-    is_english = (found["register"] or found["ignore"] or found["block"]).isascii()
+    is_english = (match["register"] or match["ignore"] or match["block"]).isascii()
     return decided.explain() if is_english else _in_korean(decided)
 
 

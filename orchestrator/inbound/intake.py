@@ -81,6 +81,7 @@ LOCAL = "chat"
 API = "api"
 """Source of the wake request for a message over HTTP, which the command line and the console use too."""
 AT_ONCE = "without an agent"
+"""The reason stored with a turn that was answered by the host alone."""
 MAX_NAME_CHARS = 40
 _HANGUL = re.compile("[ㄱ-ㅎㅏ-ㅣ가-힣]")
 _FIELDS = tuple(field.name for field in fields(Inbound))
@@ -128,6 +129,10 @@ class Accepted:
     """The result of taking in a message."""
 
     outcome: Literal["queued", "ignored", "duplicate", "unregistered", "dropped", "amended"]
+    """`queued`: it belongs to a turn. `ignored`: it is stored, as context for later turns. `duplicate`: it
+    was stored before. `unregistered`: its chat has no group. `dropped`: it is not stored. `amended`: it
+    changed an earlier message.
+    """
     seq: Seq | None = None
     turn_id: TurnId | None = None
     reason: str | None = None
@@ -259,6 +264,7 @@ class Intake:
         return await owner.notify(tx, text, about=sender_list.version, now_ms=self._clock.now_ms())
 
     async def _take(self, tx: Tx, message: Inbound, verdict: SenderVerdict) -> Accepted:
+        """Store a message of a registered chat that is neither known nor dropped, and queue its turn."""
         await chats.upsert(
             tx,
             message.chat_jid,
@@ -340,15 +346,15 @@ class Intake:
             return await self._store(tx, message, group, asker)
         if message.deletes is not None:
             await polls.take_back(tx, group.folder, message.deletes, voter=message.sender)
-            return _amended(await amendments.delete(tx, message, now_ms=self._clock.now_ms()))
+            return _accepted_as(await amendments.delete(tx, message, now_ms=self._clock.now_ms()))
         voted = await self._take_vote(tx, message, group, asker)
         if voted is not None:
             return voted
         if message.edits is not None:
             # Some messengers send an edit without what the message quotes: a reply to Andy still calls him.
-            whole = await _with_quote_of_original(tx, message, message.edits)
-            is_request = asker.may_ask and await self._why_ignored(tx, whole, group) is None
-            edited = await amendments.edit(
+            with_quote = await _with_quote_of_original(tx, message, message.edits)
+            is_request = asker.may_ask and await self._why_ignored(tx, with_quote, group) is None
+            edit_result = await amendments.edit(
                 tx,
                 message,
                 group,
@@ -356,9 +362,9 @@ class Intake:
                 restricted_to=asker.role if asker.is_restricted else None,
                 now_ms=self._clock.now_ms(),
             )
-            if isinstance(edited, Amendment):
-                return _amended(edited)
-            message = edited
+            if isinstance(edit_result, Amendment):
+                return _accepted_as(edit_result)
+            message = edit_result
         command = triggers.session_command(message.text, group, name=self._name)
         if command is not None and asker.may_ask and message.ignored is None:
             return await self._apply_command(tx, message, group, command, asker)
@@ -397,11 +403,11 @@ class Intake:
         may_answer = asker.may_ask and asker.changes_board and counted.is_new and counted.chosen
         if self._answer_poll is None or not may_answer:
             return None
-        given_votes = await polls.votes_of(tx, counted.poll)
+        votes_of_all = await polls.votes_of(tx, counted.poll)
         newest = counted.poll.chosen_text(counted.chosen)
         async with turn_effects.recording(tx, turn_effects.PROVISIONAL, now_ms=self._clock.now_ms()):
             text = await self._answer_poll(
-                tx, group, counted.poll, given_votes, newest=newest, is_text=is_text
+                tx, group, counted.poll, votes_of_all, newest=newest, is_text=is_text
             )
         if text is None:
             await turn_effects.forget_provisional(tx)
@@ -415,16 +421,16 @@ class Intake:
         if not counted.is_new:
             return Accepted(outcome="dropped", reason=polls_rules.VOTE)
         # A vote of somebody who may not ask starts no turn, but it counts: nothing is explained to them.
-        is_begin = counted.is_begin and asker.may_ask
+        starts_turn = counted.starts_turn and asker.may_ask
         if message.edits is not None:
             restricted_to = asker.role if asker.is_restricted else None
-            edited = await amendments.edit(
-                tx, message, group, is_request=is_begin, restricted_to=restricted_to, now_ms=now_ms
+            edit_result = await amendments.edit(
+                tx, message, group, is_request=starts_turn, restricted_to=restricted_to, now_ms=now_ms
             )
-            if isinstance(edited, Amendment):
-                return _amended(edited)
-            message = edited
-        if not is_begin:
+            if isinstance(edit_result, Amendment):
+                return _accepted_as(edit_result)
+            message = edit_result
+        if not starts_turn:
             return await self._store(tx, message, group, asker)
         accepted = await self._store(tx, replace(message, ignored=None, is_call=True), group, asker)
         await votes.collect(tx, counted.poll, message, now_ms=now_ms)
@@ -534,6 +540,7 @@ class Intake:
         )
 
     async def _why_ignored(self, tx: Tx, message: Inbound, group: Group) -> str | None:
+        """Return why a message asks for nothing here, or None when it is a request."""
         return triggers.ignored_reason(
             (message.text if message.call_text is None else message.call_text) or message.file or "",
             group,
@@ -542,6 +549,10 @@ class Intake:
         )
 
     async def _store(self, tx: Tx, message: Inbound, group: Group, asker: Asker) -> Accepted:
+        """Store a message: one that asks in the turn that it joins, another as context.
+
+        A sender who may not ask because of their role is told so once.
+        """
         now_ms = self._clock.now_ms()
         reason = message.ignored or await self._why_ignored(tx, message, group)
         is_explained = False
@@ -601,6 +612,7 @@ async def _asker(tx: Tx, message: Inbound, group: Group, *, is_listed: bool) -> 
 
 
 async def _join(tx: Tx, message: Inbound, group: Group, asker: Asker, *, now_ms: int) -> TurnId:
+    """Return the queued turn that a request joins, with its asker's rights; create it if there is none."""
     return await turns.join_chat(
         tx,
         group.folder,
@@ -626,17 +638,19 @@ async def _explain_role(tx: Tx, message: Inbound, group: Group, *, now_ms: int) 
     )
 
 
-def _amended(amended: Amendment) -> Accepted:
-    if amended.message is None:
-        return Accepted(outcome="dropped", reason=amended.reason)
+def _accepted_as(amendment: Amendment) -> Accepted:
+    """Return the result of a message that was an edit or a deletion."""
+    if amendment.message is None:
+        return Accepted(outcome="dropped", reason=amendment.reason)
     return Accepted(
-        outcome="amended", seq=amended.message.seq, turn_id=amended.turn_id, reason=amended.reason
+        outcome="amended", seq=amendment.message.seq, turn_id=amendment.turn_id, reason=amendment.reason
     )
 
 
 def _check(message: Inbound) -> None:
-    has_words = message.text.strip() or message.file or message.is_unreadable
-    if not has_words and message.deletes is None:
+    """Raise `TextEmpty` for a message without content, `TextTooLong` for one that is too long."""
+    has_content = message.text.strip() or message.file or message.is_unreadable
+    if not has_content and message.deletes is None:
         raise TextEmpty
     check_length(message.text)
 
@@ -663,17 +677,19 @@ def _storable(message: Inbound, now_ms: int) -> Inbound:
     changed: dict[str, Any] = {}
     for name in _FIELDS:
         value = getattr(message, name)
-        if isinstance(value, str) and (whole := _whole(value)) != value:
-            changed[name] = whole
+        if isinstance(value, str) and (cleaned := _without_half_surrogates(value)) != value:
+            changed[name] = cleaned
     if message.quote is not None:
         quote = message.quote
-        changed["quote"] = replace(quote, sender=_whole(quote.sender), text=_whole(quote.text))
+        changed["quote"] = replace(
+            quote, sender=_without_half_surrogates(quote.sender), text=_without_half_surrogates(quote.text)
+        )
     if not 0 <= message.sent_ms <= now_ms + DAY_MS:
         changed["sent_ms"] = now_ms
     return replace(message, **changed) if changed else message
 
 
-def _whole(text: str) -> str:
+def _without_half_surrogates(text: str) -> str:
     return text.encode("utf-8", "replace").decode("utf-8")
 
 

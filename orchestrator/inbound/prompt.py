@@ -52,9 +52,10 @@ from orchestrator.store.polls import PollVote
 
 MAX_MESSAGES = 200
 MAX_PROMPT_CHARS = 400_000
-"""The most messages, and characters, of a prompt: before a group's first question lies all that was said."""
+"""The most messages, and characters, of a prompt. Before a group's first question lies all earlier talk."""
 MAX_QUOTED_CHARS = 2_000
 MAX_CALLS, MAX_CALL_CHARS = 50, 200
+"""The newest tool calls of earlier runs that a prompt lists, and the characters of each."""
 MAX_NOTES, MAX_NOTE_CHARS = 8, 200
 """The notes about those who ask that a prompt shows, and the characters of each."""
 BEGUN_BEFORE = (
@@ -108,7 +109,10 @@ async def compose(
     now_ms: int,
     brief: Brief | None = None,
 ) -> TurnOrder:
-    """Return the order of a turn from the store's current state: it may have grown since it was read."""
+    """Return the order of a turn from the store's current state: it may have grown since it was read.
+
+    `name` is the assistant's name; `zone` is the group's. `brief` returns the part of the dashboard to show.
+    """
     turn = await turns.get(tx, turn.id) or turn
     order = await _compose(tx, turn, group, run_id=run_id, name=name, zone=zone, now_ms=now_ms, brief=brief)
     done = await _done_before(tx, turn, run_id)
@@ -162,15 +166,15 @@ async def _compose(
     if turn.command is SessionCommand.COMPACT:
         return TurnOrder(run=run_id, turn=turn.id, kind=turn.kind.value, prompt="/compact", command="compact")
     if turn.last_seq is None:
-        ended = await _poll_lines(tx, turn, (), zone)
+        ended_polls = await _poll_lines(tx, turn, (), zone)
         prompt = turn.prompt or ""
-        if ended:
-            prompt = "\n".join([_header(zone, now_ms), POLL_NOTICE, *ended])
+        if ended_polls:
+            prompt = "\n".join([_header(zone, now_ms), POLL_NOTICE, *ended_polls])
         return TurnOrder(run=run_id, turn=turn.id, kind=turn.kind.value, prompt=prompt)
-    asked = await messages.requests_of(tx, turn.id, limit=MAX_MESSAGES + 1)
+    requests = await messages.requests_of(tx, turn.id, limit=MAX_MESSAGES + 1)
     places = await _places(tx, turn, group)
-    fitting = _fitting(asked, zone, places)
-    if len(fitting) < len(asked):
+    fitting = _fitting(requests, zone, places)
+    if len(fitting) < len(requests):
         # The requests that do not fit get a turn of their own: in this one they would count as answered
         # although no agent has seen them.
         turn = await turns.split(tx, turn, after=fitting[-1].seq)
@@ -192,7 +196,7 @@ async def _compose_chat(
     tx: Tx,
     turn: Turn,
     group: Group,
-    asked: Sequence[Message],
+    requests: Sequence[Message],
     *,
     places: TurnPlaces | None,
     run_id: RunId,
@@ -201,22 +205,26 @@ async def _compose_chat(
     now_ms: int,
     brief: Brief | None,
 ) -> TurnOrder:
-    """Return the order for the requests `asked`, shown among the other messages since the last answer."""
+    """Return the order for the `requests`, shown among the other messages since the last answer."""
     assert turn.last_seq is not None
     rights = roles.rights_of(turn.role, settings.of(group))
     reads_history = not turn.is_restricted or Permission.HISTORY in rights.may
     cursor = await sessions.cursor_of(tx, turn.folder)
     if turn.is_restricted:
         # A restricted turn resumes no session with earlier messages: it is shown only the newest of them.
-        cursor = Seq(0) if reads_history else await _before_joining(tx, group, asked)
-        asked = asked if reads_history else [await _without_older_quote(tx, one, cursor) for one in asked]
+        cursor = Seq(0) if reads_history else await _before_joining(tx, group, requests)
+        requests = (
+            requests
+            if reads_history
+            else [await _without_older_quote(tx, request, cursor) for request in requests]
+        )
     context = await prompt_messages.find(tx, turn, cursor, limit=MAX_MESSAGES)
     left_out = 0
     if len(context) == MAX_MESSAGES:
         left_out = await prompt_messages.count(tx, turn, cursor) - MAX_MESSAGES
     board = None if brief is None or not reads_history else await brief(tx, turn, group)
-    shown = _with_requests(context, asked, zone, places)
-    noted = await _notes_of(tx, group, asked) if reads_history else []
+    shown = _with_requests(context, requests, zone, places)
+    notes = await _notes_of(tx, group, requests) if reads_history else []
     notice = None
     if turn.is_restricted:
         notice = roles.notice(turn.role, rights)
@@ -231,21 +239,21 @@ async def _compose_chat(
             left_out=max(0, left_out),
             board=board,
             places=places,
-            notes=noted,
+            notes=notes,
             roles_shown=await _unusual_roles(tx, group, shown),
             notice=notice,
             polls=await _poll_lines(tx, turn, shown, zone),
         ),
         requests=tuple(
             Request(
-                sender=one.sender_name,
-                text=triggers.without_trigger(one.text, group, name=name),
-                person=person_of(one.sender),
-                is_owner=one.is_from_me,
-                quoted=one.quote.text[:MAX_QUOTED_CHARS] if one.quote else "",
+                sender=request.sender_name,
+                text=triggers.without_trigger(request.text, group, name=name),
+                person=person_of(request.sender),
+                is_owner=request.is_from_me,
+                quoted=request.quote.text[:MAX_QUOTED_CHARS] if request.quote else "",
                 files=_files_for(rights) if turn.is_restricted else "write",
             )
-            for one in asked
+            for request in requests
         ),
     )
 
@@ -257,25 +265,28 @@ def _files_for(rights: Rights) -> Literal["none", "read", "write"]:
     return "write" if Permission.MEMORY in rights.may else "read"
 
 
-async def _notes_of(tx: Tx, group: Group, asked: Sequence[Message]) -> list[str]:
+async def _notes_of(tx: Tx, group: Group, requests: Sequence[Message]) -> list[str]:
     """Return the newest notes about those who ask, oldest first, with their names."""
-    senders = {one.sender: one.sender_name for one in asked if not is_hook(one.sender)}
-    names: dict[str, str] = {}
+    senders = {request.sender: request.sender_name for request in requests if not is_hook(request.sender)}
+    names: dict[str, str] = {}  # by address: a person may have several
     for sender, name in senders.items():
         names |= dict.fromkeys(await people.addresses_of(tx, sender), name)
-    noted = [one for one in await memory_notes.of_group(tx, group.folder) if names.keys() & {*one.about}]
+    notes = [note for note in await memory_notes.of_group(tx, group.folder) if names.keys() & {*note.about}]
     return [
-        f"{', '.join(names.get(each, '…') for each in one.about)}: {short(one.text, MAX_NOTE_CHARS)}"
-        for one in noted[-MAX_NOTES:]
+        f"{', '.join(names.get(address, '…') for address in note.about)}: {short(note.text, MAX_NOTE_CHARS)}"
+        for note in notes[-MAX_NOTES:]
     ]
 
 
-async def _before_joining(tx: Tx, group: Group, asked: Sequence[Message]) -> Seq:
-    """Return the last message before the most recent arrival among those who ask joined the group."""
+async def _before_joining(tx: Tx, group: Group, requests: Sequence[Message]) -> Seq:
+    """Return the number of the last message before the newest member among those who ask joined the group.
+
+    It is the cursor after which a turn without the right to read the history may show messages.
+    """
     latest = 0
-    for one in asked:
-        since = await people.since(tx, group, one.sender)
-        latest = max(latest, one.seq if since is None else since)
+    for request in requests:
+        since = await people.since(tx, group, request.sender)
+        latest = max(latest, request.seq if since is None else since)
     return Seq(latest - 1)
 
 
@@ -289,10 +300,12 @@ async def _without_older_quote(tx: Tx, message: Message, cursor: Seq) -> Message
 
 async def _unusual_roles(tx: Tx, group: Group, shown: Sequence[Message]) -> dict[Seq, Role]:
     """Return the roles of the messages' senders, except the role that everybody has by default."""
-    by_people = [one for one in shown if not one.is_bot_message]
+    by_people = [message for message in shown if not message.is_bot_message]
     usual = roles.default_role(group)
     current_roles = await people.roles_in(tx, group, by_people)
-    return {one.seq: role for one, role in zip(by_people, current_roles, strict=True) if role is not usual}
+    return {
+        message.seq: role for message, role in zip(by_people, current_roles, strict=True) if role is not usual
+    }
 
 
 async def _places(tx: Tx, turn: Turn, group: Group) -> TurnPlaces | None:
@@ -308,7 +321,7 @@ async def _compose_task(
 ) -> TurnOrder:
     """Return the order of a scheduled task, whose prompt says that nobody is asking at the moment."""
     task, run = await tasks.get(tx, task_id), await task_runs.of_turn(tx, turn.id)
-    asked = _UNSPEAKABLE.sub("�", turn.prompt or "")
+    task_prompt = _UNSPEAKABLE.sub("�", turn.prompt or "")
     cause = "on request" if run and run.cause is Cause.BY_HAND else "by its schedule"
     due = local_minute(run.due_ms if run else turn.queued_ms, zone)
     notice = TASK_NOTICE.format(id=task_id, cause=cause, due=due)
@@ -316,8 +329,8 @@ async def _compose_task(
         run=run_id,
         turn=turn.id,
         kind=turn.kind.value,
-        prompt=f"{_header(zone, now_ms)}\n{notice}\n\n{asked}",
-        requests=(Request(sender="", text=asked),),
+        prompt=f"{_header(zone, now_ms)}\n{notice}\n\n{task_prompt}",
+        requests=(Request(sender="", text=task_prompt),),
         check=task.check if task else None,
     )
 
@@ -341,15 +354,17 @@ def _fitting(
 
 
 def _with_requests(
-    context: Sequence[Message], asked: Sequence[Message], zone: ZoneInfo, places: TurnPlaces | None
+    context: Sequence[Message], requests: Sequence[Message], zone: ZoneInfo, places: TurnPlaces | None
 ) -> list[Message]:
     """Return the requests and the other messages around them, oldest first.
 
     When room is short, other messages are left out, the oldest first, so that no request is.
     """
-    requests = {message.seq for message in asked}
-    other = [message for message in reversed(context) if message.seq not in requests]
-    return sorted([*asked, *_fitting(other, zone, places, beside=asked)], key=lambda message: message.seq)
+    request_seqs = {message.seq for message in requests}
+    other = [message for message in reversed(context) if message.seq not in request_seqs]
+    return sorted(
+        [*requests, *_fitting(other, zone, places, beside=requests)], key=lambda message: message.seq
+    )
 
 
 def render(
@@ -383,42 +398,46 @@ def render(
         lines.append(line)
     left_out += len(context) - len(lines)
     opening = f'<messages older_left_out="{left_out}">' if left_out else "<messages>"
-    before = [] if board is None else [f"<dashboard>\n{_safe(board)}\n</dashboard>"]
+    preamble = [] if board is None else [f"<dashboard>\n{_safe(board)}\n</dashboard>"]
     if notes:
-        listed = "\n".join(f"- {_safe(one)}" for one in notes)
-        before.append(f"<notes_of_who_asks>\n{listed}\n</notes_of_who_asks>")
+        listed = "\n".join(f"- {_safe(note)}" for note in notes)
+        preamble.append(f"<notes_of_who_asks>\n{listed}\n</notes_of_who_asks>")
     if any(is_hook(message.sender) for message in context):
-        before.append(HOOK_NOTICE)
+        preamble.append(HOOK_NOTICE)
     if notice is not None:
-        before.append(notice)
-    before += polls
+        preamble.append(notice)
+    preamble += polls
     header = _header(zone, now_ms, chat=places.asked_in if places else None)
-    return "\n".join([header, *before, opening, *reversed(lines), "</messages>"])
+    return "\n".join([header, *preamble, opening, *reversed(lines), "</messages>"])
 
 
 async def _poll_lines(tx: Tx, turn: Turn, shown: Sequence[Message], zone: ZoneInfo) -> list[str]:
     """Return the polls that messages of a turn answer, or that have ended, each with the votes."""
-    quoted = list(dict.fromkeys(one.quote.message_id for one in reversed(shown) if one.quote is not None))
-    polls_by_id = {one.id: one for one in await polls_store.some_of(tx, quoted[:MAX_QUOTES])}
-    polls_by_id |= {one.id: one for one in await polls_store.ended_in(tx, turn.id)}
-    newest = sorted(polls_by_id.values(), key=lambda one: one.id)[-MAX_POLLS:]
+    quoted_ids = dict.fromkeys(
+        message.quote.message_id for message in reversed(shown) if message.quote is not None
+    )
+    polls_by_id = {poll.id: poll for poll in await polls_store.some_of(tx, list(quoted_ids)[:MAX_QUOTES])}
+    polls_by_id |= {poll.id: poll for poll in await polls_store.ended_in(tx, turn.id)}
+    newest = sorted(polls_by_id.values(), key=lambda poll: poll.id)[-MAX_POLLS:]
     return [
-        _poll(one, await polls_store.votes_of(tx, one), zone) for one in newest if one.folder == turn.folder
+        _poll(poll, await polls_store.votes_of(tx, poll), zone)
+        for poll in newest
+        if poll.folder == turn.folder
     ]
 
 
 def _poll(poll: Poll, votes: Sequence[PollVote], zone: ZoneInfo) -> str:
     """Return a poll as XML: its options, and the newest vote of each person with their address."""
-    answers = [one for one in votes if one.chosen]
-    counts = Counter(place for one in answers for place in one.chosen)
+    answers = [vote for vote in votes if vote.chosen]
+    counts = Counter(index for vote in answers for index in vote.chosen)
     lines = [
-        f'<option chosen="{counts[place]}">{_safe(option)}</option>'
-        for place, option in enumerate(poll.options)
+        f'<option chosen="{counts[index]}">{_safe(option)}</option>'
+        for index, option in enumerate(poll.options)
     ]
     lines += [
-        f'<answer from="{_safe(one.name)}" address="{_safe(one.voter)}"'
-        f' time="{local_iso(one.voted_ms, zone)}">{_safe(poll.chosen_text(one.chosen))}</answer>'
-        for one in answers[-MAX_ANSWERS:]
+        f'<answer from="{_safe(vote.name)}" address="{_safe(vote.voter)}"'
+        f' time="{local_iso(vote.voted_ms, zone)}">{_safe(poll.chosen_text(vote.chosen))}</answer>'
+        for vote in answers[-MAX_ANSWERS:]
     ]
     if len(answers) > MAX_ANSWERS:
         lines.append(f"<!-- {len(answers) - MAX_ANSWERS} earlier answers are left out -->")
@@ -428,12 +447,14 @@ def _poll(poll: Poll, votes: Sequence[PollVote], zone: ZoneInfo) -> str:
 
 
 def _header(zone: ZoneInfo, now_ms: int, *, chat: str | None = None) -> str:
+    """Return the first line of a prompt: the zone, the time and, of several chats, that of the answer."""
     place = f' chat="{_safe(chat)}"' if chat else ""
     now = local_iso(now_ms, zone)
     return f'<context timezone="{escape(str(zone.key), quote=False)}" now="{now}"{place}/>'
 
 
 def _line(message: Message, zone: ZoneInfo, places: TurnPlaces | None, role: Role | None = None) -> str:
+    """Return a message as one XML element, with the message that it quotes inside."""
     quote = ""
     # Many answers say nothing without the message that they quote, such as "yes" or "2".
     if message.quote is not None and message.quote.text.strip():

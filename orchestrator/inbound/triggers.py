@@ -62,7 +62,7 @@ def is_called(text: str, group: Group, *, name: str) -> bool:
     # The text is split, because a pattern such as \S+://\S+ takes quadratic time on a long word: a minute for
     # 60,000 characters.
     words = " ".join(word for word in _CODE.sub(" ", _composed(text)).split() if "://" not in word)
-    return re.search(f"{_either(group, name)}{_AFTER}", words, re.IGNORECASE) is not None
+    return re.search(f"{_any_call(group, name)}{_AFTER}", words, re.IGNORECASE) is not None
 
 
 def is_stranger_calling(message: Inbound, *, name: str) -> bool:
@@ -99,10 +99,12 @@ def session_command(text: str, group: Group, *, name: str) -> SessionCommand | N
 
 
 def _composed(text: str) -> str:
+    """Return the text stripped, in the composed form of Unicode, so that equal letters compare as equal."""
     return composed(text.strip())
 
 
-def _either(group: Group, name: str) -> str:
+def _any_call(group: Group, name: str) -> str:
+    """Return the pattern of a call of the assistant: its name after "@", or the group's own trigger."""
     calls = [_composed(call) for call in (f"@{name}", group.trigger or "")]
     longest_first = sorted(filter(None, calls), key=len, reverse=True)
     return f"(?:{'|'.join(_call(call) for call in longest_first)})"
@@ -116,4 +118,5 @@ def _call(call: str) -> str:
 
 
 def _at_start(group: Group, name: str) -> re.Pattern[str]:
-    return re.compile(rf"^{_either(group, name)}{_AFTER}{_VOCATIVE}", re.IGNORECASE)
+    """Return the pattern of a call at the start of a text, with the ending of a name that is called."""
+    return re.compile(rf"^{_any_call(group, name)}{_AFTER}{_VOCATIVE}", re.IGNORECASE)

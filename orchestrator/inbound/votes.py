@@ -34,7 +34,7 @@ class CountedVote:
     message: Inbound
     """The message stored for the vote: an edit of the person's previous vote if no agent has read that."""
     chosen: tuple[int, ...]
-    is_begin: bool
+    starts_turn: bool
     """Whether it starts a turn, provided that its sender may ask."""
     is_new: bool
     """Whether it differs from the person's previous vote."""
@@ -51,14 +51,14 @@ async def count(tx: Tx, message: Inbound, group: Group, *, is_text: bool, now_ms
     chosen = message.vote if message.vote is not None else poll_rules.answer_in(message.text, poll)
     if chosen is None or not poll.takes(chosen):
         return None
-    before = await polls.vote_of(tx, poll, message.sender)
-    if before is None and not chosen:
+    previous = await polls.vote_of(tx, poll, message.sender)
+    if previous is None and not chosen:
         return None
-    is_new = before is None or before.chosen != chosen
-    is_begin = is_new and await _begins(tx, poll, message, chosen, before)
+    is_new = previous is None or previous.chosen != chosen
+    starts_turn = is_new and await _starts_turn(tx, poll, message, chosen, previous)
     stored_as = message
     if message.vote is not None:
-        stored_as = await _message_for(tx, message, group, poll, chosen, before, is_begin=is_begin)
+        stored_as = await _message_for(tx, message, group, poll, chosen, previous, starts_turn=starts_turn)
     vote = PollVote(
         voter=message.sender,
         name=message.sender_name,
@@ -69,7 +69,7 @@ async def count(tx: Tx, message: Inbound, group: Group, *, is_text: bool, now_ms
     )
     if not await polls.put_vote(tx, poll, vote):
         return None
-    return CountedVote(poll=poll, message=stored_as, chosen=chosen, is_new=is_new, is_begin=is_begin)
+    return CountedVote(poll=poll, message=stored_as, chosen=chosen, is_new=is_new, starts_turn=starts_turn)
 
 
 async def collect(tx: Tx, poll: Poll, message: Inbound, *, now_ms: int) -> None:
@@ -81,6 +81,7 @@ async def collect(tx: Tx, poll: Poll, message: Inbound, *, now_ms: int) -> None:
 
 
 async def _poll_of(tx: Tx, message: Inbound, group: Group, *, is_text: bool, now_ms: int) -> Poll | None:
+    """Return the poll that a message votes in: the quoted one, or for a text the open one of its chat."""
     poll = None
     if message.quote is not None:
         poll = await polls.of_message(tx, message.quote.message_id)
@@ -98,31 +99,32 @@ async def _message_for(
     group: Group,
     poll: Poll,
     chosen: tuple[int, ...],
-    before: PollVote | None,
+    previous: PollVote | None,
     *,
-    is_begin: bool,
+    starts_turn: bool,
 ) -> Inbound:
     """Return the message to store for a vote; it edits the person's previous vote if nobody has read that."""
     quote = message.quote or Quote(message_id=poll.message_id, sender="", text="")
     quote = quote if quote.text else replace(quote, text=poll.text)
     text = poll_rules.vote_text(poll, chosen)
-    made = replace(message, text=text, quote=quote, ignored=poll_rules.VOTE)
-    if before is None:
-        return made
-    earlier = await messages.find(tx, message.chat_jid, before.message_id)
+    as_message = replace(message, text=text, quote=quote, ignored=poll_rules.VOTE)
+    if previous is None:
+        return as_message
+    earlier = await messages.find(tx, message.chat_jid, previous.message_id)
     if earlier is None or earlier.sender != message.sender or not earlier.text:
-        return made
-    if (is_begin and earlier.turn_id is None) or await amendments.is_read(tx, earlier, group):
-        return made
-    return replace(made, edits=earlier.id)
+        return as_message
+    if (starts_turn and earlier.turn_id is None) or await amendments.is_read(tx, earlier, group):
+        return as_message
+    return replace(as_message, edits=earlier.id)
 
 
-async def _begins(
-    tx: Tx, poll: Poll, message: Inbound, chosen: tuple[int, ...], before: PollVote | None
+async def _starts_turn(
+    tx: Tx, poll: Poll, message: Inbound, chosen: tuple[int, ...], previous: PollVote | None
 ) -> bool:
+    """Return whether a new vote starts a turn: the poll's first, a changed one, or the last person's."""
     if poll.board_question is not None or poll.begun >= MAX_BEGUN or not chosen:
         return False
-    if poll.begun == 0 or (before is not None and before.chosen):
+    if poll.begun == 0 or (previous is not None and previous.chosen):
         return True
     voters = await polls.count_voters(tx, poll) + 1  # the new voter is not stored yet
     # Andy is one of the people, and does not vote.

@@ -184,6 +184,7 @@ class Delivery:
             self._wakeup.set()
 
     async def _deliver(self, head: Outgoing) -> None:
+        """Send the next part of a message, or record why nothing of it is sent."""
         channel = self._channel_for(head.chat_jid)
         parts = _parts(head, channel.max_text_chars if channel else None)
         if head.attachment is not None:
@@ -214,7 +215,7 @@ class Delivery:
             if links.poll is not None and not links.poll.is_text:
                 await self._ask_by_numbers(head, str(error))
                 return
-            await self._finish(head, OutboxState.DEAD, error=str(error), notifies=error.is_chat_fine)
+            await self._finish(head, OutboxState.DEAD, error=str(error), notifies_chat=error.is_chat_fine)
         except OutcomeUnknown as error:
             if channel is not None and channel.name in self._resends:
                 await self._try_later(head, str(error), end=OutboxState.UNKNOWN)
@@ -225,7 +226,7 @@ class Delivery:
             if not down.pause_seconds and await self._holds_up_chat(channel, head):
                 is_text = head.reacts_to is None
                 # Unknown, not dead: an attempt without an answer may have arrived.
-                await self._finish(head, OutboxState.UNKNOWN, error=str(down), notifies=is_text)
+                await self._finish(head, OutboxState.UNKNOWN, error=str(down), notifies_chat=is_text)
             else:
                 await self._try_later(
                     head, str(down), pause_seconds=down.pause_seconds, moved_to=down.moved_to
@@ -263,6 +264,13 @@ class Delivery:
     async def _send(
         self, channel: Channel | None, head: Outgoing, text: str, links: _Links
     ) -> MessageId | None:
+        """Send a message and return the messenger's id of it; None for a reaction, and where there is none.
+
+        Raises:
+            ChannelDown: nothing was sent, or sending again is harmless.
+            ChannelRefused: the messenger will never take it.
+            OutcomeUnknown: it may have arrived.
+        """
         if channel is None:
             raise ChannelDown(f"No channel is connected for {head.chat_jid}.")
         if head.reacts_to is not None:
@@ -287,7 +295,7 @@ class Delivery:
                     quote=links.quote,
                     mention=links.mention,
                     thread=links.thread,
-                    **_asking(links.poll),
+                    **_poll_argument(links.poll),
                 )
         except (ChannelDown, ChannelRefused, OutcomeUnknown):
             raise
@@ -305,6 +313,7 @@ class Delivery:
             raise OutcomeUnknown(f"{OutcomeUnknown()} {reason}") from error
 
     async def _mark_sent(self, head: Outgoing, text: str, channel_id: MessageId | None) -> None:
+        """Record that a message was sent, in the chat's history too; delete the oldest stored files."""
         now_ms = self._clock.now_ms()
 
         async def mark(tx: Tx) -> Sequence[Path]:
@@ -351,10 +360,10 @@ class Delivery:
         match await self._who_retries(head, error, now_ms=now_ms):
             case Retry.BY_THE_LEDGER:
                 async with self._database.transaction() as tx:
-                    await _follow(tx, head, moved_to)
+                    await _redirect_if_moved(tx, head, moved_to)
                 return
             case Retry.BY_ANOTHER:
-                await self._finish(head, end, error=error, is_news=False)
+                await self._finish(head, end, error=error, notifies_agent=False)
                 return
             case Retry.NEVER:
                 await self._finish(head, end, error=error)
@@ -369,7 +378,7 @@ class Delivery:
             # Where the owner allows resends, it is sent as if for the first time, even if it has arrived.
             is_unknown = end is OutboxState.UNKNOWN
             await outbox.try_later(tx, head.id, at_ms=at_ms, error=error, forgets_tries=is_unknown)
-            await _follow(tx, head, moved_to)
+            await _redirect_if_moved(tx, head, moved_to)
 
     async def _holds_up_chat(self, channel: Channel | None, head: Outgoing) -> bool:
         """Return whether only this message fails, on a connection that works, while others wait behind it."""
@@ -385,6 +394,7 @@ class Delivery:
         return await self._database.read(lambda tx: outbox.has_more(tx, head.chat_jid))
 
     async def _who_retries(self, head: Outgoing, error: str, *, now_ms: int) -> Retry:
+        """Record a failed attempt with the hooks; return who decides about the next."""
         hooks = self._hooks
         if hooks is None:
             return Retry.AS_MESSAGES_ARE
@@ -396,20 +406,20 @@ class Delivery:
         state: OutboxState,
         *,
         error: str,
-        notifies: bool = False,
-        is_news: bool = True,
+        notifies_chat: bool = False,
+        notifies_agent: bool = True,
     ) -> None:
-        """Record that a message will not be sent; with `notifies`, send the reason to its chat.
+        """Record that a message will not be sent; with `notifies_chat`, send the reason to its chat.
 
-        With `is_news`, the group's agent is notified that nobody has read it.
+        With `notifies_agent`, the group's agent is notified that nobody has read it.
         """
         now_ms = self._clock.now_ms()
         async with self._database.transaction() as tx:
             await outbox.finish(tx, head.id, state, now_ms=now_ms, error=error)
-            if state is not OutboxState.SKIPPED and is_news:
+            if state is not OutboxState.SKIPPED and notifies_agent:
                 is_known = state is OutboxState.DEAD
                 await host_events.reply_undelivered(tx, head, error, is_known=is_known, now_ms=now_ms)
-                if notifies:
+                if notifies_chat:
                     text = _undelivered_text(head, error, is_known=is_known)
                     await outbox.add_undelivered(tx, head, text, now_ms=now_ms)
             if self._hooks is not None:
@@ -421,13 +431,13 @@ class Delivery:
         self._bus.publish(f"message.{state}", group=head.folder, message=head.message_id, turn=head.turn_id)
 
 
-async def _follow(tx: Tx, head: Outgoing, moved_to: str | None) -> None:
+async def _redirect_if_moved(tx: Tx, head: Outgoing, moved_to: str | None) -> None:
     """Redirect all waiting messages of a chat to its new address, if it moved."""
     if moved_to is not None:
         await outbox.move(tx, head.chat_jid, ChatJid(moved_to))
 
 
-def _asking(poll: Poll | None) -> dict[str, Any]:
+def _poll_argument(poll: Poll | None) -> dict[str, Any]:
     """Return the poll argument of a send; a channel without polls accepts no such argument."""
     return {} if poll is None or poll.is_text else {"poll": poll}
 
@@ -489,7 +499,10 @@ def _checked_size(file: Attachment, limit: int | None) -> int:
 
 
 def _undelivered_text(head: Outgoing, error: str, *, is_known: bool) -> str:
-    """Return the notice that a message was not sent. It quotes nothing, since its words may be the cause."""
+    """Return the notice that a message was not sent, or that it is unknown whether it was (not `is_known`).
+
+    It quotes nothing, since the words of the message may be the cause.
+    """
     subject = f"the file {head.attachment.name}" if head.attachment else "an answer"
     if is_known:
         return f"⚠️ I could not send {subject}: {error}"

@@ -116,7 +116,7 @@ def _between_characters(text: str, start: int, limit: int) -> int:
     import regex
 
     # Look a little further, at what may combine with the last character; nobody writes longer combinations.
-    ends = [found.end() for found in regex.finditer(r"`{3,}|\X", text, pos=start, endpos=limit + 32)]
+    ends = [match.end() for match in regex.finditer(r"`{3,}|\X", text, pos=start, endpos=limit + 32)]
     return max((end for end in ends if end <= limit), default=limit)
 
 
@@ -129,7 +129,7 @@ def _across(text: str, end: int) -> tuple[str, str]:
 
 
 def _open_marks(text: str, end: int) -> list[str]:
-    """Return the marks that begin before `end` and end after it, in their order.
+    """Return the marks of the sections that the cut at `end` divides, outermost first.
 
     No mark extends beyond its paragraph.
     """
@@ -137,7 +137,7 @@ def _open_marks(text: str, end: int) -> list[str]:
     behind = _PARAGRAPH.search(text, end)
     start, stop = before[-1].end() if before else 0, behind.start() if behind else len(text)
     opened: list[tuple[str, int]] = []
-    found: list[tuple[int, str]] = []
+    divided: list[tuple[int, str]] = []
     read_to = start
     for place in _MARK.finditer(text, start, stop):
         mark = place[0]
@@ -147,23 +147,25 @@ def _open_marks(text: str, end: int) -> list[str]:
             closed = text.find(mark, place.end(), stop)
             read_to = closed + len(mark) if closed >= 0 else place.end()
             if place.end() <= end <= closed:
-                found.append((place.start(), mark))
-        elif _can_close(text, place) and any(mark == one for one, _ in opened):
+                divided.append((place.start(), mark))
+        elif _can_close(text, place) and any(mark == open_mark for open_mark, _ in opened):
             while (last := opened.pop())[0] != mark:
                 pass
             if last[1] + len(mark) <= end <= place.start():
-                found.append((last[1], mark))
+                divided.append((last[1], mark))
         elif _can_open(text, place):
             opened.append((mark, place.start()))
-    return [mark for _, mark in sorted(found)]
+    return [mark for _, mark in sorted(divided)]
 
 
 def _can_open(text: str, mark: re.Match[str]) -> bool:
+    """Return whether a mark may begin a section: text follows it, and an underscore is not inside a word."""
     before, behind = text[max(mark.start() - 1, 0) : mark.start()], text[mark.end() : mark.end() + 1]
     return bool(behind.strip()) and not (mark[0].startswith("_") and before.isalnum())
 
 
 def _can_close(text: str, mark: re.Match[str]) -> bool:
+    """Return whether a mark may end a section: text precedes it, and an underscore is not inside a word."""
     before, behind = text[max(mark.start() - 1, 0) : mark.start()], text[mark.end() : mark.end() + 1]
     return bool(before.strip()) and not (mark[0].startswith("_") and behind.isalnum())
 

@@ -70,8 +70,8 @@ class PollEnds:
             group = await groups.by_jid(tx, poll.chat_jid)
             turn_id = None
             # A poll that was never sent, or whose chat is gone, has no result.
-            is_asked = await messages.find(tx, poll.chat_jid, poll.message_id) is not None
-            if is_asked and group is not None and group.folder == poll.folder and poll.board_question is None:
+            was_sent = await messages.find(tx, poll.chat_jid, poll.message_id) is not None
+            if was_sent and group is not None and group.folder == poll.folder and poll.board_question is None:
                 rights = roles.rights_of(poll.role, settings.of(group))
                 turn_id = await turns.join_chat(
                     tx,

@@ -63,8 +63,8 @@ class TypingSigns:
 
     async def _look(self) -> None:
         answering = frozenset(await self._database.read(turns.answering_chats))
-        over, self._shown = self._shown - answering, answering
-        await self._set(over, is_typing=False)
+        no_longer, self._shown = self._shown - answering, answering
+        await self._set(no_longer, is_typing=False)
         await self._set(answering, is_typing=True)
 
     async def _set(self, chats: Iterable[ChatJid], *, is_typing: bool) -> None:

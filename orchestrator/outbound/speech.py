@@ -44,6 +44,7 @@ NOT_TO_BE_SPOKEN = "too long to be spoken, or without words"
 RECENT_MS = 10 * 60_000
 """Milliseconds after which a sent text is no longer spoken: the host was down, and nobody waits for it."""
 AT_ONCE = 2
+"""Replies that are spoken at the same time."""
 CLOSE_SECONDS = 1.0
 """Seconds that the pipes of a killed program may take to close."""
 SWEEP_SECONDS = 20.0
@@ -66,7 +67,7 @@ TO_OPUS = (
     "-",
 )
 """Options with which ffmpeg converts any sound to a voice note."""
-_KEPT = ("PATH", "HOME", "LANG", "LC_ALL", "PYTHONPATH", "VIRTUAL_ENV", "LD_LIBRARY_PATH")
+_PASSED_ON = ("PATH", "HOME", "LANG", "LC_ALL", "PYTHONPATH", "VIRTUAL_ENV", "LD_LIBRARY_PATH")
 """Variables of the environment that the program gets. Others may hold keys, such as the model's."""
 _CODE = re.compile(r"```.*?(?:```|$)", re.DOTALL)
 _ADDRESS = re.compile(r"\bhttps?://\S+")
@@ -92,8 +93,8 @@ def spoken_words(text: str) -> str:
     return " ".join(_MARKS.sub("", shown).split())
 
 
-def kind_of(body: bytes) -> Sound | None:
-    """Return the kind of a sound by its first bytes; None if it is not known. Pure."""
+def sound_of(body: bytes) -> Sound | None:
+    """Return the sound with the type and name that its first bytes tell; None for an unknown type. Pure."""
     match body[:4]:
         case b"OggS" if b"OpusHead" in body[:100]:
             return Sound(body=body, mime=VOICE_NOTE, name="voice.ogg")
@@ -119,7 +120,7 @@ class SpeechProgram:
         """Return the sound of a text, as a voice note if ffmpeg is there. Raises `NotSpoken`."""
         try:
             async with asyncio.timeout(self._seconds):
-                sound = kind_of(await self._run_command(text.encode()))
+                sound = sound_of(await self._run_command(text.encode()))
                 if sound is None:
                     raise NotSpoken("it made no sound that is known: it has to write OGG, WAV, MP3 or M4A")
                 return await _as_voice_note(sound)
@@ -140,11 +141,11 @@ async def _as_voice_note(sound: Sound) -> Sound:
     ffmpeg = shutil.which("ffmpeg")
     if sound.mime == VOICE_NOTE or ffmpeg is None:
         return sound
-    return kind_of(await _run([ffmpeg, *TO_OPUS], sound.body)) or sound
+    return sound_of(await _run([ffmpeg, *TO_OPUS], sound.body)) or sound
 
 
-async def _run(command: Sequence[str], given: bytes) -> bytes:
-    """Run a program to its end and return its output. If cancelled, kill it and its children.
+async def _run(command: Sequence[str], stdin: bytes) -> bytes:
+    """Run a program with `stdin` to its end and return its output. If cancelled, kill it and its children.
 
     Raises:
         NotSpoken: it cannot be started, fails, or prints too much.
@@ -159,7 +160,7 @@ async def _run(command: Sequence[str], given: bytes) -> bytes:
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
-            env={name: os.environ[name] for name in _KEPT if name in os.environ},
+            env={name: os.environ[name] for name in _PASSED_ON if name in os.environ},
             # In a session of its own, so that the children that it starts can be killed with it.
             start_new_session=True,
         )
@@ -170,9 +171,9 @@ async def _run(command: Sequence[str], given: bytes) -> bytes:
     assert process.stderr is not None
     try:
         async with asyncio.TaskGroup() as pipes:
-            pipes.create_task(_feed(process.stdin, given), name="speech-text")
-            printed = pipes.create_task(_take(process.stdout, MAX_BYTES), name="speech-sound")
-            said = pipes.create_task(_take(process.stderr, MAX_BYTES), name="speech-complaints")
+            pipes.create_task(_feed(process.stdin, stdin), name="speech-text")
+            printed = pipes.create_task(_read_pipe(process.stdout, MAX_BYTES), name="speech-sound")
+            complaints = pipes.create_task(_read_pipe(process.stderr, MAX_BYTES), name="speech-complaints")
         code = await process.wait()
     finally:
         with suppress(ProcessLookupError):
@@ -184,21 +185,21 @@ async def _run(command: Sequence[str], given: bytes) -> bytes:
     if len(printed.result()) > MAX_BYTES:
         raise NotSpoken(f"it made more than {MAX_BYTES // 1024**2} MiB")
     if code != 0:
-        complaint = " ".join(said.result().decode("utf-8", "replace").split())[-200:]
+        complaint = " ".join(complaints.result().decode("utf-8", "replace").split())[-200:]
         raise NotSpoken(f"it ended with code {code}{': ' if complaint else ''}{complaint}")
     return printed.result()
 
 
-async def _feed(pipe: asyncio.StreamWriter, given: bytes) -> None:
+async def _feed(pipe: asyncio.StreamWriter, content: bytes) -> None:
     with suppress(ConnectionError):  # the program may end without reading all of it
-        pipe.write(given)
+        pipe.write(content)
         await pipe.drain()
     pipe.close()
     with suppress(ConnectionError):
         await pipe.wait_closed()
 
 
-async def _take(pipe: asyncio.StreamReader, limit: int) -> bytes:
+async def _read_pipe(pipe: asyncio.StreamReader, limit: int) -> bytes:
     """Read a pipe to its end, but return at most `limit` bytes and one: an unread pipe blocks its program."""
     data = bytearray()
     while chunk := await pipe.read(65_536):
@@ -232,7 +233,7 @@ class SpokenReplies:
         with self._host.bus.listening() as events:
             async with asyncio.TaskGroup() as tasks:
                 while True:
-                    for chat in {one.chat_jid for one in await self._unspoken()} - self._busy:
+                    for chat in {reply.chat_jid for reply in await self._unspoken()} - self._busy:
                         self._busy.add(chat)
                         tasks.create_task(self._follow(self._program, chat), name=f"speech:{chat}")
                     with suppress(TimeoutError):
@@ -247,9 +248,9 @@ class SpokenReplies:
     async def _follow(self, program: SpeechProgram, chat: ChatJid) -> None:
         """Speak a chat's waiting replies, one after another."""
         try:
-            while found := [one for one in await self._unspoken() if one.chat_jid == chat]:
+            while waiting := [reply for reply in await self._unspoken() if reply.chat_jid == chat]:
                 async with self._slots:
-                    await self._speak(program, found[0])
+                    await self._speak(program, waiting[0])
         except Exception:
             # The reply stays unspoken until the next look; with a full disk, an earlier retry would fail
             # again.
@@ -258,18 +259,19 @@ class SpokenReplies:
             self._busy.discard(chat)
 
     async def _speak(self, program: SpeechProgram, outgoing: Outgoing) -> None:
+        """Queue the voice note of a reply, or record that it stays a text."""
         words = spoken_words(outgoing.text)
         if not 0 < len(words) <= MAX_CHARS:
-            await self._leave(outgoing, None)
+            await self._leave_unspoken(outgoing, None)
             return
         try:
             sound = await program.speak(words)
         except NotSpoken as error:
-            await self._leave(outgoing, str(error))
+            await self._leave_unspoken(outgoing, str(error))
         else:
             await self._queue(outgoing, sound)
 
-    async def _leave(self, outgoing: Outgoing, why: str | None) -> None:
+    async def _leave_unspoken(self, outgoing: Outgoing, why: str | None) -> None:
         """Record that a reply stays a text; notify the owner once, unless it is only too long or wordless."""
         now_ms = self._host.clock.now_ms()
         async with self._host.database.transaction() as tx:
@@ -307,8 +309,12 @@ async def _unspoken(tx: Tx, *, since_ms: int) -> list[Outgoing]:
         for group in await groups.every(tx)
         if settings.of(group).speech
     }
-    found = await outbox.unspoken(tx, since_ms=since_ms) if wanted_since else []
-    return [one for one in found if one.folder in wanted_since and one.created_ms >= wanted_since[one.folder]]
+    replies = await outbox.unspoken(tx, since_ms=since_ms) if wanted_since else []
+    return [
+        reply
+        for reply in replies
+        if reply.folder in wanted_since and reply.created_ms >= wanted_since[reply.folder]
+    ]
 
 
 def file_of(home: Home, outgoing: Outgoing, sound: Sound) -> Attachment:

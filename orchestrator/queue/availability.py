@@ -98,14 +98,14 @@ class Availability:
     async def notify_waiting(self) -> int | None:
         """Notify the chats that are due; return in how many ms the next one is, or None when none waits."""
         now_ms = self._clock.now_ms()
-        ahead: list[int] = []
+        waits_ms: list[int] = []
         async with self._database.transaction() as tx:
             for outage in await turn_outages.unannounced(tx):
                 due_ms = outage.since_ms + failures.TELL_OUTAGE_AFTER_MS
                 if due_ms > now_ms:
                     # After the clock was set back, `due_ms` may be far ahead: wait no longer than the whole
                     # delay.
-                    ahead.append(min(due_ms - now_ms, failures.TELL_OUTAGE_AFTER_MS))
+                    waits_ms.append(min(due_ms - now_ms, failures.TELL_OUTAGE_AFTER_MS))
                     continue
                 # In one transaction with the text, so that a crash in between neither repeats nor loses it.
                 await turn_outages.note_announced(tx, outage.turn_id, now_ms=now_ms)
@@ -118,7 +118,7 @@ class Availability:
                     now_ms=now_ms,
                 )
         self._wakeups.outbox.set()
-        return min(ahead, default=None)
+        return min(waits_ms, default=None)
 
 
 async def _lower_askers(tx: Tx, turn_id: TurnId, group: Group, *, now_ms: int) -> bool:

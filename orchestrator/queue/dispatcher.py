@@ -35,7 +35,7 @@ class Containers:
 
 
 async def turn_nobody_away(turn: Turn) -> bool:
-    """Return False: every turn may start. For a host whose agents need no model."""
+    """Return False: no turn is kept from starting. For a host whose agents need no model."""
     del turn
     return False
 
@@ -76,6 +76,7 @@ class Dispatcher:
             await self._wakeups.lanes.wait(at_most_seconds=wait)
 
     async def _pass(self) -> float:
+        """Plan once and carry the plan out; return in how many seconds to plan again."""
         now_ms = self._clock.now_ms()
         unsettled = await self._database.read(turns.unsettled)
         decided = next_turns.plan(

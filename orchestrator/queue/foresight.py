@@ -49,21 +49,24 @@ def choose(
     unsettled turns; `in_vain` counts for each group how many containers in a row were started ahead and not
     used.
     """
-    held = sum(run.state is not RunState.LEFT for run in runs)
-    waiting = {run for run in runs if run.state is RunState.READY}
+    used_slots = sum(run.state is not RunState.LEFT for run in runs)
+    unused = {run for run in runs if run.state is RunState.READY}
     about_to_start = _about_to_start(turns, runs, now_ms)
-    room = min(cap - held - about_to_start, most - len(waiting))
+    room = min(cap - used_slots - about_to_start, most - len(unused))
     if about_to_start or any(run.is_awaited for run in runs):
-        expected = [one for one in expected if one.sign is not Sign.TALK]
+        expected = [candidate for candidate in expected if candidate.sign is not Sign.TALK]
     chosen: list[ExpectedTurn] = []
-    for one in sorted(expected, key=lambda one: _RANK[one.sign]):
-        is_new = all((one.folder, one.is_isolated) != (other.folder, other.is_isolated) for other in chosen)
-        if len(chosen) < room and is_new and _is_of_use(one, turns, runs, in_vain):
-            chosen.append(one)
+    for candidate in sorted(expected, key=lambda candidate: _RANK[candidate.sign]):
+        is_new = all(
+            (candidate.folder, candidate.is_isolated) != (other.folder, other.is_isolated) for other in chosen
+        )
+        if len(chosen) < room and is_new and _is_of_use(candidate, turns, runs, in_vain):
+            chosen.append(candidate)
     return chosen
 
 
 def _about_to_start(turns: Sequence[Turn], runs: Sequence[LiveRun], now_ms: int) -> int:
+    """Return the number of queued turns that may start now and that no live container takes."""
     starting = {run.turn_id for run in runs}
     return sum(
         turn.state is TurnState.QUEUED

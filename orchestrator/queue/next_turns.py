@@ -176,6 +176,7 @@ def plan(
 
 
 def _with_starting(turns: Sequence[Turn], runs: Sequence[LiveRun]) -> list[Turn]:
+    """Return the turns, those for which a run is being started as running."""
     # The store says "queued" until the run is recorded: a pass before that would start a second container.
     made_for = {run.turn_id: run.id for run in runs if run.turn_id is not None}
     return [
@@ -193,15 +194,15 @@ def _ready(turns: Sequence[Turn], runs: Sequence[LiveRun], now_ms: int) -> list[
     workers = {turn.run_id for turn in running if turn.kind is TurnKind.WORKER}
     at_work = [run for run in runs if run.state in (RunState.STARTING, RunState.BUSY)]
     with_worker = {turn.folder for turn in running if turn.kind is TurnKind.WORKER}
-    taken = {turn.folder for turn in running if turn.kind is not TurnKind.WORKER}
-    taken |= {run.folder for run in at_work if run.id not in workers}
+    occupied = {turn.folder for turn in running if turn.kind is not TurnKind.WORKER}
+    occupied |= {run.folder for run in at_work if run.id not in workers}
     queued = [t for t in turns if t.state is TurnState.QUEUED and _is_time(t, now_ms) and _is_next(t, turns)]
     chosen: list[Turn] = []
-    for turn in sorted(queued, key=lambda t: _claim(t, now_ms)):
+    for turn in sorted(queued, key=lambda t: _urgency(t, now_ms)):
         if turn.folder in with_worker and (turn.kind is not TurnKind.CHAT or turn.is_restricted):
             continue
-        if turn.folder not in taken:
-            taken.add(turn.folder)
+        if turn.folder not in occupied:
+            occupied.add(turn.folder)
             chosen.append(turn)
     return chosen
 
@@ -221,6 +222,7 @@ def _is_next(turn: Turn, turns: Sequence[Turn]) -> bool:
 
 
 def _is_before(other: Turn, turn: Turn) -> bool:
+    """Return whether `other` has to run before `turn`: by a command, or as the chat's earlier turn."""
     *command, number = _order(other)
     *own_command, own_number = _order(turn)
     return command < own_command or (
@@ -229,6 +231,7 @@ def _is_before(other: Turn, turn: Turn) -> bool:
 
 
 def _order(turn: Turn) -> tuple[int, bool, int]:
+    """Return the key by which the turns of a group are ordered around its session commands."""
     # A turn that was asked before a command runs before it; so does the rest of it when it was split later.
     return turn.after_command, turn.command is not None, turn.id
 
@@ -238,7 +241,8 @@ def _is_time(turn: Turn, now_ms: int) -> bool:
     return not 0 < turn.not_before_ms - now_ms <= LONGEST_PAUSE_MS
 
 
-def _claim(turn: Turn, now_ms: int) -> tuple[int, int, int]:
+def _urgency(turn: Turn, now_ms: int) -> tuple[int, int, int]:
+    """Return the key by which turns are sorted: the most urgent first."""
     rank = _AGED if now_ms - turn.queued_ms >= AGEING_MS else _RANK[turn.kind]
     return rank, turn.queued_ms, turn.id
 
@@ -290,6 +294,7 @@ def _is_session_of(run: LiveRun, turn: Turn) -> bool:
 
 
 def _clear(turn: Turn, runs: Sequence[LiveRun], slots: _Slots) -> list[Action]:
+    """Return the steps of a turn that clears the conversation: close what remembers it, or clear."""
     # Clearing takes no slot, but the runs that remember the conversation have to end first: one that outlived
     # a crash of the host would go on with it.
     remembering = [run for run in runs if _is_session_of(run, turn)]
@@ -299,6 +304,7 @@ def _clear(turn: Turn, runs: Sequence[LiveRun], slots: _Slots) -> list[Action]:
 
 
 def _places(waiting: Sequence[Turn], now_ms: int) -> list[Action]:
+    """Return a notice for each chat whose question has waited long enough and was not told its place."""
     return [
         NotifyPlace(turn.id, place)
         for place, turn in enumerate(waiting, start=1)
@@ -309,6 +315,7 @@ def _places(waiting: Sequence[Turn], now_ms: int) -> list[Action]:
 
 
 def _look_again(turns: Sequence[Turn], waiting: Sequence[Turn], now_ms: int) -> int | None:
+    """Return when a pause ends or a chat is to be told its place, in epoch ms; None if neither is ahead."""
     times = [turn.not_before_ms for turn in turns if turn.state is TurnState.QUEUED]
     times += [turn.queued_ms + TELL_PLACE_AFTER_MS for turn in waiting]
     return min((at for at in times if at > now_ms), default=None)

@@ -46,7 +46,7 @@ class TurnActions:
             turn = await _known(tx, turn_id)
             if turn.state not in (TurnState.QUEUED, TurnState.RUNNING):
                 raise TurnIsOver
-            await _note(tx, turn, "turn.stop", now_ms)
+            await _audit(tx, turn, "turn.stop", now_ms)
             if turn.state is TurnState.QUEUED:
                 # A stop by hand says nothing about a scheduled task, so it counts as no failure of it.
                 await retries.fail(tx, turn, reason=STOPPED_BY_HAND, now_ms=now_ms, is_own_fault=False)
@@ -84,7 +84,7 @@ class TurnActions:
                 await turns.take_over(tx, retry_id, turn)
             else:
                 raise TurnNotRepeatable
-            await _note(tx, turn, "turn.ask_again", now_ms)
+            await _audit(tx, turn, "turn.ask_again", now_ms)
             retry = await _known(tx, retry_id)
         self._host.bus.publish("turn.put_back", group=turn.folder, turn=retry.id, attempt=retry.attempt)
         self._host.wakeups.lanes.set()
@@ -98,7 +98,7 @@ async def _known(tx: Tx, turn_id: int) -> Turn:
     return turn
 
 
-async def _note(tx: Tx, turn: Turn, kind: str, now_ms: int) -> None:
+async def _audit(tx: Tx, turn: Turn, kind: str, now_ms: int) -> None:
     await audit.append(
         tx, audit.AuditEvent(at_ms=now_ms, kind=kind, folder=turn.folder, run_id=turn.run_id, turn_id=turn.id)
     )

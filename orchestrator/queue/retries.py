@@ -71,14 +71,14 @@ async def requeue_or_fail(
     Messages of the attempt that were still held back are dropped, so that the chat reads only the next
     attempt's, and the notices that it had claimed are released. With `is_at_once` the next attempt does not
     wait, since nothing has to recover first. A turn that the host refused the model fails with the host's own
-    reason, whatever the container reports. An outage does not count as an attempt; the turn is tried again
-    while it may end.
+    reason, whatever the container reports. `fault` says who caused the failure: one of the turn itself counts
+    as an attempt; in an outage the turn is tried again, uncounted, while the outage may end.
     """
     await outbox.drop_held(tx, turn.id)
     await notice_claims.release(tx, turn, now_ms=now_ms)
-    stopped = await scheduled_task_turns.why_stopped(tx, turn)
-    if stopped is not None:
-        await task_stops.cancel(tx, turn, reason=stopped, now_ms=now_ms)
+    why_stopped = await scheduled_task_turns.why_stopped(tx, turn)
+    if why_stopped is not None:
+        await task_stops.cancel(tx, turn, reason=why_stopped, now_ms=now_ms)
         return TurnState.FAILED
     group = await groups.by_folder(tx, turn.folder)
     if turn.kind is TurnKind.CHAT and group is not None and turn.chat_jid not in group.chats:
@@ -167,23 +167,27 @@ async def refuse(tx: Tx, turn: Turn, *, now_ms: int) -> None:
     await turns.settle(tx, turn.id, TurnState.FAILED, reason=reason, now_ms=now_ms, is_own_fault=False)
     group = await groups.by_folder(tx, turn.folder)
     is_asked_by_owner = group is not None and group.is_main and turn.kind is TurnKind.CHAT
-    news = [_notice(one) for one in refusals if one.notified_ms is None]
-    for one in refusals:
-        if one.notified_ms is None:
-            await model_refusals.note_notified(tx, one.id, now_ms=now_ms)
+    new_notices = [_notice(refusal) for refusal in refusals if refusal.notified_ms is None]
+    for refusal in refusals:
+        if refusal.notified_ms is None:
+            await model_refusals.note_notified(tx, refusal.id, now_ms=now_ms)
             if not is_asked_by_owner:
-                await owner.notify(tx, _notice(one), about=f"model-refusal:{one.id}", now_ms=now_ms)
+                await owner.notify(tx, _notice(refusal), about=f"model-refusal:{refusal.id}", now_ms=now_ms)
     if is_asked_by_owner:
-        await outbox.add_failure(tx, turn, "\n".join(news) or failures.STILL_REFUSED, now_ms=now_ms)
+        await outbox.add_failure(tx, turn, "\n".join(new_notices) or failures.STILL_REFUSED, now_ms=now_ms)
     elif turn.kind is TurnKind.CHAT:
         await outbox.add_failure(tx, turn, failures.REFUSED, now_ms=now_ms)
     elif turn.kind is TurnKind.TASK:
         await scheduled_task_turns.report_failure(tx, turn, reason=failures.REFUSED_TASK, now_ms=now_ms)
 
 
-def _cause(one: ModelRefusal) -> str:
-    return failures.refusal_cause(one.cause, setting=one.setting, model=one.model, status=one.status)
+def _cause(refusal: ModelRefusal) -> str:
+    return failures.refusal_cause(
+        refusal.cause, setting=refusal.setting, model=refusal.model, status=refusal.status
+    )
 
 
-def _notice(one: ModelRefusal) -> str:
-    return failures.refusal_notice(one.cause, setting=one.setting, model=one.model, status=one.status)
+def _notice(refusal: ModelRefusal) -> str:
+    return failures.refusal_notice(
+        refusal.cause, setting=refusal.setting, model=refusal.model, status=refusal.status
+    )

@@ -44,10 +44,10 @@ _KOREAN = re.compile(
 """Matched without spaces, which people type as they like. The last letters are Korean signs of crying."""
 _CALL_AT_END = re.compile(r"[ ,]+@\S+$")
 _HANGUL = re.compile("[ㄱ-ㅎㅏ-ㅣ가-힣]")
-_FILE = ("change to a file", "changes to files", "파일 변경 {n}번")
+_FILE_CHANGE = ("change to a file", "changes to files", "파일 변경 {n}번")
 _EFFECTS = {
     "Bash": ("command", "commands", "명령 {n}번"),
-    **dict.fromkeys(("Write", "Edit", "MultiEdit", "NotebookEdit"), _FILE),
+    **dict.fromkeys(("Write", "Edit", "MultiEdit", "NotebookEdit"), _FILE_CHANGE),
     "mcp__andy__send_message": ("sent message", "sent messages", "보낸 메시지 {n}개"),
     "mcp__andy__send_file": ("sent file", "sent files", "보낸 파일 {n}개"),
 }
@@ -100,10 +100,10 @@ class StopRequests:
         if not roles.speaks_for(role, askers, is_only_asker=is_only_asker):
             # A refusal is sent only to a message that was surely for Andy: a sign, or a `/stop` for another
             # bot, may not be.
-            return _only(target, is_korean=is_korean) if is_asked else None
-        done = Counter(call.tool for call in await tool_calls.of_turn(tx, target.turn.id))
+            return _refusal_text(target, is_korean=is_korean) if is_asked else None
+        calls_by_tool = Counter(call.tool for call in await tool_calls.of_turn(tx, target.turn.id))
         await self._stop(tx, target.turn)
-        return reply(done, has_begun=target.turn.state is TurnState.RUNNING, is_korean=is_korean)
+        return reply(calls_by_tool, has_begun=target.turn.state is TurnState.RUNNING, is_korean=is_korean)
 
     async def _find_target(self, tx: Tx, group: Group, message: Inbound) -> _OpenTurn | None:
         """Return the open chat turn that a message refers to, or None.
@@ -120,10 +120,10 @@ class StopRequests:
             and (requests := await messages.requests_of(tx, turn.id, limit=MAX_ASKERS))
         ]
         if message.quote is not None:
-            under = await messages.find(tx, message.chat_jid, message.quote.message_id)
-            pointed = [candidate for candidate in open_turns if under in candidate.requests]
-            if pointed:
-                return pointed[0]
+            quoted = await messages.find(tx, message.chat_jid, message.quote.message_id)
+            turns_of_quoted = [candidate for candidate in open_turns if quoted in candidate.requests]
+            if turns_of_quoted:
+                return turns_of_quoted[0]
         if message.reaction:
             return None
         running = [candidate for candidate in open_turns if candidate.turn.state is TurnState.RUNNING]
@@ -133,6 +133,7 @@ class StopRequests:
         return next(iter([candidate for candidate in running if candidate in own] + own + running), None)
 
     async def _stop(self, tx: Tx, turn: Turn) -> None:
+        """End a turn as failed, and its run; kill its container after the commit."""
         now_ms, reason = self._host.clock.now_ms(), REASON
         await outbox.drop_held(tx, turn.id)
         await notice_claims.release(tx, turn, now_ms=now_ms)
@@ -160,15 +161,15 @@ def is_stop(text: str) -> bool:
     return phrase == COMMAND or set(phrase) <= _SIGNS or is_phrase is not None
 
 
-def reply(done: Counter[str], *, has_begun: bool, is_korean: bool) -> str:
+def reply(calls_by_tool: Counter[str], *, has_begun: bool, is_korean: bool) -> str:
     """Return the text for the chat: that the turn stopped, and which tools it had called. Pure.
 
-    `done` counts calls by tool, including failed and unfinished ones: they may have changed something.
+    `calls_by_tool` includes failed and unfinished ones: they may have changed something.
     """
     if not has_begun:
         return "알겠어요, 시작하지 않을게요." if is_korean else "OK, I will not begin with it."
     counts: Counter[tuple[str, str, str]] = Counter()
-    for tool, count in done.items():
+    for tool, count in calls_by_tool.items():
         if not _READS.fullmatch(tool):
             counts[_EFFECTS.get(tool, _OTHER)] += count
     if is_korean:
@@ -184,8 +185,9 @@ def reply(done: Counter[str], *, has_begun: bool, is_korean: bool) -> str:
     return f"Stopped. {effects}"
 
 
-def _only(target: _OpenTurn, *, is_korean: bool) -> str:
-    names = sorted({name.sender_name for name in target.requests})
+def _refusal_text(target: _OpenTurn, *, is_korean: bool) -> str:
+    """Return the text that says who may stop a turn: those who asked, or the owner."""
+    names = sorted({request.sender_name for request in target.requests})
     who = ", ".join(short(name, MAX_NAME_CHARS) for name in names[:MAX_NAMES])
     if is_korean:
         return f"이것은 부탁한 사람({who})이나 주인만 멈출 수 있어요."

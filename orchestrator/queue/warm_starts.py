@@ -1,4 +1,4 @@
-"""Start containers ahead of the turns that signs announce. `foresight` decides; here is what it is given."""
+"""Start containers ahead of the turns that signs announce. `foresight` decides."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ log = structlog.get_logger(__name__)
 
 SWEEP_SECONDS = 60.0
 PAUSE_SECONDS = 0.25
-"""Between two looks: a chat in which hundreds of messages come is not worth hundreds of looks."""
+"""Seconds between two looks: a chat in which hundreds of messages come is not worth hundreds of looks."""
 
 
 class WarmStarts:
@@ -74,15 +74,17 @@ class WarmStarts:
 
     async def _expected(self, tx: Tx, signs: Iterable[TurnSign], now_ms: int) -> list[ExpectedTurn]:
         """Return the turns that signs announce in registered groups."""
-        found = []
-        for one in signs:
-            group = await _group_of(tx, one)
+        expected = []
+        for turn_sign in signs:
+            group = await _group_of(tx, turn_sign)
             if group is None:
                 continue
-            asked_ms = await turns.last_question_ms(tx, group.folder) if one.sign is Sign.TALK else now_ms
+            asked_ms = (
+                await turns.last_question_ms(tx, group.folder) if turn_sign.sign is Sign.TALK else now_ms
+            )
             if asked_ms is not None and asked_ms >= now_ms - foresight.CALLED_WITHIN_MS:
-                found.append(ExpectedTurn(folder=group.folder, sign=one.sign))
-        return found
+                expected.append(ExpectedTurn(folder=group.folder, sign=turn_sign.sign))
+        return expected
 
     async def _start(self, expected: list[ExpectedTurn], now_ms: int) -> None:
         unsettled = await self._host.reader.read(turns.unsettled)
@@ -95,58 +97,64 @@ class WarmStarts:
             in_vain=self._pool.foresight.unused_in_a_row,
             now_ms=now_ms,
         )
-        for one in chosen:
-            group = await self._if_it_may_ask(one)
+        for expected_turn in chosen:
+            group = await self._group_that_may_ask(expected_turn)
             if group is not None:
-                self._pool.start_ahead(group, one.sign, is_isolated=one.is_isolated)
+                self._pool.start_ahead(group, expected_turn.sign, is_isolated=expected_turn.is_isolated)
 
-    async def _if_it_may_ask(self, one: ExpectedTurn) -> Group | None:
-        """Return the group, unless a turn of it would be refused the model."""
-        kind = TurnKind.TASK if one.is_isolated else TurnKind.CHAT
+    async def _group_that_may_ask(self, expected: ExpectedTurn) -> Group | None:
+        """Return the group of an expected turn, or None if its turn would be refused the model now."""
+        kind = TurnKind.TASK if expected.is_isolated else TurnKind.CHAT
         async with self._host.reader.reading() as tx:
-            group = await groups.by_folder(tx, one.folder)
-            if group is None or await self._is_spent(tx, group, is_background=one.sign is Sign.DUE):
+            group = await groups.by_folder(tx, expected.folder)
+            if group is None or await self._is_spent(tx, group, is_background=expected.sign is Sign.DUE):
                 return None
         try:
             return group if await self._refusal(group, kind) is None else None
         # Nobody has asked yet, so nobody is told: the turn itself reports the reason if it comes.
         except (SettingError, EngineGone) as error:
-            log.info("start_ahead.left", group=one.folder, reason=str(error))
+            log.info("start_ahead.left", group=expected.folder, reason=str(error))
             return None
 
     async def _is_spent(self, tx: Tx, group: Group, *, is_background: bool) -> bool:
+        """Return whether a budget of the group is spent; `is_background` if nobody asks in the turn."""
         account = budget_sums.BudgetAccount(
             folder=group.folder, is_main=group.is_main, is_background=is_background
         )
-        found, now_ms = await budgets.every(tx), self._host.clock.now_ms()
+        all_budgets, now_ms = await budgets.every(tx), self._host.clock.now_ms()
         zone = self._host.settings.zone
-        return await budget_sums.spent_budget(tx, found, account, now_ms=now_ms, zone=zone) is not None
+        return await budget_sums.spent_budget(tx, all_budgets, account, now_ms=now_ms, zone=zone) is not None
 
 
-async def _group_of(tx: Tx, one: TurnSign) -> Group | None:
-    if one.folder is not None:
-        return await groups.by_folder(tx, one.folder)
-    return await groups.by_jid(tx, one.jid) if one.jid is not None else None
+async def _group_of(tx: Tx, turn_sign: TurnSign) -> Group | None:
+    if turn_sign.folder is not None:
+        return await groups.by_folder(tx, turn_sign.folder)
+    return await groups.by_jid(tx, turn_sign.jid) if turn_sign.jid is not None else None
 
 
 async def _due(tx: Tx, *, before_ms: int) -> list[ExpectedTurn]:
-    """Return what scheduled tasks and loops will ask until then. A task's check needs no agent."""
-    found = [
+    """Return the turns of scheduled tasks and loops that are due until `before_ms`.
+
+    A task with a check is left out: its check decides without an agent whether there is a turn.
+    """
+    due_tasks = [
         ExpectedTurn(folder=task.folder, sign=Sign.DUE, is_isolated=task.context_mode is ContextMode.ISOLATED)
         for task in await tasks.due(tx, before_ms)
         if task.check is None
     ]
     wakes = [folder for folder, at_ms in await _wakes(tx) if at_ms <= before_ms]
-    return found + [ExpectedTurn(folder=folder, sign=Sign.DUE) for folder in wakes]
+    return due_tasks + [ExpectedTurn(folder=folder, sign=Sign.DUE) for folder in wakes]
 
 
 async def _next_due_ms(tx: Tx, *, after_ms: int) -> int | None:
+    """Return when the next task or loop is due after `after_ms`, in epoch ms; None if none is."""
     task_ms = await tasks.next_due_ms(tx, after_ms=after_ms)
     wakes = [at_ms for _, at_ms in await _wakes(tx) if at_ms > after_ms]
     return min([*wakes, *([] if task_ms is None else [task_ms])], default=None)
 
 
 async def _wakes(tx: Tx) -> list[tuple[Folder, int]]:
+    """Return the next wake time, in epoch ms, of each group's loop that is not paused."""
     return [
         (loop.folder, loop.next_wake_ms)
         for loop in await loops.alive(tx)

@@ -40,15 +40,18 @@ _DAYS = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Field:
+    """One of the five fields: the numbers that it takes, and the words for them, the first for `low`."""
+
     name: str
     low: int
     high: int
     words: tuple[str, ...] = ()
 
     def check(self, text: str) -> None:
+        """Raise `BadSchedule` if the text is not valid in this field."""
         for item in text.split(","):
-            found = _ITEM.fullmatch(item)
-            if found is None or not self._fits(*found.groups()):
+            match = _ITEM.fullmatch(item)
+            if match is None or not self._fits(*match.groups()):
                 raise BadSchedule(f"cron: '{item}' is no {self.name}: {self._rule()}.")
 
     def _fits(self, whole: str, first: str | None, last: str | None, step: str | None) -> bool:
@@ -138,6 +141,7 @@ def _parsed(expression: str) -> _Expression:
 
 
 def _counted(expression: str, counted: re.Match[str], rhythm: Rhythm) -> Rhythm:
+    """Return the rhythm with the step that the expression counts. Raises `BadSchedule`."""
     step, unit = int(counted["step"]), StepUnit(counted["unit"])
     try:
         start = date.fromisoformat(counted["start"])
@@ -207,7 +211,8 @@ def _first_wall(after: int, zone: ZoneInfo) -> datetime:
 def _moments(wall: datetime, zone: ZoneInfo, dst: Dst) -> list[int]:
     """Return the moments, in epoch seconds, at which the clocks show `wall`.
 
-    For a wall time that the clocks skip, it is the moment as much later, as for a reminder, or none.
+    A wall time that the clocks skip has one moment with `Dst.ONCE`, as much later as they skip, else none.
+    One that they show twice has the first moment with `Dst.ONCE`, else both.
     """
     # The two readings differ only in an hour that is skipped or repeated.
     first, second = (int(wall.replace(tzinfo=zone, fold=fold).timestamp()) for fold in (0, 1))

@@ -67,6 +67,7 @@ async def _fire(tx: Tx, task: ScheduledTask, *, now_ms: int) -> FiredTask:
 async def _carry_out(
     tx: Tx, task: ScheduledTask, group: Group, decision: DueDecision, *, now_ms: int
 ) -> FiredTask:
+    """Queue the runs of a decision and set the next due time; record what was left out."""
     # The next time is set with the turn in one transaction: a crash neither loses a run nor repeats it.
     await tasks.advance(tx, task.id, decision.next_ms)
     if decision.left_out_ms is not None:

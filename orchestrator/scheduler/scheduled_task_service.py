@@ -154,6 +154,7 @@ async def update(
 def _moved(
     task: ScheduledTask, request: UpdateTask, times: ScheduleReader, *, group: Group, now_ms: int
 ) -> ScheduledTask:
+    """Return the task with the schedule of the request, whose missing parts stay as they were."""
     kind = task.schedule.kind.value if request.schedule_type is None else request.schedule_type
     if request.schedule_value is None and kind != task.schedule.kind:
         raise BadSchedule(f"A change to {kind} needs a value too.")
@@ -232,6 +233,7 @@ async def restore(tx: Tx, task: ScheduledTask, times: ScheduleReader, *, now_ms:
     """
     if task.status is not TaskStatus.CANCELLED:
         return task
+    # A cancelled task has no due time: an interval goes on in step with the last run, or with the creation.
     is_once = task.schedule.kind is ScheduleKind.ONCE
     first_ms = (
         round(datetime.fromisoformat(task.schedule.value).timestamp() * 1000)
@@ -266,6 +268,7 @@ async def run_now(tx: Tx, task: ScheduledTask, *, now_ms: int) -> TurnId:
 
 
 def _with_choices(task: ScheduledTask, request: ScheduleTask | UpdateTask) -> ScheduledTask:
+    """Return the task with the choices that the request sets; an empty check removes the check."""
     return replace(
         task,
         context_mode=_choice(ContextMode, request.context_mode, "context_mode", task.context_mode),
@@ -276,6 +279,7 @@ def _with_choices(task: ScheduledTask, request: ScheduleTask | UpdateTask) -> Sc
 
 
 def _choice(kind: type[Choice], text: str | None, name: str, usual: Choice) -> Choice:
+    """Return the choice that a text names, or `usual` without a text. Raises `BadSchedule`."""
     if text is None:
         return usual
     try:
@@ -382,7 +386,7 @@ class TaskView(TypedDict):
 def to_row(task: ScheduledTask) -> TaskView:
     """Return a scheduled task as agents see it, in replies and `tasks.json`. Times are local, with offset."""
     zone = ZoneInfo(task.schedule.timezone)
-    found: TaskView = {
+    row: TaskView = {
         "id": task.id,
         "groupFolder": task.folder,
         "prompt": task.prompt,
@@ -401,7 +405,7 @@ def to_row(task: ScheduledTask) -> TaskView:
         "last_result": task.last_result,
         "failures": task.failures,
     }
-    return cast("TaskView", {name: value for name, value in found.items() if value is not None})
+    return cast("TaskView", {name: value for name, value in row.items() if value is not None})
 
 
 def describe(task: ScheduledTask) -> str:

@@ -71,10 +71,10 @@ def plan(kind: str, value: str, *, dst: str | None, now_ms: int, zone: ZoneInfo)
 
 def _cron(value: str, *, dst: str | None, now_ms: int, zone: ZoneInfo) -> PlannedTask:
     expression = cron.checked(value)
-    meant = _dst(dst) or cron.usual_dst(expression)
-    schedule = Schedule(kind=ScheduleKind.CRON, value=expression, timezone=zone.key, dst=meant)
+    chosen_dst = _dst(dst) or cron.usual_dst(expression)
+    schedule = Schedule(kind=ScheduleKind.CRON, value=expression, timezone=zone.key, dst=chosen_dst)
     return PlannedTask(
-        schedule=schedule, next_ms=cron.next_ms(expression, after_ms=now_ms, zone=zone, dst=meant)
+        schedule=schedule, next_ms=cron.next_ms(expression, after_ms=now_ms, zone=zone, dst=chosen_dst)
     )
 
 
@@ -92,7 +92,7 @@ def _interval(value: str, *, dst: str | None, now_ms: int, zone: ZoneInfo) -> Pl
 
 
 def _in_words(text: str, *, dst: str | None, now_ms: int, zone: ZoneInfo) -> PlannedTask | None:
-    """Plan a repetition in words; return None if the text is none."""
+    """Return the plan of a repetition in words; None if the text is no repetition."""
     repeated = when.recurrence(text, now_ms=now_ms, zone=zone)
     if repeated is None:
         return None
@@ -114,6 +114,7 @@ def _dst(text: str | None) -> Dst | None:
 
 
 def _interval_ms(text: str) -> int:
+    """Return the milliseconds of an interval. Raises `BadSchedule`."""
     every_ms: float
     if _MILLISECONDS.fullmatch(text):
         every_ms = int(text)
@@ -160,16 +161,17 @@ def due_times(schedule: Schedule, due_ms: int, *, now_ms: int) -> tuple[int, ...
 
 
 def _cron_times(schedule: Schedule, due_ms: int, now_ms: int) -> tuple[int, ...]:
-    """Search back an hour, then twice as far each time, so that a year of minutes is
-    never counted through.
+    """Return the newest due times of a cron schedule, oldest first, at most `MAX_CAUGHT_UP`.
+
+    The search goes back an hour, then twice as far each time: a year of minutes is never counted through.
     """
     look_back_ms = _FIRST_LOOK_BACK_MS
     while True:
         start_ms = max(due_ms, now_ms - look_back_ms)
-        found = tuple(_cron_between(schedule, start_ms, now_ms))
-        if len(found) >= MAX_CAUGHT_UP or start_ms == due_ms:
+        newest = tuple(_cron_between(schedule, start_ms, now_ms))
+        if len(newest) >= MAX_CAUGHT_UP or start_ms == due_ms:
             # The first time stands as planned, even if the expression would no longer yield it.
-            times = found if start_ms > due_ms else (due_ms, *found)
+            times = newest if start_ms > due_ms else (due_ms, *newest)
             return times[-MAX_CAUGHT_UP:]
         look_back_ms *= 2
 

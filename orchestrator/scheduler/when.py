@@ -13,6 +13,7 @@ from orchestrator.base.clock import local_iso
 from orchestrator.domain.errors import BadTime
 
 FURTHEST = timedelta(days=3660)
+"""The furthest ahead that a time may lie: ten years."""
 POLICY = times.TimePolicy(days_ahead=FURTHEST.days)
 FORMS = "give an ISO time such as 2026-11-22T18:30, a duration such as 1h30m, or words such as 'tomorrow 9am'"
 _ANY_DAYS = 400_000
@@ -86,7 +87,9 @@ def duration(text: str) -> timedelta | None:
     """Return the span that `1h30m`, `1h30` or `2d` names; None if its length is not fixed."""
     read = times.read(text, now=_EPOCH, zone=UTC, policy=times.TimePolicy(days_ahead=_ANY_DAYS))
     meanings = read.choices if isinstance(read, TimeRefusal) else (read,)
-    span = next((one for one in meanings if isinstance(one, Duration) and not one.months), None)
+    span = next(
+        (meaning for meaning in meanings if isinstance(meaning, Duration) and not meaning.months), None
+    )
     return None if span is None else timedelta(days=span.days) + span.elapsed
 
 
