@@ -21,7 +21,7 @@ from orchestrator.cli.terminal import change
 from orchestrator.domain.values import ChatJid
 from orchestrator.groups import registration
 from orchestrator.groups.registration import Registration, local_address
-from orchestrator.store import messages
+from orchestrator.store.conversation import messages
 from orchestrator.store.database import Tx
 from orchestrator.web.console.app import find_pages
 

@@ -32,8 +32,8 @@ from orchestrator.domain.values import ChatJid, Folder, Group, MessageId
 from orchestrator.groups import registration
 from orchestrator.groups.host_context import HostContext
 from orchestrator.outbound.delivery import Delivery
-from orchestrator.store import groups
 from orchestrator.store.database import Database
+from orchestrator.store.groups import groups
 
 ZONE = ZoneInfo("Asia/Seoul")
 GROUPS, TASKS, NOTIFICATIONS = 10, 10_000, 100_000

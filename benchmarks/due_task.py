@@ -16,7 +16,8 @@ from benchmarks.host import RunningHost, of_kind, running_host
 from benchmarks.places import Effort, progress
 from orchestrator.cli.terminal import change
 from orchestrator.domain.values import ContextMode, Schedule, ScheduledTask, ScheduleKind, TaskStatus
-from orchestrator.store import groups, tasks
+from orchestrator.store.groups import groups
+from orchestrator.store.schedule import tasks
 
 PAIRS = 5
 ABOVE_A_COLD_START_MS = 50

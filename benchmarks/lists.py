@@ -22,8 +22,8 @@ from orchestrator.dashboard.services.reminders import ReminderService
 from orchestrator.domain.home import Home
 from orchestrator.inbound.search_index import fill_search_index
 from orchestrator.reports import search
+from orchestrator.store.conversation.message_search import INDEXED_CHARS
 from orchestrator.store.database import Database, migrations
-from orchestrator.store.message_search import INDEXED_CHARS
 from orchestrator.store.reader import read_once
 from orchestrator.web.api.lists import ApiSource, list_routes
 from orchestrator.web.app import web_app

@@ -30,8 +30,9 @@ from orchestrator.groups import registration
 from orchestrator.groups.registration import local_address
 from orchestrator.inbound import prompt
 from orchestrator.inbound.intake import Intake
-from orchestrator.store import messages, runs, sessions, turns
+from orchestrator.store.conversation import messages
 from orchestrator.store.database import Database, Tx
+from orchestrator.store.runs import runs, sessions, turns
 
 FEW, MANY = 100, 100_000
 PAST = 100

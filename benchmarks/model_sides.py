@@ -25,9 +25,9 @@ from orchestrator.proxies.feature import ContainerProxies
 from orchestrator.proxies.model.credentials import CredentialSource
 from orchestrator.proxies.run_tokens import token_hash
 from orchestrator.reports import costs
-from orchestrator.store import runs
-from orchestrator.store.budgets import Period
 from orchestrator.store.database import Database
+from orchestrator.store.money.budgets import Period
+from orchestrator.store.runs import runs
 
 USAGE = {"input_tokens": 1000, "output_tokens": 1}
 MODEL = "claude-sonnet-4-5-20250929"

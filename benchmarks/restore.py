@@ -23,7 +23,7 @@ from orchestrator.context.models import ContextMessage
 from orchestrator.context.resume_or_retell import RestoreFacts, plan_restore
 from orchestrator.context.tokens import EncodingCounter
 from orchestrator.domain.values import TurnId
-from orchestrator.store.checkpoints import AnsweredSession, CheckpointMark
+from orchestrator.store.runs.checkpoints import AnsweredSession, CheckpointMark
 
 PAIRS = 4
 DECISIONS = 100

@@ -29,13 +29,11 @@ from orchestrator.domain.home import Home
 from orchestrator.domain.values import Group
 from orchestrator.groups import attachments
 from orchestrator.scheduler import scheduled_task_service
-from orchestrator.store import (
-    dashboard_notifications,
-    dashboard_tasks,
-    message_history,
-    tasks,
-)
+from orchestrator.store.board import notifications as board_notifications
+from orchestrator.store.board import tasks as board_tasks
+from orchestrator.store.conversation import message_history
 from orchestrator.store.database import Tx
+from orchestrator.store.schedule import tasks
 
 PARTIAL = ".partial"
 NOTES = ("memory", "conversations")
@@ -337,13 +335,13 @@ async def _write_lists(tx: Tx, group: Group, folder: _ExportFolder, *, zone: Zon
         for task in await tasks.every(tx, group.folder, with_over=True)
     ]
     _write_list(folder, "scheduled-tasks", "Scheduled tasks", scheduled, heading="prompt")
-    coming = [_reminder(row, zone) for row in await dashboard_notifications.reminders(tx, group.folder)]
+    coming = [_reminder(row, zone) for row in await board_notifications.reminders(tx, group.folder)]
     _write_list(folder, "reminders", "Reminders to come", coming, heading="text")
     board = [
         _board_task(row, zone)
         for row in (
-            *await dashboard_tasks.on_board(tx, group.folder),
-            *await dashboard_tasks.history(tx, group.folder),
+            *await board_tasks.on_board(tx, group.folder),
+            *await board_tasks.history(tx, group.folder),
         )
     ]
     _write_list(folder, "board-tasks", "Tasks of the board", board, heading="title")

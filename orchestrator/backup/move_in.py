@@ -29,9 +29,11 @@ from orchestrator.groups import registration
 from orchestrator.groups.registration import Registration
 from orchestrator.scheduler import scheduled_task_service
 from orchestrator.scheduler.scheduled_task_service import ScheduleReader
-from orchestrator.store import groups, message_history, tasks
+from orchestrator.store.conversation import message_history
+from orchestrator.store.conversation.message_history import ImportedMessage
 from orchestrator.store.database import Tx
-from orchestrator.store.message_history import ImportedMessage
+from orchestrator.store.groups import groups
+from orchestrator.store.schedule import tasks
 
 MAX_LEFT_SHOWN = 50
 PHONE_CHAT_ENDING = "@s.whatsapp.net"

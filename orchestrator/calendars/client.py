@@ -14,7 +14,7 @@ from zoneinfo import ZoneInfo
 
 from orchestrator.calendars import reading
 from orchestrator.domain.errors import AndyError
-from orchestrator.store.followed_calendars import CalendarEvent
+from orchestrator.store.schedule.followed_calendars import CalendarEvent
 
 if TYPE_CHECKING:
     import httpx

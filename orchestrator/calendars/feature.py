@@ -14,9 +14,11 @@ from orchestrator.calendars.client import CalendarUnreadable
 from orchestrator.domain.values import Group, Turn
 from orchestrator.groups import owner
 from orchestrator.groups.host_context import HostContext
-from orchestrator.store import followed_calendars, groups, outbox
+from orchestrator.store.conversation import outbox
 from orchestrator.store.database import Tx
-from orchestrator.store.followed_calendars import FollowedCalendar, FollowedEvent
+from orchestrator.store.groups import groups
+from orchestrator.store.schedule import followed_calendars
+from orchestrator.store.schedule.followed_calendars import FollowedCalendar, FollowedEvent
 
 Brief = Callable[[Tx, Turn, Group], Awaitable[str | None]]
 """Returns the part about its group that an agent reads with a message; None if there is nothing."""

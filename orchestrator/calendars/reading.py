@@ -18,7 +18,7 @@ from typing import Any
 from xml.etree import ElementTree as ET
 from zoneinfo import ZoneInfo
 
-from orchestrator.store.followed_calendars import CalendarEvent
+from orchestrator.store.schedule.followed_calendars import CalendarEvent
 
 MAX_EVENTS = 1_000
 """Most events of a calendar; the earliest are used."""

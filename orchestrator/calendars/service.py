@@ -11,9 +11,11 @@ from zoneinfo import ZoneInfo
 from orchestrator.calendars.client import CalendarLogin, CalendarUnreadable
 from orchestrator.domain.errors import BadRequest
 from orchestrator.domain.values import Group
-from orchestrator.store import audit, followed_calendars, groups
+from orchestrator.store import audit
 from orchestrator.store.database import Tx
-from orchestrator.store.followed_calendars import FollowedCalendar, FollowedEvent
+from orchestrator.store.groups import groups
+from orchestrator.store.schedule import followed_calendars
+from orchestrator.store.schedule.followed_calendars import FollowedCalendar, FollowedEvent
 
 MAX_CALENDARS = 10
 """Most calendars that one group can follow."""

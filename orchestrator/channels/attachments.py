@@ -17,7 +17,7 @@ from orchestrator.channels.context import ChannelContext
 from orchestrator.channels.voice.transcriber import SpokenText, language_of
 from orchestrator.domain.values import ChatJid, Group
 from orchestrator.groups import attachments
-from orchestrator.store import messages
+from orchestrator.store.conversation import messages
 
 FETCH_SECONDS = 30.0
 """Seconds that fetching a file may take; each MB of the file adds one second."""

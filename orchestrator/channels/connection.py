@@ -18,7 +18,7 @@ from orchestrator.channels.context import ChannelContext
 from orchestrator.channels.description import ChannelDescription
 from orchestrator.channels.status import StatusFile
 from orchestrator.domain.errors import ChannelDown, ChannelError
-from orchestrator.store import outbox
+from orchestrator.store.conversation import outbox
 
 log = structlog.get_logger(__name__)
 

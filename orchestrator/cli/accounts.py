@@ -85,7 +85,7 @@ def set_budget(
     """
     from orchestrator.cli import terminal
     from orchestrator.reports import costs
-    from orchestrator.store.budgets import Period
+    from orchestrator.store.money.budgets import Period
 
     try:
         parsed = costs.parse_amount(amount)

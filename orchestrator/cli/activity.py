@@ -126,7 +126,7 @@ def retry(
 
     Example: `andy outbox retry 7`
     """
-    from orchestrator.store import outbox
+    from orchestrator.store.conversation import outbox
 
     if not terminal.run_async(
         terminal.change(home, lambda tx, now_ms: outbox.revive(tx, number, now_ms=now_ms))

@@ -167,7 +167,7 @@ async def _export(home: Home, name: str, target: Path, at: LocalNow, tx: Tx) -> 
     from orchestrator.backup import archive, group_export
     from orchestrator.groups import settings
     from orchestrator.reports import calendar_feed
-    from orchestrator.store import groups
+    from orchestrator.store.groups import groups
 
     group = await groups.known(tx, name)
     zone = settings.zone_of(group, default=at.zone)

@@ -13,8 +13,8 @@ from orchestrator.cli.options import HomeOption, JsonOption, read, show
 
 if TYPE_CHECKING:
     from orchestrator.groups.secret_addresses import NewAddress
-    from orchestrator.store.followed_calendars import FollowedCalendar
-    from orchestrator.store.secret_addresses import SecretAddress
+    from orchestrator.store.access.secret_addresses import SecretAddress
+    from orchestrator.store.schedule.followed_calendars import FollowedCalendar
 
 calendar_app = App(name="calendar")
 
@@ -167,7 +167,8 @@ async def _follow(home: Path | None, group: str, fields: dict[str, Any]) -> int:
     from orchestrator.cli import terminal
     from orchestrator.groups import settings
     from orchestrator.proxies.model.credentials import CredentialSource
-    from orchestrator.store import followed_calendars, groups
+    from orchestrator.store.groups import groups
+    from orchestrator.store.schedule import followed_calendars
 
     zone, now_ms = terminal.zone_of(home), SystemClock().now_ms()
     secret = CredentialSource(terminal.home_of(home).root, os.environ).value
@@ -195,7 +196,8 @@ async def _unfollow(home: Path | None, group: str, name: str) -> None:
 
 
 async def _followed_rows(group: str | None, tx: Any) -> list[dict[str, Any]]:
-    from orchestrator.store import followed_calendars, groups
+    from orchestrator.store.groups import groups
+    from orchestrator.store.schedule import followed_calendars
 
     folder = None if group is None else (await groups.known(tx, group)).folder
     return [_followed_row(calendar) for calendar in await followed_calendars.every(tx, folder)]
@@ -239,21 +241,22 @@ def _followed_lines(rows: list[dict[str, Any]], *, zone: Any) -> list[str]:
 
 async def _add(group: str, name: str, tx: Any, now_ms: int) -> NewAddress:
     from orchestrator.groups import secret_addresses
-    from orchestrator.store.secret_addresses import AddressKind
+    from orchestrator.store.access.secret_addresses import AddressKind
 
     return await secret_addresses.add(tx, AddressKind.CALENDAR, group, name=name, now_ms=now_ms)
 
 
 async def _revoke(address_id: int, tx: Any, now_ms: int) -> SecretAddress:
     from orchestrator.groups import secret_addresses
-    from orchestrator.store.secret_addresses import AddressKind
+    from orchestrator.store.access.secret_addresses import AddressKind
 
     return await secret_addresses.revoke(tx, AddressKind.CALENDAR, address_id, now_ms=now_ms)
 
 
 async def _rows(group: str | None, tx: Any) -> list[dict[str, Any]]:
-    from orchestrator.store import groups, secret_addresses
-    from orchestrator.store.secret_addresses import AddressKind
+    from orchestrator.store.access import secret_addresses
+    from orchestrator.store.access.secret_addresses import AddressKind
+    from orchestrator.store.groups import groups
 
     folder = None if group is None else (await groups.known(tx, group)).folder
     return [_row(address) for address in await secret_addresses.every(tx, AddressKind.CALENDAR, folder)]

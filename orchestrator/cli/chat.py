@@ -193,7 +193,7 @@ async def _answer_text(home_option: Path | None, place: dict[str, Any], *, is_wa
 async def _ignored_text(home_option: Path | None, place: dict[str, Any]) -> str:
     """Explain why a message is not for Andy and, where nobody called him, how to call him."""
     from orchestrator.inbound.triggers import NO_TRIGGER
-    from orchestrator.store import groups
+    from orchestrator.store.groups import groups
 
     home = home_of(home_option)
     name = settings_of(home).assistant_name
@@ -260,7 +260,7 @@ async def _show_sent(client: Any, home: Home, group: str) -> None:
 
 async def text_of(home: Home, message_id: str) -> str:
     """Return the text of a stored message; empty if there is no such message."""
-    from orchestrator.store import messages
+    from orchestrator.store.conversation import messages
 
     message = read(home.root, partial(messages.by_id, message_id=message_id))
     return message.text if message else ""

@@ -37,8 +37,9 @@ from orchestrator.domain.home import Home
 from orchestrator.domain.values import Run
 from orchestrator.proxies.model.credentials import CredentialSource, KnownSecrets
 from orchestrator.reports import context
-from orchestrator.store import groups, runs
 from orchestrator.store.database import Tx
+from orchestrator.store.groups import groups
+from orchestrator.store.runs import runs
 
 context_app = App(name="context")
 

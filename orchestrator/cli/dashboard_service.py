@@ -25,15 +25,13 @@ from orchestrator.domain.errors import BadRequest, NoDashboard
 from orchestrator.domain.values import Group
 from orchestrator.groups import settings as group_config
 from orchestrator.groups.host_context import HostContext
-from orchestrator.store import (
-    dashboard_cycles,
-    dashboard_notifications,
-    dashboard_questions,
-    dashboard_tasks,
-    groups,
-)
-from orchestrator.store.dashboard_notifications import HistoryEntry
+from orchestrator.store.board import notifications as board_notifications
+from orchestrator.store.board import questions as board_questions
+from orchestrator.store.board import tasks as board_tasks
+from orchestrator.store.board import worker_cycles
+from orchestrator.store.board.notifications import HistoryEntry
 from orchestrator.store.database import Database, Tx, refuse_missing
+from orchestrator.store.groups import groups
 
 T = TypeVar("T")
 MAIN = "main"
@@ -63,11 +61,11 @@ async def whole(tx: Tx, place: GroupZone) -> BoardSnapshot | None:
 
 
 async def history(tx: Tx, place: GroupZone, *, limit: int) -> list[Any]:
-    return await dashboard_tasks.history(tx, place.group.folder, limit=limit)
+    return await board_tasks.history(tx, place.group.folder, limit=limit)
 
 
 async def cycles(tx: Tx, place: GroupZone, *, limit: int) -> list[dict[str, Any]]:
-    return await dashboard_cycles.newest(tx, place.group.folder, limit=limit)
+    return await worker_cycles.newest(tx, place.group.folder, limit=limit)
 
 
 async def itself(tx: Tx, place: GroupZone) -> GroupZone:
@@ -110,7 +108,7 @@ def answer(home: Path | None, folder: str | None, question: str, text: str) -> s
         async with opened(home) as (database, boards):
             async with database.reading() as tx:
                 group = await groups.known(tx, folder or MAIN)
-                ids = await dashboard_questions.ids_like(tx, group.folder, question)
+                ids = await board_questions.ids_like(tx, group.folder, question)
             chosen = question if question in ids else _only(ids, question)
             arguments = {"question_id": chosen, "answer": text}
             result = await boards.service.call_tool(group.folder, "answer_question", arguments)
@@ -192,10 +190,10 @@ def take_files(home: Path | None, folder: str | None, directory: Path, *, replac
 async def notification(tx: Tx, place: GroupZone, prefix: str) -> tuple[Notification, list[HistoryEntry]]:
     """Return one notification, named by its id or the beginning of it, and its history."""
     folder = place.group.folder
-    ids = await dashboard_notifications.ids_like(tx, folder, prefix)
-    row = await dashboard_notifications.get(
+    ids = await board_notifications.ids_like(tx, folder, prefix)
+    row = await board_notifications.get(
         tx, folder, prefix if prefix in ids else _only(ids, prefix, "notification")
     )
     assert row is not None
-    recorded = await dashboard_notifications.history_of(tx, folder, row.id)
+    recorded = await board_notifications.history_of(tx, folder, row.id)
     return row, history_view.whole(row, recorded)

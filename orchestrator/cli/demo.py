@@ -23,7 +23,8 @@ from orchestrator.domain.errors import AndyError, BadRequest, leaves
 from orchestrator.domain.home import Home
 from orchestrator.groups.registration import Registration
 from orchestrator.proxies.model.credentials import CredentialSource
-from orchestrator.store import dashboard_notifications, messages
+from orchestrator.store.board import notifications as board_notifications
+from orchestrator.store.conversation import messages
 
 GROUP = "family"
 REMINDER_SECONDS = 5
@@ -172,7 +173,7 @@ async def _container(events: asyncio.Queue[HostEvent]) -> str | None:
 
 
 async def _reminder(home: Home, events: asyncio.Queue[HostEvent]) -> None:
-    (due,) = read(home.root, dashboard_notifications.reminders)
+    (due,) = read(home.root, board_notifications.reminders)
     async with asyncio.timeout(PATIENCE_SECONDS):
         while True:
             event = await events.get()

@@ -49,9 +49,11 @@ from orchestrator.reports import mcp
 from orchestrator.reports import models as model_reports
 from orchestrator.reports.models import ServiceConditionView
 from orchestrator.reports.status_lines import outage_text, service_trouble_text
-from orchestrator.store import database, groups, model_services
+from orchestrator.store import database
 from orchestrator.store.database import Database, Tx
+from orchestrator.store.groups import groups
 from orchestrator.store.reader import read_once
+from orchestrator.store.settings import model_services
 
 TIGHT_BYTES, LOW_BYTES = 200 * 1024**2, 2 * 1024**3
 """Free bytes of the disk below which a check is bad, and below which it is a note."""

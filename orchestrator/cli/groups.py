@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from orchestrator.domain.values import Group
     from orchestrator.groups.registration import Registration
     from orchestrator.store.database import Tx
-    from orchestrator.store.group_changes import GroupChange
+    from orchestrator.store.groups.changes import GroupChange
 
 COMMAND_LINE = "the command line"
 ChangeArgument = Annotated[
@@ -491,7 +491,8 @@ async def _unregister(home_option: Path | None, folder: str) -> str:
 
 async def _change_of(tx: Tx, folder: str, number: int | None) -> GroupChange:
     """Return a change; without a number, the newest. Raises `UnknownGroup` or `UnknownGroupChange`."""
-    from orchestrator.store import group_changes, groups
+    from orchestrator.store.groups import changes as group_changes
+    from orchestrator.store.groups import groups
 
     group = await groups.known(tx, folder)
     if number is None:

@@ -12,7 +12,7 @@ from orchestrator.cli.options import HomeOption, JsonOption, read, show
 
 if TYPE_CHECKING:
     from orchestrator.groups.secret_addresses import NewAddress
-    from orchestrator.store.secret_addresses import SecretAddress
+    from orchestrator.store.access.secret_addresses import SecretAddress
 
 hooks_app = App(name="hooks")
 
@@ -84,21 +84,22 @@ def revoke(
 
 async def _add(group: str, name: str, asks: bool, tx: Any, now_ms: int) -> NewAddress:  # noqa: FBT001
     from orchestrator.groups import secret_addresses
-    from orchestrator.store.secret_addresses import AddressKind
+    from orchestrator.store.access.secret_addresses import AddressKind
 
     return await secret_addresses.add(tx, AddressKind.HOOK, group, name=name, is_request=asks, now_ms=now_ms)
 
 
 async def _revoke(address_id: int, tx: Any, now_ms: int) -> SecretAddress:
     from orchestrator.groups import secret_addresses
-    from orchestrator.store.secret_addresses import AddressKind
+    from orchestrator.store.access.secret_addresses import AddressKind
 
     return await secret_addresses.revoke(tx, AddressKind.HOOK, address_id, now_ms=now_ms)
 
 
 async def _rows(group: str | None, tx: Any) -> list[dict[str, Any]]:
-    from orchestrator.store import groups, secret_addresses
-    from orchestrator.store.secret_addresses import AddressKind
+    from orchestrator.store.access import secret_addresses
+    from orchestrator.store.access.secret_addresses import AddressKind
+    from orchestrator.store.groups import groups
 
     folder = None if group is None else (await groups.known(tx, group)).folder
     return [_row(address) for address in await secret_addresses.every(tx, AddressKind.HOOK, folder)]

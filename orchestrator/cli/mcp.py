@@ -53,7 +53,7 @@ def add(
     from orchestrator.domain.values import Folder
     from orchestrator.proxies import mcp_logins
     from orchestrator.reports import mcp
-    from orchestrator.store.mcp_servers import McpServer
+    from orchestrator.store.settings.mcp_servers import McpServer
 
     if (url is None) == (command is None):
         raise UsageError("Give a server's URL, or how a program is started with --command: one of the two.")

@@ -22,8 +22,8 @@ from orchestrator.domain.errors import BadRequest
 from orchestrator.proxies import mcp_logins
 from orchestrator.proxies.mcp_logins import LoginRefused, McpLogin
 from orchestrator.reports import mcp
-from orchestrator.store import mcp_servers
-from orchestrator.store.mcp_servers import McpServer
+from orchestrator.store.settings import mcp_servers
+from orchestrator.store.settings.mcp_servers import McpServer
 
 if TYPE_CHECKING:
     from mcp.shared.auth import AuthorizationCodeResult

@@ -113,7 +113,7 @@ def ask_for_abilities(
     from orchestrator.cli import terminal
     from orchestrator.proxies.model.abilities import abilities_of
     from orchestrator.reports import models
-    from orchestrator.store import model_services
+    from orchestrator.store.settings import model_services
 
     service = terminal.read(home, lambda tx: model_services.by_name(tx, name))
     if service is None:
@@ -159,7 +159,7 @@ def use(
     from orchestrator.cli import terminal
     from orchestrator.domain.model_services import WorkKind
     from orchestrator.groups import model_choices
-    from orchestrator.store.model_services import ChosenModel
+    from orchestrator.store.settings.model_services import ChosenModel
 
     chosen = None if model == model_choices.CLEARED else model
 
@@ -199,7 +199,7 @@ def fallback(
     from orchestrator.cli import terminal
     from orchestrator.domain.model_services import WorkKind
     from orchestrator.groups import model_choices
-    from orchestrator.store.model_services import ChosenModel
+    from orchestrator.store.settings.model_services import ChosenModel
 
     chosen = [ChosenModel(WorkKind.FALLBACK, one, even_if_dearer) for one in models]
     asyncio.run(

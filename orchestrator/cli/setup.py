@@ -281,7 +281,7 @@ class Setup:
         from orchestrator.groups import model_choices
         from orchestrator.reports import models
         from orchestrator.store.database import Tx
-        from orchestrator.store.model_services import ChosenModel
+        from orchestrator.store.settings.model_services import ChosenModel
 
         chosen = f"{service.name}/{service.model}"
 
@@ -366,7 +366,7 @@ class Setup:
     async def _main(self) -> str:
         from orchestrator.cli import terminal
         from orchestrator.groups import registration
-        from orchestrator.store import groups
+        from orchestrator.store.groups import groups
 
         await terminal.change(
             self._home.root, lambda tx, now_ms: registration.ensure_main(tx, now_ms=now_ms), makes_home=True
@@ -416,7 +416,7 @@ class Setup:
 
     async def _until_sent(self, key: str) -> str:
         from orchestrator.cli import terminal
-        from orchestrator.store import outbox
+        from orchestrator.store.conversation import outbox
 
         look = partial(outbox.by_key, key=key)
         with suppress(TimeoutError):

@@ -73,7 +73,7 @@ async def _undone(home: Path | None, number: int, *, is_forced: bool) -> dict[st
 async def _last(home: Path | None, group: str) -> int:
     from orchestrator.cli import terminal
     from orchestrator.domain.errors import BadRequest
-    from orchestrator.store import groups
+    from orchestrator.store.groups import groups
 
     service = _service(home)
 

@@ -93,7 +93,8 @@ def revoke(
 
 
 async def _revoke(session: str | None, tx: Any, now_ms: int) -> int:
-    from orchestrator.store import audit, web_sessions
+    from orchestrator.store import audit
+    from orchestrator.store.access import web_sessions
 
     count = 1
     if session is None:
@@ -107,7 +108,7 @@ async def _revoke(session: str | None, tx: Any, now_ms: int) -> int:
 
 async def _rows(tx: Any) -> list[dict[str, Any]]:
     from orchestrator.base.clock import SystemClock
-    from orchestrator.store import web_sessions
+    from orchestrator.store.access import web_sessions
 
     return [
         {

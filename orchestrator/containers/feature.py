@@ -25,7 +25,7 @@ from orchestrator.groups.host_context import HostContext
 from orchestrator.groups.reconciler import GroupReconciler
 from orchestrator.proxies.feature import ContainerProxies
 from orchestrator.proxies.model.credentials import CredentialSource, KnownSecrets
-from orchestrator.store import runs, turn_outages
+from orchestrator.store.runs import runs, turn_outages
 
 if TYPE_CHECKING:
     from orchestrator.containers.swarm.nodes import NodeView

@@ -28,8 +28,10 @@ from agent_runner.wire.mailbox import MAX_TEXT_CHARS
 from agent_runner.wire.order import RestoreMode
 from orchestrator.domain.silence import is_silence
 from orchestrator.domain.values import OFFLINE, OutboxState, Run, Turn, TurnKind, TurnState
-from orchestrator.store import checkpoints, notice_claims, outbox, runs, sessions, tool_calls, turns
+from orchestrator.store.conversation import outbox
 from orchestrator.store.database import Tx
+from orchestrator.store.notices import claims as notice_claims
+from orchestrator.store.runs import checkpoints, runs, sessions, tool_calls, turns
 
 RequeueTurn = Callable[..., Awaitable[TurnState]]
 """`(tx, turn, *, reason, is_retryable, now_ms, is_at_once, fault)`: queue an unanswered turn again, or fail

@@ -45,7 +45,7 @@ from orchestrator.domain.errors import EngineGone
 from orchestrator.domain.failures import Outage
 from orchestrator.domain.protocols import Exit, RunningContainer
 from orchestrator.domain.values import RunState, TurnState
-from orchestrator.store import turn_outages, turns
+from orchestrator.store.runs import turn_outages, turns
 
 log = structlog.get_logger(__name__)
 

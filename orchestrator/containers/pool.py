@@ -27,8 +27,9 @@ from orchestrator.containers.termination import GROUP_CHANGED, Orphans, Terminat
 from orchestrator.domain.protocols import ContainerRuntime
 from orchestrator.domain.turn_signs import Sign
 from orchestrator.domain.values import Folder, Group, LiveRun, RunId, RunState, Turn, TurnId
-from orchestrator.store import groups, turns
 from orchestrator.store.database import Database, Tx, after_commit
+from orchestrator.store.groups import groups
+from orchestrator.store.runs import turns
 
 __all__ = ["RunPool", "RunPorts"]
 

@@ -19,7 +19,8 @@ from orchestrator.containers.termination import (
 )
 from orchestrator.domain.protocols import RunningContainer
 from orchestrator.domain.values import Group, Run, RunState, Turn
-from orchestrator.store import groups, runs, sessions, turns
+from orchestrator.store.groups import groups
+from orchestrator.store.runs import runs, sessions, turns
 
 LOST = RunEnd(kind=RunEndKind.LOST, reason="Andy was restarted while I worked.", is_retryable=True)
 UNUSED = RunEnd(kind=RunEndKind.CLOSED, reason="closed: nobody had asked anything", is_retryable=True)

@@ -23,8 +23,9 @@ from orchestrator.groups.roles import Permission, Rights
 from orchestrator.proxies import feature
 from orchestrator.proxies.feature import ContainerProxies
 from orchestrator.proxies.model.credentials import CredentialSource
-from orchestrator.store import host_events, mcp_servers
-from orchestrator.store.model_refusals import ModelRefusal
+from orchestrator.store.notices import host_events
+from orchestrator.store.runs.model_refusals import ModelRefusal
+from orchestrator.store.settings import mcp_servers
 
 log = structlog.get_logger(__name__)
 

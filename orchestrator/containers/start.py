@@ -32,9 +32,11 @@ from orchestrator.domain.protocols import ContainerSpec, Mount, RunningContainer
 from orchestrator.domain.values import Group, Run, RunState, Turn, TurnId, TurnKind, TurnState
 from orchestrator.groups import settings
 from orchestrator.groups.roles import Permission, rights_of
-from orchestrator.store import checkpoints, groups, mcp_servers, runs, sessions, turn_outages, turns
 from orchestrator.store.database import Tx
-from orchestrator.store.mcp_servers import McpServer
+from orchestrator.store.groups import groups
+from orchestrator.store.runs import checkpoints, runs, sessions, turn_outages, turns
+from orchestrator.store.settings import mcp_servers
+from orchestrator.store.settings.mcp_servers import McpServer
 
 log = structlog.get_logger(__name__)
 

@@ -21,8 +21,8 @@ from orchestrator.domain.errors import ContainerError, EngineGone, ImageMissing
 from orchestrator.domain.failures import STOPPED_BY_HAND, FailureOwner
 from orchestrator.domain.protocols import Exit, RunningContainer
 from orchestrator.domain.values import Folder, LiveRun, Run, RunId, RunState, Turn, TurnId, TurnState
-from orchestrator.store import runs, turns
 from orchestrator.store.database import Tx
+from orchestrator.store.runs import runs, turns
 
 log = structlog.get_logger(__name__)
 

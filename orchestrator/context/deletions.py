@@ -20,10 +20,12 @@ from orchestrator.context.person_removal import DUE, PersonRemovals
 from orchestrator.context.recorder import AMENDED, ContextRecorder
 from orchestrator.domain.errors import ContextBusy
 from orchestrator.domain.values import Folder, Group
-from orchestrator.store import exchanges, groups, sessions, turns
+from orchestrator.store.conversation import exchanges
+from orchestrator.store.conversation.exchanges import TurnExchange
 from orchestrator.store.database import Database, Tx
-from orchestrator.store.exchanges import TurnExchange
-from orchestrator.store.sessions import PendingDeletion
+from orchestrator.store.groups import groups
+from orchestrator.store.runs import sessions, turns
+from orchestrator.store.runs.sessions import PendingDeletion
 
 log = structlog.get_logger(__name__)
 

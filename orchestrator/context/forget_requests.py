@@ -17,9 +17,12 @@ from orchestrator.context import person_removal, removal_texts
 from orchestrator.domain.values import Group, Inbound, TurnState, is_hook
 from orchestrator.groups import people, person_names
 from orchestrator.inbound.intake import ReplyAtOnce
-from orchestrator.store import memory_notes, person_records, person_removals, turns
 from orchestrator.store.database import Tx, after_commit
-from orchestrator.store.person_removals import RemovalState
+from orchestrator.store.people import memory_notes
+from orchestrator.store.people import records as person_records
+from orchestrator.store.people import removals as person_removals
+from orchestrator.store.people.removals import RemovalState
+from orchestrator.store.runs import turns
 
 CONFIRM_MS = 15 * 60_000
 """Milliseconds after the request within which it can be confirmed."""

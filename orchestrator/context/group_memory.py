@@ -33,23 +33,17 @@ from orchestrator.domain.errors import BadRequest, ContextBusy
 from orchestrator.domain.home import UNDO
 from orchestrator.domain.values import Folder, Group, Message, Turn
 from orchestrator.groups import memory_templates, person_names
-from orchestrator.store import (
-    audit,
-    commands,
-    dashboard_knowledge,
-    dashboard_notifications,
-    dashboard_tasks,
-    group_changes,
-    memory_notes,
-    message_search,
-    messages,
-    notices,
-    outbox,
-    sessions,
-    turn_effects,
-    turns,
-)
+from orchestrator.store import audit
+from orchestrator.store.board import knowledge as board_knowledge
+from orchestrator.store.board import notifications as board_notifications
+from orchestrator.store.board import tasks as board_tasks
+from orchestrator.store.conversation import message_search, messages, outbox
 from orchestrator.store.database import Database, Tx
+from orchestrator.store.groups import changes as group_changes
+from orchestrator.store.notices import notices
+from orchestrator.store.people import memory_notes
+from orchestrator.store.runs import commands, sessions, turns
+from orchestrator.store.undo import turn_effects
 
 OWNER = "USER.md"
 ARCHIVE = "conversations"
@@ -235,9 +229,9 @@ class GroupMemory:
         items = await asyncio.to_thread(self._in_files, folder)
         for noted in await person_memory.notes_of(tx, folder):
             items.append(RememberedItem(id=noted.id, kind=person_memory.NOTE, text=noted.line()))
-        for insight in await dashboard_knowledge.insights(tx, folder):
+        for insight in await board_knowledge.insights(tx, folder):
             items.append(RememberedItem(id=insight.id, kind="insight", text=insight.content))
-        for person in await dashboard_knowledge.people(tx, folder):
+        for person in await board_knowledge.people(tx, folder):
             body = ", ".join(f"{name}: {value}" for name, value in person.body.items() if value)
             items.append(RememberedItem(id=person.id, kind="person", text=body))
         for notice in await notices.of_group(tx, folder, with_over=False, limit=MAX_NOTICES):
@@ -347,8 +341,8 @@ def _plan_text(plan: Plan) -> str:
 
 async def _on_board(tx: Tx, folder: Folder) -> dict[str, int]:
     return {
-        "tasks": len(await dashboard_tasks.on_board(tx, folder)),
-        "reminders": len(await dashboard_notifications.reminders(tx, folder)),
+        "tasks": len(await board_tasks.on_board(tx, folder)),
+        "reminders": len(await board_notifications.reminders(tx, folder)),
     }
 
 
@@ -410,7 +404,7 @@ async def _forget_rows(
         if item.kind == person_memory.NOTE:
             await memory_notes.forget(tx, group.folder, int(item.id.rpartition(".")[2]))
         elif item.kind in ("insight", "person"):
-            await dashboard_knowledge.forget(tx, group.folder, item.id)
+            await board_knowledge.forget(tx, group.folder, item.id)
         elif item.kind == "reminder":
             await notices.forget(tx, group.folder, int(item.id.partition(".")[2]), now_ms=now_ms)
     for message in spoken:

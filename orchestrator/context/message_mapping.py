@@ -11,7 +11,7 @@ from orchestrator.domain.silence import is_silence
 from orchestrator.domain.values import Group, TurnKind
 from orchestrator.inbound import triggers
 from orchestrator.outbound.format import for_people
-from orchestrator.store.exchanges import TurnExchange
+from orchestrator.store.conversation.exchanges import TurnExchange
 
 BY_ITSELF = "(Nobody asked: you woke by yourself.)"
 BY_SCHEDULE = "(A scheduled task asked:)"

@@ -17,8 +17,10 @@ from orchestrator.context.recorder import ContextCopies
 from orchestrator.context.snapshots import ContextSnapshot, SnapshotContents
 from orchestrator.domain.errors import BadRequest
 from orchestrator.domain.values import Folder, TurnKind
-from orchestrator.store import audit, groups, sessions, turns
+from orchestrator.store import audit
 from orchestrator.store.database import Database, Tx
+from orchestrator.store.groups import groups
+from orchestrator.store.runs import sessions, turns
 
 ChangeContext = Callable[[ContextManager, int], ContextSnapshot | None]
 """`(manager, now_ms)`: changes the context and returns the snapshot taken before. Blocks."""

@@ -18,10 +18,12 @@ from orchestrator.domain.errors import BadRequest
 from orchestrator.domain.values import Folder, Group, Turn
 from orchestrator.groups import people
 from orchestrator.groups.people import GroupPerson
-from orchestrator.store import memory_notes, person_records, turn_effects
 from orchestrator.store.database import Tx
-from orchestrator.store.memory_notes import MemoryNote
-from orchestrator.store.person_records import RequestedEntry
+from orchestrator.store.people import memory_notes
+from orchestrator.store.people import records as person_records
+from orchestrator.store.people.memory_notes import MemoryNote
+from orchestrator.store.people.records import RequestedEntry
+from orchestrator.store.undo import turn_effects
 
 MAX_NOTES = 500
 """The largest number of notes of a group."""

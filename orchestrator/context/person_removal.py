@@ -35,26 +35,20 @@ from orchestrator.domain.home import UNDO
 from orchestrator.domain.values import ChatJid, Folder, Group, Message, TurnId, TurnState
 from orchestrator.groups import attachments, memory_templates, people, person_names, roles, settings
 from orchestrator.groups.roles import Permission
-from orchestrator.store import (
-    audit,
-    commands,
-    dashboard_knowledge,
-    dashboard_questions,
-    groups,
-    memory_notes,
-    messages,
-    notices,
-    outbox,
-    person_records,
-    person_removals,
-    polls,
-    sessions,
-    turn_effects,
-    turns,
-)
+from orchestrator.store import audit
+from orchestrator.store.board import knowledge as board_knowledge
+from orchestrator.store.board import questions as board_questions
+from orchestrator.store.conversation import messages, outbox, polls
 from orchestrator.store.database import Database, Tx
-from orchestrator.store.memory_notes import MemoryNote
-from orchestrator.store.person_removals import PersonRemoval, RemovalState
+from orchestrator.store.groups import groups
+from orchestrator.store.notices import notices
+from orchestrator.store.people import memory_notes
+from orchestrator.store.people import records as person_records
+from orchestrator.store.people import removals as person_removals
+from orchestrator.store.people.memory_notes import MemoryNote
+from orchestrator.store.people.removals import PersonRemoval, RemovalState
+from orchestrator.store.runs import commands, sessions, turns
+from orchestrator.store.undo import turn_effects
 
 log = structlog.get_logger(__name__)
 
@@ -295,7 +289,7 @@ async def _forget_messages(tx: Tx, facts: RemovalFacts) -> None:
     await person_records.forget_names(tx, folder, addresses, [message.seq for message in facts.messages])
     await person_records.forget_calls(tx, facts.turn_ids)
     await polls.forget_person(tx, folder, addresses)
-    await dashboard_questions.forget_names(tx, folder, facts.names)
+    await board_questions.forget_names(tx, folder, facts.names)
 
 
 async def _forget_notes(tx: Tx, facts: RemovalFacts, counts: Counter[str]) -> None:
@@ -312,13 +306,13 @@ async def _forget_notes(tx: Tx, facts: RemovalFacts, counts: Counter[str]) -> No
 async def _forget_board(tx: Tx, facts: RemovalFacts, counts: Counter[str], *, now_ms: int) -> None:
     """Remove insights, imported people and the agent's own reminders that have the name."""
     folder = facts.group.folder
-    insights = await dashboard_knowledge.insights(tx, folder)
-    imported = await dashboard_knowledge.people(tx, folder)
+    insights = await board_knowledge.insights(tx, folder)
+    imported = await board_knowledge.people(tx, folder)
     known = [(row.id, f"{row.title} {row.content}") for row in insights]
     known += [(row.id, " ".join(str(value) for value in row.body.values())) for row in imported]
     for row_id, text in known:
         if facts.has_name(text):
-            await dashboard_knowledge.forget(tx, folder, row_id)
+            await board_knowledge.forget(tx, folder, row_id)
             counts["insight"] += 1
     for notice in await notices.of_group(tx, folder, with_over=True, limit=MAX_NOTICES):
         text = json.dumps(notice.payload, ensure_ascii=False)

@@ -33,9 +33,10 @@ from orchestrator.context.tokens import TokenCounter
 from orchestrator.domain.errors import ContextBusy
 from orchestrator.domain.values import Folder, Group, SessionCommand
 from orchestrator.groups import owner
-from orchestrator.store import exchanges, groups
+from orchestrator.store.conversation import exchanges
+from orchestrator.store.conversation.exchanges import TurnExchange
 from orchestrator.store.database import Database, Tx
-from orchestrator.store.exchanges import TurnExchange
+from orchestrator.store.groups import groups
 
 log = structlog.get_logger(__name__)
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from agent_runner.wire.order import RestoreMode
 from orchestrator.context.transcript import Transcript, TranscriptState
 from orchestrator.domain.values import TurnId
-from orchestrator.store.checkpoints import AnsweredSession, CheckpointMark
+from orchestrator.store.runs.checkpoints import AnsweredSession, CheckpointMark
 
 DAY_MS = 24 * 3_600_000
 IDLE_MS = 29 * DAY_MS

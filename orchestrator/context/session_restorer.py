@@ -29,8 +29,9 @@ from orchestrator.context.resume_or_retell import RestoreDecision, RestoreFacts,
 from orchestrator.context.tokens import TokenFactors
 from orchestrator.domain.errors import AndyError
 from orchestrator.domain.values import Folder, Group, Turn
-from orchestrator.store import checkpoints, groups, runs, sessions
 from orchestrator.store.database import Database, Tx
+from orchestrator.store.groups import groups
+from orchestrator.store.runs import checkpoints, runs, sessions
 
 log = structlog.get_logger(__name__)
 

@@ -26,8 +26,8 @@ from orchestrator.context.tokens import TokenCounter
 from orchestrator.context.window import cut_middle
 from orchestrator.domain.errors import AndyError
 from orchestrator.domain.values import Folder, Group, TurnKind
-from orchestrator.store import turns
 from orchestrator.store.database import Database
+from orchestrator.store.runs import turns
 
 Ask = Callable[[str, str], Awaitable[str]]
 """`(system, text)`: send one request to a model, for at most `MAX_OUTPUT_TOKENS`. Raises `AndyError`."""

@@ -22,8 +22,8 @@ import structlog
 from agent_runner.wire import files
 from orchestrator.base.clock import Clock
 from orchestrator.base.event_bus import EventBus
-from orchestrator.store import usage
 from orchestrator.store.database import Database
+from orchestrator.store.money import usage
 
 log = structlog.get_logger(__name__)
 

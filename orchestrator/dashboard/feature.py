@@ -30,9 +30,10 @@ from orchestrator.domain.values import Group, Quote, RunId, Turn
 from orchestrator.groups import memory_templates
 from orchestrator.groups.host_context import HostContext
 from orchestrator.outbound.delivery import DeliveryHooks
-from orchestrator.store import dashboard_cycles, dashboards, groups
+from orchestrator.store.board import dashboards, worker_cycles
+from orchestrator.store.conversation.polls import PollVote
 from orchestrator.store.database import Tx
-from orchestrator.store.polls import PollVote
+from orchestrator.store.groups import groups
 
 log = structlog.get_logger(__name__)
 
@@ -120,7 +121,7 @@ class DashboardFeature:
                 hours_of=self.hours_of,
                 service_context=self.service.service_context,
                 has_model=has_model,
-                queue=dashboard_cycles.add_turn,
+                queue=worker_cycles.add_turn,
             ),
             clock=clock,
             wakeups=wakeups,

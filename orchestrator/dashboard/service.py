@@ -35,8 +35,10 @@ from orchestrator.domain.dashboard import (
     ToolResult,
 )
 from orchestrator.domain.values import Group, Turn, TurnKind
-from orchestrator.store import audit, dashboards, groups
+from orchestrator.store import audit
+from orchestrator.store.board import dashboards
 from orchestrator.store.database import Database, Tx
+from orchestrator.store.groups import groups
 
 _ENUMS: Mapping[str, Mapping[str, Callable[[str], Any]]] = {
     "": {"priority": Priority},

@@ -32,8 +32,8 @@ class Receive(Protocol):
         """Store a message and return once it is durable.
 
         `cursor` is the place in the messenger's own stream up to which the channel then has all messages. It
-        is stored in the same transaction under `message.channel` (`store.chats.cursor` reads it), so that
-        after a crash the channel asks for neither too much nor too little.
+        is stored in the same transaction under `message.channel` (`store.conversation.chats.cursor` reads
+        it), so that after a crash the channel asks for neither too much nor too little.
 
         Raises:
             BadRequest: the message cannot be taken; neither it nor `cursor` was stored.
@@ -113,7 +113,8 @@ class Channel(Protocol):
         with `vote`. Where the chat takes no polls, `ChannelRefused` has the text sent instead.
 
         Return the messenger's own id of the message, where it is another one than `message_id`: it is stored
-        beside it, for the channel to find (`store.messages.own_by_channel_id`) when somebody answers it.
+        beside it, for the channel to find (`store.conversation.messages.own_by_channel_id`) when somebody
+        answers it.
 
         Raises:
             ChannelDown: it was not sent; it may work later, with `moved_to` at another address of the chat.

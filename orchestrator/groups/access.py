@@ -18,9 +18,12 @@ from orchestrator.domain.errors import BadRequest
 from orchestrator.domain.values import Group, Inbound
 from orchestrator.groups import owner, registration
 from orchestrator.groups.registration import RESERVED, NameTaken, Registration
-from orchestrator.store import access_requests, audit, chats, groups
-from orchestrator.store.access_requests import AccessRequest, AccessState, NewAccessRequest
+from orchestrator.store import audit
+from orchestrator.store.access import requests as access_requests
+from orchestrator.store.access.requests import AccessRequest, AccessState, NewAccessRequest
+from orchestrator.store.conversation import chats
 from orchestrator.store.database import Tx
+from orchestrator.store.groups import groups
 
 DAY_MS = 24 * 3_600_000
 MAX_NOTIFIED_A_DAY = 3

@@ -23,9 +23,11 @@ from orchestrator.domain.errors import BadRequest
 from orchestrator.domain.values import Group
 from orchestrator.groups import memory_templates, registration, settings
 from orchestrator.groups.registration import GroupProfile
-from orchestrator.store import audit, group_changes, groups
+from orchestrator.store import audit
 from orchestrator.store.database import Tx
-from orchestrator.store.group_changes import GroupChange, GroupPart
+from orchestrator.store.groups import changes as group_changes
+from orchestrator.store.groups import groups
+from orchestrator.store.groups.changes import GroupChange, GroupPart
 
 MAX_MEMORY_CHARS = 20_000
 CONTEXT_LINES = 2

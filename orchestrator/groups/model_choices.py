@@ -17,9 +17,11 @@ from orchestrator.domain.model_services import (
     too_small,
 )
 from orchestrator.groups import changes
-from orchestrator.store import audit, groups, model_services
+from orchestrator.store import audit
 from orchestrator.store.database import Tx
-from orchestrator.store.model_services import ChosenModel
+from orchestrator.store.groups import groups
+from orchestrator.store.settings import model_services
+from orchestrator.store.settings.model_services import ChosenModel
 
 MAX_FALLBACKS = 5
 MODEL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@\[\]-]{0,199}")

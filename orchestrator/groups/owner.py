@@ -12,8 +12,9 @@ from typing import Generic, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from orchestrator.store import groups, outbox
+from orchestrator.store.conversation import outbox
 from orchestrator.store.database import Tx
+from orchestrator.store.groups import groups
 
 Rules = TypeVar("Rules", bound=BaseModel)
 MAX_BYTES = 1024 * 1024

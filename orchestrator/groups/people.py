@@ -11,9 +11,12 @@ from orchestrator.domain.errors import BadRequest
 from orchestrator.domain.values import HOOK_PREFIX, Group, Inbound, Message, Role, is_hook, person_of
 from orchestrator.groups import changes, person_names, roles, settings
 from orchestrator.groups.roles import EVERYBODY
-from orchestrator.store import chats, groups, people, secret_addresses
+from orchestrator.store.access import secret_addresses
+from orchestrator.store.access.secret_addresses import AddressKind
+from orchestrator.store.conversation import chats
 from orchestrator.store.database import Tx
-from orchestrator.store.secret_addresses import AddressKind
+from orchestrator.store.groups import groups
+from orchestrator.store.people import people
 
 DEFAULT = "default"
 """The word that removes a role."""

@@ -10,8 +10,8 @@ import structlog
 
 from orchestrator.base.event_bus import EventBus, HostEvent
 from orchestrator.domain.values import Folder, Group, LiveRun, RunState
-from orchestrator.store import groups
 from orchestrator.store.database import Database
+from orchestrator.store.groups import groups
 
 log = structlog.get_logger(__name__)
 

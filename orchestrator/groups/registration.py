@@ -15,23 +15,16 @@ from agent_runner.wire.unicode_forms import normalized
 from orchestrator.domain.errors import BadRequest
 from orchestrator.domain.values import ChatJid, Folder, Group, Turn, TurnKind, TurnState
 from orchestrator.groups import settings
-from orchestrator.store import (
-    access_requests,
-    approvals,
-    audit,
-    chats,
-    dashboard_notifications,
-    followed_calendars,
-    group_changes,
-    groups,
-    outbox,
-    polls,
-    secret_addresses,
-    task_stops,
-    tasks,
-    turns,
-)
+from orchestrator.store import audit
+from orchestrator.store.access import approvals, secret_addresses
+from orchestrator.store.access import requests as access_requests
+from orchestrator.store.board import notifications as board_notifications
+from orchestrator.store.conversation import chats, outbox, polls
 from orchestrator.store.database import Tx
+from orchestrator.store.groups import changes as group_changes
+from orchestrator.store.groups import groups
+from orchestrator.store.runs import turns
+from orchestrator.store.schedule import followed_calendars, task_stops, tasks
 
 _FOLDER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 RESERVED = frozenset({"global", "errors"})
@@ -334,7 +327,7 @@ async def unregister(tx: Tx, folder: str, *, now_ms: int) -> Departure:
     await groups.remove(tx, group.folder)
     failed, paused = await end_waiting(tx, group.folder, group.chats, now_ms=now_ms)
     await _note(tx, "group.unregistered", group, {"chats": group.chats}, now_ms=now_ms)
-    coming = await dashboard_notifications.reminders(tx, group.folder)
+    coming = await board_notifications.reminders(tx, group.folder)
     return Departure(group=group, failed_turns=failed, reminders=len(coming), paused_tasks=paused)
 
 

@@ -10,16 +10,17 @@ from hashlib import sha256
 
 from agent_runner.wire.unicode_forms import normalized
 from orchestrator.domain.errors import BadRequest
-from orchestrator.store import audit, groups
-from orchestrator.store import secret_addresses as addresses
-from orchestrator.store.database import Tx
-from orchestrator.store.secret_addresses import (
+from orchestrator.store import audit
+from orchestrator.store.access import secret_addresses as addresses
+from orchestrator.store.access.secret_addresses import (
     DAY_MS,
     MINUTE_MS,
     AddressKind,
     SecretAddress,
     UnknownAddress,
 )
+from orchestrator.store.database import Tx
+from orchestrator.store.groups import groups
 
 CALENDARS = "/calendar/"
 """Path of calendars, served without the token: `/calendar/SECRET.ics`."""

@@ -21,8 +21,9 @@ from orchestrator.domain.values import (
     TurnKind,
     TurnState,
 )
-from orchestrator.store import messages, outbox, sessions, turns
+from orchestrator.store.conversation import messages, outbox
 from orchestrator.store.database import Tx
+from orchestrator.store.runs import sessions, turns
 
 NOT_ITS_SENDER = "not by its sender"
 UNKNOWN = "of a message that is not known"

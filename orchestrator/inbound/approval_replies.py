@@ -22,10 +22,10 @@ from orchestrator.groups.access import (
 from orchestrator.groups.roles import RULES, Permission
 from orchestrator.proxies import approvals
 from orchestrator.proxies.approvals import ApprovalIsOver, Decision, UnknownApproval
-from orchestrator.store import approvals as requests
-from orchestrator.store import groups
-from orchestrator.store.access_requests import AccessState
+from orchestrator.store.access import approvals as requests
+from orchestrator.store.access.requests import AccessState
 from orchestrator.store.database import Tx, after_commit
+from orchestrator.store.groups import groups
 
 _ANSWER = re.compile(
     r"(?:(?P<always>always allow|allow always|항상 허용)|(?P<allow>allow|허용)|(?P<refuse>refuse|거절))"

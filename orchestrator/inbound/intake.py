@@ -38,19 +38,13 @@ from orchestrator.inbound import amendments, approval_replies, senders, triggers
 from orchestrator.inbound.amendments import Amendment
 from orchestrator.inbound.senders import SenderRules, SenderVerdict
 from orchestrator.inbound.votes import CountedVote
-from orchestrator.store import (
-    access_requests,
-    chats,
-    groups,
-    messages,
-    outbox,
-    polls,
-    turn_effects,
-    turn_outages,
-    turns,
-    wake_requests,
-)
+from orchestrator.store.access import requests as access_requests
+from orchestrator.store.conversation import chats, messages, outbox, polls
 from orchestrator.store.database import Database, Tx, after_commit
+from orchestrator.store.groups import groups
+from orchestrator.store.loop import wake_requests
+from orchestrator.store.runs import turn_outages, turns
+from orchestrator.store.undo import turn_effects
 
 log = structlog.get_logger(__name__)
 

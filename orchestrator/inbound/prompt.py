@@ -33,22 +33,13 @@ from orchestrator.groups import people, roles, settings
 from orchestrator.groups.host_context import HostContext
 from orchestrator.groups.roles import Permission, Rights
 from orchestrator.inbound import triggers
-from orchestrator.store import (
-    chats,
-    memory_notes,
-    messages,
-    prompt_messages,
-    sessions,
-    task_runs,
-    tasks,
-    tool_calls,
-    turns,
-)
-from orchestrator.store import (
-    polls as polls_store,
-)
+from orchestrator.store.conversation import chats, messages, prompt_messages
+from orchestrator.store.conversation import polls as polls_store
+from orchestrator.store.conversation.polls import PollVote
 from orchestrator.store.database import Tx
-from orchestrator.store.polls import PollVote
+from orchestrator.store.people import memory_notes
+from orchestrator.store.runs import sessions, tool_calls, turns
+from orchestrator.store.schedule import task_runs, tasks
 
 MAX_MESSAGES = 200
 MAX_PROMPT_CHARS = 400_000

@@ -6,7 +6,7 @@ import asyncio
 
 import structlog
 
-from orchestrator.store import message_search
+from orchestrator.store.conversation import message_search
 from orchestrator.store.database import Database
 
 log = structlog.get_logger(__name__)

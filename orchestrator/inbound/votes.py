@@ -14,9 +14,10 @@ from orchestrator.domain import polls as poll_rules
 from orchestrator.domain.polls import Poll
 from orchestrator.domain.values import Group, Inbound, Quote
 from orchestrator.inbound import amendments
-from orchestrator.store import messages, polls, turns
+from orchestrator.store.conversation import messages, polls
+from orchestrator.store.conversation.polls import PollVote
 from orchestrator.store.database import Tx
-from orchestrator.store.polls import PollVote
+from orchestrator.store.runs import turns
 
 MAX_BEGUN = 5
 """Turns that the votes in one poll may start; later votes are read with the next message."""

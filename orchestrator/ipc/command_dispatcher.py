@@ -56,10 +56,13 @@ from orchestrator.ipc.handlers import (
 )
 from orchestrator.ipc.handlers.files import CopyFile, no_files
 from orchestrator.scheduler.scheduled_task_service import ScheduleReader
-from orchestrator.store import audit, commands, host_events, runs, turn_effects, turn_outages, turns
-from orchestrator.store import groups as groups_store
+from orchestrator.store import audit
 from orchestrator.store.database import Database, Tx
+from orchestrator.store.groups import groups as groups_store
+from orchestrator.store.notices import host_events
 from orchestrator.store.reader import read_once
+from orchestrator.store.runs import commands, runs, turn_outages, turns
+from orchestrator.store.undo import turn_effects
 
 log = structlog.get_logger(__name__)
 

@@ -17,8 +17,9 @@ from agent_runner.wire.mailbox import (
     UseDashboard,
 )
 from orchestrator.domain.values import Group, Turn, TurnId, TurnKind, TurnState
-from orchestrator.store import outbox, turns
+from orchestrator.store.conversation import outbox
 from orchestrator.store.database import Tx
+from orchestrator.store.runs import turns
 
 SENT_LATE = "sent_late"
 """The code of a reminder that is sent at once: the reminder itself is the reply."""

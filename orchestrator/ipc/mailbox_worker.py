@@ -25,8 +25,10 @@ from orchestrator.ipc.handlers.files import RETENTION_MS
 from orchestrator.ipc.mailbox import Mailbox, RequestFile
 from orchestrator.ipc.rejected_files import MAX_NAME_CHARS, Rejection
 from orchestrator.ipc.watcher import MailboxWatcher
-from orchestrator.store import audit, groups, outbox
+from orchestrator.store import audit
+from orchestrator.store.conversation import outbox
 from orchestrator.store.database import Database
+from orchestrator.store.groups import groups
 
 log = structlog.get_logger(__name__)
 

@@ -24,9 +24,12 @@ from orchestrator.base.event_bus import EventBus, HostEvent
 from orchestrator.calendars.service import rows
 from orchestrator.domain.values import Chat, Folder, Group, ScheduledTask, TurnId, TurnKind
 from orchestrator.scheduler.scheduled_task_service import to_row
-from orchestrator.store import chats, followed_calendars, groups, tasks, turns
+from orchestrator.store.conversation import chats
 from orchestrator.store.database import Database, Tx
-from orchestrator.store.followed_calendars import FollowedEvent
+from orchestrator.store.groups import groups
+from orchestrator.store.runs import turns
+from orchestrator.store.schedule import followed_calendars, tasks
+from orchestrator.store.schedule.followed_calendars import FollowedEvent
 
 log = structlog.get_logger(__name__)
 

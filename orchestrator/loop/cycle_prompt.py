@@ -10,9 +10,9 @@ from agent_runner.wire.wakes import GUIDANCE
 from orchestrator.base.clock import format_span, local_iso, local_minute
 from orchestrator.domain import schedule_tag
 from orchestrator.domain.values import Folder, Group
-from orchestrator.store import cycles, wake_requests
 from orchestrator.store.database import Tx
-from orchestrator.store.wake_requests import WakeRequest
+from orchestrator.store.loop import cycles, wake_requests
+from orchestrator.store.loop.wake_requests import WakeRequest
 
 MAX_TRIGGERS = 20
 MAX_SUMMARY_CHARS = 20_000

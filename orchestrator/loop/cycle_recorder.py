@@ -24,11 +24,14 @@ from orchestrator.loop.wake_policy import (
     read_clock,
     read_interval,
 )
-from orchestrator.store import cycles, events, groups, loops, messages, outbox, turns, wake_requests
-from orchestrator.store.cycles import Cycle
+from orchestrator.store.conversation import messages, outbox
 from orchestrator.store.database import Tx
-from orchestrator.store.loops import Loop, LoopStatus, NextWake
-from orchestrator.store.wake_requests import WakeRequest
+from orchestrator.store.groups import groups
+from orchestrator.store.loop import cycles, events, loops, wake_requests
+from orchestrator.store.loop.cycles import Cycle
+from orchestrator.store.loop.loops import Loop, LoopStatus, NextWake
+from orchestrator.store.loop.wake_requests import WakeRequest
+from orchestrator.store.runs import turns
 
 LEASE_MS = 120_000
 """Milliseconds of a loop's lease, renewed while its turn runs; after a host died, the loop pauses that long.

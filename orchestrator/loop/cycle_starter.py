@@ -15,9 +15,11 @@ from orchestrator.domain.values import Folder, Group, RunId, Turn, TurnKind, Tur
 from orchestrator.loop import wake_policy
 from orchestrator.loop.cycle_recorder import HEARTBEAT, LEASE_MS, CycleRecorder
 from orchestrator.loop.wake_policy import WakeSignal
-from orchestrator.store import cycles, events, groups, loops, turns, wake_requests
 from orchestrator.store.database import Database, Tx
-from orchestrator.store.loops import Loop, LoopStatus
+from orchestrator.store.groups import groups
+from orchestrator.store.loop import cycles, events, loops, wake_requests
+from orchestrator.store.loop.loops import Loop, LoopStatus
+from orchestrator.store.runs import turns
 
 log = structlog.get_logger(__name__)
 

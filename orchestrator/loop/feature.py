@@ -16,8 +16,8 @@ from orchestrator.loop.service import WakeSetting
 from orchestrator.loop.workspace import Workspaces
 from orchestrator.outbound.format import for_people
 from orchestrator.proxies.model import budget_sums as rules
-from orchestrator.store import budgets
 from orchestrator.store.database import Tx
+from orchestrator.store.money import budgets
 
 
 class LoopFeature:

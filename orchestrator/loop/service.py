@@ -12,9 +12,10 @@ from orchestrator.domain.schedule_tag import MAX_REASON_CHARS
 from orchestrator.domain.values import Folder, Group
 from orchestrator.loop import wake_policy
 from orchestrator.loop.wake_policy import RULES, WakePolicy, read_clock, read_interval
-from orchestrator.store import cycles, events, groups, loops, wake_requests
 from orchestrator.store.database import Tx
-from orchestrator.store.loops import LoopStatus, NextWake
+from orchestrator.store.groups import groups
+from orchestrator.store.loop import cycles, events, loops, wake_requests
+from orchestrator.store.loop.loops import LoopStatus, NextWake
 
 FIRST_MS = 15_000
 """Milliseconds from switching a loop on to its first cycle."""

@@ -23,9 +23,10 @@ from orchestrator.base.event_bus import EventBus, HostEvent
 from orchestrator.base.file_watch import WatchHandler
 from orchestrator.base.wakeups import Wakeup
 from orchestrator.domain.values import Folder, Turn, TurnState
-from orchestrator.store import loops, sessions, turns, wake_requests
 from orchestrator.store.database import Database, Tx
-from orchestrator.store.sessions import WorkspaceSnapshot
+from orchestrator.store.loop import loops, wake_requests
+from orchestrator.store.runs import sessions, turns
+from orchestrator.store.runs.sessions import WorkspaceSnapshot
 
 log = structlog.get_logger(__name__)
 

@@ -9,8 +9,9 @@ from agent_runner.wire.order import TurnOrder
 from orchestrator.domain.values import Turn, TurnKind
 from orchestrator.groups.host_context import HostContext
 from orchestrator.notices.service import NoticeService, NoticeSweeper, to_wire
-from orchestrator.store import notice_claims, sessions, turns
 from orchestrator.store.database import Tx
+from orchestrator.store.notices import claims as notice_claims
+from orchestrator.store.runs import sessions, turns
 
 
 class NoticeFeature:

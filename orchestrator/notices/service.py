@@ -1,7 +1,7 @@
 """Store, list, acknowledge and cancel notices for agents, and end expired ones.
 
 A notice is a text that an agent gets in a later turn. An agent creates one with the tool `notify_self`; the
-host creates others itself (`orchestrator/store/host_events.py`).
+host creates others itself (`orchestrator/store/notices/host_events.py`).
 """
 
 from __future__ import annotations
@@ -33,9 +33,11 @@ from agent_runner.wire.notices import (
 from orchestrator.base.clock import Clock
 from orchestrator.base.event_bus import EventBus
 from orchestrator.domain.values import Group, Turn, TurnState
-from orchestrator.store import notice_claims, notices, sessions
 from orchestrator.store.database import Database, Tx
-from orchestrator.store.notices import NewNotice, NoticeMaker, NoticeRow, NoticeScope
+from orchestrator.store.notices import claims as notice_claims
+from orchestrator.store.notices import notices
+from orchestrator.store.notices.notices import NewNotice, NoticeMaker, NoticeRow, NoticeScope
+from orchestrator.store.runs import sessions
 
 log = structlog.get_logger(__name__)
 

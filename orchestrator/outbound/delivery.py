@@ -29,8 +29,9 @@ from orchestrator.domain.values import (
     Retry,
 )
 from orchestrator.outbound.format import for_people, split
-from orchestrator.store import host_events, messages, outbox, polls
+from orchestrator.store.conversation import messages, outbox, polls
 from orchestrator.store.database import Database, Tx
+from orchestrator.store.notices import host_events
 
 log = structlog.get_logger(__name__)
 

@@ -17,8 +17,10 @@ from orchestrator.domain.protocols import Channel, Feature
 from orchestrator.domain.values import ChatJid
 from orchestrator.groups import roles, settings
 from orchestrator.outbound.delivery import GIVE_UP_MS, SEND_SECONDS
-from orchestrator.store import groups, messages, polls, turns
+from orchestrator.store.conversation import messages, polls
 from orchestrator.store.database import Database, Tx
+from orchestrator.store.groups import groups
+from orchestrator.store.runs import turns
 
 log = structlog.get_logger(__name__)
 

@@ -12,8 +12,9 @@ from orchestrator.base.event_bus import EventBus, until_next
 from orchestrator.domain.errors import ChannelError
 from orchestrator.domain.protocols import Channel, Feature
 from orchestrator.domain.values import ChatJid, Message, TurnId, TurnState
-from orchestrator.store import messages, turns
+from orchestrator.store.conversation import messages
 from orchestrator.store.database import Database, Tx
+from orchestrator.store.runs import turns
 
 log = structlog.get_logger(__name__)
 

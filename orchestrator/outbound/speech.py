@@ -26,8 +26,10 @@ from orchestrator.domain.values import Attachment, ChatJid, OutboxState, Outgoin
 from orchestrator.groups import owner, settings
 from orchestrator.groups.host_context import HostContext
 from orchestrator.outbound.format import for_people
-from orchestrator.store import group_changes, groups, outbox
+from orchestrator.store.conversation import outbox
 from orchestrator.store.database import Tx
+from orchestrator.store.groups import changes as group_changes
+from orchestrator.store.groups import groups
 
 log = structlog.get_logger(__name__)
 

@@ -14,9 +14,10 @@ from orchestrator.domain.errors import ChannelDown, ChannelRefused
 from orchestrator.domain.protocols import Channel, Feature
 from orchestrator.domain.values import ChatJid, Message, Outgoing
 from orchestrator.outbound.delivery import GIVE_UP_MS, SEND_SECONDS, backoff_ms
-from orchestrator.store import messages, outbox, sessions, withdrawals
+from orchestrator.store.conversation import messages, outbox, withdrawals
+from orchestrator.store.conversation.withdrawals import Withdrawal
 from orchestrator.store.database import Database, Tx
-from orchestrator.store.withdrawals import Withdrawal
+from orchestrator.store.runs import sessions
 
 log = structlog.get_logger(__name__)
 

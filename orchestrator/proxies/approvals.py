@@ -21,9 +21,12 @@ from orchestrator.domain.errors import BadRequest
 from orchestrator.domain.network_targets import NetworkTarget
 from orchestrator.domain.values import Folder, RunId, TurnId
 from orchestrator.groups import changes, owner, settings
-from orchestrator.store import approvals, audit, groups, host_events
-from orchestrator.store.approvals import Approval, ApprovalKind, ApprovalRequest, ApprovalState
+from orchestrator.store import audit
+from orchestrator.store.access import approvals
+from orchestrator.store.access.approvals import Approval, ApprovalKind, ApprovalRequest, ApprovalState
 from orchestrator.store.database import Database, Tx
+from orchestrator.store.groups import groups
+from orchestrator.store.notices import host_events
 
 log = structlog.get_logger(__name__)
 

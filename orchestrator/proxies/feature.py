@@ -48,15 +48,19 @@ from orchestrator.proxies.model.server import ProxyServer, bind
 from orchestrator.proxies.parsing_process import ParsingProcess
 from orchestrator.proxies.run_tokens import token_hash
 from orchestrator.proxies.web_search import WebSearch
-from orchestrator.store import approvals as approval_store
-from orchestrator.store import audit, budgets, groups, mcp_servers, runs, turn_outages
-from orchestrator.store.approvals import ApprovalKind, ApprovalRequest
+from orchestrator.store import audit
+from orchestrator.store.access import approvals as approval_store
+from orchestrator.store.access.approvals import ApprovalKind, ApprovalRequest
 from orchestrator.store.audit import AuditEvent
-from orchestrator.store.budgets import Budget
 from orchestrator.store.database import Tx
-from orchestrator.store.mcp_servers import McpServer
-from orchestrator.store.model_refusals import ModelRefusal
-from orchestrator.store.runs import TokenHolder
+from orchestrator.store.groups import groups
+from orchestrator.store.money import budgets
+from orchestrator.store.money.budgets import Budget
+from orchestrator.store.runs import runs, turn_outages
+from orchestrator.store.runs.model_refusals import ModelRefusal
+from orchestrator.store.runs.runs import TokenHolder
+from orchestrator.store.settings import mcp_servers
+from orchestrator.store.settings.mcp_servers import McpServer
 
 if TYPE_CHECKING:
     from orchestrator.proxies.model.upstream_client import UpstreamClient

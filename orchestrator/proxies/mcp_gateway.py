@@ -29,7 +29,7 @@ from orchestrator.proxies.model.headers import Header
 from orchestrator.proxies.model.limits import MIB, BodyBytes, TurnCounts
 from orchestrator.proxies.parsing_process import ParsingProcess
 from orchestrator.store.audit import AuditEvent
-from orchestrator.store.mcp_servers import McpServer
+from orchestrator.store.settings.mcp_servers import McpServer
 
 if TYPE_CHECKING:
     from orchestrator.proxies.model.upstream_client import UpstreamClient, UpstreamRequest

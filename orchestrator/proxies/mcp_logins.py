@@ -22,7 +22,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from agent_runner.wire.files import write_whole
 from orchestrator.base.clock import Clock
 from orchestrator.domain.errors import AndyError
-from orchestrator.store.mcp_servers import McpServer
+from orchestrator.store.settings.mcp_servers import McpServer
 
 if TYPE_CHECKING:
     from orchestrator.proxies.model.upstream_client import UpstreamClient

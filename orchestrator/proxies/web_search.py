@@ -30,8 +30,9 @@ from orchestrator.proxies.model.budget_admission import Admission
 from orchestrator.proxies.model.error_responses import AnswerCut, ProxyRefused
 from orchestrator.proxies.model.exchange import RunIdentity
 from orchestrator.proxies.strict_json import NotStrictJson
-from orchestrator.store import audit, usage
-from orchestrator.store.budgets import Budget
+from orchestrator.store import audit
+from orchestrator.store.money import usage
+from orchestrator.store.money.budgets import Budget
 
 if TYPE_CHECKING:
     from orchestrator.proxies.model.upstream_client import UpstreamClient, UpstreamResponse

@@ -15,9 +15,11 @@ from orchestrator.domain.values import Group, Message, Role, Turn, TurnId, TurnK
 from orchestrator.groups import people, roles, settings
 from orchestrator.groups.roles import Permission
 from orchestrator.queue import retries
-from orchestrator.store import groups, messages, outbox, turn_outages, turns
+from orchestrator.store.conversation import messages, outbox
 from orchestrator.store.database import Database, Tx
-from orchestrator.store.model_refusals import ModelRefusal
+from orchestrator.store.groups import groups
+from orchestrator.store.runs import turn_outages, turns
+from orchestrator.store.runs.model_refusals import ModelRefusal
 
 log = structlog.get_logger(__name__)
 

@@ -14,8 +14,9 @@ from orchestrator.domain.errors import StoreError
 from orchestrator.domain.failures import FailureOwner
 from orchestrator.domain.values import LiveRun, RunId, Turn, TurnId, TurnState
 from orchestrator.queue import next_turns, retries
-from orchestrator.store import outbox, sessions, turns
+from orchestrator.store.conversation import outbox
 from orchestrator.store.database import Database
+from orchestrator.store.runs import sessions, turns
 
 log = structlog.get_logger(__name__)
 

@@ -9,8 +9,10 @@ from orchestrator.domain.failures import STOPPED_BY_HAND
 from orchestrator.domain.values import RunId, Turn, TurnId, TurnKind, TurnState
 from orchestrator.groups.host_context import HostContext
 from orchestrator.queue import retries
-from orchestrator.store import audit, groups, turns
+from orchestrator.store import audit
 from orchestrator.store.database import Tx
+from orchestrator.store.groups import groups
+from orchestrator.store.runs import turns
 
 
 class TurnIsOver(BadRequest):

@@ -7,18 +7,13 @@ from orchestrator.domain.failures import FailureOwner, Outage
 from orchestrator.domain.values import Turn, TurnKind, TurnState
 from orchestrator.groups import owner, registration
 from orchestrator.scheduler import scheduled_task_turns
-from orchestrator.store import (
-    groups,
-    model_refusals,
-    notice_claims,
-    outbox,
-    task_stops,
-    turn_moves,
-    turn_outages,
-    turns,
-)
+from orchestrator.store.conversation import outbox
 from orchestrator.store.database import Tx
-from orchestrator.store.model_refusals import ModelRefusal
+from orchestrator.store.groups import groups
+from orchestrator.store.notices import claims as notice_claims
+from orchestrator.store.runs import model_refusals, turn_moves, turn_outages, turns
+from orchestrator.store.runs.model_refusals import ModelRefusal
+from orchestrator.store.schedule import task_stops
 
 MAX_RETRIES = 5
 """Attempts after the first, before a turn fails."""

@@ -20,8 +20,10 @@ from orchestrator.base.tables import short
 from orchestrator.domain.values import Group, Inbound, Message, Role, RunId, Turn, TurnKind, TurnState
 from orchestrator.groups import people, roles
 from orchestrator.groups.host_context import HostContext
-from orchestrator.store import messages, notice_claims, outbox, runs, tool_calls, turn_outages, turns
+from orchestrator.store.conversation import messages, outbox
 from orchestrator.store.database import Tx, after_commit
+from orchestrator.store.notices import claims as notice_claims
+from orchestrator.store.runs import runs, tool_calls, turn_outages, turns
 
 COMMAND = "/stop"
 STOPPED_RUN = "stopped"

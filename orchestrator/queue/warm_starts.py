@@ -15,10 +15,14 @@ from orchestrator.groups.host_context import HostContext
 from orchestrator.proxies.model import budget_sums
 from orchestrator.queue import foresight
 from orchestrator.queue.foresight import DUE_WITHIN_MS, ExpectedTurn
-from orchestrator.store import budgets, groups, loops, tasks, turns
 from orchestrator.store.database import Tx
-from orchestrator.store.loops import LoopStatus
-from orchestrator.store.model_refusals import ModelRefusal
+from orchestrator.store.groups import groups
+from orchestrator.store.loop import loops
+from orchestrator.store.loop.loops import LoopStatus
+from orchestrator.store.money import budgets
+from orchestrator.store.runs import turns
+from orchestrator.store.runs.model_refusals import ModelRefusal
+from orchestrator.store.schedule import tasks
 
 log = structlog.get_logger(__name__)
 

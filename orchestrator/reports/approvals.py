@@ -8,9 +8,10 @@ from zoneinfo import ZoneInfo
 from orchestrator.base.clock import local_second
 from orchestrator.base.tables import short, table
 from orchestrator.base.terminal_escaping import all_visible
-from orchestrator.store import approvals, groups
-from orchestrator.store.approvals import Approval, ApprovalState
+from orchestrator.store.access import approvals
+from orchestrator.store.access.approvals import Approval, ApprovalState
 from orchestrator.store.database import Tx
+from orchestrator.store.groups import groups
 
 SHOWN_CHARS = 40
 """Characters of a call that fit into the table."""

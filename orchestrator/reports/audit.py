@@ -11,10 +11,11 @@ from orchestrator.base.redaction import redact
 from orchestrator.base.tables import table
 from orchestrator.domain.values import Folder
 from orchestrator.store import audit as audit_store
-from orchestrator.store import commands, groups
 from orchestrator.store.audit import AuditView
-from orchestrator.store.commands import CommandView
 from orchestrator.store.database import Tx
+from orchestrator.store.groups import groups
+from orchestrator.store.runs import commands
+from orchestrator.store.runs.commands import CommandView
 
 CHECK_MS = 10 * 60_000
 """Milliseconds for which the console trusts verified rows; `andy audit verify` reads all rows each time."""

@@ -18,12 +18,12 @@ from orchestrator.domain.values import Folder
 from orchestrator.proxies.model import budget_sums as rules
 from orchestrator.proxies.model.token_usage import AS_OF
 from orchestrator.store import audit as audit_store
-from orchestrator.store import budgets as budget_store
-from orchestrator.store import groups
-from orchestrator.store import usage as usage_store
-from orchestrator.store.budgets import Period, Unit
 from orchestrator.store.database import Tx
-from orchestrator.store.usage import Sums, UsagePart
+from orchestrator.store.groups import groups
+from orchestrator.store.money import budgets as budget_store
+from orchestrator.store.money import usage as usage_store
+from orchestrator.store.money.budgets import Period, Unit
+from orchestrator.store.money.usage import Sums, UsagePart
 
 By = Literal["day", "group", "task", "kind", "model", "service", "agent"]
 

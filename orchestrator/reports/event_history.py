@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from orchestrator.base.event_bus import EventBus, HostEvent
 from orchestrator.dashboard.views import notification_log
-from orchestrator.store import dashboard_notifications, events
+from orchestrator.store.board import notifications as board_notifications
 from orchestrator.store.database import Tx
+from orchestrator.store.loop import events
 
 MAX_RECALLED = 300
 """Events of each of the two kinds that are loaded: the ring has room for three times as many."""
@@ -32,6 +33,6 @@ async def recall_events(tx: Tx, bus: EventBus) -> None:
             kind=f"notification.{notification_log.event_word(one)}",
             **notification_log.event_fields(one),
         )
-        for one in await dashboard_notifications.newest_history(tx, limit=MAX_RECALLED)
+        for one in await board_notifications.newest_history(tx, limit=MAX_RECALLED)
     ]
     bus.recall(sorted([*loops, *notifications], key=lambda event: event.at_ms))

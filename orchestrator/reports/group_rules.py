@@ -16,10 +16,12 @@ from orchestrator.groups import roles, settings
 from orchestrator.groups.roles import Permission, Rights
 from orchestrator.groups.settings import GroupConfig
 from orchestrator.proxies.model import budget_sums
-from orchestrator.store import budgets, groups, mcp_servers
-from orchestrator.store.budgets import Budget
 from orchestrator.store.database import Tx
-from orchestrator.store.mcp_servers import McpServer
+from orchestrator.store.groups import groups
+from orchestrator.store.money import budgets
+from orchestrator.store.money.budgets import Budget
+from orchestrator.store.settings import mcp_servers
+from orchestrator.store.settings.mcp_servers import McpServer
 
 YES, NO, ASKS = "yes", "no", "asks"
 JOINED, THEIR_CHAT, OWN, OWN_AND_GUESTS, ALL = "joined", "their_chat", "own", "own_and_guests", "all"

@@ -11,10 +11,13 @@ from orchestrator.base.clock import local_minute
 from orchestrator.base.tables import table
 from orchestrator.base.terminal_escaping import all_visible
 from orchestrator.domain.values import Group
-from orchestrator.store import access_requests, chats, group_changes, groups
-from orchestrator.store.access_requests import AccessRequest
+from orchestrator.store.access import requests as access_requests
+from orchestrator.store.access.requests import AccessRequest
+from orchestrator.store.conversation import chats
 from orchestrator.store.database import Tx
-from orchestrator.store.group_changes import GroupChangeView
+from orchestrator.store.groups import changes as group_changes
+from orchestrator.store.groups import groups
+from orchestrator.store.groups.changes import GroupChangeView
 
 
 class GroupView(TypedDict):

@@ -7,10 +7,12 @@ from zoneinfo import ZoneInfo
 
 from orchestrator.base.clock import format_span, local_minute
 from orchestrator.domain.values import Folder
-from orchestrator.store import cycles, groups, loops, turns, wake_requests
-from orchestrator.store.cycles import Cycle
 from orchestrator.store.database import Tx
-from orchestrator.store.loops import Loop, LoopStatus
+from orchestrator.store.groups import groups
+from orchestrator.store.loop import cycles, loops, wake_requests
+from orchestrator.store.loop.cycles import Cycle
+from orchestrator.store.loop.loops import Loop, LoopStatus
+from orchestrator.store.runs import turns
 
 CYCLES_SHOWN = 10
 

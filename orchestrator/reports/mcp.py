@@ -19,9 +19,11 @@ from orchestrator.domain.errors import BadRequest
 from orchestrator.domain.values import Folder
 from orchestrator.groups import settings
 from orchestrator.proxies import mcp_logins
-from orchestrator.store import audit, groups, mcp_servers
+from orchestrator.store import audit
 from orchestrator.store.database import Tx
-from orchestrator.store.mcp_servers import McpServer
+from orchestrator.store.groups import groups
+from orchestrator.store.settings import mcp_servers
+from orchestrator.store.settings.mcp_servers import McpServer
 
 TAKEN = frozenset({"andy", "ans", "dashboard", "ide", "workspace"})
 """Names of servers that agents have anyway, or that their CLI keeps for itself."""

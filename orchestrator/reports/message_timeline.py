@@ -18,8 +18,12 @@ from orchestrator.reports import turn_work
 from orchestrator.reports.audit import detail_text
 from orchestrator.reports.costs import UsageCountsView, sums_row
 from orchestrator.reports.turn_work import ToolCallView
-from orchestrator.store import audit, groups, messages, outbox, runs, turns, usage
+from orchestrator.store import audit
+from orchestrator.store.conversation import messages, outbox
 from orchestrator.store.database import Tx
+from orchestrator.store.groups import groups
+from orchestrator.store.money import usage
+from orchestrator.store.runs import runs, turns
 
 STARTED = ("turn.started", "turn.handed_over")
 ENDED = ("turn.answered", "turn.put_back", "turn.failed")

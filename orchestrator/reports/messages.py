@@ -9,8 +9,10 @@ from zoneinfo import ZoneInfo
 from orchestrator.base.clock import local_second
 from orchestrator.base.tables import short
 from orchestrator.domain.values import Message, Turn, TurnId, TurnState
-from orchestrator.store import chats, groups, messages, outbox, turns
+from orchestrator.store.conversation import chats, messages, outbox
 from orchestrator.store.database import Tx
+from orchestrator.store.groups import groups
+from orchestrator.store.runs import turns
 
 
 class QuoteView(TypedDict):

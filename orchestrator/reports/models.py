@@ -28,8 +28,11 @@ from orchestrator.groups import settings as group_settings
 from orchestrator.groups.model_choices import MODEL_NAME
 from orchestrator.proxies.model.credentials import is_telling
 from orchestrator.proxies.model.routing import ModelRouter, read_catalog
-from orchestrator.store import audit, groups, model_refusals, model_services, turn_moves
+from orchestrator.store import audit
 from orchestrator.store.database import Tx
+from orchestrator.store.groups import groups
+from orchestrator.store.runs import model_refusals, turn_moves
+from orchestrator.store.settings import model_services
 
 _WORK = (
     ("", TurnKind.CHAT, False),

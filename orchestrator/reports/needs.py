@@ -13,8 +13,13 @@ from orchestrator.domain.values import Group, Turn
 from orchestrator.reports import costs
 from orchestrator.reports.approvals import ApprovalView, approval_row
 from orchestrator.reports.groups import AccessRequestView, access_row
-from orchestrator.store import access_requests, approvals, dashboard_questions, dashboard_tasks, groups, turns
+from orchestrator.store.access import approvals
+from orchestrator.store.access import requests as access_requests
+from orchestrator.store.board import questions as board_questions
+from orchestrator.store.board import tasks as board_tasks
 from orchestrator.store.database import Tx
+from orchestrator.store.groups import groups
+from orchestrator.store.runs import turns
 
 MOST = 20
 """Rows of each kind that are read."""
@@ -47,14 +52,14 @@ async def owner_needs(
 ) -> OwnerNeeds:
     """Return what waits; `zone_of` gives the time zone in which the days of a group end."""
     zones = {group.folder: zone_of(group) for group in await groups.every(tx)}
-    late = await dashboard_tasks.past_deadline(tx, now_ms=now_ms, limit=MOST)
+    late = await board_tasks.past_deadline(tx, now_ms=now_ms, limit=MOST)
     budgets = await costs.budgets(tx, now_ms=now_ms, zone=zone)
     return OwnerNeeds(
         requests=[
             approval_row(one, now_ms=now_ms) for one in await approvals.waiting(tx, None, now_ms=now_ms)
         ],
         access=[access_row(one) for one in await access_requests.waiting(tx, limit=MOST)],
-        questions=await dashboard_questions.unanswered_of_all(tx, limit=MOST),
+        questions=await board_questions.unanswered_of_all(tx, limit=MOST),
         failed=[
             one
             for one in await turns.last_failed(tx, since_ms=now_ms - FAILED_MS, limit=MOST)

@@ -9,10 +9,11 @@ from zoneinfo import ZoneInfo
 from orchestrator.base.clock import local_minute
 from orchestrator.base.tables import short
 from orchestrator.domain.errors import BadRequest
-from orchestrator.store import groups, notices
 from orchestrator.store.database import Tx
-from orchestrator.store.notice_claims import DeliveredNoticeRow
-from orchestrator.store.notices import NoticeMaker, NoticeRow, NoticeScope, NoticeState
+from orchestrator.store.groups import groups
+from orchestrator.store.notices import notices
+from orchestrator.store.notices.claims import DeliveredNoticeRow
+from orchestrator.store.notices.notices import NoticeMaker, NoticeRow, NoticeScope, NoticeState
 
 BY_HAND = "it was cancelled by hand"
 _NUMBER = re.compile(r"[0-9]{1,18}")

@@ -8,8 +8,9 @@ from zoneinfo import ZoneInfo
 from orchestrator.dashboard.views import serializers
 from orchestrator.domain.dashboard import NotificationStatus
 from orchestrator.groups import settings
-from orchestrator.store import dashboard_notifications, groups
+from orchestrator.store.board import notifications as board_notifications
 from orchestrator.store.database import Tx
+from orchestrator.store.groups import groups
 
 
 class _InGroup(TypedDict):
@@ -36,7 +37,7 @@ async def rows(
     """
     known = None if folder is None else (await groups.known(tx, folder)).folder
     statuses = (NotificationStatus(status),) if status else ()
-    found = await dashboard_notifications.listed(tx, known, statuses=statuses, task_id=task, limit=limit)
+    found = await board_notifications.listed(tx, known, statuses=statuses, task_id=task, limit=limit)
     zones = {one.folder: settings.zone_of(one, default=zone) for one in await groups.every(tx)}
     return [
         {"group": one.folder, **serializers.notification(one, zones.get(one.folder, zone))} for one in found

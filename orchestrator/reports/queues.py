@@ -8,8 +8,10 @@ from zoneinfo import ZoneInfo
 from orchestrator.base.clock import local_second
 from orchestrator.base.tables import short, table
 from orchestrator.domain.values import RunId, Turn
-from orchestrator.store import groups, outbox, runs, turns
+from orchestrator.store.conversation import outbox
 from orchestrator.store.database import Tx
+from orchestrator.store.groups import groups
+from orchestrator.store.runs import runs, turns
 
 
 class TurnView(TypedDict):

@@ -8,8 +8,9 @@ from zoneinfo import ZoneInfo
 from orchestrator.base.clock import local_minute
 from orchestrator.base.redaction import redact
 from orchestrator.domain.values import Message
-from orchestrator.store import groups, message_search
+from orchestrator.store.conversation import message_search
 from orchestrator.store.database import Tx
+from orchestrator.store.groups import groups
 
 AROUND = 50
 """Characters that a line shows before what was found, and three times as many after."""

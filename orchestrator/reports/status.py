@@ -30,18 +30,14 @@ from orchestrator.queue.feature import QueueFeature
 from orchestrator.reports import models, notices
 from orchestrator.reports.models import ServiceConditionView
 from orchestrator.reports.notices import DeliveredNoticeView
-from orchestrator.store import (
-    dashboard_notifications,
-    groups,
-    notice_claims,
-    outbox,
-    runs,
-    tasks,
-    turn_outages,
-    turns,
-)
+from orchestrator.store.board import notifications as board_notifications
+from orchestrator.store.conversation import outbox
 from orchestrator.store.database import Tx
-from orchestrator.store.runs import FailureCount
+from orchestrator.store.groups import groups
+from orchestrator.store.notices import claims as notice_claims
+from orchestrator.store.runs import runs, turn_outages, turns
+from orchestrator.store.runs.runs import FailureCount
+from orchestrator.store.schedule import tasks
 
 log = structlog.get_logger(__name__)
 
@@ -408,7 +404,7 @@ def _waiting(unsettled: Sequence[Turn], host: HostFacts) -> list[WaitingTurnView
 
 
 async def _reminders(tx: Tx) -> PendingReminders:
-    pending = await dashboard_notifications.reminders(tx)
+    pending = await board_notifications.reminders(tx)
     coming: list[DueView] = [
         {"id": one.number, "group": one.folder, "due_ms": one.due_ms} for one in pending[:NEXT]
     ]

@@ -27,7 +27,7 @@ if TYPE_CHECKING:  # the modules that make the status load slowly, and only thei
         StatusView,
         WaitingTurnView,
     )
-    from orchestrator.store.runs import FailureCount
+    from orchestrator.store.runs.runs import FailureCount
 
 NO_TASKS = "none scheduled"
 """The text for no scheduled tasks; tasks of people are on the dashboards."""

@@ -11,8 +11,9 @@ from orchestrator.base.tables import table
 from orchestrator.domain.values import ScheduledTask, TaskRun
 from orchestrator.scheduler import scheduled_task_service, scheduled_task_turns
 from orchestrator.scheduler.scheduled_task_service import TaskView
-from orchestrator.store import groups, task_runs, tasks
 from orchestrator.store.database import Tx
+from orchestrator.store.groups import groups
+from orchestrator.store.schedule import task_runs, tasks
 
 RUNS_SHOWN = 20
 

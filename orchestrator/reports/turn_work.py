@@ -11,9 +11,9 @@ from orchestrator.base.tables import table
 from orchestrator.domain.errors import UnknownTurn
 from orchestrator.domain.values import Turn, TurnId, TurnState
 from orchestrator.reports.queues import TurnView, turn_row
-from orchestrator.store import tool_calls, turns
 from orchestrator.store.database import Tx
-from orchestrator.store.tool_calls import ToolCallRecord
+from orchestrator.store.runs import tool_calls, turns
+from orchestrator.store.runs.tool_calls import ToolCallRecord
 
 OWN = "mcp__andy__"
 """The prefix of the names of tools that the host itself gives an agent."""

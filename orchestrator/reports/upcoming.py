@@ -14,9 +14,13 @@ from orchestrator.domain.dashboard import BoardTask, Deadline, Notification, Not
 from orchestrator.domain.values import ScheduledTask, TaskStatus
 from orchestrator.reports import tasks
 from orchestrator.scheduler import timing
-from orchestrator.store import dashboard_notifications, dashboard_tasks, followed_calendars, groups, loops
+from orchestrator.store.board import notifications as board_notifications
+from orchestrator.store.board import tasks as board_tasks
 from orchestrator.store.database import Tx
-from orchestrator.store.followed_calendars import FollowedEvent
+from orchestrator.store.groups import groups
+from orchestrator.store.loop import loops
+from orchestrator.store.schedule import followed_calendars
+from orchestrator.store.schedule.followed_calendars import FollowedEvent
 
 MAX_TIMES_A_DAY = 100
 """Times of one task that are counted in a day; a task that comes more often is shown as coming that often."""
@@ -64,7 +68,7 @@ async def rows(tx: Tx, folder: str | None, *, with_over: bool, zone: ZoneInfo) -
         for task in await tasks.every(tx, folder, with_over=with_over)
     ]
     statuses = () if with_over else TO_COME
-    listed = await dashboard_notifications.listed(tx, known, statuses=statuses)
+    listed = await board_notifications.listed(tx, known, statuses=statuses)
     found += [_notification_row(zone, one) for one in listed]
     return sorted(found, key=lambda row: (row["due_ms"] is None, row["due_ms"] or 0, row["id"]))
 
@@ -93,7 +97,7 @@ async def week(
     ]
     found += [
         _on_day(_notification_row(zone, one), one.message, (one.due_ms,), now_ms=now_ms, zone=zone)
-        for one in await dashboard_notifications.listed(tx, known, statuses=TO_COME)
+        for one in await board_notifications.listed(tx, known, statuses=TO_COME)
         if one.due_ms < until_ms
     ]
     found += [
@@ -115,9 +119,7 @@ async def week(
         _deadline_row(one, one.deadline, now_ms=now_ms, zone=zone)
         # From yesterday on: the moment of a deadline that has only a day may lie there in another zone.
         # `_is_to_come` leaves out those that are over.
-        for one in await dashboard_tasks.due_between(
-            tx, known, _midnight_ms(now_ms, zone, days_on=-1), until_ms
-        )
+        for one in await board_tasks.due_between(tx, known, _midnight_ms(now_ms, zone, days_on=-1), until_ms)
         if one.deadline is not None and _is_to_come(one.deadline, now_ms=now_ms, zone=zone)
     ]
     return sorted(found, key=lambda row: (row["due_ms"], row["kind"], row["id"]))

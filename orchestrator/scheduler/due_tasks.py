@@ -23,8 +23,9 @@ from orchestrator.domain.values import (
     TurnState,
 )
 from orchestrator.scheduler import scheduled_task_turns, timing
-from orchestrator.store import groups, task_runs, task_stops, tasks
 from orchestrator.store.database import Tx
+from orchestrator.store.groups import groups
+from orchestrator.store.schedule import task_runs, task_stops, tasks
 
 log = structlog.get_logger(__name__)
 

@@ -11,8 +11,8 @@ from orchestrator.base.wakeups import Wakeups
 from orchestrator.domain.values import Group
 from orchestrator.groups.host_context import HostContext
 from orchestrator.scheduler import due_tasks
-from orchestrator.store import tasks
 from orchestrator.store.database import Database
+from orchestrator.store.schedule import tasks
 
 SWEEP_SECONDS = 60.0
 """Most seconds between two looks."""

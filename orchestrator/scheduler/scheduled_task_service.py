@@ -34,8 +34,10 @@ from orchestrator.domain.values import (
     least,
 )
 from orchestrator.scheduler import scheduled_task_turns
-from orchestrator.store import audit, groups, task_runs, task_stops, tasks
+from orchestrator.store import audit
 from orchestrator.store.database import Tx
+from orchestrator.store.groups import groups
+from orchestrator.store.schedule import task_runs, task_stops, tasks
 
 MAX_OPEN = 200
 """Tasks of one group that are neither completed nor cancelled."""

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from orchestrator.domain.values import Cause, Group, ScheduledTask, ScheduleKind, TaskStatus, Turn, TurnId
 from orchestrator.groups import roles, settings
-from orchestrator.store import outbox, task_runs, task_stops, tasks, turns
+from orchestrator.store.conversation import outbox
 from orchestrator.store.database import Tx
+from orchestrator.store.runs import turns
+from orchestrator.store.schedule import task_runs, task_stops, tasks
 
 MAX_FAILURES = 5
 """Failures in a row after which a task is paused."""

@@ -52,7 +52,7 @@ from orchestrator.domain.values import (
 from orchestrator.groups import registration
 from orchestrator.inbound.intake import Intake
 from orchestrator.outbound.delivery import Delivery
-from orchestrator.store import messages, outbox, polls
+from orchestrator.store.conversation import messages, outbox, polls
 from orchestrator.store.database import Database
 
 __all__ = [

@@ -15,7 +15,7 @@ from orchestrator.domain.errors import StoreError
 from orchestrator.domain.protocols import Channel, Feature
 from orchestrator.domain.values import ChatJid, Folder, Outgoing, Turn, TurnKind
 from orchestrator.groups.host_context import HostContext
-from orchestrator.store import turn_effects, undos
+from orchestrator.store.undo import turn_effects, undos
 from orchestrator.undo import file_effects
 from orchestrator.undo.files import GroupFiles
 from orchestrator.undo.requests import UndoRequests

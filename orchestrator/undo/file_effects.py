@@ -10,9 +10,10 @@ from functools import partial
 import structlog
 
 from orchestrator.domain.values import Folder, TurnId
-from orchestrator.store import turn_effects, turns, undos
 from orchestrator.store.database import Database, Tx
-from orchestrator.store.turn_effects import FILE, UNKNOWN_FILES, RowEffect
+from orchestrator.store.runs import turns
+from orchestrator.store.undo import turn_effects, undos
+from orchestrator.store.undo.turn_effects import FILE, UNKNOWN_FILES, RowEffect
 from orchestrator.undo.files import FolderChanges, GroupFiles
 
 log = structlog.get_logger(__name__)

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from orchestrator.store.tool_calls import ToolCallRecord
+from orchestrator.store.runs.tool_calls import ToolCallRecord
 
 _MCP = re.compile(r"mcp__([^_].*?)__(.+)")
 _OWN = frozenset({"andy", "dashboard", "context"})

@@ -9,7 +9,7 @@ from typing import Any
 from orchestrator.base.tables import short
 from orchestrator.base.terminal_escaping import visible
 from orchestrator.domain.values import Outgoing, Turn
-from orchestrator.store.turn_effects import BY_NAME, RowEffect
+from orchestrator.store.undo.turn_effects import BY_NAME, RowEffect
 from orchestrator.undo.outside import OutsideEffect
 
 TITLE_CHARS = 60

@@ -14,8 +14,10 @@ from orchestrator.base.tables import short
 from orchestrator.domain.values import Group, Inbound, Role, Turn, TurnId, rank
 from orchestrator.groups import people, roles
 from orchestrator.inbound.intake import ReplyAtOnce
-from orchestrator.store import messages, outbox, turns, undos
+from orchestrator.store.conversation import messages, outbox
 from orchestrator.store.database import Tx
+from orchestrator.store.runs import turns
+from orchestrator.store.undo import undos
 from orchestrator.undo import texts
 from orchestrator.undo.service import BuiltOn, NothingToUndo, NotYet, SomethingInPlace, UndoService
 

@@ -25,22 +25,16 @@ from orchestrator.domain.values import (
     TurnState,
 )
 from orchestrator.groups import registration
-from orchestrator.store import (
-    audit,
-    dashboards,
-    host_events,
-    messages,
-    outbox,
-    task_stops,
-    tool_calls,
-    turn_effects,
-    turns,
-    undos,
-    withdrawals,
-)
+from orchestrator.store import audit
+from orchestrator.store.board import dashboards
+from orchestrator.store.conversation import messages, outbox, withdrawals
 from orchestrator.store.database import Tx, after_commit
-from orchestrator.store.turn_effects import BY_NAME, RowEffect
-from orchestrator.store.undos import Undo
+from orchestrator.store.notices import host_events
+from orchestrator.store.runs import tool_calls, turns
+from orchestrator.store.schedule import task_stops
+from orchestrator.store.undo import turn_effects, undos
+from orchestrator.store.undo.turn_effects import BY_NAME, RowEffect
+from orchestrator.store.undo.undos import Undo
 from orchestrator.undo import file_effects, outside, texts
 from orchestrator.undo.files import FolderBusy, GroupFiles, is_same
 from orchestrator.undo.plan import TITLE_CHARS, LaterChange, UndoPlan, is_listed, item_of

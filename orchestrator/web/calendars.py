@@ -14,10 +14,10 @@ from starlette.routing import Route
 from orchestrator.domain.values import Group
 from orchestrator.groups import secret_addresses
 from orchestrator.reports import calendar_feed
-from orchestrator.store import groups
-from orchestrator.store import secret_addresses as addresses
+from orchestrator.store.access import secret_addresses as addresses
+from orchestrator.store.access.secret_addresses import AddressKind, SecretAddress, UnknownAddress
 from orchestrator.store.database import Database, Tx
-from orchestrator.store.secret_addresses import AddressKind, SecretAddress, UnknownAddress
+from orchestrator.store.groups import groups
 from orchestrator.web.api.lists import ApiSource
 
 FETCHED_EVERY_MS = 60_000

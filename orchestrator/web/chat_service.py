@@ -21,8 +21,10 @@ from orchestrator.domain.values import (
     TurnState,
 )
 from orchestrator.inbound.intake import Accepted, Intake, Taken
-from orchestrator.store import groups, messages, outbox, turns
+from orchestrator.store.conversation import messages, outbox
 from orchestrator.store.database import Database, Tx
+from orchestrator.store.groups import groups
+from orchestrator.store.runs import turns
 
 SETTLED = (TurnState.ANSWERED, TurnState.FAILED)
 GONE = (OutboxState.SENT, OutboxState.SKIPPED, OutboxState.UNKNOWN, OutboxState.DEAD)

@@ -23,7 +23,7 @@ from orchestrator.domain.home import Home
 from orchestrator.domain.values import Outgoing
 from orchestrator.groups import attachments
 from orchestrator.reports.message_timeline import sent_file
-from orchestrator.store import groups
+from orchestrator.store.groups import groups
 from orchestrator.web.api.lists import ApiSource
 
 CHUNK_BYTES = 256 * 1024

@@ -24,10 +24,10 @@ from orchestrator.domain.values import HOOK_PREFIX, Group, Inbound, MessageId
 from orchestrator.groups.secret_addresses import HOOKS, hashed, hook_wait_ms
 from orchestrator.inbound import triggers
 from orchestrator.inbound.intake import Intake, Taken
-from orchestrator.store import groups
-from orchestrator.store import secret_addresses as addresses
+from orchestrator.store.access import secret_addresses as addresses
+from orchestrator.store.access.secret_addresses import AddressKind, SecretAddress, UnknownAddress
 from orchestrator.store.database import Database, Tx
-from orchestrator.store.secret_addresses import AddressKind, SecretAddress, UnknownAddress
+from orchestrator.store.groups import groups
 from orchestrator.web.bodies import BadBody, parse_object, read_body
 from orchestrator.web.refusals import OnRefusal, RefusedRequest
 

@@ -18,7 +18,7 @@ from orchestrator.proxies.model.exchange import RunIdentity
 from orchestrator.proxies.model.proxy import CredentialProxy
 from orchestrator.proxies.model.server import ProxyServer, bind
 from orchestrator.proxies.parsing_process import ParsingProcess
-from orchestrator.store.mcp_servers import McpServer
+from orchestrator.store.settings.mcp_servers import McpServer
 
 GROUP = Folder("family")
 TOKEN = b"token-of-a-run"

@@ -27,7 +27,7 @@ from orchestrator.proxies import mcp_logins, mcp_oauth
 from orchestrator.proxies.mcp_logins import LoginRefused, McpTokens
 from orchestrator.proxies.model.limits import ModelProxyLimits
 from orchestrator.proxies.model.upstream_client import UpstreamClient
-from orchestrator.store.mcp_servers import McpServer
+from orchestrator.store.settings.mcp_servers import McpServer
 
 LOGINS = 3
 REDIRECT = "http://127.0.0.1:8765/callback"

@@ -34,9 +34,11 @@ from orchestrator.proxies.egress.public_addresses import EgressConnection
 from orchestrator.proxies.feature import ContainerProxies
 from orchestrator.proxies.model.credentials import CredentialSource
 from orchestrator.proxies.run_tokens import new_token, token_hash
-from orchestrator.store import groups, mcp_servers, runs
 from orchestrator.store.database import Database
-from orchestrator.store.mcp_servers import McpServer
+from orchestrator.store.groups import groups
+from orchestrator.store.runs import runs
+from orchestrator.store.settings import mcp_servers
+from orchestrator.store.settings.mcp_servers import McpServer
 from tests.containment.harness import (
     EVIL_HOST,
     OTHERS_SECRET,

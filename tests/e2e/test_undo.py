@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator.store.turn_effects import TRACKED
+from orchestrator.store.undo.turn_effects import TRACKED
 from tests.processes.andy import AndyProcess, until
 
 

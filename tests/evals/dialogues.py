@@ -23,7 +23,8 @@ from orchestrator.dashboard.words import when
 from orchestrator.domain.dashboard import Deadline
 from orchestrator.domain.values import Run, Turn
 from orchestrator.inbound import prompt
-from orchestrator.store import groups, turns
+from orchestrator.store.groups import groups
+from orchestrator.store.runs import turns
 from tests.processes.runner import RUN, RunnerProcess
 from tests.support.dashboard_harness import DAY_MS, FOLDER, HOUR_MS, DashboardHarness, alert, blog
 from tests.support.priced_turns import prepare_main

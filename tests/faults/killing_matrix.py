@@ -25,7 +25,7 @@ from orchestrator.channels.context import ChannelContext
 from orchestrator.channels.matrix import channel, login, session  # noqa: F401 - imported before the forks
 from orchestrator.channels.matrix.channel import MatrixChannel
 from orchestrator.outbound.delivery import Delivery
-from orchestrator.store import messages, outbox
+from orchestrator.store.conversation import messages, outbox
 from orchestrator.store.database import Database
 
 

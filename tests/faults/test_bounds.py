@@ -17,8 +17,10 @@ from orchestrator.inbound.prompt import MAX_MESSAGES, MAX_PROMPT_CHARS
 from orchestrator.ipc.command_context import CommandCaller
 from orchestrator.ipc.handlers import messages
 from orchestrator.queue import next_turns
-from orchestrator.store import groups, outbox, turns
-from orchestrator.store import messages as stored
+from orchestrator.store.conversation import messages as stored
+from orchestrator.store.conversation import outbox
+from orchestrator.store.groups import groups
+from orchestrator.store.runs import turns
 from tests.support.store_harness import SEOUL, StoreHarness, a_message
 
 

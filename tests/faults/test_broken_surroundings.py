@@ -20,8 +20,10 @@ from orchestrator.domain.errors import StoreCorrupt, StoreError
 from orchestrator.domain.home import Home
 from orchestrator.domain.values import TurnId
 from orchestrator.inbound.prompt import MAX_MESSAGES
-from orchestrator.store import groups, messages, turns
+from orchestrator.store.conversation import messages
 from orchestrator.store.database import Database
+from orchestrator.store.groups import groups
+from orchestrator.store.runs import turns
 from tests.doubles.clock import FakeClock
 from tests.processes.andy import AndyProcess, until
 from tests.support.homes import furnish

@@ -9,7 +9,8 @@ from orchestrator.containers import timeouts
 from orchestrator.domain.errors import ChannelDown
 from orchestrator.domain.values import RunState, TurnState
 from orchestrator.queue import next_turns
-from orchestrator.store import outbox, turns
+from orchestrator.store.conversation import outbox
+from orchestrator.store.runs import turns
 from tests.doubles.channel import ScriptedChannel
 from tests.support.store_harness import StoreHarness
 from tests.support.task_harness import DAY_MS, HOUR_MS, MINUTE_MS, TaskHarness

@@ -12,7 +12,7 @@ import pytest
 
 pytest.importorskip("nio")
 
-from orchestrator.store import chats, outbox
+from orchestrator.store.conversation import chats, outbox
 from orchestrator.store.database import Database
 from tests.support.matrix_home import MatrixHome, address_of
 

@@ -16,8 +16,8 @@ from agent_runner.wire.order import CLOSE_FILE, CloseOrder, TurnOrder
 from orchestrator.containers import timeouts
 from orchestrator.domain.values import Folder, OutboxState, RunState, TurnKind, TurnState
 from orchestrator.queue import next_turns
-from orchestrator.store import sessions
 from orchestrator.store.database import Database
+from orchestrator.store.runs import sessions
 from tests.processes.andy import AndyProcess, until
 from tests.support.homes import furnish
 from tests.support.queue_harness import a_run, a_turn

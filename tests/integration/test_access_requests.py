@@ -24,8 +24,9 @@ from orchestrator.inbound.intake import MAX_UNUSED_CHATS, Intake, build_intake
 from orchestrator.inbound.senders import SenderRule, SenderRules
 from orchestrator.ipc.handlers import history
 from orchestrator.reports.groups import chat_rows
-from orchestrator.store import chats, groups, message_search
+from orchestrator.store.conversation import chats, message_search
 from orchestrator.store.database import Database, Tx
+from orchestrator.store.groups import groups
 from orchestrator.web.api.groups import GroupApi, group_routes
 from orchestrator.web.app import web_app
 from tests.doubles.clock import FakeClock

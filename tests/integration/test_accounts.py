@@ -10,8 +10,8 @@ from orchestrator.domain.errors import BadTime, UnknownGroup
 from orchestrator.domain.values import Folder, RunId, TurnId, TurnKind
 from orchestrator.reports import costs
 from orchestrator.reports.since import since_ms
-from orchestrator.store import usage
-from orchestrator.store.budgets import Period, Unit
+from orchestrator.store.money import usage
+from orchestrator.store.money.budgets import Period, Unit
 from tests.support.store_harness import StoreHarness
 
 SEOUL, KABUL, UTC = ZoneInfo("Asia/Seoul"), ZoneInfo("Asia/Kabul"), ZoneInfo("UTC")

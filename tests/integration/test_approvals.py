@@ -26,7 +26,7 @@ from orchestrator.proxies.approvals import (
     UnknownApproval,
 )
 from orchestrator.reports import approvals as approval_reports
-from orchestrator.store.approvals import ApprovalKind, ApprovalRequest, ApprovalState
+from orchestrator.store.access.approvals import ApprovalKind, ApprovalRequest, ApprovalState
 from orchestrator.web.console import marks
 from tests.support.host_contexts import host_context
 from tests.support.store_harness import StoreHarness, a_message

@@ -20,8 +20,9 @@ from orchestrator.proxies.model.budget_admission import Admission
 from orchestrator.proxies.model.exchange import ExchangeEnd, ProxyExchange, RunIdentity
 from orchestrator.proxies.model.token_usage import ParsedUsage
 from orchestrator.proxies.run_tokens import token_hash
-from orchestrator.store import budgets, groups
-from orchestrator.store.budgets import Budget, Period, Unit
+from orchestrator.store.groups import groups
+from orchestrator.store.money import budgets
+from orchestrator.store.money.budgets import Budget, Period, Unit
 from tests.doubles.messages_api import Say, ScriptedMessagesApi, Tokens
 from tests.support.running_proxy import Proxied, proxied
 from tests.support.store_harness import StoreHarness

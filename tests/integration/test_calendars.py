@@ -20,8 +20,8 @@ from orchestrator.domain.errors import BadRequest, UnknownGroup
 from orchestrator.groups import registration, secret_addresses
 from orchestrator.reports import audit, calendar_feed
 from orchestrator.reports.upcoming import UpcomingView
-from orchestrator.store import secret_addresses as addresses
-from orchestrator.store.secret_addresses import AddressKind, UnknownAddress
+from orchestrator.store.access import secret_addresses as addresses
+from orchestrator.store.access.secret_addresses import AddressKind, UnknownAddress
 from orchestrator.web.app import web_app
 from orchestrator.web.refusals import RefusedRequest
 from tests.support.console_browser import console_browser, send_form

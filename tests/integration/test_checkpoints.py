@@ -14,9 +14,9 @@ from agent_runner.wire.frames import Ack, TurnEnd, Usage
 from agent_runner.wire.order import RestoreOrder
 from orchestrator.containers.ports import Restoration
 from orchestrator.domain.values import OFFLINE, Folder, RunId
-from orchestrator.store import checkpoints, runs, sessions
-from orchestrator.store.checkpoints import CheckpointMark
 from orchestrator.store.database import Database, migrations
+from orchestrator.store.runs import checkpoints, runs, sessions
+from orchestrator.store.runs.checkpoints import CheckpointMark
 from tests.doubles.scripted_runtime import ScriptedRuntime, scripted_pool, scripted_ports
 from tests.support.store_harness import StoreHarness
 from tests.support.until import until

@@ -35,9 +35,11 @@ from orchestrator.domain.home import Home
 from orchestrator.domain.values import Folder
 from orchestrator.groups import registration
 from orchestrator.reports import costs
-from orchestrator.store import audit, dashboard_cycles, groups
-from orchestrator.store.budgets import Period
+from orchestrator.store import audit
+from orchestrator.store.board import worker_cycles
 from orchestrator.store.database import Database
+from orchestrator.store.groups import groups
+from orchestrator.store.money.budgets import Period
 from tests.doubles.clock import FakeClock
 from tests.support.reminders import put_reminder
 from tests.support.store_harness import StoreHarness, a_message
@@ -75,7 +77,7 @@ async def _fill(root: Path) -> None:
         await registration.ensure_main(tx, now_ms=AT_MS)
         family = await groups.known(tx, "family")
         await put_reminder(tx, family, text="stretch", due_ms=AT_MS, now_ms=AT_MS)
-        await dashboard_cycles.begin(tx, FAMILY, "rules", trigger={}, now_ms=AT_MS)
+        await worker_cycles.begin(tx, FAMILY, "rules", trigger={}, now_ms=AT_MS)
         await audit.append(tx, audit.AuditEvent(at_ms=AT_MS, kind="model.asked", folder=FAMILY))
         await costs.set_budget(
             tx,

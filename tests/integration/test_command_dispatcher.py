@@ -13,7 +13,7 @@ from orchestrator.groups import registration
 from orchestrator.ipc.command_dispatcher import HANDLERS, CommandDispatcher
 from orchestrator.scheduler.timing import schedule_reader
 from orchestrator.scheduler.when import point_ms
-from orchestrator.store import groups
+from orchestrator.store.groups import groups
 from tests.support.command_dispatchers import dashboards_of
 from tests.support.store_harness import SEOUL, StoreHarness
 from tests.support.until import DEADLINE_SECONDS

@@ -9,7 +9,8 @@ from unittest.mock import AsyncMock
 import pytest
 
 from orchestrator.base.event_bus import RING
-from orchestrator.store import audit, web_sessions
+from orchestrator.store import audit
+from orchestrator.store.access import web_sessions
 from orchestrator.web.console.app import find_pages
 from orchestrator.web.console.forms import (
     ChangedSince,

@@ -13,7 +13,7 @@ from orchestrator.channels.telegram import description as telegram
 from orchestrator.domain.errors import ChannelRefused
 from orchestrator.domain.home import Home
 from orchestrator.domain.values import ChatJid
-from orchestrator.store import chats
+from orchestrator.store.conversation import chats
 from orchestrator.store.database import Database
 from orchestrator.web.console.pages.channels import messenger_of
 from tests.support.console_browser import console_browser, send_form

@@ -15,9 +15,10 @@ import pytest_asyncio
 
 from agent_runner.wire.order import ECHO
 from orchestrator.domain.home import Home
-from orchestrator.store import dashboard_notifications, tasks
+from orchestrator.store.board import notifications as board_notifications
 from orchestrator.store.database import Tx
 from orchestrator.store.reader import read_once
+from orchestrator.store.schedule import tasks
 from orchestrator.web.console.pages import coming
 from tests.support.console_browser import console_browser, send_form
 
@@ -47,7 +48,7 @@ def scheduled(root: Path) -> dict[str, Any]:
 
     async def read(tx: Tx) -> dict[str, Any]:
         found = await tasks.every(tx, None)
-        reminders = await dashboard_notifications.reminders(tx)
+        reminders = await board_notifications.reminders(tx)
         return {"tasks": {one.prompt: one for one in found}, "reminders": [one.message for one in reminders]}
 
     return read_once(Home(root).database, read)
@@ -147,7 +148,7 @@ async def test_a_reminder_says_another_text_moves_and_can_be_made_to_repeat(brow
     await add(browser, "pill", "tomorrow at 8pm")
 
     async def read(tx: Tx) -> str:
-        found = await dashboard_notifications.reminders(tx)
+        found = await board_notifications.reminders(tx)
         return str(next(one.number for one in found if one.message == "pill"))
 
     number = read_once(Home(root).database, read)

@@ -13,9 +13,9 @@ import pytest_asyncio
 
 from orchestrator.base.clock import SystemClock
 from orchestrator.domain.home import Home
-from orchestrator.store import budgets
-from orchestrator.store.budgets import Budget
 from orchestrator.store.database import Tx
+from orchestrator.store.money import budgets
+from orchestrator.store.money.budgets import Budget
 from orchestrator.store.reader import read_once
 from orchestrator.web.console.pages.costs import raised
 from tests.support.console_browser import console_browser, send_form, write_beside

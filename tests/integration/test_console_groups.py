@@ -23,8 +23,9 @@ from orchestrator.groups.access import free_folder
 from orchestrator.groups.settings import GroupConfig, text_of
 from orchestrator.inbound.intake import Intake
 from orchestrator.reports import group_rules
-from orchestrator.store import group_changes, groups
 from orchestrator.store.database import Database, Tx
+from orchestrator.store.groups import changes as group_changes
+from orchestrator.store.groups import groups
 from orchestrator.store.reader import read_once
 from orchestrator.web.console import settings_form
 from orchestrator.web.console.catalogue import LANGUAGES, Catalogue

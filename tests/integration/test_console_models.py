@@ -13,9 +13,10 @@ import pytest
 
 from orchestrator.domain.home import Home
 from orchestrator.domain.model_services import ServicePrice
-from orchestrator.store import groups, model_services
 from orchestrator.store.database import Tx
+from orchestrator.store.groups import groups
 from orchestrator.store.reader import read_once
+from orchestrator.store.settings import model_services
 from tests.support.console_browser import console_browser, send_form, write_beside
 
 

@@ -15,11 +15,14 @@ from orchestrator.domain.values import Folder, RunId
 from orchestrator.groups import changes
 from orchestrator.proxies import mcp_logins
 from orchestrator.proxies.mcp_logins import McpLogin
-from orchestrator.store import approvals, audit, groups, mcp_servers
-from orchestrator.store.approvals import ApprovalKind, ApprovalRequest
+from orchestrator.store import audit
+from orchestrator.store.access import approvals
+from orchestrator.store.access.approvals import ApprovalKind, ApprovalRequest
 from orchestrator.store.database import Database, Tx
-from orchestrator.store.mcp_servers import McpServer
+from orchestrator.store.groups import groups
 from orchestrator.store.reader import read_once
+from orchestrator.store.settings import mcp_servers
+from orchestrator.store.settings.mcp_servers import McpServer
 from orchestrator.web.console import marks
 from tests.support.console_browser import console_browser, send_form
 

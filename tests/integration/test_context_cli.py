@@ -14,9 +14,11 @@ from orchestrator.context.files import LOCK
 from orchestrator.context.tokens import EstimatingCounter
 from orchestrator.domain.values import Folder
 from orchestrator.groups import registration
-from orchestrator.store import memory_notes, people, person_removals, sessions
 from orchestrator.store.database import Database
-from orchestrator.store.memory_notes import MemoryNote
+from orchestrator.store.people import memory_notes, people
+from orchestrator.store.people import removals as person_removals
+from orchestrator.store.people.memory_notes import MemoryNote
+from orchestrator.store.runs import sessions
 from tests.processes.andy import AndyProcess
 
 

@@ -16,7 +16,7 @@ from orchestrator.context.models import Context
 from orchestrator.context.recorder import ContextRecorder
 from orchestrator.context.tokens import EstimatingCounter
 from orchestrator.domain.values import Folder, MessageId
-from orchestrator.store import sessions
+from orchestrator.store.runs import sessions
 from tests.support.live_files import contents
 from tests.support.store_harness import StoreHarness, a_message
 from tests.support.until import until

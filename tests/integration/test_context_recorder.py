@@ -22,7 +22,9 @@ from orchestrator.context.recorder import MAX_EXCHANGES, SNAPSHOT_MS, ContextRec
 from orchestrator.context.tokens import EstimatingCounter
 from orchestrator.domain.values import Folder, Group, SessionCommand, TurnState
 from orchestrator.groups import registration
-from orchestrator.store import exchanges, groups, messages, outbox, turns
+from orchestrator.store.conversation import exchanges, messages, outbox
+from orchestrator.store.groups import groups
+from orchestrator.store.runs import turns
 from tests.support.live_files import contents
 from tests.support.store_harness import StoreHarness, a_message
 from tests.support.until import until

@@ -17,7 +17,9 @@ from orchestrator.context.recorder import ContextRecorder
 from orchestrator.context.tokens import EstimatingCounter
 from orchestrator.domain.errors import ContextBusy
 from orchestrator.domain.values import Folder, SessionCommand, TurnState
-from orchestrator.store import exchanges, groups, turns
+from orchestrator.store.conversation import exchanges
+from orchestrator.store.groups import groups
+from orchestrator.store.runs import turns
 from tests.support.store_harness import StoreHarness
 
 STEPS = 25

@@ -19,11 +19,11 @@ from orchestrator.domain.errors import OutcomeUnknown, StoreError, StoreTooNew
 from orchestrator.domain.values import ChatJid, Folder
 from orchestrator.groups import secret_addresses
 from orchestrator.store import database as databases
-from orchestrator.store import outbox
-from orchestrator.store import secret_addresses as addresses
+from orchestrator.store.access import secret_addresses as addresses
+from orchestrator.store.access.secret_addresses import AddressKind
+from orchestrator.store.conversation import outbox
 from orchestrator.store.database import Database, after_commit, migrations
 from orchestrator.store.reader import read_once
-from orchestrator.store.secret_addresses import AddressKind
 from tests.support.store_harness import StoreHarness
 from tests.support.until import until
 

@@ -16,7 +16,7 @@ from orchestrator.domain.values import Attachment, ChatJid, Folder, MessageId, O
 from orchestrator.outbound import delivery as delivery_module
 from orchestrator.outbound.delivery import GIVE_UP_MS, backoff_ms
 from orchestrator.reports import queues
-from orchestrator.store import chats, messages, outbox
+from orchestrator.store.conversation import chats, messages, outbox
 from tests.doubles.channel import ScriptedChannel
 from tests.support.delivering import delivering
 from tests.support.reminders import notifier, put_reminder

@@ -9,7 +9,7 @@ import pytest
 
 from orchestrator.domain.values import LiveRun, RunState, TurnState
 from orchestrator.queue.dispatcher import Containers, Dispatcher
-from orchestrator.store import turns
+from orchestrator.store.runs import turns
 from tests.support.queue_harness import a_run
 from tests.support.until import until
 

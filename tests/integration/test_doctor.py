@@ -25,9 +25,10 @@ from orchestrator.domain.home import Home
 from orchestrator.domain.model_services import ModelService, WorkKind
 from orchestrator.domain.settings import load
 from orchestrator.groups import registration
-from orchestrator.store import groups, model_services
 from orchestrator.store.database import Database, migrations
-from orchestrator.store.model_services import ChosenModel
+from orchestrator.store.groups import groups
+from orchestrator.store.settings import model_services
+from orchestrator.store.settings.model_services import ChosenModel
 from tests.doubles.messages_api import Say, ScriptedMessagesApi
 
 KEY = "sk-ant-api03-of-a-test"

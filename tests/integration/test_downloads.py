@@ -12,7 +12,7 @@ import pytest
 
 from orchestrator.domain.values import Attachment, ChatJid, Folder
 from orchestrator.groups import attachments
-from orchestrator.store import outbox
+from orchestrator.store.conversation import outbox
 from orchestrator.web.app import web_app
 from orchestrator.web.downloads import file_routes
 from tests.integration.test_api import TOKEN, source_of

@@ -12,8 +12,10 @@ from orchestrator.context.message_mapping import (
     question_text,
 )
 from orchestrator.domain.values import SessionCommand, TurnState
-from orchestrator.store import exchanges, groups, outbox, turns
-from orchestrator.store.exchanges import TurnExchange
+from orchestrator.store.conversation import exchanges, outbox
+from orchestrator.store.conversation.exchanges import TurnExchange
+from orchestrator.store.groups import groups
+from orchestrator.store.runs import turns
 
 
 @pytest.fixture

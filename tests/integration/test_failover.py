@@ -20,7 +20,8 @@ from orchestrator.inbound.prompt import BEGUN_BEFORE, MAY_BE_DONE
 from orchestrator.proxies.model.failover import QUIET_MS
 from orchestrator.proxies.model.limits import ModelProxyLimits
 from orchestrator.reports import models
-from orchestrator.store import model_services, tool_calls, turns
+from orchestrator.store.runs import tool_calls, turns
+from orchestrator.store.settings import model_services
 from tests.doubles.faulty_upstream import Behave, FaultyUpstream, Received, answer, hang, reset
 from tests.doubles.messages_api import Say, ScriptedMessagesApi, all_text
 from tests.support.model_services_harness import ServicesHarness, said, several_services

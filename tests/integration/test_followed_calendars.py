@@ -27,9 +27,10 @@ from orchestrator.domain.values import Folder
 from orchestrator.groups import registration
 from orchestrator.ipc.snapshots import SnapshotWriter
 from orchestrator.reports import upcoming
-from orchestrator.store import followed_calendars, groups
 from orchestrator.store.database import Database
-from orchestrator.store.followed_calendars import CalendarEvent
+from orchestrator.store.groups import groups
+from orchestrator.store.schedule import followed_calendars
+from orchestrator.store.schedule.followed_calendars import CalendarEvent
 from tests.support.caldav_server import PASSWORD, USER, caldav_server
 from tests.support.host_contexts import host_context
 from tests.support.store_harness import StoreHarness

@@ -13,7 +13,12 @@ from orchestrator.domain.polls import Poll
 from orchestrator.domain.values import ChatJid, MessageId, Role
 from orchestrator.groups import people
 from orchestrator.inbound.intake import Intake
-from orchestrator.store import dashboard_questions, dashboards, groups, person_removals, polls, sessions
+from orchestrator.store.board import dashboards
+from orchestrator.store.board import questions as board_questions
+from orchestrator.store.conversation import polls
+from orchestrator.store.groups import groups
+from orchestrator.store.people import removals as person_removals
+from orchestrator.store.runs import sessions
 from tests.integration.test_group_memory import FAMILY, SESSION
 from tests.integration.test_person_memory import JUN, MIN, MINA, PersonHouse
 from tests.support.dashboards import a_question
@@ -138,11 +143,11 @@ async def test_what_they_chose_goes_and_what_others_chose_stays(house: ForgetHou
             assert await polls.put_vote(tx, made, vote)
         asked = a_question(answer="Yes (Mina, Jun)", answered_ms=1)
         await dashboards.ensure(tx, FAMILY, now_ms=1)
-        assert await dashboard_questions.put(tx, asked, was=None)
+        assert await board_questions.put(tx, asked, was=None)
     await house.forget()
     async with house.harness.database.reading() as tx:
         assert [one.name for one in await polls.votes_of(tx, made)] == ["Jun"]
-        (question,) = await dashboard_questions.every(tx, FAMILY)
+        (question,) = await board_questions.every(tx, FAMILY)
     assert question.answer == "Yes (Jun)"
 
 

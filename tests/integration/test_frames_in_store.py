@@ -7,7 +7,7 @@ import pytest
 from agent_runner.wire.frames import Ack, FailureFrame, Heartbeat, Ready, Result, TurnEnd, Usage
 from orchestrator.containers import frame_effects
 from orchestrator.domain.values import Folder, OutboxState, TurnState
-from orchestrator.store import sessions
+from orchestrator.store.runs import sessions
 from tests.support.store_harness import StoreHarness
 
 FAMILY = Folder("family")

@@ -13,8 +13,9 @@ from orchestrator.domain.values import Folder
 from orchestrator.groups import changes, memory_templates
 from orchestrator.groups.changes import GroupChangeRefused, diff
 from orchestrator.groups.registration import GroupProfile, ProfileRefused
-from orchestrator.store import group_changes, groups
-from orchestrator.store.group_changes import MAX_CHANGES, GroupPart, UnknownGroupChange
+from orchestrator.store.groups import changes as group_changes
+from orchestrator.store.groups import groups
+from orchestrator.store.groups.changes import MAX_CHANGES, GroupPart, UnknownGroupChange
 from orchestrator.web.api.groups import GroupApi, group_routes
 from orchestrator.web.app import web_app
 from tests.processes.andy import AndyProcess

@@ -24,9 +24,11 @@ from orchestrator.reports import message_timeline, messages, search
 from orchestrator.scheduler import scheduled_task_service
 from orchestrator.scheduler.scheduled_task_turns import queue_turn
 from orchestrator.scheduler.timing import schedule_reader
-from orchestrator.store import dashboard_notifications, groups, sessions, turns
 from orchestrator.store import database as databases
+from orchestrator.store.board import notifications as board_notifications
 from orchestrator.store.database import Database, migrations
+from orchestrator.store.groups import groups
+from orchestrator.store.runs import sessions, turns
 from orchestrator.web.api.groups import GroupApi, group_routes
 from orchestrator.web.app import web_app
 from tests.support.reminders import notifier, put_reminder
@@ -252,7 +254,7 @@ async def test_a_reminder_comes_where_it_was_asked_for_and_other_news_where_the_
         group = await groups.known(tx, "family")
         for jid, text in ((PHONE, "pill"), (HOME, "walk")):
             await put_reminder(tx, replace(group, jid=jid), text=text, due_ms=now_ms, now_ms=now_ms)
-        await dashboard_notifications.put(tx, an_alert(now_ms), was=None)
+        await board_notifications.put(tx, an_alert(now_ms), was=None)
     await add_chat(family, is_notify_chat=True)
     await notifier(family).send_due()
     assert {(one.text.split()[-1], one.chat_jid) for one in await family.outgoing()} == {

@@ -22,15 +22,13 @@ from orchestrator.ipc.command_dispatcher import CommandDispatcher
 from orchestrator.notices.service import NoticeService
 from orchestrator.scheduler.timing import schedule_reader
 from orchestrator.scheduler.when import point_ms
-from orchestrator.store import (
-    audit,
-    dashboard_knowledge,
-    group_changes,
-    groups,
-    message_search,
-    sessions,
-)
-from orchestrator.store.group_changes import GroupChange, GroupPart
+from orchestrator.store import audit
+from orchestrator.store.board import knowledge as board_knowledge
+from orchestrator.store.conversation import message_search
+from orchestrator.store.groups import changes as group_changes
+from orchestrator.store.groups import groups
+from orchestrator.store.groups.changes import GroupChange, GroupPart
+from orchestrator.store.runs import sessions
 from tests.support.command_dispatchers import dashboards_of
 from tests.support.store_harness import SEOUL, StoreHarness
 
@@ -154,13 +152,13 @@ async def filled(store_harness: StoreHarness, tmp_path: Path) -> MemoryHouse:
     await home.use("save_insight", content="Jane collects jazz records", category="life")
     await home.use("create_task", title="Water the plants")
     async with store_harness.database.transaction() as tx:
-        await dashboard_knowledge.put_person(
+        await board_knowledge.put_person(
             tx, Person(folder=FAMILY, id="person_1", body={"name": "Jane", "notes": "plays jazz piano"})
         )
     note = {"message": "ask about the jazz concert", "persist_cross_session": True}
     assert (await home.ask("notify_self", **note)).ok
     async with store_harness.database.transaction() as tx:
-        work = await dashboard_knowledge.insights(tx, WORK)
+        work = await board_knowledge.insights(tx, WORK)
         assert not work
     home.manager(WORK).record_decision("Jazz in the office", now_ms=now_ms)
     return home

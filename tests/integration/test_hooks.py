@@ -22,9 +22,9 @@ from orchestrator.groups.secret_addresses import AddressRefused, NewAddress
 from orchestrator.inbound import prompt, senders, triggers
 from orchestrator.inbound.intake import Intake
 from orchestrator.inbound.senders import SenderRules, SenderVerdict
-from orchestrator.store import exchanges, messages
-from orchestrator.store import secret_addresses as addresses
-from orchestrator.store.secret_addresses import AddressKind, UnknownAddress
+from orchestrator.store.access import secret_addresses as addresses
+from orchestrator.store.access.secret_addresses import AddressKind, UnknownAddress
+from orchestrator.store.conversation import exchanges, messages
 from orchestrator.web import hooks
 from orchestrator.web.app import web_app
 from orchestrator.web.bodies import BadBody

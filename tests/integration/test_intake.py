@@ -11,7 +11,8 @@ from orchestrator.domain.errors import TextEmpty, TextTooLong
 from orchestrator.domain.values import ChatJid, MessageId, Quote, TurnState, person_of
 from orchestrator.inbound.intake import MAX_TEXT_CHARS
 from orchestrator.inbound.triggers import NO_TRIGGER
-from orchestrator.store import chats, outbox, runs, turns
+from orchestrator.store.conversation import chats, outbox
+from orchestrator.store.runs import runs, turns
 from tests.support.store_harness import StoreHarness, a_message
 from tests.support.until import DEADLINE_SECONDS
 

@@ -14,7 +14,8 @@ from orchestrator.loop.cycle_starter import stop_nothing
 from orchestrator.loop.feature import LoopFeature, visible_text
 from orchestrator.scheduler.timing import schedule_reader
 from orchestrator.scheduler.when import point_ms
-from orchestrator.store import budgets, groups
+from orchestrator.store.groups import groups
+from orchestrator.store.money import budgets
 from tests.support.host_contexts import host_context
 from tests.support.loop_harness import TAIPEI, LoopHarness, at
 

@@ -28,7 +28,8 @@ from orchestrator.domain import settings
 from orchestrator.domain.errors import BadRequest, ChannelDown, ChannelRefused, OutcomeUnknown
 from orchestrator.domain.values import Attachment, ChatMember
 from orchestrator.reports import groups as group_reports
-from orchestrator.store import chats, groups, messages
+from orchestrator.store.conversation import chats, messages
+from orchestrator.store.groups import groups
 from tests.processes.synapse import Fault, Page, Synapse, strict_entrance
 from tests.support.matrix_home import MatrixHome, seen
 from tests.support.until import until

@@ -20,10 +20,10 @@ from orchestrator.proxies.mcp_message import McpMessage
 from orchestrator.proxies.model.exchange import RunIdentity
 from orchestrator.proxies.parsing_process import ParsingProcess
 from orchestrator.reports import mcp
-from orchestrator.store import mcp_servers
 from orchestrator.store.audit import AuditEvent
 from orchestrator.store.database import Tx
-from orchestrator.store.mcp_servers import McpServer
+from orchestrator.store.settings import mcp_servers
+from orchestrator.store.settings.mcp_servers import McpServer
 from tests.doubles.clock import FakeClock
 from tests.doubles.faulty_upstream import FaultyUpstream, answer
 from tests.support.running_proxy import Proxied, proxied

@@ -38,7 +38,7 @@ from orchestrator.proxies.model.upstream_client import UpstreamClient
 from orchestrator.proxies.parsing_process import ParsingProcess
 from orchestrator.store.audit import AuditEvent
 from orchestrator.store.database import Database
-from orchestrator.store.mcp_servers import McpServer
+from orchestrator.store.settings.mcp_servers import McpServer
 from tests.doubles.clock import FakeClock
 from tests.doubles.faulty_upstream import FaultyUpstream, Received, answer
 from tests.processes.mcp_login_server import LoginServer, browse

@@ -15,8 +15,8 @@ from orchestrator.containers.mounts import program_folder
 from orchestrator.domain.errors import BadRequest
 from orchestrator.domain.values import Folder
 from orchestrator.reports import mcp
-from orchestrator.store import mcp_servers
-from orchestrator.store.mcp_servers import McpServer
+from orchestrator.store.settings import mcp_servers
+from orchestrator.store.settings.mcp_servers import McpServer
 from tests.doubles.messages_api import Say, ScriptedMessagesApi, UseTool, tool_names, tool_results
 from tests.processes import mcp_program
 from tests.processes.runner import RUN, RunnerProcess, make_workspace, order_of

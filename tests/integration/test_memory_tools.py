@@ -23,7 +23,7 @@ from orchestrator.domain.values import Folder
 from orchestrator.ipc.command_dispatcher import CommandDispatcher
 from orchestrator.scheduler.timing import schedule_reader
 from orchestrator.scheduler.when import point_ms
-from orchestrator.store import groups
+from orchestrator.store.groups import groups
 from tests.support.store_harness import SEOUL, StoreHarness
 
 Ask = Callable[..., Awaitable[Reply]]

@@ -12,7 +12,9 @@ from orchestrator.containers.logs import files
 from orchestrator.domain.values import OutboxState, Run, TurnId, TurnKind
 from orchestrator.reports import message_timeline
 from orchestrator.reports.message_timeline import NoMessage
-from orchestrator.store import audit, outbox, usage
+from orchestrator.store import audit
+from orchestrator.store.conversation import outbox
+from orchestrator.store.money import usage
 from tests.support.store_harness import SEOUL, StoreHarness
 
 

@@ -23,7 +23,7 @@ from orchestrator.proxies.model.limits import ModelProxyLimits
 from orchestrator.proxies.run_tokens import token_hash
 from orchestrator.queue.availability import Availability
 from orchestrator.store.database import Tx
-from orchestrator.store.model_refusals import OWN_CHOICE, ModelRefusal
+from orchestrator.store.runs.model_refusals import OWN_CHOICE, ModelRefusal
 from tests.doubles.messages_api import (
     Fail,
     FailLate,

@@ -14,7 +14,7 @@ from orchestrator.domain.settings import Settings
 from orchestrator.domain.values import TurnKind, TurnState
 from orchestrator.proxies.model.adaptation import UNSEEN
 from orchestrator.proxies.model.routing import may_stand_in
-from orchestrator.store import usage
+from orchestrator.store.money import usage
 from tests.doubles.messages_api import Say, ScriptedMessagesApi
 from tests.support.command_dispatchers import dispatcher_of
 from tests.support.model_services_harness import KEY, ServicesHarness, said, several_services

@@ -27,9 +27,10 @@ from orchestrator.domain.values import Folder
 from orchestrator.proxies.feature import ContainerProxies
 from orchestrator.proxies.model.credentials import CredentialSource
 from orchestrator.proxies.model.host_calls import NotAnswered
-from orchestrator.store import budgets, groups, usage
-from orchestrator.store.budgets import Period, Unit
 from orchestrator.store.database import Database
+from orchestrator.store.groups import groups
+from orchestrator.store.money import budgets, usage
+from orchestrator.store.money.budgets import Period, Unit
 from tests.doubles.messages_api import (
     Fail,
     Hang,

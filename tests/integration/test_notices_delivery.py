@@ -11,8 +11,10 @@ from agent_runner.wire.frames import TurnEnd, parse_frame
 from agent_runner.wire.notices import MAX_DELIVERED
 from orchestrator.domain.values import Folder, TurnKind
 from orchestrator.groups import registration
-from orchestrator.store import notice_claims, notices, turns
-from orchestrator.store.notices import NewNotice, NoticeMaker
+from orchestrator.store.notices import claims as notice_claims
+from orchestrator.store.notices import notices
+from orchestrator.store.notices.notices import NewNotice, NoticeMaker
+from orchestrator.store.runs import turns
 from tests.support.notice_harness import HOUR, NoticeHarness, told
 
 FAMILY = Folder("family")

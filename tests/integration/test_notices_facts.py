@@ -14,8 +14,9 @@ from orchestrator.domain.dashboard import Actor, NotificationType, Priority
 from orchestrator.domain.errors import ChannelRefused
 from orchestrator.domain.values import ChatJid, Folder, MessageId, OutboxState, Outgoing
 from orchestrator.groups import owner
-from orchestrator.store import host_events, notices, outbox
-from orchestrator.store.notices import MAX_HOST_FACTS, NoticeRow
+from orchestrator.store.conversation import outbox
+from orchestrator.store.notices import host_events, notices
+from orchestrator.store.notices.notices import MAX_HOST_FACTS, NoticeRow
 from tests.support.dashboards import a_notification, a_task
 from tests.support.host_contexts import host_context
 from tests.support.notice_harness import NoticeHarness, told

@@ -15,9 +15,9 @@ from orchestrator.groups import registration
 from orchestrator.notices.service import NoticeSweeper
 from orchestrator.reports import notices as notice_reports
 from orchestrator.reports import status_lines
-from orchestrator.store import notices
 from orchestrator.store.database import Database
-from orchestrator.store.notices import NewNotice, NoticeMaker, NoticeScope
+from orchestrator.store.notices import notices
+from orchestrator.store.notices.notices import NewNotice, NoticeMaker, NoticeScope
 from orchestrator.web.api.metrics import Metrics, exposition
 from tests.integration.test_status import gathered
 from tests.processes.andy import AndyProcess

@@ -16,7 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from agent_runner.wire.notices import MAX_UNDELIVERED
 from orchestrator.store.database import Database
-from orchestrator.store.notice_claims import MAX_DELIVERIES
+from orchestrator.store.notices.claims import MAX_DELIVERIES
 from tests.doubles.clock import FakeClock
 from tests.support.notice_harness import HOUR, NoticeHarness, told
 from tests.support.store_harness import StoreHarness

@@ -8,7 +8,8 @@ from orchestrator.domain.errors import UnknownTurn
 from orchestrator.domain.failures import STOPPED_BY_HAND, STOPPED_TEXT
 from orchestrator.domain.values import RunId, TurnState
 from orchestrator.queue.owner_actions import TurnActions, TurnIsOver, TurnNotRepeatable
-from orchestrator.store import audit, turns
+from orchestrator.store import audit
+from orchestrator.store.runs import turns
 from tests.support.host_contexts import host_context
 from tests.support.store_harness import StoreHarness
 

@@ -9,8 +9,9 @@ import pytest
 from agent_runner.wire.mailbox import Reply
 from orchestrator.domain.values import Role, TurnState
 from orchestrator.groups import people
-from orchestrator.store import memory_notes, turns
-from orchestrator.store.memory_notes import MemoryNote
+from orchestrator.store.people import memory_notes
+from orchestrator.store.people.memory_notes import MemoryNote
+from orchestrator.store.runs import turns
 from tests.integration.test_group_memory import FAMILY, MemoryHouse
 from tests.support.store_harness import StoreHarness
 

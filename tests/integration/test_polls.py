@@ -15,7 +15,8 @@ from orchestrator.groups import registration
 from orchestrator.inbound.intake import Accepted
 from orchestrator.inbound.votes import COLLECT_MS, MAX_BEGUN
 from orchestrator.outbound.polls import PollEnds
-from orchestrator.store import groups, polls
+from orchestrator.store.conversation import polls
+from orchestrator.store.groups import groups
 from tests.doubles.channel import ScriptedChannel
 from tests.support.store_harness import StoreHarness
 from tests.support.undo_harness import UndoHarness

@@ -22,7 +22,7 @@ from orchestrator.domain.errors import EngineGone, ImageMissing
 from orchestrator.domain.protocols import ContainerSpec
 from orchestrator.domain.values import Folder, RunState, Turn, TurnState
 from orchestrator.queue.availability import Availability
-from orchestrator.store import runs, sessions
+from orchestrator.store.runs import runs, sessions
 from tests.doubles.scripted_runtime import ScriptedContainer, ScriptedRuntime, scripted_pool
 from tests.support.store_harness import StoreHarness
 from tests.support.until import DEADLINE_SECONDS, until

@@ -30,7 +30,7 @@ from orchestrator.domain.protocols import Mount
 from orchestrator.domain.values import Folder, Group, RunId, RunState, Turn, TurnState
 from orchestrator.groups import registration
 from orchestrator.queue.dispatcher import Containers, Dispatcher
-from orchestrator.store import runs, turns
+from orchestrator.store.runs import runs, turns
 from tests.doubles.scripted_runtime import (
     ScriptedContainer,
     ScriptedOrders,

@@ -14,7 +14,9 @@ from orchestrator.groups import memory_templates, registration
 from orchestrator.groups.changes import configure
 from orchestrator.groups.reconciler import GroupReconciler
 from orchestrator.groups.registration import AlreadyRegistered, FolderRefused, Registration
-from orchestrator.store import dashboard_notifications, groups, sessions
+from orchestrator.store.board import notifications as board_notifications
+from orchestrator.store.groups import groups
+from orchestrator.store.runs import sessions
 from tests.support.reminders import put_reminder
 from tests.support.store_harness import a_group
 from tests.support.until import until
@@ -286,7 +288,7 @@ async def test_main_moves_with_what_it_has_set_and_keeps_its_history(store_harne
         await put_reminder(tx, main, text="tea", due_ms=2**41, now_ms=1)
         moved = await registration.move_main(tx, OWNER_CHAT, now_ms=5)
         again = await registration.move_main(tx, OWNER_CHAT, now_ms=6)
-        (reminder,) = await dashboard_notifications.reminders(tx)
+        (reminder,) = await board_notifications.reminders(tx)
         found = await groups.known(tx, "main")
 
     assert moved == again == found

@@ -14,8 +14,9 @@ from orchestrator.reports import messages, queues, upcoming
 from orchestrator.reports.groups import chat_rows
 from orchestrator.scheduler import scheduled_task_service
 from orchestrator.scheduler.timing import schedule_reader
-from orchestrator.store import audit, loops
-from orchestrator.store.loops import NextWake
+from orchestrator.store import audit
+from orchestrator.store.loop import loops
+from orchestrator.store.loop.loops import NextWake
 from tests.support.command_dispatchers import dispatcher_of
 from tests.support.reminders import put_reminder
 from tests.support.store_harness import SEOUL, StoreHarness
@@ -110,7 +111,7 @@ async def test_what_was_refused_and_what_containers_asked_is_listed(harness):
 
 
 async def _groups(harness: StoreHarness) -> list[Any]:
-    from orchestrator.store import groups
+    from orchestrator.store.groups import groups
 
     async with harness.database.reading() as tx:
         return await groups.every(tx)
@@ -158,7 +159,7 @@ async def test_a_week_ahead_has_a_line_a_day_for_what_comes_again_and_says_how_o
 
 
 async def _groups_in(tx: Any) -> list[Any]:
-    from orchestrator.store import groups
+    from orchestrator.store.groups import groups
 
     return await groups.every(tx)
 

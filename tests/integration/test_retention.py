@@ -15,8 +15,12 @@ from orchestrator.backup.retention import BATCH, Retention, YearArchive
 from orchestrator.domain.dashboard import BoardTaskStatus, Deadline, NotificationStatus
 from orchestrator.domain.settings import RETENTION_DAYS
 from orchestrator.domain.values import ChatJid, Folder
-from orchestrator.store import audit, commands, dashboard_notifications, groups, outbox, retention
+from orchestrator.store import audit, retention
+from orchestrator.store.board import notifications as board_notifications
+from orchestrator.store.conversation import outbox
 from orchestrator.store.database import Database
+from orchestrator.store.groups import groups
+from orchestrator.store.runs import commands
 from tests.support.dashboard_harness import DAY_MS, FEB_9_0830, DashboardHarness, a_question, alert, at, blog
 from tests.support.reminders import put_reminder
 from tests.support.store_harness import StoreHarness
@@ -219,7 +223,7 @@ async def test_messages_stay_for_ever_and_with_them_the_turns_they_name(
     async with store_harness.database.reading() as tx:
         assert list(await tx.execute_fetchall("PRAGMA foreign_key_check")) == []
         assert (await audit.verify(tx)).fault is None
-        assert await dashboard_notifications.next_due_ms(tx) is not None
+        assert await board_notifications.next_due_ms(tx) is not None
         assert [one.text for one in await outbox.unsent(tx, limit=9)] == ["lost"]
     # The same chat goes on.
     await store_harness.hear("@Andy and now?")

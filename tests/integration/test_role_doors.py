@@ -28,8 +28,10 @@ from orchestrator.ipc.authorise import FOR_ALL, NEEDED
 from orchestrator.ipc.command_context import CommandResult
 from orchestrator.proxies.run_tokens import new_token, token_hash
 from orchestrator.queue.availability import Availability
-from orchestrator.store import groups, mcp_servers, runs
-from orchestrator.store.mcp_servers import McpServer
+from orchestrator.store.groups import groups
+from orchestrator.store.runs import runs
+from orchestrator.store.settings import mcp_servers
+from orchestrator.store.settings.mcp_servers import McpServer
 from tests.doubles.faulty_upstream import FaultyUpstream, answer
 from tests.doubles.scripted_runtime import ScriptedOrders, ScriptedRuntime, scripted_pool, scripted_ports
 from tests.support.command_dispatchers import dispatcher_of

@@ -20,11 +20,15 @@ from orchestrator.inbound.intake import Intake
 from orchestrator.inbound.triggers import ONLY_OWNER
 from orchestrator.queue.stop_requests import StopRequests
 from orchestrator.reports import group_rules
-from orchestrator.store import budgets, chats, group_changes, groups, mcp_servers
-from orchestrator.store.budgets import Period, Unit
-from orchestrator.store.mcp_servers import McpServer
-from orchestrator.store.people import addresses_of, note_members
-from orchestrator.store.secret_addresses import AddressKind
+from orchestrator.store.access.secret_addresses import AddressKind
+from orchestrator.store.conversation import chats
+from orchestrator.store.groups import changes as group_changes
+from orchestrator.store.groups import groups
+from orchestrator.store.money import budgets
+from orchestrator.store.money.budgets import Period, Unit
+from orchestrator.store.people.people import addresses_of, note_members
+from orchestrator.store.settings import mcp_servers
+from orchestrator.store.settings.mcp_servers import McpServer
 from tests.support.host_contexts import host_context
 from tests.support.store_harness import StoreHarness, a_message
 

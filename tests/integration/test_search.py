@@ -17,9 +17,9 @@ from orchestrator.cli.main import app
 from orchestrator.domain.settings import RETENTION_DAYS
 from orchestrator.inbound import search_index
 from orchestrator.reports import search
-from orchestrator.store import message_search, messages
+from orchestrator.store.conversation import message_search, messages
+from orchestrator.store.conversation.message_search import BadSearch
 from orchestrator.store.database import Database, migrations
-from orchestrator.store.message_search import BadSearch
 from tests.support.command_dispatchers import dispatcher_of
 from tests.support.store_harness import StoreHarness
 
@@ -247,7 +247,7 @@ async def _ask(harness: StoreHarness, folder: str, fields: dict[str, Any]) -> An
 
 
 async def _groups(harness: StoreHarness) -> list[Any]:
-    from orchestrator.store import groups
+    from orchestrator.store.groups import groups
 
     async with harness.database.reading() as tx:
         return await groups.every(tx)

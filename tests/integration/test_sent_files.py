@@ -18,7 +18,8 @@ from orchestrator.ipc.watcher import MailboxWatcher
 from orchestrator.outbound import delivery as delivery_module
 from orchestrator.scheduler.timing import schedule_reader
 from orchestrator.scheduler.when import point_ms
-from orchestrator.store import groups, outbox
+from orchestrator.store.conversation import outbox
+from orchestrator.store.groups import groups
 from tests.doubles.channel import ScriptedChannel
 from tests.support.store_harness import SEOUL, StoreHarness
 from tests.support.until import until

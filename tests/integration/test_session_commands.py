@@ -10,7 +10,7 @@ from orchestrator.inbound import triggers
 from orchestrator.inbound.triggers import ONLY_OWNER
 from orchestrator.queue import next_turns as lanes
 from orchestrator.queue.dispatcher import CLEARED, Containers, Dispatcher
-from orchestrator.store import sessions, turns
+from orchestrator.store.runs import sessions, turns
 from tests.support.queue_harness import a_run, a_turn
 from tests.support.store_harness import a_group
 

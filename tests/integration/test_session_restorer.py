@@ -24,7 +24,7 @@ from orchestrator.context.session_restorer import UNREAD, SessionRestorer
 from orchestrator.context.tokens import EstimatingCounter, TokenFactors
 from orchestrator.domain.errors import SettingError
 from orchestrator.domain.values import OFFLINE, Folder, RunId, SessionCommand, Turn, TurnState
-from orchestrator.store import checkpoints, runs, sessions, turns
+from orchestrator.store.runs import checkpoints, runs, sessions, turns
 from tests.support.store_harness import StoreHarness, a_group
 from tests.support.transcripts import SESSION, Writing, place
 from tests.support.until import until

@@ -7,7 +7,7 @@ import pytest
 from agent_runner.wire.frames import Ack, Result, TurnEnd
 from orchestrator.domain.silence import is_silence
 from orchestrator.domain.values import OutboxState, TurnState
-from orchestrator.store import outbox
+from orchestrator.store.conversation import outbox
 from tests.doubles.channel import ScriptedChannel
 from tests.support.until import until
 

@@ -15,7 +15,7 @@ from orchestrator.domain.settings import Settings
 from orchestrator.groups import changes
 from orchestrator.outbound import speech
 from orchestrator.outbound.speech import NotSpoken, Sound, SpeechProgram, SpokenReplies, file_of, spoken_words
-from orchestrator.store import outbox
+from orchestrator.store.conversation import outbox
 from tests.doubles.channel import ScriptedChannel, Shown
 from tests.support.host_contexts import host_context
 from tests.support.store_harness import StoreHarness

@@ -14,8 +14,8 @@ from orchestrator.domain.values import Folder, LiveRun, RunId, RunState
 from orchestrator.proxies.model.credentials import CredentialStatus
 from orchestrator.reports import status, status_lines
 from orchestrator.reports.status import HostFacts
-from orchestrator.store import runs, turn_outages
-from orchestrator.store.model_refusals import ModelRefusal
+from orchestrator.store.runs import runs, turn_outages
+from orchestrator.store.runs.model_refusals import ModelRefusal
 from tests.doubles.clock import FakeClock
 from tests.support.store_harness import StoreHarness
 

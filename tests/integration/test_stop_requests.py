@@ -16,7 +16,7 @@ from orchestrator.containers import pool
 from orchestrator.domain.values import Quote, Turn, TurnState
 from orchestrator.inbound.intake import build_intake
 from orchestrator.queue.stop_requests import StopRequests, is_stop, reply
-from orchestrator.store import runs
+from orchestrator.store.runs import runs
 from tests.doubles.scripted_runtime import ScriptedContainer, ScriptedRuntime, scripted_pool
 from tests.support.host_contexts import host_context
 from tests.support.store_harness import StoreHarness, a_message

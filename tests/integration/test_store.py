@@ -12,17 +12,10 @@ from orchestrator.domain.errors import BadRequest, UnknownGroup
 from orchestrator.domain.values import ChatJid, Folder, Seq, TurnState
 from orchestrator.groups import registration
 from orchestrator.groups.registration import AlreadyRegistered, FolderRefused
-from orchestrator.store import (
-    chats,
-    commands,
-    dashboard_notifications,
-    groups,
-    messages,
-    outbox,
-    runs,
-    sessions,
-    turns,
-)
+from orchestrator.store.board import notifications as board_notifications
+from orchestrator.store.conversation import chats, messages, outbox
+from orchestrator.store.groups import groups
+from orchestrator.store.runs import commands, runs, sessions, turns
 from tests.support.reminders import put_reminder
 from tests.support.store_harness import a_group
 
@@ -221,8 +214,8 @@ async def test_reminders_come_in_the_order_of_their_time(family):
         over = NotificationStatus.DELIVERED
         await put_reminder(tx, group, text="gone", due_ms=5, now_ms=1, status=over)
 
-        coming = await dashboard_notifications.reminders(tx, FAMILY)
+        coming = await board_notifications.reminders(tx, FAMILY)
         assert [one.number for one in coming] == [soon, late] == [2, 1]
-        assert [one.number for one in await dashboard_notifications.due(tx, 10)] == [soon]
-        assert await dashboard_notifications.next_due_ms(tx) == 10
-        assert await dashboard_notifications.reminders(tx, Folder("work")) == []
+        assert [one.number for one in await board_notifications.due(tx, 10)] == [soon]
+        assert await board_notifications.next_due_ms(tx) == 10
+        assert await board_notifications.reminders(tx, Folder("work")) == []

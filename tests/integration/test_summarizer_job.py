@@ -15,7 +15,7 @@ from orchestrator.context.dialogue import NewMessage
 from orchestrator.context.summarizer import ModelSummarizer, SummarizerJob, SummaryRefused
 from orchestrator.context.tokens import EstimatingCounter
 from orchestrator.domain.values import Folder, Group
-from orchestrator.store import groups
+from orchestrator.store.groups import groups
 from tests.support.store_harness import StoreHarness
 from tests.support.until import until
 

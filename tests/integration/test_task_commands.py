@@ -15,9 +15,10 @@ from orchestrator.domain.values import Folder, TaskStatus
 from orchestrator.ipc import snapshots
 from orchestrator.ipc.snapshots import SnapshotWriter
 from orchestrator.scheduler.scheduled_task_service import MAX_OPEN
-from orchestrator.store import commands, followed_calendars
 from orchestrator.store.database import Tx
-from orchestrator.store.followed_calendars import CalendarEvent, FollowedCalendar
+from orchestrator.store.runs import commands
+from orchestrator.store.schedule import followed_calendars
+from orchestrator.store.schedule.followed_calendars import CalendarEvent, FollowedCalendar
 from tests.support.store_harness import StoreHarness
 from tests.support.task_harness import HOUR_MS, MINUTE_MS, TaskHarness
 from tests.support.until import until

@@ -17,7 +17,8 @@ from orchestrator.domain.values import Cause, Folder, TaskStatus
 from orchestrator.groups import changes, registration
 from orchestrator.queue.retries import refuse
 from orchestrator.scheduler import due_tasks
-from orchestrator.store import groups, turn_outages
+from orchestrator.store.groups import groups
+from orchestrator.store.runs import turn_outages
 from tests.doubles.scripted_runtime import ScriptedRuntime, scripted_pool
 from tests.support.store_harness import StoreHarness
 from tests.support.task_harness import DAY_MS, HOUR_MS, MINUTE_MS, TaskHarness

@@ -33,8 +33,10 @@ from orchestrator.domain.values import Attachment, ChatJid, ChatMember, Folder, 
 from orchestrator.groups import registration
 from orchestrator.inbound.intake import Intake
 from orchestrator.outbound.delivery import Delivery
-from orchestrator.store import chats, groups, outbox, polls, turns
+from orchestrator.store.conversation import chats, outbox, polls
 from orchestrator.store.database import Database
+from orchestrator.store.groups import groups
+from orchestrator.store.runs import turns
 from tests.doubles.telegram_api import BOT, JANE, TOKEN, ScriptedBotApi
 from tests.support.store_harness import a_group
 from tests.support.until import until

@@ -39,7 +39,7 @@ from orchestrator.domain.polls import Poll
 from orchestrator.domain.values import ChatJid, Folder, MessageId
 from orchestrator.groups import registration
 from orchestrator.inbound.intake import Intake
-from orchestrator.store import chats, polls
+from orchestrator.store.conversation import chats, polls
 from orchestrator.store.database import Database
 from tests.support.json_schemas import examples
 from tests.support.store_harness import a_group

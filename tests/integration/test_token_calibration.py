@@ -10,7 +10,7 @@ import pytest
 
 from orchestrator.context.tokens import START_FACTOR, EstimatingCounter, TokenCalibration, TokenFactors
 from orchestrator.domain.values import Folder, RunId, TurnKind
-from orchestrator.store import usage
+from orchestrator.store.money import usage
 from tests.support.store_harness import StoreHarness
 from tests.support.until import until
 

@@ -22,7 +22,7 @@ from agent_runner.wire.frames import (
 )
 from orchestrator.containers.pool import RunPool
 from orchestrator.domain.values import Turn
-from orchestrator.store import tool_calls
+from orchestrator.store.runs import tool_calls
 from tests.doubles.scripted_runtime import (
     ScriptedContainer,
     ScriptedRuntime,

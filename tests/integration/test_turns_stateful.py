@@ -27,8 +27,8 @@ from orchestrator.proxies.model.credentials import CredentialSource
 from orchestrator.proxies.model.exchange import Answered, RunIdentity
 from orchestrator.proxies.model.health import ModelHealth
 from orchestrator.queue.retries import requeue_or_fail
-from orchestrator.store import runs, sessions, turn_outages
 from orchestrator.store.database import Database
+from orchestrator.store.runs import runs, sessions, turn_outages
 from tests.doubles.clock import FakeClock
 from tests.support.json_schemas import examples
 from tests.support.store_harness import StoreHarness, a_message

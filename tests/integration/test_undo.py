@@ -22,9 +22,9 @@ from orchestrator.domain.protocols import Feature
 from orchestrator.domain.values import ChatJid, Folder, MessageId, Quote, Role
 from orchestrator.groups import people, secret_addresses
 from orchestrator.outbound.withdrawals import Withdrawals
-from orchestrator.store import turn_effects
+from orchestrator.store.access.secret_addresses import AddressKind
 from orchestrator.store.database import Database
-from orchestrator.store.secret_addresses import AddressKind
+from orchestrator.store.undo import turn_effects
 from orchestrator.undo.outside import OutsideEffect, of
 from orchestrator.undo.requests import read
 from orchestrator.undo.service import BuiltOn, NothingToUndo, NotYet

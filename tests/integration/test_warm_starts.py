@@ -42,8 +42,10 @@ from orchestrator.groups.host_context import HostContext
 from orchestrator.queue.dispatcher import Containers, Dispatcher
 from orchestrator.queue.foresight import DUE_WITHIN_MS
 from orchestrator.queue.warm_starts import WarmStarts
-from orchestrator.store import budgets, runs, tasks
-from orchestrator.store.model_refusals import ModelRefusal
+from orchestrator.store.money import budgets
+from orchestrator.store.runs import runs
+from orchestrator.store.runs.model_refusals import ModelRefusal
+from orchestrator.store.schedule import tasks
 from tests.doubles.scripted_runtime import (
     NoFiles,
     ScriptedContainer,

@@ -22,7 +22,7 @@ from orchestrator.proxies.model.budget_admission import SEARCHES_A_TURN
 from orchestrator.reports import costs
 from orchestrator.scheduler.timing import schedule_reader
 from orchestrator.scheduler.when import point_ms
-from orchestrator.store.budgets import Period
+from orchestrator.store.money.budgets import Period
 from tests.doubles.faulty_upstream import Behave, FaultyUpstream, answer, hang, reset, say
 from tests.support.model_services_harness import ServicesHarness, several_services
 from tests.support.store_harness import SEOUL

@@ -16,7 +16,7 @@ from orchestrator.domain.errors import ChannelDown, ChannelRefused, OutcomeUnkno
 from orchestrator.domain.polls import Poll
 from orchestrator.domain.protocols import Feature, Receive
 from orchestrator.domain.values import Attachment, ChatJid, ChatMember, Inbound, Message, MessageId, Quote
-from orchestrator.store import chats
+from orchestrator.store.conversation import chats
 from tests.simulation.loop import SimulatedLoop
 
 MAX_TEXT_CHARS = 2_000

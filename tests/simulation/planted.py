@@ -89,7 +89,7 @@ BUGS = (
     ),
     Planted(
         name="the newest message of a chat is sent first",
-        path="orchestrator/store/outbox.py",
+        path="orchestrator/store/conversation/outbox.py",
         right="PARTITION BY chat_jid ORDER BY coalesce(part_of, id), part) AS place",
         wrong="PARTITION BY chat_jid ORDER BY -coalesce(part_of, id), part) AS place",
     ),
@@ -187,7 +187,7 @@ BUGS = (
         name="a group's answer goes to its first chat, wherever it was asked",
         path="orchestrator/containers/frame_effects.py",
         right="        chat_jid=turn.chat_jid,\n        folder=turn.folder,\n        text=text,",
-        wrong="        chat_jid=(await __import__('orchestrator.store.groups').store.groups"
+        wrong="        chat_jid=(await __import__('orchestrator.store.groups.groups').store.groups.groups"
         ".by_folder(tx, turn.folder)).jid,\n"
         "        folder=turn.folder,\n        text=text,",
     ),

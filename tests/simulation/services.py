@@ -20,9 +20,9 @@ from orchestrator.proxies.model import error_responses
 from orchestrator.proxies.model.error_responses import AnswerCut, ProxyRefused
 from orchestrator.proxies.model.limits import ModelProxyLimits
 from orchestrator.proxies.model.upstream_client import UpstreamRequest, UpstreamResponse
-from orchestrator.store import model_services
 from orchestrator.store.database import Tx
-from orchestrator.store.model_services import ChosenModel
+from orchestrator.store.settings import model_services
+from orchestrator.store.settings.model_services import ChosenModel
 from tests.simulation.loop import SimulatedLoop
 
 SHARE = 0.25

@@ -26,7 +26,7 @@ from agent_runner.ipc_client import HostClient
 from agent_runner.wire.mailbox import parse_command
 from agent_runner.wire.order import TurnOrder
 from orchestrator.domain.values import ChatJid, Folder, Group
-from orchestrator.store.turn_effects import TRACKED
+from orchestrator.store.undo.turn_effects import TRACKED
 from orchestrator.undo.files import OWN
 from tests.simulation import judges
 from tests.simulation.messenger import Post, Trouble

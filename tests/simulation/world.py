@@ -34,10 +34,10 @@ from orchestrator.groups import registration
 from orchestrator.loop.service import apply_action
 from orchestrator.proxies.model.credentials import CredentialSource
 from orchestrator.proxies.model.limits import ModelProxyLimits
-from orchestrator.store import budgets
 from orchestrator.store import database as store_database
-from orchestrator.store.budgets import Period, Unit
 from orchestrator.store.database import Database
+from orchestrator.store.money import budgets
+from orchestrator.store.money.budgets import Period, Unit
 from tests.simulation import surroundings
 from tests.simulation.engine import KILLED, Engine, SimulatedRuntime, on_sigterm
 from tests.simulation.loop import PROCESS, START_MS, Process, SimulatedLoop

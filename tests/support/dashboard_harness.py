@@ -30,14 +30,12 @@ from orchestrator.ipc.command_dispatcher import CommandDispatcher
 from orchestrator.notices.service import NoticeService as Notices
 from orchestrator.scheduler.timing import schedule_reader
 from orchestrator.scheduler.when import point_ms
-from orchestrator.store import (
-    dashboard_notifications,
-    dashboard_questions,
-    dashboard_tasks,
-    dashboards,
-    groups,
-    turns,
-)
+from orchestrator.store.board import dashboards
+from orchestrator.store.board import notifications as board_notifications
+from orchestrator.store.board import questions as board_questions
+from orchestrator.store.board import tasks as board_tasks
+from orchestrator.store.groups import groups
+from orchestrator.store.runs import turns
 from tests.support.store_harness import SEOUL, StoreHarness
 
 MINUTE_MS = 60_000
@@ -107,11 +105,11 @@ class DashboardHarness:
                 row = replace(row, version=await dashboards.advance(tx, row.folder))
                 match row:
                     case BoardTask():
-                        await dashboard_tasks.put(tx, row, was=None)
+                        await board_tasks.put(tx, row, was=None)
                     case Question():
-                        await dashboard_questions.put(tx, row, was=None)
+                        await board_questions.put(tx, row, was=None)
                     case Notification():
-                        await dashboard_notifications.put(tx, row, was=None)
+                        await board_notifications.put(tx, row, was=None)
 
     # Who acts
 
@@ -194,19 +192,19 @@ class DashboardHarness:
 
     async def task(self, task_id: str) -> BoardTask:
         async with self.harness.database.reading() as tx:
-            found = await dashboard_tasks.get(tx, FOLDER, task_id)
+            found = await board_tasks.get(tx, FOLDER, task_id)
         assert found is not None
         return found
 
     async def question(self, question_id: str) -> Question:
         async with self.harness.database.reading() as tx:
-            found = await dashboard_questions.get(tx, FOLDER, question_id)
+            found = await board_questions.get(tx, FOLDER, question_id)
         assert found is not None
         return found
 
     async def notification(self, notification_id: str) -> Notification:
         async with self.harness.database.reading() as tx:
-            found = await dashboard_notifications.get(tx, FOLDER, notification_id)
+            found = await board_notifications.get(tx, FOLDER, notification_id)
         assert found is not None
         return found
 
@@ -217,7 +215,7 @@ class DashboardHarness:
 
     async def notifications(self) -> list[Notification]:
         async with self.harness.database.reading() as tx:
-            return await dashboard_notifications.listed(tx, FOLDER)
+            return await board_notifications.listed(tx, FOLDER)
 
 
 def blog(**changes: Any) -> BoardTask:

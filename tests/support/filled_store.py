@@ -12,11 +12,17 @@ from orchestrator.groups import changes, model_choices
 from orchestrator.reports import costs, models
 from orchestrator.scheduler import scheduled_task_service
 from orchestrator.scheduler.timing import schedule_reader
-from orchestrator.store import approvals, audit, groups, loops, outbox, turn_moves, usage
-from orchestrator.store.approvals import ApprovalKind, ApprovalRequest
-from orchestrator.store.budgets import Period
-from orchestrator.store.loops import NextWake
-from orchestrator.store.model_services import ChosenModel
+from orchestrator.store import audit
+from orchestrator.store.access import approvals
+from orchestrator.store.access.approvals import ApprovalKind, ApprovalRequest
+from orchestrator.store.conversation import outbox
+from orchestrator.store.groups import groups
+from orchestrator.store.loop import loops
+from orchestrator.store.loop.loops import NextWake
+from orchestrator.store.money import usage
+from orchestrator.store.money.budgets import Period
+from orchestrator.store.runs import turn_moves
+from orchestrator.store.settings.model_services import ChosenModel
 from tests.support.dashboard_harness import FEB_9_1200, HOUR_MS, DashboardHarness, alert
 from tests.support.notice_harness import NoticeHarness
 from tests.support.reminders import put_reminder

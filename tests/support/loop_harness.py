@@ -22,9 +22,11 @@ from orchestrator.loop.cycle_starter import CycleStarter
 from orchestrator.outbound.format import for_people
 from orchestrator.queue import next_turns as lanes
 from orchestrator.queue.retries import requeue_or_fail
-from orchestrator.store import cycles, events, groups, loops, turns, wake_requests
-from orchestrator.store.cycles import Cycle
-from orchestrator.store.loops import Loop
+from orchestrator.store.groups import groups
+from orchestrator.store.loop import cycles, events, loops, wake_requests
+from orchestrator.store.loop.cycles import Cycle
+from orchestrator.store.loop.loops import Loop
+from orchestrator.store.runs import turns
 from tests.support.store_harness import StoreHarness
 
 TAIPEI = ZoneInfo("Asia/Taipei")

@@ -21,7 +21,7 @@ from orchestrator.domain.values import ChatJid
 from orchestrator.groups import registration
 from orchestrator.inbound.intake import Intake
 from orchestrator.outbound.delivery import Delivery
-from orchestrator.store import outbox
+from orchestrator.store.conversation import outbox
 from orchestrator.store.database import Database
 from tests.processes.synapse import Synapse
 from tests.support.store_harness import a_group

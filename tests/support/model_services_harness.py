@@ -26,9 +26,11 @@ from orchestrator.proxies.model.credentials import CredentialSource
 from orchestrator.proxies.model.limits import ModelProxyLimits
 from orchestrator.proxies.run_tokens import new_token, token_hash
 from orchestrator.queue.availability import Availability
-from orchestrator.store import groups, model_services, runs
 from orchestrator.store.database import Database
-from orchestrator.store.model_services import ChosenModel
+from orchestrator.store.groups import groups
+from orchestrator.store.runs import runs
+from orchestrator.store.settings import model_services
+from orchestrator.store.settings.model_services import ChosenModel
 from tests.support.host_contexts import host_context
 from tests.support.store_harness import StoreHarness
 

@@ -22,8 +22,11 @@ from orchestrator.ipc.command_dispatcher import CommandDispatcher
 from orchestrator.notices.feature import NoticeFeature
 from orchestrator.scheduler.timing import schedule_reader
 from orchestrator.scheduler.when import point_ms
-from orchestrator.store import groups, loops, notices, sessions, turns
-from orchestrator.store.notices import NoticeRow
+from orchestrator.store.groups import groups
+from orchestrator.store.loop import loops
+from orchestrator.store.notices import notices
+from orchestrator.store.notices.notices import NoticeRow
+from orchestrator.store.runs import sessions, turns
 from tests.support.host_contexts import host_context
 from tests.support.store_harness import SEOUL, StoreHarness
 

@@ -14,12 +14,10 @@ from orchestrator.dashboard.delivery.outcomes import DeliveryOutcomes
 from orchestrator.dashboard.rules.slots import Hours
 from orchestrator.domain.dashboard import BoardTask, Notification, Question
 from orchestrator.outbound.delivery import Delivery, DeliveryHooks
-from orchestrator.store import (
-    dashboard_notifications,
-    dashboard_questions,
-    dashboard_tasks,
-    dashboards,
-)
+from orchestrator.store.board import dashboards
+from orchestrator.store.board import notifications as board_notifications
+from orchestrator.store.board import questions as board_questions
+from orchestrator.store.board import tasks as board_tasks
 from orchestrator.store.database import Database
 from tests.doubles.channel import ScriptedChannel
 from tests.support.dashboards import FOLDER, SEOUL, at
@@ -82,11 +80,11 @@ class NotificationHarness:
             for row in rows:
                 match row:
                     case BoardTask():
-                        await dashboard_tasks.put(tx, row, was=None)
+                        await board_tasks.put(tx, row, was=None)
                     case Question():
-                        await dashboard_questions.put(tx, row, was=None)
+                        await board_questions.put(tx, row, was=None)
                     case Notification():
-                        await dashboard_notifications.put(tx, row, was=None)
+                        await board_notifications.put(tx, row, was=None)
 
     async def change(self, id_: str, **changes: Any) -> None:
         async with self.harness.database.transaction() as tx:
@@ -97,7 +95,7 @@ class NotificationHarness:
 
     async def row(self, id_: str) -> Notification:
         async with self.harness.database.reading() as tx:
-            found = await dashboard_notifications.get(tx, FOLDER, id_)
+            found = await board_notifications.get(tx, FOLDER, id_)
         assert found is not None
         return found
 

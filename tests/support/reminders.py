@@ -7,7 +7,8 @@ from orchestrator.dashboard.rules.slots import Hours
 from orchestrator.dashboard.services.context import new_id
 from orchestrator.domain.dashboard import Actor, Notification, NotificationStatus
 from orchestrator.domain.values import Group
-from orchestrator.store import dashboard_notifications, dashboards
+from orchestrator.store.board import dashboards
+from orchestrator.store.board import notifications as board_notifications
 from orchestrator.store.database import Tx
 from tests.support.store_harness import SEOUL, StoreHarness
 
@@ -50,8 +51,8 @@ async def put_reminder(
         asked_by=asked_by,
         version=await dashboards.advance(tx, group.folder),
     )
-    await dashboard_notifications.put(tx, row, was=None)
-    made = await dashboard_notifications.get(tx, group.folder, notification_id)
+    await board_notifications.put(tx, row, was=None)
+    made = await board_notifications.get(tx, group.folder, notification_id)
     assert made is not None
     assert made.number is not None
     return made.number

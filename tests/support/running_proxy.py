@@ -19,7 +19,7 @@ from orchestrator.proxies.model.proxy import CredentialProxy
 from orchestrator.proxies.model.server import ProxyServer, bind
 from orchestrator.proxies.model.usage_writer import UsageWriter
 from orchestrator.proxies.run_tokens import new_token, token_hash
-from orchestrator.store.budgets import Budget
+from orchestrator.store.money.budgets import Budget
 from tests.doubles.faulty_upstream import FaultyUpstream
 from tests.support.until import DEADLINE_SECONDS
 

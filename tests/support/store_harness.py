@@ -37,8 +37,10 @@ from orchestrator.inbound import prompt
 from orchestrator.inbound.intake import Accepted, Intake
 from orchestrator.outbound.delivery import Delivery, DeliveryHooks
 from orchestrator.queue.retries import requeue_or_fail
-from orchestrator.store import groups, messages, outbox, runs, turns
+from orchestrator.store.conversation import messages, outbox
 from orchestrator.store.database import Database
+from orchestrator.store.groups import groups
+from orchestrator.store.runs import runs, turns
 from tests.doubles.clock import FakeClock
 from tests.support.delivering import delivering
 

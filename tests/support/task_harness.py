@@ -19,7 +19,8 @@ from orchestrator.ipc.command_dispatcher import CommandDispatcher
 from orchestrator.scheduler.loop import Scheduler
 from orchestrator.scheduler.timing import schedule_reader
 from orchestrator.scheduler.when import point_ms
-from orchestrator.store import groups, task_runs, tasks
+from orchestrator.store.groups import groups
+from orchestrator.store.schedule import task_runs, tasks
 from tests.support.command_dispatchers import dashboards_of
 from tests.support.reminders import notifier
 from tests.support.store_harness import StoreHarness

@@ -23,9 +23,9 @@ from orchestrator.loop.feature import LoopFeature
 from orchestrator.notices.feature import NoticeFeature
 from orchestrator.scheduler.timing import schedule_reader
 from orchestrator.scheduler.when import point_ms
-from orchestrator.store import groups
 from orchestrator.store.database import Tx
-from orchestrator.store.turn_effects import TRACKED
+from orchestrator.store.groups import groups
+from orchestrator.store.undo.turn_effects import TRACKED
 from orchestrator.undo.feature import UndoFeature
 from orchestrator.undo.service import UndoDone
 from tests.support.command_dispatchers import dashboards_of

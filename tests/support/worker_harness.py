@@ -15,7 +15,8 @@ from orchestrator.dashboard.worker.loop import WorkerLoop, WorkerMode, WorkerPor
 from orchestrator.domain.dashboard import Actor, Caller
 from orchestrator.domain.dashboard import ToolResult as Told
 from orchestrator.domain.values import Run, Turn
-from orchestrator.store import dashboard_cycles, groups
+from orchestrator.store.board import worker_cycles
+from orchestrator.store.groups import groups
 from tests.support.dashboards import FOLDER
 from tests.support.notification_harness import NotificationHarness
 
@@ -48,7 +49,7 @@ class WorkerHarness(NotificationHarness):
             hours_of=lambda _: self.hours,
             service_context=self.service.service_context,
             has_model=lambda _: self.has_model,
-            queue=dashboard_cycles.add_turn,
+            queue=worker_cycles.add_turn,
         )
         self.worker = WorkerLoop(
             harness.database, ports, clock=harness.clock, wakeups=harness.wakeups, bus=harness.bus

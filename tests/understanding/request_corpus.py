@@ -29,8 +29,9 @@ from orchestrator.dashboard.views import board
 from orchestrator.domain.dashboard import Notification
 from orchestrator.domain.values import ScheduledTask
 from orchestrator.scheduler.scheduled_task_service import to_row
-from orchestrator.store import dashboard_notifications, tasks
+from orchestrator.store.board import notifications as board_notifications
 from orchestrator.store.database import Database, Tx
+from orchestrator.store.schedule import tasks
 from tests.doubles.clock import FakeClock
 from tests.support.dashboard_harness import FOLDER, DashboardHarness
 from tests.support.offline_chat import Chat, chat_in, talking
@@ -176,7 +177,7 @@ async def _state(chat: Chat) -> State:
 
     async def read(tx: Tx) -> tuple[dict[str, Any], list[ScheduledTask], list[Notification]]:
         shown = await board.content(tx, FOLDER, SEOUL)
-        return shown, await tasks.every(tx, FOLDER), await dashboard_notifications.listed(tx, FOLDER)
+        return shown, await tasks.every(tx, FOLDER), await board_notifications.listed(tx, FOLDER)
 
     shown, repeating, notifications = await chat.home.harness.database.read(read)
     return State(

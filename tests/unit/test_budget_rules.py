@@ -18,7 +18,7 @@ from orchestrator.proxies.model.budget_sums import (
     span_of,
     stops,
 )
-from orchestrator.store.budgets import Budget, Period, Unit
+from orchestrator.store.money.budgets import Budget, Period, Unit
 
 SEOUL, BERLIN = ZoneInfo("Asia/Seoul"), ZoneInfo("Europe/Berlin")
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 from prometheus_client.parser import text_string_to_metric_families
 
 from orchestrator.domain.values import Folder
-from orchestrator.store.usage import Share, Sums
+from orchestrator.store.money.usage import Share, Sums
 from orchestrator.web.api.metrics import MetricFigures, exposition
 
 

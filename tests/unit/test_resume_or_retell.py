@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from orchestrator.context.resume_or_retell import DAY_MS, RestoreDecision, RestoreFacts, plan_restore
 from orchestrator.context.transcript import Transcript, TranscriptState
 from orchestrator.domain.values import TurnId
-from orchestrator.store.checkpoints import AnsweredSession, CheckpointMark
+from orchestrator.store.runs.checkpoints import AnsweredSession, CheckpointMark
 
 NOW = 1_790_000_000_000
 SESSION = "0b9d1f3e-1111-4222-8333-444444444444"

@@ -28,7 +28,7 @@ from orchestrator.domain.errors import ChannelDown, ChannelError, ChannelRefused
 from orchestrator.domain.polls import Poll
 from orchestrator.domain.protocols import Receive
 from orchestrator.domain.values import Attachment, ChatJid, ChatMember, Message, MessageId
-from orchestrator.store import messages, outbox
+from orchestrator.store.conversation import messages, outbox
 
 log = structlog.get_logger(__name__)
 

@@ -28,7 +28,8 @@ from orchestrator.domain.errors import ChannelError, ChannelRefused, StoreError
 from orchestrator.domain.protocols import Receive
 from orchestrator.domain.values import ChatJid, Inbound, MessageId, Quote
 from orchestrator.groups import owner
-from orchestrator.store import chats, groups, messages, polls
+from orchestrator.store.conversation import chats, messages, polls
+from orchestrator.store.groups import groups
 
 log = structlog.get_logger(__name__)
 

@@ -32,7 +32,8 @@ from orchestrator.domain.polls import UNREADABLE_VOTE, VOTE, vote_text
 from orchestrator.domain.protocols import Receive
 from orchestrator.domain.values import ChatJid, Inbound, MessageId, Quote
 from orchestrator.groups import owner, registration
-from orchestrator.store import chats, groups, messages, polls
+from orchestrator.store.conversation import chats, messages, polls
+from orchestrator.store.groups import groups
 
 log = structlog.get_logger(__name__)
 

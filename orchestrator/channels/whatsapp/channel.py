@@ -44,8 +44,10 @@ from orchestrator.domain.polls import Poll
 from orchestrator.domain.protocols import Receive
 from orchestrator.domain.values import Attachment, ChatJid, ChatMember, Message, MessageId
 from orchestrator.groups import owner
-from orchestrator.store import chats, groups, outbox, people
+from orchestrator.store.conversation import chats, outbox
 from orchestrator.store.database import Tx
+from orchestrator.store.groups import groups
+from orchestrator.store.people import people
 
 log = structlog.get_logger(__name__)
 

@@ -35,7 +35,8 @@ from orchestrator.domain.errors import BadRequest, ChannelDown, StoreError
 from orchestrator.domain.polls import Poll
 from orchestrator.domain.protocols import Receive
 from orchestrator.domain.values import ChatJid, Inbound, MessageId, Quote
-from orchestrator.store import chats, groups, messages, polls
+from orchestrator.store.conversation import chats, messages, polls
+from orchestrator.store.groups import groups
 
 log = structlog.get_logger(__name__)
 

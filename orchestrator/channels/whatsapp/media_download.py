@@ -19,7 +19,7 @@ from orchestrator.channels.whatsapp.bridge_process import BridgeProcess
 from orchestrator.channels.whatsapp.protocol import BridgeMessage, DownloadRequest, MediaReference
 from orchestrator.domain.errors import ChannelDown, ChannelRefused
 from orchestrator.domain.values import ChatJid, Group, Quote
-from orchestrator.store import messages
+from orchestrator.store.conversation import messages
 from orchestrator.store.database import Tx
 
 log = structlog.get_logger(__name__)

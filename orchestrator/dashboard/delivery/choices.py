@@ -13,8 +13,8 @@ from orchestrator.dashboard.words import rule_texts
 from orchestrator.domain.dashboard import Notification, Question, ToolRefused
 from orchestrator.domain.polls import Poll
 from orchestrator.domain.values import ChatJid, MessageId
-from orchestrator.store import dashboard_questions
-from orchestrator.store.polls import PollVote
+from orchestrator.store.board import questions as board_questions
+from orchestrator.store.conversation.polls import PollVote
 
 MAX_NAMES = 20
 """The largest number of voters that are named beside one answer."""
@@ -49,7 +49,7 @@ async def take(
     Return the reply; it is empty where the messenger's poll itself shows the votes. None where the question
     was removed or is closed.
     """
-    question = await dashboard_questions.get(ctx.tx, ctx.folder, poll.board_question or "")
+    question = await board_questions.get(ctx.tx, ctx.folder, poll.board_question or "")
     if question is None:
         return None
     try:

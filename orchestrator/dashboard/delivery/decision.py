@@ -10,7 +10,7 @@ from orchestrator.dashboard.rules.slots import Hours
 from orchestrator.dashboard.services.notifications import OUT_OF_DATE
 from orchestrator.domain.dashboard import Actor, Notification, NotificationType, Priority
 from orchestrator.domain.values import ChatJid
-from orchestrator.store.dashboard_deliveries import DueNotification
+from orchestrator.store.board.deliveries import DueNotification
 
 NO_GROUP = "Group gone"
 PROMPT_MS = 5 * 60_000

@@ -17,7 +17,8 @@ from orchestrator.domain.dashboard import (
     ToolRefused,
 )
 from orchestrator.domain.values import Quote
-from orchestrator.store import dashboard_notifications, dashboard_questions
+from orchestrator.store.board import notifications as board_notifications
+from orchestrator.store.board import questions as board_questions
 
 LIST_MS = 3_600_000
 """Milliseconds for which people may answer by the numbers of a list; the first such message uses it up."""
@@ -44,14 +45,14 @@ async def answer(ctx: ServiceContext, text: str, quote: Quote | None, *, is_aske
 
 async def list_questions(ctx: ServiceContext, texts: rule_texts.AnswerTexts) -> str:
     """Return the open questions with numbers; from now on people can answer by these numbers."""
-    open_questions = (await dashboard_questions.unanswered(ctx.tx, ctx.folder))[:MAX_LISTED]
+    open_questions = (await board_questions.unanswered(ctx.tx, ctx.folder))[:MAX_LISTED]
     if not open_questions:
         return texts.none_open
-    await dashboard_questions.note_list(
+    await board_questions.note_list(
         ctx.tx, ctx.folder, [question.id for question in open_questions], now_ms=ctx.now_ms
     )
     for question in open_questions:
-        await dashboard_questions.note_shown(ctx.tx, ctx.folder, question.id, now_ms=ctx.now_ms)
+        await board_questions.note_shown(ctx.tx, ctx.folder, question.id, now_ms=ctx.now_ms)
     lines = [
         f"{number}. {' '.join(question.question.split())}"
         for number, question in enumerate(open_questions, start=1)
@@ -62,7 +63,7 @@ async def list_questions(ctx: ServiceContext, texts: rule_texts.AnswerTexts) -> 
 async def _quoted(ctx: ServiceContext, quote: Quote | None) -> Notification | None:
     if quote is None:
         return None
-    notification = await dashboard_notifications.by_channel_message(ctx.tx, quote.message_id)
+    notification = await board_notifications.by_channel_message(ctx.tx, quote.message_id)
     if (
         notification is None
         or notification.folder != ctx.folder
@@ -144,11 +145,11 @@ async def _later(
 
 
 async def _by_number(ctx: ServiceContext, text: str) -> str | None:
-    ids = await dashboard_questions.newest_list(ctx.tx, ctx.folder, since_ms=ctx.now_ms - LIST_MS)
+    ids = await board_questions.newest_list(ctx.tx, ctx.folder, since_ms=ctx.now_ms - LIST_MS)
     numbered = reply_parser.answers(text, count=len(ids)) if ids else None
     if numbered is None:
         return None
-    listed = [await dashboard_questions.get(ctx.tx, ctx.folder, ids[number - 1]) for number, _ in numbered]
+    listed = [await board_questions.get(ctx.tx, ctx.folder, ids[number - 1]) for number, _ in numbered]
     if not all(question is not None and question.is_open for question in listed):
         return None
     texts = rule_texts.answers_for(text)
@@ -160,7 +161,7 @@ async def _by_number(ctx: ServiceContext, text: str) -> str | None:
         await questions.answer(ctx, question_id=question.id, answer=answer)
     effects = [await answers.carry_out(ctx, question, answer) for question, answer in answered]
     lines = [effect_line(effect, texts) for effect in effects if effect is not None]
-    await dashboard_questions.use_list(ctx.tx, ctx.folder, now_ms=ctx.now_ms)
+    await board_questions.use_list(ctx.tx, ctx.folder, now_ms=ctx.now_ms)
     if noted := len(numbered) - len(lines):
         lines.append(texts.noted.format(count=noted))
     return "\n".join(lines)

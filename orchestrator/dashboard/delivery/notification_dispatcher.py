@@ -19,9 +19,12 @@ from orchestrator.dashboard.views import notification_log
 from orchestrator.dashboard.words import rule_texts
 from orchestrator.domain.dashboard import NotificationStatus
 from orchestrator.domain.values import Group
-from orchestrator.store import dashboard_deliveries, dashboard_notifications, host_events, outbox
-from orchestrator.store.dashboard_deliveries import DueNotification
+from orchestrator.store.board import deliveries as board_deliveries
+from orchestrator.store.board import notifications as board_notifications
+from orchestrator.store.board.deliveries import DueNotification
+from orchestrator.store.conversation import outbox
 from orchestrator.store.database import Database, Tx
+from orchestrator.store.notices import host_events
 
 log = structlog.get_logger(__name__)
 
@@ -79,12 +82,12 @@ class NotificationDispatcher:
     async def send_due(self) -> float:
         """Dispatch all that is due, and return in how many seconds to look again."""
         if self._published_id is None:
-            self._published_id = await self._database.read(dashboard_notifications.newest_history_id)
+            self._published_id = await self._database.read(board_notifications.newest_history_id)
         # A read first: most looks find nothing due, and a write transaction would make others wait.
-        next_ms = await self._database.read(dashboard_notifications.next_due_ms)
+        next_ms = await self._database.read(board_notifications.next_due_ms)
         if next_ms is not None and next_ms <= self._clock.now_ms():
             await self._hand_over()
-            next_ms = await self._database.read(dashboard_notifications.next_due_ms)
+            next_ms = await self._database.read(board_notifications.next_due_ms)
         await self._publish_changes(self._published_id)
         if next_ms is None:
             return SWEEP_SECONDS
@@ -93,12 +96,12 @@ class NotificationDispatcher:
     async def _hand_over(self) -> None:
         now_ms = self._clock.now_ms()
         async with self._database.transaction() as tx:
-            rows = await dashboard_deliveries.due(tx, now_ms, limit=AT_ONCE)
+            rows = await board_deliveries.due(tx, now_ms, limit=AT_ONCE)
             done = [await self._settle(tx, due, now_ms=now_ms) for due in rows]
             await _notify_expired(
                 tx, [result.due for result in done if result.outcome == "expired"], now_ms=now_ms
             )
-            await dashboard_deliveries.drop_held(tx, now_ms=now_ms)
+            await board_deliveries.drop_held(tx, now_ms=now_ms)
         self._wakeups.outbox.set()
         for result in done:
             if result.outcome == "claimed":
@@ -116,14 +119,14 @@ class NotificationDispatcher:
         text = decided.text if poll is None else poll.text
         # A notification in the outbox of a slow channel is still on its way: its claim is extended, since a
         # new claim would count as another attempt.
-        if row.status is NotificationStatus.SENDING and await dashboard_deliveries.keep_claim(
+        if row.status is NotificationStatus.SENDING and await board_deliveries.keep_claim(
             tx, row, text=text, until_ms=until_ms
         ):
             return DispatchResult(due=due, outcome="waiting")
         match await self._limited(tx, decided, hours, now_ms=now_ms):
             case decision.SendNow(chat_jid=chat_jid):
                 token = secrets.token_hex(8)
-                is_claimed = await dashboard_deliveries.claim(
+                is_claimed = await board_deliveries.claim(
                     tx, row, chat_jid, text=text, poll=poll, token=token, now_ms=now_ms, until_ms=until_ms
                 )
                 outcome = "claimed" if is_claimed else "taken"
@@ -154,7 +157,7 @@ class NotificationDispatcher:
         if not (isinstance(verdict, decision.SendNow) and verdict.is_limited and self._daily_limit and hours):
             return verdict
         midnight_ms = hours.start_of(hours.day_of(now_ms))
-        sent = await dashboard_deliveries.count_unasked(tx, decided.row.folder, since_ms=midnight_ms)
+        sent = await board_deliveries.count_unasked(tx, decided.row.folder, since_ms=midnight_ms)
         return verdict if sent < self._daily_limit else decision.next_day(hours, now_ms=now_ms)
 
     async def _publish_changes(self, published_id: int) -> None:
@@ -162,9 +165,9 @@ class NotificationDispatcher:
         # From the store, so that each change is published once whichever process made it, and none that was
         # rolled back.
         async with self._database.reading() as tx:
-            changes = await dashboard_notifications.history_after(tx, published_id, limit=AT_ONCE)
+            changes = await board_notifications.history_after(tx, published_id, limit=AT_ONCE)
             # An import that replaces a dashboard removes the newest rows, and their numbers are used again.
-            newest_id = changes[-1].id if changes else await dashboard_notifications.newest_history_id(tx)
+            newest_id = changes[-1].id if changes else await board_notifications.newest_history_id(tx)
         self._published_id = newest_id
         for change in changes:
             fields = notification_log.event_fields(change)

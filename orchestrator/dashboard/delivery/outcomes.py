@@ -12,8 +12,12 @@ from orchestrator.dashboard.delivery import decision
 from orchestrator.dashboard.services import notification_log
 from orchestrator.domain.dashboard import Notification, NotificationStatus
 from orchestrator.domain.values import OutboxState, Outgoing, Retry
-from orchestrator.store import dashboard_deliveries, dashboard_notifications, dashboards, host_events, outbox
+from orchestrator.store.board import dashboards
+from orchestrator.store.board import deliveries as board_deliveries
+from orchestrator.store.board import notifications as board_notifications
+from orchestrator.store.conversation import outbox
 from orchestrator.store.database import Tx, after_commit
+from orchestrator.store.notices import host_events
 
 log = structlog.get_logger(__name__)
 
@@ -29,7 +33,7 @@ class DeliveryOutcomes:
 
     async def why_not(self, tx: Tx, outgoing: Outgoing) -> str | None:
         """Return why a message must not be sent any more, or None; called right before it is sent."""
-        row = await dashboard_deliveries.of_outgoing(tx, outgoing)
+        row = await board_deliveries.of_outgoing(tx, outgoing)
         if row is None:
             return None
         if row.status is not NotificationStatus.SENDING:
@@ -41,7 +45,7 @@ class DeliveryOutcomes:
 
     async def note_sent(self, tx: Tx, outgoing: Outgoing, *, now_ms: int) -> None:
         """Record that the message reached its chat."""
-        row = await dashboard_deliveries.of_outgoing(tx, outgoing)
+        row = await board_deliveries.of_outgoing(tx, outgoing)
         if row is None or not row.status.is_open:
             return
         await write(
@@ -59,7 +63,7 @@ class DeliveryOutcomes:
 
     async def note_failed(self, tx: Tx, outgoing: Outgoing, error: str, *, now_ms: int) -> Retry:
         """Record a failed attempt, and return who is to try again."""
-        row = await dashboard_deliveries.of_outgoing(tx, outgoing)
+        row = await board_deliveries.of_outgoing(tx, outgoing)
         if row is None:
             return Retry.AS_MESSAGES_ARE
         if not row.status.is_open:
@@ -70,7 +74,7 @@ class DeliveryOutcomes:
             await _apologise(tx, row, outgoing, now_ms=now_ms)
             return Retry.BY_ANOTHER
         # The outbox must not retry beside the ledger, or one reminder would have two clocks.
-        await dashboard_deliveries.hold(tx, outgoing, error=error)
+        await board_deliveries.hold(tx, outgoing, error=error)
         again_ms = now_ms + pause_ms
         await write(
             tx,
@@ -85,7 +89,7 @@ class DeliveryOutcomes:
 
     async def note_ended(self, tx: Tx, outgoing: Outgoing, error: str, *, now_ms: int) -> None:
         """Record that the message will never be sent."""
-        row = await dashboard_deliveries.of_outgoing(tx, outgoing)
+        row = await board_deliveries.of_outgoing(tx, outgoing)
         if row is not None and row.status.is_open:
             await self._fail(tx, row, error, now_ms=now_ms)
 
@@ -114,6 +118,6 @@ async def write(
     """Change a notification that was read in this transaction and drop the dispatcher's claim on it."""
     version = await dashboards.advance(tx, row.folder)
     changed = replace(row, claim_token=None, claim_until_ms=None, version=version, **changes)
-    await dashboard_notifications.put(tx, changed, was=row.version)
+    await board_notifications.put(tx, changed, was=row.version)
     await notification_log.record(tx, row, changed, by=notification_log.HOST, now_ms=now_ms, reason=reason)
     return changed

@@ -23,9 +23,11 @@ from orchestrator.base.event_bus import EventBus, HostEvent
 from orchestrator.dashboard.files import export_rows
 from orchestrator.domain.errors import StoreError
 from orchestrator.domain.values import Folder, Group
-from orchestrator.store import dashboard_files, dashboards, groups
-from orchestrator.store.dashboard_files import Row
+from orchestrator.store.board import dashboards
+from orchestrator.store.board import files as board_files
+from orchestrator.store.board.files import Row
 from orchestrator.store.database import Database
+from orchestrator.store.groups import groups
 
 log = structlog.get_logger(__name__)
 
@@ -70,7 +72,7 @@ def read(database: Path, folder: Folder, zone: ZoneInfo, known: Texts | None = N
         StoreError: there is no database, or a newer Andy's.
         sqlite3.Error: it cannot be read.
     """
-    rows = dashboard_files.read(database, folder)
+    rows = board_files.read(database, folder)
     if rows is None:
         return None
     encoder = _Encoder(show=export_rows.LocalTimes(zone).show, known=known or {})
@@ -103,7 +105,7 @@ class _Encoder:
     known: Texts
     texts: dict[tuple[Any, ...], str] = field(default_factory=dict)
 
-    def contents(self, rows: dashboard_files.DashboardRows) -> dict[str, str]:
+    def contents(self, rows: board_files.DashboardRows) -> dict[str, str]:
         return {
             "tasks.json": _document(tasks=self._each(rows.tasks, export_rows.task)),
             "questions.json": _document(questions=self._each(rows.questions, export_rows.question)),

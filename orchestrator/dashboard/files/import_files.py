@@ -24,13 +24,11 @@ from orchestrator.domain.dashboard import (
 )
 from orchestrator.domain.errors import ImportRefused
 from orchestrator.domain.values import Folder
-from orchestrator.store import (
-    dashboard_knowledge,
-    dashboard_notifications,
-    dashboard_questions,
-    dashboard_tasks,
-    dashboards,
-)
+from orchestrator.store.board import dashboards
+from orchestrator.store.board import knowledge as board_knowledge
+from orchestrator.store.board import notifications as board_notifications
+from orchestrator.store.board import questions as board_questions
+from orchestrator.store.board import tasks as board_tasks
 
 MAX_FILE_BYTES = 256 * 1024 * 1024
 Row = TypeVar("Row")
@@ -149,17 +147,17 @@ async def put(ctx: ServiceContext, rows: ImportRows, *, replaces: bool = False) 
             return rows
     version = await ctx.version()
     for task in rows.tasks:
-        await dashboard_tasks.put(ctx.tx, replace(task, version=version), was=None)
+        await board_tasks.put(ctx.tx, replace(task, version=version), was=None)
     for question in rows.questions:
-        await dashboard_questions.put(ctx.tx, replace(question, version=version), was=None)
+        await board_questions.put(ctx.tx, replace(question, version=version), was=None)
     for notification in rows.notifications:
-        await dashboard_notifications.put(ctx.tx, replace(notification, version=version), was=None)
+        await board_notifications.put(ctx.tx, replace(notification, version=version), was=None)
     for insight in rows.insights:
-        await dashboard_knowledge.add_insight(ctx.tx, insight)
+        await board_knowledge.add_insight(ctx.tx, insight)
     for person in rows.people:
-        await dashboard_knowledge.put_person(ctx.tx, person)
+        await board_knowledge.put_person(ctx.tx, person)
     for project in rows.projects:
-        await dashboard_knowledge.put_project(ctx.tx, project)
+        await board_knowledge.put_project(ctx.tx, project)
     return rows
 
 
@@ -264,7 +262,7 @@ async def _without_doubles(ctx: ServiceContext, rows: ImportRows) -> ImportRows:
     """Leave out notifications and insights that the dashboard has under another id: the store allows one."""
     to_come = {
         (one.task_id, one.question_id, one.cause): one.id
-        for one in await dashboard_notifications.to_come(ctx.tx, ctx.folder)
+        for one in await board_notifications.to_come(ctx.tx, ctx.folder)
     }
     notifications, insights, notes = [], [], []
     for row in rows.notifications:
@@ -274,7 +272,7 @@ async def _without_doubles(ctx: ServiceContext, rows: ImportRows) -> ImportRows:
         else:
             notes.append(f"{row.id}: {twin} is to come for the same cause, {row.cause}")
     for one in rows.insights:
-        same = await dashboard_knowledge.insight_of(ctx.tx, ctx.folder, one.content_hash)
+        same = await board_knowledge.insight_of(ctx.tx, ctx.folder, one.content_hash)
         if same is None:
             insights.append(one)
         else:

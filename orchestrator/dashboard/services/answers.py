@@ -18,7 +18,8 @@ from orchestrator.domain.dashboard import (
     ToolRefused,
     ToolResult,
 )
-from orchestrator.store import dashboard_questions, dashboard_tasks
+from orchestrator.store.board import questions as board_questions
+from orchestrator.store.board import tasks as board_tasks
 
 _ASKS_WHEN = re.compile(r"\bwhen\b|\bdeadline\b|\bdue\b|언제|마감|기한", re.IGNORECASE)
 _SHARE = re.compile(
@@ -44,7 +45,7 @@ async def answer(ctx: ServiceContext, *, question_id: str, answer: str) -> ToolR
     agent to read.
     """
     result = await questions.answer(ctx, question_id=question_id, answer=answer)
-    question = await dashboard_questions.get(ctx.tx, ctx.folder, question_id)
+    question = await board_questions.get(ctx.tx, ctx.folder, question_id)
     if question is None or ctx.caller.actor is not Actor.USER:
         return result
     effect = await carry_out(ctx, question, answer)
@@ -56,7 +57,7 @@ async def carry_out(ctx: ServiceContext, question: Question, answer: str) -> Eff
 
     "yes" to "is it done?" completes it, a time for its deadline moves that, "60 %" is its progress.
     """
-    task = await dashboard_tasks.get(ctx.tx, ctx.folder, question.task_id) if question.task_id else None
+    task = await board_tasks.get(ctx.tx, ctx.folder, question.task_id) if question.task_id else None
     if task is None or task.status.is_terminal:
         return None
     meant = _meant(ctx, question, answer)

@@ -11,14 +11,12 @@ from zoneinfo import ZoneInfo
 from orchestrator.dashboard.views import serializers
 from orchestrator.domain.dashboard import BoardTask, Caller, Notification, Question, ToolRefused
 from orchestrator.domain.values import ChatJid, Folder, TurnId
-from orchestrator.store import (
-    dashboard_notifications,
-    dashboard_questions,
-    dashboard_tasks,
-    dashboards,
-    turns,
-)
+from orchestrator.store.board import dashboards
+from orchestrator.store.board import notifications as board_notifications
+from orchestrator.store.board import questions as board_questions
+from orchestrator.store.board import tasks as board_tasks
 from orchestrator.store.database import Tx
+from orchestrator.store.runs import turns
 
 Row = TypeVar("Row", BoardTask, Question, Notification)
 
@@ -89,7 +87,7 @@ class ServiceContext:
 
     async def task(self, task_id: str) -> BoardTask:
         """Return a task of the dashboard. Raises `ToolRefused` NOT_FOUND."""
-        row = await dashboard_tasks.get(self.tx, self.folder, task_id)
+        row = await board_tasks.get(self.tx, self.folder, task_id)
         if row is None:
             raise ToolRefused("NOT_FOUND", f"There is no task '{task_id[:80]}' on this dashboard.")
         return row
@@ -100,7 +98,7 @@ class ServiceContext:
         Raises:
             ToolRefused: UNKNOWN_TASK, or TASK_TERMINAL with `why_not`.
         """
-        task = await dashboard_tasks.get(self.tx, self.folder, task_id)
+        task = await board_tasks.get(self.tx, self.folder, task_id)
         if task is None:
             raise ToolRefused("UNKNOWN_TASK", f"There is no task '{task_id[:80]}' on this dashboard.")
         if task.status.is_terminal:
@@ -112,14 +110,14 @@ class ServiceContext:
 
     async def question(self, question_id: str) -> Question:
         """Return a question of the dashboard. Raises `ToolRefused` NOT_FOUND."""
-        row = await dashboard_questions.get(self.tx, self.folder, question_id)
+        row = await board_questions.get(self.tx, self.folder, question_id)
         if row is None:
             raise ToolRefused("NOT_FOUND", f"There is no question '{question_id[:80]}' on this dashboard.")
         return row
 
     async def notification(self, notification_id: str) -> Notification:
         """Return a notification of the dashboard. Raises `ToolRefused` NOT_FOUND."""
-        row = await dashboard_notifications.get(self.tx, self.folder, notification_id)
+        row = await board_notifications.get(self.tx, self.folder, notification_id)
         if row is None:
             raise ToolRefused(
                 "NOT_FOUND", f"There is no notification '{notification_id[:80]}' on this dashboard."

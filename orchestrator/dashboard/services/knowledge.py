@@ -8,7 +8,7 @@ from orchestrator.dashboard.services.context import ServiceContext, new_id
 from orchestrator.dashboard.views import serializers
 from orchestrator.dashboard.words import texts
 from orchestrator.domain.dashboard import Category, Insight, ToolRefused, ToolResult
-from orchestrator.store import dashboard_knowledge
+from orchestrator.store.board import knowledge as board_knowledge
 
 TITLE_CHARS = 50
 
@@ -25,12 +25,12 @@ async def save_insight(
     """Save an insight, unless the same text is saved already."""
     content = texts.text("content", content, is_needed=True)
     digest = content_hash(content)
-    known = await dashboard_knowledge.insight_of(ctx.tx, ctx.folder, digest)
+    known = await board_knowledge.insight_of(ctx.tx, ctx.folder, digest)
     if known is not None:
         return ToolResult(
             text=f"Insight {known.id} says that already.", data=serializers.insight(known, ctx.zone)
         )
-    if len(await dashboard_knowledge.insights(ctx.tx, ctx.folder)) >= ctx.limits.insights:
+    if len(await board_knowledge.insights(ctx.tx, ctx.folder)) >= ctx.limits.insights:
         raise ToolRefused("CAP", f"{ctx.limits.insights:,} insights are kept already.")
     insight = Insight(
         folder=ctx.folder,
@@ -46,7 +46,7 @@ async def save_insight(
     # For its effects: a missing dashboard is created, and its revision rises, by which others notice the
     # change.
     await ctx.version()
-    await dashboard_knowledge.add_insight(ctx.tx, insight)
+    await board_knowledge.add_insight(ctx.tx, insight)
     return ToolResult(
         text=f"Insight {insight.id} is saved: {insight.title}", data=serializers.insight(insight, ctx.zone)
     )

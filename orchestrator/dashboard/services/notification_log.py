@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from orchestrator.domain.dashboard import Notification, NotificationStatus
-from orchestrator.store import dashboard_notifications
-from orchestrator.store.dashboard_notifications import REWORDED, HistoryEntry
+from orchestrator.store.board import notifications as board_notifications
+from orchestrator.store.board.notifications import REWORDED, HistoryEntry
 from orchestrator.store.database import Tx
 
 HOST = "host"
@@ -38,7 +38,7 @@ async def record(
             turn_id=turn_id,
             detail=detail,
         )
-        await dashboard_notifications.add_history(tx, entry)
+        await board_notifications.add_history(tx, entry)
 
 
 def _differences(

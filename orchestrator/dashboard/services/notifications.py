@@ -25,13 +25,11 @@ from orchestrator.domain.dashboard import (
     ToolRefused,
     ToolResult,
 )
-from orchestrator.store import (
-    dashboard_deliveries,
-    dashboard_notifications,
-    dashboard_questions,
-    dashboard_tasks,
-    messages,
-)
+from orchestrator.store.board import deliveries as board_deliveries
+from orchestrator.store.board import notifications as board_notifications
+from orchestrator.store.board import questions as board_questions
+from orchestrator.store.board import tasks as board_tasks
+from orchestrator.store.conversation import messages
 
 log = structlog.get_logger(__name__)
 
@@ -187,7 +185,7 @@ async def list_them(
         None if text is None else when.parse_datetime(text, now_ms=ctx.now_ms, zone=ctx.zone).at_ms
         for text in (from_time, to_time)
     ]
-    rows = await dashboard_notifications.listed(
+    rows = await board_notifications.listed(
         ctx.tx,
         ctx.folder,
         statuses=_statuses(status),
@@ -212,7 +210,7 @@ async def list_them(
 
 
 async def _with_history(ctx: ServiceContext, row: Notification) -> ToolResult:
-    recorded = await dashboard_notifications.history_of(ctx.tx, ctx.folder, row.id)
+    recorded = await board_notifications.history_of(ctx.tx, ctx.folder, row.id)
     entries = history_view.whole(row, recorded)
     return ToolResult(
         text="\n".join([_line(ctx, row), *(f"  - {history_view.line(each, ctx.zone)}" for each in entries)]),
@@ -225,7 +223,7 @@ async def _with_history(ctx: ServiceContext, row: Notification) -> ToolResult:
 
 async def cancel_of_task(ctx: ServiceContext, task_id: str, reason: str) -> int:
     """Cancel all pending notifications about a task, and return how many there were."""
-    open_ones = await dashboard_notifications.open_of_task(ctx.tx, ctx.folder, task_id)
+    open_ones = await board_notifications.open_of_task(ctx.tx, ctx.folder, task_id)
     for row in open_ones:
         await _end(ctx, row, reason)
     return len(open_ones)
@@ -233,7 +231,7 @@ async def cancel_of_task(ctx: ServiceContext, task_id: str, reason: str) -> int:
 
 async def cancel_of_question(ctx: ServiceContext, question_id: str) -> int:
     """Cancel all pending notifications about a question, and return how many there were."""
-    open_ones = await dashboard_notifications.open_of_question(ctx.tx, ctx.folder, question_id)
+    open_ones = await board_notifications.open_of_question(ctx.tx, ctx.folder, question_id)
     for row in open_ones:
         await _end(ctx, row, QUESTION_CLOSED)
     return len(open_ones)
@@ -241,16 +239,16 @@ async def cancel_of_question(ctx: ServiceContext, question_id: str) -> int:
 
 async def cancel_of_rules(ctx: ServiceContext, reason: str) -> None:
     """Cancel all pending notifications of the rules; the next pass makes them again where needed."""
-    for row in await dashboard_notifications.to_come(ctx.tx, ctx.folder):
+    for row in await board_notifications.to_come(ctx.tx, ctx.folder):
         if row.cause is not None and row.created_by is Actor.WORKER:
             await _end(ctx, row, reason)
 
 
 async def sweep(ctx: ServiceContext) -> int:
     """Cancel all pending notifications whose task ended or was removed, and return how many there were."""
-    orphans = await dashboard_notifications.orphans(ctx.tx, ctx.folder)
+    orphans = await board_notifications.orphans(ctx.tx, ctx.folder)
     for row in orphans:
-        task = await dashboard_tasks.get(ctx.tx, ctx.folder, row.task_id or "")
+        task = await board_tasks.get(ctx.tx, ctx.folder, row.task_id or "")
         await _end(ctx, row, TASK_GONE if task is None else ended_because(task))
     return len(orphans)
 
@@ -262,7 +260,7 @@ async def withdraw_alerts(ctx: ServiceContext, reminder: Notification) -> int:
     """
     assert reminder.task_id is not None
     cancelled = 0
-    for row in await dashboard_notifications.open_of_task(ctx.tx, ctx.folder, reminder.task_id):
+    for row in await board_notifications.open_of_task(ctx.tx, ctx.folder, reminder.task_id):
         is_of_rules = row.type is NotificationType.DEADLINE_ALERT and row.created_by is Actor.WORKER
         if is_of_rules and _day(ctx, row) == _day(ctx, reminder):
             await _end(ctx, row, REMINDER_SET)
@@ -278,7 +276,7 @@ async def forget_deadline(ctx: ServiceContext, task: BoardTask, *, shown: str) -
     rows = [
         row
         for kind in (NotificationType.DEADLINE_ALERT, NotificationType.REMINDER)
-        for row in await dashboard_notifications.alike(
+        for row in await board_notifications.alike(
             ctx.tx, ctx.folder, kind, task_id=task.id, question_id=None
         )
         if kind is NotificationType.DEADLINE_ALERT or alerts.is_reminder(row.cause)
@@ -341,7 +339,7 @@ async def _check_about(ctx: ServiceContext, request: NotificationRequest) -> Non
     if request.task_id is not None:
         await ctx.check_open_task(request.task_id, why_not="nothing was scheduled")
     if request.question_id is not None:
-        question = await dashboard_questions.get(ctx.tx, ctx.folder, request.question_id)
+        question = await board_questions.get(ctx.tx, ctx.folder, request.question_id)
         if question is None:
             raise ToolRefused("UNKNOWN_QUESTION", f"There is no question '{request.question_id[:80]}' here.")
         if not question.is_open:
@@ -351,7 +349,7 @@ async def _check_about(ctx: ServiceContext, request: NotificationRequest) -> Non
 
 
 async def _check_alike(ctx: ServiceContext, request: NotificationRequest, *, but: str | None = None) -> None:
-    rows = await dashboard_notifications.alike(
+    rows = await board_notifications.alike(
         ctx.tx, ctx.folder, request.type, task_id=request.task_id, question_id=request.question_id
     )
     # A cancel by the host says nothing about the wishes of people, so it blocks no new notification.
@@ -380,13 +378,13 @@ def _is_cancelled_by_rules(row: Notification) -> bool:
 
 
 async def _check_room(ctx: ServiceContext, task_id: str | None) -> None:
-    if await dashboard_notifications.count_open(ctx.tx, ctx.folder) >= ctx.limits.pending:
+    if await board_notifications.count_open(ctx.tx, ctx.folder) >= ctx.limits.pending:
         raise ToolRefused(
             "CAP", f"{ctx.limits.pending} notifications are to come already: cancel some first."
         )
     if task_id is None:
         return
-    of_task = await dashboard_notifications.open_of_task(ctx.tx, ctx.folder, task_id)
+    of_task = await board_notifications.open_of_task(ctx.tx, ctx.folder, task_id)
     if len(of_task) >= ctx.limits.pending_a_task:
         ids = [row.id for row in of_task]
         raise ToolRefused(
@@ -421,7 +419,7 @@ async def _called_back(ctx: ServiceContext, row: Notification) -> dict[str, Any]
 
     Raises `ToolRefused` where the messenger is sending it already.
     """
-    if not await dashboard_deliveries.call_back(ctx.tx, row):
+    if not await board_deliveries.call_back(ctx.tx, row):
         raise ToolRefused("NOT_PENDING", f"Notification {row.id} is being sent.", status=row.status.value)
     return {
         "status": NotificationStatus.PENDING,
@@ -448,7 +446,7 @@ async def _end(ctx: ServiceContext, row: Notification, reason: str) -> Notificat
 
 async def _put(ctx: ServiceContext, row: Notification, *, was: Notification | None) -> Notification:
     row = replace(row, version=await ctx.version(), changed_turn=ctx.caller.turn_id)
-    if not await dashboard_notifications.put(ctx.tx, row, was=None if was is None else was.version):
+    if not await board_notifications.put(ctx.tx, row, was=None if was is None else was.version):
         raise ToolRefused("STALE", f"{row.id} was changed meanwhile.")
     by, turn_id = ctx.caller.actor.value, ctx.caller.turn_id
     await notification_log.record(ctx.tx, was, row, by=by, turn_id=turn_id, now_ms=ctx.now_ms)

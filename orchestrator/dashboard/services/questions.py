@@ -20,7 +20,7 @@ from orchestrator.domain.dashboard import (
     ToolRefused,
     ToolResult,
 )
-from orchestrator.store import dashboard_questions
+from orchestrator.store.board import questions as board_questions
 
 MAX_QUESTION = 1_000
 MAX_COOLDOWN_H = 8_760
@@ -43,7 +43,7 @@ async def create(
     if related_task_id is not None:
         await ctx.check_open_task(related_task_id, why_not="there is nothing to ask")
     await _check_alike(ctx, question, related_task_id, type)
-    if await dashboard_questions.count_open(ctx.tx, ctx.folder) >= ctx.limits.questions:
+    if await board_questions.count_open(ctx.tx, ctx.folder) >= ctx.limits.questions:
         raise ToolRefused("CAP", f"{ctx.limits.questions} questions are open already.")
     made = Question(
         folder=ctx.folder,
@@ -154,7 +154,7 @@ async def answer(ctx: ServiceContext, *, question_id: str, answer: str) -> ToolR
 
 async def close_of_task(ctx: ServiceContext, task_id: str, reason: str) -> int:
     """Close the open questions about a task, and return how many there were."""
-    open_ones = await dashboard_questions.unanswered(ctx.tx, ctx.folder, task_id)
+    open_ones = await board_questions.unanswered(ctx.tx, ctx.folder, task_id)
     for row in open_ones:
         await _close(ctx, row, reason)
     return len(open_ones)
@@ -174,7 +174,7 @@ async def close_outdated(ctx: ServiceContext, before: BoardTask, after: BoardTas
     is_renamed = before.title != after.title
     outdated = [
         row
-        for row in await dashboard_questions.unanswered(ctx.tx, ctx.folder, after.id)
+        for row in await board_questions.unanswered(ctx.tx, ctx.folder, after.id)
         if row.type in kinds or (is_renamed and row.created_by is Actor.WORKER)
     ]
     for row in outdated:
@@ -188,14 +188,14 @@ async def _close(ctx: ServiceContext, row: Question, reason: str) -> Question:
 
 
 async def _check_alike(ctx: ServiceContext, text: str, task_id: str | None, kind: QuestionType) -> None:
-    same = await dashboard_questions.open_like(ctx.tx, ctx.folder, text)
-    of_task = [] if task_id is None else await dashboard_questions.of_task(ctx.tx, ctx.folder, task_id, kind)
+    same = await board_questions.open_like(ctx.tx, ctx.folder, text)
+    of_task = [] if task_id is None else await board_questions.of_task(ctx.tx, ctx.folder, task_id, kind)
     # The cooldown counts from whatever came last, so an answer or a close does not shorten it.
     open_ones = [*same, *(row for row in of_task if row.is_open)]
     if open_ones:
         row = open_ones[0]
         raise ToolRefused("DUPLICATE", f"Question {row.id} asks that already: {row.question}", ids=[row.id])
-    settled = await dashboard_questions.settled_like(
+    settled = await board_questions.settled_like(
         ctx.tx, ctx.folder, text, task_id, unsettled=dedupe.UNSETTLED
     )
     # Information that a person gave once stays known; the state of a task may be asked again after a while.
@@ -218,6 +218,6 @@ async def _check_alike(ctx: ServiceContext, text: str, task_id: str | None, kind
 
 async def _put(ctx: ServiceContext, row: Question, *, was: int | None) -> Question:
     row = replace(row, version=await ctx.version(), changed_turn=ctx.caller.turn_id)
-    if not await dashboard_questions.put(ctx.tx, row, was=was):
+    if not await board_questions.put(ctx.tx, row, was=was):
         raise ToolRefused("STALE", f"{row.id} was changed meanwhile.")
     return row

@@ -31,8 +31,11 @@ from orchestrator.domain.dashboard import (
 from orchestrator.domain.errors import BadTime, ReminderRefused, UnknownReminder
 from orchestrator.domain.values import ChatJid, Group, ScheduledTask
 from orchestrator.inbound.intake import check_text
-from orchestrator.store import audit, dashboard_notifications, groups, tasks
+from orchestrator.store import audit
+from orchestrator.store.board import notifications as board_notifications
 from orchestrator.store.database import Tx
+from orchestrator.store.groups import groups
+from orchestrator.store.schedule import tasks
 
 _OF_TIME = ("UNPARSEABLE_TIME", "PAST_TIME", "TOO_FAR")
 
@@ -188,9 +191,7 @@ class ReminderService:
             UnknownGroup
         """
         known = None if folder is None else (await groups.known(tx, folder)).folder
-        rows = [
-            await self._row(tx, reminder) for reminder in await dashboard_notifications.reminders(tx, known)
-        ]
+        rows = [await self._row(tx, reminder) for reminder in await board_notifications.reminders(tx, known)]
         repeating = [_repeating_row(task) for task in await tasks.every(tx, known) if _is_reminder(task)]
         return sorted([*rows, *repeating], key=lambda row: row["due_ms"])
 
@@ -245,9 +246,9 @@ async def _known(tx: Tx, reminder: str) -> Notification:
         )
     # `isdigit` alone takes digits of other scripts, and a long number would not fit an SQLite integer.
     if reminder.isascii() and reminder.isdigit() and len(reminder) < 16:
-        row = await dashboard_notifications.by_number(tx, int(reminder))
+        row = await board_notifications.by_number(tx, int(reminder))
     else:
-        row = await dashboard_notifications.by_id(tx, reminder)
+        row = await board_notifications.by_id(tx, reminder)
     if row is None or row.number is None:
         raise UnknownReminder(reminder)
     return row

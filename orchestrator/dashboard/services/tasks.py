@@ -21,7 +21,8 @@ from orchestrator.domain.dashboard import (
     ToolRefused,
     ToolResult,
 )
-from orchestrator.store import dashboard_tasks, dashboards
+from orchestrator.store.board import dashboards
+from orchestrator.store.board import tasks as board_tasks
 
 _TIME_OF_DAY = re.compile(r"([01]\d|2[0-3]):[0-5]\d", re.ASCII)
 
@@ -57,7 +58,7 @@ async def create(
     raw_input: str = "",
 ) -> ToolResult:
     """Create a task. Raises `ToolRefused` where a text or date does not fit."""
-    if await dashboard_tasks.count(ctx.tx, ctx.folder) >= ctx.limits.tasks:
+    if await board_tasks.count(ctx.tx, ctx.folder) >= ctx.limits.tasks:
         raise ToolRefused("CAP", f"There are {ctx.limits.tasks:,} tasks already: move some to the history.")
     title = texts.line("title", title, limit=MAX_TITLE_CHARS, is_needed=True)
     task = BoardTask(
@@ -163,13 +164,13 @@ async def follow_zone(ctx: ServiceContext, *, is_changed: bool) -> None:
     Reminders that people requested stay at their moment. `is_changed` is false where the zone before is not
     known: the zone then counts as changed only if a deadline has to be moved.
     """
-    days = await dashboard_tasks.days(ctx.tx, ctx.folder)
+    days = await board_tasks.days(ctx.tx, ctx.folder)
     # Each day is computed once: many tasks share one.
     begins = {day: when.day_deadline(date.fromisoformat(day), ctx.zone, text="").at_ms for day in days}
     version = await ctx.version()
     moved = 0
     for day, at_ms in begins.items():
-        moved += await dashboard_tasks.move_day(ctx.tx, ctx.folder, day, at_ms=at_ms, version=version)
+        moved += await board_tasks.move_day(ctx.tx, ctx.folder, day, at_ms=at_ms, version=version)
     # Notifications that the rules timed by the old zone are cancelled; the pass woken here makes them again.
     if is_changed or moved:
         await notifications.cancel_of_rules(ctx, notifications.ZONE_CHANGED)
@@ -306,7 +307,7 @@ def _stamped(ctx: ServiceContext, task: BoardTask, fields: list[str] | tuple[str
 
 async def _put(ctx: ServiceContext, task: BoardTask, *, was: int | None) -> BoardTask:
     task = replace(task, version=await ctx.version(), changed_turn=ctx.caller.turn_id)
-    if not await dashboard_tasks.put(ctx.tx, task, was=was):
+    if not await board_tasks.put(ctx.tx, task, was=was):
         raise ToolRefused("STALE", f"{task.id} was changed meanwhile.")
     return task
 

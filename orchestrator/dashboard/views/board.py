@@ -16,12 +16,10 @@ from orchestrator.domain.dashboard import (
     ToolResult,
 )
 from orchestrator.domain.values import Folder, Turn
-from orchestrator.store import (
-    dashboard_notifications,
-    dashboard_questions,
-    dashboard_tasks,
-    dashboards,
-)
+from orchestrator.store.board import dashboards
+from orchestrator.store.board import notifications as board_notifications
+from orchestrator.store.board import questions as board_questions
+from orchestrator.store.board import tasks as board_tasks
 from orchestrator.store.database import Tx
 
 MAX_ANSWERED = 20
@@ -37,19 +35,19 @@ async def snapshot(tx: Tx, folder: Folder) -> BoardSnapshot | None:
         return None
     return BoardSnapshot(
         dashboard=dashboard,
-        tasks=tuple(await dashboard_tasks.on_board(tx, folder)),
-        questions=tuple(await dashboard_questions.unanswered(tx, folder)),
-        answered=tuple(await dashboard_questions.unprocessed(tx, folder, limit=MAX_ANSWERED)),
-        notifications=tuple(await dashboard_notifications.to_come(tx, folder)),
+        tasks=tuple(await board_tasks.on_board(tx, folder)),
+        questions=tuple(await board_questions.unanswered(tx, folder)),
+        answered=tuple(await board_questions.unprocessed(tx, folder, limit=MAX_ANSWERED)),
+        notifications=tuple(await board_notifications.to_come(tx, folder)),
     )
 
 
 async def row(tx: Tx, folder: Folder, row_id: str) -> BoardTask | Question | Notification | None:
     """Return the task, question or notification with this id, also if it has ended."""
     return (
-        await dashboard_tasks.get(tx, folder, row_id)
-        or await dashboard_questions.get(tx, folder, row_id)
-        or await dashboard_notifications.get(tx, folder, row_id)
+        await board_tasks.get(tx, folder, row_id)
+        or await board_questions.get(tx, folder, row_id)
+        or await board_notifications.get(tx, folder, row_id)
     )
 
 
@@ -58,18 +56,18 @@ async def active(tx: Tx, folder: Folder) -> BoardSnapshot | None:
     dashboard = await dashboards.get(tx, folder)
     if dashboard is None:
         return None
-    tasks = await dashboard_tasks.on_board(tx, folder, BoardTaskStatus.ACTIVE, limit=MAX_READ)
-    coming = await dashboard_notifications.to_come(tx, folder, limit=MAX_READ)
+    tasks = await board_tasks.on_board(tx, folder, BoardTaskStatus.ACTIVE, limit=MAX_READ)
+    coming = await board_notifications.to_come(tx, folder, limit=MAX_READ)
     unread = 0
     # Counted only where rows may be left: nearly every dashboard is read whole.
     if len(tasks) == MAX_READ:
-        unread += await dashboard_tasks.count(tx, folder, BoardTaskStatus.ACTIVE) - MAX_READ
+        unread += await board_tasks.count(tx, folder, BoardTaskStatus.ACTIVE) - MAX_READ
     if len(coming) == MAX_READ:
-        unread += await dashboard_notifications.count_open(tx, folder) - MAX_READ
+        unread += await board_notifications.count_open(tx, folder) - MAX_READ
     return BoardSnapshot(
         dashboard=dashboard,
         tasks=tuple(tasks),
-        questions=tuple(await dashboard_questions.unanswered(tx, folder)),
+        questions=tuple(await board_questions.unanswered(tx, folder)),
         answered=(),
         notifications=tuple(coming),
         unread=unread,

@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 from orchestrator.base.clock import local_iso
 from orchestrator.dashboard.words import when
 from orchestrator.domain.dashboard import Notification
-from orchestrator.store.dashboard_notifications import HistoryEntry
+from orchestrator.store.board.notifications import HistoryEntry
 
 
 def whole(row: Notification, recorded: Sequence[HistoryEntry]) -> list[HistoryEntry]:

@@ -29,7 +29,9 @@ from orchestrator.dashboard.services import notifications, questions, tasks
 from orchestrator.dashboard.services.context import ServiceContext
 from orchestrator.domain.dashboard import BoardSnapshot, NotificationType, ToolRefused
 from orchestrator.domain.values import Folder
-from orchestrator.store import dashboard_cycles, dashboard_deliveries, dashboard_questions
+from orchestrator.store.board import deliveries as board_deliveries
+from orchestrator.store.board import questions as board_questions
+from orchestrator.store.board import worker_cycles
 from orchestrator.store.database import Tx
 
 log = structlog.get_logger(__name__)
@@ -82,7 +84,7 @@ async def apply(
 ) -> CycleReport:
     """Plan a pass of the rules, carry it out, and record the cycle."""
     tx, folder, now_ms = ctx.tx, ctx.folder, ctx.now_ms
-    cycle_id = await dashboard_cycles.begin(tx, folder, "rules", trigger={"why": why}, now_ms=now_ms)
+    cycle_id = await worker_cycles.begin(tx, folder, "rules", trigger={"why": why}, now_ms=now_ms)
     log.info("Worker Agent: rules begin", group=folder, why=why)
     # Planned in the transaction that carries it out, so the plan cannot be outdated.
     planned = await preview(tx, snapshot, hours, now_ms=now_ms)
@@ -94,7 +96,7 @@ async def apply(
         plan=planned.plan, snapshot=planned.snapshot, done=tuple(done), skipped=tuple(skipped)
     )
     detail = report.to_detail()
-    await dashboard_cycles.end(tx, cycle_id, report.outcome, detail=detail, now_ms=now_ms)
+    await worker_cycles.end(tx, cycle_id, report.outcome, detail=detail, now_ms=now_ms)
     for trouble in planned.plan.troubles:
         log.warning("Worker Agent: a task cannot be looked at", task=trouble.row_id, reason=trouble.reason)
     log.info("Worker Agent: rules end", group=folder, done=detail["done"], skipped=len(report.skipped))
@@ -189,7 +191,7 @@ def _skipped(step: Skip) -> dict[str, Any]:
 
 async def _past(tx: Tx, folder: Folder, *, now_ms: int) -> AlertHistory:
     delivered: dict[str, list[DeliveredAlert]] = {}
-    for row in await dashboard_deliveries.delivered_by_rules(tx, folder, since_ms=now_ms - PAST_MS):
+    for row in await board_deliveries.delivered_by_rules(tx, folder, since_ms=now_ms - PAST_MS):
         if not _counts(row["cause"], row["cancel_reason"]):
             continue
         alert = DeliveredAlert(
@@ -201,8 +203,8 @@ async def _past(tx: Tx, folder: Folder, *, now_ms: int) -> AlertHistory:
         # An alert about both a task and its question counts for both.
         for key in {row["task_id"], row["question_id"]} - {None}:
             delivered.setdefault(key, []).append(alert)
-    last_asked = await dashboard_deliveries.last_question_times(tx, folder)
-    settled = await dashboard_questions.settled(tx, folder, unsettled=dedupe.UNSETTLED)
+    last_asked = await board_deliveries.last_question_times(tx, folder)
+    settled = await board_questions.settled(tx, folder, unsettled=dedupe.UNSETTLED)
     return AlertHistory(
         asked=last_asked, settled=settled, delivered={key: tuple(rows) for key, rows in delivered.items()}
     )

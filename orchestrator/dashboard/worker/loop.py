@@ -21,8 +21,10 @@ from orchestrator.dashboard.worker.llm_trigger import PERIODS, BoardDigest
 from orchestrator.domain.dashboard import Actor, BoardSnapshot, Caller, Dashboard
 from orchestrator.domain.errors import BadRequest, NoDashboard
 from orchestrator.domain.values import Folder, Group, TurnState
-from orchestrator.store import dashboard_cycles, dashboard_questions, dashboards, groups
+from orchestrator.store.board import dashboards, worker_cycles
+from orchestrator.store.board import questions as board_questions
 from orchestrator.store.database import Database, Tx
+from orchestrator.store.groups import groups
 
 log = structlog.get_logger(__name__)
 
@@ -127,7 +129,7 @@ class WorkerLoop:
             await dashboards.note_rules(tx, folder, now_ms=now_ms, next_ms=now_ms + self._ports.beat_ms)
             # Again, because the next time was just set and a deadline may come before it.
             await dashboards.hasten_rules(tx)
-            await dashboard_cycles.forget_cycles(tx, folder, before_ms=now_ms - RETENTION_MS)
+            await worker_cycles.forget_cycles(tx, folder, before_ms=now_ms - RETENTION_MS)
         self._wakeups.notifications.set()
         self._wakeups.lanes.set()
         self._bus.publish("worker.rules", group=folder)
@@ -156,7 +158,7 @@ class WorkerLoop:
         digest = BoardDigest.of(report.snapshot, report.plan.to_judge)
         why = llm_trigger.why_ask(dashboard, digest, now_ms=now_ms, period_ms=PERIODS * self._ports.beat_ms)
         # One turn at a time for a dashboard: a second one would be shown the same state.
-        if why is None or await dashboard_cycles.open_model_cycle(tx, group.folder) is not None:
+        if why is None or await worker_cycles.open_model_cycle(tx, group.folder) is not None:
             return
         await self.ask(tx, group, digest, why=why, to_judge=report.plan.to_judge)
 
@@ -171,7 +173,7 @@ class WorkerLoop:
             snapshot = await board.snapshot(tx, group.folder)
             if snapshot is None:
                 raise NoDashboard(group.folder)
-            turn_id = await dashboard_cycles.open_model_cycle(tx, group.folder)
+            turn_id = await worker_cycles.open_model_cycle(tx, group.folder)
             if turn_id is None and self._ports.has_model(group):
                 now_ms = self._clock.now_ms()
                 report = await cycle.preview(tx, snapshot, self._ports.hours_of(group), now_ms=now_ms)
@@ -195,7 +197,7 @@ class WorkerLoop:
         # The digest is stored with the cycle: the model has judged the dashboard as it was at the question,
         # not as it is at the answer.
         trigger = {"why": why, "to_judge": list(to_judge[: cycle.MAX_NOTED]), "digest": str(digest)}
-        await dashboard_cycles.begin(tx, group.folder, "llm", trigger=trigger, turn_id=turn_id, now_ms=now_ms)
+        await worker_cycles.begin(tx, group.folder, "llm", trigger=trigger, turn_id=turn_id, now_ms=now_ms)
         log.info("Worker Agent: model asked", group=group.folder, why=why, turn=turn_id)
         return turn_id
 
@@ -209,19 +211,19 @@ class WorkerLoop:
         )
         if self._ports.mode.applies_rules:
             return
-        cycle_id = await dashboard_cycles.begin(tx, group.folder, "llm", trigger={}, now_ms=now_ms)
-        await dashboard_cycles.end(tx, cycle_id, "error", detail={}, error=NO_MODEL, now_ms=now_ms)
+        cycle_id = await worker_cycles.begin(tx, group.folder, "llm", trigger={}, now_ms=now_ms)
+        await worker_cycles.end(tx, cycle_id, "error", detail={}, error=NO_MODEL, now_ms=now_ms)
         log.error("Worker Agent: nothing keeps this dashboard up", group=group.folder, reason=NO_MODEL)
 
     async def _settle_models(self) -> None:
         """Record how workers' turns ended; for a failed turn, the rules run instead."""
         # Read from the store and not from events, so a turn that ended while the host was down counts too.
-        ended = await self._database.read(dashboard_cycles.ended_model_cycles)
+        ended = await self._database.read(worker_cycles.ended_model_cycles)
         for row in ended:
             async with self._database.transaction() as tx:
                 await self._settle(tx, row)
 
-    async def _settle(self, tx: Tx, ended: dashboard_cycles.EndedCycle) -> None:
+    async def _settle(self, tx: Tx, ended: worker_cycles.EndedCycle) -> None:
         now_ms = self._clock.now_ms()
         is_good = ended.state is TurnState.ANSWERED
         dashboard, group = await dashboards.get(tx, ended.folder), await groups.by_folder(tx, ended.folder)
@@ -233,29 +235,29 @@ class WorkerLoop:
                 detail |= await self._stand_in(tx, ended, group, dashboard)
         outcome = "action" if is_good and detail.get("changed") else "noop" if is_good else "error"
         error = None if is_good else ended.reason
-        await dashboard_cycles.end(tx, ended.cycle_id, outcome, detail=detail, error=error, now_ms=now_ms)
+        await worker_cycles.end(tx, ended.cycle_id, outcome, detail=detail, error=error, now_ms=now_ms)
         log.info("Worker Agent: model done", group=ended.folder, outcome=outcome, turn=ended.turn_id)
 
     async def _note_judged(
-        self, tx: Tx, ended: dashboard_cycles.EndedCycle, dashboard: Dashboard
+        self, tx: Tx, ended: worker_cycles.EndedCycle, dashboard: Dashboard
     ) -> dict[str, Any]:
         """Mark as judged all that the model was shown, but no change that others made during its turn."""
         now_ms = self._clock.now_ms()
-        for question_id in await dashboard_cycles.shown_answers(tx, ended.turn_id):
-            await dashboard_questions.note_processed(tx, ended.folder, question_id, now_ms=now_ms)
+        for question_id in await worker_cycles.shown_answers(tx, ended.turn_id):
+            await board_questions.note_processed(tx, ended.folder, question_id, now_ms=now_ms)
         digest = ended.digest
         # If nobody else changed the dashboard, the model's own changes need no second look.
-        if not await dashboard_cycles.was_changed_beside(tx, ended.turn_id, ended.folder):
+        if not await worker_cycles.was_changed_beside(tx, ended.turn_id, ended.folder):
             snapshot = await board.snapshot(tx, ended.folder)
             assert snapshot is not None
             digest = str(BoardDigest(content=BoardDigest.of(snapshot, ()).content, judge=_judge_of(digest)))
         await dashboards.note_worker(
             tx, ended.folder, now_ms=now_ms, revision=dashboard.revision, digest=digest
         )
-        return {"changed": await dashboard_cycles.changed_by(tx, ended.turn_id)}
+        return {"changed": await worker_cycles.changed_by(tx, ended.turn_id)}
 
     async def _stand_in(
-        self, tx: Tx, ended: dashboard_cycles.EndedCycle, group: Group, dashboard: Dashboard
+        self, tx: Tx, ended: worker_cycles.EndedCycle, group: Group, dashboard: Dashboard
     ) -> dict[str, Any]:
         """Run the rules in place of a failed model, which is asked again a period later.
 

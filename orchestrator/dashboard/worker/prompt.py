@@ -13,7 +13,8 @@ from orchestrator.dashboard.views import board, summary
 from orchestrator.dashboard.words import when
 from orchestrator.domain.dashboard import BoardSnapshot, BoardTaskStatus, Notification, Priority, Question
 from orchestrator.domain.values import Folder
-from orchestrator.store import dashboard_notifications, dashboards
+from orchestrator.store.board import dashboards
+from orchestrator.store.board import notifications as board_notifications
 from orchestrator.store.database import Tx
 
 TEMPLATE = "WORKER.md"
@@ -48,7 +49,7 @@ async def ask(tx: Tx, turn_id: int, folder: Folder, *, zone: ZoneInfo, now_ms: i
     snapshot = await board.snapshot(tx, folder)
     if snapshot is None:
         return DUTIES
-    delivered = await dashboard_notifications.delivered_since(tx, folder, now_ms - DELIVERIES_MS)
+    delivered = await board_notifications.delivered_since(tx, folder, now_ms - DELIVERIES_MS)
     await dashboards.note_view(tx, turn_id, folder, snapshot.dashboard.revision)
     for question in snapshot.answered:
         await dashboards.note_seen(tx, turn_id, question.id, question.version)

@@ -12,7 +12,7 @@ from orchestrator.domain.values import Attachment, ChatJid, Group
 from orchestrator.groups import attachments
 from orchestrator.groups.attachments import FileRefused
 from orchestrator.ipc.command_context import CommandCaller, CommandResult, refused
-from orchestrator.store import chats, outbox
+from orchestrator.store.conversation import chats, outbox
 from orchestrator.store.database import Tx
 
 CopyFile = Callable[[str, str], Attachment]

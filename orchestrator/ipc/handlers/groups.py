@@ -8,8 +8,9 @@ from orchestrator.domain.values import ChatJid, Folder, Group, Role
 from orchestrator.groups import changes, people, registration
 from orchestrator.groups.registration import GroupProfile, profile_line
 from orchestrator.ipc.command_context import CommandCaller, CommandResult, refused
-from orchestrator.store import chats, groups
+from orchestrator.store.conversation import chats
 from orchestrator.store.database import Tx
+from orchestrator.store.groups import groups
 
 FROM_MAIN = "main"
 ONLY_OWNER = "Only the owner gives main a chat, on the machine itself: 'andy groups add-chat main {jid}'."

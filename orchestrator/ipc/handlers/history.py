@@ -10,9 +10,9 @@ from orchestrator.base.redaction import redact
 from orchestrator.base.tables import short
 from orchestrator.domain.values import Group
 from orchestrator.ipc.command_context import CommandCaller, CommandResult, refused
-from orchestrator.store import message_search
+from orchestrator.store.conversation import message_search
+from orchestrator.store.conversation.message_search import BadSearch
 from orchestrator.store.database import Tx
-from orchestrator.store.message_search import BadSearch
 
 TEXT_CHARS = 400
 """Characters of one message; fifty of them are about 6,000 tokens."""

@@ -15,7 +15,7 @@ from orchestrator.domain.protocols import Feature
 from orchestrator.domain.values import ChatJid, Message, MessageId, Turn, is_hook
 from orchestrator.groups import owner
 from orchestrator.ipc.command_context import CommandCaller, CommandResult, refused
-from orchestrator.store import chats, messages, outbox, polls
+from orchestrator.store.conversation import chats, messages, outbox, polls
 from orchestrator.store.database import Tx
 
 MAX_WAITING = 100

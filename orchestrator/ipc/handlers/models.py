@@ -7,9 +7,9 @@ from orchestrator.domain.errors import BadRequest
 from orchestrator.domain.model_services import OF_DOTENV, WorkKind
 from orchestrator.groups import model_choices
 from orchestrator.ipc.command_context import CommandCaller, CommandResult, refused
-from orchestrator.store import model_services
 from orchestrator.store.database import Tx
-from orchestrator.store.model_services import ChosenModel
+from orchestrator.store.settings import model_services
+from orchestrator.store.settings.model_services import ChosenModel
 
 FROM_MAIN = "main"
 ALLOWED = (WorkKind.ALL, WorkKind.TASKS, WorkKind.WORKER, WorkKind.SUMMARIES)

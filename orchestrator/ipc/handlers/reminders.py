@@ -12,7 +12,7 @@ from orchestrator.domain.values import person_of
 from orchestrator.ipc.command_context import CommandCaller, CommandResult, refused
 from orchestrator.ipc.handlers.abilities import NO_DASHBOARDS, NOT_HERE
 from orchestrator.ipc.late_answers import SENT_LATE
-from orchestrator.store import dashboard_notifications
+from orchestrator.store.board import notifications as board_notifications
 from orchestrator.store.database import Tx
 
 
@@ -45,7 +45,7 @@ async def cancel_reminder(tx: Tx, caller: CommandCaller, command: CancelReminder
     """Cancel a reminder of the caller's group or, from main, of any."""
     if caller.dashboards is None:
         return refused(NOT_HERE, NO_DASHBOARDS)
-    found = await dashboard_notifications.by_number(tx, command.reminder_id)
+    found = await board_notifications.by_number(tx, command.reminder_id)
     # Another group's reminder is treated as if it did not exist.
     if found is None or not (caller.group.is_main or found.folder == caller.group.folder):
         return refused("unknown_reminder", f"There is no reminder {command.reminder_id} here.")
@@ -61,7 +61,7 @@ async def cancel_reminder(tx: Tx, caller: CommandCaller, command: CancelReminder
 async def list_reminders(tx: Tx, caller: CommandCaller, command: ListReminders) -> CommandResult:
     """List the reminders of the caller's group that are still to come."""
     del command
-    coming = await dashboard_notifications.reminders(tx, caller.group.folder)
+    coming = await board_notifications.reminders(tx, caller.group.folder)
     lines = [f"{one.number}: {local_minute(one.due_ms, caller.zone)} {one.message}" for one in coming]
     return CommandResult(
         text="\n".join(lines) or "There are no reminders.",

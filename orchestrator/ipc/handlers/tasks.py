@@ -8,8 +8,9 @@ from orchestrator.domain.values import ScheduledTask, ScheduleKind
 from orchestrator.ipc.command_context import CommandCaller, CommandResult, refused
 from orchestrator.scheduler import scheduled_task_service, scheduled_task_turns
 from orchestrator.scheduler.scheduled_task_service import describe, to_row
-from orchestrator.store import groups, tasks
 from orchestrator.store.database import Tx
+from orchestrator.store.groups import groups
+from orchestrator.store.schedule import tasks
 
 DONE = {
     "pause": "rests until it is resumed",

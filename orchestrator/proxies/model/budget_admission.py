@@ -17,8 +17,12 @@ from orchestrator.proxies.model.exchange import RunIdentity
 from orchestrator.proxies.model.limits import TurnCounts
 from orchestrator.proxies.model.token_usage import Prices
 from orchestrator.proxies.model.usage_writer import UsageWriter
-from orchestrator.store import budgets, groups, host_events, outbox, turn_outages, usage
+from orchestrator.store.conversation import outbox
 from orchestrator.store.database import Database, Tx
+from orchestrator.store.groups import groups
+from orchestrator.store.money import budgets, usage
+from orchestrator.store.notices import host_events
+from orchestrator.store.runs import turn_outages
 
 log = structlog.get_logger(__name__)
 

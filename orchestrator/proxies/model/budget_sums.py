@@ -9,9 +9,9 @@ from zoneinfo import ZoneInfo
 
 from orchestrator.base.clock import local_minute
 from orchestrator.domain.values import Folder, Role, TurnKind
-from orchestrator.store import usage
-from orchestrator.store.budgets import Budget, Period, Unit
 from orchestrator.store.database import Tx
+from orchestrator.store.money import usage
+from orchestrator.store.money.budgets import Budget, Period, Unit
 
 WARN_PERCENT = 80
 NANO = 1_000_000_000

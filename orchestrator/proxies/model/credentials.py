@@ -22,7 +22,7 @@ from urllib.parse import quote, quote_plus, unquote, urlsplit
 from orchestrator.domain import failures, setting_sources
 from orchestrator.domain.errors import SettingError
 from orchestrator.domain.model_services import PRESETS, ModelService
-from orchestrator.store.model_refusals import ModelRefusal
+from orchestrator.store.runs.model_refusals import ModelRefusal
 
 DEFAULT_UPSTREAM = "https://api.anthropic.com"
 UPSTREAM_SETTING = "ANTHROPIC_BASE_URL"

@@ -21,7 +21,7 @@ from orchestrator.proxies.model.credentials import Credential
 from orchestrator.proxies.model.error_responses import ProxyRefusal, ProxyRefused
 from orchestrator.proxies.model.headers import EVENT_STREAM
 from orchestrator.proxies.model.token_usage import ParsedUsage
-from orchestrator.store.budgets import Budget
+from orchestrator.store.money.budgets import Budget
 
 _log = structlog.get_logger(__name__)
 

@@ -22,8 +22,8 @@ from orchestrator.domain.values import RunId
 from orchestrator.groups import owner
 from orchestrator.proxies.model.exchange import Answered, RunIdentity
 from orchestrator.proxies.model.routing import ModelRouter
-from orchestrator.store import turn_moves, turn_outages
 from orchestrator.store.database import Database
+from orchestrator.store.runs import turn_moves, turn_outages
 
 log = structlog.get_logger(__name__)
 

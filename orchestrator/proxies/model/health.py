@@ -22,9 +22,9 @@ from orchestrator.domain.values import Folder, TurnId, TurnKind
 from orchestrator.groups import owner
 from orchestrator.proxies.model.credentials import CredentialSource
 from orchestrator.proxies.model.exchange import Answered, RunIdentity
-from orchestrator.store import model_refusals, turn_outages
 from orchestrator.store.database import Database, Tx
-from orchestrator.store.model_refusals import OWN_CHOICE, ModelRefusal
+from orchestrator.store.runs import model_refusals, turn_outages
+from orchestrator.store.runs.model_refusals import OWN_CHOICE, ModelRefusal
 
 log = structlog.get_logger(__name__)
 

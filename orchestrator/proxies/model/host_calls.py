@@ -18,7 +18,7 @@ from orchestrator.domain.values import Folder, RunId
 from orchestrator.proxies.model.exchange import RunIdentity
 from orchestrator.proxies.model.proxy import COSTLY
 from orchestrator.proxies.run_tokens import new_token, token_hash
-from orchestrator.store.budgets import Budget
+from orchestrator.store.money.budgets import Budget
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp

@@ -24,9 +24,9 @@ from orchestrator.domain.values import TurnId, TurnKind
 from orchestrator.groups.settings import GroupConfig
 from orchestrator.proxies.model.credentials import CredentialSource
 from orchestrator.proxies.model.token_usage import Prices, per_million
-from orchestrator.store import model_services
 from orchestrator.store.database import Database, Tx
-from orchestrator.store.model_services import ChosenModel
+from orchestrator.store.settings import model_services
+from orchestrator.store.settings.model_services import ChosenModel
 
 MAX_REMEMBERED = 1_000
 

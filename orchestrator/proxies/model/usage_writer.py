@@ -13,8 +13,9 @@ from orchestrator.base.clock import Clock
 from orchestrator.base.wakeups import Wakeup
 from orchestrator.proxies.model.exchange import Denial, ProxyExchange, RunIdentity
 from orchestrator.proxies.model.token_usage import Prices
-from orchestrator.store import audit, usage
+from orchestrator.store import audit
 from orchestrator.store.database import Database, Tx
+from orchestrator.store.money import usage
 
 log = structlog.get_logger(__name__)
 

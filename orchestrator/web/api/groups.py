@@ -18,8 +18,10 @@ from orchestrator.groups.access import AccessDecision
 from orchestrator.groups.registration import GroupProfile, Registration
 from orchestrator.inbound.intake import check_text
 from orchestrator.reports.groups import GroupView, group_row, group_rows
-from orchestrator.store import audit, groups, outbox
+from orchestrator.store import audit
+from orchestrator.store.conversation import outbox
 from orchestrator.store.database import Database
+from orchestrator.store.groups import groups
 from orchestrator.web.bodies import parse_body, parse_query
 
 BY = "the HTTP API"

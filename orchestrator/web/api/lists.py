@@ -60,12 +60,12 @@ from orchestrator.reports.turn_work import TurnDocumentView
 from orchestrator.reports.upcoming import UpcomingView
 from orchestrator.scheduler import scheduled_task_service
 from orchestrator.scheduler.scheduled_task_service import TaskView
-from orchestrator.store import groups
 from orchestrator.store.audit import AuditView
-from orchestrator.store.commands import CommandView
 from orchestrator.store.database import Tx
-from orchestrator.store.group_changes import GroupChangeView
+from orchestrator.store.groups import groups
+from orchestrator.store.groups.changes import GroupChangeView
 from orchestrator.store.reader import read_once
+from orchestrator.store.runs.commands import CommandView
 from orchestrator.web.api.queries import (
     ApiQuery,
     AuditQuery,

@@ -16,8 +16,11 @@ from orchestrator.containers.live_runs import ForesightFigures
 from orchestrator.domain.failures import ModelError, Outage
 from orchestrator.domain.turn_signs import Sign
 from orchestrator.domain.values import LiveRun
-from orchestrator.store import model_refusals, notices, outbox, turn_outages, turns, usage
+from orchestrator.store.conversation import outbox
 from orchestrator.store.database import Database
+from orchestrator.store.money import usage
+from orchestrator.store.notices import notices
+from orchestrator.store.runs import model_refusals, turn_outages, turns
 
 if TYPE_CHECKING:
     from prometheus_client import Metric

@@ -19,7 +19,7 @@ from urllib.parse import parse_qs
 
 from orchestrator.base.clock import Clock
 from orchestrator.domain.errors import BadRequest
-from orchestrator.store import web_sessions
+from orchestrator.store.access import web_sessions
 from orchestrator.store.database import Database
 from orchestrator.web.console.sessions import SignedIn
 

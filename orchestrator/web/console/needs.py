@@ -12,7 +12,8 @@ from orchestrator.channels.description import ChannelDescription
 from orchestrator.domain.values import Outgoing
 from orchestrator.reports.needs import OwnerNeeds, owner_needs
 from orchestrator.reports.status import channel_state
-from orchestrator.store import groups, outbox
+from orchestrator.store.conversation import outbox
+from orchestrator.store.groups import groups
 
 if TYPE_CHECKING:
     from orchestrator.web.console.page import View

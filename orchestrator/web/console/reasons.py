@@ -10,7 +10,7 @@ from orchestrator.groups import roles
 from orchestrator.inbound import amendments, intake, senders, triggers
 from orchestrator.loop import cycle_starter, service
 from orchestrator.queue import retries, stop_requests
-from orchestrator.store import messages
+from orchestrator.store.conversation import messages
 
 # By the constants of the code that stores them, so that no text is written twice.
 KEYS: Mapping[str, str] = {

@@ -13,9 +13,10 @@ from hashlib import sha256
 from orchestrator.base.clock import Clock
 from orchestrator.base.rate_limits import TokenBucket
 from orchestrator.domain.errors import BadRequest
-from orchestrator.store import audit, web_sessions
+from orchestrator.store import audit
+from orchestrator.store.access import web_sessions
+from orchestrator.store.access.web_sessions import WebSession
 from orchestrator.store.database import Database
-from orchestrator.store.web_sessions import WebSession
 
 CODE_MS = 30_000
 MAX_CODES = 20

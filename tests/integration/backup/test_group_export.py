@@ -20,7 +20,8 @@ from orchestrator.domain.dashboard import BoardTask, Deadline
 from orchestrator.domain.errors import BackupError, UnknownGroup
 from orchestrator.domain.home import Home
 from orchestrator.domain.values import Folder, MessageId, Quote
-from orchestrator.store import dashboard_tasks, dashboards
+from orchestrator.store.board import dashboards
+from orchestrator.store.board import tasks as board_tasks
 from orchestrator.store.database import Database
 from tests.doubles.clock import FakeClock
 from tests.support.store_harness import StoreHarness
@@ -61,7 +62,7 @@ async def filled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
                 folder=Folder("family"), id=f"t{len(title)}", title=title, last_update_ms=1, created_ms=1,
                 updated_ms=1, deadline=Deadline(at_ms=LATE_APRIL_MS, date="2026-12-01"),
             )  # fmt: skip
-            await dashboard_tasks.put(tx, task, was=None)
+            await board_tasks.put(tx, task, was=None)
     await database.close()
     for name, text in {
         "family/CLAUDE.md": "# Memory\nJane likes tea.",

@@ -17,7 +17,7 @@ from orchestrator.base.wakeups import Wakeups
 from orchestrator.domain.home import Home
 from orchestrator.domain.values import Attachment, ChatJid, Folder, OutboxState
 from orchestrator.ipc.handlers.files import OutgoingFiles
-from orchestrator.store import outbox
+from orchestrator.store.conversation import outbox
 from orchestrator.store.database import Database
 from tests.doubles.channel import ScriptedChannel
 from tests.support.delivering import delivering

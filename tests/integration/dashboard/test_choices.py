@@ -9,7 +9,7 @@ from orchestrator.domain.dashboard import Actor, Caller
 from orchestrator.domain.protocols import Feature
 from orchestrator.domain.values import MessageId, Quote
 from orchestrator.inbound.intake import Intake
-from orchestrator.store import dashboard_questions
+from orchestrator.store.board import questions as board_questions
 from tests.doubles.channel import ScriptedChannel
 from tests.support.command_dispatchers import dashboards_of
 from tests.support.dashboards import a_notification, a_question, a_task
@@ -59,7 +59,7 @@ class Asked(NotificationHarness):
 
     async def question(self):
         async with self.harness.database.reading() as tx:
-            return await dashboard_questions.get(tx, "family", "q_001")
+            return await board_questions.get(tx, "family", "q_001")
 
     async def said(self):
         return [one.text for one in await self.harness.outgoing() if one.turn_id is not None]

@@ -18,7 +18,7 @@ from orchestrator.domain.dashboard import Actor, BoardTaskStatus, NotificationTy
 from orchestrator.domain.errors import ChannelDown, ChannelRefused
 from orchestrator.domain.protocols import Feature
 from orchestrator.reports.event_history import recall_events
-from orchestrator.store import dashboard_notifications
+from orchestrator.store.board import notifications as board_notifications
 from orchestrator.store.database import Database
 from tests.support.dashboards import FOLDER, HOUR, MINUTE, a_notification, a_question, a_task, at
 from tests.support.notification_harness import NotificationHarness
@@ -378,8 +378,8 @@ async def test_what_the_host_did_with_a_notification_is_recorded_and_recalled_af
         await harness.look("2026-02-10 08:00:30")
         await harness.until_status("n_night", "delivered")
     async with harness.harness.database.reading() as tx:
-        night = await dashboard_notifications.history_of(tx, FOLDER, "n_night")
-        late = await dashboard_notifications.history_of(tx, FOLDER, "n_late")
+        night = await board_notifications.history_of(tx, FOLDER, "n_night")
+        late = await board_notifications.history_of(tx, FOLDER, "n_late")
         after_restart = EventBus(harness.harness.clock)
         after_restart.publish("host.started")
         await recall_events(tx, after_restart)

@@ -23,7 +23,8 @@ from orchestrator.domain.dashboard import (
 )
 from orchestrator.domain.errors import ImportRefused
 from orchestrator.domain.values import Folder, TurnKind
-from orchestrator.store import dashboard_knowledge, dashboards
+from orchestrator.store.board import dashboards
+from orchestrator.store.board import knowledge as board_knowledge
 from orchestrator.web.api.reminders import NewReminder, ReminderHandler
 from tests.support.dashboard_harness import (
     DAY_MS,
@@ -109,16 +110,14 @@ async def know(home: DashboardHarness) -> None:
     async with home.harness.database.transaction() as tx:
         links = {"people": ["p_1"], "mine": {"n": 1.5, "none": []}}
         insight = {"category": Category.TECH, "title": "T", "content": '\u2028 \\ \x01 "q" 🐝'}
-        await dashboard_knowledge.add_insight(
+        await board_knowledge.add_insight(
             tx,
             Insight(
                 folder=FOLDER, id="i_1", content_hash="1", links=links, created_ms=FEB_9_0830 - 1, **insight
             ),
         )
-        await dashboard_knowledge.put_person(tx, Person(folder=FOLDER, id="p_1", body={"id": "p_1", "x": {}}))
-        await dashboard_knowledge.put_project(
-            tx, Project(folder=FOLDER, id="o_1", body={"id": "o_1", "y": []})
-        )
+        await board_knowledge.put_person(tx, Person(folder=FOLDER, id="p_1", body={"id": "p_1", "x": {}}))
+        await board_knowledge.put_project(tx, Project(folder=FOLDER, id="o_1", body={"id": "o_1", "y": []}))
 
 
 async def test_the_files_are_to_the_byte_what_they_always_were(

@@ -7,7 +7,7 @@ from typing import Any
 from orchestrator.dashboard.views.board import brief
 from orchestrator.domain.values import Turn
 from orchestrator.inbound import prompt
-from orchestrator.store import groups
+from orchestrator.store.groups import groups
 from tests.support.dashboard_harness import FOLDER, DashboardHarness, blog
 from tests.support.store_harness import SEOUL, StoreHarness
 

@@ -17,9 +17,10 @@ from orchestrator.domain.errors import ReminderRefused
 from orchestrator.domain.values import ChatJid, Folder
 from orchestrator.groups import registration
 from orchestrator.reports import upcoming
-from orchestrator.store import dashboard_notifications, groups
 from orchestrator.store import database as databases
+from orchestrator.store.board import notifications as board_notifications
 from orchestrator.store.database import Database, migrations
+from orchestrator.store.groups import groups
 from tests.support.dashboard_harness import FEB_9_0830, FEB_9_1200, HOUR_MS, DashboardHarness, alert, blog
 from tests.support.reminders import notifier, put_reminder
 from tests.support.store_harness import SEOUL, StoreHarness
@@ -50,7 +51,7 @@ async def remind(harness, text, *, in_ms, folder=FAMILY):
 
 async def one(harness, number):
     async with harness.database.reading() as tx:
-        return await dashboard_notifications.by_number(tx, number)
+        return await board_notifications.by_number(tx, number)
 
 
 async def sent(harness):
@@ -173,7 +174,7 @@ async def test_one_of_a_group_that_is_gone_is_sent_and_what_rules_made_is_not(ho
 
     assert [each.text for each in await home.harness.outgoing()] == ["pay the rent (late)"]
     async with home.harness.database.reading() as tx:
-        assert (await dashboard_notifications.get(tx, FAMILY, "n_001")).cancel_reason == "Group gone"
+        assert (await board_notifications.get(tx, FAMILY, "n_001")).cancel_reason == "Group gone"
 
 
 async def test_one_that_repeats_is_listed_by_its_task_which_ends_it(home):
@@ -431,7 +432,7 @@ async def test_the_reminders_of_an_earlier_version_are_taken_over(database_path,
     harness = StoreHarness(await Database.open(database_path), clock)
     try:
         async with harness.database.reading() as tx:
-            coming = await dashboard_notifications.reminders(tx)
+            coming = await board_notifications.reminders(tx)
             assert list(await tx.execute_fetchall("PRAGMA foreign_key_check")) == []
         found = {each.number: (each.message, each.status.value) for each in [
             await one(harness, number) for number in range(1, 6)

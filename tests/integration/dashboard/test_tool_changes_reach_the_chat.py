@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from orchestrator.domain.values import Outgoing
-from orchestrator.store import outbox
+from orchestrator.store.conversation import outbox
 from orchestrator.store.database import Tx
 from tests.support.dashboard_harness import DashboardHarness, a_question, alert, blog
 from tests.support.notification_harness import NotificationHarness

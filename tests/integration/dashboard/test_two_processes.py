@@ -10,7 +10,7 @@ from typing import Any
 
 from orchestrator.dashboard.service import DashboardService
 from orchestrator.domain.values import TurnKind
-from orchestrator.store import dashboard_tasks
+from orchestrator.store.board import tasks as board_tasks
 from orchestrator.store.database import Database
 from tests.doubles.clock import FakeClock
 from tests.support.dashboard_harness import FOLDER, DashboardHarness, blog
@@ -107,7 +107,7 @@ async def counted_here(service: DashboardService, database: Database) -> None:
     done = 0
     while done < ROUNDS:
         async with database.reading() as tx:
-            task = await dashboard_tasks.get(tx, FOLDER, "task_001")
+            task = await board_tasks.get(tx, FOLDER, "task_001")
         assert task is not None
         arguments = {"task_id": task.id, "progress": task.pct + 1}
         result = await service.call_tool(FOLDER, "update_task", arguments, expect_version=task.version)

@@ -10,7 +10,7 @@ import pytest
 from orchestrator.dashboard.rules.slots import Hours
 from orchestrator.dashboard.worker import prompt
 from orchestrator.domain.dashboard import Actor, BoardTaskStatus, NotificationType, Priority, QuestionType
-from orchestrator.store import dashboards
+from orchestrator.store.board import dashboards
 from tests.support.dashboards import (
     FOLDER,
     HOUR,

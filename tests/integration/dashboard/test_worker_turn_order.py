@@ -12,7 +12,9 @@ from orchestrator.dashboard import feature
 from orchestrator.dashboard.feature import DashboardFeature
 from orchestrator.domain.values import RunId
 from orchestrator.groups import memory_templates
-from orchestrator.store import dashboard_cycles, groups, turns
+from orchestrator.store.board import worker_cycles
+from orchestrator.store.groups import groups
+from orchestrator.store.runs import turns
 from tests.support.dashboard_harness import FOLDER, DashboardHarness, blog
 from tests.support.host_contexts import host_context
 from tests.support.store_harness import StoreHarness
@@ -24,7 +26,7 @@ async def told(home: DashboardHarness, root: Path) -> TurnOrder:
     made = DashboardFeature(host_context(harness, root), can_deliver=lambda _: True, has_model=lambda _: True)
     async with harness.database.transaction() as tx:
         group = await groups.known(tx, FOLDER)
-        turn_id = await dashboard_cycles.add_turn(tx, group, now_ms=harness.clock.now_ms())
+        turn_id = await worker_cycles.add_turn(tx, group, now_ms=harness.clock.now_ms())
         turn = await turns.get(tx, turn_id)
         assert turn is not None
         return await made.compose(tx, turn, group, RunId("run-1"))

@@ -10,8 +10,8 @@ from agent_runner.wire import wakes as wire_wakes
 from orchestrator.domain.values import Folder, TurnKind
 from orchestrator.loop import cycle_starter, wake_policy
 from orchestrator.store import database as databases
-from orchestrator.store import events, wake_requests
 from orchestrator.store.database import Database
+from orchestrator.store.loop import events, wake_requests
 from tests.support.loop_harness import HOUR, MINUTE, SILENT, at
 
 PATIENT_MS = 120_000
@@ -243,7 +243,7 @@ async def test_a_task_is_a_cycle_of_its_own_and_drops_no_other_trigger(idle):
 
 async def test_a_cycle_that_never_begins_is_not_tried_in_a_burst(due):
     from orchestrator.domain.values import TurnState
-    from orchestrator.store import turns
+    from orchestrator.store.runs import turns
 
     for expected in ("10:00:00", "10:05:00"):
         due.set(expected)

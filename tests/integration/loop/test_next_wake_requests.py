@@ -10,7 +10,7 @@ from agent_runner.wire.frames import Result, TurnEnd
 from orchestrator.domain.values import Folder
 from orchestrator.loop import service
 from orchestrator.loop.service import BadWake, LoopOff
-from orchestrator.store import groups
+from orchestrator.store.groups import groups
 from tests.support.loop_harness import HOUR, MINUTE, SILENT, TAIPEI, LoopHarness, at
 
 
@@ -146,7 +146,7 @@ async def test_bt_08_a_command_that_does_something_is_an_action(due):
 
 
 async def _only(harness, tx):
-    from orchestrator.store import cycles
+    from orchestrator.store.loop import cycles
 
     return await cycles.running_of(tx, Folder("family"))
 

@@ -8,7 +8,7 @@ from orchestrator.domain.errors import BadRequest
 from orchestrator.domain.values import TurnKind
 from orchestrator.loop import cycle_starter
 from orchestrator.loop.service import LoopOff
-from orchestrator.store.loops import LoopStatus
+from orchestrator.store.loop.loops import LoopStatus
 from tests.support.loop_harness import MINUTE, at
 
 

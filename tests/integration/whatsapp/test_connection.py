@@ -23,7 +23,7 @@ from orchestrator.domain.errors import ChannelDown, ChannelRefused
 from orchestrator.domain.values import ChatJid, MessageId
 from orchestrator.groups import registration
 from orchestrator.outbound.delivery import Delivery
-from orchestrator.store import chats, outbox
+from orchestrator.store.conversation import chats, outbox
 from tests.doubles import whatsapp_events as wa
 from tests.doubles import whatsapp_store
 from tests.support.store_harness import a_group

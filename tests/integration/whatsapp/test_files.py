@@ -12,7 +12,7 @@ from neonize.proto.waE2E.WAWebProtobufsE2E_pb2 import Message
 from orchestrator.base.clock import SystemClock
 from orchestrator.channels import attachments
 from orchestrator.channels.whatsapp import media_download
-from orchestrator.store import turns
+from orchestrator.store.runs import turns
 from tests.doubles import whatsapp_events as wa
 from tests.support.until import until
 from tests.support.whatsapp_home import a_photo, a_whole, has_file, has_files, has_messages, has_text, living

@@ -15,7 +15,7 @@ from neonize.proto.waE2E.WAWebProtobufsE2E_pb2 import Message
 
 from orchestrator.channels.whatsapp import incoming
 from orchestrator.domain.values import ChatMember, MessageId
-from orchestrator.store import chats, messages, outbox
+from orchestrator.store.conversation import chats, messages, outbox
 from tests.doubles import whatsapp_events as wa
 from tests.support.until import until
 from tests.support.whatsapp_home import FAMILY, has_messages, has_text, living

@@ -15,7 +15,7 @@ from orchestrator.channels.whatsapp.send_rate import SendRate
 from orchestrator.domain.errors import ChannelDown, ChannelRefused
 from orchestrator.domain.values import Attachment, ChatMember, MessageId
 from orchestrator.outbound.format import split
-from orchestrator.store import messages
+from orchestrator.store.conversation import messages
 from tests.doubles import whatsapp_events as wa
 from tests.doubles import whatsapp_store
 from tests.support.until import until

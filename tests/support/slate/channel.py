@@ -21,7 +21,8 @@ from orchestrator.domain.polls import Poll
 from orchestrator.domain.protocols import Channel, Feature, Receive
 from orchestrator.domain.values import Attachment, ChatJid, ChatMember, Inbound, Message, MessageId, Quote
 from orchestrator.groups.attachments import keep_body
-from orchestrator.store import chats, groups
+from orchestrator.store.conversation import chats
+from orchestrator.store.groups import groups
 from slate.board import Board, Refused
 
 LOGIN = "data/channels/slate/login.json"

@@ -22,8 +22,11 @@ from orchestrator.domain.dashboard import (
 )
 from orchestrator.domain.errors import BadRequest
 from orchestrator.domain.values import Group
-from orchestrator.store import dashboard_notifications, dashboard_questions, dashboard_tasks, groups
+from orchestrator.store.board import notifications as board_notifications
+from orchestrator.store.board import questions as board_questions
+from orchestrator.store.board import tasks as board_tasks
 from orchestrator.store.database import Tx
+from orchestrator.store.groups import groups
 from orchestrator.web.console.forms import FormForged, SentForm, typed
 from orchestrator.web.console.page import Page, View
 
@@ -73,10 +76,10 @@ async def show_notification(view: View) -> Response:
     """Show one notification with its history."""
     async with view.host.reader.reading() as tx:
         group = await groups.known(tx, view.given("folder"))
-        one = await dashboard_notifications.get(tx, group.folder, view.given("id"))
+        one = await board_notifications.get(tx, group.folder, view.given("id"))
         if one is None:
             raise NoNotification
-        recorded = await dashboard_notifications.history_of(tx, group.folder, one.id)
+        recorded = await board_notifications.history_of(tx, group.folder, one.id)
     return view.render(
         "board_notification.html",
         group=group.folder,
@@ -99,7 +102,7 @@ async def edit_task(view: View, form: SentForm) -> Response:
     """Change those of a task's title, deadline, priority and progress that the form has different."""
     async with view.host.reader.reading() as tx:
         group = await groups.known(tx, view.given("folder"))
-        task = await dashboard_tasks.get(tx, group.folder, view.given("id"))
+        task = await board_tasks.get(tx, group.folder, view.given("id"))
     zone = view.host.zone_of(group)
     now = {} if task is None else editable(task, zone)
     given = {name: form.text(name) for name in EDITABLE if form.text(name) != now.get(name)}
@@ -340,12 +343,12 @@ async def _board_of(tx: Tx, group: Group, *, many: int, now_ms: int) -> Boards:
     """Return the whole board of one group, with `many` rows of its history, and one more if there is one."""
     seen = await board.snapshot(tx, group.folder)
     since_ms = now_ms - TOLD_DAYS * DAY_MS
-    over = await dashboard_notifications.listed(tx, group.folder, statuses=OVER, from_ms=since_ms)
+    over = await board_notifications.listed(tx, group.folder, statuses=OVER, from_ms=since_ms)
     return Boards(
         group=group,
         tasks=list(seen.tasks if seen else ()),
         questions=list(seen.questions if seen else ()),
-        archived=await dashboard_tasks.history(tx, group.folder, limit=many + 1),
+        archived=await board_tasks.history(tx, group.folder, limit=many + 1),
         # `over` is by due time: turned round, the newest ones are those that fit.
         notifications=[*(seen.notifications if seen else ()), *over[::-1][:MAX_DELIVERED]],
     )
@@ -353,11 +356,11 @@ async def _board_of(tx: Tx, group: Group, *, many: int, now_ms: int) -> Boards:
 
 async def _boards_of_all(tx: Tx) -> Boards:
     """Return the tasks and open questions of all groups, at most `MOST` of each."""
-    tasks = await dashboard_tasks.on_boards_of_all(tx, limit=MOST + 1)
+    tasks = await board_tasks.on_boards_of_all(tx, limit=MOST + 1)
     return Boards(
         group=None,
         tasks=tasks[:MOST],
-        questions=await dashboard_questions.unanswered_of_all(tx, limit=MOST),
+        questions=await board_questions.unanswered_of_all(tx, limit=MOST),
         archived=[],
         notifications=[],
         is_cut=len(tasks) > MOST,

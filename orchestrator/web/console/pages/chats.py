@@ -20,11 +20,15 @@ from orchestrator.reports import message_timeline, messages, turn_work
 from orchestrator.reports.audit import detail_text
 from orchestrator.reports.messages import MessageView
 from orchestrator.reports.turn_work import ToolCallView
-from orchestrator.store import audit, chats, groups, outbox, runs, turns, undos
-from orchestrator.store import messages as message_store
+from orchestrator.store import audit
 from orchestrator.store.audit import AuditView
+from orchestrator.store.conversation import chats, outbox
+from orchestrator.store.conversation import messages as message_store
+from orchestrator.store.conversation.messages import MAX_UNREAD
 from orchestrator.store.database import Tx
-from orchestrator.store.messages import MAX_UNREAD
+from orchestrator.store.groups import groups
+from orchestrator.store.runs import runs, turns
+from orchestrator.store.undo import undos
 from orchestrator.undo import texts
 from orchestrator.undo.plan import UndoPlan
 from orchestrator.undo.service import NotYet

@@ -25,8 +25,9 @@ from orchestrator.reports import tasks, upcoming
 from orchestrator.reports.upcoming import UpcomingView
 from orchestrator.scheduler import scheduled_task_service, when
 from orchestrator.scheduler.when import WrittenSchedule
-from orchestrator.store import dashboard_notifications, groups
+from orchestrator.store.board import notifications as board_notifications
 from orchestrator.store.database import Tx
+from orchestrator.store.groups import groups
 from orchestrator.web.api.reminders import NewReminder
 from orchestrator.web.console.forms import SentForm, typed
 from orchestrator.web.console.page import Page, View
@@ -279,7 +280,7 @@ async def _show(
         every = await groups.every(tx)
         found = await upcoming.week(tx, folder, now_ms=view.now_ms, zone=zone, days=DAYS)
         listed = await tasks.every(tx, folder, with_over=False)
-        to_come = await dashboard_notifications.reminders(tx, Folder(folder) if folder else None)
+        to_come = await board_notifications.reminders(tx, Folder(folder) if folder else None)
     by_folder = {str(one.folder): one for one in every}
     reminders = [_scheduled_reminder(view, one, by_folder) for one in to_come]
     scheduled = [_scheduled_task(view, one, by_folder) for one in listed]
@@ -458,7 +459,7 @@ def _minute(iso: str) -> str:
 
 
 async def _found_reminder(tx: Tx, number: str) -> Notification:
-    found = await dashboard_notifications.by_number(tx, int(number))
+    found = await board_notifications.by_number(tx, int(number))
     if found is None or found.number is None:
         raise UnknownReminder(number)
     return found

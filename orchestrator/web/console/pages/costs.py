@@ -12,11 +12,12 @@ from orchestrator.domain.values import Folder, Group
 from orchestrator.proxies.model.token_usage import AS_OF
 from orchestrator.reports import audit as reports_audit
 from orchestrator.reports import costs
-from orchestrator.store import audit, groups
-from orchestrator.store import budgets as budget_store
+from orchestrator.store import audit
 from orchestrator.store.audit import AuditView
-from orchestrator.store.budgets import Budget, Unit
 from orchestrator.store.database import Tx
+from orchestrator.store.groups import groups
+from orchestrator.store.money import budgets as budget_store
+from orchestrator.store.money.budgets import Budget, Unit
 from orchestrator.web.console.forms import SentForm, typed
 from orchestrator.web.console.page import Page, View
 

@@ -22,12 +22,16 @@ from orchestrator.groups.settings import ConfigRefused
 from orchestrator.groups.skills import available
 from orchestrator.reports import costs
 from orchestrator.reports import groups as group_reports
-from orchestrator.store import chats, followed_calendars, group_changes, groups, model_services
-from orchestrator.store import secret_addresses as address_store
-from orchestrator.store.access_requests import AccessState
+from orchestrator.store.access import secret_addresses as address_store
+from orchestrator.store.access.requests import AccessState
+from orchestrator.store.access.secret_addresses import AddressKind
+from orchestrator.store.conversation import chats
 from orchestrator.store.database import Tx
-from orchestrator.store.group_changes import GroupChange, GroupPart
-from orchestrator.store.secret_addresses import AddressKind
+from orchestrator.store.groups import changes as group_changes
+from orchestrator.store.groups import groups
+from orchestrator.store.groups.changes import GroupChange, GroupPart
+from orchestrator.store.schedule import followed_calendars
+from orchestrator.store.settings import model_services
 from orchestrator.web.api.groups import AccessAnswer, FurtherChat
 from orchestrator.web.console import settings_form
 from orchestrator.web.console.forms import SentForm, typed

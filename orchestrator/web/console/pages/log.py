@@ -18,7 +18,8 @@ from orchestrator.base.redaction import redact
 from orchestrator.containers.logs import files, reading
 from orchestrator.domain.errors import BadRequest
 from orchestrator.reports import queues, search
-from orchestrator.store import groups, messages
+from orchestrator.store.conversation import messages
+from orchestrator.store.groups import groups
 from orchestrator.web.console.page import Page, View
 
 LINES, READ_LINES = 200, 5_000

@@ -21,10 +21,12 @@ from orchestrator.context.workflow import PlanRefused
 from orchestrator.domain.values import Folder, Group
 from orchestrator.groups import changes, people
 from orchestrator.reports import context, notices
-from orchestrator.store import groups, memory_notes, person_removals
 from orchestrator.store.database import Tx
-from orchestrator.store.group_changes import GroupPart
-from orchestrator.store.person_removals import RemovalState
+from orchestrator.store.groups import groups
+from orchestrator.store.groups.changes import GroupPart
+from orchestrator.store.people import memory_notes
+from orchestrator.store.people import removals as person_removals
+from orchestrator.store.people.removals import RemovalState
 from orchestrator.web.console.forms import SentForm
 from orchestrator.web.console.page import Page, View
 from orchestrator.web.console.pages.groups import change_part, undo_path

@@ -14,8 +14,9 @@ from orchestrator.domain.values import Group
 from orchestrator.groups import model_choices
 from orchestrator.groups import settings as group_settings
 from orchestrator.reports import models as reports
-from orchestrator.store import groups, model_services
-from orchestrator.store.model_services import ChosenModel
+from orchestrator.store.groups import groups
+from orchestrator.store.settings import model_services
+from orchestrator.store.settings.model_services import ChosenModel
 from orchestrator.web.console.forms import ChangedSince, SentForm, typed
 from orchestrator.web.console.page import Page, View
 

@@ -15,8 +15,9 @@ from orchestrator.domain.dashboard import BoardTask
 from orchestrator.domain.values import TurnId
 from orchestrator.reports import costs
 from orchestrator.reports.status import StatusView
-from orchestrator.store import messages, outbox, turns
-from orchestrator.store.messages import GroupSummary
+from orchestrator.store.conversation import messages, outbox
+from orchestrator.store.conversation.messages import GroupSummary
+from orchestrator.store.runs import turns
 from orchestrator.web.console import needs
 from orchestrator.web.console.forms import SentForm
 from orchestrator.web.console.page import NEEDS, Page, View

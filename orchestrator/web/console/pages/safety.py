@@ -22,9 +22,9 @@ from orchestrator.proxies import approvals as decisions
 from orchestrator.proxies.approvals import Decision, Verdict
 from orchestrator.proxies.model.credentials import CredentialSource
 from orchestrator.reports import approvals, audit, costs, group_rules, mcp
-from orchestrator.store import approvals as approval_store
-from orchestrator.store import groups
+from orchestrator.store.access import approvals as approval_store
 from orchestrator.store.audit import AuditView
+from orchestrator.store.groups import groups
 from orchestrator.web.console.forms import SentForm
 from orchestrator.web.console.page import Page, View
 from orchestrator.web.console.pages.groups import undo_path

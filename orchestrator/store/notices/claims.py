@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 from agent_runner.wire.notices import MAX_DELIVERED, MAX_NOTICE_CHARS, DeliveredNotice
 from orchestrator.domain.values import Folder, Turn, TurnKind
-from orchestrator.store import notices
 from orchestrator.store.database import Tx
-from orchestrator.store.notices import IS_OPEN, RANK, NoticeRow
+from orchestrator.store.notices import notices
+from orchestrator.store.notices.notices import IS_OPEN, RANK, NoticeRow
 
 MAX_DELIVERIES = 3
 """Times that an urgent notice is delivered at most, once in each new conversation."""

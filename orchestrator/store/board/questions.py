@@ -14,7 +14,7 @@ from typing import Any
 from agent_runner.wire.unicode_forms import normalized
 from orchestrator.domain.dashboard import Actor, Priority, Question, QuestionType
 from orchestrator.domain.values import Folder
-from orchestrator.store import dashboards
+from orchestrator.store.board import dashboards
 from orchestrator.store.database import Tx, returned
 
 _ACTORS = {one.value: one for one in Actor}

@@ -24,9 +24,9 @@ from orchestrator.domain.values import (
     least,
     rank,
 )
-from orchestrator.store import task_runs
 from orchestrator.store.database import Tx, returned
-from orchestrator.store.runs import FailureCount
+from orchestrator.store.runs.runs import FailureCount
+from orchestrator.store.schedule import task_runs
 
 _ASIDE = "put_aside:"
 """Prefix of keys of `router_state`, followed by a chat's address: its failed

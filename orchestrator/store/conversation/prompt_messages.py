@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from orchestrator.domain.values import Message, Seq, Turn, TurnId
+from orchestrator.store.conversation.messages import from_row
+from orchestrator.store.conversation.outbox import ASKED_OF_OWNER
 from orchestrator.store.database import Tx, returned
-from orchestrator.store.messages import from_row
-from orchestrator.store.outbox import ASKED_OF_OWNER
 
 # The cursor is the group's: while a turn of one chat waits, an answer in another chat may move it past the
 # turn's messages, so those are found by their turn as well. Imported messages need no answer.

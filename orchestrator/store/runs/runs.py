@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypedDict, cast
 
 from orchestrator.domain.values import Folder, Role, Run, RunId, TurnId, TurnKind, least
-from orchestrator.store import budgets
-from orchestrator.store.budgets import Budget
 from orchestrator.store.database import Tx
+from orchestrator.store.money import budgets
+from orchestrator.store.money.budgets import Budget
 
 if TYPE_CHECKING:
     from agent_runner.wire.order import RestoreMode

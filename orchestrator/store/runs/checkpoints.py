@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from orchestrator.domain.values import Folder, Run, SessionCommand, Turn, TurnId
-from orchestrator.store import prompt_messages
+from orchestrator.store.conversation import prompt_messages
 from orchestrator.store.database import Tx
 
 MAX_MARKS = 200

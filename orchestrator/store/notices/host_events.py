@@ -13,9 +13,9 @@ import structlog
 
 from agent_runner.wire.notices import Priority, Severity
 from orchestrator.domain.values import Folder, Outgoing
-from orchestrator.store import notices
 from orchestrator.store.database import Tx
-from orchestrator.store.notices import DAY_MS, MAX_HOST_FACTS, NewNotice, NoticeMaker
+from orchestrator.store.notices import notices
+from orchestrator.store.notices.notices import DAY_MS, MAX_HOST_FACTS, NewNotice, NoticeMaker
 
 log = structlog.get_logger(__name__)
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from orchestrator.domain.values import Folder, ScheduledTask, TaskStatus, Turn, TurnState
-from orchestrator.store import task_runs, tasks, turns
 from orchestrator.store.database import Tx
+from orchestrator.store.runs import turns
+from orchestrator.store.schedule import task_runs, tasks
 
 
 async def stop_queued(tx: Tx, task: ScheduledTask, *, reason: str, now_ms: int) -> None:

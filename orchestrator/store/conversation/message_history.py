@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass
 
 from orchestrator.domain.values import ChatJid, Folder, MessageId
+from orchestrator.store.conversation.messages import OWN_MESSAGE
 from orchestrator.store.database import Tx
-from orchestrator.store.messages import OWN_MESSAGE
 
 IMPORTED = "imported"
 """The `ignored_reason` of a message from another program: it belongs to no turn and no prompt."""

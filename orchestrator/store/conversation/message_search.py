@@ -13,9 +13,9 @@ from collections.abc import Sequence
 
 from orchestrator.domain.errors import BadRequest
 from orchestrator.domain.values import Folder, Message
-from orchestrator.store import messages
+from orchestrator.store.conversation import messages
+from orchestrator.store.conversation.outbox import ASKED_OF_OWNER
 from orchestrator.store.database import Tx, returned
-from orchestrator.store.outbox import ASKED_OF_OWNER
 
 MAX_TERMS = 8
 MAX_QUERY_CHARS = 200

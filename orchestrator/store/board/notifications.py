@@ -20,7 +20,7 @@ from orchestrator.domain.dashboard import (
     Priority,
 )
 from orchestrator.domain.values import Folder
-from orchestrator.store import dashboards
+from orchestrator.store.board import dashboards
 from orchestrator.store.database import Tx, returned
 
 _ACTORS = {one.value: one for one in Actor}

@@ -5,8 +5,8 @@ from __future__ import annotations
 import sqlite3
 
 from orchestrator.domain.values import Cause, ScheduledTask, TaskRun, TaskRunStatus, TurnId, TurnState
-from orchestrator.store import tasks
 from orchestrator.store.database import Tx
+from orchestrator.store.schedule import tasks
 
 MAX_RUNS = 200
 """Runs of one task that are stored; older ones are deleted."""

@@ -8,16 +8,12 @@ from dataclasses import dataclass, replace
 from orchestrator.domain.dashboard import BoardTask, Notification, Question, QuestionType
 from orchestrator.domain.polls import Poll
 from orchestrator.domain.values import ChatJid, Folder, Group, OutboxState, Outgoing
-from orchestrator.store import (
-    dashboard_notifications,
-    dashboard_questions,
-    dashboard_tasks,
-    groups,
-    messages,
-    outbox,
-    polls,
-)
+from orchestrator.store.board import notifications as board_notifications
+from orchestrator.store.board import questions as board_questions
+from orchestrator.store.board import tasks as board_tasks
+from orchestrator.store.conversation import messages, outbox, polls
 from orchestrator.store.database import Tx, returned
+from orchestrator.store.groups import groups
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,13 +37,11 @@ async def due(tx: Tx, now_ms: int, *, limit: int) -> list[DueNotification]:
         DueNotification(
             row=row,
             group=await groups.by_folder(tx, row.folder),
-            task=await dashboard_tasks.get(tx, row.folder, row.task_id) if row.task_id else None,
-            question=await dashboard_questions.get(tx, row.folder, row.question_id)
-            if row.question_id
-            else None,
+            task=await board_tasks.get(tx, row.folder, row.task_id) if row.task_id else None,
+            question=await board_questions.get(tx, row.folder, row.question_id) if row.question_id else None,
             is_reworded=row.cause is not None and await _is_reworded(tx, row),
         )
-        for row in await dashboard_notifications.due(tx, now_ms, limit=limit)
+        for row in await board_notifications.due(tx, now_ms, limit=limit)
     ]
 
 
@@ -57,7 +51,7 @@ async def _is_reworded(tx: Tx, one: Notification) -> bool:
         SELECT 1 FROM notification_history
         WHERE group_folder = ? AND notification_id = ? AND what = ? LIMIT 1
         """,
-        (one.folder, one.id, dashboard_notifications.REWORDED),
+        (one.folder, one.id, board_notifications.REWORDED),
     )
     return await cursor.fetchone() is not None
 
@@ -176,7 +170,7 @@ async def of_outgoing(tx: Tx, outgoing: Outgoing) -> Notification | None:
         "SELECT group_folder, id FROM notifications WHERE outbox_id = ?", (outgoing.id,)
     )
     row = await cursor.fetchone()
-    return await dashboard_notifications.get(tx, Folder(row["group_folder"]), row["id"]) if row else None
+    return await board_notifications.get(tx, Folder(row["group_folder"]), row["id"]) if row else None
 
 
 async def hold(tx: Tx, outgoing: Outgoing, *, error: str) -> None:

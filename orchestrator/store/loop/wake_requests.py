@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from orchestrator.domain.values import Folder
-from orchestrator.store import events
 from orchestrator.store.database import Tx
+from orchestrator.store.loop import events
 
 MAX_REASON_CHARS = 100
 MESSAGE = "message:"

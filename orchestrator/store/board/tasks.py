@@ -8,8 +8,8 @@ from typing import Any
 
 from orchestrator.domain.dashboard import BoardTask, BoardTaskStatus, Deadline, Priority
 from orchestrator.domain.values import Folder
-from orchestrator.store import dashboards
-from orchestrator.store.dashboards import read_json
+from orchestrator.store.board import dashboards
+from orchestrator.store.board.dashboards import read_json
 from orchestrator.store.database import Tx, returned
 
 _STATUSES = {one.value: one for one in BoardTaskStatus}

@@ -11,8 +11,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from orchestrator.domain.values import Folder, Seq, TurnId
-from orchestrator.store import notice_claims
 from orchestrator.store.database import Tx
+from orchestrator.store.notices import claims as notice_claims
 
 
 async def current(tx: Tx, folder: Folder) -> str | None:

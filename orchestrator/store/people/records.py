@@ -8,7 +8,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from orchestrator.domain.values import Folder, Message, Seq, TurnId
-from orchestrator.store import messages
+from orchestrator.store.conversation import messages
 from orchestrator.store.database import Tx, returned
 
 _FILE = re.compile(r"attachments/([\w.,()+-]+)")

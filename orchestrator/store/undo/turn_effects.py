@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from orchestrator.domain.values import Folder, TurnId
+from orchestrator.store.conversation.outbox import OF_OWNER
 from orchestrator.store.database import Tx
-from orchestrator.store.outbox import OF_OWNER
 
 DAY_MS = 24 * 3_600_000
 UNDO_MS = 7 * DAY_MS

@@ -1,0 +1,4 @@
+"""Turns of agents, and the runs of containers that carry them: sessions, tool calls, outages.
+
+Start with `turns.py`.
+"""
