@@ -89,6 +89,7 @@ check: $(READY) ## Format, lint, types, architecture, tests: what CI runs
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(BIN)/mypy --config-file tests/mypy.ini
 	$(BIN)/lint-imports --no-cache
 	$(QUICK)
 	$(BROWSER)

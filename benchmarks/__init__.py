@@ -9,9 +9,8 @@ from pathlib import Path
 from types import ModuleType
 
 _TESTS = str(Path(__file__).resolve().parents[1] / "tests")
-# For the scripted Messages API in `tests/doubles`. An installed library owns the name `tests`, by which the
-# modules there import each other: it is taken from it.
-sys.path.append(_TESTS)
-if "tests" not in sys.modules:  # where tests import this they have it already
+# Benchmarks use the doubles in `tests/`. An installed library also has a package named `tests`, which Python
+# would find first: this one takes its name.
+if "tests" not in sys.modules:  # where a test imports this, pytest has done it already
     sys.modules["tests"] = ModuleType("tests")
     sys.modules["tests"].__path__ = [_TESTS]

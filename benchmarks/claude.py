@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from doubles.messages_api import Recorded, Say, ScriptedMessagesApi, last_user_text
-
 from benchmarks.engine import Bare
+from tests.doubles.messages_api import Recorded, Say, ScriptedMessagesApi, last_user_text
 
 DUMMY_KEY = "sk-ant-api03-benchmark"
 TOOLS = (

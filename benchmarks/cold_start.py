@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import docker
-from doubles.messages_api import ScriptedMessagesApi
 
 from benchmarks import claude, engine
 from benchmarks.figures import Figure, Series, ratio_of
 from benchmarks.host import RunningHost, of_kind, running_host
 from benchmarks.places import Effort, progress
+from tests.doubles.messages_api import ScriptedMessagesApi
 
 PAIRS = 9
 TIMES_THE_FLOOR = 1.5

@@ -8,8 +8,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from doubles.messages_api import ScriptedMessagesApi
-
 from benchmarks import claude, engine
 from benchmarks.figures import Figure, Series, excess_of
 from benchmarks.host import RunningHost, of_kind, running_host
@@ -18,6 +16,7 @@ from orchestrator.cli.terminal import change
 from orchestrator.domain.values import ContextMode, Schedule, ScheduledTask, ScheduleKind, TaskStatus
 from orchestrator.store.groups import groups
 from orchestrator.store.schedule import tasks
+from tests.doubles.messages_api import ScriptedMessagesApi
 
 PAIRS = 5
 ABOVE_A_COLD_START_MS = 50

@@ -14,13 +14,13 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import httpx
-from doubles.messages_api import Say, ScriptedMessagesApi
 
 from benchmarks import claude, engine
 from benchmarks.figures import Figure, Series, ratio_of
 from benchmarks.host import RunningHost, running_host
 from benchmarks.places import Effort, progress
 from orchestrator.containers.docker.runtime import GROUP_LABEL, INSTALL_LABEL
+from tests.doubles.messages_api import Say, ScriptedMessagesApi
 
 PAIRS = 8
 ANSWERS = 5

@@ -6,13 +6,12 @@ import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from doubles.messages_api import ScriptedMessagesApi
-
 from benchmarks import claude, engine
 from benchmarks.figures import Figure, Series, excess_of, p99_excess_of
 from benchmarks.host import RunningHost, of_kind, running_host
 from benchmarks.hot_path import PAUSE_SECONDS
 from benchmarks.places import Effort, progress
+from tests.doubles.messages_api import ScriptedMessagesApi
 
 FOLLOW_UPS = 200
 ABOVE_THE_FLOOR_MS, P99_ABOVE_THE_FLOOR_MS = 20.0, 60.0

@@ -11,15 +11,14 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from doubles.messages_api import Say as Answer
-from doubles.messages_api import ScriptedMessagesApi, UseTool
-from processes.runner import RUN, RunnerProcess, make_workspace, order_of
-
 from agent_runner.wire.files import unique_name, write_whole
 from agent_runner.wire.notices import Notice
 from agent_runner.wire.order import TurnOrder
 from benchmarks.figures import Figure, Series, excess_of
 from benchmarks.places import Effort, progress
+from tests.doubles.messages_api import Say as Answer
+from tests.doubles.messages_api import ScriptedMessagesApi, UseTool
+from tests.processes.runner import RUN, RunnerProcess, make_workspace, order_of
 
 TURNS = 50
 ADDED_MS = 5.0

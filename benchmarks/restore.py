@@ -11,9 +11,6 @@ from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
-from doubles.messages_api import ScriptedMessagesApi
-from support.transcripts import SESSION, Writing, place
-
 from benchmarks import claude, engine
 from benchmarks.figures import Figure, Series, excess_of, median_of
 from benchmarks.host import RunningHost, of_kind, running_host
@@ -24,6 +21,8 @@ from orchestrator.context.resume_or_retell import RestoreFacts, plan_restore
 from orchestrator.context.tokens import EncodingCounter
 from orchestrator.domain.values import TurnId
 from orchestrator.store.runs.checkpoints import AnsweredSession, CheckpointMark
+from tests.doubles.messages_api import ScriptedMessagesApi
+from tests.support.transcripts import SESSION, Writing, place
 
 PAIRS = 4
 DECISIONS = 100

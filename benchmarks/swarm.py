@@ -13,14 +13,13 @@ from contextlib import asynccontextmanager, closing, contextmanager
 from dataclasses import dataclass, field
 from typing import Literal
 
-from doubles.messages_api import Say, ScriptedMessagesApi
-from processes.swarm_nodes import SwarmNodes, why_not
-
 from benchmarks import claude, engine
 from benchmarks.fan_out import all_answered
 from benchmarks.figures import Figure, Series, ratio_of
 from benchmarks.host import RunningHost, of_kind, running_host
 from benchmarks.places import IMAGE, Effort, progress
+from tests.doubles.messages_api import Say, ScriptedMessagesApi
+from tests.processes.swarm_nodes import SwarmNodes, why_not
 
 PAIRS = 8
 FOLLOW_UPS = 6

@@ -9,14 +9,13 @@ import tempfile
 import time
 from pathlib import Path
 
-from doubles.clock import FakeClock
-from support.store_harness import StoreHarness
-from support.undo_harness import UndoHarness, use
-
 from benchmarks.figures import Check, Figure, Series, median_of
 from benchmarks.places import Effort, progress
 from orchestrator.domain.values import Folder
 from orchestrator.store.database import Database
+from tests.doubles.clock import FakeClock
+from tests.support.store_harness import StoreHarness
+from tests.support.undo_harness import UndoHarness, use
 
 UNDOS = 40
 FILES, FILE_BYTES = 400, 20_000

@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from doubles.messages_api import ScriptedMessagesApi
-
 from benchmarks import claude, engine
 from benchmarks.figures import Figure, Series, median_of, ratio_of
 from benchmarks.host import RunningHost, of_kind, running_host
 from benchmarks.places import Effort, progress
+from tests.doubles.messages_api import ScriptedMessagesApi
 
 PAIRS = 7
 TARGET_MS = 300

@@ -99,9 +99,9 @@ def licence_of(name: str) -> str | None:
         return None
     if name in KNOWN:
         return KNOWN[name]
-    if expression := stated.get("License-Expression"):
-        return str(expression)
-    line = str(stated.get("License") or "").partition("\n")[0].strip()
+    if "License-Expression" in stated:
+        return stated["License-Expression"]
+    line = str(stated.json.get("license") or "").partition("\n")[0].strip()
     if line and line != "UNKNOWN":
         return SPDX.get(line, line)
     kinds = [one for one in stated.get_all("Classifier") or [] if one.startswith("License ::")]

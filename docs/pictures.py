@@ -70,8 +70,9 @@ def main(only: tuple[str, ...] = (), folder: Path = FOLDER) -> None:
 
 
 def _andy(home: Home, *words: str) -> subprocess.Popen[bytes]:
-    quiet = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    return subprocess.Popen([sys.executable, "-m", "orchestrator", *words, "--home", str(home.root)], **quiet)
+    command = [sys.executable, "-m", "orchestrator", *words, "--home", str(home.root)]
+    nothing = subprocess.DEVNULL
+    return subprocess.Popen(command, stdin=nothing, stdout=nothing, stderr=nothing)
 
 
 @contextmanager

@@ -129,6 +129,7 @@ async def test_its_code_reaches_nobody_but_a_listed_host(
     async with andy(setting, store_harness, database_path, home, address=made.gateway) as system:
         text = "\n".join(task.injection for task in tasks)
         async with system.turn(f"@Andy what is new? {text}", inbox="nothing") as (prompt, ways):
+            assert isinstance(ways, AndyWays)
             attempts = Attempts(system=system, token=ways.token, turn=ways.turn, outside=outside.address)
             for task in tasks:
                 assert task.injection in prompt

@@ -7,14 +7,14 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-telegram = pytest.importorskip("telegram")
+pytest.importorskip("telegram")
 
-from telegram import MessageEntity  # noqa: E402
-from telegram.error import BadRequest, Conflict, InvalidToken, NetworkError, RetryAfter  # noqa: E402
+from telegram import Bot, MessageEntity
+from telegram.error import BadRequest, Conflict, InvalidToken, NetworkError, RetryAfter
 
-from orchestrator.channels.telegram import login  # noqa: E402
-from tests.doubles.telegram_api import TOKEN, ScriptedBotApi  # noqa: E402
-from tests.support.until import until  # noqa: E402
+from orchestrator.channels.telegram import login
+from tests.doubles.telegram_api import TOKEN, ScriptedBotApi
+from tests.support.until import until
 
 
 @pytest.fixture
@@ -24,7 +24,7 @@ def api():
 
 
 @pytest.fixture
-async def bot(api: ScriptedBotApi) -> AsyncIterator[telegram.Bot]:
+async def bot(api: ScriptedBotApi) -> AsyncIterator[Bot]:
     async with login.make_bot(TOKEN, api.url) as made:
         yield made
 

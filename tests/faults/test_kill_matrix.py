@@ -26,15 +26,14 @@ def test_what_was_sent_and_not_recorded_is_in_the_room_once(tmp_path, migrated_d
     path.parent.mkdir()
     path.write_bytes(migrated_database.read_bytes())
     texts = [f"message {number}" for number in range(KILLS + 3)]
-    room = asyncio.run(fill(tmp_path, path, homeserver, texts))
+    owner, room, andy = asyncio.run(fill(tmp_path, path, homeserver, texts))
 
     done = subprocess.run(
         [sys.executable, str(PROGRAM), str(tmp_path), str(KILLS)], capture_output=True, text=True, check=True
     )
 
     assert done.stdout.splitlines()[-1] == str(KILLS), done.stderr[-2000:]
-    owner, andy = room
-    shown = owner.texts(owner.room, andy)
+    shown = owner.texts(room, andy)
     assert shown == texts, "nothing is lost, nothing is twice, and all is in its order"
 
 
@@ -44,13 +43,13 @@ async def fill(home: Path, path: Path, server, texts: list[str]):
     try:
         harness = MatrixHome(home, database, server)
         owner = harness.owner
-        owner.room = owner.make_room(harness.andy)
-        server.post(f"join/{owner.room}", token=harness.token)
+        room = owner.make_room(harness.andy)
+        server.post(f"join/{room}", token=harness.token)
         async with database.transaction() as tx:
-            jid = address_of(owner.room)
+            jid = address_of(room)
             await chats.upsert(tx, jid, name="Room", channel="matrix", is_group=True, at_ms=None)
             for text in texts:
                 await outbox.add(tx, chat_jid=jid, text=text, dedupe_key=text, now_ms=harness.clock.now_ms())
     finally:
         await database.close()
-    return owner, harness.andy
+    return owner, room, harness.andy

@@ -207,6 +207,7 @@ async def test_a_client_that_does_not_read_is_cut(tmp_path: Path) -> None:
     async with proxied(tmp_path, limits=ModelProxyLimits(stall_seconds=1)) as served:
         served.upstream.behave = answer(200, b"a" * (30 * MIB))
         async with served.socket() as (_, writer):
+            assert isinstance(writer.transport, asyncio.Transport)
             writer.transport.pause_reading()
             writer.write(served.head("content-length: 0"))
             assert (await served.recorded())[0].ending == "gone"

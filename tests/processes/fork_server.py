@@ -50,7 +50,7 @@ def _serve(orders: socket.socket) -> None:
     """Process descriptor → where its exit code is told."""
     while True:
         for ready in select.select([orders, *ends], [], [])[0]:
-            if ready is not orders:
+            if isinstance(ready, int):
                 _tell_end(ready, ends.pop(ready))
                 continue
             order, descriptors, *_ = socket.recv_fds(orders, MAX_ORDER_BYTES, 4)
@@ -109,7 +109,7 @@ def _run() -> int:
 
 def _leave(code: int) -> NoReturn:
     """End as an interpreter does, but tidy up no memory: to copy it takes longer than most commands do."""
-    threading._shutdown()
+    threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
     sys.stdout.flush()
     sys.stderr.flush()

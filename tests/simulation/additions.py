@@ -14,7 +14,7 @@ from orchestrator.domain.values import ChatJid
 from tests.simulation.owner import OwnerAct
 
 if TYPE_CHECKING:
-    from tests.simulation.people import Plan, Said
+    from tests.simulation.people import Fault, Plan, Said
 
 SHARE = 0.6
 """The share of the worlds without a model that have additions."""
@@ -176,7 +176,7 @@ def _owner(plan: Plan, chance: random.Random) -> Iterator[OwnerAct]:
         )
 
 
-def _faults(plan: Plan, chance: random.Random) -> Iterator[Fault]:  # noqa: F821
+def _faults(plan: Plan, chance: random.Random) -> Iterator[Fault]:
     from tests.simulation.people import Fault
 
     near = [one.at_s for one in plan.said]

@@ -146,15 +146,16 @@ class Plan:
 
     def next_moment(self, now_s: float) -> float:
         """Return when the next thing of the plan happens, in virtual seconds."""
-        faults = (*self.faults, *self.services.faults)
-        done = (*self.said, *self.owner, *faults)
-        moments = (self.seconds, *(one.at_s for one in done))
+        acts = (*(said.at_s for said in self.said), *(act.at_s for act in self.owner))
+        faults = (*(fault.at_s for fault in self.faults), *(fault.at_s for fault in self.services.faults))
+        moments = (self.seconds, *acts, *faults)
         return min((at_s for at_s in moments if at_s > now_s), default=float("inf"))
 
     def is_amiss(self, now_s: float) -> bool:
         """Return whether something that was said or done a while ago may still have to take its course."""
         return (
-            any(one.at_s <= now_s <= one.at_s + 120 for one in (*self.said, *self.owner))
+            any(said.at_s <= now_s <= said.at_s + 120 for said in self.said)
+            or any(act.at_s <= now_s <= act.at_s + 120 for act in self.owner)
             or any(one.at_s <= now_s <= one.at_s + 1_600 for one in self.faults)
             or any(one.at_s <= now_s <= one.end_s + 150 for one in self.services.faults)
         )

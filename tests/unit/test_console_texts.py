@@ -69,7 +69,7 @@ def test_every_setting_and_every_refusal_has_korean_words_too():
     import orchestrator.web.feature  # noqa: F401 - whose imports define all that is refused
 
     settings = {f"settings.{name}" for name in Settings.model_fields}
-    codes = {str(one.code) for one in subclasses(BadRequest) if getattr(one, "code", "")}
+    codes = {str(code) for refusal in subclasses(BadRequest) if (code := getattr(refusal, "code", ""))}
     known = set(TEXTS.texts["ko"])
     refusals = {code for code in codes if not {f"errors.{code}", f"services.{code}"} & known}
     assert settings - known == set()
