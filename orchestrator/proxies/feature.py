@@ -69,8 +69,11 @@ log = structlog.get_logger(__name__)
 
 REQUESTS_A_TURN = 200
 """Model requests that a turn may make; a turn with more is stuck in a loop."""
-SUMMARY_SECONDS = 60.0
-"""Seconds that a summary may take if another service could write it instead."""
+SUMMARY_SECONDS = 10.0
+"""Seconds that a summary may take if another service could write it instead.
+
+Half of what the summarizer waits in all, so that a slow service is noticed and the other still has time.
+"""
 _NOT_USABLE = "my model cannot be used at the moment; whoever runs me knows why."
 SESSION_KEY_FILE = "mcp-session-key"
 """File of the key that seals session ids of MCP servers across restarts, because containers outlive them."""

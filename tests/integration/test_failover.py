@@ -12,11 +12,15 @@ from typing import Any
 
 import pytest
 
+from orchestrator.context import summarizer
+from orchestrator.context.models import ContextMessage, iso
+from orchestrator.context.tokens import EstimatingCounter
 from orchestrator.domain import failures
 from orchestrator.domain.model_services import ServicePrice, WorkKind
 from orchestrator.domain.settings import Settings
 from orchestrator.domain.values import TurnKind, TurnState
 from orchestrator.inbound.prompt import BEGUN_BEFORE, MAY_BE_DONE
+from orchestrator.proxies import feature
 from orchestrator.proxies.model.failover import QUIET_MS
 from orchestrator.proxies.model.limits import ModelProxyLimits
 from orchestrator.reports import models
@@ -485,6 +489,27 @@ async def test_a_summary_is_written_by_the_next_as_well(
         group, model="claude-haiku-4-5", system="Sum up.", text="…", max_tokens=9
     )
     assert await asyncio.wait_for(asking, 30) == "from the spare one"
+
+
+async def test_a_summary_that_takes_too_long_is_written_by_the_next_and_the_service_is_suspected(
+    harness: ServicesHarness, first: FaultyUpstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both limits are shortened by the same factor: the first service's has to leave time for the next."""
+    monkeypatch.setattr(feature, "SUMMARY_SECONDS", feature.SUMMARY_SECONDS / 10)
+    first.behave = FAULTS["no first byte"]
+    group = await harness.group()
+
+    async def ask(system: str, text: str) -> str:
+        return await harness.proxies.ask_model(
+            group, model="claude-haiku-4-5", system=system, text=text, max_tokens=9
+        )
+
+    asker = summarizer.ModelSummarizer(ask, EstimatingCounter(), seconds=summarizer.SECONDS / 10)
+    evicted = ContextMessage(id="t1.u", role="user", content="hello", ts=iso(1000))
+    assert await asker.fold("", [evicted]) == "from the spare one"
+    before = len(first.received)
+    await harness.proxies.failover.look()
+    assert len(first.received) > before, "the host asks the slow one itself"
 
 
 async def test_a_service_that_refuses_for_good_and_has_no_other_fails_its_turn_once_with_the_fix(
