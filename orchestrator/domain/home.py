@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import secrets
 from collections.abc import Callable, Iterator, Mapping
@@ -207,7 +208,16 @@ class Home:
 
     def _mark(self, path: Path, fresh: str) -> str:
         found = path.read_text(encoding="utf-8").strip() if path.exists() else ""
-        if not found:
-            path.parent.mkdir(parents=True, exist_ok=True)  # a command may come before the first start
-            files.write_whole(path, fresh, mode=0o600)
-        return found or fresh
+        if found:
+            return found
+        path.parent.mkdir(parents=True, exist_ok=True)  # a command may come before the first start
+        # Two processes may make it at the same time, and both need the one that stays. So the file itself is
+        # locked, and written in place: a renamed file would have another lock.
+        with os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o600), "r+", encoding="utf-8") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)  # released when the file is closed
+            if found := file.read().strip():
+                return found
+            os.fchmod(file.fileno(), 0o600)
+            file.seek(0)
+            file.write(fresh)
+        return fresh

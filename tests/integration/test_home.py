@@ -1,5 +1,9 @@
 from __future__ import annotations
 
+import subprocess
+import sys
+from contextlib import ExitStack
+
 import pytest
 
 from orchestrator.domain.errors import HomeError
@@ -36,6 +40,32 @@ def test_a_token_file_left_empty_by_a_crash_gets_a_token(home):
 
     assert len(token) >= 32
     assert home.token() == token
+
+
+MAKE_TOKENS = """
+import sys
+from pathlib import Path
+from orchestrator.domain.home import Home
+
+for root in sys.stdin:
+    print(Home(Path(root.strip())).token(), flush=True)
+"""
+
+
+def test_processes_that_make_the_token_at_once_get_the_one_that_is_stored(tmp_path):
+    """Both are asked for the tokens of fifty homes, each at the same moment."""
+    pipe, command = subprocess.PIPE, [sys.executable, "-c", MAKE_TOKENS]
+    with ExitStack() as stack:
+        processes = [
+            stack.enter_context(subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, bufsize=1))
+            for _ in range(2)
+        ]
+        for number in range(50):
+            home = Home(tmp_path / f"home-{number}")
+            home.make()
+            for process in processes:
+                process.stdin.write(f"{home.root}\n")
+            assert {process.stdout.readline().strip() for process in processes} == {home.token()}
 
 
 def test_a_home_that_never_ran_has_an_install_id(tmp_path):
