@@ -240,17 +240,18 @@ class ContextRecorder:
                 registered += [self._register(manager, group, part.spoken, now_ms)]
             if part.closing is not None:
                 _close(manager, part.closing.turn, now_ms)
-        if self._has_changed(group.folder) or turn_exchanges:
-            self.copies.write(group.folder, manager.load(now_ms=now_ms))
+        # Commands and the owner write the file, too. Its time is read before the file is, so that a change
+        # in between is seen by the next pass.
+        version = self._version(group.folder)
+        is_changed = version not in (None, self._versions.get(group.folder))
+        if (is_changed or turn_exchanges) and self.copies.write(group.folder, manager.load(now_ms=now_ms)):
+            self._note_copied(group.folder, version)
         return registered
 
-    def _has_changed(self, folder: Folder) -> bool:
-        """Return whether the file changed since the last call, for example by a command."""
-        version = self._version(folder)
-        if version is None:
-            return False
-        before, self._versions[folder] = self._versions.get(folder), version
-        return before != version
+    def _note_copied(self, folder: Folder, version: int | None) -> None:
+        """Record the version that was copied. One that could not be copied is retried by the next sweep."""
+        if version is not None:
+            self._versions[folder] = version
 
     def _version(self, folder: Folder) -> int | None:
         """Return when a group's context was written, in nanoseconds; None where there is none. Blocks."""
@@ -437,11 +438,14 @@ class ContextCopies:
     _written: dict[str, tuple[str, int]] = field(default_factory=dict)
     _digests: dict[tuple[str, str], bytes] = field(default_factory=dict)
 
-    def write(self, folder: str, contents: SnapshotContents, *, is_new: bool = False) -> None:
-        """Update the copies of a group; `is_new`: its container is new and has no copies yet."""
+    def write(self, folder: str, contents: SnapshotContents, *, is_new: bool = False) -> bool:
+        """Update the copies of a group and return whether they are up to date, or not needed yet.
+
+        `is_new`: its container is new and has no copies yet.
+        """
         version = (contents.context.writer, contents.context.revision)
         if not is_new and self._written.get(folder) == version:
-            return
+            return True
         context = contents.context.model_dump(mode="json", exclude=set(HOSTS_OWN))
         documents = {CONTEXT: context, WORKFLOW: contents.workflow.model_dump(mode="json")}
         try:
@@ -453,8 +457,9 @@ class ContextCopies:
                     write_whole(self.root / folder / name, data.decode())
                     self._digests[folder, name] = digest
         except FileNotFoundError:
-            return  # no container of this group has been prepared yet
+            return True  # no container of this group has been prepared yet
         except OSError as error:
             log.warning("context.not_copied", group=folder, reason=error.strerror)
-            return
+            return False
         self._written[folder] = version
+        return True

@@ -92,14 +92,13 @@ class PollEnds:
         now_ms = self._clock.now_ms()
         message = await self._database.read(lambda tx: messages.find(tx, poll.chat_jid, poll.message_id))
         try:
-            if (
-                message is not None
-                and not poll.is_text
-                and channel is not None
-                and Feature.POLLS in channel.features
-            ):
-                async with asyncio.timeout(SEND_SECONDS):
-                    await channel.end_poll(message)
+            if message is not None and not poll.is_text:
+                if channel is None:
+                    # The setting may have lost the messenger only for one start of the host.
+                    raise ChannelDown("No messenger of this host has the chat.")
+                if Feature.POLLS in channel.features:
+                    async with asyncio.timeout(SEND_SECONDS):
+                        await channel.end_poll(message)
         except (ChannelDown, TimeoutError) as error:
             log.warning("poll.not_closed", poll=poll.id, reason=str(error))
             if now_ms - (poll.ended_ms or 0) < GIVE_UP_MS:

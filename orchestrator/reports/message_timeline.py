@@ -354,21 +354,30 @@ def _last_attempt(turn: TimelineTurnPart) -> AttemptPart | None:
 
 def _log_lines(logs: Path, folder: str, attempts: Sequence[AttemptPart]) -> list[str]:
     """Return the newest lines that the runs of these attempts wrote during them."""
-    spans = {one["run"]: (one["started_ms"], one["ended_ms"]) for one in attempts}
     newest: deque[str] = deque(maxlen=LOG_LINES)
     for file in files.of_group(logs, folder):
-        if file.run not in spans:
+        # A run may try a turn several times, and answers other turns in between.
+        spans = [_span(one) for one in attempts if one["run"] == file.run]
+        if not spans:
             continue
-        started_ms, ended_ms = spans[file.run]
-        begin = utc_stamp(started_ms - LATE_MS)
-        # The times of lines are compared as texts; "9" comes after all of them, for an attempt that goes on.
-        end = utc_stamp(ended_ms + LATE_MS) if ended_ms else "9"
         try:
             with file.path.open(encoding="utf-8", errors="replace") as lines:
-                newest.extend(line.rstrip("\n") for line in lines if begin <= line[:STAMP_CHARS] <= end)
+                newest.extend(
+                    line.rstrip("\n")
+                    for line in lines
+                    if any(begin <= line[:STAMP_CHARS] <= end for begin, end in spans)
+                )
         except FileNotFoundError:
             continue  # removed meanwhile, because it is old
     return list(newest)
+
+
+def _span(attempt: AttemptPart) -> tuple[str, str]:
+    """Return the first and the last stamp of the lines of an attempt; stamps are compared as texts."""
+    ended_ms = attempt["ended_ms"]
+    # "9" comes after all stamps, for an attempt that goes on.
+    end = utc_stamp(ended_ms + LATE_MS) if ended_ms else "9"
+    return utc_stamp(attempt["started_ms"] - LATE_MS), end
 
 
 # In order, and for people

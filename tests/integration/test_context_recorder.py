@@ -238,6 +238,19 @@ async def test_a_group_whose_container_was_never_prepared_gets_no_copy(harness):
     assert not (harness.home / "data/env").joinpath("family").exists()
 
 
+async def test_a_copy_that_could_not_be_written_is_written_by_a_later_pass(harness):
+    await harness.say("hello", "hi")
+    await harness.recorder.sweep()
+    copy = harness.home / "data/env/family/context.json"
+    copy.unlink()
+    copy.mkdir()
+    harness.recorder.manager(FAMILY).record_decision("Take the train.", now_ms=1)
+    await harness.recorder.sweep()
+    copy.rmdir()
+    await harness.recorder.sweep()
+    assert "Take the train." in copy.read_text()
+
+
 async def test_secrets_are_neither_in_the_context_nor_in_its_copy(harness):
     await harness.say("my password=hunter22 and sk-ant-api03-aaaabbbbcccc", "I keep ghp_0123456789abcdef0123")
     await harness.catch_up()

@@ -100,6 +100,27 @@ async def test_each_attempt_is_told_by_the_log_of_its_run(store_harness, clock, 
     assert f"the agent works on it; run {second.id} has sent 0 frames" in told(found)
 
 
+async def test_each_attempt_of_one_run_shows_its_log_lines(store_harness, clock, logs):
+    await store_harness.add_group("family", requires_trigger=False)
+    await store_harness.hear("first", id="M1")
+    turn, run, _ = await store_harness.start_next()
+    for attempt in (1, 2):
+        logged(store_harness, logs, run, "turn.started", turn=turn.id, attempt=attempt)
+        clock.pass_ms(500)
+        logged(store_harness, logs, run, "turn.put_back", turn=turn.id, attempt=attempt)
+        clock.pass_ms(30_000)
+        logged(store_harness, logs, run, "turn.started", turn=turn.id + 10, attempt=1)
+        clock.pass_ms(30_000)
+    await store_harness.lose(run)
+    found = await traced(store_harness, logs, "M1")
+    assert [line.split()[1:4:2] for line in found["log"]] == [
+        ["turn.started", "attempt=1"],
+        ["turn.put_back", "attempt=1"],
+        ["turn.started", "attempt=2"],
+        ["turn.put_back", "attempt=2"],
+    ]
+
+
 async def test_what_a_log_says_of_other_turns_is_not_told(store_harness, clock, logs):
     await store_harness.add_group("family", requires_trigger=False)
     await store_harness.hear("first", id="M1")

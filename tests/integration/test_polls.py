@@ -14,6 +14,7 @@ from orchestrator.domain.values import ChatJid, MessageId, Quote
 from orchestrator.groups import registration
 from orchestrator.inbound.intake import Accepted
 from orchestrator.inbound.votes import COLLECT_MS, MAX_BEGUN
+from orchestrator.outbound.delivery import GIVE_UP_MS
 from orchestrator.outbound.polls import PollEnds
 from orchestrator.store.conversation import polls
 from orchestrator.store.groups import groups
@@ -313,6 +314,30 @@ async def test_its_end_begins_a_turn_ends_the_poll_and_counts_no_more(family: Po
     await ends.end_due()
     assert family.channel.ended_polls == [poll]
     assert await family.store.queued() == []
+
+
+async def test_a_poll_whose_messenger_is_not_configured_is_closed_when_it_is_again(family: Polls) -> None:
+    assert isinstance(family.channel, ScriptedChannel)
+    poll = await family.ask(until="2h")
+    family.store.clock.wall_ms += 2 * 3_600_000
+    channel, family.channel = family.channel, None
+    await family.ends().end_due()
+    family.channel = channel
+    await family.ends().end_due()
+    assert channel.ended_polls == [poll]
+    await family.ends().end_due()
+    assert channel.ended_polls == [poll]
+
+
+async def test_a_poll_whose_messenger_stays_away_is_not_retried_after_a_day(family: Polls) -> None:
+    await family.ask(until="2h")
+    family.store.clock.wall_ms += 2 * 3_600_000
+    family.channel = None
+    for _ in range(2):
+        await family.ends().end_due()
+        family.store.clock.wall_ms += GIVE_UP_MS
+    (row,) = await family.store.rows("SELECT closed_ms FROM polls")
+    assert row["closed_ms"] is not None
 
 
 async def test_a_message_that_joins_the_turn_of_the_end_is_answered_with_it(family: Polls) -> None:
