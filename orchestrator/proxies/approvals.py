@@ -112,17 +112,24 @@ class Approvals:
         # Subscribed before the first look at the store. A decision in the chat arrives as a message event.
         with self._bus.listening("approval.decided", "message.queued") as events:
             found = await self._take(request, is_too_long=is_too_long)
-            try:
-                async with asyncio.timeout(self._wait_seconds):
-                    while isinstance(found, Approval) and found.state is ApprovalState.WAITING:
-                        await _until_news(events)
-                        if await self._is_decided(found):
-                            # Taken anew, because a single permission has to be used up in the transaction
-                            # that finds it.
-                            found = await self._take(request, is_too_long=is_too_long)
-            except TimeoutError:
-                pass
+            deadline = asyncio.get_running_loop().time() + self._wait_seconds
+            while isinstance(found, Approval) and found.state is ApprovalState.WAITING:
+                try:
+                    async with asyncio.timeout_at(deadline):
+                        await self._until_decided(found, events)
+                except TimeoutError:
+                    break
+                # Taken anew, because a single permission has to be used up in the transaction that finds it.
+                # The time limit must not end that: a transaction that is cancelled may still be committed,
+                # and the permission would be spent without a call.
+                found = await self._take(request, is_too_long=is_too_long)
         return _refusal(found)
+
+    async def _until_decided(self, approval: Approval, events: asyncio.Queue[HostEvent]) -> None:
+        while True:
+            await _until_news(events)
+            if await self._is_decided(approval):
+                return
 
     async def _is_decided(self, approval: Approval) -> bool:
         now = await self._reader.read(lambda tx: approvals.get(tx, approval.id))

@@ -232,6 +232,31 @@ async def test_a_call_is_allowed_once_and_with_just_its_arguments(asking: Asking
     assert await asking.service.ask(call({"to": "anybody"})) is None
 
 
+async def test_a_permission_that_is_used_up_lets_its_call_through_though_the_time_is_over(
+    asking: Asking, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The commit is stored, and the disk answers only after the time limit."""
+    seconds = 1.0
+    connection = asking.harness.database._connection
+    execute = connection.execute
+    is_used = False
+
+    async def slow_commit(sql: str, *parameters: object) -> object:
+        nonlocal is_used
+        is_used = is_used or "SET state = 'used'" in sql
+        found = await execute(sql, *parameters)
+        if is_used and sql == "COMMIT":
+            await asyncio.sleep(seconds)
+        return found
+
+    monkeypatch.setattr(connection, "execute", slow_commit)
+    monkeypatch.setattr(asking.service, "_wait_seconds", seconds)
+    task = await asking.asked(call({"to": "jane"}))
+    await asking.decide(1, "allow")
+    assert await task is None
+    assert await asking.states() == ["used"]
+
+
 async def test_a_call_is_allowed_with_just_its_meta_which_the_owner_sees(asking: Asking) -> None:
     def tried(number: int, **meta: object) -> ApprovalRequest:
         ids = {"progressToken": number, "claudecode/toolUseId": f"toolu_01{number}"}
