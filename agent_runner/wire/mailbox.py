@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, field_validator
 from pydantic.json_schema import SkipJsonSchema
 
 from agent_runner.wire import wakes
@@ -284,7 +284,7 @@ class ScheduleTask(_Command):
 
 
 class UpdateTask(_Command):
-    """Change the fields of a scheduled task that are not None."""
+    """Change the fields of a scheduled task that are neither None nor empty; an empty `check` removes it."""
 
     type: Literal["update_task"] = "update_task"
     task_id: TaskId = Field(alias="taskId", description=TASK_ID)
@@ -296,6 +296,21 @@ class UpdateTask(_Command):
     catch_up: CatchUpWord | None = Field(default=None, description=CATCH_UP)
     dst: DstWord | None = Field(default=None, description=DST)
     check: CheckScript | None = Field(default=None, description=f"{CHECK} An empty one removes it.")
+
+    @field_validator(
+        "prompt",
+        "schedule_type",
+        "schedule_value",
+        "context_mode",
+        "overlap",
+        "catch_up",
+        "dst",
+        mode="before",
+    )
+    @classmethod
+    def _empty_is_unchanged(cls, value: object) -> object:
+        # Models fill in every argument that they are offered, and mean "unchanged" by an empty text.
+        return None if isinstance(value, str) and not value.strip() else value
 
 
 class ActOnTask(_Command):

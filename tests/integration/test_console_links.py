@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 from urllib.parse import urldefrag, urlencode, urljoin, urlsplit
 
 import httpx
@@ -112,3 +113,19 @@ async def test_a_group_that_is_registered_while_now_is_made_stands_on_it(browser
     page = await browser.get("/console/now")
     assert page.status_code == 200
     assert "Settings: Family" in page.text
+
+
+async def test_the_page_now_looks_once_for_what_waits(
+    browser: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks, look = [], needs.owner_needs
+
+    async def counted(*arguments: Any, **more: Any) -> needs.OwnerNeeds:
+        looks.append(arguments)
+        return await look(*arguments, **more)
+
+    monkeypatch.setattr(needs, "owner_needs", counted)
+    assert (await browser.get("/console/now")).status_code == 200
+    assert len(looks) == 1
+    assert (await browser.get("/console/now?part=waiting")).status_code == 200
+    assert len(looks) == 2, "a part of the page looks for itself"

@@ -81,12 +81,34 @@ async def test_what_cannot_be_meant_is_refused_when_it_is_made(
     assert (await home.ask("list_tasks")).data["tasks"] == []
 
 
-async def test_an_empty_schedule_is_no_change_of_a_task_but_a_mistake(home: TaskHarness) -> None:
-    task_id = await home.schedule()
+@pytest.mark.parametrize(
+    "field",
+    ["prompt", "schedule_type", "schedule_value", "context_mode", "overlap", "catch_up", "dst"],
+)
+@pytest.mark.parametrize("empty", ["", " "])
+async def test_an_empty_field_of_a_change_leaves_the_task_as_it_is(
+    home: TaskHarness, field: str, empty: str
+) -> None:
+    task_id = await home.schedule("cron", "*/5 * * * *", dst="once", check="true")
     before = await home.task(task_id)
-    refused = await home.ask("update_task", taskId=task_id, schedule_value="")
-    assert (refused.ok, refused.code) == (False, "bad_schedule")
+    home.harness.clock.pass_ms(MINUTE_MS)
+    reply = await home.ask("update_task", taskId=task_id, **{field: empty})
+    assert reply.ok, reply.text
     assert await home.task(task_id) == before
+    filled = await home.ask("update_task", taskId=task_id, **{"prompt": "new", field: empty})
+    assert filled.ok, filled.text
+
+
+async def test_a_change_with_an_empty_schedule_changes_the_rest(home: TaskHarness) -> None:
+    task_id = await home.schedule()
+    due_ms = (await home.task(task_id)).next_ms
+    home.harness.clock.pass_ms(MINUTE_MS)
+    empty = {"schedule_type": "", "schedule_value": "", "dst": ""}
+    assert (await home.ask("update_task", taskId=task_id, prompt="echo more", **empty)).ok
+    task = await home.task(task_id)
+    assert (task.prompt, task.next_ms) == ("echo more", due_ms)
+    refused = await home.ask("update_task", taskId=task_id, schedule_type="cron", schedule_value="")
+    assert (refused.ok, refused.code) == (False, "bad_schedule")
 
 
 async def test_a_group_has_no_more_than_so_many_tasks(home: TaskHarness) -> None:

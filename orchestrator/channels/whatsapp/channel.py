@@ -223,11 +223,13 @@ class WhatsAppChannel:
         seconds = reconnect_policy.rest_seconds(
             end, failures=self._failures, now_ms=now_ms, chance=self._chance()
         )
-        self._note_end(end, advice=advice.text, next_try_ms=now_ms + int(seconds * 1000))
+        self._note_end(end, advice=advice, next_try_ms=now_ms + int(seconds * 1000))
         await self._status.record()
         self._tell_state(end)
-        (log.error if advice.is_grave else log.warning)(
-            "whatsapp.down", state=end.state, advice=advice.text, pause_seconds=seconds
+        # Waiting alone may not fix these states.
+        is_grave = end.state in reconnect_policy.FINAL
+        (log.error if is_grave else log.warning)(
+            "whatsapp.down", state=end.state, advice=advice, pause_seconds=seconds
         )
         until_ms = self._context.clock.steady_ms() + seconds * 1000
         while (left := until_ms - self._context.clock.steady_ms()) > 0:
@@ -285,7 +287,7 @@ class WhatsAppChannel:
             self._writes.put_nowait(self._on_connected)
         elif report.state in reconnect_policy.FINAL:
             self._last_state = report
-            self._note_end(report, advice=reconnect_policy.advice(report).text)
+            self._note_end(report, advice=reconnect_policy.advice(report))
             self._writes.put_nowait(self._status.record)
         elif report.state != "starting":
             self._last_state = report

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from orchestrator.channels.whatsapp.description import CHANNEL
 from orchestrator.channels.whatsapp.protocol import State, StateReport
 
 FIRST_SECONDS = 2.0
@@ -59,30 +58,10 @@ def rest_seconds(end: StateReport, *, failures: int, now_ms: int, chance: float)
             return pause_seconds(failures, chance=chance)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReconnectAdvice:
-    """The message to the owner about the end of a login. If it is grave, waiting alone may not fix it."""
-
-    text: str
-    is_grave: bool = True
-
-
-def advice(end: StateReport) -> ReconnectAdvice:
-    """Return one sentence that says what happened and what to do about it."""
-    match end.state:
-        case "logged_out":
-            return ReconnectAdvice(text=f"WhatsApp logged this device out ({end.reason}): pair it"
-                          " with the phone again.")  # fmt: skip
-        case "banned":
-            return ReconnectAdvice(text=f"WhatsApp has banned this account for a while ({end.reason}):"
-                          " nothing is sent until the ban is over; write less,"
-                          " and to fewer people.")  # fmt: skip
-        case "replaced":
-            return ReconnectAdvice(text=f"WhatsApp is in use elsewhere with this login ({end.reason}):"
-                          " stop the other one.")  # fmt: skip
-        case "outdated":
-            return ReconnectAdvice(text=f"{end.reason}: upgrade Andy (pip install --upgrade neonize).")
-        case "unusable":
-            return ReconnectAdvice(text=end.reason)
-        case _:
-            return ReconnectAdvice(text=f"WhatsApp is not connected: {end.reason}", is_grave=False)
+def advice(end: StateReport) -> str:
+    """Return one sentence that says what happened and what to do about it, from the channel's description."""
+    # Without the library there is nothing to connect, and the reason names what to install.
+    if end.state == "unusable":
+        return end.reason
+    text = CHANNEL.advice.get(end.state, CHANNEL.advice["disconnected"])["en"]
+    return text.format(reason=end.reason)

@@ -281,7 +281,8 @@ class _Routes:
                 return self._turn_away(request)
             view = View(self._console, request, page=page, signed_in=signed_in)
             if view.part is None:
-                view.needs = len(await needs.look(view)) + self._console.troubles
+                view.waiting = await needs.look(view)
+                view.needs = len(view.waiting) + self._console.troubles
             return await show(view)
 
         return answer

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from orchestrator.proxies.model.routing import ModelRouter
     from orchestrator.undo.service import UndoService
     from orchestrator.web.api.routes import ApiServices
+    from orchestrator.web.console.needs import Waiting
 
 ROOT = "/console"
 TEMPLATES = Path(__file__).parent / "templates"
@@ -157,6 +158,8 @@ class View:
         self._signed_in = signed_in
         self.needs = 0
         """The number of things that wait for the owner."""
+        self.waiting: Waiting | None = None
+        """The things that wait for the owner; None when only a part of a page is shown."""
         self.group_names: dict[str, str] = {}
         """The names of the groups that `choices` was called with, by folder."""
         self.error: str | None = None

@@ -18,6 +18,7 @@ from orchestrator.base.clock import SystemClock
 from orchestrator.channels import status
 from orchestrator.channels.whatsapp import bridge_process, protocol, reconnect_policy
 from orchestrator.channels.whatsapp import channel as channel_module
+from orchestrator.channels.whatsapp.description import CHANNEL
 from orchestrator.channels.whatsapp.protocol import StateReport
 from orchestrator.domain.errors import ChannelDown, ChannelRefused
 from orchestrator.domain.values import ChatJid, MessageId
@@ -99,7 +100,9 @@ async def test_an_end_that_only_the_owner_can_mend_is_a_state_that_is_told(
 
     await harness.until_state(state)
     await until(lambda: f"whatsapp {state}" in seen, "it is told")
-    assert advice in seen[f"whatsapp {state}"]["advice"], "whoever is told can look at once"
+    shown = seen[f"whatsapp {state}"]
+    assert advice in shown["advice"], "whoever is told can look at once"
+    assert shown["advice"] == CHANNEL.advice[state]["en"].format(reason=shown["last_disconnect"])
     await until(lambda: not phone.is_connected, "left alone")
     with pytest.raises(ChannelDown, match=advice):
         await harness.channel.send(FAMILY, "x", MessageId("3EB0AA"))

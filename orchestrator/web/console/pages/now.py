@@ -73,7 +73,7 @@ class TrafficLight:
 async def show(view: View) -> Response:
     found = await view.api.status()
     host = view.host
-    waiting = await needs.look(view)
+    waiting = await needs.look(view) if view.waiting is None else view.waiting
     async with host.reader.reading() as tx:
         recent = await messages.group_summaries(tx)
         asked = {one.id: await messages.requests_of(tx, one.id, limit=1) for one in waiting.needs.failed}
