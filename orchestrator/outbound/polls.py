@@ -14,7 +14,7 @@ from orchestrator.base.wakeups import Wakeups
 from orchestrator.domain.errors import ChannelDown, ChannelRefused
 from orchestrator.domain.polls import Poll
 from orchestrator.domain.protocols import Channel, Feature
-from orchestrator.domain.values import ChatJid
+from orchestrator.domain.values import ChatJid, Message
 from orchestrator.groups import roles, settings
 from orchestrator.outbound.delivery import GIVE_UP_MS, SEND_SECONDS
 from orchestrator.store.conversation import messages, polls
@@ -88,17 +88,11 @@ class PollEnds:
 
     async def _close(self, poll: Poll) -> None:
         """Close a poll in the messenger; while that is unreachable, retry for a day."""
-        channel = self._channel_for(poll.chat_jid)
         now_ms = self._clock.now_ms()
         message = await self._database.read(lambda tx: messages.find(tx, poll.chat_jid, poll.message_id))
         try:
             if message is not None and not poll.is_text:
-                if channel is None:
-                    # The setting may have lost the messenger only for one start of the host.
-                    raise ChannelDown("No messenger of this host has the chat.")
-                if Feature.POLLS in channel.features:
-                    async with asyncio.timeout(SEND_SECONDS):
-                        await channel.end_poll(message)
+                await self._end_shown(message)
         except (ChannelDown, TimeoutError) as error:
             log.warning("poll.not_closed", poll=poll.id, reason=str(error))
             if now_ms - (poll.ended_ms or 0) < GIVE_UP_MS:
@@ -109,3 +103,13 @@ class PollEnds:
         except Exception:
             log.exception("poll.not_closed", poll=poll.id)
         await self._database.write(lambda tx: polls.note_closed(tx, poll, now_ms=now_ms))
+
+    async def _end_shown(self, message: Message) -> None:
+        """End a poll that people see. Raises what `Channel.end_poll` raises, and `TimeoutError`."""
+        channel = self._channel_for(message.chat_jid)
+        if channel is None:
+            # The setting may have lost the messenger only for one start of the host.
+            raise ChannelDown("No messenger of this host has the chat.")
+        if Feature.POLLS in channel.features:
+            async with asyncio.timeout(SEND_SECONDS):
+                await channel.end_poll(message)
