@@ -64,7 +64,10 @@ def listen(host: str, port: int) -> socket.socket:
 
 @contextmanager
 def fronted(listener: socket.socket, address: str | None) -> Iterator[tuple[socket.socket, ...]]:
-    """Also listen at the same port of `address`, if it is set. Raises `OSError` when it cannot."""
+    """Yield the listener, and with `address` another one at the same port of that address.
+
+    Raises `OSError` when it cannot listen there.
+    """
     if address is None:
         yield (listener,)
         return
@@ -90,6 +93,7 @@ class BoundedConfig(uvicorn.Config):
             **options,
         )
         self.head_seconds = head_seconds
+        """Seconds in which the head of a request has to arrive."""
         self.stopping = asyncio.Event()
         """Set when the server starts to stop: requests that would never end by themselves end then."""
 
@@ -182,8 +186,8 @@ class BoundedProtocol(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(JoiningTransport(transport, self.loop))
         self._arm_head_timer()
-        for one in self.surplus():
-            one.transport.abort()
+        for connection in self.surplus():
+            connection.transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._disarm_head_timer()
@@ -201,6 +205,7 @@ class BoundedProtocol(H11Protocol):
         self._watch_head()
 
     def _watch_head(self) -> None:
+        """Run the timer while the head of a request has come in part, and at no other time."""
         is_head_begun = self.conn.their_state is h11.IDLE and bool(self.conn.trailing_data[0])
         if not is_head_begun:
             self._disarm_head_timer()
@@ -228,9 +233,9 @@ class Server(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets=sockets)
-        for one in sockets or ():
+        for listener in sockets or ():
             # asyncio uses one number for the kernel's queue and for the connections accepted at once.
-            one.listen(QUEUE)
+            listener.listen(QUEUE)
 
     async def main_loop(self) -> None:
         await self._stopping.wait()
@@ -240,7 +245,7 @@ class Server(uvicorn.Server):
 
         The `listeners` stay open and can be served on again.
         """
-        own = [one.dup() for one in listeners]  # uvicorn closes the sockets that it is passed
+        own = [listener.dup() for listener in listeners]  # uvicorn closes the sockets that it is passed
         try:
             await self.serve(sockets=own)
         finally:
@@ -248,8 +253,8 @@ class Server(uvicorn.Server):
             if self.started:
                 await self.shutdown(sockets=own)
             await self._cut()
-            for one in own:
-                one.close()
+            for listener in own:
+                listener.close()
 
     async def _cut(self) -> None:
         """Wait for requests that were asked to end; then drop the remaining connections."""

@@ -28,6 +28,7 @@ class HostEvent:
     """A committed event: ids, never the text of a message."""
 
     n: int
+    """Its number, which counts up from 1 in each life of the host."""
     at_ms: int
     kind: str
     group: str | None = None
@@ -69,6 +70,7 @@ class EventBus:
         """Functions called with every event at once, in order; they must neither block nor raise."""
 
     def publish(self, kind: str, **ids: Any) -> None:
+        """Store an event and pass it to all listeners for its kind; `ids` are fields of `HostEvent`."""
         event = HostEvent(n=next(self._numbers), at_ms=self._clock.now_ms(), kind=kind, **ids)
         self.ring.append(event)
         for tap in self.taps:

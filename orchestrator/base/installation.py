@@ -59,8 +59,10 @@ def container_folder() -> Path | None:
         files = metadata.files(PACKAGE) or []
     except metadata.PackageNotFoundError:
         return None
-    found = [Path(str(one.locate())).resolve() for one in files if one.as_posix().endswith(DOCKERFILE)]
-    return next((path.parent for path in found if path.is_file()), None)
+    dockerfiles = [
+        Path(str(file.locate())).resolve() for file in files if file.as_posix().endswith(DOCKERFILE)
+    ]
+    return next((path.parent for path in dockerfiles if path.is_file()), None)
 
 
 def command(*words: str) -> str:

@@ -127,7 +127,7 @@ class LogFile:
             handler.close()
 
     def __call__(self, logger: Any, name: str, event: Any) -> Any:
-        """Keep a copy of an event that is on its way to stderr."""
+        """Queue a copy of an event that is on its way to stderr, and return the event unchanged."""
         copy = structlog.processors.format_exc_info(logger, name, dict(event))
         self.handler.take(self._render(logger, name, copy))
         return event
@@ -223,20 +223,20 @@ def read_line(line: str, zone: ZoneInfo) -> HostLogLine:
 def _read_console_line(line: str, zone: ZoneInfo) -> HostLogLine:
     """Return a line that was written for a terminal; any other line stays unchanged."""
     bare = _COLOUR.sub("", line)
-    found = _CONSOLE.fullmatch(bare)
-    if found is None:
+    match = _CONSOLE.fullmatch(bare)
+    if match is None:
         level = _LEVEL.search(bare)
         return HostLogLine(level=level[1].lower() if level else "", text=bare)
     try:
-        at = datetime.fromisoformat(found["at"])
+        at = datetime.fromisoformat(match["at"])
     except ValueError:
-        return HostLogLine(level=found["level"], text=bare)
+        return HostLogLine(level=match["level"], text=bare)
     return HostLogLine(
-        level=found["level"],
+        level=match["level"],
         text=bare,
         at=at.astimezone(zone) if at.tzinfo else at.replace(tzinfo=zone),
-        event=found["event"],
-        fields={name: value.strip("'\"") for name, value in _FIELD.findall(found["rest"] or "")},
+        event=match["event"],
+        fields={name: value.strip("'\"") for name, value in _FIELD.findall(match["rest"] or "")},
     )
 
 
@@ -258,13 +258,14 @@ class LogThrottle:
         self._held: dict[Hashable, int] = {}
 
     def passes(self, key: Hashable) -> bool:
+        """Return whether an event of this key may be written now; count it as dropped if not."""
         now = self._monotonic()
         if now < self._next.get(key, now):
             self._held[key] = self._held.get(key, 0) + 1
             return False
         if len(self._next) >= MAX_THROTTLE_KEYS:
-            self._next = {one: due for one, due in self._next.items() if now < due}
-            self._held = {one: held for one, held in self._held.items() if one in self._next}
+            self._next = {other: due for other, due in self._next.items() if now < due}
+            self._held = {other: held for other, held in self._held.items() if other in self._next}
         self._next[key] = now + self._seconds
         return True
 

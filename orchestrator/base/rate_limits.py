@@ -12,6 +12,7 @@ from orchestrator.base.clock import Clock
 
 FRAMES_AT_ONCE, FRAMES_A_SECOND = 200, 20.0
 BYTES_AT_ONCE, BYTES_A_SECOND = 32 * 1024 * 1024, 1024.0 * 1024
+"""Frames and bytes that a container may write at once, and in each second from then on."""
 PATIENCE_MS = 60_000
 """Milliseconds of waiting after which a container counts as talking without end."""
 

@@ -74,27 +74,27 @@ _IS = (
     r"(?:[ \t]{1,4}(?:now|still|just|again|set[ \t]to))?[ \t]{0,4}:?|:)[ \t]{1,4}"
 )
 # Statements about a password that do not reveal it.
-_NOT_TOLD = (
+_NO_VALUE = (
     r"(?!(?:a|an|the|my|your|our|his|her|their|its|this|that|it|they|what|which|where|who|how|when|if|and|or|"
     r"not|no|never|also|too|so|very|now|still|just|again|only|always|already|set|in|on|at|to|for|from|with|by|"
     r"wrong|incorrect|invalid|right|correct|ok|okay|fine|good|bad|weak|strong|short|long|empty|missing|needed|"
     r"required|expired|reset|changed|lost|forgotten|known|unknown|saved|stored|kept|safe|secret|hidden|same|"
     r"given|sent|shared|told|leaked|stolen|different|new|old|due|be|being|been|get|use|open|enter|log|do|make|work|working)(?![\w'-]))"
 )
-_TOLD = r"(?!\[redacted\])(?:\"[^\"\r\n]{1,200}\"|\S+)"
-_SAID = re.compile(
-    rf"(?i)(?<![a-z])((?:password|passwd|passcode|pwd)s?{_OF_WHAT}{_IS}){_NOT_TOLD}{_TOLD}"
+_VALUE = r"(?!\[redacted\])(?:\"[^\"\r\n]{1,200}\"|\S+)"
+_IN_PROSE = re.compile(
+    rf"(?i)(?<![a-z])((?:password|passwd|passcode|pwd)s?{_OF_WHAT}{_IS}){_NO_VALUE}{_VALUE}"
     # Several words, to the end of the sentence.
     rf"|(?<![a-z])(passphrase{_OF_WHAT}{_IS})(?!(?:not|never|too|the|a|in|on|now|still|wrong|stored|saved|kept|"
     r"required|needed|changed|\[redacted\]))[^\r\n.,;!?]+"
-    rf"|(?<![a-z])(pin(?:[ -]?(?:code|number))?{_OF_WHAT}{_IS})(?=\D?\d{{3}}){_TOLD}"
+    rf"|(?<![a-z])(pin(?:[ -]?(?:code|number))?{_OF_WHAT}{_IS})(?=\D?\d{{3}}){_VALUE}"
     rf"|(?<![a-z])((?:secret|token|(?:api|access|private|secret)[ _-]?key){_OF_WHAT}{_IS})"
-    rf"(?=[^\s\d]{{0,199}}\d)(?=\S{{8}}){_TOLD}"
+    rf"(?=[^\s\d]{{0,199}}\d)(?=\S{{8}}){_VALUE}"
     # Prose continues in Korean letters; a password does not begin with one.
     r"|((?:비밀번호|비번|패스워드|암호)(?:(?:은|는|이|가|을|를)[ \t]{0,4}|[ \t]{1,4}))"
-    rf"(?=[!-~])(?![=:\[]){_TOLD}"
+    rf"(?=[!-~])(?![=:\[]){_VALUE}"
 )
-_SAID_WORDS = ("pass", "pwd", "pin", "key", "secret", "token", "비밀번호", "비번", "패스워드", "암호")
+_PROSE_WORDS = ("pass", "pwd", "pin", "key", "secret", "token", "비밀번호", "비번", "패스워드", "암호")
 _PASSWORD_WORDS = ("pass", "pwd", "비밀번호", "패스워드", "암호")
 _SECRET_WORDS = ("secret", "api", "key", "credential", "token")
 
@@ -105,10 +105,11 @@ def redact(text: str) -> str:
 
 
 def _redact(text: str) -> str:
-    if len(text) < SHORTEST and not _has(text, ("=", ":", "비번", "암호", "비밀번호", "패스워드")):
+    """Return the text after as many passes as change it, at most `MOST_PASSES`."""
+    if len(text) < SHORTEST and not _has_any(text, ("=", ":", "비번", "암호", "비밀번호", "패스워드")):
         return text
     for _ in range(MOST_PASSES):
-        before, text = text, _once(text)
+        before, text = text, _redact_pass(text)
         if text == before:
             break
     return text
@@ -117,26 +118,27 @@ def _redact(text: str) -> str:
 _redact_short = lru_cache(REMEMBERED)(_redact)
 
 
-def _once(text: str) -> str:
+def _redact_pass(text: str) -> str:
+    """Return the text after one application of all patterns; only those that can match are tried."""
     folded = text.casefold()
     if "-----begin" in folded:
         text = _without_pem(text)
-    if _has(folded, ("authorization", "x-api-key", "cookie")):
+    if _has_any(folded, ("authorization", "x-api-key", "cookie")):
         text = _HEADER.sub(rf"\1\2{GONE}", text)
-    if _has(folded, ("bearer", "basic")):
+    if _has_any(folded, ("bearer", "basic")):
         text = _BEARER.sub(rf"\1\2{GONE}", text)
     text = _KEY.sub(GONE, text)
     if "://" in text:
         text = _USERINFO.sub(rf"\1{GONE}", text)
-    if _has(folded, _PASSWORD_WORDS + _SECRET_WORDS):
-        text = _QUOTED.sub(lambda found: f"{found[1]}{found[2][0]}{GONE}{found[2][0]}", text)
-        text = _BARE.sub(lambda found: f"{found[1] or found[2]}{GONE}", text)
-    if _has(folded, _SAID_WORDS):
-        text = _SAID.sub(lambda found: f"{found[found.lastindex or 0]}{GONE}", text)
+    if _has_any(folded, _PASSWORD_WORDS + _SECRET_WORDS):
+        text = _QUOTED.sub(lambda match: f"{match[1]}{match[2][0]}{GONE}{match[2][0]}", text)
+        text = _BARE.sub(lambda match: f"{match[1] or match[2]}{GONE}", text)
+    if _has_any(folded, _PROSE_WORDS):
+        text = _IN_PROSE.sub(lambda match: f"{match[match.lastindex or 0]}{GONE}", text)
     return text
 
 
-def _has(folded: str, words: tuple[str, ...]) -> bool:
+def _has_any(folded: str, words: tuple[str, ...]) -> bool:
     """Return whether a pattern can match at all: trying all patterns costs a hundred times as much."""
     return any(word in folded for word in words)
 
@@ -177,9 +179,9 @@ def _redacted(value: Any, known: tuple[str, ...]) -> Any:
     if isinstance(value, str):
         return _without(value, known)
     if isinstance(value, dict):
-        return {_without(key, known): _redacted(one, known) for key, one in value.items()}
+        return {_without(key, known): _redacted(item, known) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_redacted(one, known) for one in value]
+        return [_redacted(item, known) for item in value]
     return value
 
 

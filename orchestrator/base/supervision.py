@@ -122,7 +122,7 @@ class Supervisor:
                 await loop()
                 if not self._endless(name):
                     return
-                pause = self._note(name, state, LoopEnded("it ended by itself"))
+                pause = self._count_failure(name, state, LoopEnded("it ended by itself"))
             except BaseException as error:
                 if not _is_failure(error):
                     raise
@@ -130,7 +130,7 @@ class Supervisor:
                     # An error while the loop ended must not prevent the host from ending.
                     log.warning("loop.broke_at_the_end", loop=name, exc_info=error)
                     raise asyncio.CancelledError from error
-                pause = self._note(name, state, error)
+                pause = self._count_failure(name, state, error)
             await self._report_failure(state)
             await asyncio.sleep(pause)
 
@@ -139,7 +139,7 @@ class Supervisor:
         is_waiting = state.failure is not None and self._clock.now_ms() < state.failure.next_try_ms
         return not is_waiting and self._clock.steady_ms() - state.started_ms > HEALTHY_MS
 
-    def _note(self, name: str, state: _LoopState, error: BaseException) -> float:
+    def _count_failure(self, name: str, state: _LoopState, error: BaseException) -> float:
         """Count a failure and return the seconds until the next try. Raises `error` when it ends the host."""
         # By the steady clock: a jump of the wall clock must make no loop healthy.
         if state.failures == 0 or self._clock.steady_ms() - state.started_ms > HEALTHY_MS:
@@ -187,8 +187,8 @@ def reason_of(error: BaseException) -> str:
 
 def _leaves(error: BaseException) -> Iterator[BaseException]:
     if isinstance(error, BaseExceptionGroup):
-        for one in error.exceptions:
-            yield from _leaves(one)
+        for inner in error.exceptions:
+            yield from _leaves(inner)
     else:
         yield error
 
@@ -198,10 +198,10 @@ def _is_failure(error: BaseException) -> bool:
 
     A library's `sys.exit`, and an unrequested cancellation, are failures. A keyboard interrupt is none.
     """
-    found = list(_leaves(error))
-    if any(isinstance(one, KeyboardInterrupt | GeneratorExit) for one in found):
+    errors = list(_leaves(error))
+    if any(isinstance(inner, KeyboardInterrupt | GeneratorExit) for inner in errors):
         return False
-    return not (_is_cancelled() and all(isinstance(one, asyncio.CancelledError) for one in found))
+    return not (_is_cancelled() and all(isinstance(inner, asyncio.CancelledError) for inner in errors))
 
 
 def _is_cancelled() -> bool:

@@ -45,7 +45,7 @@ _BESIDE_LATIN = ("HANGUL SYLLABLE", "CJK UNIFIED", "HIRAGANA LETTER", "KATAKANA 
 
 def visible(text: str) -> str:
     """Return `text` with control characters escaped; line ends and tabs stay."""
-    return _UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    return _UNSAFE.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 def all_visible(text: str) -> str:
@@ -56,23 +56,28 @@ def all_visible(text: str) -> str:
     address where one letter is Cyrillic. All other letters, digits and signs stay, and so do the plain blank,
     words that are wholly in another script, and the first `MAX_SHOWN_MARKS` marks on each letter.
     """
-    alike = {found.start() + at for found in _WORD.finditer(text) for at in _look_alikes(found[0])}
-    alike |= {found.start() for found in _BETWEEN_LETTERS.finditer(text) if _is_sign(found[0])}
+    alike = {word.start() + at for word in _WORD.finditer(text) for at in _look_alikes(word[0])}
+    alike |= {sign.start() for sign in _BETWEEN_LETTERS.finditer(text) if _is_sign(sign[0])}
     shown, marks = [], 0
-    for number, one in enumerate(text):
-        marks = marks + 1 if unicodedata.category(one)[0] == "M" else 0
-        is_plain = _is_seen(one) and marks <= MAX_SHOWN_MARKS and number not in alike
-        shown.append(one if is_plain else _written_out(one))
+    for number, character in enumerate(text):
+        marks = marks + 1 if unicodedata.category(character)[0] == "M" else 0
+        is_plain = _shows_itself(character) and marks <= MAX_SHOWN_MARKS and number not in alike
+        shown.append(character if is_plain else _escaped(character))
     return "".join(shown)
 
 
 def _look_alikes(word: str) -> Iterator[int]:
     """Yield the positions of letters that can be mistaken for ASCII in a word with ASCII letters."""
     if not word.isascii():
-        yield from (at for at, one in enumerate(word) if not one.isascii() and _may_pass(one))
+        yield from (
+            at
+            for at, character in enumerate(word)
+            if not character.isascii() and _passes_for_ascii(character)
+        )
 
 
-def _may_pass(character: str) -> bool:
+def _passes_for_ascii(character: str) -> bool:
+    """Return whether a letter that is not ASCII can be mistaken for one that is."""
     if not character.isalnum() or character in _OTHER_LATIN:
         return False
     kind, *parts = _parts_of(character)
@@ -81,7 +86,8 @@ def _may_pass(character: str) -> bool:
     return not unicodedata.name(character, "").startswith(_BESIDE_LATIN)
 
 
-def _is_seen(character: str) -> bool:
+def _shows_itself(character: str) -> bool:
+    """Return whether a character can be seen and passes for no other one."""
     if character in _SIGNS or _is_ascii_in_disguise(character):
         return False
     return character == " " or _is_drawn(character)
@@ -105,7 +111,7 @@ def _parts_of(character: str) -> tuple[str, ...]:
     kind, *codes = unicodedata.decomposition(character).split() or [""]
     if kind and not kind.startswith("<"):
         kind, codes = "", [kind, *codes]
-    return kind, *(chr(int(one, 16)) for one in codes)
+    return kind, *(chr(int(code, 16)) for code in codes)
 
 
 def _letter_of(character: str) -> str:
@@ -115,7 +121,7 @@ def _letter_of(character: str) -> str:
     return character
 
 
-def _written_out(character: str) -> str:
+def _escaped(character: str) -> str:
     number = ord(character)
     return f"\\u{number:04x}" if number < 0x10000 else f"\\U{number:08x}"
 
@@ -137,10 +143,15 @@ def quoted(text: str, limit: int) -> str:
 
 def drawn(text: str) -> str:
     """Return `text` in one line, without invisible characters, as a name that others chose."""
-    return " ".join("".join(one if _is_drawn(one) else " " * one.isspace() for one in text).split())
+    return " ".join(
+        "".join(
+            character if _is_drawn(character) else " " * character.isspace() for character in text
+        ).split()
+    )
 
 
 def _is_drawn(character: str) -> bool:
+    """Return whether a character has a form of its own: it is no blank, control or format character."""
     return character not in _LOOKS_EMPTY and unicodedata.category(character)[0] not in "CZ"
 
 

@@ -16,6 +16,7 @@ class Wakeup:
         self._event = asyncio.Event()
 
     def set(self) -> None:
+        """End the present wait, or the next one."""
         self._event.set()
 
     async def wait(self, *, at_most_seconds: float | None) -> None:
@@ -33,6 +34,7 @@ class Wakeups:
     """The wake-ups of the host, one for each loop."""
 
     lanes: Wakeup = field(default_factory=Wakeup)
+    """Wakes the dispatcher, which decides which turns start."""
     outbox: Wakeup = field(default_factory=Wakeup)
     scheduler: Wakeup = field(default_factory=Wakeup)
     reaper: Wakeup = field(default_factory=Wakeup)

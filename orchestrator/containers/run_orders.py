@@ -203,7 +203,9 @@ class RunOrders:
     def _skills(self, group: Group) -> Sequence[Mount]:
         """Return the mount of the group's skills; nothing if there are none or they cannot be read."""
         try:
-            made = skills.lay(self._host.home.root.resolve(), group.folder, group_config.of(group).skills)
+            made = skills.make_plugin(
+                self._host.home.root.resolve(), group.folder, group_config.of(group).skills
+            )
         except OSError as error:
             log.warning("skills.not_laid", group=group.folder, reason=str(error))
             return ()

@@ -124,7 +124,7 @@ async def _names_another(tx: Tx, group: Group, text: str) -> bool:
     wanted = person_names.folded((match["name"] or match["korean"]).removeprefix("@"))
     return any(
         wanted in {person_names.folded(person.name), *map(person_names.folded, person.addresses)} - {""}
-        for person in await people.somebody(tx, group.folder)
+        for person in await people.known_people(tx, group.folder)
     )
 
 

@@ -203,7 +203,7 @@ async def note(
         raise NoteRefused(f"A note is a sentence of 1 to {wire.MAX_NOTE_CHARS} characters.")
     if await memory_notes.count(tx, group.folder) >= MAX_NOTES:
         raise NoteRefused(f"There are {MAX_NOTES} notes of this chat: have some forgotten first.")
-    listed = await people.somebody(tx, group.folder)
+    listed = await people.known_people(tx, group.folder)
     said_by = await person_records.askers_of(tx, turn.id) if turn is not None else []
     if request.people is None:
         # If several people ask in one turn, "I" may be any of them.
@@ -234,7 +234,7 @@ async def notes_of(tx: Tx, folder: Folder) -> list[NoteView]:
 
 async def known_of(tx: Tx, group: Group, address: str) -> KnownPerson:
     """Return what is stored about the person with this address or name. Raises as `groups.people.named`."""
-    return await _known_of(tx, group, people.named(await people.somebody(tx, group.folder), address))
+    return await _known_of(tx, group, people.named(await people.known_people(tx, group.folder), address))
 
 
 async def known_for(
@@ -248,7 +248,7 @@ async def known_for(
         UnknownPerson, AmbiguousPerson: it is not clear who is meant.
     """
     askers = await person_records.askers_of(tx, turn.id) if turn is not None else []
-    listed = await people.somebody(tx, group.folder)
+    listed = await people.known_people(tx, group.folder)
     asking = [each for each in listed if each.addresses & set(askers)]
     if not wanted:
         meant = asking
@@ -278,7 +278,7 @@ async def _known_of(tx: Tx, group: Group, person: GroupPerson) -> KnownPerson:
 
 
 async def _names(tx: Tx, folder: Folder) -> dict[str, str]:
-    listed = await people.somebody(tx, folder)
+    listed = await people.known_people(tx, folder)
     return {address: person.name for person in listed for address in person.addresses if person.name}
 
 

@@ -146,7 +146,7 @@ async def request_by_owner(tx: Tx, folder: str, who: str, *, by: str, now_ms: in
         UnknownPerson, AmbiguousPerson: it is not clear who is meant.
     """
     group = await groups.known(tx, folder)
-    person = people.named(await people.somebody(tx, folder), who)
+    person = people.named(await people.known_people(tx, folder), who)
     await request(tx, group, person.addresses, by=by, is_sure=True, now_ms=now_ms)
     return person
 
@@ -266,7 +266,7 @@ async def _searched(
             return ()
     others = {
         person_names.folded(name)
-        for person in await people.somebody(tx, group.folder)
+        for person in await people.known_people(tx, group.folder)
         if not person.addresses & set(addresses)
         for name in (person.name, person.name.split(" ")[0])
     }

@@ -47,10 +47,10 @@ class AndyError(Exception):
 
 def leaves(group: BaseExceptionGroup[BaseException]) -> list[BaseException]:
     """Return the errors inside an exception group, of groups inside it too."""
-    found: list[BaseException] = []
+    errors: list[BaseException] = []
     for error in group.exceptions:
-        found += leaves(error) if isinstance(error, BaseExceptionGroup) else [error]
-    return found
+        errors += leaves(error) if isinstance(error, BaseExceptionGroup) else [error]
+    return errors
 
 
 class SettingError(AndyError):
@@ -215,7 +215,7 @@ class ImportRefused(BadRequest):
 
     def __init__(self, problems: list[str]) -> None:
         self.problems = problems
-        shown = "\n".join(f"- {one}" for one in problems[:50])
+        shown = "\n".join(f"- {problem}" for problem in problems[:50])
         more = f"\n- … and {len(problems) - 50} more" if len(problems) > 50 else ""
         super().__init__(f"Nothing was imported:\n{shown}{more}")
 

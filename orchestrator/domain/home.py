@@ -198,25 +198,26 @@ class Home:
 
     def token(self) -> str:
         """Return the bearer token of the HTTP API, created at first use and readable by the owner alone."""
-        return self._mark(self.token_file, secrets.token_urlsafe(32))
+        return self._read_or_create(self.token_file, secrets.token_urlsafe(32))
 
     def install_id(self) -> str:
         """Return the id that marks this install's containers, created at first use."""
         # By an id and not by a name, so that the containers of another install are never taken for this
         # one's.
-        return self._mark(self.data / "install", secrets.token_hex(6))
+        return self._read_or_create(self.data / "install", secrets.token_hex(6))
 
-    def _mark(self, path: Path, fresh: str) -> str:
-        found = path.read_text(encoding="utf-8").strip() if path.exists() else ""
-        if found:
-            return found
+    def _read_or_create(self, path: Path, fresh: str) -> str:
+        """Return the text of a file; one that is missing or empty is written with `fresh`."""
+        stored = path.read_text(encoding="utf-8").strip() if path.exists() else ""
+        if stored:
+            return stored
         path.parent.mkdir(parents=True, exist_ok=True)  # a command may come before the first start
         # Two processes may make it at the same time, and both need the one that stays. So the file itself is
         # locked, and written in place: a renamed file would have another lock.
         with os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o600), "r+", encoding="utf-8") as file:
             fcntl.flock(file, fcntl.LOCK_EX)  # released when the file is closed
-            if found := file.read().strip():
-                return found
+            if stored := file.read().strip():
+                return stored
             os.fchmod(file.fileno(), 0o600)
             file.seek(0)
             file.write(fresh)

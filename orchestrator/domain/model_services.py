@@ -158,7 +158,7 @@ def read_choice(text: str | None, services: Collection[ModelService]) -> ModelCh
     """
     if not text:
         return ModelChoice(OF_DOTENV, None)
-    known = {one.name: one for one in services}
+    known = {service.name: service for service in services}
     name, slash, model = text.partition("/")
     if name in known:
         return ModelChoice(name, model or known[name].model)

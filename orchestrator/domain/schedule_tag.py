@@ -61,7 +61,7 @@ class _Reader:
 
     text: str
     at: int
-    found: dict[str, str] = field(default_factory=dict)
+    values: dict[str, str] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
     is_cut: bool = False
     """Whether the last value ended only with the text."""
@@ -76,7 +76,7 @@ class _Reader:
                 return self.at + 1
             attribute = _ATTRIBUTE.match(self.text, self.at)
             if attribute is not None:
-                self._take(attribute)
+                self._take_attribute(attribute)
             elif not self._skip_word():
                 return self._unclosed()
 
@@ -84,7 +84,8 @@ class _Reader:
         while self.at < len(self.text) and (self.text[self.at].isspace() or self.text[self.at] == ","):
             self.at += 1
 
-    def _take(self, attribute: re.Match[str]) -> None:
+    def _take_attribute(self, attribute: re.Match[str]) -> None:
+        """Read the value of an attribute; of several with one name the first counts."""
         name = attribute[1].lower()
         self.at = attribute.end()
         value = self._value()
@@ -92,9 +93,10 @@ class _Reader:
             self.warnings.append(f"unknown attribute {name[:40]}")
         # A truncated time may mean another time, so it is dropped; a truncated reason is still useful.
         elif not self.is_cut or name == "reason":
-            self.found.setdefault(name, value)
+            self.values.setdefault(name, value)
 
     def _value(self) -> str:
+        """Return the value at the present position, and move behind it."""
         opening = self.text[self.at : self.at + 1]
         if opening in _CLOSING and opening:
             return self._quoted(_CLOSING[opening])
@@ -105,6 +107,7 @@ class _Reader:
         return bare[0]
 
     def _quoted(self, closing: str) -> str:
+        """Return a value in quotation marks; one that is not closed ends with its line."""
         start = self.at + 1
         end = _end_of_quoted(self.text, start, closing)
         if end is not None:
@@ -152,6 +155,7 @@ def strip(text: str) -> str:
 
 
 def _without(text: str, tags: tuple[ScheduleTag, ...]) -> str:
+    """Return a text without these tags and the blanks that they leave behind."""
     parts, at = [], 0
     for tag in tags:
         parts.append(text[at : tag.start])
@@ -163,7 +167,7 @@ def _without(text: str, tags: tuple[ScheduleTag, ...]) -> str:
 
 def neutralise(text: str) -> str:
     """Escape tags in people's texts, for a prompt that is read as XML. A reader sees the same text."""
-    return _NAME.sub(lambda found: f"&#91;{found[0][1:]}", text)
+    return _NAME.sub(lambda match: f"&#91;{match[0][1:]}", text)
 
 
 def bare(text: str) -> str:
@@ -179,6 +183,7 @@ def is_echo(tag: ScheduleTag, people_text: str) -> bool:
 
 
 def _tags(text: str) -> Iterator[ScheduleTag]:
+    """Yield the tags of a text in order, but for those in code, quoted lines and quotation marks."""
     protected, at = _Protected(text), 0
     while (name := _NAME.search(text, at)) is not None:
         at = name.end()
@@ -216,27 +221,28 @@ def _tag_at(text: str, name: re.Match[str]) -> ScheduleTag | None:
         start=name.start(),
         end=end,
         raw=text[name.start() : end],
-        next=reader.found.get("next"),
-        at=reader.found.get("at"),
-        reason=_folded(reader.found.get("reason", ""))[:MAX_REASON_CHARS],
+        next=reader.values.get("next"),
+        at=reader.values.get("at"),
+        reason=_folded(reader.values.get("reason", ""))[:MAX_REASON_CHARS],
         warnings=tuple(reader.warnings),
     )
 
 
 def _spans(text: str) -> Iterator[tuple[int, int]]:
     """Return where code and quoted lines begin and end."""
-    yield from (found.span() for found in _FENCE.finditer(text))
-    yield from (found.span() for found in _QUOTED_LINE.finditer(text))
+    yield from (match.span() for match in _FENCE.finditer(text))
+    yield from (match.span() for match in _QUOTED_LINE.finditer(text))
     at = 0
     while (opening := _TICKS.search(text, at)) is not None:
         at = opening.end()
-        closing = next((one for one in _TICKS.finditer(text, at) if len(one[0]) == len(opening[0])), None)
+        closing = next((run for run in _TICKS.finditer(text, at) if len(run[0]) == len(opening[0])), None)
         if closing is not None and "\n\n" not in text[at : closing.start()]:
             yield opening.start(), closing.end()
             at = closing.end()
 
 
 def _is_quoted(text: str, tag: ScheduleTag) -> bool:
+    """Return whether a tag stands in quotation marks, and so is only mentioned."""
     before, after = text[max(0, tag.start - 1) : tag.start], text[tag.end : tag.end + 1]
     return bool(before and after) and before in _CLOSING and after in _CLOSING[before]
 

@@ -26,14 +26,15 @@ class SettingSource:
     kind: Literal["toml", "dotenv", "environment", "command line"]
     name: str
     """The name of the place in error messages."""
-    said: Mapping[str, Any]
+    entries: Mapping[str, Any]
+    """Each name with its value, as written there."""
 
     @property
     def values(self) -> dict[str, Any]:
         """The values that count: a name with an empty value in `.env` or the environment is ignored."""
         if self.kind == "toml":
-            return dict(self.said)
-        return {key: value for key, value in self.said.items() if value is not None and value != ""}
+            return dict(self.entries)
+        return {key: value for key, value in self.entries.items() if value is not None and value != ""}
 
 
 COMMAND_LINE: Literal["command line"] = "command line"
@@ -50,10 +51,10 @@ def read_sources(
     """
     toml, dotenv = home / "andy.toml", home / ".env"
     return (
-        SettingSource(kind="toml", name=str(toml), said=_from_toml(toml)),
-        SettingSource(kind="dotenv", name=str(dotenv), said=_from_dotenv(dotenv)),
-        SettingSource(kind="environment", name="the environment", said=environment),
-        SettingSource(kind=COMMAND_LINE, name="the command line", said=overrides),
+        SettingSource(kind="toml", name=str(toml), entries=_from_toml(toml)),
+        SettingSource(kind="dotenv", name=str(dotenv), entries=_from_dotenv(dotenv)),
+        SettingSource(kind="environment", name="the environment", entries=environment),
+        SettingSource(kind=COMMAND_LINE, name="the command line", entries=overrides),
     )
 
 
@@ -124,12 +125,12 @@ def _from_toml(path: Path) -> dict[str, Any]:
         raise unreadable(path, error) from error
 
 
-def _flat(found: Mapping[str, Any], above: str = "") -> dict[str, Any]:
+def _flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Return the keys of `TABLES` by their flat names, the others unchanged."""
     flat: dict[str, Any] = {}
-    for key, value in found.items():
-        is_table = isinstance(value, dict) and (above or key.lower() in TABLES)
-        flat |= _flat(value, f"{above}{key}_") if is_table else {f"{above}{key}": value}
+    for key, value in table.items():
+        is_table = isinstance(value, dict) and (prefix or key.lower() in TABLES)
+        flat |= _flat(value, f"{prefix}{key}_") if is_table else {f"{prefix}{key}": value}
     return flat
 
 

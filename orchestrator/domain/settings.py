@@ -37,21 +37,24 @@ from orchestrator.domain.setting_sources import (
 from orchestrator.domain.web_search import SearchService, word_of
 
 
-def _sayable(name: str) -> str:
+def _plain_name(name: str) -> str:
+    """Accept a name that can be called in a chat; return it without blanks around it."""
     if not name.strip() or any(character in name for character in "\n\r<>@"):
         raise ValueError("use a plain name, without line breaks, '<', '>' and '@'")
     return name.strip()
 
 
 def _times_of_day(text: str) -> str:
+    """Accept times of day with commas between them; return each as `HH:MM`."""
     try:
         times = [time.fromisoformat(part.strip()) for part in text.split(",")]
     except ValueError as error:
         raise ValueError("use times of day such as 09:00,18:00") from error
-    return ",".join(f"{one:%H:%M}" for one in times)
+    return ",".join(f"{moment:%H:%M}" for moment in times)
 
 
 def _channel_names(text: str) -> str:
+    """Accept names with commas between them, each once, in lower case; `none` is empty."""
     names = [name for part in text.split(",") if (name := part.strip().lower())]
     if names == ["none"]:
         return ""
@@ -73,6 +76,7 @@ _ADDRESS = re.compile(r"[^\s\\?#\x00-\x20\x7f-\U0010ffff]+")
 
 
 def _search_address(text: str) -> str:
+    """Accept the address of a SearXNG: `https` anywhere, `http` only in the owner's network."""
     if not text:
         return ""
     try:
@@ -92,6 +96,7 @@ def _search_address(text: str) -> str:
 
 
 def _web_origin(text: str | None) -> str | None:
+    """Accept an origin, which is a scheme and a host without a path."""
     if text is None:
         return None
     parts = urlsplit(text)
@@ -151,7 +156,8 @@ RETENTION_DAYS = {
 """Days that ended rows stay in each table, unless the owner sets another number; 0 is for ever."""
 
 
-def _beside_the_usual(days: dict[str, int]) -> dict[str, int]:
+def _with_default_days(days: dict[str, int]) -> dict[str, int]:
+    """Return the days of all tables; those that the owner does not set are the defaults."""
     # Reminders were a table of their own once: a home that still sets their days is accepted.
     days = {table: stays for table, stays in days.items() if table != "reminders"}
     for table in days:
@@ -176,7 +182,7 @@ class Settings(BaseModel):
         self._origins = {name: place for name, place in origins.items() if name in type(self).model_fields}
         return self
 
-    assistant_name: Annotated[str, AfterValidator(_sayable)] = Field(
+    assistant_name: Annotated[str, AfterValidator(_plain_name)] = Field(
         "Andy", max_length=40, description="What the assistant is called: `@Andy`."
     )
     max_concurrent_containers: int = Field(
@@ -302,7 +308,7 @@ class Settings(BaseModel):
     andy_retention: Annotated[
         dict[str, Annotated[int, Field(ge=0, le=36_500)]],
         BeforeValidator(_from_json),
-        AfterValidator(_beside_the_usual),
+        AfterValidator(_with_default_days),
     ] = Field(
         default_factory=lambda: RETENTION_DAYS,
         description="Days that ended rows stay in a table before they are archived; 0 is for ever.",
@@ -424,9 +430,11 @@ def changed_since(
 
 def as_next_start(running: Settings, home: Path, environment: Mapping[str, str] = os.environ) -> Settings:
     """Return the settings that the next start would read, or the running ones if it could not read them."""
-    given = {name: getattr(running, name) for name, place in running.origins.items() if place == COMMAND_LINE}
+    from_command_line = {
+        name: getattr(running, name) for name, place in running.origins.items() if place == COMMAND_LINE
+    }
     try:
-        return load(home, environment, **given)
+        return load(home, environment, **from_command_line)
     except SettingError:
         return running
 
@@ -442,7 +450,7 @@ def _check_names(source: SettingSource) -> None:
     name that begins with `ANDY_` or is nearly one of Andy's; the environment contains other programs' names,
     so there it is only one that begins with `ANDY_`.
     """
-    for key in source.said:
+    for key in source.entries:
         if key.lower() in Settings.model_fields or (source.kind != "toml" and key in NO_SETTINGS):
             continue
         is_ours = source.kind in ("toml", "command line") or key.startswith("ANDY_")
@@ -464,6 +472,7 @@ def _meant_by(key: str) -> str | None:
 
 
 def known_names() -> list[str]:
+    """Return the names of all settings in upper case, sorted."""
     return sorted(name.upper() for name in Settings.model_fields)
 
 

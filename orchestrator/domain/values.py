@@ -265,6 +265,7 @@ class Turn:
     is_isolated: bool
     first_seq: Seq | None
     last_seq: Seq | None
+    """The first and the last message that belong to it; None for a turn that no message asked."""
     task_id: str | None
     prompt: str | None
     attempt: int
@@ -275,6 +276,7 @@ class Turn:
     reason: str | None
     queued_ms: int
     not_before_ms: int
+    """Epoch milliseconds before which it does not start: the end of its pause after a failed attempt."""
     started_ms: int | None
     ended_ms: int | None
     is_place_notified: bool
@@ -298,6 +300,7 @@ class Run:
     container_ref: str | None
     token_hash: str
     last_frame: int
+    """The number of the last frame of its output whose effects are stored."""
     started_ms: int
     ended_ms: int | None
     exit_kind: str | None

@@ -72,8 +72,8 @@ class DecidedAccess:
 
 async def ask(tx: Tx, message: Inbound, *, now_ms: int) -> AccessRequest | None:
     """Record that a chat without a group calls, and ask the owner; return None if the owner is not asked."""
-    before = await access_requests.of_chat(tx, message.chat_jid)
-    if before is not None and not _may_ask_again(before, now_ms=now_ms):
+    earlier = await access_requests.of_chat(tx, message.chat_jid)
+    if earlier is not None and not _may_ask_again(earlier, now_ms=now_ms):
         return None
     # A program of this machine that writes without a messenger is no stranger.
     if message.channel is None:
@@ -82,7 +82,7 @@ async def ask(tx: Tx, message: Inbound, *, now_ms: int) -> AccessRequest | None:
     # The newest call never pushes out the oldest: a flood would push out the chats that the owner waits for.
     if waiting.all >= MAX_WAITING:
         return None
-    request = await access_requests.add(tx, await _seen(tx, message), now_ms=now_ms)
+    request = await access_requests.add(tx, await _shown_parts(tx, message), now_ms=now_ms)
     await _notify(tx, request, listed=waiting.listed, now_ms=now_ms)
     return request
 
@@ -98,7 +98,7 @@ def _may_ask_again(request: AccessRequest, *, now_ms: int) -> bool:
             return True
 
 
-async def _seen(tx: Tx, message: Inbound) -> NewAccessRequest:
+async def _shown_parts(tx: Tx, message: Inbound) -> NewAccessRequest:
     """Return the parts of a message that the owner is shown, each text bounded."""
     chat = await chats.get(tx, message.chat_jid)
     members = await chats.members_of(tx, message.chat_jid)
@@ -121,28 +121,28 @@ def _bounded(text: str, limit: int) -> str:
     return text if len(text) <= limit else f"{text[: limit - 1]}…"
 
 
-async def _notify(tx: Tx, asked: AccessRequest, *, listed: int, now_ms: int) -> None:
+async def _notify(tx: Tx, request: AccessRequest, *, listed: int, now_ms: int) -> None:
     """Ask main about a request, or report there, once a day, that more are listed."""
     if await access_requests.count_notified(tx, since_ms=now_ms - DAY_MS) < MAX_NOTIFIED_A_DAY:
         # The key begins with `ASKED`: main's agent may do more than others, and is never given a stranger's
         # words.
-        text = question(asked, listed=listed)
-        await owner.notify_once(tx, text, about=f"{owner.ASKED}access:{asked.id}", now_ms=now_ms)
-        await access_requests.note_notified(tx, asked.id, now_ms=now_ms)
+        text = question(request, listed=listed)
+        await owner.notify_once(tx, text, about=f"{owner.ASKED}access:{request.id}", now_ms=now_ms)
+        await access_requests.note_notified(tx, request.id, now_ms=now_ms)
     else:
         text = f"🚪 {_and_more(listed + 1)} I ask about {MAX_NOTIFIED_A_DAY} chats a day."
         await owner.notify_once(tx, text, about=f"{owner.ASKED}access-more:{now_ms // DAY_MS}", now_ms=now_ms)
 
 
-def question(asked: AccessRequest, *, listed: int = 0) -> str:
+def question(request: AccessRequest, *, listed: int = 0) -> str:
     """Return the owner's text in main about a calling chat, and the number of chats
     that are only listed. Pure.
 
     The stranger's texts are bounded, quoted and escaped, so that they cannot look like Andy's.
     """
-    number = asked.id
-    call = f"🚪 {where(asked)} calls me, and has no group (request {number})."
-    words = f"{who(asked)} wrote: {quoted(asked.words, MAX_WORDS)}"
+    number = request.id
+    call = f"🚪 {where(request)} calls me, and has no group (request {number})."
+    words = f"{who(request)} wrote: {quoted(request.words, MAX_WORDS)}"
     answers = (
         f"Answer here: register {number}, register {number} as NAME, ignore {number}, or block {number}."
     )
@@ -155,23 +155,23 @@ def _and_more(listed: int) -> str:
     return f"And {chats_call}: the console lists all under Groups, and so does 'andy groups chats'."
 
 
-def where(asked: AccessRequest) -> str:
+def where(request: AccessRequest) -> str:
     """Return the calling chat for people: its name, messenger and number of members. Pure."""
-    people = f", {asked.people} people" if asked.people else ""
-    kind = "direct chat" if asked.is_direct else "chat"
-    return f"The {kind} {label(asked)} ({asked.channel}{people})"
+    people = f", {request.people} people" if request.people else ""
+    kind = "direct chat" if request.is_direct else "chat"
+    return f"The {kind} {label(request)} ({request.channel}{people})"
 
 
-def label(asked: AccessRequest) -> str:
+def label(request: AccessRequest) -> str:
     """Return the name of the chat, or its address if it has none, readable for people. Pure."""
-    return quoted(asked.chat_name or asked.chat_jid, MAX_NAME)
+    return quoted(request.chat_name or request.chat_jid, MAX_NAME)
 
 
-def who(asked: AccessRequest) -> str:
+def who(request: AccessRequest) -> str:
     """Return the caller's name and address, readable for people. Pure."""
-    if asked.is_owner:
+    if request.is_owner:
         return "You"
-    return f"{quoted(asked.sender_name or 'somebody', MAX_NAME)} ({quoted(asked.sender, MAX_ADDRESS)})"
+    return f"{quoted(request.sender_name or 'somebody', MAX_NAME)} ({quoted(request.sender, MAX_ADDRESS)})"
 
 
 def number_of(text: str) -> int:
@@ -196,52 +196,56 @@ async def decide(
         UnknownAccessRequest, AccessIsDecided
         BadRequest: the name cannot be used, see `registration.register_by_hand`.
     """
-    found = await access_requests.get(tx, number)
-    if found is None:
+    request = await access_requests.get(tx, number)
+    if request is None:
         raise _unknown(str(number))
-    if await groups.by_jid(tx, found.chat_jid) is not None:
+    if await groups.by_jid(tx, request.chat_jid) is not None:
         raise AccessIsDecided(f"Request {number} is decided: the chat has a group already.")
     if name is not None and decision != "register":
         raise BadRequest("Only a chat that is registered gets a name: leave the name out.")
-    group = await _register(tx, found, name, now_ms=now_ms) if decision == "register" else None
+    group = await _register(tx, request, name, now_ms=now_ms) if decision == "register" else None
     state = {
         "register": AccessState.REGISTERED,
         "ignore": AccessState.IGNORED,
         "block": AccessState.BLOCKED,
     }[decision]
     await access_requests.decide(tx, number, state, by=by, now_ms=now_ms)
-    detail = {"request": number, "jid": found.chat_jid, "by": by}
+    detail = {"request": number, "jid": request.chat_jid, "by": by}
     folder = group.folder if group is not None else None
     event = audit.AuditEvent(at_ms=now_ms, kind=f"access.{state.value}", folder=folder, detail=detail)
     await audit.append(tx, event)
     # The store deletes the caller's words with the decision, so the result has none either.
-    return DecidedAccess(request=replace(found, state=state, words=""), group=group)
+    return DecidedAccess(request=replace(request, state=state, words=""), group=group)
 
 
 async def ignore_all(tx: Tx, *, by: str, now_ms: int) -> int:
     """Ignore every chat that waits, and return how many there were."""
     waiting = await access_requests.waiting(tx)
-    for one in waiting:
-        await decide(tx, one.id, "ignore", by=by, now_ms=now_ms)
+    for request in waiting:
+        await decide(tx, request.id, "ignore", by=by, now_ms=now_ms)
     return len(waiting)
 
 
-async def _register(tx: Tx, asked: AccessRequest, name: str | None, *, now_ms: int) -> Group:
+async def _register(tx: Tx, request: AccessRequest, name: str | None, *, now_ms: int) -> Group:
     """Register a chat under a folder that no group ever had, so that a stranger gets nobody's files."""
-    taken = {one.lower() for one in await audit.registered_folders(tx)} | RESERVED
-    taken |= {one.folder.lower() for one in await groups.every(tx)}
-    own = drawn(asked.chat_name) or drawn(asked.sender_name) or f"Chat {asked.id}"
-    names = [name] if name is not None else [own, *(f"{own} ({more})" for more in range(2, MAX_WAITING))]
+    taken = {folder.lower() for folder in await audit.registered_folders(tx)} | RESERVED
+    taken |= {group.folder.lower() for group in await groups.every(tx)}
+    default_name = drawn(request.chat_name) or drawn(request.sender_name) or f"Chat {request.id}"
+    names = (
+        [name]
+        if name is not None
+        else [default_name, *(f"{default_name} ({more})" for more in range(2, MAX_WAITING))]
+    )
     for number, wanted in enumerate(names, start=1):
-        wish = Registration(
+        registration_request = Registration(
             folder=free_folder(wanted, taken),
-            jid=asked.chat_jid,
+            jid=request.chat_jid,
             name=wanted,
             # In a direct chat every message was a call, so every message is answered.
-            requires_trigger=not asked.is_direct,
+            requires_trigger=not request.is_direct,
         )
         try:
-            return await registration.register_by_hand(tx, wish, now_ms=now_ms)
+            return await registration.register_by_hand(tx, registration_request, now_ms=now_ms)
         except NameTaken:
             if number == len(names):
                 raise
@@ -254,7 +258,7 @@ def free_folder(name: str, taken: Collection[str]) -> str:
     slug = re.sub(r"[^a-z0-9]+", "-", plain).strip("-")[:40].strip("-")
     named = [slug] if slug else []
     numbered = (f"{slug or 'group'}-{number}" for number in count(2 if slug else 1))
-    return next(one for one in chain(named, numbered) if one not in taken)
+    return next(candidate for candidate in chain(named, numbered) if candidate not in taken)
 
 
 def _answers(group: Group) -> str:

@@ -73,21 +73,22 @@ def keep_body(home: Path, folder: str, name: str, body: BinaryIO) -> str:
         return f"{FOLDER}/{_write_new(place, name, body)}"
 
 
-def _write_new(place: int, name: str, body: BinaryIO) -> str:
+def _write_new(directory: int, name: str, body: BinaryIO) -> str:
+    """Write `body` to a new file in an open directory and return its name, numbered if `name` is taken."""
     for number in range(1, 1_000):
         unique = name if number == 1 else _numbered(name, number)
         with suppress(FileExistsError):
             descriptor = os.open(
-                unique, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644, dir_fd=place
+                unique, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644, dir_fd=directory
             )
             try:
                 with os.fdopen(descriptor, "wb") as file:
                     shutil.copyfileobj(body, file)
                     # Whatever the umask, because the container reads the file as another user.
                     os.fchmod(file.fileno(), 0o644)
-                    give_to_owner_of(place, file.fileno())
+                    give_to_owner_of(directory, file.fileno())
             except BaseException:
-                os.unlink(unique, dir_fd=place)
+                os.unlink(unique, dir_fd=directory)
                 raise
             return unique
     raise FileExistsError(f"{FOLDER} has a thousand files named {name}")
@@ -121,10 +122,10 @@ def open_own(home: Path, folder: str, path: str, *, limit: int) -> BinaryIO:
     parts = _parts(path)
     try:
         with ExitStack() as stack:
-            here = stack.enter_context(opened(home / "groups"))
+            directory = stack.enter_context(opened(home / "groups"))
             for part in (folder, *parts[:-1]):
-                here = stack.enter_context(inner(here, part))
-            body = os.fdopen(open_file(here, parts[-1]), "rb")
+                directory = stack.enter_context(inner(directory, part))
+            body = os.fdopen(open_file(directory, parts[-1]), "rb")
     except OSError as error:
         raise _unreadable(path, error) from error
     try:
@@ -140,7 +141,11 @@ def _unreadable(path: str, error: OSError) -> FileRefused:
 
 
 def _parts(path: str) -> tuple[str, ...]:
-    """Return a path relative to the group's folder, which its agent sees as `/workspace/group/…`."""
+    """Return a path relative to the group's folder, which its agent sees as `/workspace/group/…`.
+
+    Raises:
+        FileRefused: it leads out of the folder.
+    """
     bare = PurePosixPath(path.removeprefix("/workspace/group/"))
     if bare.is_absolute() or ".." in bare.parts or not bare.parts or len(bare.parts) > MAX_DEPTH:
         raise FileRefused(f"'{path}' is not in your own folder: copy the file there and name it from there.")
@@ -149,16 +154,18 @@ def _parts(path: str) -> tuple[str, ...]:
     return bare.parts
 
 
-def _check(found: os.stat_result, path: str, limit: int) -> None:
-    if not stat.S_ISREG(found.st_mode) or found.st_nlink != 1:
+def _check(status: os.stat_result, path: str, limit: int) -> None:
+    """Raise `FileRefused` unless this is a regular file without other links, of 1 to `limit` bytes."""
+    if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1:
         raise FileRefused(f"'{path}' is not a file of its own: no directory, link or pipe can be sent.")
-    if found.st_size > limit:
-        raise FileRefused(f"'{path}' has {found.st_size:,} bytes; at most {limit:,} can be sent.")
-    if found.st_size == 0:
+    if status.st_size > limit:
+        raise FileRefused(f"'{path}' has {status.st_size:,} bytes; at most {limit:,} can be sent.")
+    if status.st_size == 0:
         raise FileRefused(f"'{path}' is empty.")
 
 
 def _copy(body: BinaryIO, target: Path, limit: int) -> int:
+    """Copy at most `limit` bytes to a new file that only the host may read; return their number."""
     target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with target.open("xb") as file:
         target.chmod(0o600)
@@ -175,6 +182,6 @@ class LimitedReader:
         self._left = limit
 
     def read(self, size: int = -1) -> bytes:
-        found = self._body.read(min(size, self._left) if size >= 0 else self._left)
-        self._left -= len(found)
-        return found
+        data = self._body.read(min(size, self._left) if size >= 0 else self._left)
+        self._left -= len(data)
+        return data

@@ -112,16 +112,16 @@ async def set_profile(
         ProfileRefused: one of them cannot be used; nothing was changed.
     """
     group = await groups.known(tx, folder)
-    wanted = registration.with_profile(group, profile)
-    if wanted.name != group.name:
-        await registration.check_name_is_free(tx, wanted)
-    await groups.set_profile(tx, wanted)
-    before, after = profile_text(group), profile_text(wanted)
+    changed = registration.with_profile(group, profile)
+    if changed.name != group.name:
+        await registration.check_name_is_free(tx, changed)
+    await groups.set_profile(tx, changed)
+    before, after = profile_text(group), profile_text(changed)
     change = _change(group, GroupPart.PROFILE, before, after, by=by, now_ms=now_ms)
     old, new = json.loads(before), json.loads(after)
     detail = {"changed": {name: value for name, value in new.items() if old[name] != value}}
     await _record(tx, replace(change, undoes=undoes), "group.profile_changed", detail)
-    return wanted
+    return changed
 
 
 async def apply(
@@ -169,26 +169,27 @@ async def apply(
 async def put_back(
     tx: Tx, home: Path, folder: str, number: int, *, by: str, now_ms: int
 ) -> tuple[GroupPart, ...]:
-    """Restore the state before a change, and before those made with it. Return the parts.
+    """Restore the state before a change, and before those made with it; return the restored parts.
 
-    Raises like `apply`, and: UnknownGroupChange: there is no such change.
-       GroupChangeRefused: a part was changed since.
+    Raises what `apply` raises, and:
+        UnknownGroupChange: there is no such change.
+        GroupChangeRefused: a part was changed since.
     """
     change = await group_changes.get(tx, (await groups.known(tx, folder)).folder, number)
-    found = await group_changes.made_with(tx, change)
-    for one in found:
+    changes = await group_changes.made_with(tx, change)
+    for change_made_with in changes:
         await apply(
             tx,
             home,
             folder,
-            one.part,
-            one.before,
-            check=partial(_check_is, one.after),
+            change_made_with.part,
+            change_made_with.before,
+            check=partial(_check_is, change_made_with.after),
             by=by,
             now_ms=now_ms,
-            undoes=one.number,
+            undoes=change_made_with.number,
         )
-    return tuple(one.part for one in found)
+    return tuple(change_made_with.part for change_made_with in changes)
 
 
 def _check_is(expected: str, now: str) -> None:
@@ -206,18 +207,22 @@ def memory_digest(text: str) -> str:
 async def forget_lines(
     tx: Tx, home: Path, folder: str, text: str, place: int, *, shown: str, by: str, now_ms: int
 ) -> None:
-    """Remove lines from a group's memory file: those from `place` on, from 0, of the file as shown.
+    """Remove lines from a group's memory file.
 
-    `shown` is the `memory_digest` of that version. If the file was changed meanwhile, the lines are found by
-    their text, if that occurs once.
+    `text` are the lines; `place` is the index of the first, from 0, in the version whose `memory_digest` is
+    `shown`. If the file was changed meanwhile, the lines are found by their text, if that occurs once.
 
-    Raises like `apply`, and: GroupChangeRefused: the lines are gone, or occur several times.
+    Raises what `apply` raises, and:
+        GroupChangeRefused: the lines are gone, or occur several times.
     """
     now = await current(tx, home, folder, GroupPart.MEMORY)
     lines = now.split("\n")
     # Browsers normalise the line ends that they send, and some editors those in the file.
-    plain, wanted = [one.rstrip("\r") for one in lines], text.replace("\r\n", "\n").rstrip("\r\n").split("\n")
-    places = [at for at in range(len(lines)) if plain[at : at + len(wanted)] == wanted]
+    present, wanted = (
+        [line.rstrip("\r") for line in lines],
+        text.replace("\r\n", "\n").rstrip("\r\n").split("\n"),
+    )
+    places = [index for index in range(len(lines)) if present[index : index + len(wanted)] == wanted]
     is_sure = place in places and memory_digest(now) == shown
     if not is_sure and len(places) != 1:
         raise GroupChangeRefused("The memory was changed meanwhile: look again which lines you mean.")
@@ -236,6 +241,7 @@ async def forget_lines(
 
 
 def _change(group: Group, part: GroupPart, before: str, after: str, *, by: str, now_ms: int) -> GroupChange:
+    """Return the change of a part as it is stored, with the number of lines added and removed."""
     lines = diff(before, after)
     return GroupChange(
         folder=group.folder,
@@ -265,27 +271,28 @@ def diff(before: str, after: str) -> list[DiffLine]:
         old, new = _without_common_ends(old, new)
     if len(old) * len(new) > MAX_COMPARED:
         return [
-            *(DiffLine(kind="-", text=one) for one in old),
-            *(DiffLine(kind="+", text=one) for one in new),
+            *(DiffLine(kind="-", text=line) for line in old),
+            *(DiffLine(kind="+", text=line) for line in new),
         ]
-    found: list[DiffLine] = []
+    difference: list[DiffLine] = []
     for line in list(unified_diff(old, new, n=CONTEXT_LINES, lineterm=""))[2:]:
         match line[:1]:
             case "@":
-                found += [DiffLine(kind="…")] if found else []
+                difference += [DiffLine(kind="…")] if difference else []
             case "+":
-                found.append(DiffLine(kind="+", text=line[1:]))
+                difference.append(DiffLine(kind="+", text=line[1:]))
             case "-":
-                found.append(DiffLine(kind="-", text=line[1:]))
+                difference.append(DiffLine(kind="-", text=line[1:]))
             case _:
-                found.append(DiffLine(kind=" ", text=line[1:]))
-    return found
+                difference.append(DiffLine(kind=" ", text=line[1:]))
+    return difference
 
 
 def _without_common_ends(old: list[str], new: list[str]) -> tuple[list[str], list[str]]:
+    """Return the lines of both texts without those that they share at the start and at the end."""
     least = min(len(old), len(new))
-    head = next((at for at in range(least) if old[at] != new[at]), least)
-    tail = next((at for at in range(least - head) if old[-1 - at] != new[-1 - at]), least - head)
+    head = next((index for index in range(least) if old[index] != new[index]), least)
+    tail = next((index for index in range(least - head) if old[-1 - index] != new[-1 - index]), least - head)
     return old[head : len(old) - tail], new[head : len(new) - tail]
 
 
@@ -298,9 +305,9 @@ def _profile(text: str) -> GroupProfile:
 
 def _fields(text: str) -> dict[str, object]:
     try:
-        found = json.loads(text or "{}")
+        parsed = json.loads(text or "{}")
     except ValueError as error:
         raise GroupChangeRefused(f"The settings are no JSON ({error}).") from error
-    if not isinstance(found, dict):
+    if not isinstance(parsed, dict):
         raise GroupChangeRefused("""The settings are no JSON object, such as {"memory_mb": 1024}.""")
-    return found
+    return parsed

@@ -25,6 +25,7 @@ SHIPPED = Path("data/prompt_files.json")
 MAX_READ_BYTES = 64 * 1024
 """Bytes that are read of a file, however large a container has made it."""
 MAX_TEXTS = 200
+"""Notes of a group that are listed."""
 SHARED = "global"
 ROOT = 0
 
@@ -59,14 +60,18 @@ def own_texts(home: Path, folder: str, *, limit: int = MAX_READ_BYTES) -> list[s
     try:
         with os.scandir(inner) as entries:
             names = [entry.name for entry in entries if entry.name.endswith(".md")]
-        found = sorted(names)[:MAX_TEXTS]
-        return [name for name in found if _is_note(os.stat(name, dir_fd=inner, follow_symlinks=False), limit)]
+        first_names = sorted(names)[:MAX_TEXTS]
+        return [
+            name
+            for name in first_names
+            if _is_note(os.stat(name, dir_fd=inner, follow_symlinks=False), limit)
+        ]
     finally:
         os.close(inner)
 
 
-def _is_note(found: os.stat_result, limit: int) -> bool:
-    return stat.S_ISREG(found.st_mode) and found.st_nlink == 1 and found.st_size < limit
+def _is_note(status: os.stat_result, limit: int) -> bool:
+    return stat.S_ISREG(status.st_mode) and status.st_nlink == 1 and status.st_size < limit
 
 
 def own_text(home: Path, folder: str, name: str, *, limit: int = MAX_READ_BYTES) -> str | None:
@@ -107,10 +112,10 @@ def ensure_prompt(home: Path, *, assistant: str, worker_minutes: int) -> list[st
     for name in PROMPT:
         text = _shipped(name).replace("{assistant}", assistant)
         text = text.replace("{worker_minutes}", str(worker_minutes))
-        there = own_text(home, SHARED, name)
-        if there == text or (there is not None and shipped.get(name) != _digest(there)):
+        present = own_text(home, SHARED, name)
+        if present == text or (present is not None and shipped.get(name) != _digest(present)):
             continue
-        if _ensure(home, SHARED, text, name=name, replaces=there is not None):
+        if _ensure(home, SHARED, text, name=name, replaces=present is not None):
             shipped[name] = _digest(text)
             written.append(name)
     if written:
@@ -131,10 +136,10 @@ def _shipped(name: str) -> str:
 
 def _digests(home: Path) -> dict[str, str]:
     try:
-        read = json.loads((home / SHIPPED).read_text(encoding="utf-8"))
+        parsed = json.loads((home / SHIPPED).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
-    return read if isinstance(read, dict) else {}
+    return parsed if isinstance(parsed, dict) else {}
 
 
 def _digest(text: str) -> str:
@@ -142,9 +147,13 @@ def _digest(text: str) -> str:
 
 
 def _ensure(home: Path, folder: str, text: str, *, name: str = MEMORY, replaces: bool = False) -> bool:
+    """Write a file in a group's folder, made if missing, unless it is there and not `replaces`.
+
+    Return whether it was written. No link is followed.
+    """
     groups = os.open(home / "groups", os.O_RDONLY | os.O_DIRECTORY)
     try:
-        inner = _entered(groups, folder)
+        inner = _open_group(groups, folder)
     finally:
         os.close(groups)
     try:
@@ -153,7 +162,8 @@ def _ensure(home: Path, folder: str, text: str, *, name: str = MEMORY, replaces:
         os.close(inner)
 
 
-def _entered(groups: int, folder: str) -> int:
+def _open_group(groups: int, folder: str) -> int:
+    """Return a descriptor of a group's folder, made if missing. Raises `OSError` for a link or a file."""
     is_new = not _is_there(groups, folder)
     if is_new:
         os.mkdir(folder, dir_fd=groups)
@@ -198,6 +208,7 @@ def _write(directory: int, name: str, text: str, *, replaces: bool) -> bool:
 
 
 def _give_to_owner_of(directory: int, file: int) -> None:
+    """Give a file that root wrote to the owner of its directory, so that an ordinary user can change it."""
     if os.geteuid() == ROOT:
         owner = os.fstat(directory)
         os.fchown(file, owner.st_uid, owner.st_gid)

@@ -37,10 +37,10 @@ async def choose(tx: Tx, work: WorkKind, chosen: Sequence[ChosenModel], *, now_m
     services = await model_services.every(tx)
     if len(chosen) > MAX_FALLBACKS:
         raise BadRequest(f"A list to fall back on has at most {MAX_FALLBACKS} entries.")
-    for one in chosen:
-        check_choice(one.model, services)
+    for choice in chosen:
+        check_choice(choice.model, services)
     await model_services.choose(tx, work, chosen, now_ms=now_ms)
-    detail = {"work": work.value, "models": [one.model for one in chosen]}
+    detail = {"work": work.value, "models": [choice.model for choice in chosen]}
     await audit.append(tx, audit.AuditEvent(at_ms=now_ms, kind="model.chosen", detail=detail))
 
 
@@ -60,7 +60,7 @@ async def choose_for_group(
         await changes.configure(tx, folder, {"model": model}, by=by, now_ms=now_ms)
         return
     by_work = {**(group.container_config.get("models") or {}), work.value: model}
-    stored = {name: one for name, one in by_work.items() if one is not None}
+    stored = {name: model for name, model in by_work.items() if model is not None}
     await changes.configure(tx, folder, {"models": stored or None}, by=by, now_ms=now_ms)
 
 
@@ -72,7 +72,7 @@ def check_choice(text: str, services: Sequence[ModelService]) -> None:
     choice = read_choice(text, services)
     if choice.service != OF_DOTENV and choice.model is None:
         raise BadRequest(f"'{choice.service}' has no model of its own: write {choice.service}/MODEL.")
-    service = next((one for one in services if one.name == choice.service), None)
+    service = next((candidate for candidate in services if candidate.name == choice.service), None)
     if service is not None:
         _check_fitness(service, choice.model)
 
@@ -93,7 +93,7 @@ def _check_spelling(text: str, services: Sequence[ModelService]) -> None:
     """Refuse a misspelt service name: it would count as a model of the service of `.env`."""
     # Such a slip would send prompts to another service than the owner meant.
     name, slash, _ = text.partition("/")
-    known = [OF_DOTENV, *(one.name for one in services)]
+    known = [OF_DOTENV, *(service.name for service in services)]
     if slash and name not in known and (near := get_close_matches(name, known, n=1, cutoff=0.75)):
         raise BadRequest(
             f"There is no service '{name}': is it {near[0]}? A model of that name at the service of .env is"

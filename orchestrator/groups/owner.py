@@ -80,7 +80,7 @@ class OwnerFile(Generic[Rules]):
     def __init__(self, path: Path, model: type[Rules]) -> None:
         self.path = path
         self._model = model
-        self._found: OwnerRules[Rules] = OwnerRules()
+        self._current: OwnerRules[Rules] = OwnerRules()
 
     def read(self) -> OwnerRules[Rules]:
         """Return the present content of the file. One that cannot be parsed counts as
@@ -89,13 +89,13 @@ class OwnerFile(Generic[Rules]):
         try:
             state = self.path.stat()
             version = f"{state.st_mtime_ns}-{state.st_ctime_ns}-{state.st_size}-{state.st_ino}"
-            if version != self._found.version:
-                self._found = self._parsed(self.path.read_bytes()[:MAX_BYTES], version)
+            if version != self._current.version:
+                self._current = self._parsed(self.path.read_bytes()[:MAX_BYTES], version)
         except (FileNotFoundError, NotADirectoryError):
-            self._found = OwnerRules()
+            self._current = OwnerRules()
         except OSError as error:
-            self._found = OwnerRules(trouble=f"{self.path} cannot be read: {error.strerror}.")
-        return self._found
+            self._current = OwnerRules(trouble=f"{self.path} cannot be read: {error.strerror}.")
+        return self._current
 
     def _parsed(self, text: bytes, version: str) -> OwnerRules[Rules]:
         try:

@@ -21,7 +21,8 @@ from orchestrator.store.people import people
 DEFAULT = "default"
 """The word that removes a role."""
 MAX_LISTED = 20
-MAX_GIVEN = 100
+"""People whom a refusal lists."""
+MAX_SHOWN_CHARS = 100
 
 
 class UnknownPerson(BadRequest):
@@ -69,13 +70,13 @@ async def role_in(tx: Tx, group: Group, address: str, *, alias: str | None = Non
 
 async def roles_in(tx: Tx, group: Group, sent: Iterable[Message]) -> list[Role]:
     """Return the role of the sender of each message."""
-    found: dict[tuple[str, bool], Role] = {}
+    role_by_sender: dict[tuple[str, bool], Role] = {}
     result = []
-    for one in sent:
-        key = (one.sender, one.is_from_me)
-        if key not in found:
-            found[key] = await role_in(tx, group, one.sender, is_from_me=one.is_from_me)
-        result.append(found[key])
+    for message in sent:
+        key = (message.sender, message.is_from_me)
+        if key not in role_by_sender:
+            role_by_sender[key] = await role_in(tx, group, message.sender, is_from_me=message.is_from_me)
+        result.append(role_by_sender[key])
     return result
 
 
@@ -84,7 +85,7 @@ async def asked_alone(tx: Tx, requests: Collection[Message], message: Inbound) -
     addresses = await people.addresses_of(tx, message.sender)
     if message.sender_alias is not None:
         addresses |= await people.addresses_of(tx, message.sender_alias)
-    return bool(requests) and all(one.sender in addresses for one in requests)
+    return bool(requests) and all(request.sender in addresses for request in requests)
 
 
 async def note_sender(tx: Tx, group: Group, message: Inbound, *, now_ms: int) -> None:
@@ -110,23 +111,23 @@ async def of_group(tx: Tx, folder: str) -> list[GroupPerson]:
     """
     group = await groups.known(tx, folder)
     config = settings.of(group)
-    seen = {one.address: one for one in await people.of_group(tx, group.folder)}
-    found: list[GroupPerson] = []
+    seen = {person.address: person for person in await people.of_group(tx, group.folder)}
+    persons: list[GroupPerson] = []
     shown: set[str] = set()
-    for address in [*seen, *(one for one in config.people if one != EVERYBODY)]:
+    for address in [*seen, *(listed for listed in config.people if listed != EVERYBODY)]:
         if address in shown:
             continue
         addresses = await people.addresses_of(tx, address)
         shown |= addresses
-        known = [seen[one] for one in sorted(addresses) if one in seen]
-        found.append(
+        records = [seen[known] for known in sorted(addresses) if known in seen]
+        persons.append(
             GroupPerson(
                 address=address,
-                name=known[-1].name if known else "",
+                name=records[-1].name if records else "",
                 role=roles.role_of(group, config, addresses, is_from_me=False),
-                has_own_role=any(one in config.people for one in addresses),
+                has_own_role=not addresses.isdisjoint(config.people),
                 aliases=tuple(sorted(addresses - {address})),
-                since_ms=min((one.since_ms for one in known), default=None),
+                since_ms=min((record.since_ms for record in records), default=None),
             )
         )
     everybody = GroupPerson(
@@ -137,17 +138,20 @@ async def of_group(tx: Tx, folder: str) -> list[GroupPerson]:
         aliases=(),
         since_ms=None,
     )
-    return [*found, everybody]
+    return [*persons, everybody]
 
 
-async def somebody(tx: Tx, folder: str) -> list[GroupPerson]:
-    """Return the people of a group: without the word for everybody else, and without hooks."""
+async def known_people(tx: Tx, folder: str) -> list[GroupPerson]:
+    """Return the people of a group: without the entry for everybody else, and without hooks.
+
+    Raises `UnknownGroup`.
+    """
     listed = await of_group(tx, folder)
-    return [one for one in listed if one.address != EVERYBODY and not is_hook(one.address)]
+    return [person for person in listed if person.address != EVERYBODY and not is_hook(person.address)]
 
 
-def named(listed: Iterable[GroupPerson], given: str, *, shows_others: bool = True) -> GroupPerson:
-    """Return the only person with an address or name among these. Pure.
+def named(listed: Iterable[GroupPerson], wanted: str, *, shows_others: bool = True) -> GroupPerson:
+    """Return the only person among `listed` with the wanted address or name. Pure.
 
     An address has precedence over a name, and a whole name over the first word of one. `shows_others`:
     whether a refusal may list the others.
@@ -156,28 +160,33 @@ def named(listed: Iterable[GroupPerson], given: str, *, shows_others: bool = Tru
         UnknownPerson: nobody has it.
         AmbiguousPerson: several people have the name; the text lists them with their addresses.
     """
-    listed, given = list(listed), given.strip()
-    whole = person_names.folded(given.removeprefix("@"))
-    by_address = [one for one in listed if given in {*one.addresses, *map(person_of, one.addresses)}]
-    by_name = [one for one in listed if whole and person_names.folded(one.name) == whole]
-    by_first_name = [one for one in listed if whole and person_names.folded(one.name).split(" ")[0] == whole]
+    listed, wanted = list(listed), wanted.strip()
+    whole = person_names.folded(wanted.removeprefix("@"))
+    by_address = [
+        person for person in listed if wanted in {*person.addresses, *map(person_of, person.addresses)}
+    ]
+    by_name = [person for person in listed if whole and person_names.folded(person.name) == whole]
+    by_first_name = [
+        person for person in listed if whole and person_names.folded(person.name).split(" ")[0] == whole
+    ]
     # Addresses first: people choose their names, and one of them could be another's address.
-    found = by_address or by_name or by_first_name
-    if len(found) > 1:
+    matches = by_address or by_name or by_first_name
+    if len(matches) > 1:
         raise AmbiguousPerson(
-            f"Several people are called '{short(given, MAX_GIVEN)}': name one by the address."
-            f" There are: {_choices(found)}"
+            f"Several people are called '{short(wanted, MAX_SHOWN_CHARS)}': name one by the address."
+            f" There are: {_choices(matches)}"
         )
-    if found:
-        return found[0]
+    if matches:
+        return matches[0]
     choices = f" There are: {_choices(listed)}" if shows_others and listed else ""
-    raise UnknownPerson(f"Nobody here is known as '{short(given, MAX_GIVEN)}'.{choices}")
+    raise UnknownPerson(f"Nobody here is known as '{short(wanted, MAX_SHOWN_CHARS)}'.{choices}")
 
 
 def _choices(listed: Iterable[GroupPerson]) -> str:
     return (
         ", ".join(
-            all_visible(f"{one.address} ({short(one.name, MAX_GIVEN)})") for one in list(listed)[:MAX_LISTED]
+            all_visible(f"{person.address} ({short(person.name, MAX_SHOWN_CHARS)})")
+            for person in list(listed)[:MAX_LISTED]
         )
         + "."
     )
@@ -190,11 +199,12 @@ def mentioned(listed: Iterable[GroupPerson], text: str) -> list[GroupPerson]:
         AmbiguousPerson: it has a name that several people have.
     """
     listed = list(listed)
-    found = [one for one in listed if any(each in text.split() for each in one.addresses)]
-    for name in person_names.found_in(text, (one.name for one in listed)):
-        if not any(person_names.folded(one.name) == name for one in found):
-            found.append(named(listed, name))
-    return found
+    words = text.split()
+    persons = [person for person in listed if any(address in words for address in person.addresses)]
+    for name in person_names.found_in(text, (person.name for person in listed)):
+        if not any(person_names.folded(person.name) == name for person in persons):
+            persons.append(named(listed, name))
+    return persons
 
 
 async def set_role(tx: Tx, folder: str, address: str, role: Role | None, *, by: str, now_ms: int) -> Group:
@@ -211,9 +221,9 @@ async def set_role(tx: Tx, folder: str, address: str, role: Role | None, *, by: 
     config = settings.of(group)
     address = address.strip()
     addresses = await check_person(tx, folder, address)
-    kept = {one: each for one, each in config.people.items() if one not in addresses}
-    wanted = {**kept, **({address: role} if role is not None else {})}
-    fields = {one: each.value for one, each in wanted.items()}
+    others = {listed: own for listed, own in config.people.items() if listed not in addresses}
+    wanted = {**others, **({address: role} if role is not None else {})}
+    fields = {listed: own.value for listed, own in wanted.items()}
     return await changes.configure(tx, group.folder, {"people": fields or None}, by=by, now_ms=now_ms)
 
 
@@ -234,7 +244,7 @@ async def check_person(tx: Tx, folder: str, address: str) -> frozenset[str]:
 
 
 async def set_rule(
-    tx: Tx, folder: str, role: Role, what: str, *, value: bool | int | None, by: str, now_ms: int
+    tx: Tx, folder: str, role: Role, rule: str, *, value: bool | int | None, by: str, now_ms: int
 ) -> Group:
     """Change a rule of a role in a group: a permission, or the percent that it may spend.
 
@@ -246,23 +256,24 @@ async def set_rule(
     """
     group = await groups.known(tx, folder)
     fields = settings.of(group).to_fields().get("roles", {})
-    of_role = {name: one for name, one in fields.get(role, {}).items() if name != what}
-    wanted = {**fields, role.value: of_role if value is None else {**of_role, what: value}}
-    kept = {name: one for name, one in wanted.items() if one}
-    return await changes.configure(tx, group.folder, {"roles": kept or None}, by=by, now_ms=now_ms)
+    of_role = {name: changed for name, changed in fields.get(role, {}).items() if name != rule}
+    wanted = {**fields, role.value: of_role if value is None else {**of_role, rule: value}}
+    by_role = {name: changed for name, changed in wanted.items() if changed}
+    return await changes.configure(tx, group.folder, {"roles": by_role or None}, by=by, now_ms=now_ms)
 
 
 async def _known(tx: Tx, group: Group) -> set[str]:
     """Return the addresses of everybody seen in a group, of its hooks, and of its chats' members."""
-    seen = {one.address for one in await people.of_group(tx, group.folder)}
+    seen = {person.address for person in await people.of_group(tx, group.folder)}
     hooks = await secret_addresses.every(tx, AddressKind.HOOK, group.folder)
-    seen |= {f"{HOOK_PREFIX}{one.id}" for one in hooks}
-    return seen | {one.jid for chat in group.chats for one in await chats.members_of(tx, chat)}
+    seen |= {f"{HOOK_PREFIX}{hook.id}" for hook in hooks}
+    return seen | {member.jid for chat in group.chats for member in await chats.members_of(tx, chat)}
 
 
 async def _who_is_there(tx: Tx, group: Group, address: str) -> str:
-    listed = [one for one in await of_group(tx, group.folder) if one.address != EVERYBODY]
-    there = ", ".join(all_visible(f"{one.address} ({one.name})") for one in listed[:MAX_LISTED])
+    """Return the refusal of an unknown address, with the people that the group has."""
+    listed = [person for person in await of_group(tx, group.folder) if person.address != EVERYBODY]
+    there = ", ".join(all_visible(f"{person.address} ({person.name})") for person in listed[:MAX_LISTED])
     return (
         f"Nobody of '{group.folder}' has the address '{address[:200]}': a role goes to an address, never to a"
         f" name. There are: {there or 'nobody yet'}; '{EVERYBODY}' is everybody else."

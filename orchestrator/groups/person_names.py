@@ -33,7 +33,7 @@ def folded(text: str) -> str:
 def is_searchable(name: str) -> bool:
     """Return whether a name can be searched for: not empty, not a single letter, not too long."""
     name = folded(name)
-    if not 0 < len(name) <= MAX_CHARS or not any(one.isalnum() for one in name):
+    if not 0 < len(name) <= MAX_CHARS or not any(character.isalnum() for character in name):
         return False
     return len(name) >= MIN_CHARS or re.fullmatch(f"[{_HANGUL}]", name) is not None
 
@@ -50,19 +50,19 @@ def found_in(text: str, names: Iterable[str]) -> list[str]:
     """
     rest, found = folded(text), []
     for name in sorted(
-        {folded(one) for one in names if is_searchable(one)}, key=lambda one: (-len(one), one)
+        {folded(name) for name in names if is_searchable(name)}, key=lambda name: (-len(name), name)
     ):
-        left = _pattern(name).sub(" \0 ", rest)
-        if left != rest:
+        remaining = _pattern(name).sub(" \0 ", rest)
+        if remaining != rest:
             found.append(name)
-            rest = left
+            rest = remaining
     return found
 
 
 def without(text: str, names: Iterable[str], *, word: str) -> str:
     """Return a text with `word` in place of the names; the same text if it contains none."""
     for name in sorted(
-        {folded(one) for one in names if is_searchable(one)}, key=lambda one: (-len(one), one)
+        {folded(name) for name in names if is_searchable(name)}, key=lambda name: (-len(name), name)
     ):
         if is_named(text, name):
             text = _pattern(name).sub(word, normalized("NFKC", text))
@@ -71,7 +71,8 @@ def without(text: str, names: Iterable[str], *, word: str) -> str:
 
 @lru_cache(maxsize=1_024)
 def _pattern(name: str) -> re.Pattern[str]:
-    words = r"\s+".join(re.escape(one) for one in name.split(" "))
+    """Return the pattern of a folded name as a word, with the Korean particles that may follow it."""
+    words = r"\s+".join(re.escape(word) for word in name.split(" "))
     if re.fullmatch(f"[{_HANGUL}]", name):
         after = f"(?={_OF_SYLLABLE}(?![^\\W_]))"
     else:

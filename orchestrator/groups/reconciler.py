@@ -87,6 +87,7 @@ class GroupReconciler:
             await asyncio.sleep(max(self._clear_seconds, took * REST_FACTOR))
 
     async def _look(self) -> None:
+        """Make the folders of new groups, and end the containers of groups that are gone or changed."""
         async with self._database.reading() as tx:
             registered = {group.folder: group for group in await groups.every(tx)}
             configured = await groups.configured_ms(tx)

@@ -206,11 +206,12 @@ async def register(tx: Tx, group: Group) -> Group:
         raise AlreadyRegistered("There is a main group already.") from error
     await access_requests.settle_registered(tx, group.jid, now_ms=group.added_ms)
     detail = {"jid": group.jid, "is_main": group.is_main, "config": group.container_config}
-    await _note(tx, "group.registered", group, detail, now_ms=group.added_ms)
+    await _audit(tx, "group.registered", group, detail, now_ms=group.added_ms)
     return group
 
 
 def _checked(group: Group) -> Group:
+    """Return a group whose address, name, trigger and settings are valid. Raises `BadRequest`."""
     checked_folder(group.folder)
     if not _ADDRESS.fullmatch(group.jid) or not group.jid.isprintable():
         raise BadRequest(
@@ -253,7 +254,9 @@ def typeable(trigger: str | None) -> str | None:
     trigger = _checked_trigger(trigger)
     if trigger is None:
         return None
-    is_word = any(one.isalnum() for one in trigger) and "`" not in trigger and "://" not in trigger
+    is_word = (
+        any(character.isalnum() for character in trigger) and "`" not in trigger and "://" not in trigger
+    )
     if len(trigger) == 1 and trigger.isascii():
         is_word = False  # A letter is in every other sentence, but one character of Korean may be a word.
     if not is_word or not trigger.isprintable():
@@ -265,32 +268,32 @@ def typeable(trigger: str | None) -> str | None:
     return trigger
 
 
-def _chosen(now: str | None, wanted: str) -> str | None:
+def _chosen_trigger(current: str | None, wanted: str) -> str | None:
     """Return the trigger that a profile requests; the group's present one is accepted in any form."""
-    return now if wanted == (now or "") else typeable(wanted)
+    return current if wanted == (current or "") else typeable(wanted)
 
 
-async def register_by_hand(tx: Tx, wish: Registration, *, now_ms: int) -> Group:
+async def register_by_hand(tx: Tx, request: Registration, *, now_ms: int) -> Group:
     """Register a person's request; a name that they chose may not be another group's.
     Raises like `register`.
     """
-    group = wish.to_group(now_ms)
-    if wish.name is not None:
+    group = request.to_group(now_ms)
+    if request.name is not None:
         await check_name_is_free(tx, group)
     return await register(tx, group)
 
 
 async def check_name_is_free(tx: Tx, group: Group) -> None:
     """Raise `NameTaken` if another group has this group's new name."""
-    for one in await groups.every(tx):
-        if one.folder != group.folder and _as_read(one.name) == _as_read(group.name):
-            raise NameTaken(one)
+    for other in await groups.every(tx):
+        if other.folder != group.folder and _as_read(other.name) == _as_read(group.name):
+            raise NameTaken(other)
 
 
 def _as_read(name: str) -> str:
     """Return a name without invisible differences: case, forms of a letter, zero-width marks."""
     folded = normalized("NFKC", name).casefold()
-    return "".join(one for one in folded if unicodedata.category(one) != "Cf")
+    return "".join(character for character in folded if unicodedata.category(character) != "Cf")
 
 
 def with_profile(group: Group, profile: GroupProfile) -> Group:
@@ -304,7 +307,7 @@ def with_profile(group: Group, profile: GroupProfile) -> Group:
     return replace(
         group,
         name=group.name if profile.name is None else _checked_name(profile.name),
-        trigger=group.trigger if profile.trigger is None else _chosen(group.trigger, profile.trigger),
+        trigger=group.trigger if profile.trigger is None else _chosen_trigger(group.trigger, profile.trigger),
         requires_trigger=group.requires_trigger
         if profile.requires_trigger is None
         else profile.requires_trigger,
@@ -326,13 +329,13 @@ async def unregister(tx: Tx, folder: str, *, now_ms: int) -> Departure:
         raise BadRequest("The main group cannot be removed: it administers the others.")
     await groups.remove(tx, group.folder)
     failed, paused = await end_waiting(tx, group.folder, group.chats, now_ms=now_ms)
-    await _note(tx, "group.unregistered", group, {"chats": group.chats}, now_ms=now_ms)
+    await _audit(tx, "group.unregistered", group, {"chats": group.chats}, now_ms=now_ms)
     coming = await board_notifications.reminders(tx, group.folder)
     return Departure(group=group, failed_turns=failed, reminders=len(coming), paused_tasks=paused)
 
 
 async def end_waiting(
-    tx: Tx, folder: Folder, chats_of_it: Sequence[ChatJid], *, now_ms: int
+    tx: Tx, folder: Folder, chat_jids: Sequence[ChatJid], *, now_ms: int
 ) -> tuple[int, int]:
     """End everything of a folder without a group: hooks, calendars, approvals, waiting turns and tasks.
 
@@ -341,7 +344,7 @@ async def end_waiting(
     await approvals.remove_of(tx, folder)
     await secret_addresses.remove_of(tx, folder)
     await followed_calendars.remove_of(tx, folder)
-    await access_requests.ignore_unregistered(tx, chats_of_it, now_ms=now_ms)
+    await access_requests.ignore_unregistered(tx, chat_jids, now_ms=now_ms)
     paused = await task_stops.stop_of_group(tx, folder, reason=GONE, now_ms=now_ms)
     waiting = [turn for turn in await turns.unsettled_of(tx, folder) if turn.state is TurnState.QUEUED]
     for turn in waiting:
@@ -366,10 +369,10 @@ async def add_chat(tx: Tx, folder: str, jid: str, *, now_ms: int, is_notify_chat
         if len(group.chats) >= MAX_CHATS:
             raise BadRequest(f"'{group.folder}' has {MAX_CHATS} chats already: take one off first.")
         await _give_chat(tx, wanted, now_ms=now_ms)
-        await _note(tx, "group.chat_added", group, {"jid": wanted.jid}, now_ms=now_ms)
+        await _audit(tx, "group.chat_added", group, {"jid": wanted.jid}, now_ms=now_ms)
     if is_notify_chat and wanted.jid != group.jid:
         await groups.set_jid(tx, group.folder, wanted.jid)
-        await _note(tx, "group.notify_chat", group, {"jid": wanted.jid, "from": group.jid}, now_ms=now_ms)
+        await _audit(tx, "group.notify_chat", group, {"jid": wanted.jid, "from": group.jid}, now_ms=now_ms)
     return await groups.known(tx, group.folder)
 
 
@@ -395,6 +398,7 @@ async def _check_free(tx: Tx, wanted: Group) -> None:
 
 
 async def _give_chat(tx: Tx, wanted: Group, *, now_ms: int) -> None:
+    """Store a chat of a group, and settle the request for access of that chat, if there is one."""
     await chats.upsert(tx, wanted.jid, name=None, channel=None, is_group=False, at_ms=None)
     await groups.add_chat(tx, wanted.folder, wanted.jid, now_ms=now_ms)
     await access_requests.settle_registered(tx, wanted.jid, now_ms=now_ms)
@@ -429,9 +433,9 @@ async def remove_chat(tx: Tx, folder: str, jid: str, *, now_ms: int) -> ChatDepa
     ]
     for turn in waiting:
         await fail_gone(tx, turn, now_ms=now_ms)
-    await _note(tx, "group.chat_removed", group, {"jid": chat}, now_ms=now_ms)
-    left = await groups.known(tx, group.folder)
-    return ChatDeparture(group=left, jid=chat, failed_turns=len(waiting))
+    await _audit(tx, "group.chat_removed", group, {"jid": chat}, now_ms=now_ms)
+    remaining = await groups.known(tx, group.folder)
+    return ChatDeparture(group=remaining, jid=chat, failed_turns=len(waiting))
 
 
 async def fail_gone(tx: Tx, turn: Turn, *, now_ms: int) -> None:
@@ -441,7 +445,7 @@ async def fail_gone(tx: Tx, turn: Turn, *, now_ms: int) -> None:
         await outbox.add_failure(tx, turn, f"⚠️ I will not answer this: {GONE}", now_ms=now_ms)
 
 
-async def _note(tx: Tx, kind: str, group: Group, detail: dict[str, Any], *, now_ms: int) -> None:
+async def _audit(tx: Tx, kind: str, group: Group, detail: dict[str, Any], *, now_ms: int) -> None:
     await audit.append(tx, audit.AuditEvent(at_ms=now_ms, kind=kind, folder=group.folder, detail=detail))
 
 
@@ -464,7 +468,7 @@ async def move_main(tx: Tx, jid: str, *, now_ms: int) -> Group:
     await groups.set_jid(tx, main.folder, moved.jid)
     await groups.remove_chat(tx, main.folder, main.jid)
     await tasks.move(tx, main.folder, main.jid, moved.jid)
-    await _note(tx, "group.moved", moved, {"jid": moved.jid, "from": main.jid}, now_ms=now_ms)
+    await _audit(tx, "group.moved", moved, {"jid": moved.jid, "from": main.jid}, now_ms=now_ms)
     return await groups.known(tx, main.folder)
 
 
@@ -489,7 +493,7 @@ async def move_chat(tx: Tx, old: ChatJid, new: ChatJid, *, now_ms: int) -> Group
         await groups.remove_chat(tx, group.folder, old)
         await tasks.move(tx, group.folder, old, new)
         await turns.move(tx, group.folder, old, new)
-        await _note(tx, "group.chat_moved", group, {"jid": new, "from": old}, now_ms=now_ms)
+        await _audit(tx, "group.chat_moved", group, {"jid": new, "from": old}, now_ms=now_ms)
     await outbox.move(tx, old, new)
     await polls.move(tx, old, new)
     return group

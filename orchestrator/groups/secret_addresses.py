@@ -77,9 +77,9 @@ async def add(
         raise AddressRefused(
             "main", "Main takes no hook: what is said there administers all groups. Choose another group."
         )
-    given = await addresses.every(tx, kind, group.folder)
-    name = _checked_name(kind, name, given)
-    if len(given) >= MAX_ADDRESSES:
+    existing = await addresses.every(tx, kind, group.folder)
+    name = _checked_name(kind, name, existing)
+    if len(existing) >= MAX_ADDRESSES:
         raise AddressRefused(
             "count",
             f"'{group.folder}' has {MAX_ADDRESSES} {kind}s: revoke one first, see '{_LIST[kind]}'.",
@@ -94,7 +94,7 @@ async def add(
         secret_hash=hashed(secret),
         now_ms=now_ms,
     )
-    await _note(tx, "added", address, now_ms=now_ms)
+    await _audit(tx, "added", address, now_ms=now_ms)
     return NewAddress(address=address, path=_FORM[kind].format(secret))
 
 
@@ -103,7 +103,7 @@ async def revoke(tx: Tx, kind: AddressKind, address_id: int, *, now_ms: int) -> 
     address = await addresses.remove(tx, kind, address_id)
     if address is None:
         raise UnknownAddress(kind, f"There is no {kind} {address_id}: see '{_LIST[kind]}'.")
-    await _note(tx, "revoked", address, now_ms=now_ms)
+    await _audit(tx, "revoked", address, now_ms=now_ms)
     return address
 
 
@@ -132,16 +132,19 @@ def hook_wait_ms(hook: SecretAddress, now_ms: int) -> int:
     return max(waits, default=0)
 
 
-def _checked_name(kind: AddressKind, name: str, text: list[SecretAddress]) -> str:
-    """Return a name in one line of visible characters. Raises `AddressRefused`."""
-    seen = "".join(" " if unicodedata.category(one) in _UNSEEN else one for one in name)
-    name = " ".join(seen.split())
+def _checked_name(kind: AddressKind, name: str, existing: list[SecretAddress]) -> str:
+    """Return a name in one line of visible characters; `existing` are the group's addresses of this kind.
+
+    Raises `AddressRefused`.
+    """
+    visible = "".join(" " if unicodedata.category(char) in _UNSEEN else char for char in name)
+    name = " ".join(visible.split())
     if len(name) > MAX_NAME_CHARS:
         raise AddressRefused("long", f"The name of a {kind} has at most {MAX_NAME_CHARS} characters.")
     if kind is AddressKind.HOOK:
         if not name:
             raise AddressRefused("blank", "Name the hook after what brings the texts, such as --name door.")
-        if _folded(name) in {_folded(one.name) for one in text}:
+        if _folded(name) in {_folded(address.name) for address in existing}:
             raise AddressRefused(
                 "taken", f"This group has a hook '{name}' already: choose another name, or revoke that one."
             )
@@ -152,7 +155,7 @@ def _folded(name: str) -> str:
     return normalized("NFKC", name).casefold()
 
 
-async def _note(tx: Tx, change: str, address: SecretAddress, *, now_ms: int) -> None:
+async def _audit(tx: Tx, change: str, address: SecretAddress, *, now_ms: int) -> None:
     detail = {address.kind.value: address.id, "name": address.name}
     kind = f"{address.kind}.{change}"
     await audit.append(tx, audit.AuditEvent(at_ms=now_ms, kind=kind, folder=address.folder, detail=detail))

@@ -68,7 +68,8 @@ class MountRequest(_Strict):
     writable: StrictBool = False
 
 
-def _one_rule(text: str) -> str:
+def _valid_rule(text: str) -> str:
+    """Return a rule of `ask` unchanged; raise `ValueError` for any other text."""
     if not _RULE.fullmatch(text):
         raise ValueError(
             "write egress, mcp:SERVER (all its tools), mcp:SERVER/TOOL or mcp:*;"
@@ -77,13 +78,15 @@ def _one_rule(text: str) -> str:
     return text
 
 
-def _something_to_ask(rules: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+def _not_open_egress(rules: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+    """Return the rules; raise `ValueError` if they ask about a network that is open."""
     if EGRESS_RULE in rules and info.data.get("egress") == "open":
         raise ValueError("egress is open, so there is nothing to ask about: give a list, or none")
     return rules
 
 
-def _one_form(text: str) -> str:
+def _normalised_target(text: str) -> str:
+    """Return a target as `host:port`, so that each has only one spelling."""
     return str(parse_target(text))
 
 
@@ -91,7 +94,7 @@ class EgressAllowlist(_Strict):
     """The only outside targets that a group reaches, each as `host:port`."""
 
     allowlist: Annotated[
-        tuple[Annotated[str, Field(max_length=300), AfterValidator(_one_form)], ...],
+        tuple[Annotated[str, Field(max_length=300), AfterValidator(_normalised_target)], ...],
         Field(min_length=1, max_length=MAX_TARGETS),
     ]
 
@@ -133,12 +136,12 @@ class GroupConfig(_Strict):
     """`NAME=VALUE`: on a swarm, its containers run only on nodes with this label."""
 
     skills: Annotated[tuple[Annotated[str, Field(max_length=64)], ...], Field(max_length=50)] | None = None
-    """The names of the skills that its agent is told of; those that are not given are all there are."""
+    """The names of the skills that its agent may use; None: all of them."""
 
     ask: Annotated[
-        tuple[Annotated[str, Field(max_length=150), AfterValidator(_one_rule)], ...],
+        tuple[Annotated[str, Field(max_length=150), AfterValidator(_valid_rule)], ...],
         Field(max_length=MAX_RULES),
-        AfterValidator(_something_to_ask),
+        AfterValidator(_not_open_egress),
     ] = ()
     """Actions that need the owner's approval: `egress` (a place that is not listed),
     `mcp:SERVER` (each call of its tools), `mcp:SERVER/TOOL`, or `mcp:*` (each call of any server's).
@@ -168,7 +171,7 @@ class GroupConfig(_Strict):
             return True
         rule = f"{MCP_RULE}{server}"
         if tool is None:
-            return any(one == rule or one.startswith(f"{rule}/") for one in self.ask)
+            return any(own_rule == rule or own_rule.startswith(f"{rule}/") for own_rule in self.ask)
         return rule in self.ask or f"{rule}/{tool}" in self.ask
 
     @property
@@ -255,7 +258,7 @@ def merged(group: Group, changes: Mapping[str, Any]) -> dict[str, Any]:
 
 def _explained(error: ValidationError) -> str:
     # For a value of several possible types, the error at the deepest path is the most useful.
-    first = max(error.errors(include_url=False, include_context=False), key=lambda each: len(each["loc"]))
+    first = max(error.errors(include_url=False, include_context=False), key=lambda detail: len(detail["loc"]))
     place = ".".join(str(part) for part in first["loc"])
     if first["type"] == "extra_forbidden":
         return f"'{place}' is no key of a group's configuration. Known: {', '.join(_known(place))}."

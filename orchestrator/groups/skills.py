@@ -40,8 +40,8 @@ class _SkillFile:
 def available(home: Path) -> dict[str, Path]:
     """Return the skills by name; the owner's replaces a shipped one of the same name. Blocks."""
     shipped = Path(str(resources.files("orchestrator.groups"))) / "shipped_skills"
-    found = [*_skills_in(shipped), *_skills_in(home / FOLDER)]
-    return dict(sorted({path.name: path for path in found}.items())[:MAX_SKILLS])
+    paths = [*_skills_in(shipped), *_skills_in(home / FOLDER)]
+    return dict(sorted({path.name: path for path in paths}.items())[:MAX_SKILLS])
 
 
 def check_known(home: Path, wanted: object) -> None:
@@ -52,17 +52,17 @@ def check_known(home: Path, wanted: object) -> None:
     Raises:
         ConfigRefused: it names the skills there are.
     """
-    there = available(home)
-    unknown = [name for name in wanted if name not in there] if isinstance(wanted, list) else []
+    known = available(home)
+    unknown = [name for name in wanted if name not in known] if isinstance(wanted, list) else []
     if unknown:
         names = ", ".join(repr(name) for name in unknown)
         raise ConfigRefused(
-            f"There is no skill {names}: there are {', '.join(there)}. A skill of yours is a folder with"
+            f"There is no skill {names}: there are {', '.join(known)}. A skill of yours is a folder with"
             f" a {SKILL} in {home / FOLDER}."
         )
 
 
-def lay(home: Path, folder: str, wanted: tuple[str, ...] | None) -> Path | None:
+def make_plugin(home: Path, folder: str, wanted: tuple[str, ...] | None) -> Path | None:
     """Make a read-only copy of the wanted skills (None: all) and return it; None if there are none. Blocks.
 
     A copy, so that no container ever has a folder of the owner's. It is renewed after a change.
@@ -70,14 +70,14 @@ def lay(home: Path, folder: str, wanted: tuple[str, ...] | None) -> Path | None:
     Raises:
         OSError: a skill cannot be read, or the home cannot be written.
     """
-    there = available(home)
-    chosen = there if wanted is None else {name: there[name] for name in wanted if name in there}
-    if unknown := [name for name in wanted or () if name not in there]:
-        log.warning("skills.unknown", group=folder, names=unknown, known=list(there))
+    known = available(home)
+    chosen = known if wanted is None else {name: known[name] for name in wanted if name in known}
+    if unknown := [name for name in wanted or () if name not in known]:
+        log.warning("skills.unknown", group=folder, names=unknown, known=list(known))
     files = list(_files_of(chosen))
     if not files:
         return None
-    return _written(home / "data" / FOLDER / folder, files)
+    return _write_plugin(home / "data" / FOLDER / folder, files)
 
 
 def _skills_in(folder: Path) -> Iterator[Path]:
@@ -86,6 +86,7 @@ def _skills_in(folder: Path) -> Iterator[Path]:
 
 
 def _files_of(chosen: Mapping[str, Path]) -> Iterator[_SkillFile]:
+    """Yield the files of skills, without links and hidden files. Raises `OSError` above the bounds."""
     files, size = 0, 0
     for name, skill in chosen.items():
         for path in sorted(skill.rglob("*")):
@@ -101,12 +102,13 @@ def _files_of(chosen: Mapping[str, Path]) -> Iterator[_SkillFile]:
             yield _SkillFile(place=f"skills/{name}/{inside.as_posix()}", content=content)
 
 
-def _written(folder: Path, files: list[_SkillFile]) -> Path:
+def _write_plugin(folder: Path, files: list[_SkillFile]) -> Path:
+    """Write the files of a plugin to a folder named by their digest, and return it; delete older ones."""
     digest = hashlib.sha256()
     for file in files:
         digest.update(f"{file.place}\0{len(file.content)}\0".encode() + file.content)
-    made = folder / digest.hexdigest()[:16]
-    if not made.is_dir():
+    target = folder / digest.hexdigest()[:16]
+    if not target.is_dir():
         folder.mkdir(mode=0o711, parents=True, exist_ok=True)
         for old in folder.iterdir():
             shutil.rmtree(old, ignore_errors=True)
@@ -117,8 +119,8 @@ def _written(folder: Path, files: list[_SkillFile]) -> Path:
                 _write(plugin, file)
             plugin.chmod(0o755)
             # Renamed when it is whole, so that no container ever gets half of the skills.
-            plugin.rename(made)
-    return made
+            plugin.rename(target)
+    return target
 
 
 def _write(plugin: Path, file: _SkillFile) -> None:

@@ -33,7 +33,10 @@ async def prompt(
     zone: ZoneInfo,
     now_ms: int,
 ) -> str:
-    """Return the prompt: the time, why the agent woke, the activity since its last cycle, and guidance."""
+    """Return the prompt: the time, why the agent woke, the activity since its last cycle, and guidance.
+
+    `last_end_ms` is None for the first cycle; `summary` is the dashboard's part, None for a group without.
+    """
     parts = [
         f'<context timezone="{zone.key}" now="{local_iso(now_ms, zone)}"/>',
         NOTICE,
@@ -58,6 +61,7 @@ def _trigger_line(triggers: Sequence[WakeRequest]) -> str:
 
 
 async def _since(tx: Tx, folder: Folder, last_end_ms: int | None, *, zone: ZoneInfo, now_ms: int) -> str:
+    """Return the sentence about the activity since the last cycle ended."""
     if last_end_ms is None:
         return "This is your first cycle."
     counts = await cycles.counts_since(tx, folder, since_ms=last_end_ms)

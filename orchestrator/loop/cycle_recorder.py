@@ -128,10 +128,10 @@ class CycleRecorder:
         await self._record_event(tx, turn.folder, "cycle.start", **ids, kind=turn.kind.value)
         await self._record_event(tx, turn.folder, "trigger", **ids, kinds=kinds)
         if turn.kind is TurnKind.AUTO:
-            await self._ask(tx, turn, loop, triggers)
+            await self._write_prompt(tx, turn, loop, triggers)
         return StartedCycle(id=cycle_id, triggers=triggers)
 
-    async def _ask(self, tx: Tx, turn: Turn, loop: Loop, triggers: tuple[WakeRequest, ...]) -> None:
+    async def _write_prompt(self, tx: Tx, turn: Turn, loop: Loop, triggers: tuple[WakeRequest, ...]) -> None:
         """Write the prompt of the turn from the present state."""
         group = await groups.known(tx, turn.folder)
         text = await cycle_prompt.prompt(
@@ -175,9 +175,9 @@ class CycleRecorder:
         # A person can write a tag and make the agent repeat it, so a tag that is in the chat is not taken for
         # the agent's own.
         incoming = [
-            m.text
-            for m in await messages.newest(tx, turn.chat_jid, limit=ECHO_MESSAGES)
-            if not m.is_bot_message
+            message.text
+            for message in await messages.newest(tx, turn.chat_jid, limit=ECHO_MESSAGES)
+            if not message.is_bot_message
         ]
         for tags in tagged:
             await self._apply_tags(
@@ -214,6 +214,7 @@ class CycleRecorder:
                 )
 
     def _requested_by(self, tag: ScheduleTag, group: Group) -> RequestedInterval | None:
+        """Return the sleep that a tag requests; None if it names no clear time."""
         if tag.next is not None:
             return read_interval(tag.next)
         if tag.at is None:
@@ -248,6 +249,7 @@ class CycleRecorder:
         return ended
 
     async def _finish(self, tx: Tx, loop: Loop, cycle: Cycle, turn: Turn, *, has_touched: bool) -> None:
+        """End a cycle whose turn has ended, with its outcome, and set the next wake."""
         assert turn.ended_ms is not None
         # All times count from the turn's end, not from now, so that a settlement after a restart is the same.
         ended_ms = turn.ended_ms
@@ -268,7 +270,7 @@ class CycleRecorder:
             ended_ms,
             self.rules,
         )
-        await self._put(tx, cycle, decision, ended_ms=ended_ms, outcome=outcome)
+        await self._apply_decision(tx, cycle, decision, ended_ms=ended_ms, outcome=outcome)
         await cycles.end(
             tx,
             cycle.id,
@@ -283,9 +285,10 @@ class CycleRecorder:
         )
         await self._record_cycle_end(tx, cycle, decision, outcome, ended_ms=ended_ms)
 
-    async def _put(
+    async def _apply_decision(
         self, tx: Tx, cycle: Cycle, decision: WakeDecision, *, ended_ms: int, outcome: CycleOutcome
     ) -> None:
+        """Store the next wake and the pause of a group, and release the lease of its loop."""
         await loops.end(
             tx,
             cycle.folder,
@@ -301,6 +304,7 @@ class CycleRecorder:
         await loops.release(tx, cycle.folder, cycle.turn_id)
 
     async def _outcome(self, tx: Tx, cycle: Cycle, turn: Turn, *, has_touched: bool) -> CycleOutcome:
+        """Return the outcome of an ended turn; `has_touched`: whether its agent changed files meanwhile."""
         if turn.state is TurnState.FAILED:
             return CycleOutcome.ERROR
         if cycle.has_spoken or has_touched:
@@ -333,8 +337,8 @@ class CycleRecorder:
         self, tx: Tx, cycle: Cycle, decision: WakeDecision, outcome: CycleOutcome, *, ended_ms: int
     ) -> None:
         ids = {"cycle": cycle.id, "turn": cycle.turn_id}
-        word = "action" if outcome is CycleOutcome.ACTION else "idle"
-        await self._record_event(tx, cycle.folder, word, **ids)
+        event = "action" if outcome is CycleOutcome.ACTION else "idle"
+        await self._record_event(tx, cycle.folder, event, **ids)
         await self._record_event(tx, cycle.folder, "cycle.end", **ids, outcome=outcome.value)
         set_to = {"applied_ms": decision.next_ms - ended_ms, "next_wake_at": decision.next_ms}
         if decision.is_capped:
@@ -356,6 +360,7 @@ class CycleRecorder:
 
 
 def _is_for(wake: WakeRequest, turn: Turn) -> bool:
+    """Return whether a turn of this kind answers a wake request."""
     if turn.kind is TurnKind.AUTO:
         return True
     if turn.kind is TurnKind.CHAT:
@@ -371,4 +376,4 @@ def _sleep_request_of(cycle: Cycle) -> SleepRequest | None:
 
 
 def _short(text: str) -> str:
-    return " ".join(text.split())[:40]
+    return " ".join(text.split())[: wake_policy.MAX_RAW_CHARS]

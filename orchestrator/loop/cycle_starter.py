@@ -39,6 +39,7 @@ FILES = "workspace"
 ALERTS = {"task.paused": "a task was paused"}
 """Events that wake a group's agent, with the reason that it reads."""
 CHANGED = ("loop.changed", "command.control_loop")
+"""Events after a loop was switched, paused or changed."""
 TRIGGERS = ("message.queued", "turn.*", "group.*", *CHANGED, f"{TRIGGER}*", *ALERTS)
 """The kinds of events after which a cycle may be due."""
 
@@ -163,7 +164,9 @@ class CycleStarter:
         Returns when to look again, in epoch ms; None for the group's next event.
         """
         # A turn of the dashboard's worker runs beside the chat, so the loop does not wait for it.
-        at_work = [t for t in await turns.unsettled_of(tx, loop.folder) if t.kind is not TurnKind.WORKER]
+        at_work = [
+            turn for turn in await turns.unsettled_of(tx, loop.folder) if turn.kind is not TurnKind.WORKER
+        ]
         if at_work:
             await loops.renew(tx, loop.folder, until_ms=now_ms + LEASE_MS)
             return _stop_blocking_cycles(at_work, now_ms, result)
@@ -201,19 +204,20 @@ class CycleStarter:
         return replace(loop, next_wake_ms=next_ms, last_start_ms=last_ms)
 
     async def _start_ms(self, tx: Tx, loop: Loop, now_ms: int) -> int | None:
+        """Return when a group's next free cycle may start, in epoch ms; None if nothing is pending."""
         if loop.status is LoopStatus.PAUSED:
             return None
         pending = await wake_requests.pending(tx, loop.folder)
         held_ms = None
         if any(wake.kind == FILES for wake in pending):
             held_ms = await self._files_held_ms(tx, loop.folder, now_ms)
-        pulls = [
+        signals = [
             WakeSignal(at_ms=wake.created_ms, is_direct=wake.is_direct)
             for wake in pending
             if held_ms is None or wake.kind != FILES
         ]
         at_ms = wake_policy.start_ms(
-            pulls,
+            signals,
             next_wake_ms=loop.next_wake_ms,
             last_start_ms=loop.last_start_ms,
             now_ms=now_ms,
@@ -310,9 +314,13 @@ class CycleStarter:
 def _stop_blocking_cycles(at_work: Sequence[Turn], now_ms: int, result: _LookResult) -> int | None:
     """Select free cycles to stop, for which a message waits too long; return when to check again, in ms."""
     # Only free cycles are stopped: somebody requested a running question or task.
-    queued = [t.queued_ms for t in at_work if t.kind is TurnKind.CHAT and t.state is TurnState.QUEUED]
+    queued = [
+        turn.queued_ms for turn in at_work if turn.kind is TurnKind.CHAT and turn.state is TurnState.QUEUED
+    ]
     runs = [
-        t.run_id for t in at_work if t.kind is TurnKind.AUTO and t.state is TurnState.RUNNING and t.run_id
+        turn.run_id
+        for turn in at_work
+        if turn.kind is TurnKind.AUTO and turn.state is TurnState.RUNNING and turn.run_id
     ]
     if not queued or not runs:
         return None

@@ -77,9 +77,10 @@ class LoopFeature:
         )
 
     async def _why_spent(self, tx: Tx, group: Group) -> str | None:
-        asker = rules.BudgetAccount(folder=group.folder, is_main=group.is_main, is_background=True)
+        """Return until when a budget of a group is spent, as a reason; None if none is."""
+        account = rules.BudgetAccount(folder=group.folder, is_main=group.is_main, is_background=True)
         now_ms = self._clock.now_ms()
-        spent = await rules.spent_budget(tx, await budgets.every(tx), asker, now_ms=now_ms, zone=self._zone)
+        spent = await rules.spent_budget(tx, await budgets.every(tx), account, now_ms=now_ms, zone=self._zone)
         if spent is None:
             return None
         until = local_minute(spent.span.end_ms, self._zone)

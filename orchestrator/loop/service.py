@@ -45,7 +45,10 @@ class BadWake(BadRequest):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WakeSetting:
-    """The reply to an agent that set its next wake."""
+    """The reply to an agent that set its next wake.
+
+    `applied_ms` is the sleep after the turn; `is_bounded`: whether it differs from the requested one.
+    """
 
     applied_ms: int
     is_bounded: bool
@@ -90,7 +93,7 @@ async def apply_action(
             now_ms=now_ms,
         )
     else:
-        await _rest(tx, group.folder, action, now_ms=now_ms)
+        await _change_status(tx, group.folder, action, now_ms=now_ms)
     await events.append(tx, "action:loop", group=group.folder, now_ms=now_ms, event=f"loop.{action}")
     return group.folder
 
@@ -98,6 +101,7 @@ async def apply_action(
 async def _switch_on(
     tx: Tx, group: Group, loop: loops.Loop | None, *, now_ms: int, rules: WakePolicy
 ) -> None:
+    """Switch a loop on, with its first cycle in `FIRST_MS`; one that is on or paused goes on."""
     if loop is not None and loop.status is not LoopStatus.STOPPED:
         await loops.change_status(tx, group.folder, LoopStatus.ON, now_ms=now_ms)
         return
@@ -110,7 +114,7 @@ async def _switch_on(
     await loops.switch_on(tx, group.folder, auto_ms=rules.base_ms, next_wake=first, now_ms=now_ms)
 
 
-async def _rest(tx: Tx, folder: Folder, action: str, *, now_ms: int) -> None:
+async def _change_status(tx: Tx, folder: Folder, action: str, *, now_ms: int) -> None:
     """Pause, resume or stop a loop. Pending wake requests and the next wake stay."""
     status = {"pause": LoopStatus.PAUSED, "resume": LoopStatus.ON, "off": LoopStatus.STOPPED}[action]
     await loops.change_status(tx, folder, status, now_ms=now_ms)
@@ -139,7 +143,7 @@ async def set_next_wake(
     if cycle is None or loop is None or loop.status is LoopStatus.STOPPED:
         raise LoopOff(group.folder)
     interval = read_interval(text) or read_clock(text, now_ms=now_ms, zone=zone_of(group))
-    raw = " ".join(text.split())[:40]
+    raw = " ".join(text.split())[: wake_policy.MAX_RAW_CHARS]
     if interval is None:
         await events.append(
             tx, "action:loop", group=group.folder, now_ms=now_ms, event="schedule.rejected",

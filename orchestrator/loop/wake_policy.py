@@ -16,6 +16,8 @@ from orchestrator.scheduler import when
 MINUTE_MS, HOUR_MS = 60_000, 3_600_000
 NOW = "now"
 """The word with which an agent requests the shortest possible sleep."""
+MAX_RAW_CHARS = 40
+"""Characters of an agent's request that are stored as it wrote them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,9 +57,13 @@ class CycleOutcome(StrEnum):
     ACTION = "action"
     """The agent sent a message, ran a command or changed a file."""
     NOOP = "noop"
+    """The agent did nothing."""
     ERROR = "error"
+    """The turn failed."""
     BUSY = "busy"
+    """Another turn took the cycle's place."""
     SKIPPED = "skipped"
+    """The turn was removed from the store."""
 
 
 class SetBy(StrEnum):
@@ -107,10 +113,14 @@ class WakeDecision:
     """The next wake, and the steps that led to it."""
 
     next_ms: int
+    """Epoch milliseconds of the next wake."""
     set_by: SetBy
     why: str
+    """The reason, as the agent and the console read it."""
     trace: tuple[str, ...]
+    """The steps of the decision, in words."""
     auto_ms: int
+    """The pause that applies without a request of the agent, in ms."""
     soonest_streak: int
     is_bounded: bool = False
     is_capped: bool = False
@@ -149,13 +159,14 @@ def decide_wake(state: CycleState, now_ms: int, rules: WakePolicy = RULES) -> Wa
     wakes in the last hour. An unanswered message has precedence over both, a few times.
     """
     auto_ms, trace = _back_off(state, rules)
-    decision = _wanted(state, now_ms, auto_ms, trace, rules)
+    decision = _uncapped(state, now_ms, auto_ms, trace, rules)
     # The budget before the cap: an unanswered message may shorten a sleep that the budget has prolonged.
-    within = _within_budget(state, decision, now_ms, rules)
-    return _capped(state, within, now_ms, rules)
+    within_budget = _within_budget(state, decision, now_ms, rules)
+    return _capped(state, within_budget, now_ms, rules)
 
 
 def _back_off(state: CycleState, rules: WakePolicy) -> tuple[int, tuple[str, ...]]:
+    """Return the pause after this cycle, in ms, with the step for the trace."""
     if state.outcome is CycleOutcome.ACTION:
         return rules.base_ms, (f"something was done: the pause is {format_span(rules.base_ms)} again",)
     # An agent that names a time has a plan; only idling without one stretches the pause.
@@ -167,9 +178,10 @@ def _back_off(state: CycleState, rules: WakePolicy) -> tuple[int, tuple[str, ...
     return state.auto_ms, (f"outcome {state.outcome}: the pause stays {format_span(state.auto_ms)}",)
 
 
-def _wanted(
+def _uncapped(
     state: CycleState, now_ms: int, auto_ms: int, trace: tuple[str, ...], rules: WakePolicy
 ) -> WakeDecision:
+    """Return the decision by the agent's request, or else by the pause, before budget and cap."""
     sleep_request = state.sleep_request
     if sleep_request is None:
         return WakeDecision(
@@ -205,6 +217,7 @@ def _wanted(
 
 
 def _capped(state: CycleState, decision: WakeDecision, now_ms: int, rules: WakePolicy) -> WakeDecision:
+    """Return the decision, shortened if an unanswered message would wait longer than its cap."""
     latest_ms = now_ms + rules.pending_cap_ms
     if state.caps is None or decision.next_ms <= latest_ms:
         return decision
@@ -223,6 +236,7 @@ def _capped(state: CycleState, decision: WakeDecision, now_ms: int, rules: WakeP
 
 
 def _within_budget(state: CycleState, decision: WakeDecision, now_ms: int, rules: WakePolicy) -> WakeDecision:
+    """Return the decision, postponed if the agent has set too many wakes in the last hour."""
     recent = [at for at in state.self_wakes if 0 <= now_ms - at < HOUR_MS]
     if decision.set_by is not SetBy.AGENT or len(recent) < rules.self_wakes_an_hour:
         return decision
@@ -250,6 +264,7 @@ def _changed(
     is_bounded: bool = False,
     is_capped: bool = False,
 ) -> WakeDecision:
+    """Return the decision with another step, and with the values that are set."""
     return WakeDecision(
         next_ms=decision.next_ms if next_ms is None else next_ms,
         set_by=set_by or decision.set_by,
@@ -271,7 +286,7 @@ class WakeSignal:
 
 
 def start_ms(
-    pulls: Sequence[WakeSignal],
+    signals: Sequence[WakeSignal],
     *,
     next_wake_ms: int | None,
     last_start_ms: int | None,
@@ -285,14 +300,14 @@ def start_ms(
     """
     last = None if last_start_ms is None else min(last_start_ms, now_ms)
     # `min` with now, because a time ahead of a clock that was set back would delay the start.
-    times = [_not_before(min(pull.at_ms, now_ms), last, _throttle(pull, rules)) for pull in pulls]
+    times = [_not_before(min(signal.at_ms, now_ms), last, _throttle(signal, rules)) for signal in signals]
     if next_wake_ms is not None:
         times.append(_not_before(min(next_wake_ms, now_ms + rules.max_ms), last, rules.throttle_ms))
     return min(times, default=None)
 
 
-def _throttle(pull: WakeSignal, rules: WakePolicy) -> int:
-    return rules.direct_throttle_ms if pull.is_direct else rules.throttle_ms
+def _throttle(signal: WakeSignal, rules: WakePolicy) -> int:
+    return rules.direct_throttle_ms if signal.is_direct else rules.throttle_ms
 
 
 def _not_before(at_ms: int, last_start_ms: int | None, throttle_ms: int) -> int:

@@ -40,9 +40,11 @@ SETTLE_SECONDS = 0.3
 ECHO_MS = 3_000
 """Milliseconds after an agent's work in which a change counts as its own."""
 MAX_FILES, MAX_DEPTH = 2_000, 3
+"""Files of a group that are listed, and the depth of the folders that are searched."""
 FILLED_BY_THE_HOST = frozenset({"attachments", "conversations"})
 """Folders that the host fills itself: its own files must not wake an agent."""
 RECENT_TURNS = 20
+"""Turns of a group by whose times a change counts as its agent's own."""
 KIND = "workspace"
 UNNAMED = "files were removed or replaced"
 """The reason for changes without a file name, which happened while no host ran."""
@@ -63,7 +65,7 @@ def files_of(folder: Path) -> Files:
     return files
 
 
-def _walk(descriptor: int, above: str, files: dict[str, tuple[int, int]]) -> None:
+def _walk(descriptor: int, prefix: str, files: dict[str, tuple[int, int]]) -> None:
     """Add the files below a directory, and close its descriptor. Links are not followed."""
     try:
         with os.scandir(descriptor) as entries:
@@ -71,15 +73,18 @@ def _walk(descriptor: int, above: str, files: dict[str, tuple[int, int]]) -> Non
                 if len(files) >= MAX_FILES:
                     return
                 if not entry.name.startswith("."):
-                    _take(entry, descriptor, above, files)
+                    _add_entry(entry, descriptor, prefix, files)
     except OSError as error:
         log.debug("workspace.not_listed", reason=error.strerror)
     finally:
         os.close(descriptor)
 
 
-def _take(entry: os.DirEntry[str], descriptor: int, above: str, files: dict[str, tuple[int, int]]) -> None:
-    path = f"{above}{entry.name}"
+def _add_entry(
+    entry: os.DirEntry[str], descriptor: int, prefix: str, files: dict[str, tuple[int, int]]
+) -> None:
+    """Add a file, or the files below a directory, to `files` under its path in the folder."""
+    path = f"{prefix}{entry.name}"
     try:
         if entry.is_file(follow_symlinks=False):
             status = entry.stat(follow_symlinks=False)
@@ -105,16 +110,16 @@ class WorkspaceChanges:
 
 def compare(before: Files, after: Files, recent: list[Turn], *, now_ms: int) -> WorkspaceChanges:
     """Return the changes, split into those made while or just after the agent worked, and others."""
-    mine: list[str] = []
-    others: list[str] = []
+    by_agent: list[str] = []
+    by_others: list[str] = []
     for path in sorted(before.keys() | after.keys()):
         if before.get(path) == after.get(path):
             continue
         # A removed file has no time any more, and a time in the future would count as another's change.
         changed_ms = min(after[path][0], now_ms) if path in after else now_ms
         is_own = any(_was_at_work(turn, changed_ms) for turn in recent)
-        (mine if is_own else others).append(path)
-    return WorkspaceChanges(by_agent=tuple(mine), by_others=tuple(others))
+        (by_agent if is_own else by_others).append(path)
+    return WorkspaceChanges(by_agent=tuple(by_agent), by_others=tuple(by_others))
 
 
 def compare_unseen(
@@ -137,6 +142,7 @@ def digest_of(files: Files) -> str:
 
 
 def _was_at_work(turn: Turn, at_ms: int) -> bool:
+    """Return whether a turn of the agent ran at a time, with some slack at both ends."""
     if turn.started_ms is None or at_ms < turn.started_ms - ECHO_MS:
         return False
     return _was_at_work_since(turn, at_ms)
@@ -207,6 +213,7 @@ class Workspaces:
             await self._compare(folder)
 
     async def _compare(self, folder: Folder) -> None:
+        """List a group's files and record the changes; others' changes request a wake of its agent."""
         # Taken before the listing, so that a change during it is found again, not missed.
         looked_ms = self._clock.now_ms()
         files = await asyncio.to_thread(files_of, self._root / folder)
@@ -249,6 +256,7 @@ class Workspaces:
         del self._known[folder]
 
     def _signal(self) -> Callable[[], None]:
+        """Return a function that wakes this loop from the observer's thread."""
         loop = asyncio.get_running_loop()
 
         def signal() -> None:

@@ -43,6 +43,7 @@ log = structlog.get_logger(__name__)
 
 SOURCE = "agent"
 LISTED = 50
+"""Notices that a list shows at most."""
 BY_ITS_AGENT = "its agent cancelled it"
 WHEN = {
     "immediate": "you are told as soon as this turn lets you",
@@ -85,11 +86,12 @@ class NoticeService:
     async def _add(
         self, tx: Tx, group: Group, turn: Turn | None, request: NotifySelf
     ) -> tuple[str, dict[str, Any]]:
+        """Store a notice and return the text and data of the reply. Raises `NoticeRefused`."""
         wrong = notify_self.refusal_of(request)
         if wrong is not None:
             raise NoticeRefused(wrong.code, wrong.text)
         now_ms = self._clock.now_ms()
-        fresh = await _fresh(tx, group, turn, request, now_ms=now_ms)
+        fresh = await _new_notice(tx, group, turn, request, now_ms=now_ms)
         older = await _replaced(tx, fresh)
         if older is None:
             await _check_room(tx, fresh)
@@ -102,7 +104,7 @@ class NoticeService:
             ) from error
         # A turn that waits for a retry gets all waiting notices when the retry starts.
         is_running = turn is not None and turn.state is TurnState.RUNNING
-        if turn is not None and is_running and _is_for_this_turn(request) and not _has(turn, older):
+        if turn is not None and is_running and _is_for_this_turn(request) and not _has_replaced(turn, older):
             await notice_claims.take_now(tx, turn, notice.id, now_ms=now_ms)
         return _confirmation(notice), {**row(notice), "status": "ok"}
 
@@ -119,13 +121,15 @@ class NoticeService:
         return f"Notice {notice_id} is cancelled.", {"id": notice_id}
 
 
-async def _fresh(tx: Tx, group: Group, turn: Turn | None, asked: NotifySelf, *, now_ms: int) -> NewNotice:
+async def _new_notice(
+    tx: Tx, group: Group, turn: Turn | None, request: NotifySelf, *, now_ms: int
+) -> NewNotice:
     """Return the notice to store for a checked request. Raises `NoticeRefused`."""
-    priority, category = cast("Priority", asked.priority), cast("Category", asked.category)
-    deliver_at = cast("DeliverAt", asked.deliver_at)
-    hours = DEFAULT_HOURS if asked.expires_in_hours is None else asked.expires_in_hours
-    is_alone = turn is not None and turn.is_isolated
-    if is_alone and not asked.persist_cross_session and not _is_for_this_turn(asked):
+    priority, category = cast("Priority", request.priority), cast("Category", request.category)
+    deliver_at = cast("DeliverAt", request.deliver_at)
+    hours = DEFAULT_HOURS if request.expires_in_hours is None else request.expires_in_hours
+    is_isolated = turn is not None and turn.is_isolated
+    if is_isolated and not request.persist_cross_session and not _is_for_this_turn(request):
         raise NoticeRefused(
             "bad_value",
             "This task's conversation ends with this turn: set 'persist_cross_session' to be told after it.",
@@ -136,43 +140,43 @@ async def _fresh(tx: Tx, group: Group, turn: Turn | None, asked: NotifySelf, *, 
         event_type=notify_self.event_type_of(category),
         source=SOURCE,
         payload={
-            "message": notice_claims.plain(asked.message.strip()),
+            "message": notice_claims.plain(request.message.strip()),
             "category": category,
             "priority": priority,
         },
         severity=notify_self.severity_of(priority),
         priority=priority,
         category=category,
-        scope=NoticeScope.CROSS_SESSION if asked.persist_cross_session else NoticeScope.SESSION,
+        scope=NoticeScope.CROSS_SESSION if request.persist_cross_session else NoticeScope.SESSION,
         # A task's own conversation ends with its turn, and a notice bound to it would never be delivered.
-        session_id=None if is_alone else await sessions.current(tx, group.folder),
+        session_id=None if is_isolated else await sessions.current(tx, group.folder),
         deliver_at=deliver_at,
         inject_at=notify_self.INJECT_AT[deliver_at],
-        turns=asked.turns,
-        tool_name=(asked.tool_name or "") if deliver_at == "after_tool" else None,
-        condition=asked.condition,
-        dedupe_key=_key(asked, turn.id if turn else None),
+        turns=request.turns,
+        tool_name=(request.tool_name or "") if deliver_at == "after_tool" else None,
+        condition=request.condition,
+        dedupe_key=_dedupe_key(request, turn.id if turn else None),
         made_turn=turn.id if turn else None,
         expires_ms=now_ms + hours * HOUR_MS if hours else None,
     )
 
 
-def _is_for_this_turn(asked: NotifySelf) -> bool:
+def _is_for_this_turn(request: NotifySelf) -> bool:
     """Return whether the turn in which the notice is requested can still show it."""
-    return asked.deliver_at in notify_self.IN_THIS_TURN
+    return request.deliver_at in notify_self.IN_THIS_TURN
 
 
-def _key(asked: NotifySelf, turn_id: int | None) -> str | None:
+def _dedupe_key(request: NotifySelf, turn_id: int | None) -> str | None:
     """Return the key that two notices share when they are the same while they wait, or None.
 
     It is the agent's own key. Without one it is made of the whole request, so that a turn that is tried again
     stores the same notice once.
     """
-    if asked.dedupe_key is not None:
-        return f"{OF_ITS_AGENT}{asked.dedupe_key}"
+    if request.dedupe_key is not None:
+        return f"{OF_ITS_AGENT}{request.dedupe_key}"
     if turn_id is None:
         return None
-    whole = asked.model_dump_json(exclude=set(TRANSPORT))
+    whole = request.model_dump_json(exclude=set(TRANSPORT))
     return f"turn:{turn_id}:{hashlib.sha256(whole.encode()).hexdigest()[:20]}"
 
 
@@ -183,7 +187,7 @@ async def _replaced(tx: Tx, fresh: NewNotice) -> NoticeRow | None:
     return await notices.pending_by_key(tx, fresh.folder, fresh.dedupe_key)
 
 
-def _has(turn: Turn, older: NoticeRow | None) -> bool:
+def _has_replaced(turn: Turn, older: NoticeRow | None) -> bool:
     """Return whether this turn has the replaced notice already; the new one then waits for the next turn."""
     return older is not None and older.claim_turn == turn.id
 
@@ -207,6 +211,7 @@ async def _number(tx: Tx, group: Group, request: CancelNotice) -> int:
 
 
 async def _check_done(tx: Tx, group: Group, notice_id: int, *, is_done: bool) -> None:
+    """Raise `NoticeRefused` with the reason if a notice was not changed."""
     if is_done:
         return
     notice = await notices.get(tx, group.folder, notice_id)

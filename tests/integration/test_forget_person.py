@@ -178,7 +178,7 @@ async def test_who_asks_twice_leaves_every_place(house: ForgetHouse) -> None:
     assert not list((house.home / "data" / "sessions").rglob("*.jsonl"))
     async with house.harness.database.reading() as tx:
         assert await sessions.current(tx, FAMILY) is None
-        names = {one.name for one in await people.somebody(tx, FAMILY)}
+        names = {one.name for one in await people.known_people(tx, FAMILY)}
     assert names == {"Jun"}
 
 

@@ -35,26 +35,26 @@ def a_skill(home: Path, name: str, text: str = "---\ndescription: x\n---\n") -> 
 
 
 def test_a_group_has_the_shipped_skills_and_the_owners_or_those_it_is_given(tmp_path: Path) -> None:
-    assert names_in(skills.lay(tmp_path, "family", None)) == SHIPPED
+    assert names_in(skills.make_plugin(tmp_path, "family", None)) == SHIPPED
     own = a_skill(tmp_path, "garden")
     (own / "plants.txt").write_text("roses")
     a_skill(tmp_path, "chart", "mine")
     (tmp_path / "skills" / "no-skill").mkdir()
-    made = skills.lay(tmp_path, "family", None)
+    made = skills.make_plugin(tmp_path, "family", None)
     assert names_in(made) == ["chart", "garden", "summarise-pdf", "weekly-review"]
     assert made is not None
     assert (made / "skills" / "chart" / "SKILL.md").read_text() == "mine", "the owner's goes first"
     assert json.loads((made / ".claude-plugin" / "plugin.json").read_text())["name"] == "andy"
-    assert names_in(skills.lay(tmp_path, "family", ("garden", "unheard-of"))) == ["garden"]
-    assert skills.lay(tmp_path, "family", ()) is None
+    assert names_in(skills.make_plugin(tmp_path, "family", ("garden", "unheard-of"))) == ["garden"]
+    assert skills.make_plugin(tmp_path, "family", ()) is None
 
 
 def test_the_copy_is_made_anew_only_when_something_has_changed(tmp_path: Path) -> None:
     own = a_skill(tmp_path, "garden")
-    first = skills.lay(tmp_path, "family", ("garden",))
-    assert first == skills.lay(tmp_path, "family", ("garden",))
+    first = skills.make_plugin(tmp_path, "family", ("garden",))
+    assert first == skills.make_plugin(tmp_path, "family", ("garden",))
     (own / "SKILL.md").write_text("other")
-    second = skills.lay(tmp_path, "family", ("garden",))
+    second = skills.make_plugin(tmp_path, "family", ("garden",))
     assert second != first
     assert [path.name for path in (tmp_path / "data" / "skills" / "family").iterdir()] == [second.name]
 
@@ -67,7 +67,7 @@ def test_a_link_in_a_skill_leads_nowhere_and_what_is_laid_can_be_read_by_any_use
     (own / "deep" / "more.txt").write_text("more")
     before = os.umask(0o077)
     try:
-        made = skills.lay(tmp_path, "family", ("garden",))
+        made = skills.make_plugin(tmp_path, "family", ("garden",))
     finally:
         os.umask(before)
     assert made is not None
@@ -79,7 +79,7 @@ def test_a_link_in_a_skill_leads_nowhere_and_what_is_laid_can_be_read_by_any_use
 def test_skills_that_are_too_large_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(skills, "MAX_BYTES", 10)
     with pytest.raises(OSError, match="above"):
-        skills.lay(tmp_path, "family", None)
+        skills.make_plugin(tmp_path, "family", None)
 
 
 @pytest.mark.parametrize("name", SHIPPED)

@@ -69,7 +69,7 @@ def checked(chart: dict[str, Any]) -> tuple[list[str], dict[str, list[float]]]:
     for name, values in series.items():
         if not isinstance(values, list) or len(values) != len(labels):
             raise BadChart(f"'{name}' has to have {len(labels)} numbers, one for each label")
-        if not all(type(one) in (int, float) and math.isfinite(one) for one in values):
+        if not all(type(value) in (int, float) and math.isfinite(value) for value in values):
             raise BadChart(f"'{name}' has something that is no number")
     return [str(label) for label in labels], series
 
@@ -90,11 +90,11 @@ def number(value: float) -> str:
 
 def scale(series: dict[str, list[float]]) -> tuple[float, float, float]:
     """Return the lowest and the highest value of the vertical axis, and the step between its grid lines."""
-    values = [0.0, *(value for one in series.values() for value in one)]
+    values = [0.0, *(value for values_of_series in series.values() for value in values_of_series)]
     low, high = min(values), max(values)
     span = (high - low) or 1.0
     power = 10 ** math.floor(math.log10(span / 4))
-    step = next(each * power for each in (1, 2, 2.5, 5, 10) if span / (each * power) <= 5)
+    step = next(factor * power for factor in (1, 2, 2.5, 5, 10) if span / (factor * power) <= 5)
     return math.floor(low / step) * step, math.ceil(high / step) * step or step, step
 
 
@@ -108,9 +108,9 @@ def axes(labels: list[str], series: dict[str, list[float]], unit: str) -> tuple[
         y = BOTTOM - (value - low) * factor
         parts.append(f'<line x1="{LEFT}" x2="{RIGHT}" y1="{y:.1f}" y2="{y:.1f}" stroke="#ddd"/>')
         parts.append(text(LEFT - 8, y + 6, number(value), size=16, anchor="end"))
-    each = max(1, math.ceil(len(labels) / 12))
+    every = max(1, math.ceil(len(labels) / 12))
     for index, label in enumerate(labels):
-        if index % each == 0:
+        if index % every == 0:
             parts.append(text(centre(index, labels), BOTTOM + 28, label[:14], size=16))
     if unit:
         parts.append(text(LEFT, TOP - 20, unit, size=16, anchor="end"))
@@ -180,8 +180,8 @@ def pie(labels: list[str], series: dict[str, list[float]], unit: str) -> str:
         # An SVG arc of a whole circle ends where it starts, and would not be drawn.
         reach = min(share, 0.99999) * 2 * math.pi
         ends = [
-            f"{330 + 210 * math.cos(one):.2f} {325 + 210 * math.sin(one):.2f}"
-            for one in (angle, angle + reach)
+            f"{330 + 210 * math.cos(end):.2f} {325 + 210 * math.sin(end):.2f}"
+            for end in (angle, angle + reach)
         ]
         parts.append(
             f'<path d="M330 325 L{ends[0]} A210 210 0 {int(share > 0.5)} 1 {ends[1]} Z"'

@@ -17,14 +17,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("file")
     parser.add_argument("--pages", default="", help="such as 3-7; all by default")
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     try:
-        reader = PdfReader(given.file)
+        reader = PdfReader(arguments.file)
         if reader.is_encrypted and not reader.decrypt(""):
             print("It is locked with a password: ask for one without.", file=sys.stderr)
             return 1
         count = len(reader.pages)
-        first, _, last = given.pages.partition("-")
+        first, _, last = arguments.pages.partition("-")
         numbers = range(int(first or 1), min(int(last or first or count), count, MAX_PAGES) + 1)
         texts = {number: (reader.pages[number - 1].extract_text() or "").strip() for number in numbers}
     except (OSError, PyPdfError, ValueError, IndexError) as error:

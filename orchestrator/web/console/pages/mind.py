@@ -205,7 +205,7 @@ async def _persons(tx: Tx, folder: Folder) -> list[dict[str, Any]]:
     }
     return [
         {"address": one.address, "name": one.name, "is_leaving": one.address in leaving}
-        for one in await people.somebody(tx, folder)
+        for one in await people.known_people(tx, folder)
     ]
 
 
