@@ -12,8 +12,8 @@ from functools import cache
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from orchestrator.store.board.dashboards import read_json
 from orchestrator.store.board.files import InsightRow, NotificationRow, QuestionRow, TaskRow
+from orchestrator.store.row_mapper import read_json
 
 DAY_MS = 86_400_000
 LINKS = ("projects", "people", "insights", "resources")

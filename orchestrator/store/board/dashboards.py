@@ -6,26 +6,23 @@ turn may write only rows whose version it was shown, so nobody overwrites a chan
 
 from __future__ import annotations
 
-import json
-import sqlite3
 from collections.abc import Mapping
 from functools import cache
-from typing import Any
 
 from orchestrator.domain.dashboard import Dashboard
 from orchestrator.domain.values import Folder
 from orchestrator.store.database import Tx, returned
+from orchestrator.store.row_mapper import RowMapper
+
+_MAPPER = RowMapper(Dashboard, "dashboards", {"folder": "group_folder"})
 
 
 async def get(tx: Tx, folder: Folder) -> Dashboard | None:
-    cursor = await tx.execute("SELECT * FROM dashboards WHERE group_folder = ?", (folder,))
-    row = await cursor.fetchone()
-    return _from_row(row) if row else None
+    return await _MAPPER.fetch_one(tx, "SELECT * FROM dashboards WHERE group_folder = ?", (folder,))
 
 
 async def every(tx: Tx) -> list[Dashboard]:
-    rows = await tx.execute_fetchall("SELECT * FROM dashboards ORDER BY group_folder")
-    return [_from_row(row) for row in rows]
+    return await _MAPPER.fetch_all(tx, "SELECT * FROM dashboards ORDER BY group_folder")
 
 
 async def ensure(tx: Tx, folder: Folder, *, now_ms: int) -> Dashboard:
@@ -50,10 +47,11 @@ async def advance(tx: Tx, folder: Folder) -> int:
 
 async def due_for_rules(tx: Tx, now_ms: int) -> list[Dashboard]:
     """Return the dashboards that are due for a pass of the rules, the longest due first."""
-    rows = await tx.execute_fetchall(
-        "SELECT * FROM dashboards WHERE rules_next_ms <= ? ORDER BY rules_next_ms, group_folder", (now_ms,)
+    return await _MAPPER.fetch_all(
+        tx,
+        "SELECT * FROM dashboards WHERE rules_next_ms <= ? ORDER BY rules_next_ms, group_folder",
+        (now_ms,),
     )
-    return [_from_row(row) for row in rows]
 
 
 async def note_rules(tx: Tx, folder: Folder, *, now_ms: int, next_ms: int) -> None:
@@ -165,22 +163,6 @@ async def clear(tx: Tx, folder: Folder) -> None:
         )
 
 
-def _from_row(row: sqlite3.Row) -> Dashboard:
-    return Dashboard(
-        folder=Folder(row["group_folder"]),
-        revision=row["revision"],
-        created_ms=row["created_ms"],
-        rules_last_ms=row["rules_last_ms"],
-        rules_next_ms=row["rules_next_ms"],
-        zone=row["zone"],
-        worker_last_ms=row["worker_last_ms"],
-        worker_revision=row["worker_revision"],
-        worker_digest=row["worker_digest"],
-        lease_owner=row["lease_owner"],
-        lease_until_ms=row["lease_until_ms"],
-    )
-
-
 async def put_row(tx: Tx, table: str, row: Mapping[str, object], *, was: int | None) -> bool:
     """Write `row` by its column names; `was` is the version that was read. Return False if it is stale.
 
@@ -192,10 +174,6 @@ async def put_row(tx: Tx, table: str, row: Mapping[str, object], *, was: int | N
     # The version is in the WHERE clause, so no write can happen between the check and the update.
     cursor = await tx.execute(_update(table, tuple(row)), {**row, "was": was})
     return cursor.rowcount == 1
-
-
-def read_json(text: str) -> Any:
-    return {} if text == "{}" else [] if text == "[]" else json.loads(text)
 
 
 @cache

@@ -5,30 +5,23 @@ The rows are the schedule: nothing else remembers due times.
 
 from __future__ import annotations
 
-import json
-import sqlite3
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from orchestrator.domain.dashboard import (
-    Actor,
     Audience,
     Notification,
     NotificationStatus,
     NotificationType,
-    Priority,
 )
 from orchestrator.domain.values import Folder
 from orchestrator.store.board import dashboards
 from orchestrator.store.database import Tx, returned
+from orchestrator.store.row_mapper import Json, RowMapper
 
-_ACTORS = {one.value: one for one in Actor}
-_AUDIENCES = {one.value: one for one in Audience}
-_PRIORITIES = {one.value: one for one in Priority}
-_STATUSES = {one.value: one for one in NotificationStatus}
-_TYPES = {one.value: one for one in NotificationType}
 _OPEN = "status IN ('pending', 'sending')"
+_MAPPER = RowMapper(Notification, "notifications", {"folder": "group_folder"})
 
 
 async def put(tx: Tx, notification: Notification, *, was: int | None) -> bool:
@@ -36,7 +29,7 @@ async def put(tx: Tx, notification: Notification, *, was: int | None) -> bool:
 
     A new reminder without a number gets the next one.
     """
-    row = _to_row(notification)
+    row = _MAPPER.values(notification)
     is_reminder = notification.type is NotificationType.REMINDER and notification.audience is Audience.USER
     if was is None and is_reminder and notification.number is None:
         cursor = await tx.execute("SELECT ifnull(max(number), 0) + 1 AS next FROM notifications")
@@ -84,7 +77,8 @@ async def listed(
     names = ", ".join(f"'{one.value}'" for one in statuses)
     chosen = f"AND status IN ({names})" if statuses else ""
     whose = "TRUE" if folder is None else "group_folder = :folder"
-    rows = await tx.execute_fetchall(
+    return await _MAPPER.fetch_all(
+        tx,
         f"""
         SELECT * FROM notifications
         WHERE {whose} {chosen}
@@ -101,7 +95,6 @@ async def listed(
             "limit": limit,
         },
     )
-    return [_from_row(row) for row in rows]
 
 
 async def count_open(tx: Tx, folder: Folder) -> int:
@@ -115,13 +108,13 @@ async def count_open(tx: Tx, folder: Folder) -> int:
 
 async def to_come(tx: Tx, folder: Folder, *, limit: int = -1) -> list[Notification]:
     """Return the notifications that are still to be sent, by due time; a negative limit means no limit."""
-    rows = await tx.execute_fetchall(
+    return await _MAPPER.fetch_all(
+        tx,
         f"""
         SELECT * FROM notifications WHERE group_folder = ? AND {_OPEN} ORDER BY due_ms, id LIMIT ?
         """,  # noqa: S608 - a constant
         (folder, limit),
     )
-    return [_from_row(row) for row in rows]
 
 
 async def alike(
@@ -131,7 +124,8 @@ async def alike(
     delivered or cancelled.
     """
     key = "task_id = :task" if task_id is not None else "task_id IS NULL AND question_id IS :question"
-    rows = await tx.execute_fetchall(
+    return await _MAPPER.fetch_all(
+        tx,
         f"""
         SELECT * FROM notifications WHERE group_folder = :folder AND {key} AND type = :kind
           AND status IN ('pending', 'sending', 'delivered', 'cancelled')
@@ -139,34 +133,34 @@ async def alike(
         """,  # noqa: S608 - constants
         {"folder": folder, "kind": kind, "task": task_id, "question": question_id},
     )
-    return [_from_row(row) for row in rows]
 
 
 async def open_of_task(tx: Tx, folder: Folder, task_id: str) -> list[Notification]:
-    rows = await tx.execute_fetchall(
+    return await _MAPPER.fetch_all(
+        tx,
         f"""
         SELECT * FROM notifications
         WHERE group_folder = ? AND task_id = ? AND {_OPEN} ORDER BY due_ms, id
         """,  # noqa: S608 - a constant
         (folder, task_id),
     )
-    return [_from_row(row) for row in rows]
 
 
 async def open_of_question(tx: Tx, folder: Folder, question_id: str) -> list[Notification]:
-    rows = await tx.execute_fetchall(
+    return await _MAPPER.fetch_all(
+        tx,
         f"""
         SELECT * FROM notifications
         WHERE group_folder = ? AND question_id = ? AND {_OPEN} ORDER BY due_ms, id
         """,  # noqa: S608 - a constant
         (folder, question_id),
     )
-    return [_from_row(row) for row in rows]
 
 
 async def orphans(tx: Tx, folder: Folder) -> list[Notification]:
     """Return the pending notifications whose task has ended or is gone."""
-    rows = await tx.execute_fetchall(
+    return await _MAPPER.fetch_all(
+        tx,
         """
         SELECT n.* FROM notifications n
         LEFT JOIN dashboard_tasks t ON t.group_folder = n.group_folder AND t.id = n.task_id
@@ -176,12 +170,12 @@ async def orphans(tx: Tx, folder: Folder) -> list[Notification]:
         """,
         (folder,),
     )
-    return [_from_row(row) for row in rows]
 
 
 async def reminders(tx: Tx, folder: Folder | None = None) -> list[Notification]:
     """Return the pending reminders of a group, or of all groups, the next first."""
-    rows = await tx.execute_fetchall(
+    return await _MAPPER.fetch_all(
+        tx,
         f"""
         SELECT * FROM notifications
         WHERE (:folder IS NULL OR group_folder = :folder) AND {_OPEN} AND number IS NOT NULL
@@ -189,7 +183,6 @@ async def reminders(tx: Tx, folder: Folder | None = None) -> list[Notification]:
         """,  # noqa: S608 - a constant
         {"folder": folder},
     )
-    return [_from_row(row) for row in rows]
 
 
 async def by_number(tx: Tx, number: int) -> Notification | None:
@@ -204,7 +197,8 @@ async def by_id(tx: Tx, notification_id: str) -> Notification | None:
 
 async def due(tx: Tx, now_ms: int, *, limit: int = -1) -> list[Notification]:
     """Return the notifications of all groups that are due and not claimed, the longest due first."""
-    rows = await tx.execute_fetchall(
+    return await _MAPPER.fetch_all(
+        tx,
         f"""
         SELECT * FROM notifications
         WHERE {_OPEN} AND due_ms <= :now AND audience = 'user'
@@ -213,7 +207,6 @@ async def due(tx: Tx, now_ms: int, *, limit: int = -1) -> list[Notification]:
         """,  # noqa: S608 - a constant
         {"now": now_ms, "limit": limit},
     )
-    return [_from_row(row) for row in rows]
 
 
 async def next_due_ms(tx: Tx) -> int | None:
@@ -235,14 +228,14 @@ async def next_due_ms(tx: Tx) -> int | None:
 
 async def delivered_since(tx: Tx, folder: Folder, since_ms: int) -> list[Notification]:
     """Return the notifications that people got since `since_ms`, oldest first."""
-    rows = await tx.execute_fetchall(
+    return await _MAPPER.fetch_all(
+        tx,
         """
         SELECT * FROM notifications
         WHERE group_folder = ? AND status = 'delivered' AND delivered_ms >= ? ORDER BY delivered_ms, id
         """,
         (folder, since_ms),
     )
-    return [_from_row(row) for row in rows]
 
 
 async def by_channel_message(tx: Tx, message_id: str) -> Notification | None:
@@ -250,9 +243,8 @@ async def by_channel_message(tx: Tx, message_id: str) -> Notification | None:
 
 
 async def _first(tx: Tx, where: str, *given: str | int) -> Notification | None:
-    cursor = await tx.execute(f"SELECT * FROM notifications WHERE {where}", given)  # noqa: S608 - constants
-    row = await cursor.fetchone()
-    return _from_row(row) if row else None
+    sql = f"SELECT * FROM notifications WHERE {where}"  # noqa: S608 - constants
+    return await _MAPPER.fetch_one(tx, sql, given)
 
 
 async def ids_like(tx: Tx, folder: Folder, prefix: str) -> list[str]:
@@ -265,83 +257,6 @@ async def ids_like(tx: Tx, folder: Folder, prefix: str) -> list[str]:
         (folder, prefix, prefix),
     )
     return [row["id"] for row in rows]
-
-
-def _to_row(one: Notification) -> dict[str, Any]:
-    return {
-        "group_folder": one.folder,
-        "id": one.id,
-        "message": one.message,
-        "audience": one.audience,
-        "due_ms": one.due_ms,
-        "due_text": one.due_text,
-        "type": one.type,
-        "priority": one.priority,
-        "task_id": one.task_id,
-        "question_id": one.question_id,
-        "cause": one.cause,
-        "status": one.status,
-        "context": one.context,
-        "created_by": one.created_by,
-        "created_ms": one.created_ms,
-        "delivered_ms": one.delivered_ms,
-        "cancelled_ms": one.cancelled_ms,
-        "cancel_reason": one.cancel_reason,
-        "attempts": one.attempts,
-        "next_attempt_ms": one.next_attempt_ms,
-        "claim_token": one.claim_token,
-        "claim_until_ms": one.claim_until_ms,
-        "outbox_id": one.outbox_id,
-        "channel_msg_id": one.channel_msg_id,
-        "late_ms": one.late_ms,
-        "error": one.error,
-        "version": one.version,
-        "changed_turn": one.changed_turn,
-        "number": one.number,
-        "chat_jid": one.chat_jid,
-        "asked_by": one.asked_by,
-    }
-
-
-def _from_row(row: sqlite3.Row) -> Notification:
-    # A dashboard has thousands of rows: unpacked in the table's order, which is faster than by name.
-    (folder, notification_id, message, audience, due_ms, due_text, kind, priority, task_id, question_id,
-     cause, status, context, created_by, created_ms, delivered_ms, cancelled_ms, cancel_reason, attempts,
-     next_attempt_ms, claim_token, claim_until_ms, outbox_id, channel_msg_id, late_ms, error, version,
-     changed_turn, number, chat_jid, asked_by) = row  # fmt: skip
-    return Notification(
-        folder=folder,
-        id=notification_id,
-        message=message,
-        audience=_AUDIENCES[audience],
-        due_ms=due_ms,
-        due_text=due_text,
-        type=_TYPES[kind],
-        priority=_PRIORITIES[priority],
-        task_id=task_id,
-        question_id=question_id,
-        cause=cause,
-        status=_STATUSES[status],
-        context=context,
-        created_by=_ACTORS[created_by],
-        created_ms=created_ms,
-        delivered_ms=delivered_ms,
-        cancelled_ms=cancelled_ms,
-        cancel_reason=cancel_reason,
-        attempts=attempts,
-        next_attempt_ms=next_attempt_ms,
-        claim_token=claim_token,
-        claim_until_ms=claim_until_ms,
-        outbox_id=outbox_id,
-        channel_msg_id=channel_msg_id,
-        late_ms=late_ms,
-        error=error,
-        version=version,
-        changed_turn=changed_turn,
-        number=number,
-        chat_jid=chat_jid,
-        asked_by=asked_by,
-    )
 
 
 REWORDED = "reworded"
@@ -365,38 +280,33 @@ class HistoryEntry:
     """The ascending number in the store; 0 for an entry that is not stored yet."""
 
 
+_HISTORY_MAPPER = RowMapper(
+    HistoryEntry,
+    "notification_history",
+    {"folder": "group_folder", "by": "by_whom", "detail": Json("detail_json")},
+    assigned=("id",),
+)
+
+
 async def add_history(tx: Tx, entry: HistoryEntry) -> None:
-    await tx.execute(
-        """
-        INSERT INTO notification_history
-            (group_folder, notification_id, at_ms, what, by_whom, turn_id, detail_json)
-        VALUES (?, ?, ?, ?, ?, ?, ?)
-        """,
-        (
-            entry.folder,
-            entry.notification_id,
-            entry.at_ms,
-            entry.what,
-            entry.by,
-            entry.turn_id,
-            json.dumps(dict(entry.detail), ensure_ascii=False),
-        ),
-    )
+    await tx.execute(_HISTORY_MAPPER.insert, _HISTORY_MAPPER.values(entry))
 
 
 async def history_of(tx: Tx, folder: Folder, notification_id: str) -> list[HistoryEntry]:
     """Return all changes of one notification, oldest first."""
-    rows = await tx.execute_fetchall(
+    return await _HISTORY_MAPPER.fetch_all(
+        tx,
         "SELECT * FROM notification_history WHERE group_folder = ? AND notification_id = ? ORDER BY id",
         (folder, notification_id),
     )
-    return [_entry_from_row(row) for row in rows]
 
 
 async def newest_history(tx: Tx, *, limit: int) -> list[HistoryEntry]:
     """Return the newest changes in all groups, oldest first."""
-    rows = await tx.execute_fetchall("SELECT * FROM notification_history ORDER BY id DESC LIMIT ?", (limit,))
-    return [_entry_from_row(row) for row in rows][::-1]
+    entries = await _HISTORY_MAPPER.fetch_all(
+        tx, "SELECT * FROM notification_history ORDER BY id DESC LIMIT ?", (limit,)
+    )
+    return entries[::-1]
 
 
 async def newest_history_id(tx: Tx) -> int:
@@ -407,20 +317,6 @@ async def newest_history_id(tx: Tx) -> int:
 
 async def history_after(tx: Tx, entry_id: int, *, limit: int) -> list[HistoryEntry]:
     """Return the changes in all groups after a certain one, oldest first."""
-    rows = await tx.execute_fetchall(
-        "SELECT * FROM notification_history WHERE id > ? ORDER BY id LIMIT ?", (entry_id, limit)
-    )
-    return [_entry_from_row(row) for row in rows]
-
-
-def _entry_from_row(row: Any) -> HistoryEntry:
-    return HistoryEntry(
-        folder=Folder(row["group_folder"]),
-        notification_id=row["notification_id"],
-        at_ms=row["at_ms"],
-        what=row["what"],
-        by=row["by_whom"],
-        turn_id=row["turn_id"],
-        detail=json.loads(row["detail_json"]),
-        id=row["id"],
+    return await _HISTORY_MAPPER.fetch_all(
+        tx, "SELECT * FROM notification_history WHERE id > ? ORDER BY id LIMIT ?", (entry_id, limit)
     )

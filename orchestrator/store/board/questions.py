@@ -7,20 +7,24 @@ from __future__ import annotations
 
 import json
 import re
-import sqlite3
 from collections.abc import Sequence
-from typing import Any
 
 from agent_runner.wire.unicode_forms import normalized
-from orchestrator.domain.dashboard import Actor, Priority, Question, QuestionType
+from orchestrator.domain.dashboard import Question, QuestionType
 from orchestrator.domain.values import Folder
 from orchestrator.store.board import dashboards
 from orchestrator.store.database import Tx, returned
+from orchestrator.store.row_mapper import Json, RowMapper
 
-_ACTORS = {one.value: one for one in Actor}
-_PRIORITIES = {one.value: one for one in Priority}
-_TYPES = {one.value: one for one in QuestionType}
 _OPEN = "answered_ms IS NULL AND closed_ms IS NULL"
+
+
+_MAPPER = RowMapper(
+    Question,
+    "questions",
+    {"folder": "group_folder", "options": Json("options_json")},
+    unread=("normal",),
+)
 
 
 def normal(text: str) -> str:
@@ -30,36 +34,35 @@ def normal(text: str) -> str:
 
 async def put(tx: Tx, question: Question, *, was: int | None) -> bool:
     """Write a question; `was` is the version that was read, None if new. Return False if it is stale."""
-    return await dashboards.put_row(tx, "questions", _to_row(question), was=was)
+    row = _MAPPER.values(question) | {"normal": normal(question.question)}
+    return await dashboards.put_row(tx, "questions", row, was=was)
 
 
 async def get(tx: Tx, folder: Folder, question_id: str) -> Question | None:
-    cursor = await tx.execute(
-        "SELECT * FROM questions WHERE group_folder = ? AND id = ?", (folder, question_id)
+    return await _MAPPER.fetch_one(
+        tx, "SELECT * FROM questions WHERE group_folder = ? AND id = ?", (folder, question_id)
     )
-    row = await cursor.fetchone()
-    return _from_row(row) if row else None
 
 
 async def unanswered(tx: Tx, folder: Folder, task_id: str | None = None) -> list[Question]:
     """Return the open questions of a group, or of one task, oldest first."""
-    rows = await tx.execute_fetchall(
+    return await _MAPPER.fetch_all(
+        tx,
         f"""
         SELECT * FROM questions WHERE group_folder = :folder AND {_OPEN}
           AND (:task IS NULL OR task_id = :task) ORDER BY created_ms, id
         """,  # noqa: S608 - a constant
         {"folder": folder, "task": task_id},
     )
-    return [_from_row(row) for row in rows]
 
 
 async def unanswered_of_all(tx: Tx, *, limit: int) -> list[Question]:
     """Return the open questions of all groups, oldest first."""
-    rows = await tx.execute_fetchall(
+    return await _MAPPER.fetch_all(
+        tx,
         f"SELECT * FROM questions WHERE {_OPEN} ORDER BY created_ms, id LIMIT ?",  # noqa: S608 - a constant
         (limit,),
     )
-    return [_from_row(row) for row in rows]
 
 
 async def count_open(tx: Tx, folder: Folder) -> int:
@@ -75,7 +78,8 @@ async def unprocessed(tx: Tx, folder: Folder, *, limit: int = -1) -> list[Questi
 
     A negative limit means all.
     """
-    rows = await tx.execute_fetchall(
+    return await _MAPPER.fetch_all(
+        tx,
         """
         SELECT * FROM questions
         WHERE group_folder = ? AND answered_ms IS NOT NULL AND processed_ms IS NULL
@@ -83,35 +87,33 @@ async def unprocessed(tx: Tx, folder: Folder, *, limit: int = -1) -> list[Questi
         """,
         (folder, limit),
     )
-    return [_from_row(row) for row in rows]
 
 
 async def every(tx: Tx, folder: Folder) -> list[Question]:
-    rows = await tx.execute_fetchall(
-        "SELECT * FROM questions WHERE group_folder = ? ORDER BY created_ms, id", (folder,)
+    return await _MAPPER.fetch_all(
+        tx, "SELECT * FROM questions WHERE group_folder = ? ORDER BY created_ms, id", (folder,)
     )
-    return [_from_row(row) for row in rows]
 
 
 async def of_task(tx: Tx, folder: Folder, task_id: str, kind: QuestionType | None = None) -> list[Question]:
     """Return all questions ever asked about a task, of one type or any, newest first."""
-    rows = await tx.execute_fetchall(
+    return await _MAPPER.fetch_all(
+        tx,
         """
         SELECT * FROM questions WHERE group_folder = :folder AND task_id = :task
           AND (:kind IS NULL OR type = :kind) ORDER BY created_ms DESC, id
         """,
         {"folder": folder, "task": task_id, "kind": kind},
     )
-    return [_from_row(row) for row in rows]
 
 
 async def open_like(tx: Tx, folder: Folder, text: str) -> list[Question]:
     """Return the open questions that ask the same as `text`."""
-    rows = await tx.execute_fetchall(
+    return await _MAPPER.fetch_all(
+        tx,
         f"SELECT * FROM questions WHERE group_folder = ? AND normal = ? AND {_OPEN} ORDER BY id",  # noqa: S608
         (folder, normal(text)),
     )
-    return [_from_row(row) for row in rows]
 
 
 async def settled_like(
@@ -121,7 +123,8 @@ async def settled_like(
 
     A question is settled when it was answered, or closed for a reason outside of `unsettled`.
     """
-    rows = await tx.execute_fetchall(
+    return await _MAPPER.fetch_all(
+        tx,
         f"""
         SELECT * FROM questions
         WHERE group_folder = :folder AND normal = :normal AND task_id IS :task AND NOT ({_OPEN})
@@ -135,7 +138,6 @@ async def settled_like(
             "unsettled": json.dumps(list(unsettled)),
         },
     )
-    return [_from_row(row) for row in rows]
 
 
 async def settled(tx: Tx, folder: Folder, *, unsettled: Sequence[str]) -> dict[tuple[str, QuestionType], int]:
@@ -149,7 +151,7 @@ async def settled(tx: Tx, folder: Folder, *, unsettled: Sequence[str]) -> dict[t
         """,
         {"folder": folder, "unsettled": json.dumps(list(unsettled))},
     )
-    return {(row["task_id"], _TYPES[row["type"]]): row["at_ms"] for row in rows}
+    return {(row["task_id"], QuestionType(row["type"])): row["at_ms"] for row in rows}
 
 
 async def ids_like(tx: Tx, folder: Folder, prefix: str) -> list[str]:
@@ -193,61 +195,6 @@ async def note_shown(tx: Tx, folder: Folder, question_id: str, *, now_ms: int) -
         WHERE group_folder = ? AND id = ?
         """,
         (now_ms, folder, question_id),
-    )
-
-
-def _to_row(question: Question) -> dict[str, Any]:
-    return {
-        "group_folder": question.folder,
-        "id": question.id,
-        "question": question.question,
-        "normal": normal(question.question),
-        "context": question.context,
-        "priority": question.priority,
-        "type": question.type,
-        "task_id": question.task_id,
-        "asked_count": question.asked_count,
-        "last_asked_ms": question.last_asked_ms,
-        "cooldown_h": question.cooldown_h,
-        "created_by": question.created_by,
-        "created_ms": question.created_ms,
-        "answer": question.answer,
-        "answered_ms": question.answered_ms,
-        "closed_ms": question.closed_ms,
-        "closed_reason": question.closed_reason,
-        "processed_ms": question.processed_ms,
-        "version": question.version,
-        "changed_turn": question.changed_turn,
-        "options_json": json.dumps(question.options, ensure_ascii=False),
-    }
-
-
-def _from_row(row: sqlite3.Row) -> Question:
-    # Unpacked in the table's order, which is faster than by name, like the other rows of a dashboard.
-    (folder, question_id, question, _normal, context, priority, kind, task_id, asked_count, last_asked_ms,
-     cooldown_h, created_by, created_ms, answer, answered_ms, closed_ms, closed_reason, processed_ms,
-     version, changed_turn, options_json) = row  # fmt: skip
-    return Question(
-        folder=folder,
-        id=question_id,
-        question=question,
-        context=context,
-        priority=_PRIORITIES[priority],
-        type=_TYPES[kind],
-        task_id=task_id,
-        asked_count=asked_count,
-        last_asked_ms=last_asked_ms,
-        cooldown_h=cooldown_h,
-        created_by=_ACTORS[created_by],
-        created_ms=created_ms,
-        answer=answer,
-        answered_ms=answered_ms,
-        closed_ms=closed_ms,
-        closed_reason=closed_reason,
-        processed_ms=processed_ms,
-        version=version,
-        changed_turn=changed_turn,
-        options=tuple(json.loads(options_json)),
     )
 
 
