@@ -6,18 +6,24 @@ import asyncio
 import logging
 import threading
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from pathlib import Path
 
-from watchdog.events import FileCreatedEvent, FileMovedEvent, FileSystemEvent, FileSystemEventHandler
-from watchdog.observers import Observer
+from watchdog.events import (
+    FileClosedEvent,
+    FileCreatedEvent,
+    FileMovedEvent,
+    FileSystemEvent,
+    FileSystemEventHandler,
+)
 from watchdog.observers.api import BaseObserver
+
+from agent_runner.wire.arrivals import new_observer
 
 logger = logging.getLogger(__name__)
 
-SETTLE_SECONDS = (0.05, 0.1, 0.2, 0.4)
-"""Seconds after a hint at which to look again, each after the previous. watchdog may sleep for 0.5 s between
-the halves of a rename, and then signals neither its end nor the next file.
-"""
+WRITTEN = [FileClosedEvent, FileCreatedEvent, FileMovedEvent]
+"""The events of a file that is written in place or renamed into place."""
 
 
 class DirectoryWatch(FileSystemEventHandler):
@@ -35,15 +41,15 @@ class DirectoryWatch(FileSystemEventHandler):
     def start(self) -> None:
         try:
             directory = self._directory.resolve(strict=True)  # watchdog would watch a link itself
-            self._observer = Observer()
+            self._observer = new_observer()
             self._observer.daemon = True
-            self._observer.schedule(self, str(directory), event_filter=[FileCreatedEvent, FileMovedEvent])
+            self._observer.schedule(self, str(directory), event_filter=WRITTEN)
             self._observer.start()
         except OSError as error:
             logger.warning("no change signals from %s: %s", self._directory.name, error.strerror)
 
     def stop(self) -> None:
-        """End the threads without waiting for them: they may sleep for half a second between two events."""
+        """End the threads without waiting for them, since a turn that was just read would wait, too."""
         if self._observer is not None:
             threading.Thread(target=self._observer.stop, name="watch:stop", daemon=True).start()
 
@@ -60,19 +66,10 @@ class DirectoryWatch(FileSystemEventHandler):
 
     async def looks(self, sweep_seconds: float) -> AsyncIterator[None]:
         """Yield whenever it is time to look: at once, after each hint, and every `sweep_seconds`."""
-        pauses = iter(SETTLE_SECONDS)  # it may have started between the halves of a rename
         while True:
             # Taken before the look, so that a change during it is not missed.
             changed = self._changed
             yield
-            if await _happens(changed, next(pauses, sweep_seconds)):
-                pauses = iter(SETTLE_SECONDS)
-
-
-async def _happens(event: asyncio.Event, seconds: float) -> bool:
-    try:
-        async with asyncio.timeout(seconds):
-            await event.wait()
-    except TimeoutError:
-        return False
-    return True
+            with suppress(TimeoutError):
+                async with asyncio.timeout(sweep_seconds):
+                    await changed.wait()

@@ -10,7 +10,7 @@ import errno
 import os
 import stat
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -21,18 +21,14 @@ from watchdog.events import (
     FileCreatedEvent,
     FileMovedEvent,
 )
-from watchdog.observers import Observer
 from watchdog.observers.api import BaseObserver
 
+from agent_runner.wire.arrivals import new_observer
 from orchestrator.base.file_watch import WatchHandler
 from orchestrator.base.wakeups import Wakeup
 from orchestrator.domain.values import Folder
 
 MAILBOXES = ("messages", "tasks")
-SETTLE_SECONDS = (0.05, 0.1, 0.2, 0.4)
-"""Seconds after which a wake-up is repeated, each after the previous. watchdog may sleep for 0.5 s between
-the halves of a rename, and then signals neither its end nor the next file.
-"""
 BLIND_SWEEP_SECONDS = 1.0
 """Seconds between sweeps of a group for which the system sends no signals."""
 
@@ -52,7 +48,6 @@ class MailboxWatcher:
         self._sweep_seconds = sweep_seconds
         self._watches: dict[Folder, _Watch] = {}
         self._woken: set[Folder] = set()
-        self._repeats: dict[Folder, asyncio.TimerHandle] = {}
         self._wakeup = Wakeup()
         self._last_sweep = 0.0
 
@@ -75,7 +70,7 @@ class MailboxWatcher:
 
         def signal() -> None:
             if folder not in self._woken:
-                loop.call_soon_threadsafe(self._signal, folder)
+                loop.call_soon_threadsafe(self.wake, folder)
 
         earlier = self._watches.get(folder)
         watch = self._watches[folder] = _Watch([self._root / folder / name for name in MAILBOXES], signal)
@@ -96,9 +91,6 @@ class MailboxWatcher:
 
     async def stop(self) -> None:
         """End all threads."""
-        for repeat in self._repeats.values():
-            repeat.cancel()
-        self._repeats.clear()
         watches, self._watches = list(self._watches.values()), {}
         await asyncio.to_thread(_stop_all, watches)
 
@@ -133,19 +125,6 @@ class MailboxWatcher:
         pause = min(self._sweep_seconds, BLIND_SWEEP_SECONDS) if is_blind else self._sweep_seconds
         return max(0.0, self._last_sweep + pause - now)
 
-    def _signal(self, folder: Folder) -> None:
-        self._repeat(folder, SETTLE_SECONDS)
-
-    def _repeat(self, folder: Folder, pauses: Sequence[float]) -> None:
-        """Wake a group now and after each pause; a new signal restarts the pauses."""
-        self.wake(folder)
-        earlier = self._repeats.pop(folder, None)
-        if earlier is not None:
-            earlier.cancel()
-        if pauses and folder in self._watches:
-            later = asyncio.get_running_loop().call_later(pauses[0], self._repeat, folder, pauses[1:])
-            self._repeats[folder] = later
-
 
 class _Watch:
     """The observer of one group. `start` and `stop` block; in whatever order they come, `stop` wins."""
@@ -177,7 +156,7 @@ class _Watch:
             self._end()
 
     def _observe(self) -> None:
-        self._observer = Observer()
+        self._observer = new_observer()
         for directory in self._directories:
             # watchdog would watch the parent of a path that is no directory.
             if not stat.S_ISDIR(directory.lstat().st_mode):

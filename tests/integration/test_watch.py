@@ -8,9 +8,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from watchdog.events import FileCreatedEvent
 from watchdog.observers import Observer
-from watchdog.observers.inotify_move_event_grouper import InotifyMoveEventGrouper
 
 from agent_runner import watch as watch_module
 from agent_runner.watch import DirectoryWatch
@@ -51,19 +49,26 @@ async def test_a_new_file_is_signalled_without_a_sweep(
         watch.stop()
 
 
-async def test_a_hint_is_followed_by_looks_for_as_long_as_a_rename_may_be_held_back(directory: Path) -> None:
-    held_back_seconds = InotifyMoveEventGrouper.delay
-    watch = DirectoryWatch(directory)  # not started: only this test hints
-    looks = watch.looks(NEVER_SECONDS)
-    for _ in range(2):
-        for _ in (0.0, *watch_module.SETTLE_SECONDS):
-            await next_look(looks)
-        watch.on_any_event(FileCreatedEvent("turn.json.partial"))
-    assert sum(watch_module.SETTLE_SECONDS) > held_back_seconds
+async def test_a_hint_of_a_rename_comes_when_the_file_has_its_name(directory: Path) -> None:
+    """No first half of a rename is a hint, so all of them come of the second."""
+    watch = DirectoryWatch(directory)
+    watch.start()
+    try:
+        looks = watch.looks(NEVER_SECONDS)
+        await next_look(looks)
+        for number in range(50):
+            path = directory / f"{number}.json"
+            await asyncio.to_thread(write_whole, path, "{}")
+            while True:
+                await next_look(looks)
+                if path.exists():
+                    break
+    finally:
+        watch.stop()
 
 
 async def test_nobody_waits_for_a_watch_to_end(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its thread may sleep between the halves of a rename: a turn that was just read waited with it."""
+    """A turn that was just read would wait, too."""
     may_end, has_ended = threading.Event(), threading.Event()
 
     class Asleep(Observer):  # type: ignore[misc, valid-type]
@@ -72,7 +77,7 @@ async def test_nobody_waits_for_a_watch_to_end(directory: Path, monkeypatch: pyt
             super().stop()
             has_ended.set()
 
-    monkeypatch.setattr(watch_module, "Observer", Asleep)
+    monkeypatch.setattr(watch_module, "new_observer", Asleep)
     watch = DirectoryWatch(directory)
     watch.start()
     watch.stop()
@@ -100,7 +105,7 @@ async def test_where_nothing_more_can_be_watched_the_sweep_is_left(
     def none_left() -> None:
         raise OSError(24, "inotify instance limit reached")
 
-    monkeypatch.setattr(watch_module, "Observer", none_left)
+    monkeypatch.setattr(watch_module, "new_observer", none_left)
     watch = DirectoryWatch(directory)
     watch.start()
     try:

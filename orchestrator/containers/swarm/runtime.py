@@ -12,8 +12,8 @@ from functools import partial
 from pathlib import Path
 
 import structlog
-from watchdog.observers import Observer
 
+from agent_runner.wire.arrivals import new_observer
 from agent_runner.wire.gate import open_gate
 from orchestrator.containers.swarm.container import SwarmContainer, SwarmEngine
 from orchestrator.containers.swarm.door import CarrierDoor
@@ -104,7 +104,7 @@ class SwarmRuntime:
         self._setting_up: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         """The lock of each node, by its id, that is held while a container is set up there."""
         self._opening = asyncio.Lock()
-        self._observer = Observer()
+        self._observer = new_observer()
         self._observer.daemon = True
         self.ports: frozenset[int] = frozenset()
         """The ports of the host's proxies that agents may connect to."""
