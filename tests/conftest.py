@@ -22,7 +22,7 @@ from tests.doubles.clock import FakeClock
 from tests.doubles.messages_api import ScriptedMessagesApi
 from tests.processes.synapse import PYTHON, Synapse
 from tests.support.leftovers import Leftovers
-from tests.support.sharing_out import FilesTogether, is_apart
+from tests.support.sharing_out import FilesTogether, place_in_run
 from tests.support.shuffling import Shuffling
 from tests.support.skips import NEED_ALL, NoSkips
 from tests.support.store_harness import StoreHarness
@@ -78,9 +78,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> Generator[None, None, None]:
-    """Put tests that share nothing last, so that no process has a whole file left while the others wait."""
+    """Start the longest files first and tests that share nothing last, also where files are shuffled."""
     yield
-    items.sort(key=lambda item: is_apart(item.path))
+    items.sort(key=lambda item: place_in_run(item.path))
 
 
 def pytest_collection_finish() -> None:

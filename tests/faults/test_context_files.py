@@ -19,6 +19,8 @@ from orchestrator.domain.errors import ContextBusy
 from tests.support.dialogues import MINUTE, NOW, answers, asks
 
 ROOT = Path(__file__).resolve().parents[2]
+SAVES = 1_000 if "SOAK_KILLS" in os.environ else 160
+"""Saves of a context, of which about each 15th is killed."""
 SAVING = Path(__file__).with_name("saving_context.py")
 KILLING = Path(__file__).with_name("killing_context.py")
 
@@ -85,9 +87,9 @@ def test_threads_of_one_process_lose_none_either(tmp_path: Path):
 
 @pytest.mark.host
 @pytest.mark.timeout(1200)
-def test_kill_9_in_a_thousand_saves_leaves_a_file_that_parses_and_loses_nothing_that_was_told(tmp_path: Path):
+def test_kill_9_while_saving_leaves_a_file_that_parses_and_loses_nothing_that_was_told(tmp_path: Path):
     killed = subprocess.run(
-        [sys.executable, KILLING, tmp_path, "1000"],
+        [sys.executable, KILLING, tmp_path, str(SAVES)],
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
@@ -100,8 +102,8 @@ def test_kill_9_in_a_thousand_saves_leaves_a_file_that_parses_and_loses_nothing_
     troubles: list[ContextRepair] = []
     context_manager = manager(tmp_path, troubles)
     context_manager.record_decision("Go on", now_ms=NOW)
-    assert told >= 1_000
-    assert kills >= 30
+    assert told >= SAVES
+    assert kills >= SAVES // 40
     assert troubles == []
     assert list(context_manager.files.path.glob("*.tmp-*")) == []
     assert all(context_manager.files.snapshots.read(one.name) for one in context_manager.snapshots())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 from pathlib import Path
 
@@ -10,10 +9,10 @@ import psutil
 import pytest
 
 from tests.processes.andy import AndyProcess, until
-from tests.processes.killable_andy import MortalAndy
+from tests.processes.killable_andy import SOAK_KILLS, MortalAndy
 
-RANDOM_KILLS = int(os.environ.get("SOAK_KILLS", "30"))
-"""Thirty find what breaks at most points of a turn; `make soak` looks for what is rarer, with a thousand."""
+RANDOM_KILLS = SOAK_KILLS or 10
+"""Ten prove that hosts die as in the simulated world; `make soak` looks for what is rare, with a thousand."""
 pytestmark = [pytest.mark.host, pytest.mark.timeout(1500 + 30 * RANDOM_KILLS)]
 GROUPS = ("main", "one", "two", "three")
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -18,10 +17,9 @@ from orchestrator.domain import failures
 from tests.processes import own_engine
 from tests.processes.andy import until
 from tests.processes.engine_relay import RelayThread
-from tests.processes.killable_andy import MortalAndy
+from tests.processes.killable_andy import SOAK_KILLS, MortalAndy
 from tests.processes.own_engine import OwnEngine
 
-SOAK_KILLS = int(os.environ.get("SOAK_KILLS", "0"))
 pytestmark = [
     pytest.mark.docker,
     pytest.mark.timeout(2400 + 30 * SOAK_KILLS),
@@ -55,7 +53,7 @@ def test_containers_killed_and_removed_at_random_cost_no_answer(
     with MortalAndy(tmp_path / "home", runtime="docker", environment=SLOTS) as andy:
         andy.register(*GROUPS[1:])
         # A slow machine may answer before each blow falls: then it takes more of them.
-        while hit < (SOAK_KILLS or 12) or not andy.rows(BEGUN_AGAIN):
+        while hit < (SOAK_KILLS or 4) or not andy.rows(BEGUN_AGAIN):
             number = next(rounds)
             assert number < MOST_ROUNDS, f"{hit} containers were hit, none of them in a turn"
             for group in GROUPS:
@@ -95,7 +93,7 @@ def test_a_host_killed_at_random_goes_on_with_its_containers(tmp_path: Path) -> 
         """How far a host comes that starts three containers: measured, as it grows with what a start does."""
         andy.kill()
         for number in itertools.count():
-            if number >= (SOAK_KILLS or 15) and went_on > 3:
+            if number >= (SOAK_KILLS or 5) and went_on > (3 if SOAK_KILLS else 1):
                 break
             assert number < MOST_ROUNDS, (
                 f"containers of a killed host answered its next one in {went_on} lives"

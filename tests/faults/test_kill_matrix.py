@@ -17,7 +17,7 @@ from orchestrator.store.database import Database
 from tests.support.matrix_home import MatrixHome, address_of
 
 pytestmark = pytest.mark.host
-KILLS = int(os.environ.get("MATRIX_KILLS", "10"))
+KILLS = int(os.environ.get("MATRIX_KILLS", "5"))
 PROGRAM = Path(__file__).with_name("killing_matrix.py")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import sqlite3
 from collections import Counter, defaultdict
@@ -14,6 +15,14 @@ import httpx
 
 from tests.processes.andy import ENGINE_SECONDS, AndyProcess, until
 from tests.processes.forked_host import HostForks
+
+SOAK_KILLS = int(os.environ.get("SOAK_KILLS", "0"))
+"""Number of kills that `make soak` asks of each test; 0 in `make check`, which has a few of its own."""
+
+
+def every_nth(count: int) -> int:
+    """Return the distance between two points of a host's work at which it is killed: 1 in the soak."""
+    return 1 if SOAK_KILLS else count
 
 
 class MortalAndy(AndyProcess):

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.support.leftovers import shares
-from tests.support.sharing_out import TESTS, FilesTogether, is_apart
+from tests.support.sharing_out import LONGEST, TESTS, FilesTogether, is_apart, place_in_run
 
 TOGETHER, APART = TESTS / "docker" / "test_compose.py", TESTS / "e2e" / "test_groups.py"
 
@@ -56,6 +56,13 @@ def test_tests_that_share_nothing_go_to_whoever_is_free():
     ids = [f"{APART.relative_to(TESTS.parent)}::test_{name}" for name in "zayb"]
 
     assert scheduled(ids) == [[[ids[0]], [ids[2]]], [[ids[1]], [ids[3]]]]
+
+
+def test_the_longest_files_start_first_and_tests_that_share_nothing_last():
+    assert [path.name for path in LONGEST if not path.exists()] == []
+    paths = [APART, TESTS / "unit" / "test_triggers.py", *LONGEST[::-1]]
+
+    assert sorted(paths, key=place_in_run) == [*LONGEST, paths[1], APART]
 
 
 def test_no_test_of_a_file_that_is_shared_out_shares_anything(request: pytest.FixtureRequest):

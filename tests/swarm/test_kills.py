@@ -22,7 +22,7 @@ from tests.processes.swarm_andy import SwarmAndy
 from tests.processes.swarm_nodes import SwarmNode, SwarmNodes
 from tests.swarm.conftest import only_in_soak
 
-KILLS = int(os.environ.get("SOAK_KILLS", "0")) or 8
+KILLS = int(os.environ.get("SOAK_KILLS", "0")) or 4
 pytestmark = [pytest.mark.swarm, pytest.mark.timeout(900 + 120 * KILLS)]
 GROUPS = ("main", "one", "two", "three")
 SLOTS = {"MAX_CONCURRENT_CONTAINERS": "3"}
