@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 
 import structlog
@@ -43,7 +43,7 @@ class _Counted:
 
 
 class RefusalAudit:
-    """Counts refusals at once, and writes them later; the first one after a quiet minute without delay."""
+    """Counts refusals at once, and writes them later; the first one of its kind in a minute without delay."""
 
     def __init__(
         self,
@@ -59,6 +59,8 @@ class RefusalAudit:
         self._clock = clock
         self._period_seconds = period_seconds
         self._counted: dict[str, _Counted] = {}
+        self._due: dict[str, float] = {}
+        """Kind → the time of the event loop from which on it may be written again."""
         self._wakeup = Wakeup()
 
     def note(self, knock: RefusedRequest) -> None:
@@ -74,16 +76,22 @@ class RefusalAudit:
         """Write counted refusals until cancelled, and then the remaining ones."""
         try:
             while True:
-                await self._wakeup.wait(at_most_seconds=None)
-                await self.write()
+                await self._wakeup.wait(at_most_seconds=self._until_due())
+                now = asyncio.get_running_loop().time()
+                due = {kind for kind in self._counted if self._due.get(kind, now) <= now}
                 # What comes meanwhile is counted and written as one row: a flood must not fill the audit.
-                await asyncio.sleep(self._period_seconds)
+                self._due |= dict.fromkeys(due, now + self._period_seconds)
+                await self.write(due)
         finally:
             await self.write()
 
-    async def write(self) -> None:
-        """Write the counted refusals; after an error of the disk they stay counted."""
-        written = dict(self._counted)
+    def _until_due(self) -> float | None:
+        now = asyncio.get_running_loop().time()
+        return min((max(0.0, self._due.get(kind, now) - now) for kind in self._counted), default=None)
+
+    async def write(self, kinds: Collection[str] | None = None) -> None:
+        """Write the counted refusals of `kinds`, or all; after an error of the disk they stay counted."""
+        written = {kind: one for kind, one in self._counted.items() if kinds is None or kind in kinds}
         if not written:
             return
         try:

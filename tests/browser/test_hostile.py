@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections import deque
+import re
+from collections import Counter, deque
 from collections.abc import Iterator
 from urllib.parse import quote, urlsplit
 
@@ -24,7 +25,8 @@ from tests.doubles.whatsapp_phone import Phone
 from tests.processes.andy import AndyProcess, until
 
 FAMILY = f"{wa.FAMILY}@g.us"
-MOST_PAGES = 90
+MOST_ALIKE = 2
+"""Pages that are looked at of those whose addresses differ in numbers, groups and values alone."""
 DOWNLOADS = ("/files/", "/care/backups/", "/care/download")
 TURNING = "\u202e"
 
@@ -152,14 +154,25 @@ def assert_harmless(page: Page) -> None:
         assert_nothing_sticks_out(page)
 
 
+def kind_of(address: str) -> str:
+    """Return an address without what differs between pages of one kind."""
+    path, _, query = address.partition("?")
+    names = sorted(pair.partition("=")[0] for pair in query.split("&"))
+    return f"{re.sub(r'(?<=/)(?:main|family|[^/]*[0-9][^/]*)(?=/|$)', '*', path)}?{'&'.join(names)}"
+
+
 def test_no_page_runs_or_fetches_what_a_text_says(visitor: Visit, andy: AndyProcess) -> None:
     page = visitor.page
     visitor.allowed += ["404", "400"]
     seen: set[str] = set()
     shown: set[str] = set()
+    alike: Counter[str] = Counter()
     waiting = deque(["/console/now", *(f"/console/{name}?group=family" for name in ("board", "mind", "log"))])
-    while waiting and len(seen) < MOST_PAGES:
+    while waiting:
         path = waiting.popleft()
+        alike[kind_of(path)] += 1
+        if alike[kind_of(path)] > MOST_ALIKE:
+            continue
         page.goto(andy.address + path)
         seen.add(path)
         assert_harmless(page)

@@ -116,6 +116,20 @@ async def test_a_first_refusal_is_written_at_once_and_a_thousand_more_are_one_ro
     assert [one["count"] for one in await rows(store_harness)] == [1, 1000]
 
 
+async def test_a_refusal_of_another_kind_need_not_wait_for_the_end_of_the_minute(
+    store_harness: StoreHarness, refusals: RefusalAudit, outside: httpx.AsyncClient
+) -> None:
+    running = asyncio.create_task(refusals.run(), name="refusals")
+    for expected, headers in (("bad_token", {}), ("bad_origin", {"Origin": EVIL, **WITH_TOKEN})):
+        await knock(outside, **headers)
+
+        async def is_there(error: str = expected) -> bool:
+            return error in {one["error"] for one in await rows(store_harness)}
+
+        await until(is_there, f"{expected} is there")
+    await stop(running)
+
+
 async def test_the_mark_of_a_path_that_is_left_out_is_written_as_it_is(
     store_harness: StoreHarness, refusals: RefusalAudit
 ) -> None:
