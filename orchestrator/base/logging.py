@@ -14,12 +14,13 @@ import re
 import sys
 import time
 from collections.abc import Callable, Hashable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from io import TextIOWrapper
 from logging.handlers import QueueHandler, QueueListener, RotatingFileHandler
 from pathlib import Path
-from typing import Any, Self, TextIO
+from typing import Any, Self, TextIO, cast
 from zoneinfo import ZoneInfo
 
 import structlog
@@ -72,7 +73,9 @@ def configure(level: str, *, log_file: LogFile | None = None, is_quiet: bool = F
             renderer,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),
-        logger_factory=structlog.PrintLoggerFactory(raw_stream(sys.stderr) if to_person else sys.stderr),
+        logger_factory=structlog.PrintLoggerFactory(
+            cast("TextIO", _Lossy(raw_stream(sys.stderr) if to_person else sys.stderr))
+        ),
         cache_logger_on_first_use=True,
     )
     shown = logging.StreamHandler(sys.stderr)
@@ -82,6 +85,26 @@ def configure(level: str, *, log_file: LogFile | None = None, is_quiet: bool = F
         logging.getLogger(name).addFilter(ThrottledLogger())
     if log_file is not None:
         logging.getLogger().addHandler(log_file.handler)
+
+
+class _Lossy:
+    """A stream that drops what cannot be written.
+
+    stderr may be a file on a full disk. Whoever logs there, a loop that reports its failure among others, has
+    to go on.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        with suppress(OSError):
+            self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with suppress(OSError):
+            self._stream.flush()
 
 
 def _drop_below_error(

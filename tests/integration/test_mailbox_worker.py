@@ -46,8 +46,8 @@ class Mail:
     watcher: MailboxWatcher
 
     def has_been_hinted(self) -> bool:
-        """Whether nothing more comes of what was written, and all that came was taken."""
-        return not self.watcher._repeats and not self.watcher._woken
+        """Whether all hints that came were taken."""
+        return not self.watcher._woken
 
     def ask(self, folder: str, request_id: str) -> None:
         body = {"type": "message", "text": f"of {folder}", "requestId": request_id}

@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -45,6 +47,16 @@ def test_a_terminal_shows_errors_alone_unless_it_is_asked_for_more(
     assert ("mailbox.refused" in shown.getvalue()) is seen
     assert "loop.gave_up" in shown.getvalue()
     assert "host.started" in (tmp_path / "andy.log").read_text()
+
+
+def test_a_log_on_a_full_disk_stops_nobody_who_logs(monkeypatch, fresh_structlog):
+    with Path("/dev/full").open("w", buffering=1) as full:
+        monkeypatch.setattr(sys, "stderr", full)
+        logging.configure("info")
+        structlog.get_logger().error("loop.restarts")
+        monkeypatch.undo()
+        with suppress(OSError):
+            full.close()
 
 
 @pytest.mark.parametrize("stream", [Terminal, io.StringIO])
