@@ -18,7 +18,8 @@ SHARED := $(ORDER) -n $(or $(TESTERS),3) --dist loadgroup --no-loadscope-reorder
 # Not beside containers: Chromium breaks off what it loads whenever a network interface of the machine comes or goes.
 BROWSER := $(TWICE) browser $(SHARED) -m browser
 REST := $(TWICE) rest $(SHARED) -m "(docker or host) and not browser"
-# Three engines with twenty containers: alone on the machine, and last. SOAK_KILLS adds what takes long.
+# Three engines, one test at a time, which waits for most of its time: beside those of one engine. SOAK_KILLS adds what
+# takes long.
 NODES := $(TWICE) swarm $(if $(LEFTOVERS),--leftovers) -m swarm tests/swarm
 READY := .venv/.ready
 SBOM ?= build/sbom
@@ -93,12 +94,13 @@ check: $(READY) ## Format, lint, types, architecture, tests: what CI runs
 	$(BIN)/lint-imports --no-cache
 	$(QUICK)
 	$(BROWSER)
-	$(REST)
-	$(NODES)
+	@mkdir -p build; $(NODES) >build/swarm-tests.log 2>&1 & nodes=$$!; \
+	$(REST); rest=$$?; \
+	wait $$nodes; code=$$?; cat build/swarm-tests.log; exit $$((rest ? rest : code))
 
 soak: $(READY) ## Random examples by the hundred, tests/e2e in both runtimes, then SOAK_TURNS (50000) turns in flat memory, mutation and SOAK_KILLS (1000) kills of host, containers and engine, for hours
 	$(PYTEST) --dist loadfile --hypothesis-profile=soak tests/unit tests/integration tests/faults/mailbox
-	TESTS_OF_LAYERS=1 env -u TESTS_NEED_ALL $(PYTEST) --dist loadfile tests/e2e
+	TESTS_OF_LAYERS=1 SOAK_KILLS=1 env -u TESTS_NEED_ALL $(PYTEST) --dist loadfile tests/e2e tests/docker/test_release.py tests/integration/test_voice_recognition.py
 	$(MAKE) llama-server
 	SOAK_KILLS=$(or $(SOAK_KILLS),200) $(NODES)
 	$(BIN)/python -m benchmarks soak --judge

@@ -20,14 +20,19 @@ SAME_IN_BOTH = (
     "test_context.py",
     "test_dashboard.py",
     "test_dashboard_in_words.py",
+    "test_groups.py",
     "test_logs.py",
     "test_loop.py",
+    "test_model_services.py",
     "test_notices.py",
     "test_notices_kept.py",
     "test_people.py",
+    "test_roles.py",
     "test_session_commands.py",
     "test_spending.py",
     "test_tasks.py",
+    "test_the_main_job.py",
+    "test_undo.py",
 )
 """What is tried there happens in the host: where Docker was promised, once in containers is enough."""
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import __main__ as benchmarks
+from tests.support.skips import only_in_soak
 from tests.support.until import DEADLINE_SECONDS
 
 ROOT = Path(__file__).parents[2]
@@ -29,6 +30,8 @@ IN_CONTAINERS = frozenset(
         "warm_start",
     }
 )
+ALWAYS = frozenset({"cold_start", "commands", "hot_claude"})
+"""Tried by `make check`, too: with the agent that needs no model, through the host, and with a model."""
 ON_NODES = frozenset({"swarm"})
 """Tried in tests/swarm."""
 
@@ -43,7 +46,10 @@ def test_a_benchmark_can_measure(name: str) -> None:
 
 @pytest.mark.docker
 @pytest.mark.usefixtures("agent_image")
-@pytest.mark.parametrize("name", sorted(IN_CONTAINERS))
+@pytest.mark.parametrize(
+    "name",
+    [name if name in ALWAYS else pytest.param(name, marks=only_in_soak) for name in sorted(IN_CONTAINERS)],
+)
 def test_a_benchmark_with_containers_can_measure(name: str) -> None:
     measured_once(name)
 

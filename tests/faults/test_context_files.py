@@ -17,9 +17,10 @@ from orchestrator.context.tokens import EstimatingCounter
 from orchestrator.context.workflow import Workflow
 from orchestrator.domain.errors import ContextBusy
 from tests.support.dialogues import MINUTE, NOW, answers, asks
+from tests.support.skips import IS_SOAK
 
 ROOT = Path(__file__).resolve().parents[2]
-SAVES = 1_000 if "SOAK_KILLS" in os.environ else 160
+SAVES = 1_000 if IS_SOAK else 160
 """Saves of a context, of which about each 15th is killed."""
 SAVING = Path(__file__).with_name("saving_context.py")
 KILLING = Path(__file__).with_name("killing_context.py")

@@ -19,6 +19,7 @@ import pytest
 from orchestrator.channels.voice import listen
 from orchestrator.channels.voice.transcriber import VoiceTranscriber
 from orchestrator.cli.main import app
+from tests.support.skips import IS_SOAK
 
 pytestmark = [
     pytest.mark.voice,
@@ -115,12 +116,12 @@ def wrong_words(expected: list[str], heard: list[str]) -> int:
     return row[-1]
 
 
-def test_at_most_one_word_of_ten_is_wrong_in_twenty_notes(model: Path, tmp_path: Path) -> None:
+def test_at_most_one_word_of_ten_is_wrong(model: Path, tmp_path: Path) -> None:
     from faster_whisper import WhisperModel
 
     recognizer = WhisperModel(str(model), device="cpu", compute_type="int8", local_files_only=True)
     wrong = total = 0
-    for number, saying in enumerate(SAYINGS):
+    for number, saying in enumerate(SAYINGS if IS_SOAK else SAYINGS[::4]):
         with speak(saying, tmp_path / f"{number}.ogg").open("rb") as sound:
             found = listen.transcript_of(recognizer, sound, "en")
         wrong += wrong_words(words(saying), words(found.get("text", "")))

@@ -19,6 +19,9 @@ ON_PURPOSE = "on purpose: "
 """The beginning of a reason that holds everywhere: another command runs the test, or it makes no sense."""
 THIS_MACHINE = "this machine: "
 """The beginning of a reason that lies in the kernel, or in what it lets this process do."""
+IS_SOAK = "SOAK_KILLS" in os.environ
+"""Whether this is a part of `make soak`, which has hours."""
+only_in_soak = pytest.mark.skipif(not IS_SOAK, reason=f"{ON_PURPOSE}it takes minutes: 'make soak'")
 
 
 class NoSkips:

@@ -13,13 +13,9 @@ import pytest
 
 from tests.docker.conftest import agent_image, docker_client
 from tests.processes.swarm_nodes import SwarmNodes, has_overlays, why_not
-from tests.support.skips import ON_PURPOSE, THIS_MACHINE
+from tests.support.skips import THIS_MACHINE
 
 __all__ = ["agent_image", "docker_client"]
-
-only_in_soak = pytest.mark.skipif(
-    "SOAK_KILLS" not in os.environ, reason=f"{ON_PURPOSE}it takes minutes: 'make soak'"
-)
 
 
 @pytest.fixture(scope="session")

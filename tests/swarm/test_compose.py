@@ -20,7 +20,7 @@ from tests.docker.test_compose import REACH, base_of
 from tests.processes.andy import until
 from tests.processes.compose_stack import ComposeStack, forget_image
 from tests.processes.swarm_nodes import SwarmNode, SwarmNodes
-from tests.swarm.conftest import only_in_soak
+from tests.support.skips import only_in_soak
 
 pytestmark = [pytest.mark.swarm, pytest.mark.timeout(1800)]
 

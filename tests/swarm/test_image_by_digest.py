@@ -14,7 +14,7 @@ from orchestrator.containers.swarm.services import SwarmServices, remove_all
 from tests.processes.andy import AndyProcess
 from tests.processes.image_registry import image_registry, is_installed
 from tests.processes.swarm_nodes import SwarmNodes
-from tests.swarm.conftest import only_in_soak
+from tests.support.skips import only_in_soak
 
 pytestmark = [pytest.mark.swarm, pytest.mark.timeout(900)]
 

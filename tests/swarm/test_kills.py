@@ -20,7 +20,7 @@ from orchestrator.containers.docker.runtime import RUN_LABEL
 from tests.processes.andy import until
 from tests.processes.swarm_andy import SwarmAndy
 from tests.processes.swarm_nodes import SwarmNode, SwarmNodes
-from tests.swarm.conftest import only_in_soak
+from tests.support.skips import only_in_soak
 
 KILLS = int(os.environ.get("SOAK_KILLS", "0")) or 4
 pytestmark = [pytest.mark.swarm, pytest.mark.timeout(900 + 120 * KILLS)]
