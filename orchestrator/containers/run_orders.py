@@ -24,6 +24,7 @@ from orchestrator.proxies import feature
 from orchestrator.proxies.feature import ContainerProxies
 from orchestrator.proxies.model.credentials import CredentialSource
 from orchestrator.store.notices import host_events
+from orchestrator.store.runs import runs
 from orchestrator.store.runs.model_refusals import ModelRefusal
 from orchestrator.store.settings import mcp_servers
 
@@ -175,12 +176,13 @@ class RunOrders:
         """
         rights = None if role is None else roles.rights_of(role, group_config.of(group))
         made = await asyncio.to_thread(self._make_folders, group, rights)
+        plugin = await self._skills(group)
         extra = await asyncio.to_thread(self.granted, group)
         if extra.refusals:
             await self._report_refusals(group, extra)
         if rights is not None and Permission.MCP not in rights.may:
-            return (*made, *extra.mounts)
-        return (*made, *extra.mounts, *await self._programs(group))
+            return (*made, *plugin, *extra.mounts)
+        return (*made, *plugin, *extra.mounts, *await self._programs(group))
 
     def granted(self, group: Group) -> allowlist.Extra:
         """Return which of the group's additional mounts are granted now, and why others are not. Blocks."""
@@ -198,13 +200,17 @@ class RunOrders:
             )
         made = mounts.prepare(group, home=self._host.home.root, uid=self._uid, rights=file_rights)
         self.ensure_memory_files(group)
-        return (*made, *self._skills(group))
+        return made
 
-    def _skills(self, group: Group) -> Sequence[Mount]:
+    async def _skills(self, group: Group) -> Sequence[Mount]:
         """Return the mount of the group's skills; nothing if there are none or they cannot be read."""
+        live = await self._host.database.read(runs.live)
+        # One of them is the run that is prepared.
+        is_in_use = sum(run.folder == group.folder for run in live) > 1
+        home, wanted = self._host.home.root.resolve(), group_config.of(group).skills
         try:
-            made = skills.make_plugin(
-                self._host.home.root.resolve(), group.folder, group_config.of(group).skills
+            made = await asyncio.to_thread(
+                skills.make_plugin, home, group.folder, wanted, is_in_use=is_in_use
             )
         except OSError as error:
             log.warning("skills.not_laid", group=group.folder, reason=str(error))

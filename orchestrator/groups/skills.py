@@ -62,10 +62,11 @@ def check_known(home: Path, wanted: object) -> None:
         )
 
 
-def make_plugin(home: Path, folder: str, wanted: tuple[str, ...] | None) -> Path | None:
+def make_plugin(home: Path, folder: str, wanted: tuple[str, ...] | None, *, is_in_use: bool) -> Path | None:
     """Make a read-only copy of the wanted skills (None: all) and return it; None if there are none. Blocks.
 
-    A copy, so that no container ever has a folder of the owner's. It is renewed after a change.
+    A copy, so that no container ever has a folder of the owner's. A change makes a new one; older ones stay
+    while they may be mounted: `is_in_use` says that other containers of the group live.
 
     Raises:
         OSError: a skill cannot be read, or the home cannot be written.
@@ -74,10 +75,11 @@ def make_plugin(home: Path, folder: str, wanted: tuple[str, ...] | None) -> Path
     chosen = known if wanted is None else {name: known[name] for name in wanted if name in known}
     if unknown := [name for name in wanted or () if name not in known]:
         log.warning("skills.unknown", group=folder, names=unknown, known=list(known))
-    files = list(_files_of(chosen))
-    if not files:
-        return None
-    return _write_plugin(home / "data" / FOLDER / folder, files)
+    copies, files = home / "data" / FOLDER / folder, list(_files_of(chosen))
+    plugin = _write_plugin(copies, files) if files else None
+    if not is_in_use:
+        _remove_others(copies, plugin)
+    return plugin
 
 
 def _skills_in(folder: Path) -> Iterator[Path]:
@@ -103,15 +105,13 @@ def _files_of(chosen: Mapping[str, Path]) -> Iterator[_SkillFile]:
 
 
 def _write_plugin(folder: Path, files: list[_SkillFile]) -> Path:
-    """Write the files of a plugin to a folder named by their digest, and return it; delete older ones."""
+    """Write the files of a plugin to a folder named by their digest, and return it."""
     digest = hashlib.sha256()
     for file in files:
         digest.update(f"{file.place}\0{len(file.content)}\0".encode() + file.content)
     target = folder / digest.hexdigest()[:16]
     if not target.is_dir():
         folder.mkdir(mode=0o711, parents=True, exist_ok=True)
-        for old in folder.iterdir():
-            shutil.rmtree(old, ignore_errors=True)
         with tempfile.TemporaryDirectory(dir=folder, prefix=".new-") as partial:
             plugin = Path(partial) / "plugin"
             manifest = _SkillFile(place=".claude-plugin/plugin.json", content=json.dumps(PLUGIN).encode())
@@ -119,8 +119,20 @@ def _write_plugin(folder: Path, files: list[_SkillFile]) -> Path:
                 _write(plugin, file)
             plugin.chmod(0o755)
             # Renamed when it is whole, so that no container ever gets half of the skills.
-            plugin.rename(target)
+            try:
+                plugin.rename(target)
+            except OSError:
+                # Another container of the group may start at the same time, with the same copy.
+                if not target.is_dir():
+                    raise
     return target
+
+
+def _remove_others(copies: Path, plugin: Path | None) -> None:
+    if copies.is_dir():
+        for old in copies.iterdir():
+            if old != plugin:
+                shutil.rmtree(old, ignore_errors=True)
 
 
 def _write(plugin: Path, file: _SkillFile) -> None:

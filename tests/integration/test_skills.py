@@ -9,15 +9,20 @@ import stat
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
 from agent_runner.tools.table import tools_for
 from agent_runner.tools.wire import DASHBOARD_TOOLS
 from orchestrator.cli.main import app
+from orchestrator.containers.run_orders import RunOrders
 from orchestrator.groups import skills
 from orchestrator.groups.settings import ConfigRefused
+from orchestrator.store.runs import runs
+from tests.support.host_contexts import host_context
 from tests.support.pdfs import a_pdf
+from tests.support.store_harness import StoreHarness
 
 SHIPPED = ["chart", "summarise-pdf", "weekly-review"]
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -35,28 +40,54 @@ def a_skill(home: Path, name: str, text: str = "---\ndescription: x\n---\n") -> 
 
 
 def test_a_group_has_the_shipped_skills_and_the_owners_or_those_it_is_given(tmp_path: Path) -> None:
-    assert names_in(skills.make_plugin(tmp_path, "family", None)) == SHIPPED
+    assert names_in(skills.make_plugin(tmp_path, "family", None, is_in_use=False)) == SHIPPED
     own = a_skill(tmp_path, "garden")
     (own / "plants.txt").write_text("roses")
     a_skill(tmp_path, "chart", "mine")
     (tmp_path / "skills" / "no-skill").mkdir()
-    made = skills.make_plugin(tmp_path, "family", None)
+    made = skills.make_plugin(tmp_path, "family", None, is_in_use=False)
     assert names_in(made) == ["chart", "garden", "summarise-pdf", "weekly-review"]
     assert made is not None
     assert (made / "skills" / "chart" / "SKILL.md").read_text() == "mine", "the owner's goes first"
     assert json.loads((made / ".claude-plugin" / "plugin.json").read_text())["name"] == "andy"
-    assert names_in(skills.make_plugin(tmp_path, "family", ("garden", "unheard-of"))) == ["garden"]
-    assert skills.make_plugin(tmp_path, "family", ()) is None
+    assert names_in(skills.make_plugin(tmp_path, "family", ("garden", "unheard-of"), is_in_use=False)) == [
+        "garden"
+    ]
+    assert skills.make_plugin(tmp_path, "family", (), is_in_use=False) is None
 
 
 def test_the_copy_is_made_anew_only_when_something_has_changed(tmp_path: Path) -> None:
     own = a_skill(tmp_path, "garden")
-    first = skills.make_plugin(tmp_path, "family", ("garden",))
-    assert first == skills.make_plugin(tmp_path, "family", ("garden",))
+    first = skills.make_plugin(tmp_path, "family", ("garden",), is_in_use=False)
+    assert first == skills.make_plugin(tmp_path, "family", ("garden",), is_in_use=False)
     (own / "SKILL.md").write_text("other")
-    second = skills.make_plugin(tmp_path, "family", ("garden",))
+    second = skills.make_plugin(tmp_path, "family", ("garden",), is_in_use=False)
     assert second != first
     assert [path.name for path in (tmp_path / "data" / "skills" / "family").iterdir()] == [second.name]
+
+
+async def test_a_copy_stays_as_long_as_another_container_of_the_group_may_use_it(
+    store_harness: StoreHarness, tmp_path: Path
+) -> None:
+    own = a_skill(tmp_path, "garden")
+    group = await store_harness.add_group(container_config={"skills": ["garden"]})
+    host, unused = host_context(store_harness, tmp_path), cast("Any", None)
+    orders = RunOrders(host, credentials=unused, proxies=unused, uid=os.getuid())
+
+    async def laid() -> Path:
+        return next(one.source for one in await orders.prepare(group) if one.target == "/workspace/skills")
+
+    run = await store_harness.begin_run()
+    first = await laid()
+    (own / "SKILL.md").write_text("other")
+    await store_harness.begin_run()
+    second = await laid()
+    assert second != first
+    assert names_in(first) == ["garden"]
+    async with store_harness.database.transaction() as tx:
+        await runs.end(tx, run.id, kind="closed", detail="", now_ms=1)
+    assert await laid() == second
+    assert list(second.parent.iterdir()) == [second]
 
 
 def test_a_link_in_a_skill_leads_nowhere_and_what_is_laid_can_be_read_by_any_user(tmp_path: Path) -> None:
@@ -67,7 +98,7 @@ def test_a_link_in_a_skill_leads_nowhere_and_what_is_laid_can_be_read_by_any_use
     (own / "deep" / "more.txt").write_text("more")
     before = os.umask(0o077)
     try:
-        made = skills.make_plugin(tmp_path, "family", ("garden",))
+        made = skills.make_plugin(tmp_path, "family", ("garden",), is_in_use=False)
     finally:
         os.umask(before)
     assert made is not None
@@ -79,7 +110,7 @@ def test_a_link_in_a_skill_leads_nowhere_and_what_is_laid_can_be_read_by_any_use
 def test_skills_that_are_too_large_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(skills, "MAX_BYTES", 10)
     with pytest.raises(OSError, match="above"):
-        skills.make_plugin(tmp_path, "family", None)
+        skills.make_plugin(tmp_path, "family", None, is_in_use=False)
 
 
 @pytest.mark.parametrize("name", SHIPPED)

@@ -41,7 +41,7 @@ def prepare_main(workspace: Workspace) -> None:
     (home / "groups").mkdir(parents=True)
     for name in ensure_prompt(home, assistant="Andy", worker_minutes=30):
         (workspace.shared / name).write_bytes((home / "groups" / "global" / name).read_bytes())
-    laid = skills.make_plugin(home, FOLDER, None)
+    laid = skills.make_plugin(home, FOLDER, None, is_in_use=False)
     assert laid is not None
     workspace.skills.symlink_to(laid)
     (workspace.group / "CLAUDE.md").write_text(template("main", assistant="Andy", group="main"))
