@@ -51,11 +51,12 @@ async def change(
         ContextBusy, OSError: the context cannot be written; it is unchanged, as after any error of `act`.
     """
     folder = Folder(manager.files.folder)
-    turn = await database.read(lambda tx: turns.running_of(tx, folder))
-    if turn is not None and turn.kind is not TurnKind.WORKER and not turn.is_isolated:
-        raise ConversationBusy(f"'{folder}' is answering just now: wait until it has, and try again.")
-    taken = await asyncio.to_thread(act, manager, now_ms)
+    # All in one transaction: a turn that started in between would go on with the old session, and record it.
     async with database.transaction() as tx:
+        turn = await turns.running_of(tx, folder)
+        if turn is not None and turn.kind is not TurnKind.WORKER and not turn.is_isolated:
+            raise ConversationBusy(f"'{folder}' is answering just now: wait until it has, and try again.")
+        taken = await asyncio.to_thread(act, manager, now_ms)
         await _begin_anew(tx, folder, taken, now_ms=now_ms)
     contents = await asyncio.to_thread(manager.load, now_ms=now_ms)
     await asyncio.to_thread(copies.write, folder, contents)

@@ -223,6 +223,7 @@ async def cancel(tx: Tx, task: ScheduledTask, *, now_ms: int) -> ScheduledTask:
                 next_ms=None,
             ),
         )
+        await tasks.note_cancelled_due(tx, task.id, task.next_ms)
         # Only queued runs: a running one may be in the middle of something that its tools cannot undo.
         await task_stops.stop_queued(tx, task, reason="its task was cancelled.", now_ms=now_ms)
     return await find(tx, task.id)
@@ -235,20 +236,21 @@ async def restore(tx: Tx, task: ScheduledTask, times: ScheduleReader, *, now_ms:
     """
     if task.status is not TaskStatus.CANCELLED:
         return task
-    # A cancelled task has no due time: an interval goes on in step with the last run, or with the creation.
-    is_once = task.schedule.kind is ScheduleKind.ONCE
-    first_ms = (
-        round(datetime.fromisoformat(task.schedule.value).timestamp() * 1000)
-        if is_once
-        else task.last_ms or task.created_ms
-    )
-    next_ms = times.following(task.schedule, first_ms, now_ms)
+    due_ms = await tasks.cancelled_due_ms(tx, task.id)
+    next_ms = times.following(task.schedule, _due_before(task) if due_ms is None else due_ms, now_ms)
     if next_ms is None:
         raise TaskRefused(f"The time of task {task.id} has passed: make a new one.")
     active = replace(
         task, status=TaskStatus.ACTIVE, status_reason=None, status_ms=now_ms, next_ms=next_ms, failures=0
     )
     return await _put(tx, active)
+
+
+def _due_before(task: ScheduledTask) -> int:
+    """Return about when a task was due before it was cancelled: an earlier version did not store it."""
+    if task.schedule.kind is ScheduleKind.ONCE:
+        return round(datetime.fromisoformat(task.schedule.value).timestamp() * 1000)
+    return task.last_ms or task.created_ms
 
 
 async def run_now(tx: Tx, task: ScheduledTask, *, now_ms: int) -> TurnId:

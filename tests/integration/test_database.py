@@ -24,6 +24,7 @@ from orchestrator.store.access.secret_addresses import AddressKind
 from orchestrator.store.conversation import outbox
 from orchestrator.store.database import Database, after_commit, migrations
 from orchestrator.store.reader import read_once
+from orchestrator.store.schedule import tasks
 from tests.support.store_harness import StoreHarness
 from tests.support.until import until
 
@@ -146,6 +147,29 @@ async def test_what_was_dead_because_it_may_have_arrived_is_unknown_from_now_on(
     await database.close()
     assert [tuple(row) for row in found] == [(3, "unknown", None), (4, "dead", 3), (10, "pending", None)]
     assert read(database_path, "PRAGMA foreign_key_check") == []
+
+
+async def test_a_task_that_was_cancelled_before_its_due_time_was_stored_has_none(database_path):
+    before = next(at for at, script in enumerate(migrations()) if "cancelled_due" in script)
+    database_path.parent.mkdir()
+    with closing(sqlite3.connect(database_path)) as old:
+        for script in migrations()[:before]:
+            old.executescript(script)
+        old.execute("INSERT INTO chats (jid, name) VALUES ('a', 'A')")
+        old.execute(
+            "INSERT INTO scheduled_tasks (id, group_folder, chat_jid, prompt, schedule_type, schedule_value,"
+            " timezone, dst, context_mode, overlap, catch_up, status, status_at, created_at)"
+            " VALUES ('t', 'family', 'a', 'news', 'interval', '3600000', 'UTC', 'once', 'group', 'skip',"
+            " 'latest', 'cancelled', 1, 1)"
+        )
+        old.execute(f"PRAGMA user_version = {before}")
+        old.commit()
+    database = await Database.open(database_path)
+    async with database.transaction() as tx:
+        assert await tasks.cancelled_due_ms(tx, "t") is None
+        await tasks.note_cancelled_due(tx, "t", 5)
+        assert await tasks.cancelled_due_ms(tx, "t") == 5
+    await database.close()
 
 
 async def test_addresses_of_calendars_stay_valid_beside_hooks_and_no_number_is_given_twice(database_path):

@@ -16,9 +16,10 @@ from orchestrator.domain import failures
 from orchestrator.domain.values import Cause, Folder, TaskStatus
 from orchestrator.groups import changes, registration
 from orchestrator.queue.retries import refuse
-from orchestrator.scheduler import due_tasks
+from orchestrator.scheduler import due_tasks, scheduled_task_service
 from orchestrator.store.groups import groups
 from orchestrator.store.runs import turn_outages
+from orchestrator.store.schedule import tasks
 from tests.doubles.scripted_runtime import ScriptedRuntime, scripted_pool
 from tests.support.store_harness import StoreHarness
 from tests.support.task_harness import DAY_MS, HOUR_MS, MINUTE_MS, TaskHarness
@@ -71,6 +72,34 @@ async def test_the_scheduler_sleeps_until_the_next_due_time(home: TaskHarness) -
     assert await home.scheduler.fire_due() == 45
     await home.schedule("cron", "0 9 * * *")
     assert await home.scheduler.fire_due() == 45
+
+
+async def test_an_interval_task_keeps_its_rhythm_when_its_cancellation_is_undone(home: TaskHarness) -> None:
+    made_ms = home.harness.clock.now_ms()
+    task_id = await home.schedule("interval", "1h")
+    await home.after(HOUR_MS)
+    home.harness.clock.pass_ms(10 * MINUTE_MS)
+    await home.run_through()
+    await home.ask("cancel_task", taskId=task_id)
+    assert (await home.task(task_id)).next_ms is None
+    home.harness.clock.pass_ms(3 * HOUR_MS)
+    async with home.harness.database.transaction() as tx:
+        task = await scheduled_task_service.apply_action(
+            tx, task_id, "restore", home.dispatcher._times, now_ms=home.harness.clock.now_ms()
+        )
+    assert task.next_ms == made_ms + 5 * HOUR_MS
+
+
+async def test_a_task_that_an_earlier_version_cancelled_can_be_restored(home: TaskHarness) -> None:
+    task_id = await home.schedule("interval", "1h")
+    await home.ask("cancel_task", taskId=task_id)
+    now_ms = home.harness.clock.now_ms()
+    async with home.harness.database.transaction() as tx:
+        await tasks.note_cancelled_due(tx, task_id, None)
+        task = await scheduled_task_service.apply_action(
+            tx, task_id, "restore", home.dispatcher._times, now_ms=now_ms
+        )
+    assert task.next_ms == now_ms + HOUR_MS
 
 
 async def test_an_answer_ends_the_run_and_goes_to_the_group(home: TaskHarness) -> None:

@@ -123,6 +123,17 @@ async def change_status(tx: Tx, task_id: str, status: TaskStatus, *, reason: str
     )
 
 
+async def note_cancelled_due(tx: Tx, task_id: str, due_ms: int | None) -> None:
+    """Store the due time that a cancelled task had."""
+    await tx.execute("UPDATE scheduled_tasks SET cancelled_due = ? WHERE id = ?", (due_ms, task_id))
+
+
+async def cancelled_due_ms(tx: Tx, task_id: str) -> int | None:
+    """Return the due time that a cancelled task had; None if none is stored."""
+    cursor = await tx.execute("SELECT cancelled_due FROM scheduled_tasks WHERE id = ?", (task_id,))
+    return (await returned(cursor))["cancelled_due"]  # type: ignore[no-any-return]
+
+
 async def note_end(
     tx: Tx, task_id: str, *, is_success: bool, failures: int, result: str, now_ms: int
 ) -> None:

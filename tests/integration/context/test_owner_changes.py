@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,7 @@ from orchestrator.context import owner_changes
 from orchestrator.context.context_manager import ContextManager
 from orchestrator.context.owner_changes import ConversationBusy
 from orchestrator.context.recorder import ContextCopies
+from orchestrator.context.snapshots import ContextSnapshot
 from tests.support.dialogues import NOW
 from tests.support.store_harness import StoreHarness
 
@@ -44,3 +47,21 @@ async def test_nothing_is_changed_while_the_agent_answers(
     assert manager.load(now_ms=NOW).context.conversation.running_summary == "in time"
     assert "in time" in (tmp_path / "env" / "family" / "context.json").read_text(), "its container sees it"
     assert await store_harness.rows("SELECT 1 FROM sessions") == []
+
+
+async def test_no_turn_starts_while_the_context_is_changed(
+    store_harness: StoreHarness, manager: ContextManager, tmp_path: Path
+) -> None:
+    await store_harness.add_group()
+    await store_harness.hear("@Andy hello")
+    path = await store_harness.database.path()
+
+    def start_meanwhile(manager: ContextManager, now_ms: int) -> ContextSnapshot | None:
+        is_refused = pytest.raises(sqlite3.OperationalError, match="locked")
+        with closing(sqlite3.connect(path, timeout=0)) as another_process, is_refused:
+            another_process.execute("BEGIN IMMEDIATE")
+        return manager.snapshot(now_ms=now_ms)
+
+    copies = ContextCopies(tmp_path)
+    await owner_changes.change(store_harness.database, manager, copies, start_meanwhile, now_ms=NOW)
+    assert len(await store_harness.queued()) == 1
