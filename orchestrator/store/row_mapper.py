@@ -1,4 +1,4 @@
-"""Makes the reader and the INSERT of a record from its dataclass.
+"""Makes the reader and the INSERT of records from their dataclass.
 
 A module of the store declares once how its records are stored:
 
@@ -24,7 +24,7 @@ import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from enum import Enum
-from functools import cache, cached_property
+from functools import cache
 from types import NoneType
 from typing import Any, Generic, TypeAlias, TypeVar, cast, get_args, get_origin
 
@@ -79,6 +79,7 @@ class RowMapper(Generic[RecordT]):
         columns: The places of the fields that are not simply the column of the same name.
         assigned: Columns to which the database assigns the value when a row is inserted.
         unread: Columns without a field; only other statements use them.
+        joined: Columns that are not in the table; the queries add them.
     """
 
     def __init__(
@@ -89,13 +90,16 @@ class RowMapper(Generic[RecordT]):
         *,
         assigned: Collection[str] = (),
         unread: Collection[str] = (),
+        joined: Collection[str] = (),
     ) -> None:
         self.record = record
         self.table = table
         self.columns = columns
         self.assigned = assigned
         self.unread = unread
+        self.joined = joined
         self._readers: dict[tuple[str, ...], Callable[[sqlite3.Row], RecordT]] = {}
+        self._writers: dict[type, Callable[[object], dict[str, Any]]] = {}
 
     async def fetch_all(self, tx: Tx, sql: str, parameters: Parameters = ()) -> list[RecordT]:
         """Return the records of all rows that a query finds."""
@@ -116,29 +120,41 @@ class RowMapper(Generic[RecordT]):
         found = rows if isinstance(rows, list) else list(rows)
         return list(map(self._reader(found[0]), found)) if found else []
 
-    def values(self, record: RecordT) -> dict[str, Any]:
-        """Return the values of a record by the names of their columns."""
-        return self._values(record)
+    async def insert(self, tx: Tx, record: object, **more: object) -> None:
+        """Insert a row with the `values` of a record, and `more` values by the names of their columns."""
+        row = self.values(record) | more
+        await tx.execute(self.insert_sql(row), row)
 
-    @cached_property
-    def insert(self) -> str:
-        """The statement that inserts a row with the `values` of a record."""
-        names = [name for name in self.written if name not in self.assigned]
-        places = ", ".join(f":{name}" for name in names)
-        return f"INSERT INTO {self.table} ({', '.join(names)}) VALUES ({places})"  # noqa: S608 - our own names
+    def insert_sql(self, row: Mapping[str, object]) -> str:
+        """Return the statement that inserts `row`, for those that add a clause to it."""
+        return _insert_sql(self.table, tuple(row))
 
-    @cached_property
-    def written(self) -> tuple[str, ...]:
-        """The columns that `values` names."""
-        return tuple(column for column, _ in _Source().values(self.record, self.columns, "record"))
+    def upsert_sql(self, row: Mapping[str, object], *, key: str, unchanged: Collection[str] = ()) -> str:
+        """Return the statement that inserts `row`, or changes the row with its `key`, but for `unchanged`."""
+        changes = ", ".join(
+            f"{name} = excluded.{name}" for name in row if name != key and name not in unchanged
+        )
+        return f"{self.insert_sql(row)} ON CONFLICT ({key}) DO UPDATE SET {changes}"
 
-    @cached_property
-    def _values(self) -> Callable[[RecordT], dict[str, Any]]:
-        source = _Source()
-        items = [
-            f"{column!r}: {value}" for column, value in source.values(self.record, self.columns, "record")
-        ]
-        return source.function("record", f"return {{{', '.join(items)}}}")
+    def values(self, record: object) -> dict[str, Any]:
+        """Return the values of a record by the names of their columns, but for the `assigned` ones.
+
+        A dataclass with fewer fields, such as that of records to add, has its fields in the same columns.
+        """
+        kind = type(record)
+        if kind not in self._writers:
+            source = _Source()
+            items = (
+                f"{column!r}: {value}"
+                for column, value in source.values(kind, self._places_in(kind), "record")
+                if column not in self.assigned and column not in self.joined
+            )
+            self._writers[kind] = source.function("record", f"return {{{', '.join(items)}}}")
+        return self._writers[kind](record)
+
+    def _places_in(self, kind: type) -> Mapping[str, Place]:
+        names = {one.name for one in fields(kind)}
+        return {name: place for name, place in self.columns.items() if kind is self.record or name in names}
 
     def _reader(self, row: sqlite3.Row) -> Callable[[sqlite3.Row], RecordT]:
         # Unpacking a row is several times as fast as asking it for each column. So there is a reader for each
@@ -152,6 +168,12 @@ class RowMapper(Generic[RecordT]):
             unpacked = "".join(f"c{place}, " for place in range(len(names)))
             self._readers[names] = source.function("row", f"{unpacked} = row", f"return {record}")
         return self._readers[names]
+
+
+@cache
+def _insert_sql(table: str, columns: tuple[str, ...]) -> str:
+    places = ", ".join(f":{name}" for name in columns)
+    return f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({places})"  # noqa: S608 - our own names
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
+from typing import Any
 
 from orchestrator.domain.dashboard import Dashboard
 from orchestrator.domain.values import Folder
@@ -163,23 +164,17 @@ async def clear(tx: Tx, folder: Folder) -> None:
         )
 
 
-async def put_row(tx: Tx, table: str, row: Mapping[str, object], *, was: int | None) -> bool:
+async def put_row(tx: Tx, mapper: RowMapper[Any], row: Mapping[str, object], *, was: int | None) -> bool:
     """Write `row` by its column names; `was` is the version that was read. Return False if it is stale.
 
     It is stale when it has another version by now; then nothing is written.
     """
     if was is None:
-        await tx.execute(_insert(table, tuple(row)), row)
+        await tx.execute(mapper.insert_sql(row), row)
         return True
     # The version is in the WHERE clause, so no write can happen between the check and the update.
-    cursor = await tx.execute(_update(table, tuple(row)), {**row, "was": was})
+    cursor = await tx.execute(_update(mapper.table, tuple(row)), {**row, "was": was})
     return cursor.rowcount == 1
-
-
-@cache
-def _insert(table: str, columns: tuple[str, ...]) -> str:
-    places = ", ".join(f":{name}" for name in columns)
-    return f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({places})"  # noqa: S608 - our own names
 
 
 @cache

@@ -18,7 +18,7 @@ _PROJECTS = RowMapper(Project, "projects", {"folder": "group_folder", "body": Js
 
 async def add_insight(tx: Tx, insight: Insight) -> None:
     """Insert an insight. Raises `sqlite3.IntegrityError` when its content exists already."""
-    await tx.execute(_INSIGHTS.insert, _INSIGHTS.values(insight))
+    await _INSIGHTS.insert(tx, insight)
 
 
 async def insight_of(tx: Tx, folder: Folder, content_hash: str) -> Insight | None:
@@ -42,7 +42,7 @@ async def forget(tx: Tx, folder: Folder, row_id: str) -> None:
 
 
 async def put_person(tx: Tx, person: Person) -> None:
-    await tx.execute(_PEOPLE.insert, _PEOPLE.values(person))
+    await _PEOPLE.insert(tx, person)
 
 
 async def people(tx: Tx, folder: Folder) -> list[Person]:
@@ -50,7 +50,7 @@ async def people(tx: Tx, folder: Folder) -> list[Person]:
 
 
 async def put_project(tx: Tx, project: Project) -> None:
-    await tx.execute(_PROJECTS.insert, _PROJECTS.values(project))
+    await _PROJECTS.insert(tx, project)
 
 
 async def projects(tx: Tx, folder: Folder) -> list[Project]:

@@ -34,7 +34,7 @@ async def put(tx: Tx, notification: Notification, *, was: int | None) -> bool:
     if was is None and is_reminder and notification.number is None:
         cursor = await tx.execute("SELECT ifnull(max(number), 0) + 1 AS next FROM notifications")
         row["number"] = (await returned(cursor))["next"]
-    return await dashboards.put_row(tx, "notifications", row, was=was)
+    return await dashboards.put_row(tx, _MAPPER, row, was=was)
 
 
 async def get(tx: Tx, folder: Folder, notification_id: str) -> Notification | None:
@@ -289,7 +289,7 @@ _HISTORY_MAPPER = RowMapper(
 
 
 async def add_history(tx: Tx, entry: HistoryEntry) -> None:
-    await tx.execute(_HISTORY_MAPPER.insert, _HISTORY_MAPPER.values(entry))
+    await _HISTORY_MAPPER.insert(tx, entry)
 
 
 async def history_of(tx: Tx, folder: Folder, notification_id: str) -> list[HistoryEntry]:

@@ -35,7 +35,7 @@ def normal(text: str) -> str:
 async def put(tx: Tx, question: Question, *, was: int | None) -> bool:
     """Write a question; `was` is the version that was read, None if new. Return False if it is stale."""
     row = _MAPPER.values(question) | {"normal": normal(question.question)}
-    return await dashboards.put_row(tx, "questions", row, was=was)
+    return await dashboards.put_row(tx, _MAPPER, row, was=was)
 
 
 async def get(tx: Tx, folder: Folder, question_id: str) -> Question | None:

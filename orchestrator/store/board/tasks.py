@@ -34,7 +34,7 @@ _MAPPER = RowMapper(
 
 async def put(tx: Tx, task: BoardTask, *, was: int | None) -> bool:
     """Write a task; `was` is the version that was read, None if new. Return False if it is stale."""
-    return await dashboards.put_row(tx, "dashboard_tasks", _MAPPER.values(task), was=was)
+    return await dashboards.put_row(tx, _MAPPER, _MAPPER.values(task), was=was)
 
 
 async def get(tx: Tx, folder: Folder, task_id: str) -> BoardTask | None:
