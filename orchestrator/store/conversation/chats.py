@@ -6,17 +6,20 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections.abc import Sequence
 
 from orchestrator.domain.values import Chat, ChatJid, ChatMember, Group
 from orchestrator.store.database import Tx, returned
+from orchestrator.store.row_mapper import RowMapper
 
 _REFERRED_BY = ("messages", "turns", "outbox", "scheduled_tasks", "notifications", "access_requests")
 # A chat without a message was listed by its messenger, and will be listed again.
 _IS_UNUSED = "last_message_ms IS NOT NULL AND NOT EXISTS (SELECT 1 FROM group_chats AS g WHERE g.jid = c.jid)"
 for _table in _REFERRED_BY:
     _IS_UNUSED += f" AND NOT EXISTS (SELECT 1 FROM {_table} AS r WHERE r.chat_jid = c.jid)"  # noqa: S608 - ours
+
+
+_MAPPER = RowMapper(Chat, "chats", {})
 
 
 async def upsert(
@@ -57,15 +60,12 @@ async def forget_unused(tx: Tx, *, newest: int, but: ChatJid) -> None:
 
 
 async def get(tx: Tx, jid: ChatJid) -> Chat | None:
-    cursor = await tx.execute("SELECT * FROM chats WHERE jid = ?", (jid,))
-    row = await cursor.fetchone()
-    return _from_row(row) if row else None
+    return await _MAPPER.fetch_one(tx, "SELECT * FROM chats WHERE jid = ?", (jid,))
 
 
 async def every(tx: Tx) -> list[Chat]:
     """Return all chats, the most recently active first."""
-    rows = await tx.execute_fetchall("SELECT * FROM chats ORDER BY last_message_ms DESC NULLS LAST, jid")
-    return [_from_row(row) for row in rows]
+    return await _MAPPER.fetch_all(tx, "SELECT * FROM chats ORDER BY last_message_ms DESC NULLS LAST, jid")
 
 
 async def of_group(tx: Tx, group: Group) -> list[Chat]:
@@ -73,17 +73,7 @@ async def of_group(tx: Tx, group: Group) -> list[Chat]:
     rows = await tx.execute_fetchall(
         "SELECT * FROM chats WHERE jid IN (SELECT value FROM json_each(?))", (json.dumps(group.chats),)
     )
-    return sorted((_from_row(row) for row in rows), key=lambda chat: group.chats.index(chat.jid))
-
-
-def _from_row(row: sqlite3.Row) -> Chat:
-    return Chat(
-        jid=ChatJid(row["jid"]),
-        name=row["name"],
-        channel=row["channel"],
-        is_group=bool(row["is_group"]),
-        last_message_ms=row["last_message_ms"],
-    )
+    return sorted((_MAPPER.read(row) for row in rows), key=lambda chat: group.chats.index(chat.jid))
 
 
 async def replace_members(tx: Tx, chat_jid: ChatJid, members: Sequence[ChatMember]) -> bool:

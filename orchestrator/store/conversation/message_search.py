@@ -79,7 +79,8 @@ async def find(
     number = "s.rowid" if indexed else "m.seq"
     of_group = "TRUE" if folder is None else "m.group_folder = :folder"
     is_shown = _NOT_ASKED if is_for_agent else "TRUE"
-    rows = await tx.execute_fetchall(
+    return await messages.MAPPER.fetch_all(
+        tx,
         f"""
         SELECT m.* FROM {joined}
         WHERE {matched} AND (:before IS NULL OR {number} < :before) AND m.content <> ''
@@ -97,7 +98,6 @@ async def find(
             "limit": limit,
         },
     )
-    return [messages.from_row(row) for row in rows]
 
 
 def _quoted(term: str) -> str:

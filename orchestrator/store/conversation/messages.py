@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
@@ -22,9 +21,34 @@ from orchestrator.domain.values import (
     is_hook,
 )
 from orchestrator.store.database import Tx, returned
+from orchestrator.store.row_mapper import Column, Part, RowMapper
 
 OWN_MESSAGE = "own message"
 _READ = "console_read:"
+
+
+def _or_empty(text: str | None) -> str:
+    return text or ""
+
+
+MAPPER = RowMapper(
+    Message,
+    "messages",
+    {
+        "folder": "group_folder",
+        "text": "content",
+        "file": "file_words",
+        "quote": Part(
+            Quote,
+            {
+                "message_id": "quoted_id",
+                "sender": Column("quoted_sender", _or_empty, str),
+                "text": Column("quoted_content", _or_empty, str),
+            },
+        ),
+    },
+    unread=("is_request", "channel_id", "thread"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,31 +243,32 @@ async def release_all(tx: Tx, turn_id: TurnId, *, reason: str) -> None:
 
 async def find(tx: Tx, chat_jid: ChatJid, message_id: MessageId) -> Message | None:
     # Ids are unique only within a chat: senders choose their own.
-    cursor = await tx.execute("SELECT * FROM messages WHERE chat_jid = ? AND id = ?", (chat_jid, message_id))
-    row = await cursor.fetchone()
-    return from_row(row) if row else None
+    return await MAPPER.fetch_one(
+        tx, "SELECT * FROM messages WHERE chat_jid = ? AND id = ?", (chat_jid, message_id)
+    )
 
 
 async def at(tx: Tx, folder: Folder, seq: int) -> Message | None:
     """Return the message of a group that has this number, or None."""
-    cursor = await tx.execute("SELECT * FROM messages WHERE seq = ? AND group_folder = ?", (seq, folder))
-    row = await cursor.fetchone()
-    return from_row(row) if row else None
+    return await MAPPER.fetch_one(
+        tx, "SELECT * FROM messages WHERE seq = ? AND group_folder = ?", (seq, folder)
+    )
 
 
 async def by_id(tx: Tx, message_id: str) -> Message | None:
     """Find a message by its id alone; the newest where chats share one."""
-    cursor = await tx.execute("SELECT * FROM messages WHERE id = ? ORDER BY seq DESC LIMIT 1", (message_id,))
-    row = await cursor.fetchone()
-    return from_row(row) if row else None
+    return await MAPPER.fetch_one(
+        tx, "SELECT * FROM messages WHERE id = ? ORDER BY seq DESC LIMIT 1", (message_id,)
+    )
 
 
 async def requests_of(tx: Tx, turn_id: TurnId, *, limit: int) -> list[Message]:
     """Return the first messages that created or joined a turn with a request, oldest first."""
-    rows = await tx.execute_fetchall(
-        "SELECT * FROM messages WHERE turn_id = ? AND is_request = 1 ORDER BY seq LIMIT ?", (turn_id, limit)
+    return await MAPPER.fetch_all(
+        tx,
+        "SELECT * FROM messages WHERE turn_id = ? AND is_request = 1 ORDER BY seq LIMIT ?",
+        (turn_id, limit),
     )
-    return [from_row(row) for row in rows]
 
 
 async def questions_in_groups(tx: Tx, *, is_running: bool) -> dict[TurnId, Message]:
@@ -261,7 +286,7 @@ async def questions_in_groups(tx: Tx, *, is_running: bool) -> dict[TurnId, Messa
         {"is_running": is_running},
     )
     # A hook's message exists in no messenger.
-    return {TurnId(row["turn"]): from_row(row) for row in rows if not is_hook(row["sender"])}
+    return {TurnId(row["turn"]): MAPPER.read(row) for row in rows if not is_hook(row["sender"])}
 
 
 async def first_of_turns(tx: Tx, turn_ids: Collection[int]) -> dict[int, FirstOfTurn]:
@@ -352,7 +377,8 @@ async def page(
     # Before or after a `seq`, the nearest messages are selected, not the newest; both are returned oldest
     # first.
     order = "DESC" if after is None else "ASC"
-    rows = await tx.execute_fetchall(
+    return await MAPPER.fetch_all(
+        tx,
         f"""
         SELECT * FROM (
             SELECT * FROM messages
@@ -363,7 +389,6 @@ async def page(
         """,  # noqa: S608 - one of two words
         {"folder": folder, "before": before, "after": after, "limit": limit},
     )
-    return [from_row(row) for row in rows]
 
 
 async def turns_of_own(tx: Tx, said: Sequence[Message]) -> dict[int, int]:
@@ -390,23 +415,23 @@ async def count(tx: Tx, folder: Folder) -> int:
 
 async def newest(tx: Tx, chat_jid: ChatJid, *, limit: int) -> list[Message]:
     """Return the newest messages of a chat, including Andy's own, oldest first."""
-    rows = await tx.execute_fetchall(
+    return await MAPPER.fetch_all(
+        tx,
         "SELECT * FROM (SELECT * FROM messages WHERE chat_jid = ? ORDER BY seq DESC LIMIT ?) ORDER BY seq",
         (chat_jid, limit),
     )
-    return [from_row(row) for row in rows]
 
 
 async def sent_in(tx: Tx, turn_id: TurnId) -> list[Message]:
     """Return the messages that a turn sent, as the chat saw them, oldest first."""
-    rows = await tx.execute_fetchall(
+    return await MAPPER.fetch_all(
+        tx,
         """
         SELECT m.* FROM outbox o JOIN messages m ON m.chat_jid = o.chat_jid AND m.id = o.message_id
         WHERE o.turn_id = ? AND o.state = 'sent' ORDER BY coalesce(o.part_of, o.id), o.part
         """,
         (turn_id,),
     )
-    return [from_row(row) for row in rows]
 
 
 async def before_in_turn(tx: Tx, turn_id: TurnId, chat_jid: ChatJid, message_id: MessageId | str) -> int:
@@ -419,34 +444,6 @@ async def before_in_turn(tx: Tx, turn_id: TurnId, chat_jid: ChatJid, message_id:
         (turn_id, chat_jid, message_id),
     )
     return int((await returned(cursor))["n"])
-
-
-def from_row(row: sqlite3.Row) -> Message:
-    quote = None
-    if row["quoted_id"] is not None:
-        quote = Quote(
-            message_id=MessageId(row["quoted_id"]),
-            sender=row["quoted_sender"] or "",
-            text=row["quoted_content"] or "",
-        )
-    return Message(
-        seq=Seq(row["seq"]),
-        chat_jid=ChatJid(row["chat_jid"]),
-        folder=Folder(row["group_folder"]) if row["group_folder"] is not None else None,
-        id=MessageId(row["id"]),
-        sender=row["sender"],
-        sender_name=row["sender_name"],
-        text=row["content"],
-        sent_ms=row["sent_ms"],
-        received_ms=row["received_ms"],
-        is_from_me=bool(row["is_from_me"]),
-        is_bot_message=bool(row["is_bot_message"]),
-        quote=quote,
-        turn_id=row["turn_id"],
-        ignored_reason=row["ignored_reason"],
-        file=row["file_words"],
-        file_until_ms=row["file_until_ms"],
-    )
 
 
 MAX_UNREAD = 100

@@ -20,11 +20,26 @@ from orchestrator.domain.values import (
     TurnId,
 )
 from orchestrator.store.database import Tx, returned
+from orchestrator.store.row_mapper import Column, Part, RowMapper
 
 OF_OWNER = "owner:"
 """Prefix of the keys of messages in which the host speaks to the owner."""
 ASKED_OF_OWNER = f"{OF_OWNER}asked:"
 """Prefix of the keys of messages to the owner that quote other people: no agent reads those."""
+
+
+_MAPPER = RowMapper(
+    Outgoing,
+    "outbox",
+    {
+        "folder": "group_folder",
+        "attachment": Part(
+            Attachment,
+            {"path": Column("file_path", Path, str), "name": "file_name", "mime": "file_mime"},
+        ),
+    },
+    unread=("dedupe_key", "part_of", "tried_by", "tried_ms"),
+)
 
 
 async def add(
@@ -221,7 +236,8 @@ async def unspoken(tx: Tx, *, since_ms: int) -> list[Outgoing]:
     to be spoken.
     """
     # Without the limit on ids this would read the whole table after each sent message.
-    rows = await tx.execute_fetchall(
+    return await _MAPPER.fetch_all(
+        tx,
         """
         SELECT outbox.* FROM outbox JOIN turns ON turns.id = outbox.turn_id
         WHERE outbox.id > (SELECT coalesce(max(id), 0) - 1000 FROM outbox)
@@ -233,7 +249,6 @@ async def unspoken(tx: Tx, *, since_ms: int) -> list[Outgoing]:
         """,
         (since_ms,),
     )
-    return [_from_row(row) for row in rows]
 
 
 async def add_voice(tx: Tx, spoken: Outgoing, file: Attachment | None, *, now_ms: int) -> Outgoing:
@@ -273,15 +288,15 @@ async def drop_held(tx: Tx, turn_id: TurnId) -> None:
 async def heads(tx: Tx) -> list[Outgoing]:
     """Return the next message of each chat: each chat keeps its order and waits for no other chat."""
     # Parts of a long message sort by the id of the whole, or later messages would come between them.
-    rows = await tx.execute_fetchall(
+    return await _MAPPER.fetch_all(
+        tx,
         """
         SELECT * FROM (
             SELECT *, row_number() OVER (PARTITION BY chat_jid ORDER BY coalesce(part_of, id), part) AS place
             FROM outbox WHERE state IN ('pending', 'sending'))
         WHERE place = 1 ORDER BY coalesce(part_of, id)
-        """
+        """,
     )
-    return [_from_row(row) for row in rows]
 
 
 async def is_as_read(tx: Tx, one: Outgoing) -> bool:
@@ -445,22 +460,21 @@ async def is_ours(tx: Tx, message_id: MessageId) -> bool:
 
 
 async def of_turn(tx: Tx, turn_id: TurnId) -> list[Outgoing]:
-    rows = await tx.execute_fetchall(
-        "SELECT * FROM outbox WHERE turn_id = ? ORDER BY coalesce(part_of, id), part", (turn_id,)
+    return await _MAPPER.fetch_all(
+        tx, "SELECT * FROM outbox WHERE turn_id = ? ORDER BY coalesce(part_of, id), part", (turn_id,)
     )
-    return [_from_row(row) for row in rows]
 
 
 async def some(tx: Tx, ids: Collection[int]) -> list[Outgoing]:
     """Return messages with the parts into which they were split."""
-    rows = await tx.execute_fetchall(
+    return await _MAPPER.fetch_all(
+        tx,
         """
         SELECT * FROM outbox WHERE id IN (SELECT value FROM json_each(:ids))
             OR part_of IN (SELECT value FROM json_each(:ids)) ORDER BY id
         """,
         {"ids": json.dumps(sorted(ids))},
     )
-    return [_from_row(row) for row in rows]
 
 
 async def skip_unsent(tx: Tx, ids: Collection[int]) -> None:
@@ -476,16 +490,12 @@ async def skip_unsent(tx: Tx, ids: Collection[int]) -> None:
 
 async def by_message_id(tx: Tx, message_id: MessageId) -> Outgoing | None:
     """Return the message that has this id in its channel, or None."""
-    cursor = await tx.execute("SELECT * FROM outbox WHERE message_id = ?", (message_id,))
-    row = await cursor.fetchone()
-    return _from_row(row) if row else None
+    return await _MAPPER.fetch_one(tx, "SELECT * FROM outbox WHERE message_id = ?", (message_id,))
 
 
 async def by_key(tx: Tx, key: str) -> Outgoing | None:
     """Return the message that was queued under this key, or None."""
-    cursor = await tx.execute("SELECT * FROM outbox WHERE dedupe_key = ?", (key,))
-    row = await cursor.fetchone()
-    return _from_row(row) if row else None
+    return await _MAPPER.fetch_one(tx, "SELECT * FROM outbox WHERE dedupe_key = ?", (key,))
 
 
 async def blank(tx: Tx, message_id: MessageId) -> TurnId | None:
@@ -503,49 +513,27 @@ async def blank(tx: Tx, message_id: MessageId) -> TurnId | None:
 
 async def unsent(tx: Tx, *, limit: int) -> list[Outgoing]:
     """Return the messages that wait, are unknown or are dead, oldest first."""
-    rows = await tx.execute_fetchall(
+    return await _MAPPER.fetch_all(
+        tx,
         """
         SELECT * FROM outbox WHERE state NOT IN ('sent', 'skipped')
         ORDER BY coalesce(part_of, id), part LIMIT ?
         """,
         (limit,),
     )
-    return [_from_row(row) for row in rows]
 
 
 async def given_up(tx: Tx, *, limit: int) -> list[Outgoing]:
     """Return the messages that are dead, or of which it is unknown whether they arrived, oldest first."""
-    rows = await tx.execute_fetchall(
-        "SELECT * FROM outbox WHERE state IN ('unknown', 'dead') ORDER BY id LIMIT ?", (limit,)
+    return await _MAPPER.fetch_all(
+        tx, "SELECT * FROM outbox WHERE state IN ('unknown', 'dead') ORDER BY id LIMIT ?", (limit,)
     )
-    return [_from_row(row) for row in rows]
 
 
 async def counts(tx: Tx) -> dict[str, int]:
     """Count the messages in each state."""
     rows = await tx.execute_fetchall("SELECT state, count(*) AS n FROM outbox GROUP BY state")
     return {row["state"]: row["n"] for row in rows}
-
-
-def _from_row(row: sqlite3.Row) -> Outgoing:
-    return Outgoing(
-        id=row["id"],
-        folder=row["group_folder"],
-        chat_jid=ChatJid(row["chat_jid"]),
-        text=row["text"],
-        message_id=MessageId(row["message_id"]),
-        state=OutboxState(row["state"]),
-        attempts=row["attempts"],
-        next_attempt_ms=row["next_attempt_ms"],
-        created_ms=row["created_ms"],
-        sent_ms=row["sent_ms"],
-        turn_id=row["turn_id"],
-        error=row["error"],
-        part=row["part"],
-        attachment=_attachment(row),
-        mention=row["mention"],
-        reacts_to=row["reacts_to"],
-    )
 
 
 def _attachment(row: sqlite3.Row) -> Attachment | None:

@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from orchestrator.domain.polls import Poll
-from orchestrator.domain.values import ChatJid, Folder, MessageId, Role, TurnId
+from orchestrator.domain.values import ChatJid, Folder, MessageId, TurnId
 from orchestrator.store.database import Tx, returned
+from orchestrator.store.row_mapper import Json, RowMapper
 
 MAX_VOTES = 2_000
 """Most stored votes of one poll: as many as a large chat has people."""
+
+
+_MAPPER = RowMapper(
+    Poll,
+    "polls",
+    {"folder": "group_folder", "options": Json("options_json")},
+    assigned=("id",),
+    unread=("channel_ref", "closed_ms", "end_turn"),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,28 +38,20 @@ class PollVote:
     """The message that represents the vote in the conversation."""
 
 
+_VOTE_MAPPER = RowMapper(
+    PollVote,
+    "poll_votes",
+    {"name": "voter_name", "chosen": Json("chosen_json")},
+    unread=("poll_id",),
+)
+
+
 async def add(tx: Tx, poll: Poll) -> None:
     """Store a poll whose message is in the outbox."""
     # A question of the board that is sent once more keeps its message, and so its poll.
+    row = _MAPPER.values(poll)
     await tx.execute(
-        """
-        INSERT INTO polls (group_folder, chat_jid, message_id, question, options_json, is_multiple,
-                           board_question, role, created_ms, ends_ms)
-        VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-        ON CONFLICT (message_id) DO UPDATE SET question = excluded.question
-        """,
-        (
-            poll.folder,
-            poll.chat_jid,
-            poll.message_id,
-            poll.question,
-            json.dumps(poll.options, ensure_ascii=False),
-            poll.is_multiple,
-            poll.board_question,
-            poll.role,
-            poll.created_ms,
-            poll.ends_ms,
-        ),
+        f"{_MAPPER.insert_sql(row)} ON CONFLICT (message_id) DO UPDATE SET question = excluded.question", row
     )
 
 
@@ -74,8 +75,7 @@ async def of_ref(tx: Tx, channel_ref: str) -> Poll | None:
 
 async def ended_in(tx: Tx, turn_id: TurnId) -> list[Poll]:
     """Return the ended polls whose result a turn reports."""
-    rows = await tx.execute_fetchall("SELECT * FROM polls WHERE end_turn = ? ORDER BY id", (turn_id,))
-    return [_from_row(row) for row in rows]
+    return await _MAPPER.fetch_all(tx, "SELECT * FROM polls WHERE end_turn = ? ORDER BY id", (turn_id,))
 
 
 async def open_text_of(tx: Tx, chat_jid: ChatJid, *, since_ms: int) -> Poll | None:
@@ -92,28 +92,27 @@ async def open_text_of(tx: Tx, chat_jid: ChatJid, *, since_ms: int) -> Poll | No
 
 async def some_of(tx: Tx, message_ids: Sequence[MessageId]) -> list[Poll]:
     """Return the polls in messages, in the order in which they were created."""
-    rows = await tx.execute_fetchall(
+    return await _MAPPER.fetch_all(
+        tx,
         "SELECT * FROM polls WHERE message_id IN (SELECT value FROM json_each(?)) ORDER BY id",
         (json.dumps(list(message_ids)),),
     )
-    return [_from_row(row) for row in rows]
 
 
 async def ended_by(tx: Tx, now_ms: int) -> list[Poll]:
     """Return the polls whose time has passed, and whose end is not recorded yet."""
-    rows = await tx.execute_fetchall(
-        "SELECT * FROM polls WHERE ends_ms <= ? AND ended_ms IS NULL ORDER BY ends_ms", (now_ms,)
+    return await _MAPPER.fetch_all(
+        tx, "SELECT * FROM polls WHERE ends_ms <= ? AND ended_ms IS NULL ORDER BY ends_ms", (now_ms,)
     )
-    return [_from_row(row) for row in rows]
 
 
 async def to_close(tx: Tx) -> list[Poll]:
     """Return the polls that have ended, but are not closed in their messenger yet."""
-    rows = await tx.execute_fetchall(
+    return await _MAPPER.fetch_all(
+        tx,
         "SELECT * FROM polls WHERE ended_ms IS NOT NULL AND ends_ms IS NOT NULL AND closed_ms IS NULL"
-        " ORDER BY id"
+        " ORDER BY id",
     )
-    return [_from_row(row) for row in rows]
 
 
 async def next_end_ms(tx: Tx) -> int | None:
@@ -158,17 +157,16 @@ async def move(tx: Tx, old: ChatJid, new: ChatJid) -> None:
 
 async def votes_of(tx: Tx, poll: Poll) -> list[PollVote]:
     """Return the newest vote of each person, including withdrawn ones, in the order of their time."""
-    rows = await tx.execute_fetchall(
-        "SELECT * FROM poll_votes WHERE poll_id = ? ORDER BY voted_ms, voter", (poll.id,)
+    return await _VOTE_MAPPER.fetch_all(
+        tx, "SELECT * FROM poll_votes WHERE poll_id = ? ORDER BY voted_ms, voter", (poll.id,)
     )
-    return [_vote_from_row(row) for row in rows]
 
 
 async def vote_of(tx: Tx, poll: Poll, voter: str) -> PollVote | None:
     """Return the newest vote of a person, or None."""
-    cursor = await tx.execute("SELECT * FROM poll_votes WHERE poll_id = ? AND voter = ?", (poll.id, voter))
-    row = await cursor.fetchone()
-    return _vote_from_row(row) if row else None
+    return await _VOTE_MAPPER.fetch_one(
+        tx, "SELECT * FROM poll_votes WHERE poll_id = ? AND voter = ?", (poll.id, voter)
+    )
 
 
 async def count_voters(tx: Tx, poll: Poll) -> int:
@@ -228,36 +226,4 @@ async def forget_person(tx: Tx, folder: Folder, addresses: Collection[str]) -> N
 
 
 async def _one(tx: Tx, where: str, *values: object) -> Poll | None:
-    cursor = await tx.execute(f"SELECT * FROM polls WHERE {where}", values)  # noqa: S608 - constants
-    row = await cursor.fetchone()
-    return _from_row(row) if row else None
-
-
-def _from_row(row: sqlite3.Row) -> Poll:
-    return Poll(
-        id=row["id"],
-        folder=Folder(row["group_folder"]),
-        chat_jid=ChatJid(row["chat_jid"]),
-        message_id=MessageId(row["message_id"]),
-        question=row["question"],
-        options=tuple(json.loads(row["options_json"])),
-        is_multiple=bool(row["is_multiple"]),
-        is_text=bool(row["is_text"]),
-        board_question=row["board_question"],
-        role=Role(row["role"]),
-        created_ms=row["created_ms"],
-        ends_ms=row["ends_ms"],
-        ended_ms=row["ended_ms"],
-        begun=row["begun"],
-    )
-
-
-def _vote_from_row(row: sqlite3.Row) -> PollVote:
-    return PollVote(
-        voter=row["voter"],
-        name=row["voter_name"],
-        chosen=tuple(json.loads(row["chosen_json"])),
-        voted_ms=row["voted_ms"],
-        vote_id=MessageId(row["vote_id"]),
-        message_id=MessageId(row["message_id"]),
-    )
+    return await _MAPPER.fetch_one(tx, f"SELECT * FROM polls WHERE {where}", values)  # noqa: S608 - constants

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from orchestrator.domain.values import Message, Seq, Turn, TurnId
-from orchestrator.store.conversation.messages import from_row
+from orchestrator.store.conversation.messages import MAPPER
 from orchestrator.store.conversation.outbox import ASKED_OF_OWNER
 from orchestrator.store.database import Tx, returned
 
@@ -41,7 +41,8 @@ async def find(tx: Tx, turn: Turn, cursor_seq: Seq, *, limit: int) -> list[Messa
     """
     # With too many messages the newest are selected, since the question is about those. The group is read
     # backwards up to the limit, however many messages came since the cursor.
-    rows = await tx.execute_fetchall(
+    return await MAPPER.fetch_all(
+        tx,
         f"""
         SELECT * FROM (
             SELECT m.* FROM messages m
@@ -52,7 +53,6 @@ async def find(tx: Tx, turn: Turn, cursor_seq: Seq, *, limit: int) -> list[Messa
         """,  # noqa: S608 - constants
         {**_place(turn, cursor_seq), "limit": limit, "asked": ASKED_OF_OWNER},
     )
-    return [from_row(row) for row in rows]
 
 
 async def count(tx: Tx, turn: Turn, cursor_seq: Seq) -> int:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import sqlite3
 from dataclasses import dataclass
 
 from orchestrator.domain.values import TurnId
 from orchestrator.store.database import Tx
+from orchestrator.store.row_mapper import RowMapper
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,6 +19,9 @@ class Withdrawal:
     created_ms: int
     attempts: int
     next_attempt_ms: int
+
+
+_MAPPER = RowMapper(Withdrawal, "withdrawals", {}, unread=("state", "error"))
 
 
 async def add(tx: Tx, outbox_id: int, turn_id: TurnId, *, now_ms: int) -> None:
@@ -35,10 +38,9 @@ async def add(tx: Tx, outbox_id: int, turn_id: TurnId, *, now_ms: int) -> None:
 
 async def due(tx: Tx) -> list[Withdrawal]:
     """Return the messages to delete, the longest due first."""
-    rows = await tx.execute_fetchall(
-        "SELECT * FROM withdrawals WHERE state = 'due' ORDER BY next_attempt_ms, outbox_id"
+    return await _MAPPER.fetch_all(
+        tx, "SELECT * FROM withdrawals WHERE state = 'due' ORDER BY next_attempt_ms, outbox_id"
     )
-    return [_from_row(row) for row in rows]
 
 
 async def count_of(tx: Tx, turn_id: TurnId) -> int:
@@ -67,14 +69,4 @@ async def try_later(tx: Tx, outbox_id: int, *, at_ms: int, error: str) -> None:
     await tx.execute(
         "UPDATE withdrawals SET attempts = attempts + 1, next_attempt_ms = ?, error = ? WHERE outbox_id = ?",
         (at_ms, error, outbox_id),
-    )
-
-
-def _from_row(row: sqlite3.Row) -> Withdrawal:
-    return Withdrawal(
-        outbox_id=row["outbox_id"],
-        turn_id=TurnId(row["turn_id"]),
-        created_ms=row["created_ms"],
-        attempts=row["attempts"],
-        next_attempt_ms=row["next_attempt_ms"],
     )

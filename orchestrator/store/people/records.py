@@ -66,19 +66,20 @@ async def count_messages(tx: Tx, folder: Folder, addresses: Collection[str]) -> 
 
 async def messages_of(tx: Tx, folder: Folder, addresses: Collection[str], *, last_seq: int) -> list[Message]:
     """Return the messages of a person up to `last_seq`, oldest first, including those without text."""
-    rows = await tx.execute_fetchall(
+    return await messages.MAPPER.fetch_all(
+        tx,
         """
         SELECT * FROM messages WHERE group_folder = ? AND seq <= ? AND is_bot_message = 0
             AND sender IN (SELECT value FROM json_each(?)) ORDER BY seq
         """,
         (folder, last_seq, _listed(addresses)),
     )
-    return [messages.from_row(row) for row in rows]
 
 
 async def answers_to(tx: Tx, folder: Folder, addresses: Collection[str], *, last_seq: int) -> list[Message]:
     """Return the stored answers of turns in which nobody else asked, oldest first."""
-    rows = await tx.execute_fetchall(
+    return await messages.MAPPER.fetch_all(
+        tx,
         """
         SELECT m.* FROM outbox o JOIN messages m ON m.chat_jid = o.chat_jid AND m.id = o.message_id
         WHERE o.turn_id IN (SELECT value FROM json_each(?)) AND m.group_folder = ? AND m.seq <= ?
@@ -86,7 +87,6 @@ async def answers_to(tx: Tx, folder: Folder, addresses: Collection[str], *, last
         """,
         (json.dumps(await turns_of(tx, folder, addresses, last_seq=last_seq)), folder, last_seq),
     )
-    return [messages.from_row(row) for row in rows]
 
 
 async def turns_of(tx: Tx, folder: Folder, addresses: Collection[str], *, last_seq: int) -> list[TurnId]:
