@@ -152,7 +152,7 @@ async def _new_notice(
         session_id=None if is_isolated else await sessions.current(tx, group.folder),
         deliver_at=deliver_at,
         inject_at=notify_self.INJECT_AT[deliver_at],
-        turns=request.turns,
+        turns_remaining=request.turns,
         tool_name=(request.tool_name or "") if deliver_at == "after_tool" else None,
         condition=request.condition,
         dedupe_key=_dedupe_key(request, turn.id if turn else None),

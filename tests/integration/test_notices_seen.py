@@ -47,7 +47,7 @@ async def andy(tmp_path: Path) -> AndyProcess:
     now_ms = SystemClock().now_ms()
     async with database.transaction() as tx:
         await registration.ensure_main(tx, now_ms=1)
-        await notices.add(tx, replace(NOTE, deliver_at="after_n_turns", turns=3), now_ms=now_ms)
+        await notices.add(tx, replace(NOTE, deliver_at="after_n_turns", turns_remaining=3), now_ms=now_ms)
         await notices.add(
             tx,
             replace(

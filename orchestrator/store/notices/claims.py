@@ -105,14 +105,14 @@ async def take_now(tx: Tx, turn: Turn, notice_id: int, *, now_ms: int) -> None:
 
 async def claimed_by(tx: Tx, turn: Turn) -> list[NoticeRow]:
     """Return the notices that this attempt at a turn has claimed, the most urgent first."""
-    rows = await tx.execute_fetchall(
+    return await notices.MAPPER.fetch_all(
+        tx,
         f"""
         SELECT * FROM cross_session_notifications
         WHERE group_folder = ? AND claim_turn = ? AND claim_attempt = ? ORDER BY {RANK}, created_ms, id
         """,  # noqa: S608 - our own text
         (turn.folder, turn.id, turn.attempt),
     )
-    return [notices.from_row(row) for row in rows]
 
 
 # It ends

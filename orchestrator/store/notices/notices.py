@@ -6,8 +6,6 @@ after its time. `notice_claims` assigns notices to turns.
 
 from __future__ import annotations
 
-import json
-import sqlite3
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -16,6 +14,7 @@ from typing import Any
 from agent_runner.wire.notices import DeliverAt, InjectAt, Priority, Severity
 from orchestrator.domain.values import Folder, TurnId
 from orchestrator.store.database import Tx, returned
+from orchestrator.store.row_mapper import Json, RowMapper
 
 DAY_MS = 24 * 3_600_000
 RETENTION_MS = 30 * DAY_MS
@@ -64,7 +63,7 @@ class NewNotice:
     session_id: str | None = None
     deliver_at: DeliverAt = "next_turn"
     inject_at: InjectAt = "turn_start"
-    turns: int | None = None
+    turns_remaining: int | None = None
     tool_name: str | None = None
     condition: str | None = None
     dedupe_key: str | None = None
@@ -113,19 +112,28 @@ class NoticeRow:
         return str(self.payload.get("message", ""))
 
 
+MAPPER = RowMapper(
+    NoticeRow,
+    "cross_session_notifications",
+    {
+        "folder": "group_folder",
+        "maker": "agent",
+        "payload": Json("payload_json"),
+        "content": "formatted_content",
+    },
+    unread=("counted_turn", "told_session", "claim_attempt", "claimed_ms"),
+)
+
+
 async def add(tx: Tx, fresh: NewNotice, *, now_ms: int) -> NoticeRow:
     """Store a notice; a pending one with the same key takes its contents and increments its count.
 
     A turn that had claimed the older one loses its claim: the turn delivers the older text, not the new one.
     """
+    row = MAPPER.values(fresh) | {"created_ms": now_ms}
     cursor = await tx.execute(
-        """
-        INSERT INTO cross_session_notifications
-            (group_folder, agent, scope, session_id, event_type, source, severity, priority, category,
-             payload_json, deliver_at, inject_at, turns_remaining, tool_name, condition, dedupe_key,
-             made_turn, created_ms, expires_ms)
-        VALUES (:folder, :agent, :scope, :session, :type, :source, :severity, :priority, :category,
-                :payload, :deliver_at, :inject_at, :turns, :tool, :condition, :key, :turn, :now, :expires)
+        MAPPER.insert_sql(row)
+        + """
         ON CONFLICT (group_folder, dedupe_key) WHERE state = 'pending' AND dedupe_key IS NOT NULL
         DO UPDATE SET count = count + 1, scope = excluded.scope, session_id = excluded.session_id,
             event_type = excluded.event_type, severity = excluded.severity, priority = excluded.priority,
@@ -137,50 +145,27 @@ async def add(tx: Tx, fresh: NewNotice, *, now_ms: int) -> NoticeRow:
             claim_turn = NULL, claim_attempt = NULL, claimed_ms = NULL
         RETURNING *
         """,
-        {
-            "folder": fresh.folder,
-            "agent": fresh.maker,
-            "scope": fresh.scope,
-            "session": fresh.session_id,
-            "type": fresh.event_type,
-            "source": fresh.source,
-            "severity": fresh.severity,
-            "priority": fresh.priority,
-            "category": fresh.category,
-            "payload": json.dumps(dict(fresh.payload), ensure_ascii=False),
-            "deliver_at": fresh.deliver_at,
-            "inject_at": fresh.inject_at,
-            "turns": fresh.turns,
-            "tool": fresh.tool_name,
-            "condition": fresh.condition,
-            "key": fresh.dedupe_key,
-            "turn": fresh.made_turn,
-            "now": now_ms,
-            "expires": fresh.expires_ms,
-        },
+        row,
     )
-    return from_row(await returned(cursor))
+    return MAPPER.read(await returned(cursor))
 
 
 async def get(tx: Tx, folder: Folder, notice_id: int) -> NoticeRow | None:
     """Return a notice of a group, or None; those of other groups are not found."""
-    cursor = await tx.execute(
-        "SELECT * FROM cross_session_notifications WHERE group_folder = ? AND id = ?", (folder, notice_id)
+    return await MAPPER.fetch_one(
+        tx, "SELECT * FROM cross_session_notifications WHERE group_folder = ? AND id = ?", (folder, notice_id)
     )
-    row = await cursor.fetchone()
-    return from_row(row) if row else None
 
 
 async def pending_by_key(tx: Tx, folder: Folder, key: str) -> NoticeRow | None:
-    cursor = await tx.execute(
+    return await MAPPER.fetch_one(
+        tx,
         """
         SELECT * FROM cross_session_notifications
         WHERE group_folder = ? AND dedupe_key = ? AND state = 'pending'
         """,
         (folder, key),
     )
-    row = await cursor.fetchone()
-    return from_row(row) if row else None
 
 
 async def part_from_key(tx: Tx, notice_id: int) -> None:
@@ -203,7 +188,8 @@ async def undelivered(tx: Tx, folder: Folder, maker: NoticeMaker) -> int:
 async def of_group(tx: Tx, folder: Folder, *, with_over: bool, limit: int) -> list[NoticeRow]:
     """Return the notices that are pending or delivered and not acknowledged, the most urgent first."""
     # With ended notices included, the newest come first, however urgent an older one was.
-    rows = await tx.execute_fetchall(
+    return await MAPPER.fetch_all(
+        tx,
         f"""
         SELECT * FROM cross_session_notifications
         WHERE group_folder = :folder AND (:all OR state IN ('pending', 'delivered'))
@@ -211,7 +197,6 @@ async def of_group(tx: Tx, folder: Folder, *, with_over: bool, limit: int) -> li
         """,  # noqa: S608 - our own text
         {"folder": folder, "all": with_over, "limit": limit},
     )
-    return [from_row(row) for row in rows]
 
 
 async def acknowledge(tx: Tx, folder: Folder, notice_id: int, *, now_ms: int) -> bool:
@@ -254,7 +239,8 @@ async def forget(tx: Tx, folder: Folder, notice_id: int, *, now_ms: int) -> None
 async def expire(tx: Tx, *, now_ms: int) -> list[NoticeRow]:
     """End and return all notices whose time has passed and that no turn has claimed."""
     # A claimed notice is being delivered right now: its turn decides, and the next pass comes anyway.
-    rows = await tx.execute_fetchall(
+    return await MAPPER.fetch_all(
+        tx,
         """
         UPDATE cross_session_notifications
         SET state = 'expired', ended_ms = :now,
@@ -265,7 +251,6 @@ async def expire(tx: Tx, *, now_ms: int) -> list[NoticeRow]:
         """,
         {"now": now_ms},
     )
-    return [from_row(row) for row in rows]
 
 
 async def prune(tx: Tx, *, now_ms: int) -> None:
@@ -296,37 +281,3 @@ IS_OPEN = "state IN ('pending', 'delivered')"
 """The SQL condition for open notices. Queries for one state repeat it, or SQLite misses the partial index."""
 RANK = "CASE priority WHEN 'critical' THEN 0 WHEN 'high' THEN 1 WHEN 'normal' THEN 2 ELSE 3 END"
 """The SQL rank of a priority: the most urgent first."""
-
-
-def from_row(row: sqlite3.Row) -> NoticeRow:
-    return NoticeRow(
-        id=row["id"],
-        folder=Folder(row["group_folder"]),
-        maker=NoticeMaker(row["agent"]),
-        scope=NoticeScope(row["scope"]),
-        session_id=row["session_id"],
-        event_type=row["event_type"],
-        source=row["source"],
-        severity=row["severity"],
-        priority=row["priority"],
-        category=row["category"],
-        payload=json.loads(row["payload_json"]),
-        content=row["formatted_content"],
-        deliver_at=row["deliver_at"],
-        inject_at=row["inject_at"],
-        turns_remaining=row["turns_remaining"],
-        tool_name=row["tool_name"],
-        condition=row["condition"],
-        dedupe_key=row["dedupe_key"],
-        count=row["count"],
-        made_turn=row["made_turn"],
-        created_ms=row["created_ms"],
-        expires_ms=row["expires_ms"],
-        state=NoticeState(row["state"]),
-        reason=row["reason"],
-        delivered_ms=row["delivered_ms"],
-        acknowledged_ms=row["acknowledged_ms"],
-        ended_ms=row["ended_ms"],
-        deliveries=row["deliveries"],
-        claim_turn=row["claim_turn"],
-    )
