@@ -10,6 +10,7 @@ from typing import Any
 
 from orchestrator.domain.values import Folder, Role, RunId, TurnId, TurnKind
 from orchestrator.store.database import Tx, returned
+from orchestrator.store.row_mapper import RowMapper
 
 BUCKET_MS = 15 * 60_000
 """Milliseconds of a bucket: zones differ by quarters of an hour, so days of any zone are sums of these."""
@@ -63,6 +64,9 @@ class UsageEntry:
     def tokens(self) -> int:
         """All tokens that were read or written, cached or not."""
         return self.input_tokens + self.output_tokens + self.cache_read_tokens + self.cache_write_tokens
+
+
+_MAPPER = RowMapper(UsageEntry, "usage", {"folder": "group_folder"}, unread=("id",))
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,33 +149,7 @@ def sums_of(entries: Iterable[UsageEntry]) -> Sums:
 
 
 async def add(tx: Tx, entry: UsageEntry) -> None:
-    await tx.execute(
-        """
-        INSERT INTO usage (at_ms, group_folder, run_id, turn_id, kind, task_id, model, input_tokens,
-                           output_tokens, cache_read_tokens, cache_write_tokens, cost_nano_usd, is_whole,
-                           searches, is_subagent, is_assumed, service)
-        VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-        """,
-        (
-            entry.at_ms,
-            entry.folder,
-            entry.run_id,
-            entry.turn_id,
-            entry.kind,
-            entry.task_id,
-            entry.model,
-            entry.input_tokens,
-            entry.output_tokens,
-            entry.cache_read_tokens,
-            entry.cache_write_tokens,
-            entry.cost_nano_usd,
-            entry.is_whole,
-            entry.searches,
-            entry.is_subagent,
-            entry.is_assumed,
-            entry.service,
-        ),
-    )
+    await _MAPPER.insert(tx, entry)
 
 
 async def spent(tx: Tx, *, folder: Folder | None, since_ms: int, only_background: bool) -> Sums:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import sqlite3
 from dataclasses import dataclass
 
 from orchestrator.domain.failures import ModelError
 from orchestrator.store.database import Tx
+from orchestrator.store.row_mapper import RowMapper
 
 OWN_CHOICE = ""
 """The name that means the model which an agent chooses if none is set."""
@@ -28,6 +28,11 @@ class ModelRefusal:
     def blocks(self, model: str | None) -> bool:
         """Return whether a turn for this model (None: the agent's own choice) would be refused."""
         return self.model is None or (self.model != OWN_CHOICE and self.model == model)
+
+
+_MAPPER = RowMapper(
+    ModelRefusal, "model_refusals", {"notified_ms": "told_ms"}, unread=("ended_ms", "service")
+)
 
 
 async def begin(
@@ -59,17 +64,4 @@ async def note_notified(tx: Tx, refusal_id: int, *, now_ms: int) -> None:
 
 async def open_ones(tx: Tx) -> list[ModelRefusal]:
     """Return the unfinished refusals, oldest first."""
-    rows = await tx.execute_fetchall("SELECT * FROM model_refusals WHERE ended_ms IS NULL ORDER BY id")
-    return [_from_row(row) for row in rows]
-
-
-def _from_row(row: sqlite3.Row) -> ModelRefusal:
-    return ModelRefusal(
-        id=row["id"],
-        cause=ModelError(row["cause"]),
-        model=row["model"],
-        setting=row["setting"],
-        status=row["status"],
-        since_ms=row["since_ms"],
-        notified_ms=row["told_ms"],
-    )
+    return await _MAPPER.fetch_all(tx, "SELECT * FROM model_refusals WHERE ended_ms IS NULL ORDER BY id")

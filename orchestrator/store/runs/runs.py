@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypedDict, cast
 
@@ -11,34 +10,18 @@ from orchestrator.domain.values import Folder, Role, Run, RunId, TurnId, TurnKin
 from orchestrator.store.database import Tx
 from orchestrator.store.money import budgets
 from orchestrator.store.money.budgets import Budget
+from orchestrator.store.row_mapper import RowMapper
 
 if TYPE_CHECKING:
     from agent_runner.wire.order import RestoreMode
 
 
+_MAPPER = RowMapper(Run, "runs", {"folder": "group_folder"}, unread=("context_tokens", "context_window"))
+
+
 async def begin(tx: Tx, run: Run) -> None:
     """Record a run before its container is created, so that no container is ever unknown."""
-    await tx.execute(
-        """
-        INSERT INTO runs (id, group_folder, is_isolated, runtime, token_hash, started_ms,
-                          model, provider, service, restore_mode, restore_reason, role)
-        VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-        """,
-        (
-            run.id,
-            run.folder,
-            run.is_isolated,
-            run.runtime,
-            run.token_hash,
-            run.started_ms,
-            run.model,
-            run.provider,
-            run.service,
-            run.restore_mode,
-            run.restore_reason,
-            run.role,
-        ),
-    )
+    await _MAPPER.insert(tx, run)
 
 
 async def note_ref(tx: Tx, run_id: RunId, ref: str) -> None:
@@ -99,13 +82,13 @@ async def window_of(tx: Tx, model: str | None) -> int | None:
 
 async def last_restores(tx: Tx) -> list[Run]:
     """Return, by folder, the newest run of each group that continued its conversation."""
-    rows = await tx.execute_fetchall(
+    return await _MAPPER.fetch_all(
+        tx,
         """
         SELECT *, max(started_ms) FROM runs WHERE restore_mode IS NOT NULL
         GROUP BY group_folder ORDER BY group_folder
-        """
+        """,
     )
-    return [_from_row(row) for row in rows]
 
 
 async def advance_frame(tx: Tx, run_id: RunId, frame: int) -> bool:
@@ -127,8 +110,7 @@ async def end(tx: Tx, run_id: RunId, *, kind: str, detail: str, now_ms: int) -> 
 
 async def live(tx: Tx) -> list[Run]:
     """Return the runs that have not ended, oldest first."""
-    rows = await tx.execute_fetchall("SELECT * FROM runs WHERE ended_ms IS NULL ORDER BY started_ms")
-    return [_from_row(row) for row in rows]
+    return await _MAPPER.fetch_all(tx, "SELECT * FROM runs WHERE ended_ms IS NULL ORDER BY started_ms")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,14 +168,14 @@ async def bearer_of(tx: Tx, token_hash: str) -> TokenHolder | None:
 
 
 async def recent(tx: Tx, *, limit: int, folder: str | None = None) -> list[Run]:
-    rows = await tx.execute_fetchall(
+    return await _MAPPER.fetch_all(
+        tx,
         """
         SELECT * FROM runs WHERE :folder IS NULL OR group_folder = :folder
         ORDER BY started_ms DESC LIMIT :limit
         """,
         {"folder": folder, "limit": limit},
     )
-    return [_from_row(row) for row in rows]
 
 
 async def numbered(
@@ -209,7 +191,7 @@ async def numbered(
         """,
         {"folder": folder, "before": before, "limit": limit},
     )
-    return [(row["number"], _from_row(row)) for row in rows]
+    return [(row["number"], _MAPPER.read(row)) for row in rows]
 
 
 class FailureCount(TypedDict):
@@ -250,28 +232,4 @@ async def restricted_at(tx: Tx, folder: Folder, at_ms: int) -> list[Role]:
 
 
 async def get(tx: Tx, run_id: RunId) -> Run | None:
-    cursor = await tx.execute("SELECT * FROM runs WHERE id = ?", (run_id,))
-    row = await cursor.fetchone()
-    return _from_row(row) if row else None
-
-
-def _from_row(row: sqlite3.Row) -> Run:
-    return Run(
-        id=RunId(row["id"]),
-        folder=Folder(row["group_folder"]),
-        is_isolated=bool(row["is_isolated"]),
-        runtime=row["runtime"],
-        container_ref=row["container_ref"],
-        token_hash=row["token_hash"],
-        last_frame=row["last_frame"],
-        started_ms=row["started_ms"],
-        ended_ms=row["ended_ms"],
-        exit_kind=row["exit_kind"],
-        exit_detail=row["exit_detail"],
-        model=row["model"],
-        provider=row["provider"],
-        service=row["service"],
-        restore_mode=row["restore_mode"],
-        restore_reason=row["restore_reason"],
-        role=Role(row["role"]) if row["role"] else None,
-    )
+    return await _MAPPER.fetch_one(tx, "SELECT * FROM runs WHERE id = ?", (run_id,))

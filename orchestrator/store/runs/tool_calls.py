@@ -6,11 +6,11 @@ People see them, a turn that is tried again is shown those of its earlier runs, 
 
 from __future__ import annotations
 
-import sqlite3
 from dataclasses import dataclass
 
 from orchestrator.domain.values import Run, RunId, Turn, TurnId
 from orchestrator.store.database import Tx
+from orchestrator.store.row_mapper import RowMapper
 
 MAX_CALLS = 300
 """Most stored calls of a turn, over all of its attempts."""
@@ -31,6 +31,9 @@ class ToolCallRecord:
     duration_ms: int | None
     is_ok: bool | None
     """Whether the call succeeded; None until it has ended."""
+
+
+_MAPPER = RowMapper(ToolCallRecord, "tool_calls", {}, unread=("id", "turn_id"))
 
 
 async def begin(
@@ -80,19 +83,4 @@ async def end(tx: Tx, turn: Turn, run: Run, *, call_id: str, is_ok: bool, took_m
 
 async def of_turn(tx: Tx, turn_id: TurnId) -> list[ToolCallRecord]:
     """Return the calls of a turn, of all its attempts, in the order in which they were reported."""
-    rows = await tx.execute_fetchall("SELECT * FROM tool_calls WHERE turn_id = ? ORDER BY id", (turn_id,))
-    return [_from_row(row) for row in rows]
-
-
-def _from_row(row: sqlite3.Row) -> ToolCallRecord:
-    return ToolCallRecord(
-        run_id=RunId(row["run_id"]),
-        attempt=row["attempt"],
-        call_id=row["call_id"],
-        parent_id=row["parent_id"],
-        tool=row["tool"],
-        summary=row["summary"],
-        started_ms=row["started_ms"],
-        duration_ms=row["duration_ms"],
-        is_ok=None if row["is_ok"] is None else bool(row["is_ok"]),
-    )
+    return await _MAPPER.fetch_all(tx, "SELECT * FROM tool_calls WHERE turn_id = ? ORDER BY id", (turn_id,))

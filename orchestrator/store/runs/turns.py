@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections.abc import Collection
 from dataclasses import replace
 from typing import cast
@@ -25,6 +24,7 @@ from orchestrator.domain.values import (
     rank,
 )
 from orchestrator.store.database import Tx, returned
+from orchestrator.store.row_mapper import Column, RowMapper
 from orchestrator.store.runs.runs import FailureCount
 from orchestrator.store.schedule import task_runs
 
@@ -38,6 +38,17 @@ ASKED_BEFORE_END_MS = 60_000
 """Milliseconds after a recorded end of a turn in which its requests may still be read: requests from the time
 when the host was away are read beside the output of the containers that it takes over.
 """
+
+
+_MAPPER = RowMapper(
+    Turn,
+    "turns",
+    {
+        "folder": "group_folder",
+        "is_place_notified": Column("told_place_ms", lambda at_ms: at_ms is not None),
+    },
+    unread=("acked_ms",),
+)
 
 
 async def join_chat(
@@ -147,10 +158,9 @@ async def add_task(
 
 
 async def queued_of_task(tx: Tx, task_id: str) -> list[Turn]:
-    rows = await tx.execute_fetchall(
-        "SELECT * FROM turns WHERE task_id = ? AND state = 'queued' ORDER BY id", (task_id,)
+    return await _MAPPER.fetch_all(
+        tx, "SELECT * FROM turns WHERE task_id = ? AND state = 'queued' ORDER BY id", (task_id,)
     )
-    return [_from_row(row) for row in rows]
 
 
 async def queued_chat(tx: Tx, folder: Folder, chat_jid: ChatJid) -> Turn | None:
@@ -161,7 +171,8 @@ async def queued_chat(tx: Tx, folder: Folder, chat_jid: ChatJid) -> Turn | None:
 
 async def _queued_after(tx: Tx, jid: ChatJid, command_id: int, restricted_to: Role | None) -> Turn | None:
     """Return the queued question of a chat after a command: of a restricted role, or of all others."""
-    cursor = await tx.execute(
+    return await _MAPPER.fetch_one(
+        tx,
         """
         SELECT * FROM turns
         WHERE chat_jid = ? AND after_command = ? AND kind = 'chat' AND state = 'queued' AND command IS NULL
@@ -169,8 +180,6 @@ async def _queued_after(tx: Tx, jid: ChatJid, command_id: int, restricted_to: Ro
         """,
         (jid, command_id, restricted_to or ""),
     )
-    row = await cursor.fetchone()
-    return _from_row(row) if row else None
 
 
 async def extend(tx: Tx, turn_id: TurnId, seq: Seq) -> None:
@@ -211,7 +220,7 @@ async def unsettled(tx: Tx) -> list[Turn]:
         FROM turns t WHERE t.state IN ('queued', 'running') ORDER BY t.id
         """
     )
-    return [_waiting_for_files(_from_row(row), row["files_until_ms"]) for row in rows]
+    return [_waiting_for_files(_MAPPER.read(row), row["files_until_ms"]) for row in rows]
 
 
 def _waiting_for_files(turn: Turn, until_ms: int | None) -> Turn:
@@ -234,23 +243,23 @@ async def last_question_ms(tx: Tx, folder: Folder) -> int | None:
 
 async def unsettled_of(tx: Tx, folder: Folder) -> list[Turn]:
     """Return the queued and running turns of one group."""
-    rows = await tx.execute_fetchall(
-        "SELECT * FROM turns WHERE group_folder = ? AND state IN ('queued', 'running') ORDER BY id", (folder,)
+    return await _MAPPER.fetch_all(
+        tx,
+        "SELECT * FROM turns WHERE group_folder = ? AND state IN ('queued', 'running') ORDER BY id",
+        (folder,),
     )
-    return [_from_row(row) for row in rows]
 
 
 async def get(tx: Tx, turn_id: TurnId) -> Turn | None:
-    cursor = await tx.execute("SELECT * FROM turns WHERE id = ?", (turn_id,))
-    row = await cursor.fetchone()
-    return _from_row(row) if row else None
+    return await _MAPPER.fetch_one(tx, "SELECT * FROM turns WHERE id = ?", (turn_id,))
 
 
 async def some(tx: Tx, turn_ids: Collection[TurnId]) -> list[Turn]:
-    rows = await tx.execute_fetchall(
-        "SELECT * FROM turns WHERE id IN (SELECT value FROM json_each(?))", (json.dumps(sorted(turn_ids)),)
+    return await _MAPPER.fetch_all(
+        tx,
+        "SELECT * FROM turns WHERE id IN (SELECT value FROM json_each(?))",
+        (json.dumps(sorted(turn_ids)),),
     )
-    return [_from_row(row) for row in rows]
 
 
 async def places(tx: Tx) -> dict[TurnId, int]:
@@ -260,19 +269,18 @@ async def places(tx: Tx) -> dict[TurnId, int]:
 
 
 async def running_in(tx: Tx, run_id: RunId) -> Turn | None:
-    cursor = await tx.execute("SELECT * FROM turns WHERE run_id = ? AND state = 'running'", (run_id,))
-    row = await cursor.fetchone()
-    return _from_row(row) if row else None
+    return await _MAPPER.fetch_one(
+        tx, "SELECT * FROM turns WHERE run_id = ? AND state = 'running'", (run_id,)
+    )
 
 
 async def running_of(tx: Tx, folder: Folder) -> Turn | None:
     """Return the turn that a group's agent works on; a chat turn goes before a dashboard worker's."""
-    cursor = await tx.execute(
+    return await _MAPPER.fetch_one(
+        tx,
         "SELECT * FROM turns WHERE group_folder = ? AND state = 'running' ORDER BY kind = 'worker' LIMIT 1",
         (folder,),
     )
-    row = await cursor.fetchone()
-    return _from_row(row) if row else None
 
 
 async def asking(
@@ -313,15 +321,14 @@ def _may_be_requester(turn: Turn, *, now_ms: int) -> bool:
 async def _put_back_by_crash(tx: Tx, folder: Folder) -> Turn | None:
     """Return the turn of a group that has been in a run and waits for the next attempt."""
     # A dashboard's worker has a turn beside the chat's, so a group may have two of these.
-    cursor = await tx.execute(
+    return await _MAPPER.fetch_one(
+        tx,
         """
         SELECT * FROM turns WHERE group_folder = ? AND state = 'queued' AND run_id IS NOT NULL
         ORDER BY kind = 'worker', id LIMIT 1
         """,
         (folder,),
     )
-    row = await cursor.fetchone()
-    return _from_row(row) if row else None
 
 
 async def answering_chats(tx: Tx) -> list[ChatJid]:
@@ -335,7 +342,8 @@ async def answering_chats(tx: Tx) -> list[ChatJid]:
 async def recent(tx: Tx, *, limit: int, folder: str | None = None, before: int | None = None) -> list[Turn]:
     """Return the newest turns, or the newest with an id below `before`, newest first."""
     # Pages by id and not by offset, so that turns that come meanwhile shift no page.
-    rows = await tx.execute_fetchall(
+    return await _MAPPER.fetch_all(
+        tx,
         """
         SELECT * FROM turns
         WHERE (:folder IS NULL OR group_folder = :folder) AND id < coalesce(:before, 1 << 62)
@@ -343,7 +351,6 @@ async def recent(tx: Tx, *, limit: int, folder: str | None = None, before: int |
         """,
         {"folder": folder, "before": before, "limit": limit},
     )
-    return [_from_row(row) for row in rows]
 
 
 async def start(tx: Tx, turn_id: TurnId, run_id: RunId, *, now_ms: int) -> None:
@@ -523,7 +530,8 @@ async def last_failed(tx: Tx, *, since_ms: int, limit: int) -> list[Turn]:
 
     Those that the owner has dismissed are left out.
     """
-    rows = await tx.execute_fetchall(
+    return await _MAPPER.fetch_all(
+        tx,
         """
         SELECT * FROM turns AS failed
         WHERE state = 'failed' AND kind = 'chat' AND ended_ms >= :since AND NOT EXISTS (
@@ -538,7 +546,6 @@ async def last_failed(tx: Tx, *, since_ms: int, limit: int) -> list[Turn]:
         """,
         {"since": since_ms, "aside": _ASIDE, "limit": limit},
     )
-    return [_from_row(row) for row in rows]
 
 
 async def put_aside(tx: Tx, turn: Turn) -> None:
@@ -549,32 +556,4 @@ async def put_aside(tx: Tx, turn: Turn) -> None:
         ON CONFLICT (key) DO UPDATE SET value = max(CAST(value AS INTEGER), :turn)
         """,
         {"key": _ASIDE + turn.chat_jid, "turn": turn.id},
-    )
-
-
-def _from_row(row: sqlite3.Row) -> Turn:
-    return Turn(
-        id=TurnId(row["id"]),
-        folder=Folder(row["group_folder"]),
-        chat_jid=ChatJid(row["chat_jid"]),
-        kind=TurnKind(row["kind"]),
-        is_isolated=bool(row["is_isolated"]),
-        first_seq=row["first_seq"],
-        last_seq=row["last_seq"],
-        task_id=row["task_id"],
-        prompt=row["prompt"],
-        attempt=row["attempt"],
-        restarts=row["restarts"],
-        run_id=row["run_id"],
-        state=TurnState(row["state"]),
-        reason=row["reason"],
-        queued_ms=row["queued_ms"],
-        not_before_ms=row["not_before_ms"],
-        started_ms=row["started_ms"],
-        ended_ms=row["ended_ms"],
-        is_place_notified=row["told_place_ms"] is not None,
-        command=SessionCommand(row["command"]) if row["command"] else None,
-        after_command=row["after_command"],
-        role=Role(row["role"]),
-        is_restricted=bool(row["is_restricted"]),
     )

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from orchestrator.domain.errors import BadRequest
 from orchestrator.domain.values import Folder
 from orchestrator.store.database import Tx, returned
+from orchestrator.store.row_mapper import RowMapper
 
 
 class UnknownFollowedCalendar(BadRequest):
@@ -41,6 +42,9 @@ class FollowedCalendar:
     """Times in a row that it could not be read."""
     problem: str | None = None
     """The reason why the last read failed; None if it succeeded."""
+
+
+_MAPPER = RowMapper(FollowedCalendar, "followed_calendars", {"folder": "group_folder"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,16 +83,16 @@ async def add(tx: Tx, calendar: FollowedCalendar, *, now_ms: int) -> FollowedCal
         """,
         (one.folder, one.name, one.address, one.user, one.password_env, one.notice_minutes, now_ms),
     )
-    return _calendar(await returned(cursor))
+    return _MAPPER.read(await returned(cursor))
 
 
 async def every(tx: Tx, folder: str | None = None) -> list[FollowedCalendar]:
     """Return the calendars that a group follows, or those of all groups."""
-    rows = await tx.execute_fetchall(
+    return await _MAPPER.fetch_all(
+        tx,
         "SELECT * FROM followed_calendars WHERE ? IS NULL OR group_folder = ? ORDER BY group_folder, name",
         (folder, folder),
     )
-    return [_calendar(row) for row in rows]
 
 
 async def remove(tx: Tx, folder: str, name: str) -> None:
@@ -189,21 +193,4 @@ def _followed(row: sqlite3.Row) -> FollowedEvent:
         title=row["title"],
         place=row["place"],
     )
-    return FollowedEvent(calendar=_calendar(row), event=event)
-
-
-def _calendar(row: sqlite3.Row) -> FollowedCalendar:
-    return FollowedCalendar(
-        id=row["id"],
-        folder=Folder(row["group_folder"]),
-        name=row["name"],
-        address=row["address"],
-        user=row["user"],
-        password_env=row["password_env"],
-        notice_minutes=row["notice_minutes"],
-        created_ms=row["created_ms"],
-        looked_ms=row["looked_ms"],
-        read_ms=row["read_ms"],
-        failures=row["failures"],
-        problem=row["problem"],
-    )
+    return FollowedEvent(calendar=_MAPPER.read(row), event=event)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import sqlite3
-
 from orchestrator.domain.values import Cause, ScheduledTask, TaskRun, TaskRunStatus, TurnId, TurnState
 from orchestrator.store.database import Tx
+from orchestrator.store.row_mapper import RowMapper
 from orchestrator.store.schedule import tasks
 
 MAX_RUNS = 200
 """Runs of one task that are stored; older ones are deleted."""
 MAX_RESULT_CHARS = 200
+
+
+_MAPPER = RowMapper(TaskRun, "task_run_logs", {"due_ms": "due_at", "run_ms": "run_at"})
 
 
 async def begin(
@@ -114,29 +116,11 @@ async def open_turns(tx: Tx, task_id: str) -> list[TurnState]:
 
 
 async def of_turn(tx: Tx, turn_id: TurnId) -> TaskRun | None:
-    cursor = await tx.execute("SELECT * FROM task_run_logs WHERE turn_id = ?", (turn_id,))
-    row = await cursor.fetchone()
-    return _from_row(row) if row else None
+    return await _MAPPER.fetch_one(tx, "SELECT * FROM task_run_logs WHERE turn_id = ?", (turn_id,))
 
 
 async def of_task(tx: Tx, task_id: str, *, limit: int) -> list[TaskRun]:
     """Return the newest runs of a task, newest first."""
-    rows = await tx.execute_fetchall(
-        "SELECT * FROM task_run_logs WHERE task_id = ? ORDER BY id DESC LIMIT ?", (task_id, limit)
-    )
-    return [_from_row(row) for row in rows]
-
-
-def _from_row(row: sqlite3.Row) -> TaskRun:
-    return TaskRun(
-        id=row["id"],
-        task_id=row["task_id"],
-        cause=Cause(row["cause"]),
-        due_ms=row["due_at"],
-        run_ms=row["run_at"],
-        turn_id=row["turn_id"],
-        status=TaskRunStatus(row["status"]),
-        duration_ms=row["duration_ms"],
-        result=row["result"],
-        error=row["error"],
+    return await _MAPPER.fetch_all(
+        tx, "SELECT * FROM task_run_logs WHERE task_id = ? ORDER BY id DESC LIMIT ?", (task_id, limit)
     )

@@ -2,46 +2,41 @@
 
 from __future__ import annotations
 
-import sqlite3
-
 from orchestrator.domain.values import (
-    CatchUp,
     ChatJid,
-    ContextMode,
-    Dst,
     Folder,
-    Overlap,
-    Role,
     Schedule,
     ScheduledTask,
-    ScheduleKind,
     TaskStatus,
 )
 from orchestrator.store.database import Tx, returned
+from orchestrator.store.row_mapper import Part, RowMapper
 
 _OPEN = "status IN ('active', 'paused')"
+_FIXED = ("group_folder", "chat_jid", "last_run", "last_result", "created_at")
+"""Columns that a change of a task leaves as they are."""
+
+
+_MAPPER = RowMapper(
+    ScheduledTask,
+    "scheduled_tasks",
+    {
+        "folder": "group_folder",
+        "schedule": Part(Schedule, {"kind": "schedule_type", "value": "schedule_value"}),
+        "check": "check_script",
+        "status_ms": "status_at",
+        "next_ms": "next_run",
+        "last_ms": "last_run",
+        "created_ms": "created_at",
+    },
+)
 
 
 async def put(tx: Tx, task: ScheduledTask) -> None:
     """Insert or update a task."""
     # On conflict, group, chat and last run stay: a change of a task never moves it to another group.
-    await tx.execute(
-        """
-        INSERT INTO scheduled_tasks
-            (id, group_folder, chat_jid, prompt, schedule_type, schedule_value, timezone, dst, context_mode,
-             overlap, catch_up, check_script, status, status_reason, status_at, next_run, last_run,
-             last_result, failures, created_at, role)
-        VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-        ON CONFLICT (id) DO UPDATE SET
-            prompt = excluded.prompt, schedule_type = excluded.schedule_type,
-            schedule_value = excluded.schedule_value, timezone = excluded.timezone, dst = excluded.dst,
-            context_mode = excluded.context_mode, overlap = excluded.overlap, catch_up = excluded.catch_up,
-            check_script = excluded.check_script, status = excluded.status,
-            status_reason = excluded.status_reason, status_at = excluded.status_at,
-            next_run = excluded.next_run, failures = excluded.failures, role = excluded.role
-        """,
-        _to_row(task),
-    )
+    row = _MAPPER.values(task)
+    await tx.execute(_MAPPER.upsert_sql(row, key="id", unchanged=_FIXED), row)
 
 
 async def move(tx: Tx, folder: Folder, old: ChatJid, new: ChatJid) -> None:
@@ -59,14 +54,13 @@ async def move(tx: Tx, folder: Folder, old: ChatJid, new: ChatJid) -> None:
 
 
 async def get(tx: Tx, task_id: str) -> ScheduledTask | None:
-    cursor = await tx.execute("SELECT * FROM scheduled_tasks WHERE id = ?", (task_id,))
-    row = await cursor.fetchone()
-    return _from_row(row) if row else None
+    return await _MAPPER.fetch_one(tx, "SELECT * FROM scheduled_tasks WHERE id = ?", (task_id,))
 
 
 async def every(tx: Tx, folder: Folder | None = None, *, with_over: bool = False) -> list[ScheduledTask]:
     """Return the tasks of a group, or of all, the next due first; ended ones only on request."""
-    rows = await tx.execute_fetchall(
+    return await _MAPPER.fetch_all(
+        tx,
         f"""
         SELECT * FROM scheduled_tasks
         WHERE (:folder IS NULL OR group_folder = :folder) AND (:with_over OR {_OPEN})
@@ -74,7 +68,6 @@ async def every(tx: Tx, folder: Folder | None = None, *, with_over: bool = False
         """,  # noqa: S608 - a constant
         {"folder": folder, "with_over": with_over},
     )
-    return [_from_row(row) for row in rows]
 
 
 async def count_open(tx: Tx, folder: Folder) -> int:
@@ -88,11 +81,11 @@ async def count_open(tx: Tx, folder: Folder) -> int:
 
 async def due(tx: Tx, now_ms: int) -> list[ScheduledTask]:
     """Return the active tasks that are due, the longest due first."""
-    rows = await tx.execute_fetchall(
+    return await _MAPPER.fetch_all(
+        tx,
         "SELECT * FROM scheduled_tasks WHERE status = 'active' AND next_run <= ? ORDER BY next_run, id",
         (now_ms,),
     )
-    return [_from_row(row) for row in rows]
 
 
 async def next_due_ms(tx: Tx, *, after_ms: int = -1) -> int | None:
@@ -162,58 +155,4 @@ async def complete(tx: Tx, task_id: str, *, result: str, now_ms: int) -> None:
     await tx.execute(
         "UPDATE scheduled_tasks SET status = 'completed', status_at = ?, last_result = ? WHERE id = ?",
         (now_ms, result, task_id),
-    )
-
-
-def _to_row(task: ScheduledTask) -> tuple[object, ...]:
-    return (
-        task.id,
-        task.folder,
-        task.chat_jid,
-        task.prompt,
-        task.schedule.kind,
-        task.schedule.value,
-        task.schedule.timezone,
-        task.schedule.dst,
-        task.context_mode,
-        task.overlap,
-        task.catch_up,
-        task.check,
-        task.status,
-        task.status_reason,
-        task.status_ms,
-        task.next_ms,
-        task.last_ms,
-        task.last_result,
-        task.failures,
-        task.created_ms,
-        task.role,
-    )
-
-
-def _from_row(row: sqlite3.Row) -> ScheduledTask:
-    return ScheduledTask(
-        id=row["id"],
-        folder=Folder(row["group_folder"]),
-        chat_jid=ChatJid(row["chat_jid"]),
-        prompt=row["prompt"],
-        schedule=Schedule(
-            kind=ScheduleKind(row["schedule_type"]),
-            value=row["schedule_value"],
-            timezone=row["timezone"],
-            dst=Dst(row["dst"]),
-        ),
-        context_mode=ContextMode(row["context_mode"]),
-        overlap=Overlap(row["overlap"]),
-        catch_up=CatchUp(row["catch_up"]),
-        check=row["check_script"],
-        status=TaskStatus(row["status"]),
-        status_reason=row["status_reason"],
-        status_ms=row["status_at"],
-        next_ms=row["next_run"],
-        last_ms=row["last_run"],
-        last_result=row["last_result"],
-        failures=row["failures"],
-        created_ms=row["created_at"],
-        role=Role(row["role"]),
     )
