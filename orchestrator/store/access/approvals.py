@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import sqlite3
 from dataclasses import dataclass
 from enum import StrEnum
 
 from orchestrator.domain.values import Folder, RunId, TurnId
 from orchestrator.store.database import Tx, returned
+from orchestrator.store.row_mapper import RowMapper
 
 FOR_EVER_MS = 1 << 52
 """The `expires_ms` of a refusal that lasts until the owner withdraws it: a time far in the future."""
@@ -59,6 +59,9 @@ class Approval:
         return self.state is ApprovalState.WAITING and now_ms < self.expires_ms
 
 
+_MAPPER = RowMapper(Approval, "approvals", {"folder": "group_folder"}, assigned=("id",))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApprovalRequest:
     """An action for which a group's agent needs the owner's approval."""
@@ -74,32 +77,21 @@ class ApprovalRequest:
 
 async def add(tx: Tx, request: ApprovalRequest, *, now_ms: int, expires_ms: int) -> Approval:
     """Add a request that can be decided until `expires_ms`."""
-    cursor = await tx.execute(
-        """
-        INSERT INTO approvals (group_folder, kind, subject, call_hash, detail, run_id, turn_id, state,
-                               asked_ms, expires_ms)
-        VALUES (?, ?, ?, ?, ?, ?, ?, 'waiting', ?, ?) RETURNING *
-        """,
-        (
-            request.folder,
-            request.kind,
-            request.subject,
-            request.call_hash,
-            request.detail,
-            request.run_id,
-            request.turn_id,
-            now_ms,
-            expires_ms,
-        ),
-    )
-    return _from_row(await returned(cursor))
+    row = _MAPPER.values(request) | {
+        "state": ApprovalState.WAITING,
+        "asked_ms": now_ms,
+        "expires_ms": expires_ms,
+    }
+    cursor = await tx.execute(f"{_MAPPER.insert_sql(row)} RETURNING *", row)
+    return _MAPPER.read(await returned(cursor))
 
 
 async def standing(tx: Tx, request: ApprovalRequest, *, now_ms: int) -> Approval | None:
     """Return the decision in force for a request; a refusal of this very call
     precedes a permanent approval.
     """
-    cursor = await tx.execute(
+    return await _MAPPER.fetch_one(
+        tx,
         """
         SELECT * FROM approvals
         WHERE group_folder = :folder AND kind = :kind AND subject = :subject
@@ -115,8 +107,6 @@ async def standing(tx: Tx, request: ApprovalRequest, *, now_ms: int) -> Approval
             "now": now_ms,
         },
     )
-    row = await cursor.fetchone()
-    return _from_row(row) if row else None
 
 
 async def places_for_now(tx: Tx, folder: Folder, *, now_ms: int) -> list[str]:
@@ -168,14 +158,14 @@ async def count_waiting(tx: Tx, folder: Folder, *, now_ms: int) -> int:
 
 async def waiting(tx: Tx, folder: Folder | None, *, now_ms: int) -> list[Approval]:
     """Return the requests that can still be decided, of one group or of all, oldest first."""
-    rows = await tx.execute_fetchall(
+    return await _MAPPER.fetch_all(
+        tx,
         """
         SELECT * FROM approvals WHERE (:folder IS NULL OR group_folder = :folder)
             AND state = 'waiting' AND expires_ms > :now ORDER BY id
         """,
         {"folder": folder, "now": now_ms},
     )
-    return [_from_row(row) for row in rows]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -202,16 +192,15 @@ async def counts_since(tx: Tx, folder: Folder, *, since_ms: int) -> ApprovalCoun
 
 
 async def get(tx: Tx, approval_id: int) -> Approval | None:
-    cursor = await tx.execute("SELECT * FROM approvals WHERE id = ?", (approval_id,))
-    row = await cursor.fetchone()
-    return _from_row(row) if row else None
+    return await _MAPPER.fetch_one(tx, "SELECT * FROM approvals WHERE id = ?", (approval_id,))
 
 
 async def newest(
     tx: Tx, *, limit: int, folder: Folder | None = None, before: int | None = None
 ) -> list[Approval]:
     """Return the newest requests, or the newest numbered below `before`, newest first."""
-    rows = await tx.execute_fetchall(
+    return await _MAPPER.fetch_all(
+        tx,
         """
         SELECT * FROM approvals
         WHERE (:folder IS NULL OR group_folder = :folder) AND id < coalesce(:before, 1 << 62)
@@ -219,12 +208,12 @@ async def newest(
         """,
         {"folder": folder, "before": before, "limit": limit},
     )
-    return [_from_row(row) for row in rows]
 
 
 async def open_and_standing(tx: Tx, *, now_ms: int) -> list[Approval]:
     """Return waiting requests, approvals in force, and permanent refusals, oldest first."""
-    rows = await tx.execute_fetchall(
+    return await _MAPPER.fetch_all(
+        tx,
         """
         SELECT * FROM approvals
         WHERE state = 'always' OR (state IN ('waiting', 'once') AND expires_ms > ?)
@@ -233,27 +222,8 @@ async def open_and_standing(tx: Tx, *, now_ms: int) -> list[Approval]:
         """,
         (now_ms, FOR_EVER_MS),
     )
-    return [_from_row(row) for row in rows]
 
 
 async def remove_of(tx: Tx, folder: Folder) -> None:
     """Delete all approvals of an unregistered group, since another group may get its folder."""
     await tx.execute("DELETE FROM approvals WHERE group_folder = ? COLLATE NOCASE", (folder,))
-
-
-def _from_row(row: sqlite3.Row) -> Approval:
-    return Approval(
-        id=row["id"],
-        folder=Folder(row["group_folder"]),
-        kind=ApprovalKind(row["kind"]),
-        subject=row["subject"],
-        call_hash=row["call_hash"],
-        detail=row["detail"],
-        run_id=RunId(row["run_id"]),
-        turn_id=row["turn_id"],
-        state=ApprovalState(row["state"]),
-        asked_ms=row["asked_ms"],
-        expires_ms=row["expires_ms"],
-        decided_ms=row["decided_ms"],
-        decided_by=row["decided_by"],
-    )

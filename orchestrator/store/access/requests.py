@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
 from orchestrator.domain.values import ChatJid, MessageId
 from orchestrator.store.database import Tx, returned
+from orchestrator.store.row_mapper import RowMapper
 
 UNREGISTERED = "the end of its group"
 """The `decided_by` of a chat that is ignored because its group was unregistered."""
@@ -55,51 +55,32 @@ class AccessRequest(NewAccessRequest):
     decided_by: str | None
 
 
+_MAPPER = RowMapper(AccessRequest, "access_requests", {}, assigned=("id",))
+
+
 async def add(tx: Tx, request: NewAccessRequest, *, now_ms: int) -> AccessRequest:
     """Add a waiting request, in place of an older one of the same chat."""
     await tx.execute("DELETE FROM access_requests WHERE chat_jid = ?", (request.chat_jid,))
-    cursor = await tx.execute(
-        """
-        INSERT INTO access_requests (chat_jid, chat_name, channel, is_direct, people, sender, sender_name,
-                                     is_owner, message_id, words, state, asked_ms)
-        VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'waiting', ?) RETURNING *
-        """,
-        (
-            request.chat_jid,
-            request.chat_name,
-            request.channel,
-            request.is_direct,
-            request.people,
-            request.sender,
-            request.sender_name,
-            request.is_owner,
-            request.message_id,
-            request.words,
-            now_ms,
-        ),
-    )
-    return _from_row(await returned(cursor))
+    row = _MAPPER.values(request) | {"state": AccessState.WAITING, "asked_ms": now_ms}
+    cursor = await tx.execute(f"{_MAPPER.insert_sql(row)} RETURNING *", row)
+    return _MAPPER.read(await returned(cursor))
 
 
 async def get(tx: Tx, number: int) -> AccessRequest | None:
-    cursor = await tx.execute("SELECT * FROM access_requests WHERE id = ?", (number,))
-    row = await cursor.fetchone()
-    return _from_row(row) if row else None
+    return await _MAPPER.fetch_one(tx, "SELECT * FROM access_requests WHERE id = ?", (number,))
 
 
 async def of_chat(tx: Tx, jid: ChatJid) -> AccessRequest | None:
-    cursor = await tx.execute("SELECT * FROM access_requests WHERE chat_jid = ?", (jid,))
-    row = await cursor.fetchone()
-    return _from_row(row) if row else None
+    return await _MAPPER.fetch_one(tx, "SELECT * FROM access_requests WHERE chat_jid = ?", (jid,))
 
 
 async def waiting(tx: Tx, *, limit: int | None = None) -> list[AccessRequest]:
     """Return the requests that are not decided, oldest first."""
-    rows = await tx.execute_fetchall(
+    return await _MAPPER.fetch_all(
+        tx,
         "SELECT * FROM access_requests WHERE state = 'waiting' ORDER BY id LIMIT ?",
         (-1 if limit is None else limit,),
     )
-    return [_from_row(row) for row in rows]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,7 +105,7 @@ async def count_waiting(tx: Tx) -> WaitingCounts:
 async def every(tx: Tx) -> dict[ChatJid, AccessRequest]:
     """Return all requests, keyed by their chats."""
     rows = await tx.execute_fetchall("SELECT * FROM access_requests")
-    return {ChatJid(row["chat_jid"]): _from_row(row) for row in rows}
+    return {ChatJid(row["chat_jid"]): _MAPPER.read(row) for row in rows}
 
 
 async def note_notified(tx: Tx, number: int, *, now_ms: int) -> None:
@@ -180,25 +161,4 @@ async def blank(tx: Tx, jid: ChatJid, message_id: MessageId, *, sender: str) -> 
         # With the sender, because people choose message ids freely: nobody may delete another's call.
         "UPDATE access_requests SET words = '' WHERE chat_jid = ? AND message_id = ? AND sender = ?",
         (jid, message_id, sender),
-    )
-
-
-def _from_row(row: sqlite3.Row) -> AccessRequest:
-    return AccessRequest(
-        id=row["id"],
-        chat_jid=ChatJid(row["chat_jid"]),
-        chat_name=row["chat_name"],
-        channel=row["channel"],
-        is_direct=bool(row["is_direct"]),
-        people=row["people"],
-        sender=row["sender"],
-        sender_name=row["sender_name"],
-        is_owner=bool(row["is_owner"]),
-        message_id=MessageId(row["message_id"]),
-        words=row["words"],
-        state=AccessState(row["state"]),
-        asked_ms=row["asked_ms"],
-        notified_ms=row["notified_ms"],
-        decided_ms=row["decided_ms"],
-        decided_by=row["decided_by"],
     )

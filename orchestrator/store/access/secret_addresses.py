@@ -5,13 +5,13 @@ An address contains a secret, of which only the hash is stored: a copy of the da
 
 from __future__ import annotations
 
-import sqlite3
 from dataclasses import dataclass
 from enum import StrEnum
 
 from orchestrator.domain.errors import BadRequest
 from orchestrator.domain.values import Folder
 from orchestrator.store.database import Tx, returned
+from orchestrator.store.row_mapper import RowMapper
 
 MINUTE_MS, DAY_MS = 60_000, 86_400_000
 
@@ -54,6 +54,9 @@ class SecretAddress:
     """Uses in the day (UTC) of the last use."""
 
 
+_MAPPER = RowMapper(SecretAddress, "secret_addresses", {"folder": "group_folder"}, unread=("secret_hash",))
+
+
 async def add(
     tx: Tx, kind: AddressKind, folder: Folder, *, name: str, is_request: bool, secret_hash: str, now_ms: int
 ) -> SecretAddress:
@@ -64,24 +67,22 @@ async def add(
         """,
         (kind, folder, name, is_request, secret_hash, now_ms),
     )
-    return _from_row(await returned(cursor))
+    return _MAPPER.read(await returned(cursor))
 
 
 async def every(tx: Tx, kind: AddressKind, folder: str | None = None) -> list[SecretAddress]:
     """Return the addresses of a kind, of a group or of all groups; the oldest first."""
-    rows = await tx.execute_fetchall(
+    return await _MAPPER.fetch_all(
+        tx,
         "SELECT * FROM secret_addresses WHERE kind = ?1 AND (?2 IS NULL OR group_folder = ?2) ORDER BY id",
         (kind, folder),
     )
-    return [_from_row(row) for row in rows]
 
 
 async def by_secret(tx: Tx, kind: AddressKind, secret_hash: str) -> SecretAddress | None:
-    cursor = await tx.execute(
-        "SELECT * FROM secret_addresses WHERE secret_hash = ? AND kind = ?", (secret_hash, kind)
+    return await _MAPPER.fetch_one(
+        tx, "SELECT * FROM secret_addresses WHERE secret_hash = ? AND kind = ?", (secret_hash, kind)
     )
-    row = await cursor.fetchone()
-    return _from_row(row) if row else None
 
 
 async def note_use(tx: Tx, address_id: int, *, now_ms: int) -> None:
@@ -105,23 +106,6 @@ async def remove_of(tx: Tx, folder: Folder) -> None:
 
 async def remove(tx: Tx, kind: AddressKind, address_id: int) -> SecretAddress | None:
     """Remove an address and return it; None where there is none of this kind."""
-    cursor = await tx.execute(
-        "DELETE FROM secret_addresses WHERE id = ? AND kind = ? RETURNING *", (address_id, kind)
-    )
-    row = await cursor.fetchone()
-    return _from_row(row) if row else None
-
-
-def _from_row(row: sqlite3.Row) -> SecretAddress:
-    return SecretAddress(
-        id=row["id"],
-        kind=AddressKind(row["kind"]),
-        folder=Folder(row["group_folder"]),
-        name=row["name"],
-        is_request=bool(row["is_request"]),
-        created_ms=row["created_ms"],
-        used_ms=row["used_ms"],
-        uses=row["uses"],
-        minute_uses=row["minute_uses"],
-        day_uses=row["day_uses"],
+    return await _MAPPER.fetch_one(
+        tx, "DELETE FROM secret_addresses WHERE id = ? AND kind = ? RETURNING *", (address_id, kind)
     )

@@ -5,11 +5,11 @@ Only the hash of a secret is stored. The forms of a session are deleted with it.
 
 from __future__ import annotations
 
-import sqlite3
 from dataclasses import dataclass
 
 from orchestrator.domain.errors import BadRequest
 from orchestrator.store.database import Tx
+from orchestrator.store.row_mapper import RowMapper
 
 DAY_MS = 24 * 3_600_000
 IDLE_MS = 7 * DAY_MS
@@ -40,28 +40,26 @@ class WebSession:
         return now_ms - self.seen_ms > IDLE_MS or now_ms - self.created_ms > LIFE_MS
 
 
+_MAPPER = RowMapper(WebSession, "web_sessions", {})
+
+
 async def add(tx: Tx, session: WebSession) -> None:
     """Store a session, and delete those that have ended."""
     await tx.execute(
         "DELETE FROM web_sessions WHERE seen_ms < ? OR created_ms < ?",
         (session.created_ms - IDLE_MS, session.created_ms - LIFE_MS),
     )
-    await tx.execute(
-        "INSERT INTO web_sessions (id, secret_hash, browser, created_ms, seen_ms) VALUES (?, ?, ?, ?, ?)",
-        (session.id, session.secret_hash, session.browser, session.created_ms, session.seen_ms),
-    )
+    await _MAPPER.insert(tx, session)
 
 
 async def find(tx: Tx, session_id: str) -> WebSession | None:
-    cursor = await tx.execute("SELECT * FROM web_sessions WHERE id = ?", (session_id,))
-    row = await cursor.fetchone()
-    return _from_row(row) if row else None
+    return await _MAPPER.fetch_one(tx, "SELECT * FROM web_sessions WHERE id = ?", (session_id,))
 
 
 async def every(tx: Tx, *, now_ms: int) -> list[WebSession]:
     """Return the sessions that have not ended, the most recently used first."""
     rows = await tx.execute_fetchall("SELECT * FROM web_sessions ORDER BY seen_ms DESC, id")
-    return [one for row in rows if not (one := _from_row(row)).is_over(now_ms)]
+    return [one for row in rows if not (one := _MAPPER.read(row)).is_over(now_ms)]
 
 
 async def touch(tx: Tx, session_id: str, *, browser: str, now_ms: int) -> None:
@@ -109,13 +107,3 @@ async def is_form_done(tx: Tx, number: str) -> bool:
 async def give_form_back(tx: Tx, number: str) -> None:
     """Let a form be sent again, because nothing was done for it."""
     await tx.execute("DELETE FROM used_forms WHERE number = ?", (number,))
-
-
-def _from_row(row: sqlite3.Row) -> WebSession:
-    return WebSession(
-        id=row["id"],
-        secret_hash=row["secret_hash"],
-        browser=row["browser"],
-        created_ms=row["created_ms"],
-        seen_ms=row["seen_ms"],
-    )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
@@ -12,6 +11,7 @@ from typing import Annotated, Any, TypedDict, cast
 from orchestrator.domain.errors import BadRequest
 from orchestrator.domain.values import Folder
 from orchestrator.store.database import Tx
+from orchestrator.store.row_mapper import RowMapper
 
 MAX_CHANGES = 30
 """Changes that are stored of each part of each group; older ones are deleted."""
@@ -54,26 +54,18 @@ class GroupChange:
     """The number of the change that this one reverses; None for other changes."""
 
 
+_MAPPER = RowMapper(
+    GroupChange,
+    "group_changes",
+    {"number": "id", "folder": "group_folder", "by": "by_whom"},
+    assigned=("id",),
+)
+
+
 async def add(tx: Tx, change: GroupChange) -> int:
     """Store a change, delete the oldest of its part beyond the limit, and return its number."""
-    cursor = await tx.execute(
-        """
-        INSERT INTO group_changes
-            (group_folder, part, at_ms, by_whom, before, after, added, removed, undoes)
-        VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
-        """,
-        (
-            change.folder,
-            change.part,
-            change.at_ms,
-            change.by,
-            change.before,
-            change.after,
-            change.added,
-            change.removed,
-            change.undoes,
-        ),
-    )
+    row = _MAPPER.values(change)
+    cursor = await tx.execute(_MAPPER.insert_sql(row), row)
     number = cursor.lastrowid
     assert number is not None
     await tx.execute(
@@ -160,28 +152,13 @@ async def get(tx: Tx, folder: Folder, number: int) -> GroupChange:
         raise UnknownGroupChange(
             f"'{folder}' has no change {number}: 'andy groups history {folder}' lists those that are kept."
         )
-    return _from_row(row)
+    return _MAPPER.read(row)
 
 
 async def made_with(tx: Tx, change: GroupChange) -> list[GroupChange]:
     """Return a change and those made with it, at the same moment by the same person; newest first."""
-    rows = await tx.execute_fetchall(
+    return await _MAPPER.fetch_all(
+        tx,
         "SELECT * FROM group_changes WHERE group_folder = ? AND at_ms = ? AND by_whom = ? ORDER BY id DESC",
         (change.folder, change.at_ms, change.by),
-    )
-    return [_from_row(row) for row in rows]
-
-
-def _from_row(row: sqlite3.Row) -> GroupChange:
-    return GroupChange(
-        number=row["id"],
-        folder=Folder(row["group_folder"]),
-        part=GroupPart(row["part"]),
-        at_ms=row["at_ms"],
-        by=row["by_whom"],
-        before=row["before"],
-        after=row["after"],
-        added=row["added"],
-        removed=row["removed"],
-        undoes=row["undoes"],
     )

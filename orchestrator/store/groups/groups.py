@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections.abc import Mapping
 from typing import Any
 
 from orchestrator.domain.errors import UnknownGroup
 from orchestrator.domain.values import ChatJid, Folder, Group
 from orchestrator.store.database import Tx
+from orchestrator.store.row_mapper import Json, RowMapper
 
 _CONFIGURED = "configured:"
 _GROUPS = """
@@ -21,29 +21,25 @@ _GROUPS = """
 """
 
 
+_MAPPER = RowMapper(
+    Group,
+    "registered_groups",
+    {
+        "trigger": "trigger_pattern",
+        "container_config": Json("container_config"),
+        "other_chats": Json("other_chats"),
+    },
+    joined=("other_chats",),
+)
+
+
 async def add(tx: Tx, group: Group) -> None:
     """Register `group` with its chat `jid`, which must be known.
 
     Raises `sqlite3.IntegrityError` when its jid or folder is taken.
     """
     await add_chat(tx, group.folder, group.jid, now_ms=group.added_ms)
-    await tx.execute(
-        """
-        INSERT INTO registered_groups
-            (jid, name, folder, trigger_pattern, requires_trigger, is_main, container_config, added_ms)
-        VALUES (?, ?, ?, ?, ?, ?, ?, ?)
-        """,
-        (
-            group.jid,
-            group.name,
-            group.folder,
-            group.trigger,
-            group.requires_trigger,
-            group.is_main,
-            json.dumps(group.container_config),
-            group.added_ms,
-        ),
-    )
+    await _MAPPER.insert(tx, group)
 
 
 async def remove(tx: Tx, folder: Folder) -> None:
@@ -100,8 +96,7 @@ async def configured_ms(tx: Tx) -> dict[Folder, int]:
 
 
 async def every(tx: Tx) -> list[Group]:
-    rows = await tx.execute_fetchall(f"{_GROUPS} ORDER BY is_main DESC, folder")
-    return [_from_row(row) for row in rows]
+    return await _MAPPER.fetch_all(tx, f"{_GROUPS} ORDER BY is_main DESC, folder")
 
 
 async def folders_of_chats(tx: Tx) -> dict[ChatJid, Folder]:
@@ -112,9 +107,7 @@ async def folders_of_chats(tx: Tx) -> dict[ChatJid, Folder]:
 
 async def by_folder(tx: Tx, folder: str) -> Group | None:
     # In any case, since `Main` and `main` are one folder on a disk that ignores case.
-    cursor = await tx.execute(f"{_GROUPS} WHERE folder = ? COLLATE NOCASE", (folder,))
-    row = await cursor.fetchone()
-    return _from_row(row) if row else None
+    return await _MAPPER.fetch_one(tx, f"{_GROUPS} WHERE folder = ? COLLATE NOCASE", (folder,))
 
 
 async def known(tx: Tx, folder: str) -> Group:
@@ -128,22 +121,8 @@ async def known(tx: Tx, folder: str) -> Group:
 async def by_jid(tx: Tx, jid: ChatJid) -> Group | None:
     """Return the group that a chat belongs to, or None."""
     # The collation is the folder index's; with another one, each message would scan all groups.
-    cursor = await tx.execute(
-        f"{_GROUPS} JOIN group_chats c ON g.folder = c.group_folder COLLATE NOCASE WHERE c.jid = ?", (jid,)
-    )
-    row = await cursor.fetchone()
-    return _from_row(row) if row else None
-
-
-def _from_row(row: sqlite3.Row) -> Group:
-    return Group(
-        jid=ChatJid(row["jid"]),
-        name=row["name"],
-        folder=Folder(row["folder"]),
-        trigger=row["trigger_pattern"],
-        requires_trigger=bool(row["requires_trigger"]),
-        is_main=bool(row["is_main"]),
-        container_config=json.loads(row["container_config"]),
-        added_ms=row["added_ms"],
-        other_chats=tuple(json.loads(row["other_chats"])),
+    return await _MAPPER.fetch_one(
+        tx,
+        f"{_GROUPS} JOIN group_chats c ON g.folder = c.group_folder COLLATE NOCASE WHERE c.jid = ?",
+        (jid,),
     )

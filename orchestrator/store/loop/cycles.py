@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from orchestrator.domain.values import Folder, Turn, TurnId
 from orchestrator.store.database import Tx, returned
+from orchestrator.store.row_mapper import Column, Json, RowMapper
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +36,18 @@ class Cycle:
     capped_by: int | None
     next_wake_ms: int | None
     trace: tuple[str, ...]
+
+
+_MAPPER = RowMapper(
+    Cycle,
+    "cycles",
+    {
+        "folder": "group_folder",
+        "triggers": Json("trigger_json"),
+        "schedule_reason": Column("schedule_reason", lambda text: text or "", str),
+        "trace": Json("trace_json"),
+    },
+)
 
 
 async def begin(tx: Tx, turn: Turn, *, set_by: str | None, now_ms: int) -> int:
@@ -79,22 +91,19 @@ async def note_spoken(tx: Tx, cycle_id: int) -> None:
 
 async def open_ones(tx: Tx) -> list[Cycle]:
     """Return the unfinished cycles of all groups."""
-    rows = await tx.execute_fetchall("SELECT * FROM cycles WHERE ended_ms IS NULL ORDER BY id")
-    return [_from_row(row) for row in rows]
+    return await _MAPPER.fetch_all(tx, "SELECT * FROM cycles WHERE ended_ms IS NULL ORDER BY id")
 
 
 async def of_turn(tx: Tx, turn_id: TurnId) -> Cycle | None:
     """Return the cycle of a turn, or None."""
-    cursor = await tx.execute("SELECT * FROM cycles WHERE turn_id = ?", (turn_id,))
-    row = await cursor.fetchone()
-    return _from_row(row) if row else None
+    return await _MAPPER.fetch_one(tx, "SELECT * FROM cycles WHERE turn_id = ?", (turn_id,))
 
 
 async def running_of(tx: Tx, folder: Folder) -> Cycle | None:
     """Return the unfinished cycle of a group, or None."""
-    cursor = await tx.execute("SELECT * FROM cycles WHERE group_folder = ? AND ended_ms IS NULL", (folder,))
-    row = await cursor.fetchone()
-    return _from_row(row) if row else None
+    return await _MAPPER.fetch_one(
+        tx, "SELECT * FROM cycles WHERE group_folder = ? AND ended_ms IS NULL", (folder,)
+    )
 
 
 async def end(
@@ -199,10 +208,9 @@ async def count_actions(tx: Tx, folder: Folder, *, since_ms: int, passive: Seque
 
 async def newest(tx: Tx, folder: Folder, *, limit: int) -> list[Cycle]:
     """Return the newest cycles of a group, newest first."""
-    rows = await tx.execute_fetchall(
-        "SELECT * FROM cycles WHERE group_folder = ? ORDER BY id DESC LIMIT ?", (folder, limit)
+    return await _MAPPER.fetch_all(
+        tx, "SELECT * FROM cycles WHERE group_folder = ? ORDER BY id DESC LIMIT ?", (folder, limit)
     )
-    return [_from_row(row) for row in rows]
 
 
 async def counts_since(tx: Tx, folder: Folder, *, since_ms: int) -> dict[str, Any]:
@@ -220,28 +228,3 @@ async def counts_since(tx: Tx, folder: Folder, *, since_ms: int) -> dict[str, An
         {"folder": folder, "since": since_ms},
     )
     return dict(await returned(cursor))
-
-
-def _from_row(row: sqlite3.Row) -> Cycle:
-    return Cycle(
-        id=row["id"],
-        folder=Folder(row["group_folder"]),
-        turn_id=TurnId(row["turn_id"]),
-        kind=row["kind"],
-        set_by=row["set_by"],
-        triggers=tuple(json.loads(row["trigger_json"])),
-        started_ms=row["started_ms"],
-        ended_ms=row["ended_ms"],
-        outcome=row["outcome"],
-        has_spoken=bool(row["has_spoken"]),
-        error=row["error"],
-        schedule_raw=row["schedule_raw"],
-        schedule_reason=row["schedule_reason"] or "",
-        schedule_asked_ms=row["schedule_asked_ms"],
-        is_soonest=bool(row["is_soonest"]),
-        schedule_applied_ms=row["schedule_applied_ms"],
-        schedule_bounded=bool(row["schedule_bounded"]),
-        capped_by=row["capped_by"],
-        next_wake_ms=row["next_wake_ms"],
-        trace=tuple(json.loads(row["trace_json"])),
-    )

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from orchestrator.store.database import Tx, returned
+from orchestrator.store.row_mapper import Json, RowMapper
 
 MAX_EVENTS = 10_000
 
@@ -22,6 +22,9 @@ class RecordedEvent:
     group: str | None
     kind: str
     data: Mapping[str, Any]
+
+
+_MAPPER = RowMapper(RecordedEvent, "events", {"group": "group_folder", "data": Json("data_json")})
 
 
 async def append(tx: Tx, kind: str, /, *, group: str | None, now_ms: int, **data: Any) -> None:
@@ -40,8 +43,9 @@ async def last_seq(tx: Tx) -> int:
 
 async def after(tx: Tx, seq: int, *, limit: int = 1_000) -> list[RecordedEvent]:
     """Return the events that follow `seq`, oldest first."""
-    rows = await tx.execute_fetchall("SELECT * FROM events WHERE seq > ? ORDER BY seq LIMIT ?", (seq, limit))
-    return [_from_row(row) for row in rows]
+    return await _MAPPER.fetch_all(
+        tx, "SELECT * FROM events WHERE seq > ? ORDER BY seq LIMIT ?", (seq, limit)
+    )
 
 
 async def newest(tx: Tx, *, group: str | None = None, limit: int) -> list[RecordedEvent]:
@@ -52,19 +56,9 @@ async def newest(tx: Tx, *, group: str | None = None, limit: int) -> list[Record
         """,
         {"group": group, "limit": limit},
     )
-    return [_from_row(row) for row in rows][::-1]
+    return _MAPPER.read_all(rows)[::-1]
 
 
 async def prune(tx: Tx) -> None:
     """Delete all but the newest `MAX_EVENTS` events."""
     await tx.execute("DELETE FROM events WHERE seq <= (SELECT max(seq) FROM events) - ?", (MAX_EVENTS,))
-
-
-def _from_row(row: sqlite3.Row) -> RecordedEvent:
-    return RecordedEvent(
-        seq=row["seq"],
-        at_ms=row["at_ms"],
-        group=row["group_folder"],
-        kind=row["kind"],
-        data=json.loads(row["data_json"]),
-    )

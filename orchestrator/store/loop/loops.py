@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
 from orchestrator.domain.values import Folder, Group, TurnId
 from orchestrator.store.database import Tx, returned
+from orchestrator.store.row_mapper import Json, RowMapper
 
 
 class LoopStatus(StrEnum):
@@ -39,6 +39,22 @@ class Loop:
     noop_streak: int
 
 
+_MAPPER = RowMapper(
+    Loop,
+    "loop_state",
+    {
+        "folder": "group_folder",
+        "auto_ms": "auto_interval_ms",
+        "set_by": "wake_set_by",
+        "reason": "wake_reason",
+        "trace": Json("trace_json"),
+        "held": "held_reason",
+        "soonest_streak": "now_streak",
+    },
+    unread=("changed_ms",),
+)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NextWake:
     """The next time when a loop wakes if nothing happens before, and the reason."""
@@ -51,22 +67,18 @@ class NextWake:
 
 async def get(tx: Tx, folder: Folder) -> Loop | None:
     """Return the loop of a group, or None when it was never on."""
-    cursor = await tx.execute("SELECT * FROM loop_state WHERE group_folder = ?", (folder,))
-    row = await cursor.fetchone()
-    return _from_row(row) if row else None
+    return await _MAPPER.fetch_one(tx, "SELECT * FROM loop_state WHERE group_folder = ?", (folder,))
 
 
 async def every(tx: Tx) -> list[Loop]:
-    rows = await tx.execute_fetchall("SELECT * FROM loop_state ORDER BY group_folder")
-    return [_from_row(row) for row in rows]
+    return await _MAPPER.fetch_all(tx, "SELECT * FROM loop_state ORDER BY group_folder")
 
 
 async def alive(tx: Tx) -> list[Loop]:
     """Return the loops that are not off; paused loops count."""
-    rows = await tx.execute_fetchall(
-        "SELECT * FROM loop_state WHERE status <> 'stopped' ORDER BY group_folder"
+    return await _MAPPER.fetch_all(
+        tx, "SELECT * FROM loop_state WHERE status <> 'stopped' ORDER BY group_folder"
     )
-    return [_from_row(row) for row in rows]
 
 
 async def switch_on(tx: Tx, folder: Folder, *, auto_ms: int, next_wake: NextWake, now_ms: int) -> None:
@@ -233,22 +245,3 @@ def _wake_values(next_wake: NextWake) -> dict[str, object]:
         "reason": next_wake.reason,
         "trace": json.dumps(list(next_wake.trace), ensure_ascii=False),
     }
-
-
-def _from_row(row: sqlite3.Row) -> Loop:
-    return Loop(
-        folder=Folder(row["group_folder"]),
-        status=LoopStatus(row["status"]),
-        auto_ms=row["auto_interval_ms"],
-        next_wake_ms=row["next_wake_ms"],
-        set_by=row["wake_set_by"],
-        reason=row["wake_reason"],
-        trace=tuple(json.loads(row["trace_json"])),
-        held=row["held_reason"],
-        last_start_ms=row["last_start_ms"],
-        last_end_ms=row["last_end_ms"],
-        lease_owner=row["lease_owner"],
-        lease_until_ms=row["lease_until_ms"],
-        soonest_streak=row["now_streak"],
-        noop_streak=row["noop_streak"],
-    )

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from orchestrator.domain.values import Folder
 from orchestrator.store.database import Tx
 from orchestrator.store.loop import events
+from orchestrator.store.row_mapper import RowMapper
 
 MAX_REASON_CHARS = 100
 MESSAGE = "message:"
@@ -28,6 +28,9 @@ class WakeRequest:
     reason: str
     dedupe_key: str
     created_ms: int
+
+
+_MAPPER = RowMapper(WakeRequest, "wakes", {"folder": "group_folder"}, unread=("cycle_id",))
 
 
 async def add(
@@ -72,16 +75,14 @@ async def add(
 
 async def pending(tx: Tx, folder: Folder) -> list[WakeRequest]:
     """Return the requests that no cycle has taken, oldest first."""
-    rows = await tx.execute_fetchall(
-        "SELECT * FROM wakes WHERE group_folder = ? AND cycle_id IS NULL ORDER BY id", (folder,)
+    return await _MAPPER.fetch_all(
+        tx, "SELECT * FROM wakes WHERE group_folder = ? AND cycle_id IS NULL ORDER BY id", (folder,)
     )
-    return [_from_row(row) for row in rows]
 
 
 async def of_cycle(tx: Tx, cycle_id: int) -> list[WakeRequest]:
     """Return the requests that a cycle has taken, oldest first."""
-    rows = await tx.execute_fetchall("SELECT * FROM wakes WHERE cycle_id = ? ORDER BY id", (cycle_id,))
-    return [_from_row(row) for row in rows]
+    return await _MAPPER.fetch_all(tx, "SELECT * FROM wakes WHERE cycle_id = ? ORDER BY id", (cycle_id,))
 
 
 async def take(tx: Tx, wakes: Sequence[WakeRequest], cycle_id: int) -> None:
@@ -95,16 +96,4 @@ async def prune(tx: Tx, *, now_ms: int) -> None:
     """Delete requests that were taken long ago."""
     await tx.execute(
         "DELETE FROM wakes WHERE cycle_id IS NOT NULL AND created_ms < ?", (now_ms - RETENTION_MS,)
-    )
-
-
-def _from_row(row: sqlite3.Row) -> WakeRequest:
-    return WakeRequest(
-        id=row["id"],
-        folder=Folder(row["group_folder"]),
-        kind=row["kind"],
-        is_direct=bool(row["is_direct"]),
-        reason=row["reason"],
-        dedupe_key=row["dedupe_key"],
-        created_ms=row["created_ms"],
     )

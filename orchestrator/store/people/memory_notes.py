@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections.abc import Collection
 from dataclasses import dataclass
 
 from orchestrator.domain.values import Folder
 from orchestrator.store.database import Tx, returned
+from orchestrator.store.row_mapper import Json, RowMapper
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,22 +39,19 @@ class MemoryNote:
         return not self.about and bool(self.said_by) and all(one in addresses for one in self.said_by)
 
 
+_MAPPER = RowMapper(
+    MemoryNote,
+    "memory_notes",
+    {"folder": "group_folder", "about": Json("about_json"), "said_by": Json("said_by_json")},
+    assigned=("id",),
+    unread=("request_id",),
+)
+
+
 async def add(tx: Tx, note: MemoryNote, *, request_id: str) -> int:
     """Store a note and return its number; a repeated request returns the number of its earlier note."""
-    await tx.execute(
-        """
-        INSERT INTO memory_notes (group_folder, text, about_json, said_by_json, at_ms, request_id)
-        VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (group_folder, request_id) DO NOTHING
-        """,
-        (
-            note.folder,
-            note.text,
-            json.dumps(note.about, ensure_ascii=False),
-            json.dumps(note.said_by, ensure_ascii=False),
-            note.at_ms,
-            request_id,
-        ),
-    )
+    row = _MAPPER.values(note) | {"request_id": request_id}
+    await tx.execute(f"{_MAPPER.insert_sql(row)} ON CONFLICT (group_folder, request_id) DO NOTHING", row)
     cursor = await tx.execute(
         "SELECT id FROM memory_notes WHERE group_folder = ? AND request_id = ?", (note.folder, request_id)
     )
@@ -63,10 +60,9 @@ async def add(tx: Tx, note: MemoryNote, *, request_id: str) -> int:
 
 async def of_group(tx: Tx, folder: Folder) -> list[MemoryNote]:
     """Return the notes of a group, oldest first."""
-    rows = await tx.execute_fetchall(
-        "SELECT * FROM memory_notes WHERE group_folder = ? ORDER BY id", (folder,)
+    return await _MAPPER.fetch_all(
+        tx, "SELECT * FROM memory_notes WHERE group_folder = ? ORDER BY id", (folder,)
     )
-    return [_from_row(row) for row in rows]
 
 
 async def count(tx: Tx, folder: Folder) -> int:
@@ -85,14 +81,3 @@ async def set_said_by(tx: Tx, number: int, said_by: Collection[str]) -> None:
     """Change who said a note, for example when one of several people is forgotten."""
     text = json.dumps(list(said_by), ensure_ascii=False)
     await tx.execute("UPDATE memory_notes SET said_by_json = ? WHERE id = ?", (text, number))
-
-
-def _from_row(row: sqlite3.Row) -> MemoryNote:
-    return MemoryNote(
-        id=row["id"],
-        folder=Folder(row["group_folder"]),
-        text=row["text"],
-        about=tuple(json.loads(row["about_json"])),
-        said_by=tuple(json.loads(row["said_by_json"])),
-        at_ms=row["at_ms"],
-    )

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from orchestrator.domain.values import ChatJid, Folder
 from orchestrator.store.database import Tx
+from orchestrator.store.row_mapper import RowMapper
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,6 +21,9 @@ class SeenPerson:
     since_seq: int
     """The first message that they may know: earlier ones existed when they were first seen."""
     since_ms: int
+
+
+_MAPPER = RowMapper(SeenPerson, "group_people", {}, unread=("group_folder",))
 
 
 async def note(tx: Tx, folder: Folder, address: str, name: str, *, now_ms: int) -> None:
@@ -79,10 +82,9 @@ async def addresses_of(tx: Tx, address: str) -> frozenset[str]:
 
 async def of_group(tx: Tx, folder: Folder) -> list[SeenPerson]:
     """Return everybody seen in a group, in the order in which they were first seen."""
-    rows = await tx.execute_fetchall(
-        "SELECT * FROM group_people WHERE group_folder = ? ORDER BY since_seq, address", (folder,)
+    return await _MAPPER.fetch_all(
+        tx, "SELECT * FROM group_people WHERE group_folder = ? ORDER BY since_seq, address", (folder,)
     )
-    return [_from_row(row) for row in rows]
 
 
 async def since(tx: Tx, folder: Folder, addresses: Iterable[str]) -> int | None:
@@ -92,20 +94,11 @@ async def since(tx: Tx, folder: Folder, addresses: Iterable[str]) -> int | None:
 
 
 async def _some(tx: Tx, folder: Folder, addresses: Collection[str]) -> list[SeenPerson]:
-    rows = await tx.execute_fetchall(
+    return await _MAPPER.fetch_all(
+        tx,
         """
         SELECT * FROM group_people
         WHERE group_folder = ? AND address IN (SELECT value FROM json_each(?))
         """,
         (folder, json.dumps(list(addresses))),
-    )
-    return [_from_row(row) for row in rows]
-
-
-def _from_row(row: sqlite3.Row) -> SeenPerson:
-    return SeenPerson(
-        address=row["address"],
-        name=row["name"],
-        since_seq=row["since_seq"],
-        since_ms=row["since_ms"],
     )

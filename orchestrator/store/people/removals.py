@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections.abc import Collection
 from dataclasses import dataclass
 from enum import StrEnum
 
 from orchestrator.domain.values import ChatJid, Folder
 from orchestrator.store.database import Tx
+from orchestrator.store.row_mapper import Json, RowMapper
 
 
 class RemovalState(StrEnum):
@@ -39,6 +39,13 @@ class PersonRemoval:
     at_ms: int
 
 
+_MAPPER = RowMapper(
+    PersonRemoval,
+    "person_removals",
+    {"folder": "group_folder", "addresses": Json("addresses_json"), "by": "by_whom"},
+)
+
+
 async def put(tx: Tx, removal: PersonRemoval) -> None:
     """Store a removal in place of earlier ones of the same person; it covers all messages up to now."""
     for one in await of_person(tx, removal.folder, removal.addresses):
@@ -61,16 +68,14 @@ async def put(tx: Tx, removal: PersonRemoval) -> None:
 
 async def of_group(tx: Tx, folder: Folder) -> list[PersonRemoval]:
     """Return the removals of a group, oldest first."""
-    rows = await tx.execute_fetchall(
-        "SELECT * FROM person_removals WHERE group_folder = ? ORDER BY id", (folder,)
+    return await _MAPPER.fetch_all(
+        tx, "SELECT * FROM person_removals WHERE group_folder = ? ORDER BY id", (folder,)
     )
-    return [_from_row(row) for row in rows]
 
 
 async def due(tx: Tx) -> list[PersonRemoval]:
     """Return the removals of all groups that are to be carried out, oldest first."""
-    rows = await tx.execute_fetchall("SELECT * FROM person_removals WHERE state = 'due' ORDER BY id")
-    return [_from_row(row) for row in rows]
+    return await _MAPPER.fetch_all(tx, "SELECT * FROM person_removals WHERE state = 'due' ORDER BY id")
 
 
 async def of_person(tx: Tx, folder: Folder, addresses: Collection[str]) -> list[PersonRemoval]:
@@ -81,16 +86,3 @@ async def of_person(tx: Tx, folder: Folder, addresses: Collection[str]) -> list[
 async def finish(tx: Tx, removal: PersonRemoval) -> None:
     """Delete a removal that is finished or replaced."""
     await tx.execute("DELETE FROM person_removals WHERE id = ?", (removal.id,))
-
-
-def _from_row(row: sqlite3.Row) -> PersonRemoval:
-    return PersonRemoval(
-        id=row["id"],
-        folder=Folder(row["group_folder"]),
-        addresses=frozenset(json.loads(row["addresses_json"])),
-        chat_jid=ChatJid(row["chat_jid"]) if row["chat_jid"] is not None else None,
-        by=row["by_whom"],
-        state=RemovalState(row["state"]),
-        last_seq=row["last_seq"],
-        at_ms=row["at_ms"],
-    )

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import shlex
-import sqlite3
 from dataclasses import dataclass
 
 from orchestrator.domain.values import Folder
 from orchestrator.store.database import Tx
+from orchestrator.store.row_mapper import Column, Json, RowMapper
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,26 +31,26 @@ class McpServer:
         return self.url or shlex.join(self.command)
 
 
+def _read_command(text: str | None) -> tuple[str, ...]:
+    return tuple(json.loads(text)) if text else ()
+
+
+def _write_command(command: tuple[str, ...]) -> str | None:
+    return json.dumps(command) if command else None
+
+
+_MAPPER = RowMapper(
+    McpServer,
+    "mcp_servers",
+    {"command": Column("command", _read_command, _write_command), "groups": Json("groups")},
+    unread=("set_ms",),
+)
+
+
 async def put(tx: Tx, server: McpServer, *, now_ms: int) -> None:
     """Store a server in place of the one with this name, if there is one."""
-    await tx.execute(
-        """
-        INSERT INTO mcp_servers (name, url, command, header, secret_env, groups, set_ms)
-        VALUES (?, ?, ?, ?, ?, ?, ?)
-        ON CONFLICT (name) DO UPDATE SET url = excluded.url, command = excluded.command,
-            header = excluded.header, secret_env = excluded.secret_env, groups = excluded.groups,
-            set_ms = excluded.set_ms
-        """,
-        (
-            server.name,
-            server.url,
-            json.dumps(server.command) if server.command else None,
-            server.header,
-            server.secret_env,
-            json.dumps(server.groups),
-            now_ms,
-        ),
-    )
+    row = _MAPPER.values(server) | {"set_ms": now_ms}
+    await tx.execute(_MAPPER.upsert_sql(row, key="name"), row)
 
 
 async def remove(tx: Tx, name: str) -> None:
@@ -59,25 +59,13 @@ async def remove(tx: Tx, name: str) -> None:
 
 
 async def every(tx: Tx) -> list[McpServer]:
-    return [_from_row(row) for row in await tx.execute_fetchall("SELECT * FROM mcp_servers ORDER BY name")]
+    return await _MAPPER.fetch_all(tx, "SELECT * FROM mcp_servers ORDER BY name")
 
 
 async def by_name(tx: Tx, name: str) -> McpServer | None:
-    rows = await tx.execute_fetchall("SELECT * FROM mcp_servers WHERE name = ?", (name,))
-    return next((_from_row(row) for row in rows), None)
+    return await _MAPPER.fetch_one(tx, "SELECT * FROM mcp_servers WHERE name = ?", (name,))
 
 
 async def of_group(tx: Tx, folder: Folder) -> list[McpServer]:
     """Return the servers that a group's agent may call."""
     return [server for server in await every(tx) if folder in server.groups]
-
-
-def _from_row(row: sqlite3.Row) -> McpServer:
-    return McpServer(
-        name=row["name"],
-        url=row["url"],
-        command=tuple(json.loads(row["command"] or "[]")),
-        header=row["header"],
-        secret_env=row["secret_env"],
-        groups=tuple(Folder(folder) for folder in json.loads(row["groups"])),
-    )

@@ -3,12 +3,41 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
 from orchestrator.domain.model_services import Ability, ModelService, ServicePrice, WorkKind
 from orchestrator.store.database import Tx
+from orchestrator.store.row_mapper import Column, RowMapper
+
+
+def _read_price(text: str) -> ServicePrice:
+    return ServicePrice(**json.loads(text))
+
+
+def _write_price(price: ServicePrice) -> str:
+    return json.dumps(asdict(price))
+
+
+def _read_abilities(text: str) -> frozenset[Ability]:
+    # A newer Andy may have stored abilities that this one does not know.
+    known = {one.value for one in Ability}
+    return frozenset(Ability(name) for name in json.loads(text) if name in known)
+
+
+def _write_abilities(abilities: frozenset[Ability]) -> str:
+    return json.dumps(sorted(abilities))
+
+
+_MAPPER = RowMapper(
+    ModelService,
+    "model_services",
+    {
+        "price": Column("price", _read_price, _write_price),
+        "abilities": Column("abilities", _read_abilities, _write_abilities),
+    },
+    unread=("set_ms",),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,26 +52,8 @@ class ChosenModel:
 
 async def put(tx: Tx, service: ModelService, *, now_ms: int) -> None:
     """Store a service in place of the one with this name, if there is one."""
-    await tx.execute(
-        """
-        INSERT OR REPLACE INTO model_services
-            (name, kind, url, key_env, model, window, price, abilities, tested_ms, first_byte_seconds, set_ms)
-        VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-        """,
-        (
-            service.name,
-            service.kind,
-            service.url,
-            service.key_env,
-            service.model,
-            service.window,
-            json.dumps(asdict(service.price)) if service.price else None,
-            json.dumps(sorted(service.abilities)),
-            service.tested_ms,
-            service.first_byte_seconds,
-            now_ms,
-        ),
-    )
+    row = _MAPPER.values(service) | {"set_ms": now_ms}
+    await tx.execute(_MAPPER.upsert_sql(row, key="name"), row)
 
 
 async def remove(tx: Tx, name: str) -> None:
@@ -51,8 +62,7 @@ async def remove(tx: Tx, name: str) -> None:
 
 async def every(tx: Tx) -> list[ModelService]:
     """Return the services by their names, without the one of `.env`."""
-    rows = await tx.execute_fetchall("SELECT * FROM model_services ORDER BY name")
-    return [_from_row(row) for row in rows]
+    return await _MAPPER.fetch_all(tx, "SELECT * FROM model_services ORDER BY name")
 
 
 async def by_name(tx: Tx, name: str) -> ModelService | None:
@@ -73,19 +83,3 @@ async def choose(tx: Tx, work: WorkKind, chosen: Sequence[ChosenModel], *, now_m
             "INSERT INTO model_choices (work, place, model, may_be_dearer, set_ms) VALUES (?, ?, ?, ?, ?)",
             (work, place, one.model, one.may_be_dearer, now_ms),
         )
-
-
-def _from_row(row: sqlite3.Row) -> ModelService:
-    known = {one.value for one in Ability}
-    return ModelService(
-        name=row["name"],
-        kind=row["kind"],
-        url=row["url"],
-        key_env=row["key_env"],
-        model=row["model"],
-        window=row["window"],
-        price=ServicePrice(**json.loads(row["price"])) if row["price"] else None,
-        abilities=frozenset(Ability(name) for name in json.loads(row["abilities"]) if name in known),
-        tested_ms=row["tested_ms"],
-        first_byte_seconds=row["first_byte_seconds"],
-    )

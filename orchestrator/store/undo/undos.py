@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections.abc import Collection
 from dataclasses import dataclass
 
 from orchestrator.domain.values import Folder, TurnId
 from orchestrator.store.database import Tx
+from orchestrator.store.row_mapper import RowMapper
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,28 +26,23 @@ class Undo:
     """Whether files of the group still have to be restored."""
 
 
+_MAPPER = RowMapper(Undo, "undos", {"folder": "group_folder", "by": "by_whom"})
+
+
 async def add(tx: Tx, undo: Undo) -> None:
-    await tx.execute(
-        """
-        INSERT INTO undos (turn_id, undoes, group_folder, by_whom, at_ms, has_files_due)
-        VALUES (?, ?, ?, ?, ?, ?)
-        """,
-        (undo.turn_id, undo.undoes, undo.folder, undo.by, undo.at_ms, undo.has_files_due),
-    )
+    await _MAPPER.insert(tx, undo)
 
 
 async def get(tx: Tx, turn_id: TurnId) -> Undo | None:
     """Return the undo with this turn; None for any other turn."""
-    rows = await tx.execute_fetchall("SELECT * FROM undos WHERE turn_id = ?", (turn_id,))
-    return next((_from_row(row) for row in rows), None)
+    return await _MAPPER.fetch_one(tx, "SELECT * FROM undos WHERE turn_id = ?", (turn_id,))
 
 
 async def of_turn(tx: Tx, turn_id: TurnId) -> Undo | None:
     """Return the effective undo of a turn; None if there is none, or if it was undone itself."""
-    rows = await tx.execute_fetchall(
-        "SELECT * FROM undos WHERE undoes = ? ORDER BY turn_id DESC LIMIT 1", (turn_id,)
+    found = await _MAPPER.fetch_one(
+        tx, "SELECT * FROM undos WHERE undoes = ? ORDER BY turn_id DESC LIMIT 1", (turn_id,)
     )
-    found = next((_from_row(row) for row in rows), None)
     return found if found is None or await of_turn(tx, found.turn_id) is None else None
 
 
@@ -66,20 +61,9 @@ async def undoable(tx: Tx, turn_ids: Collection[int]) -> set[int]:
 
 async def due(tx: Tx, folder: Folder | None = None) -> list[Undo]:
     """Return the undos whose files still have to be restored, oldest first."""
-    rows = await tx.execute_fetchall("SELECT * FROM undos WHERE has_files_due = 1 ORDER BY turn_id")
-    return [one for one in map(_from_row, rows) if folder in (None, one.folder)]
+    due = await _MAPPER.fetch_all(tx, "SELECT * FROM undos WHERE has_files_due = 1 ORDER BY turn_id")
+    return [one for one in due if folder in (None, one.folder)]
 
 
 async def note_files_done(tx: Tx, turn_id: TurnId) -> None:
     await tx.execute("UPDATE undos SET has_files_due = 0 WHERE turn_id = ?", (turn_id,))
-
-
-def _from_row(row: sqlite3.Row) -> Undo:
-    return Undo(
-        turn_id=TurnId(row["turn_id"]),
-        undoes=TurnId(row["undoes"]),
-        folder=Folder(row["group_folder"]),
-        by=row["by_whom"],
-        at_ms=row["at_ms"],
-        has_files_due=bool(row["has_files_due"]),
-    )
