@@ -123,12 +123,13 @@ class Checklists:
 
     def take_out(self, name: str, items: Sequence[Item]) -> None:
         """Take entries out that `items` returned."""
-        places = {item.line for item in items}
+        line_numbers = {item.line for item in items}
         lines = self._read(name)
-        if places:
-            self._write(name, [line for place, line in enumerate(lines) if place not in places])
+        if line_numbers:
+            self._write(name, [line for index, line in enumerate(lines) if index not in line_numbers])
 
     def _read(self, name: str, *, is_needed: bool = True) -> list[str]:
+        """Return the lines of a list; none if it is missing and not needed. Raises `ListError`."""
         try:
             data = read_plain(str(self._path(name)), limit=MAX_FILE_BYTES).data
             return data.decode().splitlines(keepends=True)
@@ -146,6 +147,7 @@ class Checklists:
         write_whole(path, "".join(lines))
 
     def _path(self, name: str) -> Path:
+        """Return the path of a list's file. Raises `ListError` for a bad name, or a link that leads out."""
         if name == TODO:
             return self._inside(self._group / "todo.md")
         return self._inside(self._group / "lists" / f"{file_stem(name)}.md")
@@ -202,12 +204,12 @@ def _find(items: Sequence[Item], which: str, *, is_done: bool = False) -> Item:
     same = [item for item in items if item.text.casefold() == which]
     same.sort(key=lambda item: item.is_done is not is_done)
     numbered = [item for item in items if which == str(item.number)]
-    alike = [item for item in items if has_words(item.text, which)]
-    alike = [item for item in alike if item.is_done is is_done]
-    found = same[:1] or numbered or alike
-    if len(found) != 1:
-        raise ListError(ListProblem.MANY_ITEMS if found else ListProblem.NO_ITEM)
-    return found[0]
+    containing = [item for item in items if has_words(item.text, which)]
+    containing = [item for item in containing if item.is_done is is_done]
+    candidates = same[:1] or numbered or containing
+    if len(candidates) != 1:
+        raise ListError(ListProblem.MANY_ITEMS if candidates else ListProblem.NO_ITEM)
+    return candidates[0]
 
 
 def _with_new(lines: Sequence[str], texts: Sequence[str]) -> list[str]:

@@ -35,18 +35,18 @@ async def run_check(
 ) -> CheckResult:
     """Run the check of `turn` in bash and judge its last line: `{"wakeAgent": bool, "data": …}`.
 
-    Data is added to the prompt. A check that fails, says something else or too much, or takes longer than
+    Data is added to the prompt. A check that fails, prints something else or too much, or takes longer than
     `seconds` ends the turn as failed. Cancelled, it leaves no process behind.
     """
     assert turn.check is not None
     try:
         output = await _output(turn.check, cwd, seconds)
-        said = _decision_in(output)
+        decision = _decision_in(output)
     except _CheckFailed as failed:
         return CheckResult(outcome=TurnOutcome(error=f"The check failed: {failed}", code="check"))
-    if not said["wakeAgent"]:
+    if not decision["wakeAgent"]:
         return CheckResult(outcome=TurnOutcome(note=NOTHING_TO_DO))
-    return CheckResult(turn=_with_data(turn, said.get("data")))
+    return CheckResult(turn=_with_data(turn, decision.get("data")))
 
 
 class _CheckFailed(Exception):
@@ -54,6 +54,7 @@ class _CheckFailed(Exception):
 
 
 async def _output(script: str, cwd: Path | None, seconds: float) -> bytes:
+    """Run a script to its end and return what it printed. Raises `_CheckFailed`."""
     process = await _started(script, cwd)
     try:
         async with asyncio.timeout(seconds):
@@ -70,6 +71,7 @@ async def _output(script: str, cwd: Path | None, seconds: float) -> bytes:
 
 
 async def _started(script: str, cwd: Path | None) -> asyncio.subprocess.Process:
+    """Start a script in a process group of its own. Raises `_CheckFailed`."""
     try:
         return await asyncio.create_subprocess_exec(
             *("bash", "-c", script),
@@ -86,6 +88,7 @@ async def _started(script: str, cwd: Path | None) -> asyncio.subprocess.Process:
 
 
 async def _read(process: asyncio.subprocess.Process) -> bytes:
+    """Return all that the script prints. Raises `_CheckFailed` if it is too much."""
     assert process.stdout is not None
     output = bytearray()
     while chunk := await process.stdout.read(65_536):
@@ -104,6 +107,7 @@ async def _end(process: asyncio.subprocess.Process) -> None:
 
 
 def _environment() -> dict[str, str]:
+    """Return the environment without the variables that are for the agent alone."""
     return {name: value for name, value in os.environ.items() if not name.startswith(_OWN_TO_THE_AGENT)}
 
 
@@ -124,5 +128,5 @@ def _decision_in(output: bytes) -> dict[str, Any]:
 def _with_data(turn: TurnOrder, data: Any) -> TurnOrder:
     if data is None:
         return turn
-    found = json.dumps(data, ensure_ascii=False, indent=1)
-    return turn.model_copy(update={"prompt": f"{turn.prompt}\n\nThe check of this task found:\n{found}"})
+    shown = json.dumps(data, ensure_ascii=False, indent=1)
+    return turn.model_copy(update={"prompt": f"{turn.prompt}\n\nThe check of this task found:\n{shown}"})

@@ -11,7 +11,7 @@ MAX_REASON_CHARS = 500
 
 
 def one_line(error: BaseException) -> str:
-    """Return a description of an error in one line that fits a frame."""
+    """Return an error's type and message in one line that fits a frame."""
     words = " ".join(str(error).split()) or "no reason given"
     return f"{type(error).__name__}: {words}".encode("utf-8", "replace").decode("utf-8")[:MAX_REASON_CHARS]
 

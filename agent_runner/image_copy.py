@@ -23,7 +23,9 @@ from pathlib import Path
 BLOCK_BYTES = 8 * 1024 * 1024
 SOCKET = "/var/run/docker.sock"
 TRIES = 30
+"""Times that a block is requested, a second apart."""
 CALL_SECONDS = 600
+"""Seconds that the engine may take for one step of its answer."""
 
 
 class BlockServer(http.server.ThreadingHTTPServer):
@@ -44,27 +46,28 @@ class _BlockRequest(http.server.BaseHTTPRequestHandler):
     server: BlockServer
 
     def do_GET(self) -> None:
-        asked = urllib.parse.urlsplit(self.path)
-        what, _, node = asked.path.strip("/").partition("/")
-        if what == "failed":
-            _tell("failed", node, urllib.parse.unquote(asked.query)[:500])
+        """Send a block, or print the failure that a node reports."""
+        request = urllib.parse.urlsplit(self.path)
+        block, _, node = request.path.strip("/").partition("/")
+        if block == "failed":
+            _print_line("failed", node, urllib.parse.unquote(request.query)[:500])
             data = b""
         else:
             with self.server.path.open("rb") as file:
-                file.seek(int(what) * BLOCK_BYTES)
+                file.seek(int(block) * BLOCK_BYTES)
                 data = file.read(BLOCK_BYTES)
         self.send_response(200)
         self.send_header("Content-Length", str(len(data)))
         self.end_headers()
         self.wfile.write(data)
-        if what != "failed":
-            _tell("block", node, what)
+        if block != "failed":
+            _print_line("block", node, block)
 
     def log_message(self, *_: object) -> None:
         """Print nothing else."""
 
 
-def _tell(*words: str) -> None:
+def _print_line(*words: str) -> None:
     """Write a line for the host, which reads this container's log."""
     sys.stdout.write(f"{' '.join(words)}\n")
     sys.stdout.flush()
@@ -89,13 +92,13 @@ def load(address: str, image: str, hashes: list[str], node: str) -> None:
             headers={"Content-Type": "application/x-tar", "Transfer-Encoding": "chunked"},
             encode_chunked=True,
         )
-        said = engine.getresponse().read().decode("utf-8", "replace")
+        engine_answer = engine.getresponse().read().decode("utf-8", "replace")
     # The engine reports a fault of the archive inside a successful answer, so the image itself is looked for.
     with closing(EngineConnection("engine")) as engine:
         engine.request("GET", f"/images/{image}/json")
         is_there = engine.getresponse().status == 200
     if not is_there:
-        raise OSError(f"the node's engine did not load it: {said.strip()[-300:]}")
+        raise OSError(f"the node's engine did not load it: {engine_answer.strip()[-300:]}")
 
 
 def blocks(address: str, hashes: list[str], node: str) -> Iterator[bytes]:
@@ -108,12 +111,13 @@ def blocks(address: str, hashes: list[str], node: str) -> Iterator[bytes]:
 
 
 def _block(url: str) -> bytes:
-    for left in reversed(range(TRIES)):
+    """Return what the server has at an address; tried again for half a minute. Raises `OSError`."""
+    for tries_left in reversed(range(TRIES)):
         try:
             with urllib.request.urlopen(url, timeout=60) as answer:  # noqa: S310  # the host's own server
                 return bytes(answer.read())
         except (OSError, http.client.HTTPException):
-            if not left:
+            if not tries_left:
                 raise
             time.sleep(1)  # the server may only be starting, and a network of Swarm takes a moment
     raise AssertionError

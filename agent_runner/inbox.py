@@ -41,6 +41,7 @@ class TurnInbox:
         raise AssertionError("looks never ends")
 
     def _take(self) -> TurnOrder | None:
+        """Return the first new turn of this run; None if there is none. Blocks."""
         for path in self._new_files():
             self._read.add(path.name)
             turn = self._parse(path)
@@ -50,6 +51,7 @@ class TurnInbox:
         return None
 
     def _new_files(self) -> list[Path]:
+        """Return the files that were not read yet, oldest first."""
         try:
             names = sorted(path.name for path in self._directory.glob("*.json"))
         except OSError as error:
@@ -60,6 +62,7 @@ class TurnInbox:
         return [self._directory / name for name in names if name not in self._read]
 
     def _parse(self, path: Path) -> TurnOrder | None:
+        """Return the turn in a file; None if it is gone or unreadable."""
         try:
             return TurnOrder.parse(path.read_bytes())
         except FileNotFoundError:
@@ -69,6 +72,7 @@ class TurnInbox:
             return None
 
     def _is_closed(self) -> bool:
+        """Return whether the host asks this run to end. Blocks."""
         try:
             text = (self._directory / CLOSE_FILE).read_text(encoding="utf-8", errors="replace")
         except OSError:

@@ -53,6 +53,7 @@ class HostClient:
         raise AssertionError("looks never ends")
 
     def close(self) -> None:
+        """Stop watching for replies."""
         if self._replies is not None:
             self._replies.stop()
             self._replies = None
@@ -69,6 +70,7 @@ class HostClient:
 
 
 def _text_of(path: Path) -> str | None:
+    """Return the text of a file; None if it is missing."""
     try:
         return path.read_text(encoding="utf-8", errors="replace")
     except FileNotFoundError:

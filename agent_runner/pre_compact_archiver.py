@@ -31,13 +31,13 @@ def archive(transcript: Path, conversations: Path, *, assistant: str, now: datet
     Raises:
         OSError: the transcript cannot be read, or the copy cannot be written.
     """
-    said = list(read_transcript(transcript))
-    if not said:
+    messages = list(read_transcript(transcript))
+    if not messages:
         return None
     summary = _summary(transcript)
     slug = _slug(summary) or f"conversation-{now:%H%M}"
     conversations.mkdir(parents=True, exist_ok=True)
-    text = render(said, title=summary or "Conversation", assistant=assistant, now=now)
+    text = render(messages, title=summary or "Conversation", assistant=assistant, now=now)
     return _write_new(conversations, f"{now:%Y-%m-%d}-{slug}", text)
 
 
@@ -53,15 +53,17 @@ def read_transcript(transcript: Path) -> Iterator[TranscriptMessage]:
                     yield TranscriptMessage(is_assistant=entry["type"] == "assistant", text=text)
 
 
-def render(said: list[TranscriptMessage], *, title: str, assistant: str, now: datetime) -> str:
+def render(messages: list[TranscriptMessage], *, title: str, assistant: str, now: datetime) -> str:
+    """Return messages as Markdown, each cut at `MAX_MESSAGE_CHARS`."""
     parts = [f"# {title}", f"Archived: {now:%Y-%m-%d %H:%M %Z}".rstrip(), "---"]
-    for message in said:
-        cut = message.text[:MAX_MESSAGE_CHARS] + ("…" if len(message.text) > MAX_MESSAGE_CHARS else "")
-        parts.append(f"**{assistant if message.is_assistant else 'User'}**: {cut}")
+    for message in messages:
+        shown = message.text[:MAX_MESSAGE_CHARS] + ("…" if len(message.text) > MAX_MESSAGE_CHARS else "")
+        parts.append(f"**{assistant if message.is_assistant else 'User'}**: {shown}")
     return "\n\n".join(parts) + "\n"
 
 
 def _entry(line: str) -> dict[str, Any]:
+    """Return the object in a line of a transcript; an empty one for any other line."""
     try:
         entry = json.loads(line)
     except (ValueError, RecursionError):
@@ -70,6 +72,7 @@ def _entry(line: str) -> dict[str, Any]:
 
 
 def _text(content: Any) -> str:
+    """Return the text of a message, without its other blocks."""
     if isinstance(content, str):
         return content.strip()
     blocks = content if isinstance(content, list) else []
@@ -86,10 +89,10 @@ def _summary(transcript: Path) -> str:
     try:
         index = json.loads((transcript.parent / "sessions-index.json").read_text(encoding="utf-8"))
         entries = index["entries"] if isinstance(index, dict) else index
-        found = [entry["summary"] for entry in entries if entry.get("sessionId") == transcript.stem]
+        summaries = [entry["summary"] for entry in entries if entry.get("sessionId") == transcript.stem]
     except (OSError, ValueError, LookupError, TypeError, AttributeError):
         return ""
-    return " ".join(str(found[0]).split())[:MAX_SUMMARY_CHARS] if found else ""
+    return " ".join(str(summaries[0]).split())[:MAX_SUMMARY_CHARS] if summaries else ""
 
 
 def _slug(summary: str) -> str:
@@ -97,6 +100,7 @@ def _slug(summary: str) -> str:
 
 
 def _write_new(directory: Path, name: str, text: str) -> Path:
+    """Write a new file and return its path, numbered if there is one of this name."""
     number = 1
     while True:
         path = directory / (f"{name}.md" if number == 1 else f"{name}-{number}.md")

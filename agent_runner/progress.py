@@ -43,6 +43,7 @@ class TurnProgress:
         self._calls = 0
         self._drafts = 0
         self._sent = 0
+        """Characters of the present text that were sent."""
         self._pending = ""
         self._timer: asyncio.TimerHandle | None = None
 
@@ -108,6 +109,7 @@ class TurnProgress:
             self._timer = asyncio.get_running_loop().call_later(DRAFT_SECONDS, self._send_text)
 
     def _send_text(self) -> None:
+        """Send the text collected so far, in pieces."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -119,6 +121,7 @@ class TurnProgress:
         self._pending = ""
 
     def _forget_text(self) -> None:
+        """Drop the text that was not sent, and begin a new one."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

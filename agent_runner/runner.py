@@ -76,6 +76,7 @@ async def live(
 
 
 def _exit_code(run: asyncio.Task[int], outlet: FrameWriter) -> int:
+    """Return the exit code of a session that has ended; report its error, if it broke."""
     error = run.exception()
     if error is None:
         return run.result()
@@ -103,5 +104,6 @@ def make_agent(
 
 
 async def _until_broken(outlet: FrameWriter) -> None:
+    """Return once nobody reads the frames any more."""
     while not outlet.is_broken:  # noqa: ASYNC110  # set by a thread when a write fails
         await asyncio.sleep(LISTENER_SWEEP_SECONDS)

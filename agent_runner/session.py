@@ -130,6 +130,7 @@ class RunnerSession:
         return None
 
     async def _answer(self, turn: TurnOrder) -> TurnOutcome:
+        """Start the agent if need be, run the turn's check, and let the agent answer."""
         if self._is_to_begin:
             self._is_to_begin = False
             self._is_started = await self._agent.begin(self._order)
@@ -162,9 +163,10 @@ class RunnerSession:
             )
 
     def _end(self, turn: TurnOrder, outcome: TurnOutcome) -> None:
+        """Report the end of a turn, with its usage and the notices that the model got."""
         self._progress.end_turn()
         if outcome.usage is not None:
-            self._tell_usage(turn, outcome.usage)
+            self._report_usage(turn, outcome.usage)
         code: ErrorCode | None = (outcome.code or "agent") if outcome.error is not None else None
         delivered = self._noticing.end_turn(outcome, session_id=self._agent.session_id)
         self._outlet.put(
@@ -180,7 +182,7 @@ class RunnerSession:
             new_session_id=self._agent.session_id,
         )
 
-    def _tell_usage(self, turn: TurnOrder, usage: TokenUsage) -> None:
+    def _report_usage(self, turn: TurnOrder, usage: TokenUsage) -> None:
         self._outlet.put(
             Usage,
             turn=turn.turn,
@@ -194,6 +196,7 @@ class RunnerSession:
         )
 
     async def _close(self) -> None:
+        """Close the agent, in `CLOSE_SECONDS` at most."""
         self._noticing.end_session(session_id=self._agent.session_id)
         try:
             async with asyncio.timeout(CLOSE_SECONDS):

@@ -12,6 +12,7 @@ import time
 TERMINATED = 128 + signal.SIGTERM
 """The exit code."""
 HARD_STOP_SECONDS = 1.7
+"""Seconds after SIGTERM at which the process ends, whatever it does."""
 
 
 def on_sigterm() -> asyncio.Event:
@@ -22,7 +23,7 @@ def on_sigterm() -> asyncio.Event:
     """
     terminated = asyncio.Event()
     loop = asyncio.get_running_loop()
-    heard, writer = socket.socketpair()
+    reader, writer = socket.socketpair()
     writer.settimeout(0)
     # Without a handler in Python, the signal would end the process at once and nothing would be written to
     # the descriptor.
@@ -30,7 +31,7 @@ def on_sigterm() -> asyncio.Event:
     signal.set_wakeup_fd(writer.detach(), warn_on_full_buffer=False)
 
     def listen() -> None:
-        while signal.SIGTERM not in heard.recv(64):
+        while signal.SIGTERM not in reader.recv(64):
             pass
         if not loop.is_closed():
             loop.call_soon_threadsafe(terminated.set)

@@ -39,6 +39,7 @@ class DirectoryWatch(FileSystemEventHandler):
         self._observer: BaseObserver | None = None
 
     def start(self) -> None:
+        """Watch from now on; without signals of the system only the sweep remains."""
         try:
             directory = self._directory.resolve(strict=True)  # watchdog would watch a link itself
             self._observer = new_observer()

@@ -228,8 +228,8 @@ class Carrier:
 
     def _on(self, event: CarrierEvent) -> None:
         """Go to the state that follows an event; on entering `SPOILED`, kill the runner."""
-        before, self._state = self._state, NEXT_STATES[self._state].get(event, self._state)
-        if self._state is CarrierState.SPOILED is not before:
+        earlier, self._state = self._state, NEXT_STATES[self._state].get(event, self._state)
+        if self._state is CarrierState.SPOILED is not earlier:
             self._kill(signal.SIGKILL)
         self._notify()
 
@@ -244,9 +244,9 @@ class Carrier:
             await self._changed.wait()
         raise _Over
 
-    async def _next_link(self, before: HostLink | None = None) -> HostLink:
-        """Return the present connection, or wait for the next one if there is none, or only `before`."""
-        while (link := self._link) is None or link is before:
+    async def _next_link(self, lost: HostLink | None = None) -> HostLink:
+        """Return the present connection; wait for the next if there is none, or only the `lost` one."""
+        while (link := self._link) is None or link is lost:
             await self._changed.wait()
         return link
 
@@ -259,7 +259,7 @@ class Carrier:
             Refused: the host refuses the run, or was away for `ABANDONED_SECONDS`.
         """
         loop = asyncio.get_running_loop()
-        last, pauses = loop.time(), iter(RECONNECT_SECONDS)
+        last_connected, pauses = loop.time(), iter(RECONNECT_SECONDS)
         problem: dict[str, str] = {}
         while True:
             try:
@@ -272,8 +272,8 @@ class Carrier:
                 pauses = iter(RECONNECT_SECONDS)
                 lost = await self._serve(connection, welcome)
                 log.warning("the connection to the host is lost: %s", lost)
-                last, problem = loop.time(), problem_of(lost)
-            if loop.time() - last > ABANDONED_SECONDS:
+                last_connected, problem = loop.time(), problem_of(lost)
+            if loop.time() - last_connected > ABANDONED_SECONDS:
                 raise Refused(f"the host has been away for {ABANDONED_SECONDS:g} s")
             await asyncio.sleep(next(pauses, RECONNECT_SECONDS[-1]))
 
@@ -300,6 +300,7 @@ class Carrier:
         return lost
 
     async def _obey(self, link: HostLink, message: CarrierMessage, tasks: asyncio.TaskGroup) -> None:
+        """Carry out one message of the host; a message of an unknown kind is ignored."""
         match message.kind:
             case "tree" | "file" | "change":
                 await self._incoming.take(message)
@@ -341,10 +342,10 @@ class Carrier:
             for port in message.fields.get("ports") or ():
                 server = await asyncio.start_server(partial(self._relay, int(port)), "127.0.0.1", int(port))
                 servers.callback(server.close)
-            given = asyncio.to_thread(
+            order_handed_over = asyncio.to_thread(
                 hand_over, self._process, message.mapping("environment"), message.payload
             )
-            self._tasks.create_task(given, name="carrier:order")
+            self._tasks.create_task(order_handed_over, name="carrier:order")
             await self._watch_end()
 
     async def _relay(self, port: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -370,8 +371,8 @@ class Carrier:
             # Kill what it started: that must not run beside the next attempt, nor keep the pipes open.
             self._kill(signal.SIGKILL)
             await self._drain(reading)
-            for each in reading:
-                each.cancel()
+            for task in reading:
+                task.cancel()
         self._exit = {"code": 128 - code if code < 0 else code, "was_oom_killed": was_oom_killed()}
         self._on(CarrierEvent.RUNNER_ENDED)
         await self._send_files(0)
@@ -381,9 +382,9 @@ class Carrier:
 
         A process that was not killed with the runner may keep the pipes open without writing to them.
         """
-        before = -1
-        while before < self._output.size or self._state is CarrierState.STORING:
-            before = self._output.size
+        earlier_size = -1
+        while earlier_size < self._output.size or self._state is CarrierState.STORING:
+            earlier_size = self._output.size
             if not (await asyncio.wait(reading, timeout=PIPE_SECONDS))[1]:
                 return
 
@@ -392,6 +393,7 @@ class Carrier:
             await self._pass_on_lines(stdout)
 
     async def _pass_on_lines(self, stdout: asyncio.StreamReader) -> None:
+        """Add complete lines to the output, and at once the start of a line that can be no frame."""
         line = bytearray()
         while data := await stdout.read(CHUNK_BYTES):
             for part in data.splitlines(keepends=True):
@@ -498,20 +500,20 @@ class Carrier:
                 if not changed and n == 0:
                     return
                 link.staged = asyncio.get_running_loop().create_future()
-                for target, each in changed.items():
+                for target, changes in changed.items():
                     # If a file was removed since the look, the host finds it missing and answers `stale`,
                     # and both sides start again. If only this side did, the host would add the files of the
                     # second look to those of the first.
                     with suppress(FileNotFoundError):
                         await send_changes(
-                            link.connection, "stage", target, self._trees.path_of(target), each, n=n
+                            link.connection, "stage", target, self._trees.path_of(target), changes, n=n
                         )
                 # Files with `n` 0 take effect at once, even if the connection breaks before the answer.
-                self._trees.doubt(changed)
+                self._trees.mark_uncertain(changed)
                 await link.connection.send("stage_end", n=n)
                 with suppress(StaleFile):
                     await link.staged
-                    self._trees.took(changed)
+                    self._trees.mark_stored(changed)
                     return
 
     async def _watch_box(self, box: str) -> None:
@@ -548,7 +550,9 @@ class Carrier:
                     continue
                 if (path := file_named_in(text)) is not None:
                     await self._until_output_sent(link)
-                    await self._send_changes(link, 0, partial(self._trees.one, "/workspace/group", path))
+                    await self._send_changes(
+                        link, 0, partial(self._trees.file_changes, "/workspace/group", path)
+                    )
                 await link.connection.send("request", text, box=box, name=name)
                 link.requests_sent.add((box, name))
 
@@ -569,6 +573,7 @@ class Carrier:
             await self._changed.wait()
 
     def _forget_request(self, box: str, name: str) -> None:
+        """Remove a request file that the host has stored."""
         if box in BOXES and "/" not in name:
             (self._box(box) / name).unlink(missing_ok=True)
 
@@ -577,6 +582,7 @@ class Carrier:
         return self._trees.path_of(f"/workspace/ipc/{box}")
 
     def _kill(self, number: signal.Signals, *, only_runner: bool = False) -> None:
+        """Send a signal to the runner and all that it started, or to the runner alone."""
         with suppress(ProcessLookupError):
             if only_runner:
                 self._process.send_signal(number)

@@ -31,6 +31,7 @@ class CarrierOrder:
 
     @classmethod
     def read(cls, path: Path) -> CarrierOrder:
+        """Return the order in a JSON file. Raises `OSError`, `ValueError`."""
         return cls(**json.loads(path.read_text(encoding="utf-8")))
 
     async def connect(self, **hello: Any) -> tuple[CarrierConnection, CarrierMessage]:
@@ -64,6 +65,7 @@ async def greet(connection: CarrierConnection, **hello: Any) -> CarrierMessage:
 
 
 def _welcomed(answer: CarrierMessage) -> CarrierMessage:
+    """Return the host's welcome. Raises `Refused`, `ConnectionLost` for any other answer."""
     if answer.kind == "refused":
         raise Refused(answer.fields.get("reason"))
     if answer.kind != "welcome":

@@ -21,7 +21,7 @@ class IncomingFiles:
         self._wanted: dict[str, Tree] = {}
         self._incoming: dict[tuple[str, str], Any] = {}
         self._missing: set[tuple[str, str]] = set()
-        self._has_come = asyncio.Event()
+        self._file_arrived = asyncio.Event()
         """Set when a file has arrived."""
 
     @property
@@ -55,6 +55,7 @@ class IncomingFiles:
             await self._take_file(message)
 
     async def _take_tree(self, message: CarrierMessage) -> None:
+        """Add a part of a tree's description; with the last part, lay the tree and note the missing files."""
         target = message.text("target")
         wanted = self._wanted.setdefault(target, {})
         for path, fields in message.mapping("entries").items():
@@ -76,14 +77,15 @@ class IncomingFiles:
         for target, path in sorted(self._missing):
             by_target.setdefault(target, []).append(path)
         for target, paths in by_target.items():
-            for at in range(0, len(paths), ENTRIES_A_MESSAGE):
-                await connection.send("need", target=target, paths=paths[at : at + ENTRIES_A_MESSAGE])
+            for start in range(0, len(paths), ENTRIES_A_MESSAGE):
+                await connection.send("need", target=target, paths=paths[start : start + ENTRIES_A_MESSAGE])
         while self._missing:
-            self._has_come.clear()
-            await self._has_come.wait()
+            self._file_arrived.clear()
+            await self._file_arrived.wait()
         await connection.send("ready")
 
     async def _take_change(self, message: CarrierMessage) -> None:
+        """Apply a change of a tree on the host; its changed files follow."""
         target = message.text("target")
         changed = changes_from(message)
         await asyncio.to_thread(self._trees.change, target, changed)
@@ -107,7 +109,7 @@ class IncomingFiles:
                     raise
                 return  # the host has changed the file since it announced it, and sends the new one next
         self._missing.discard(key)
-        self._has_come.set()
+        self._file_arrived.set()
 
     def _put(self, key: tuple[str, str], file: Any, last_part: bytes) -> None:
         """Write the last part and put a file into place. Blocks: use a thread."""

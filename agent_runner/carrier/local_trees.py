@@ -47,8 +47,8 @@ class LocalTrees:
         path = self.path_of(target)
         path.mkdir(parents=True, exist_ok=True)
         with trees.opened_root(path) as root:
-            here = trees.scan(root, self._caches.setdefault(target, {}))
-            different = trees.changes(here, wanted)
+            present = trees.scan(root, self._caches.setdefault(target, {}))
+            different = trees.changes(present, wanted)
             if not is_whole:
                 different = Changes((), different.put)
             needed = _apply_frame(root, different)
@@ -61,7 +61,7 @@ class LocalTrees:
         with trees.opened_root(self.path_of(target)) as root:
             _apply_frame(root, changed)
         if target in self._writable:
-            _note(self._writable[target], changed)
+            _apply_to_tree(self._writable[target], changed)
 
     def put_file(self, target: str, path: str, entry: Entry, source: Any) -> None:
         """Put a complete file in place. Blocks."""
@@ -70,35 +70,36 @@ class LocalTrees:
 
     def look(self) -> dict[str, Changes]:
         """Return the agent's changes that the host does not have, by target. Blocks. Raises `TreeError`."""
-        found: dict[str, Changes] = {}
+        changes_by_target: dict[str, Changes] = {}
         for target, before in self._writable.items():
             with trees.opened_root(self.path_of(target)) as root:
                 if changed := trees.changes(before, trees.scan(root, self._caches.setdefault(target, {}))):
-                    found[target] = changed
-        return found
+                    changes_by_target[target] = changed
+        return changes_by_target
 
-    def one(self, target: str, path: str) -> dict[str, Changes]:
+    def file_changes(self, target: str, path: str) -> dict[str, Changes]:
         """Return one file with its parent directories as changes; empty if there is no such file. Blocks."""
         with suppress(OSError, TreeError), trees.opened_root(self.path_of(target)) as root:
             whole = trees.scan(root, self._caches.setdefault(target, {}))
             entry = whole.get(path)  # the agent may have named a file that is gone, or never was
             if entry is not None and entry.kind == "file" and target in self._writable:
-                parents = {path[:at]: whole[path[:at]] for at, c in enumerate(path) if c == "/"}
+                parents = {path[:end]: whole[path[:end]] for end, letter in enumerate(path) if letter == "/"}
                 return {target: Changes((), {**parents, path: entry})}
         return {}
 
-    def doubt(self, sent: dict[str, Changes]) -> None:
+    def mark_uncertain(self, sent: dict[str, Changes]) -> None:
         """Record that the host may or may not have these changes: the next `look` finds them as changed."""
         for target, changed in sent.items():
             tree = self._writable[target]
             gone = {path: tree[path] for path in changed.removed if path in tree}
             # The kind stays: for another kind, a directory would be removed on the host with its content.
-            tree.update({path: replace(it, content=UNKNOWN) for path, it in {**gone, **changed.put}.items()})
+            changed_entries = {**gone, **changed.put}
+            tree.update({path: replace(entry, content=UNKNOWN) for path, entry in changed_entries.items()})
 
-    def took(self, taken: dict[str, Changes]) -> None:
+    def mark_stored(self, stored: dict[str, Changes]) -> None:
         """Record that the host has these changes now."""
-        for target, changed in taken.items():
-            _note(self._writable[target], changed)
+        for target, changed in stored.items():
+            _apply_to_tree(self._writable[target], changed)
 
 
 def problem_of(error: BaseException) -> dict[str, str]:
@@ -123,7 +124,8 @@ def _apply_frame(root: int, changed: Changes) -> list[str]:
     return needed
 
 
-def _note(tree: Tree, changed: Changes) -> None:
+def _apply_to_tree(tree: Tree, changed: Changes) -> None:
+    """Apply changes to the record of a tree, not to the disk."""
     for path in changed.removed:
         tree.pop(path, None)
     tree.update(changed.put)

@@ -58,25 +58,27 @@ class ToolServer:
                 return _error(message["id"], f"no method {method}")
         return {"jsonrpc": "2.0", "id": message["id"], "result": result}
 
-    def _of(self, server: str) -> dict[str, Tool]:
+    def _tools_on(self, server: str) -> dict[str, Tool]:
+        """Return the tools of a server by name; those for notices are made at their first use."""
         if server not in self._tools:
             self._tools[server] = {} if self._is_worker else _notice_tools(self._noticing)
         return self._tools[server]
 
     def _listing(self, server: str) -> list[dict[str, Any]]:
-        return [tool.listing() for tool in self._of(server).values()]
+        return [tool.listing() for tool in self._tools_on(server).values()]
 
     async def _call(self, server: str, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
-        tool = self._of(server).get(name)
+        """Call a tool and return its result; an unknown or broken tool is a result, too."""
+        tool = self._tools_on(server).get(name)
         if tool is None:
-            return _said(f"There is no tool {name}.", is_error=True)
+            return _text_result(f"There is no tool {name}.", is_error=True)
         try:
             request_id = self._request_id(name if server == SERVER else f"{server}.{name}", arguments)
             reply = await tool.call(arguments, self._host, turn=self.turn, request_id=request_id)
         except Exception as error:  # noqa: BLE001  # the model is told, and goes on without the tool
             log_fault(f"the tool {name} broke", error)
-            return _said(one_line(error), is_error=True)
-        return _said(words_of(reply), is_error=not reply.ok)
+            return _text_result(one_line(error), is_error=True)
+        return _text_result(words_of(reply), is_error=not reply.ok)
 
     def _request_id(self, name: str, arguments: dict[str, Any]) -> str | None:
         """Return the same id for the same call of a retried turn, and another one if a call is repeated
@@ -106,6 +108,7 @@ def _notice_tools(noticing: LazyNotices) -> dict[str, Tool]:
 
 
 def _introduction(server: str, parameters: dict[str, Any]) -> dict[str, Any]:
+    """Return the answer to `initialize`, in the protocol version that the CLI names."""
     return {
         "protocolVersion": parameters.get("protocolVersion", "2025-06-18"),
         "capabilities": {"tools": {}},
@@ -113,7 +116,8 @@ def _introduction(server: str, parameters: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _said(text: str, *, is_error: bool) -> dict[str, Any]:
+def _text_result(text: str, *, is_error: bool) -> dict[str, Any]:
+    """Return the result of a tool call that consists of a text."""
     return {"content": [{"type": "text", "text": text}], "isError": is_error}
 
 

@@ -21,9 +21,10 @@ from agent_runner.wire.notices import (
 )
 
 ANSWER_SECONDS = 5.0
+"""Seconds that the host may take to store a notice."""
 SOURCE = "notify_self"
 PERSIST_FAILED = "persist_failed"
-NOT_ASKED = ("no_answer", "not_written", "bad_reply")
+HOST_UNREACHED = ("no_answer", "not_written", "bad_reply")
 """Reply codes of the container itself: the host may not have got the request."""
 _LOOK_FIRST = "it may still keep it. Look with list_notices before you repeat it."
 ANY_TOOL = ""
@@ -89,14 +90,16 @@ class NotifySelfTool(Tool):
         notice_id = None
         # What is told in this turn alone needs no row at the host.
         if note.deliver_at != "immediate" or note.persist_cross_session:
-            reply = await _asked(host, note.model_copy(update={"turn": turn, "request_id": request_id}))
+            reply = await _store_at_host(
+                host, note.model_copy(update={"turn": turn, "request_id": request_id})
+            )
             if not reply.ok:
                 return reply
             notice_id = reply.data.get("id")
-        event_id = await self._tell_run(note, notice_id)
-        return _noted(note, event_id=event_id, notice_id=notice_id)
+        event_id = await self._pass_to_run(note, notice_id)
+        return _confirmation(note, event_id=event_id, notice_id=notice_id)
 
-    async def _tell_run(self, note: NotifySelf, notice_id: int | None) -> str:
+    async def _pass_to_run(self, note: NotifySelf, notice_id: int | None) -> str:
         """Pass a note to the run, and return the id of its present or future event."""
         notices = (await self.noticing.load()).notices
         event_id = f"notice-{notice_id}"
@@ -153,6 +156,7 @@ def _inject_at(note: NotifySelf) -> InjectAt:
 
 
 def _event(note: NotifySelf) -> tuple[str, Severity, dict[str, Any]]:
+    """Return the type, the severity and the payload of the event for a note."""
     category, priority = cast("Category", note.category), cast("Priority", note.priority)
     return notify_self.event_type_of(category), notify_self.severity_of(priority), _payload(note)
 
@@ -182,25 +186,27 @@ def _notice(note: NotifySelf, notice_id: int) -> Notice:
     )
 
 
-async def _asked(host: HostClient, note: NotifySelf) -> Reply:
+async def _store_at_host(host: HostClient, note: NotifySelf) -> Reply:
     """Store a note at the host; a host that could not be reached is `persist_failed`."""
     try:
         async with asyncio.timeout(ANSWER_SECONDS):
             reply = await host.ask(note)
     except TimeoutError:
         return _refused(PERSIST_FAILED, f"The host did not answer in {ANSWER_SECONDS:g} s; {_LOOK_FIRST}")
-    if reply.ok or reply.code not in NOT_ASKED:
+    if reply.ok or reply.code not in HOST_UNREACHED:
         return reply if reply.ok else _refused(reply.code, reply.text)
     return _refused(PERSIST_FAILED, reply.text)
 
 
-def _noted(note: NotifySelf, *, event_id: str, notice_id: int | None) -> Reply:
+def _confirmation(note: NotifySelf, *, event_id: str, notice_id: int | None) -> Reply:
+    """Return the reply to a note that was accepted."""
     number = "" if notice_id is None else f" It is notice {notice_id}."
     data = {"status": "ok"} | _payload(note) | {"event_id": event_id, "persistence_id": notice_id}
     return Reply(request_id="none", ok=True, code="noted", text=f"{_when(note)}{number}", data=data)
 
 
 def _when(note: NotifySelf) -> str:
+    """Return the sentence that says when a note will be shown."""
     match note.deliver_at:
         case "immediate":
             return "You are told with the next tool result."

@@ -39,7 +39,7 @@ class Tool:
     refusal: str = "bad_arguments"
     """The code of a reply to arguments that do not fit."""
     is_deferred: bool = False
-    """A model is told its name alone, and looks the rest up when it wants to call it."""
+    """Whether a model gets only its name at first, and looks the rest up before it calls it."""
 
     def full_schema(self) -> dict[str, Any]:
         """Return pydantic's JSON Schema of the arguments."""
@@ -84,8 +84,8 @@ class Tool:
             self._check_words(arguments)
         except BadArguments as error:
             return Reply(request_id="none", ok=False, code=self.refusal, text=str(error))
-        known = {"turn": turn} | ({"request_id": request_id} if self.makes else {})
-        return await host.ask(command.model_copy(update=known))
+        filled_in = {"turn": turn} | ({"request_id": request_id} if self.makes else {})
+        return await host.ask(command.model_copy(update=filled_in))
 
     def read(self, arguments: dict[str, Any]) -> Command:
         """Return the command that the arguments make.
@@ -124,6 +124,7 @@ def mistakes(error: ValidationError) -> str:
 
 
 def _refusal_of(lines: Iterable[str]) -> str:
+    """Return the text that refuses arguments, with these reasons."""
     return "The arguments do not fit. " + "; ".join(lines)
 
 
@@ -137,7 +138,7 @@ _CHECKED_ANYWAY = (
 def _shortened(schema: Any, *, is_parameters: bool = False) -> Any:
     """Drop what costs tokens and says little: bounds, titles, and that what may be left out may be null."""
     if isinstance(schema, list):
-        return [_shortened(each) for each in schema]
+        return [_shortened(item) for item in schema]
     if not isinstance(schema, dict):
         return schema
     if is_parameters:  # here the keys are names of parameters, and one may be called `title`

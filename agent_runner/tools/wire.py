@@ -25,31 +25,32 @@ class WrappedTool(Tool):
 
     def read(self, arguments: dict[str, Any]) -> Command:
         try:
-            given = self.arguments.model_validate(arguments)
+            validated = self.arguments.model_validate(arguments)
         except ValidationError as error:
             raise BadArguments(mistakes(error)) from error
-        fields = {"tool": self.name, "arguments": given.model_dump(mode="json", exclude_unset=True)}
+        fields = {"tool": self.name, "arguments": validated.model_dump(mode="json", exclude_unset=True)}
         return cast("Command", self.command.model_validate(fields))
 
 
 def _tools(
     table: Iterable[OfferedTool], command: type[BaseModel], *, refusal: str = "bad_arguments"
 ) -> tuple[Tool, ...]:
+    """Return the tools of a table, all with this command; `refusal` is the code for bad arguments."""
     return tuple(
         WrappedTool(
-            name=one.name,
-            description=one.description,
-            arguments=one.arguments,
+            name=tool.name,
+            description=tool.description,
+            arguments=tool.arguments,
             command=command,
-            makes=one.makes,
-            is_deferred=one.is_deferred,
+            makes=tool.makes,
+            is_deferred=tool.is_deferred,
             refusal=refusal,
         )
-        for one in table
+        for tool in table
     )
 
 
 MEMORY_TOOLS = _tools(context_tools.TOOLS, mailbox.Remember)
 DASHBOARD_TOOLS = _tools(dashboard.TOOLS, mailbox.UseDashboard, refusal="VALIDATION")
-WORKER_TOOLS = tuple(one.name for one in dashboard.TOOLS if one.is_for_worker)
+WORKER_TOOLS = tuple(tool.name for tool in dashboard.TOOLS if tool.is_for_worker)
 """The worker's tools. The host refuses others to a worker, whatever is offered here."""

@@ -102,7 +102,7 @@ class CarrierMessage:
     def texts(self, name: str) -> list[str]:
         """Return a field that has to be a list of texts. Raises `ConnectionLost`."""
         value = self.fields.get(name)
-        if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
+        if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
             raise ConnectionLost(f"a '{self.kind}' without '{name}'")
         return value
 
@@ -225,11 +225,11 @@ async def send_file(connection: CarrierConnection, tree: Path, target: str, path
     """
     # The file is opened once: if its path is replaced meanwhile, say by a link, no other file is sent.
     with trees.opened_root(tree) as root, trees.opened(root, path) as file:
-        left = entry.size
+        remaining = entry.size
         while True:
-            data = await asyncio.to_thread(file.read, min(trees.CHUNK_BYTES, left)) if left else b""
-            left -= len(data)
-            is_last = not left or not data
+            data = await asyncio.to_thread(file.read, min(trees.CHUNK_BYTES, remaining)) if remaining else b""
+            remaining -= len(data)
+            is_last = not remaining or not data
             await connection.send("file", data, target=target, path=path, is_last=is_last)
             if is_last:
                 return
@@ -255,6 +255,7 @@ async def relay(
 
 
 async def _carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Copy bytes until the reader ends, then end the writer's stream."""
     try:
         while data := await reader.read(64 * 1024):
             writer.write(data)

@@ -86,10 +86,11 @@ def parse_condition(text: str) -> Condition:
 
 
 def _predicate(text: str) -> Predicate:
-    found = _FORM.fullmatch(text.strip(" "))
-    if found is None:
+    """Return the condition in a text of the form `name(argument)`. Raises `BadCondition`."""
+    match = _FORM.fullmatch(text.strip(" "))
+    if match is None:
         raise BadCondition(f"'{_shown(text)}' is no condition: use one of {', '.join(FORMS)}, or {TOGETHER}.")
-    name, argument = found[1], found[2].strip(" ")
+    name, argument = match[1], match[2].strip(" ")
     match name:
         case "context_above_threshold":
             return ContextAbove(share=_share(name, argument))
@@ -104,6 +105,7 @@ def _predicate(text: str) -> Predicate:
 
 
 def _share(name: str, argument: str) -> float:
+    """Return the argument as a number above 0 and up to 1. Raises `BadCondition`."""
     if not argument or not _SHARE.fullmatch(argument) or not 0 < float(argument) <= 1:
         raise BadCondition(
             f"{name} takes a number above 0 and up to 1, such as 0.7, not '{_shown(argument)}'."
@@ -112,12 +114,14 @@ def _share(name: str, argument: str) -> float:
 
 
 def _count(name: str, argument: str) -> int:
+    """Return the argument as a number from 1 to `MAX_COUNT`. Raises `BadCondition`."""
     if not _COUNT.fullmatch(argument) or not 1 <= int(argument) <= MAX_COUNT:
         raise BadCondition(f"{name} takes a whole number from 1 to {MAX_COUNT}, not '{_shown(argument)}'.")
     return int(argument)
 
 
 def _tool(name: str, argument: str) -> str:
+    """Return the argument if it is the name of a tool. Raises `BadCondition`."""
     if not TOOL_NAME.fullmatch(argument):
         raise BadCondition(
             f"{name} takes the name of a tool, without quotes, such as Bash, not '{_shown(argument)}'."
@@ -126,5 +130,6 @@ def _tool(name: str, argument: str) -> str:
 
 
 def _shown(text: str) -> str:
+    """Return a text on one short line, for a message."""
     line = " ".join(text.split())
     return line if len(line) <= 60 else f"{line[:59]}…"

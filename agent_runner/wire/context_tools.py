@@ -156,7 +156,7 @@ COMPACTING, COMPACTED = "compacting", "compacted"
 MEMORY = "memory"
 """The tool that shows everything remembered."""
 ARGUMENTS: dict[str, type[Arguments]] = {
-    **{one.name: one.arguments for one in TOOLS},
+    **{tool.name: tool.arguments for tool in TOOLS},
     COMPACTING: Compacting,
     COMPACTED: Compacted,
 }

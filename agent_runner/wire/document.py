@@ -53,6 +53,7 @@ class Document(BaseModel):
             raise WireError(_first_reason(error)) from error
 
     def checked(self) -> Self:
+        """Return the document if it is of this version. Raises `OtherVersion`."""
         if self.v != WIRE_VERSION:
             raise OtherVersion(self.v)
         return self

@@ -236,39 +236,43 @@ class FrameDecoder:
 
     def __init__(self) -> None:
         self._decode = codecs.getincrementaldecoder("utf-8")(errors="replace").decode
-        self._rest: list[str] = []
-        self._rest_chars = 0
+        self._pieces: list[str] = []
+        self._line_chars = 0
         self._overlong = False
         self._inside = False
         self._body: str | None = None
 
     def feed(self, chunk: bytes) -> Iterator[FrameLine | LogLine]:
+        """Yield the lines that end in this chunk; the rest waits for the next chunk."""
         # The decoder stores the bytes of a divided character.
         text = self._decode(chunk)
         *whole, rest = text.split("\n")
         for piece in whole:
-            line = self._take(piece)
+            line = self._end_line(piece)
             if line is not None:
                 yield from self._line(line)
-        self._keep(rest)
+        self._add_piece(rest)
 
-    def _keep(self, piece: str) -> None:
-        self._rest_chars += len(piece)
+    def _add_piece(self, piece: str) -> None:
+        """Add a piece to the present line, unless the line gets too long."""
+        self._line_chars += len(piece)
         # An agent can write a line without an end, which must not grow in the host's memory.
-        if self._rest_chars > MAX_LINE_CHARS:
-            self._rest.clear()
+        if self._line_chars > MAX_LINE_CHARS:
+            self._pieces.clear()
             self._overlong = True
         elif piece:
-            self._rest.append(piece)
+            self._pieces.append(piece)
 
-    def _take(self, piece: str) -> str | None:
-        self._keep(piece)
-        line = None if self._overlong else "".join(self._rest).removesuffix("\r")
-        self._rest.clear()
-        self._rest_chars, self._overlong = 0, False
+    def _end_line(self, piece: str) -> str | None:
+        """Return the present line, which ends with this piece; None if it is too long. Begin a new one."""
+        self._add_piece(piece)
+        line = None if self._overlong else "".join(self._pieces).removesuffix("\r")
+        self._pieces.clear()
+        self._line_chars, self._overlong = 0, False
         return line
 
     def _line(self, line: str) -> Iterator[FrameLine | LogLine]:
+        """Yield the frame that a line ends, or the line itself if it is outside of frames."""
         # A second start without an end means that the first frame was cut off; it is dropped.
         if line == START:
             self._inside, self._body = True, None

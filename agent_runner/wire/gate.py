@@ -21,6 +21,7 @@ SECONDS_A_CONNECTION = 0.1
 Each costs the host a handshake of TLS, a millisecond or two, before it knows who is there.
 """
 MAX_PACES = 1_000
+"""Containers whose pace is remembered; those that may connect at once are forgotten first."""
 
 
 class Pace:
@@ -34,7 +35,7 @@ class Pace:
         """Return the seconds that a new connection of a container has to wait, and count it."""
         due = max(now, self._due.get(peer, now)) + SECONDS_A_CONNECTION
         if peer not in self._due and len(self._due) >= MAX_PACES:
-            self._due = {one: due for one, due in self._due.items() if due > now}
+            self._due = {other: due for other, due in self._due.items() if due > now}
         self._due[peer] = due
         return max(0.0, due - now - MAX_OF_ONE * SECONDS_A_CONNECTION)
 

@@ -43,7 +43,7 @@ class NoteRefusal:
 
 def refusal_of(note: NotifySelf) -> NoteRefusal | None:
     """Return the first thing that is wrong with a notice, None when nothing is."""
-    return _message(note) or _words(note) or _timing(note) or _rest(note)
+    return _message_refusal(note) or _word_refusal(note) or _timing_refusal(note) or _limit_refusal(note)
 
 
 def severity_of(priority: Priority) -> Severity:
@@ -64,7 +64,8 @@ def event_type_of(category: Category) -> str:
     return "agent.self.remind" if category == "reminder" else "agent.self.notify"
 
 
-def _message(note: NotifySelf) -> NoteRefusal | None:
+def _message_refusal(note: NotifySelf) -> NoteRefusal | None:
+    """Return why the message cannot be stored; None if it can."""
     message = note.message.strip()
     if not message:
         return NoteRefusal(code="missing_message", text="message: say what you want to be told.")
@@ -77,7 +78,8 @@ def _message(note: NotifySelf) -> NoteRefusal | None:
     return None
 
 
-def _words(note: NotifySelf) -> NoteRefusal | None:
+def _word_refusal(note: NotifySelf) -> NoteRefusal | None:
+    """Return which of the words is not one of those that are accepted; None if all are."""
     for field, value, allowed in (
         ("priority", note.priority, get_args(Priority)),
         ("category", note.category, get_args(Category)),
@@ -89,27 +91,30 @@ def _words(note: NotifySelf) -> NoteRefusal | None:
     return None
 
 
-def _timing(note: NotifySelf) -> NoteRefusal | None:
+def _timing_refusal(note: NotifySelf) -> NoteRefusal | None:
+    """Return what is wrong with the moment of delivery and its argument; None if nothing is."""
     for field, value, moment in (
         ("turns", note.turns, "after_n_turns"),
         ("tool_name", note.tool_name, "after_tool"),
         ("condition", note.condition, "on_condition"),
     ):
         if value is not None and note.deliver_at != moment:
-            return _bad(f"{field}: only with deliver_at {moment}, not with {note.deliver_at}.")
+            return _bad_value(f"{field}: only with deliver_at {moment}, not with {note.deliver_at}.")
     match note.deliver_at:
         case "after_n_turns" if note.turns is None or not 1 <= note.turns <= MAX_TURNS:
-            return _bad(f"turns: from 1 to {MAX_TURNS}, {_not(note.turns)}.")
+            return _bad_value(f"turns: from 1 to {MAX_TURNS}, {_instead(note.turns)}.")
         case "after_tool" if note.tool_name is not None and not TOOL_NAME.fullmatch(note.tool_name):
-            return _bad(
-                f"tool_name: the name of a tool, such as Bash, {_not(note.tool_name)}; leave it out for any."
+            return _bad_value(
+                f"tool_name: the name of a tool, such as Bash, {_instead(note.tool_name)};"
+                " leave it out for any."
             )
         case "on_condition":
-            return _condition(note.condition or "")
+            return _condition_refusal(note.condition or "")
     return None
 
 
-def _condition(text: str) -> NoteRefusal | None:
+def _condition_refusal(text: str) -> NoteRefusal | None:
+    """Return what is wrong with a condition; None if nothing is."""
     try:
         parse_condition(text)
     except BadCondition as error:
@@ -117,20 +122,22 @@ def _condition(text: str) -> NoteRefusal | None:
     return None
 
 
-def _rest(note: NotifySelf) -> NoteRefusal | None:
+def _limit_refusal(note: NotifySelf) -> NoteRefusal | None:
+    """Return which of the other fields is out of its bounds; None if none is."""
     hours = note.expires_in_hours
     if hours is not None and not 0 <= hours <= MAX_HOURS:
-        return _bad(f"expires_in_hours: from 0, which is never, to {MAX_HOURS}, not {hours}.")
+        return _bad_value(f"expires_in_hours: from 0, which is never, to {MAX_HOURS}, not {hours}.")
     if note.dedupe_key is not None and not 1 <= len(note.dedupe_key) <= MAX_DEDUPE_CHARS:
-        return _bad(f"dedupe_key: from 1 to {MAX_DEDUPE_CHARS} characters, not {len(note.dedupe_key)}.")
+        return _bad_value(f"dedupe_key: from 1 to {MAX_DEDUPE_CHARS} characters, not {len(note.dedupe_key)}.")
     return None
 
 
-def _bad(text: str) -> NoteRefusal:
+def _bad_value(text: str) -> NoteRefusal:
     return NoteRefusal(code="bad_value", text=text)
 
 
-def _not(value: object) -> str:
+def _instead(value: object) -> str:
+    """Return the end of a sentence that says which value was sent instead."""
     return "and it is missing" if value is None else f"not '{_shown(str(value))}'"
 
 

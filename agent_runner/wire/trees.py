@@ -146,6 +146,7 @@ class _Scan:
         self._room = limits.tree_bytes
 
     def read(self, directory: int, prefix: str) -> None:
+        """Add the entries of an open directory, and of those below it, under their paths."""
         for name in sorted(os.listdir(directory)):
             # Files that are being written would be copied unfinished.
             if name.startswith(PARTIAL) or (name.startswith(".") and name.endswith(".partial")):
@@ -159,6 +160,7 @@ class _Scan:
                 self._read_entry(directory, name, path)
 
     def _read_entry(self, directory: int, name: str, path: str) -> None:
+        """Add one entry; what is no file, directory or link is left out."""
         info = os.stat(name, dir_fd=directory, follow_symlinks=False)
         if stat.S_ISDIR(info.st_mode):
             self.tree[path] = Entry("dir", stat.S_IMODE(info.st_mode) & 0o777)
@@ -174,6 +176,10 @@ class _Scan:
             self.tree[path] = self._file(directory, name, path, info)
 
     def _file(self, directory: int, name: str, path: str, info: os.stat_result) -> Entry:
+        """Return the entry of a file; one beyond the limits fails the scan, or is not read.
+
+        Raises `TreeError`.
+        """
         is_large = info.st_size > self._limits.file_bytes
         if not is_large:
             self._room -= info.st_size
@@ -188,6 +194,7 @@ class _Scan:
 def _readable(
     directory: int, name: str, info: os.stat_result, cache: HashCache, known: HashCache, limits: ScanLimits
 ) -> Entry:
+    """Return the entry of a file; an unreadable one fails the scan, or is identified by size and times."""
     try:
         return _file_entry(directory, name, info, cache, known)
     except FileNotFoundError:
@@ -244,6 +251,7 @@ def check_file(path: str | os.PathLike[str], entry: Entry) -> None:
 
 
 def _file_entry(directory: int, name: str, info: os.stat_result, cache: HashCache, known: HashCache) -> Entry:
+    """Return the entry of a file, hashed unless the cache has its hash; store the hash in `known`."""
     # The change time is in the key, because a container can reset the modification time after a write.
     key = (info.st_dev, info.st_ino, info.st_size, info.st_mtime_ns, info.st_ctime_ns)
     digest = cache.get(key)
@@ -310,13 +318,14 @@ def remove(root: int, path: str) -> None:
 
 
 def _remove_entry(directory: int, name: str) -> None:
+    """Remove an entry of an open directory, with everything below it."""
     info = os.stat(name, dir_fd=directory, follow_symlinks=False)
     if not stat.S_ISDIR(info.st_mode):
         os.unlink(name, dir_fd=directory)
         return
     with _inner(directory, name) as inner:
-        for each in os.listdir(inner):  # noqa: PTH208  # below an open directory there are no paths
-            _remove_entry(inner, each)
+        for child in os.listdir(inner):  # noqa: PTH208  # below an open directory there are no paths
+            _remove_entry(inner, child)
     os.rmdir(name, dir_fd=directory)
 
 
@@ -380,13 +389,14 @@ def put_file(
 
 
 def _copy(write: Callable[[bytes], object], read: Callable[[int], bytes], entry: Entry) -> None:
-    digest, left = hashlib.sha256(), entry.size
-    while left > 0 and (data := read(min(CHUNK_BYTES, left))):
+    """Copy the bytes of a file. Raises `StaleFile` if they are not those of the entry."""
+    digest, remaining = hashlib.sha256(), entry.size
+    while remaining > 0 and (data := read(min(CHUNK_BYTES, remaining))):
         digest.update(data)
         write(data)
-        left -= len(data)
+        remaining -= len(data)
     # Checked before the rename, so that a file that changed during the transfer does not replace the old one.
-    if left or digest.hexdigest() != entry.content:
+    if remaining or digest.hexdigest() != entry.content:
         raise StaleFile("a file that is not what was announced")
 
 
@@ -418,16 +428,16 @@ def opened(root: int, path: str) -> Iterator[Any]:
 @contextmanager
 def _parent(root: int, path: str) -> Iterator[tuple[int, str]]:
     """Open the directory that contains a path, without following a link on the way."""
-    *above, name = checked_path(path).split("/")
-    here = os.dup(root)
+    *parents, name = checked_path(path).split("/")
+    directory = os.dup(root)
     try:
-        for part in above:
-            inner = os.open(part, _DIRECTORY, dir_fd=here)
-            os.close(here)
-            here = inner
-        yield here, name
+        for part in parents:
+            inner = os.open(part, _DIRECTORY, dir_fd=directory)
+            os.close(directory)
+            directory = inner
+        yield directory, name
     finally:
-        os.close(here)
+        os.close(directory)
 
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC

@@ -39,8 +39,8 @@ def normalized(form: Form, text: str) -> str:
     if text.isascii():
         return text
     parts, start = [], 0
-    for found in _MAY_BE_MARKS.finditer(text):
-        for begin, end in _long_runs(text, found.start(), found.end()):
+    for match in _MAY_BE_MARKS.finditer(text):
+        for begin, end in _long_runs(text, match.start(), match.end()):
             parts += [normalize(form, text[start:begin]), text[begin:end]]
             start = end
     return "".join([*parts, normalize(form, text[start:])])
@@ -48,17 +48,16 @@ def normalized(form: Form, text: str) -> str:
 
 def is_emoji(text: str) -> bool:
     """Return whether `text` is one emoji, which may be made of several: a flag, a family, a skin colour."""
-    found = _EMOJI_PARTS.fullmatch(text) if len(text) <= MAX_EMOJI_CHARS else None
-    if found is None:
+    match = _EMOJI_PARTS.fullmatch(text) if len(text) <= MAX_EMOJI_CHARS else None
+    if match is None:
         return False
-    signs = text.split("\u200d") if found[1] is not None else []
-    return all(one and (category(one[0]) == "So" or one[0] in _EMOJI_AMONG_SIGNS) for one in signs)
+    signs = text.split("\u200d") if match[1] is not None else []
+    return all(sign and (category(sign[0]) == "So" or sign[0] in _EMOJI_AMONG_SIGNS) for sign in signs)
 
 
 def has_long_run(text: str) -> bool:
     """Return whether `text` has a run of more than `MAX_MARKS` combining marks, which stays unchanged."""
-    found = _MAY_BE_MARKS.finditer(text)
-    return any(_long_runs(text, one.start(), one.end()) for one in found)
+    return any(_long_runs(text, match.start(), match.end()) for match in _MAY_BE_MARKS.finditer(text))
 
 
 def is_mark(character: str) -> bool:
@@ -70,10 +69,10 @@ def is_mark(character: str) -> bool:
 
 def _long_runs(text: str, start: int, end: int) -> list[tuple[int, int]]:
     """Return where the runs of more than `MAX_MARKS` marks between two places of `text` begin and end."""
-    found, begin = [], start
+    runs, begin = [], start
     for place in range(start, end + 1):
         if place == end or not is_mark(text[place]):
             if place - begin > MAX_MARKS:
-                found.append((begin, place))
+                runs.append((begin, place))
             begin = place + 1
-    return found
+    return runs

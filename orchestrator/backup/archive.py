@@ -118,6 +118,7 @@ class BackupProgress:
         self._next_ms = clock.steady_ms() + PROGRESS_SECONDS * 1000
 
     def at(self, contents: BackupContents) -> None:
+        """Report the sums so far, if it is time for the next report."""
         now_ms = self._clock.steady_ms()
         if now_ms >= self._next_ms:
             self._next_ms = now_ms + PROGRESS_SECONDS * 1000

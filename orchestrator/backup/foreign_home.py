@@ -106,10 +106,10 @@ def readable_file(root: Path, path: str) -> Iterator[BinaryIO]:
     if ".." in folders:
         raise FileNotFoundError(path)
     with ExitStack() as stack:
-        here = stack.enter_context(opened(root))
+        directory = stack.enter_context(opened(root))
         for folder in folders:
-            here = stack.enter_context(inner(here, folder))
-        body = stack.enter_context(os.fdopen(open_file(here, name), "rb"))
+            directory = stack.enter_context(inner(directory, folder))
+        body = stack.enter_context(os.fdopen(open_file(directory, name), "rb"))
         if not stat.S_ISREG(os.fstat(body.fileno()).st_mode):
             raise FileNotFoundError(path)
         yield body
@@ -168,6 +168,7 @@ def database(
 
 
 def _copy(root: Path, path: str, target: Path) -> None:
+    """Copy a file below `root`, without following links. Raises `BackupError`, `OSError`."""
     with readable_file(root, path) as body:
         if os.fstat(body.fileno()).st_size > MAX_DATABASE_BYTES:
             raise BackupError(f"{root / path} is larger than {MAX_DATABASE_BYTES // 2**30} GiB.")
@@ -179,10 +180,10 @@ def _copy(root: Path, path: str, target: Path) -> None:
 def columns(connection: sqlite3.Connection, table: str) -> frozenset[str]:
     """Return the names of the ordinary columns of an ordinary table; none if it is missing or virtual."""
     # Virtual tables have no root page: to read one would run the code of its module.
-    found = connection.execute(
+    ordinary_table = connection.execute(
         "SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = ? AND rootpage > 0", (table,)
     ).fetchone()
-    if found is None:
+    if ordinary_table is None:
         return frozenset()
     # `hidden` is 0 for ordinary columns; to read a generated one would evaluate an expression of this schema.
     listed = connection.execute("SELECT name, hidden FROM pragma_table_xinfo(?)", (table,))
@@ -237,10 +238,10 @@ def notes(
     gathered: list[ForeignNote] = []
     try:
         with ExitStack() as stack:
-            here = stack.enter_context(opened(root))
+            directory = stack.enter_context(opened(root))
             for part in PurePosixPath(folder).parts:
-                here = stack.enter_context(inner(here, part))
-            _gather(here, "", deep, gathered, leave, MAX_DEPTH)
+                directory = stack.enter_context(inner(directory, part))
+            _gather(directory, "", deep, gathered, leave, MAX_DEPTH)
     except FileNotFoundError:
         return []
     except OSError as error:
@@ -249,34 +250,36 @@ def notes(
 
 
 def _gather(
-    here: int,
+    directory: int,
     prefix: str,
     deep: tuple[str, ...],
     gathered: list[ForeignNote],
     leave: Callable[[str], None],
     depth: int,
 ) -> None:
-    with os.scandir(here) as listed:
-        entries = sorted(listed, key=lambda entry: entry.name)
+    """Add the notes in an open directory to `gathered`, and those below it, `depth` levels deep."""
+    with os.scandir(directory) as scanned:
+        entries = sorted(scanned, key=lambda entry: entry.name)
     for entry in entries:
         path = prefix + entry.name
         if entry.name.startswith(".") or entry.is_symlink() or not path.isprintable():
             continue
         if entry.is_dir(follow_symlinks=False):
             if depth > 1 and (prefix or entry.name in deep):
-                with inner(here, entry.name) as below:
+                with inner(directory, entry.name) as below:
                     _gather(below, f"{path}/", deep, gathered, leave, depth - 1)
         elif entry.name.endswith(".md") and len(gathered) < MAX_NOTES:
-            body = _note(here, entry.name)
+            body = _note(directory, entry.name)
             if body is None:
                 leave(f"the note {path}: it is no file of at most {MAX_NOTE_BYTES // 2**20} MiB")
             elif body:
                 gathered.append(ForeignNote(path=path, body=body))
 
 
-def _note(here: int, name: str) -> bytes | None:
+def _note(directory: int, name: str) -> bytes | None:
+    """Return the content of a note; None if it is no regular file, too large or unreadable."""
     try:
-        with os.fdopen(open_file(here, name), "rb") as file:
+        with os.fdopen(open_file(directory, name), "rb") as file:
             status = os.fstat(file.fileno())
             if not stat.S_ISREG(status.st_mode) or status.st_size > MAX_NOTE_BYTES:
                 return None

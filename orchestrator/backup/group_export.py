@@ -170,6 +170,7 @@ class _ExportFolder:
         return name
 
     def _free(self, name: str) -> str:
+        """Return the path, numbered if this export has a file of that name, in whichever case."""
         whole = Path(name)
         taken = {used.casefold() for used in self.files}  # some disks do not tell case apart
         for number in range(1, MAX_FILES):
@@ -185,6 +186,7 @@ class _ExportFolder:
 
 
 def _private(path: str, flags: int) -> int:
+    """Open a new file that only its owner may read, for use as `opener`."""
     return os.open(path, flags | os.O_NOFOLLOW, 0o600)
 
 
@@ -194,6 +196,7 @@ def _safe_path(path: str) -> str:
 
 
 def _copy_notes(home: Home, group: Group, folder: _ExportFolder) -> None:
+    """Copy the notes of a group into the folder `memory` of the export."""
     for source in _files_of(home, group, "", folder, depth=1):
         if source.endswith(".md"):
             folder.copy(home, group.folder, source, f"memory/{_safe_path(source)}")
@@ -218,10 +221,10 @@ def _files_of(home: Home, group: Group, place: str, folder: _ExportFolder, *, de
     """Return the paths of the files in a folder of the group; unreadable folders are left out."""
     try:
         with ExitStack() as stack:
-            here = stack.enter_context(opened(home.groups))
+            directory = stack.enter_context(opened(home.groups))
             for part in (group.folder, *([place] if place else [])):
-                here = stack.enter_context(inner(here, part))
-            paths = list(_walked(here, f"{place}/" if place else "", folder.leave_out, depth))
+                directory = stack.enter_context(inner(directory, part))
+            paths = list(_walked(directory, f"{place}/" if place else "", folder.leave_out, depth))
     except FileNotFoundError:
         return []
     except OSError:
@@ -231,6 +234,7 @@ def _files_of(home: Home, group: Group, place: str, folder: _ExportFolder, *, de
 
 
 def _walked(descriptor: int, prefix: str, leave_out: Callable[[str], None], depth: int) -> Iterator[str]:
+    """Yield the paths of the files in an open directory, `depth` levels deep, without hidden ones."""
     with os.scandir(descriptor) as listed:
         entries = sorted(listed, key=lambda entry: entry.name)
     for entry in entries[:MAX_FILES]:
@@ -248,6 +252,7 @@ def _walked(descriptor: int, prefix: str, leave_out: Callable[[str], None], dept
 async def _write_messages(
     tx: Tx, home: Home, group: Group, folder: _ExportFolder, *, files: Mapping[str, str], zone: ZoneInfo
 ) -> int:
+    """Write the pages of the conversation and return the number of messages."""
     pages = _Conversation(folder, name=group.name, files=files, zone=zone)
     archived = set()
     for row in _archived_messages(home, group):
@@ -275,6 +280,7 @@ class _Conversation:
     parts: list[str] = field(default_factory=list)
 
     def add(self, message: ExportedMessage) -> None:
+        """Add a message to the page of its month; a full or finished page is written."""
         at = readable.local(message.at_ms, self.zone)
         page, day = f"conversation/{readable.month_of(at)}.md", f"{at:%Y-%m-%d}"
         if page != self.page or len(self.parts) > FLUSHED_PARTS:
@@ -330,6 +336,7 @@ def _archived_row(text: bytes) -> dict[str, Any]:
 
 
 async def _write_lists(tx: Tx, group: Group, folder: _ExportFolder, *, zone: ZoneInfo) -> None:
+    """Write the scheduled tasks, the reminders and the board, each as a page and as JSON."""
     scheduled = [
         {**scheduled_task_service.to_row(task), "when": scheduled_task_service.describe(task)}
         for task in await tasks.every(tx, group.folder, with_over=True)

@@ -79,7 +79,7 @@ def back_up(
         raise BackupError(
             f"The backup {target} cannot be written ({error}): nothing is left of it."
         ) from error
-    return writer.made(target, target.stat().st_size)
+    return writer.result(target, target.stat().st_size)
 
 
 def stream(
@@ -101,21 +101,21 @@ def stream(
         out.close()
     except (OSError, tarfile.TarError) as error:
         raise BackupError(f"The backup failed ({error}): what was written is incomplete.") from error
-    return writer.made(None, None)
+    return writer.result(None, None)
 
 
 def _gather(
-    file: BinaryIO, home: Home, held: Path, *, with_env: bool, clock: Clock, say: Callable[[str], None]
+    file: BinaryIO, home: Home, scratch: Path, *, with_env: bool, clock: Clock, say: Callable[[str], None]
 ) -> _Writer:
-    """Copy to `held` the database and outgoing files, in one consistent state, then write the backup."""
+    """Copy to `scratch` the database and outgoing files, in one consistent state, then write the backup."""
     # Files are held before and after the database is copied: `outgoing.hold` says why.
-    snapshot, held_files = held / "messages.db", held / "outgoing"
+    snapshot, held_files = scratch / "messages.db", scratch / "outgoing"
     outgoing.hold(home, held_files)
     version = _snapshot(home.database, snapshot)
     outgoing.hold(home, held_files)
     outgoing.drop_strays(held_files, snapshot)
     manifest = Manifest(andy=__version__, store_version=version, created_ms=clock.now_ms(), has_env=with_env)
-    return _write(file, home, held, manifest, BackupProgress(say, clock=clock))
+    return _write(file, home, scratch, manifest, BackupProgress(say, clock=clock))
 
 
 def _check_source(home: Home) -> None:
@@ -124,6 +124,7 @@ def _check_source(home: Home) -> None:
 
 
 def _checked(home: Home, target: Path, *, replaces: bool) -> Path:
+    """Return the absolute path of a new backup. Raises `BackupError` if no backup can be written there."""
     target = target.expanduser().absolute()
     _check_source(home)
     if target.is_dir() or not target.parent.is_dir():
@@ -139,6 +140,7 @@ def _checked(home: Home, target: Path, *, replaces: bool) -> Path:
 
 
 def _private(path: str, flags: int) -> int:
+    """Open a new file that only its owner may read, for use as `opener`."""
     return os.open(path, flags | os.O_NOFOLLOW, 0o600)
 
 
@@ -159,14 +161,16 @@ def _snapshot(source: Path, target: Path) -> int:
     return version
 
 
-def _write(file: BinaryIO, home: Home, held: Path, manifest: Manifest, progress: BackupProgress) -> _Writer:
-    """Write the backup to `file`; `held` has the copies of the database and of the outgoing files."""
+def _write(
+    file: BinaryIO, home: Home, scratch: Path, manifest: Manifest, progress: BackupProgress
+) -> _Writer:
+    """Write the backup to `file`; `scratch` has the copies of the database and of the outgoing files."""
     with tarfile.open(fileobj=file, mode="w:gz", compresslevel=COMPRESSION, format=tarfile.PAX_FORMAT) as tar:
         writer = _Writer(tar, progress)
         writer.add_text(archive.MANIFEST, manifest.model_dump_json())
-        writer.add_path(archive.DATABASE, held / "messages.db")
+        writer.add_path(archive.DATABASE, scratch / "messages.db")
         for folder in archive.FOLDERS:
-            writer.add_tree(folder, held / "outgoing" if folder == outgoing.FOLDER else home.root / folder)
+            writer.add_tree(folder, scratch / "outgoing" if folder == outgoing.FOLDER else home.root / folder)
         for name in (*archive.FILES, *((archive.SECRETS,) if manifest.has_env else ())):
             if (home.root / name).is_file():
                 writer.add_path(name, home.root / name)
@@ -189,9 +193,11 @@ class _Writer:
         self._several_names: set[tuple[int, int]] = set()
         """Files in the backup that have several names, by device and inode."""
         self._unpaid = 0
+        """Bytes of the backup that take no space on the disk."""
         self._holed = 0
+        """Files with holes in the backup."""
 
-    def made(self, path: Path | None, size: int | None) -> BackupResult:
+    def result(self, path: Path | None, size: int | None) -> BackupResult:
         return BackupResult(path=path, bytes=size, contents=self.contents, left_out=tuple(self.left_out))
 
     def add_text(self, name: str, text: str) -> None:
@@ -223,6 +229,7 @@ class _Writer:
                 folders.clear()
 
     def _add_entry(self, name: str, entry: str, folder: int) -> None:
+        """Add a directory, link or file; note anything else as left out."""
         status = os.stat(entry, dir_fd=folder, follow_symlinks=False)
         if archive.is_too_deep(name):
             self.left_out.append(name)
@@ -246,6 +253,7 @@ class _Writer:
         self.contents = self.contents.with_link()
 
     def _open_and_add(self, name: str, entry: str, folder: int) -> None:
+        """Open a file below an open folder without following a link, and add it."""
         # Without O_NONBLOCK, a pipe in the place of the file would hold up the backup for ever.
         try:
             descriptor = os.open(entry, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)
@@ -264,6 +272,7 @@ class _Writer:
             self._add_file(name, file, status)
 
     def _add_file(self, name: str, file: BinaryIO, status: os.stat_result) -> None:
+        """Add an open file, without its holes, or note it as left out."""
         pieces = sparse.pieces(file.fileno(), status)
         if pieces is None or not self._has_room(pieces, status):
             self.left_out.append(name)
@@ -281,17 +290,17 @@ class _Writer:
 
     def _has_room(self, pieces: sparse.Data, status: os.stat_result) -> bool:
         """Count the bytes of a file that take no space on the disk; return False beyond `UNPAID_BYTES`."""
-        held = sum(length for _, length in pieces)
-        filled = status.st_blocks * 512
+        data_bytes = sum(length for _, length in pieces)
+        disk_bytes = status.st_blocks * 512
         if status.st_nlink > 1:
             key = (status.st_dev, status.st_ino)
             # Only the first of several names counts: the others take no space on the disk.
-            filled = 0 if key in self._several_names else filled
+            disk_bytes = 0 if key in self._several_names else disk_bytes
             self._several_names.add(key)
-        if status.st_nlink == 1 and held <= TINY_BYTES:
+        if status.st_nlink == 1 and data_bytes <= TINY_BYTES:
             return True  # some file systems store it beside its name, and report no blocks
         # The factor is for file systems that compress: their files take less space than their size.
-        unpaid = self._unpaid + max(0, held - HOLLOW_TIMES * filled if filled else held)
+        unpaid = self._unpaid + max(0, data_bytes - HOLLOW_TIMES * disk_bytes if disk_bytes else data_bytes)
         if unpaid > UNPAID_BYTES:
             return False
         self._unpaid = unpaid
@@ -309,14 +318,15 @@ def _info(name: str, status: os.stat_result, kind: bytes) -> tarfile.TarInfo:
 
 
 def _is_hollow(status: os.stat_result) -> bool:
+    """Return whether a file is large and nearly all holes."""
     return status.st_size > HOLLOW_BYTES and status.st_blocks * 512 * HOLLOW_TIMES < status.st_size
 
 
-def summary_lines(made: BackupResult) -> list[str]:
+def summary_lines(result: BackupResult) -> list[str]:
     """Return the lines that report a finished backup."""
-    packed = f", {made.bytes / 2**20:,.1f} MiB packed" if made.bytes is not None else ""
-    lines = [f"{made.path or 'The backup'}: {made.contents.files:,} files{packed}."]
-    if made.left_out:
-        named = ", ".join(made.left_out[:5]) + (" …" if len(made.left_out) > 5 else "")
-        lines.append(f"Left out, for no backup can contain them: {len(made.left_out)} ({printable(named)})")
+    packed = f", {result.bytes / 2**20:,.1f} MiB packed" if result.bytes is not None else ""
+    lines = [f"{result.path or 'The backup'}: {result.contents.files:,} files{packed}."]
+    if result.left_out:
+        named = ", ".join(result.left_out[:5]) + (" …" if len(result.left_out) > 5 else "")
+        lines.append(f"Left out, for no backup can contain them: {len(result.left_out)} ({printable(named)})")
     return lines

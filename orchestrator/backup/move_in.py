@@ -118,14 +118,14 @@ class Import:
         if foreign_group.is_main:
             return next(group for group in await groups.every(tx) if group.is_main), False
         key = f"{self.foreign.program}:group:{foreign_group.key}"
-        noted = await message_history.import_note(tx, key)
+        earlier_folder = await message_history.import_note(tx, key)
         chat = ChatJid(foreign_group.chat) if foreign_group.chat else None
-        known = await groups.by_folder(tx, noted) if noted else None
-        known = known or (await groups.by_jid(tx, chat) if chat else None)
-        if known is not None:
-            if known.is_main:
+        existing = await groups.by_folder(tx, earlier_folder) if earlier_folder else None
+        existing = existing or (await groups.by_jid(tx, chat) if chat else None)
+        if existing is not None:
+            if existing.is_main:
                 raise BadRequest("its chat is main's here: nothing of other groups comes there.")
-            return known, False
+            return existing, False
         folder = await self._free_folder(tx, foreign_group.folder)
         wanted = Registration(
             folder=folder, jid=chat, name=foreign_group.name, requires_trigger=foreign_group.requires_trigger
@@ -146,6 +146,7 @@ class Import:
         raise BadRequest("there are too many groups of this name.")
 
     async def _add_messages(self, tx: Tx, foreign_group: ForeignGroup, group: Group, *, now_ms: int) -> int:
+        """Add the messages that the group does not have yet, and return their number."""
         is_own_chat = foreign_group.chat in group.chats
         # In the group's own chat a message keeps the messenger's id, so that it is recognised if it arrives
         # again.
@@ -172,6 +173,7 @@ class Import:
     async def _add_tasks(
         self, tx: Tx, foreign_group: ForeignGroup, group: Group, leave: Callable[[str], None], *, now_ms: int
     ) -> list[str]:
+        """Add the tasks that were not imported before; return their ids. `leave` reports a refused one."""
         added = []
         for task in foreign_group.tasks:
             name = _stable_id(self.foreign.program, foreign_group.key, task.id)
@@ -186,6 +188,7 @@ class Import:
         return added
 
     async def _add_task(self, tx: Tx, task: ForeignTask, group: Group, name: str, *, now_ms: int) -> None:
+        """Create a task. Raises `BadRequest`, `BadTime` for one that cannot run here."""
         if not task.prompt.strip():
             raise BadRequest("it has no prompt.")
         # Any schedule would do: it is planned only to learn in which zone the group's times are read.
@@ -198,15 +201,16 @@ class Import:
             schedule_value=task.value,
             context_mode="group" if task.is_in_conversation else "isolated",
         )
-        made = await scheduled_task_service.create(
+        created = await scheduled_task_service.create(
             tx, group, request, self.times, now_ms=now_ms, task_id=name
         )
         if task.is_paused:
-            await scheduled_task_service.pause(tx, made, now_ms=now_ms)
+            await scheduled_task_service.pause(tx, created, now_ms=now_ms)
 
     async def _add_notes(
         self, tx: Tx, foreign_group: ForeignGroup, group: Group, leave: Callable[[str], None]
     ) -> list[str]:
+        """Write the notes that are new or have changed, and return their paths."""
         added = []
         for note in foreign_group.notes:
             key = f"{self.foreign.program}:note:{_stable_id(foreign_group.key, note.path)}"
@@ -282,19 +286,19 @@ def _write_note(root: Path, folder: str, path: str, body: bytes, *, replaces: bo
     """
     *folders, name = PurePosixPath(path).parts
     with ExitStack() as stack:
-        here = stack.enter_context(opened(root))
+        directory = stack.enter_context(opened(root))
         for part in (folder, *folders):
-            here = stack.enter_context(inner(here, part, makes=True))
+            directory = stack.enter_context(inner(directory, part, makes=True))
         kind = os.O_TRUNC if replaces else os.O_EXCL
         try:
             descriptor = os.open(
-                name, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | kind, 0o644, dir_fd=here
+                name, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | kind, 0o644, dir_fd=directory
             )
         except FileExistsError:
             return False
         with os.fdopen(descriptor, "wb") as file:
             file.write(body)
-            give_to_owner_of(here, file.fileno())
+            give_to_owner_of(directory, file.fileno())
         return True
 
 

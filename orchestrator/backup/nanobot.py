@@ -79,6 +79,7 @@ def read(root: Path, scratch: Path) -> ForeignHome:
 
 
 def _add_session(reading: Reading, path: str) -> None:
+    """Add the messages of a conversation's file to the group of its chat."""
     lines = lines_of(reading.root, path)
     head = next(lines, {})
     key = text(head, "key") if head.get("_type") == "metadata" else ""
@@ -92,6 +93,7 @@ def _add_session(reading: Reading, path: str) -> None:
 
 
 def _group(reading: Reading, key: str) -> ForeignGroup | None:
+    """Return the group of a conversation by its key; None if the key names no chat."""
     parts = _KEY.fullmatch(key)
     if parts is None:
         return None
@@ -100,6 +102,7 @@ def _group(reading: Reading, key: str) -> ForeignGroup | None:
 
 
 def _message(line: Mapping[str, Any]) -> ForeignMessage | None:
+    """Return the message of a line; None for a hidden one."""
     if any(line.get(mark) for mark in HIDDEN):
         return None
     return message(line, line.get("timestamp"), "")

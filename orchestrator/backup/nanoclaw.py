@@ -118,18 +118,19 @@ def _read_tasks(database: sqlite3.Connection, foreign: ForeignHome) -> None:
 
 def _read_messages(database: sqlite3.Connection, foreign: ForeignHome) -> None:
     by_chat = {group.chat: group for group in foreign.groups}
-    strange = 0
+    unplaced = 0
     for row in foreign_home.rows(database, "messages", limit=MAX_MESSAGES, order="timestamp"):
         group, message = by_chat.get(text(row, "chat_jid")), _message(row)
         if group is None or message is None:
-            strange += bool(text(row, "content"))
+            unplaced += bool(text(row, "content"))
         else:
             group.messages.append(message)
-    if strange:
-        foreign.left_out.append(f"{strange:,} messages: they are in no registered group, or not whole")
+    if unplaced:
+        foreign.left_out.append(f"{unplaced:,} messages: they are in no registered group, or not whole")
 
 
 def _message(row: Mapping[str, Any]) -> ForeignMessage | None:
+    """Return the message of a row; None without an id, a time or a text."""
     sent_ms, content = moment_ms(row["timestamp"]), text(row, "content", limit=MAX_TEXT_CHARS)
     name = text(row, "id", limit=MAX_ID_CHARS)
     if sent_ms is None or not content or not name:

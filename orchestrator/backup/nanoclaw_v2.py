@@ -124,6 +124,7 @@ def _chat(row: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def _read_session(root: Path, folder: str, group: ForeignGroup, scratch: Path, foreign: ForeignHome) -> None:
+    """Add the messages and tasks in the two databases of a session to its group."""
     for name, table, is_bot in (("inbound.db", "messages_in", False), ("outbound.db", "messages_out", True)):
         path = f"{folder}/{name}"
         if not foreign_home.has_file(root, path):
@@ -140,6 +141,7 @@ def _read_session(root: Path, folder: str, group: ForeignGroup, scratch: Path, f
 def _add_row(
     row: Mapping[str, Any], group: ForeignGroup, foreign: ForeignHome, *, session: str, is_bot: bool
 ) -> None:
+    """Add the message or the task of a row, if it is one that people see."""
     kind, content, name = row.get("kind"), _content(row), text(row, "id", limit=MAX_ID_CHARS)
     if kind == "task" and not is_bot:
         task = _task(row, content, name)
@@ -169,6 +171,7 @@ def _add_row(
 
 
 def _task(row: Mapping[str, Any], content: Mapping[str, Any], name: str) -> ForeignTask:
+    """Return the task of a row; one without a time has an empty `value`."""
     cron, at_ms = text(row, "recurrence"), moment_ms(row.get("process_after"))
     once = "" if at_ms is None else text(row, "process_after")
     return ForeignTask(
@@ -182,6 +185,7 @@ def _task(row: Mapping[str, Any], content: Mapping[str, Any], name: str) -> Fore
 
 
 def _content(row: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the object in a row's content; an empty one if it has none."""
     try:
         value = json.loads(text(row, "content", limit=2**22))
     except (ValueError, RecursionError):

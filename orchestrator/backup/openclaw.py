@@ -175,13 +175,14 @@ def _as_written(chat: str, entry: Mapping[str, Any]) -> str:
 
 
 def _message(reading: _OpenClaw, group: ForeignGroup, line: Mapping[str, Any]) -> ForeignMessage | None:
+    """Return the message of a line; None for other entries, and as `_conversation_message` does."""
     row, name = part_of(line, "message"), text(line, "id", limit=MAX_ID_CHARS)
     if line.get("type") != "message":
         return None
-    return _said(reading, group, row, line.get("timestamp"), name)
+    return _conversation_message(reading, group, row, line.get("timestamp"), name)
 
 
-def _said(
+def _conversation_message(
     reading: _OpenClaw, group: ForeignGroup, row: Mapping[str, Any], at: object, name: str
 ) -> ForeignMessage | None:
     """Return a message of a person or the agent; None for a repeated id and for background work."""
@@ -227,6 +228,7 @@ def _add_database(reading: _OpenClaw, scratch: Path) -> None:
 
 
 def _add_events(reading: _OpenClaw, database: sqlite3.Connection, path: str) -> None:
+    """Add the messages of the database: from the events or, where these are compressed, from the index."""
     groups = _sessions(reading, database)
     packed = set()
     for row in foreign_home.rows(database, "transcript_events", limit=MAX_MESSAGES, order="created_at"):
@@ -244,7 +246,7 @@ def _add_events(reading: _OpenClaw, database: sqlite3.Connection, path: str) -> 
             group = groups.get(text(row, "c1"))
             if group is not None:
                 entry = {"role": row["c3"], "content": row["c0"]}
-                reading.add(group, [_said(reading, group, entry, row["c4"], text(row, "c2"))])
+                reading.add(group, [_conversation_message(reading, group, entry, row["c4"], text(row, "c2"))])
     unread = [key for key in packed - reading.known_ids if key[1]]
     reading.leave_some(len(unread), f"long messages in {path}, which are compressed")
     archived = sum(1 for _ in foreign_home.rows(database, "session_transcript_archives", limit=MAX_GROUPS))
@@ -292,6 +294,7 @@ def _add_jobs(reading: _OpenClaw, scratch: Path) -> None:
 
 
 def _jobs_in_database(reading: _OpenClaw, scratch: Path) -> list[dict[str, Any]]:
+    """Return the scheduled jobs of the database; an unreadable one is left out."""
     if not foreign_home.has_file(reading.root, JOBS_DATABASE):
         return []
     try:

@@ -68,9 +68,10 @@ def settle(database: Path, home: Home, files: Path) -> None:
 
 
 def _rows(database: Path) -> list[tuple[int, str]]:
+    """Return id and file path of the rows that may still need their file."""
     with closing(sqlite3.connect(database)) as connection:
-        known = {row[1] for row in connection.execute("PRAGMA table_info(outbox)")}
-        if "file_path" not in known:  # from a version that could not send files
+        columns = {row[1] for row in connection.execute("PRAGMA table_info(outbox)")}
+        if "file_path" not in columns:  # from a version that could not send files
             return []
         return connection.execute(
             "SELECT id, file_path FROM outbox"  # noqa: S608

@@ -74,12 +74,12 @@ def restore(
         with refusing(source):
             aside = _place_beside(home.root, clock.now_ms())
             try:
-                done = place(home, source, record=record, aside=aside, clock=clock, say=say)
+                placed = place(home, source, record=record, aside=aside, clock=clock, say=say)
             finally:
                 if not _has_files(aside):
                     shutil.rmtree(aside, ignore_errors=True)
         return RestoreResult(
-            manifest=done.manifest, contents=done.contents, aside=aside if aside.exists() else None
+            manifest=placed.manifest, contents=placed.contents, aside=aside if aside.exists() else None
         )
 
 
@@ -147,6 +147,7 @@ def place(
 
 
 def _begins_with(source: Path, mark: bytes) -> bool:
+    """Return whether a file begins with these bytes. Raises `BackupError` if it cannot be read."""
     try:
         with source.open("rb") as file:
             return file.read(len(mark)) == mark
@@ -155,6 +156,7 @@ def _begins_with(source: Path, mark: bytes) -> bool:
 
 
 def _is_in_use(home: Home) -> bool:
+    """Return whether a home has files that a restore would replace."""
     return any(_has_files(part) for part in (home.groups, home.database.parent, home.data / "sessions"))
 
 
@@ -166,6 +168,7 @@ def _has_files(part: Path) -> bool:
 
 
 def _copy_database(home: Home, source: Path, stage: Stage) -> BackupContents:
+    """Copy a bare database into the stage and check it. Raises `BackupError`, `StoreTooNew`."""
     copy = stage.path(archive.DATABASE)
     copy.parent.mkdir()
     try:
@@ -232,6 +235,7 @@ class Unpacked:
     manifest: Manifest | None = None
     contents: BackupContents = field(default_factory=BackupContents)
     promised: BackupContents | None = None
+    """The sums at the end of the backup; None until they were read."""
     names: set[str] = field(default_factory=set)
     folders: list[tarfile.TarInfo] = field(default_factory=list)
     links: list[tarfile.TarInfo] = field(default_factory=list)
@@ -260,6 +264,7 @@ class Unpacked:
         return BackupError(f"{self.source} is no backup that can be restored: {reason}. Nothing was changed.")
 
     def checked_manifest(self) -> Manifest:
+        """Return the manifest. Raises `BackupError` if the backup did not begin with one."""
         if self.manifest is None:
             raise self.refusal(f"it does not begin with {archive.MANIFEST}")
         return self.manifest
@@ -297,9 +302,9 @@ class Unpacked:
 
     def finish(self, tar: tarfile.TarFile) -> None:
         """Create the links last, so that nothing is unpacked through one."""
-        above = {str(parent) for name in self.names for parent in PurePosixPath(name).parents}
+        parents = {str(parent) for name in self.names for parent in PurePosixPath(name).parents}
         for member in self.links:
-            if member.name in above:
+            if member.name in parents:
                 raise self.refusal(f"'{member.name}' is a link with something in it")
             _extract(tar, member, self.stage.base(member.name))
             self.contents = self.contents.with_link()
@@ -321,10 +326,10 @@ def _extract(tar: tarfile.TarFile, member: tarfile.TarInfo, place: Path) -> None
         tar.extract(member, place, filter="data")
         return
     # The Python of Debian 12 has no such filter.
-    mine = copy(member)
-    mine.mode = member.mode & 0o755 | (0o700 if member.isdir() else 0o600)
-    mine.uid, mine.gid, mine.uname, mine.gname = os.geteuid(), os.getegid(), "", ""
-    tar.extract(mine, place)
+    plain = copy(member)
+    plain.mode = member.mode & 0o755 | (0o700 if member.isdir() else 0o600)
+    plain.uid, plain.gid, plain.uname, plain.gname = os.geteuid(), os.getegid(), "", ""
+    tar.extract(plain, place)
 
 
 def _in_a_line(error: Exception) -> str:
@@ -357,15 +362,15 @@ def _place_beside(root: Path, now_ms: int) -> Path:
     return place
 
 
-def summary_lines(done: RestoreResult, home: Home, *, zone: ZoneInfo | None) -> list[str]:
+def summary_lines(result: RestoreResult, home: Home, *, zone: ZoneInfo | None) -> list[str]:
     """Return the lines that report a restore into `home`; without a zone, times are this machine's."""
-    if done.manifest is None:
+    if result.manifest is None:
         lines = ["The database is restored; groups/ and sessions are unchanged."]
     else:
-        at = datetime.fromtimestamp(done.manifest.created_ms / 1000, zone)
-        lines = [f"Restored as it was on {at:%Y-%m-%d %H:%M}: {done.contents.files:,} files."]
-    if done.aside is not None:
-        lines.append(f"What was there before is in {done.aside}")
+        at = datetime.fromtimestamp(result.manifest.created_ms / 1000, zone)
+        lines = [f"Restored as it was on {at:%Y-%m-%d %H:%M}: {result.contents.files:,} files."]
+    if result.aside is not None:
+        lines.append(f"What was there before is in {result.aside}")
     return [*lines, _start_hint(home)]
 
 

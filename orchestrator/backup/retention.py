@@ -59,17 +59,17 @@ class Retention:
         """Move all rows that are past their retention, and return their number for each table."""
         counts = {}
         now_ms = self._clock.now_ms()
-        kept = ((policy, self._days.get(policy.table, 0)) for policy in retention.POLICIES)
-        before_ms = {policy: now_ms - days * DAY_MS for policy, days in kept if days}
+        days_by_policy = ((policy, self._days.get(policy.table, 0)) for policy in retention.POLICIES)
+        before_ms = {policy: now_ms - days * DAY_MS for policy, days in days_by_policy if days}
         path = await self._database.path()
         # One look at all tables: most sweeps have nothing to do.
         if not await asyncio.to_thread(retention.is_any_over, path, before_ms):
             return {}
         # In the order of `POLICIES`: a row that leaves may have been the last one that held a row of a later
         # table.
-        for policy, ms in before_ms.items():
+        for policy, at_ms in before_ms.items():
             try:
-                count = await self._sweep(path, policy, ms)
+                count = await self._sweep(path, policy, at_ms)
             except OSError as error:
                 log.warning("retention.not_archived", table=policy.table, reason=str(error))
                 break
@@ -80,6 +80,7 @@ class Retention:
         return counts
 
     async def _sweep(self, path: Path, policy: RetentionPolicy, before_ms: int) -> int:
+        """Move the rows of a table that ended before `before_ms`, batch by batch; return their number."""
         removed = 0
         while True:
             rows = await asyncio.to_thread(retention.over, path, policy, before_ms=before_ms, limit=BATCH)
@@ -89,6 +90,7 @@ class Retention:
                 return removed
 
     async def _move(self, policy: RetentionPolicy, rows: Rows) -> int:
+        """Write rows to their files, then delete them from the database; return how many were deleted."""
         await asyncio.to_thread(self._archive.add, policy.table, rows)
         async with self._database.transaction() as tx:
             count = await retention.remove(tx, policy, rows)
@@ -130,11 +132,13 @@ class YearArchive:
 
 
 def _line(table: str, row: Mapping[str, object]) -> bytes:
+    """Return a row as a line of JSON, with the name of its table."""
     fields = {"table": table} | {name: value for name, value in row.items() if name not in (ROWID, OVER_MS)}
     return json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
 
 
 def _present_lines(path: Path, lines: frozenset[bytes]) -> set[bytes]:
+    """Return those of these lines that a file has already."""
     try:
         with path.open("rb") as file:
             return {line for line in file if line in lines}
@@ -143,6 +147,7 @@ def _present_lines(path: Path, lines: frozenset[bytes]) -> set[bytes]:
 
 
 def _append(path: Path, data: bytes) -> None:
+    """Append lines to a file and flush it to the disk; an incomplete line at its end is cut off."""
     is_new = not path.exists()
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
     with os.fdopen(descriptor, "r+b") as file:

@@ -52,9 +52,11 @@ class Reading:
     messages: int = 0
 
     def main(self) -> ForeignGroup:
+        """Return the group that becomes Andy's main."""
         return self._group("", MAIN, "", "", is_main=True)
 
     def chat(self, channel: str, chat: str, *, is_direct: bool = False, name: str = "") -> ForeignGroup:
+        """Return the group of a chat, made at its first use."""
         folder = re.sub(r"[^A-Za-z0-9]+", "-", f"{channel}-{chat}").strip("-")[:48]
         return self._group(f"{channel}:{chat}", folder, channel, chat, is_direct=is_direct, name=name)
 
@@ -83,6 +85,7 @@ class Reading:
         return self.groups[key]
 
     def add(self, group: ForeignGroup, messages: Iterable[ForeignMessage | None]) -> None:
+        """Add messages to a group, up to `MAX_MESSAGES` in all; None entries are skipped."""
         for message in messages:
             if message is not None and self.messages < MAX_MESSAGES:
                 self.messages += 1
@@ -222,10 +225,10 @@ def names_in(root: Path, folder: str) -> list[str]:
     """Return the names in a folder; none if it is missing, or reached through a link."""
     try:
         with ExitStack() as stack:
-            here = stack.enter_context(opened(root))
+            directory = stack.enter_context(opened(root))
             for part in PurePosixPath(folder).parts:
-                here = stack.enter_context(inner(here, part))
-            with os.scandir(here) as entries:
+                directory = stack.enter_context(inner(directory, part))
+            with os.scandir(directory) as entries:
                 return sorted(entry.name for entry in entries)
     except OSError:
         return []

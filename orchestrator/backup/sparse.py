@@ -47,6 +47,7 @@ def pieces(descriptor: int, status: os.stat_result) -> Data | None:
 
 
 def has_holes(data: Data, size: int) -> bool:
+    """Return whether a file of `size` bytes has less data than that."""
     return sum(length for _, length in data) < size
 
 
@@ -68,6 +69,7 @@ def mark(info: tarfile.TarInfo, number: int, data: Data, *, size: int) -> bytes:
 
 
 def _data(descriptor: int, size: int) -> Iterator[tuple[int, int]]:
+    """Yield offset and length of each part with data. Raises `OSError` where holes are not reported."""
     end = 0
     while end < size:
         try:
@@ -96,16 +98,16 @@ class Pieces(io.RawIOBase):
 
     def read(self, size: int = -1) -> bytes:
         """Return `size` bytes, and fewer only at the end."""
-        read = bytearray(self._head[: None if size < 0 else size])
-        self._head = self._head[len(read) :]
-        while size < 0 or len(read) < size:
+        data = bytearray(self._head[: None if size < 0 else size])
+        self._head = self._head[len(data) :]
+        while size < 0 or len(data) < size:
             if not self._left:
                 piece = next(self._data, None)
                 if piece is None:
                     break
                 offset, self._left = piece
                 self._file.seek(offset)
-            wanted = self._left if size < 0 else min(self._left, size - len(read))
-            read += self._file.read(wanted).ljust(wanted, b"\0")
+            wanted = self._left if size < 0 else min(self._left, size - len(data))
+            data += self._file.read(wanted).ljust(wanted, b"\0")
             self._left -= wanted
-        return bytes(read)
+        return bytes(data)

@@ -197,6 +197,7 @@ def recover(home: Home) -> RestoreRecord | None:
 
 
 def _planned(root: Path, stage: Stage, names: list[str], aside: Path | None) -> Iterable[Move]:
+    """Yield the moves that replace these names: the earlier file away, then the new one into place."""
     for name in names:
         former = aside / name if aside is not None else stage.former(name)
         if os.path.lexists(root / name):
@@ -227,6 +228,7 @@ def _rename(before: Path, after: Path) -> None:
 
 
 def _remove(path: Path) -> None:
+    """Delete a file or folder; a database with its log."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
         return
@@ -238,6 +240,7 @@ def _remove(path: Path) -> None:
 
 
 def _listed(folder: Path) -> list[str]:
+    """Return the names in a folder; none if it is missing."""
     try:
         return [path.name for path in folder.iterdir()]
     except FileNotFoundError:

@@ -78,10 +78,11 @@ async def fetch(login: CalendarLogin, *, first: date) -> bytes:
         raise CalendarUnreadable(f"It cannot be reached: {_without_address(reason, login)}.") from error
     if status == httpx.codes.MULTI_STATUS:
         return body
-    raise CalendarUnreadable(_refused(status))
+    raise CalendarUnreadable(_refusal_text(status))
 
 
 def _query(client: httpx.AsyncClient, address: str, first: date) -> httpx.Request:
+    """Return the CalDAV request for the events of the next `DAYS` days."""
     # A day more on each side: the range is in UTC, but the days are those of the group's zone.
     start = datetime(first.year, first.month, first.day, tzinfo=UTC) - timedelta(days=1)
     stamps = {
@@ -106,7 +107,8 @@ async def _body(client: httpx.AsyncClient, request: httpx.Request) -> tuple[int,
         await answer.aclose()
 
 
-def _refused(status: int) -> str:
+def _refusal_text(status: int) -> str:
+    """Return why a status of the server means that there is no calendar, with the fix."""
     if status in (401, 403):
         return f"Its server refuses the user or the password ({status}): check --user and --password-env."
     if status == 404:
@@ -152,6 +154,7 @@ async def read(body: bytes, *, zone: ZoneInfo, first: date) -> list[CalendarEven
 
 
 def _events(answer: dict[str, Any]) -> list[CalendarEvent]:
+    """Return the events in the JSON that the reading process printed. Raises `CalendarUnreadable`."""
     if "refused" in answer:
         raise CalendarUnreadable(f"It is no calendar: {answer['refused']}.")
-    return [CalendarEvent(**one) for one in answer["events"]]
+    return [CalendarEvent(**fields) for fields in answer["events"]]

@@ -42,7 +42,7 @@ class CalendarFeature:
     def __init__(self, host: HostContext, *, secret: Callable[[str], str | None]) -> None:
         self._host = host
         self._secret = secret
-        self._turns = asyncio.Semaphore(AT_ONCE)
+        self._slots = asyncio.Semaphore(AT_ONCE)
 
     def loops(self) -> dict[str, Callable[[], Any]]:
         """Return the endless loops by the name of their task."""
@@ -69,29 +69,31 @@ class CalendarFeature:
         """Read the calendars that are due concurrently, so that a slow one does not delay the others."""
         now_ms = self._host.clock.now_ms()
         async with self._host.reader.reading() as tx:
-            due = [one for one in await followed_calendars.every(tx) if _is_due(one, now_ms)]
+            due = [calendar for calendar in await followed_calendars.every(tx) if _is_due(calendar, now_ms)]
         async with asyncio.TaskGroup() as tasks:
-            for one in due:
-                tasks.create_task(self._read(one), name=f"calendar:{one.id}")
+            for calendar in due:
+                tasks.create_task(self._read(calendar), name=f"calendar:{calendar.id}")
 
     async def _read(self, calendar: FollowedCalendar) -> None:
+        """Fetch and store the events of a calendar, or count the failure."""
         group = await self._host.reader.read(lambda tx: groups.by_folder(tx, calendar.folder))
         if group is None:
             return
         now_ms = self._host.clock.now_ms()
         try:
             login = service.login_of(calendar, self._secret)
-            async with self._turns:
-                found = await client.events(login, zone=self._host.zone_of(group), now_ms=now_ms)
+            async with self._slots:
+                events = await client.events(login, zone=self._host.zone_of(group), now_ms=now_ms)
         except CalendarUnreadable as error:
             await self._note_failure(calendar, str(error))
             return
         await self._host.database.write(
-            lambda tx: followed_calendars.note_read(tx, calendar.id, found, now_ms=now_ms)
+            lambda tx: followed_calendars.note_read(tx, calendar.id, events, now_ms=now_ms)
         )
         self._host.bus.publish("calendar.read", group=calendar.folder)
 
     async def _note_failure(self, calendar: FollowedCalendar, problem: str) -> None:
+        """Count a failure, and notify the owner once a calendar has failed `NOTIFIED_AT` times in a row."""
         now_ms = self._host.clock.now_ms()
         async with self._host.database.transaction() as tx:
             failures = await followed_calendars.note_failure(tx, calendar.id, problem, now_ms=now_ms)
@@ -125,25 +127,26 @@ class CalendarFeature:
             next_ms = await followed_calendars.next_notice_ms(tx, now_ms=now_ms)
         if due:
             async with self._host.database.transaction() as tx:
-                for one in due:
-                    await self._announce(tx, one, now_ms=now_ms)
+                for followed in due:
+                    await self._announce(tx, followed, now_ms=now_ms)
             self._host.wakeups.outbox.set()
         if next_ms is None:
             return SWEEP_SECONDS
         return min(SWEEP_SECONDS, max(0.05, (next_ms - now_ms) / 1000))
 
-    async def _announce(self, tx: Tx, one: FollowedEvent, *, now_ms: int) -> None:
-        group = await groups.by_folder(tx, one.calendar.folder)
+    async def _announce(self, tx: Tx, followed: FollowedEvent, *, now_ms: int) -> None:
+        """Queue the message before an event, once for each start of it."""
+        group = await groups.by_folder(tx, followed.calendar.folder)
         if group is None:
             return
-        start = datetime.fromtimestamp(one.event.start_ms / 1000, self._host.zone_of(group))
+        start = datetime.fromtimestamp(followed.event.start_ms / 1000, self._host.zone_of(group))
         # The start is part of the key: an event that was moved is announced again.
-        key = f"calendar:{one.calendar.id}:{one.event.id}:{one.event.start_ms}"
+        key = f"calendar:{followed.calendar.id}:{followed.event.id}:{followed.event.start_ms}"
         await outbox.add(
             tx,
             chat_jid=group.jid,
             folder=group.folder,
-            text=f"📅 {start:%H:%M} {service.words(one)}",
+            text=f"📅 {start:%H:%M} {service.words(followed)}",
             dedupe_key=key,
             now_ms=now_ms,
         )
@@ -153,5 +156,6 @@ def _is_due(calendar: FollowedCalendar, now_ms: int) -> bool:
     """Return whether a calendar has to be read now, also after the clock was set back."""
     if calendar.looked_ms is None or calendar.looked_ms > now_ms:
         return True
+    # One, two, four minutes and so on: the pause after the first failure is not doubled yet.
     wait_ms = min(READ_AGAIN_MS, TRY_AGAIN_MS << min(calendar.failures, 5) >> 1)
     return now_ms - calendar.looked_ms >= (wait_ms if calendar.failures else READ_AGAIN_MS)

@@ -40,13 +40,13 @@ def read(body: bytes, *, zone: ZoneInfo, first: date, days: int) -> list[Calenda
     """
     since = datetime(first.year, first.month, first.day, tzinfo=zone)
     until = since + days * DAY
-    found = [
+    events = [
         event
         for calendar in _calendars(body)
-        for one in _between(calendar, since, until)
-        if (event := _event(one, zone)) is not None
+        for component in _between(calendar, since, until)
+        if (event := _event(component, zone)) is not None
     ]
-    return sorted(found, key=lambda one: (one.start_ms, one.title, one.id))[:MAX_EVENTS]
+    return sorted(events, key=lambda event: (event.start_ms, event.title, event.id))[:MAX_EVENTS]
 
 
 def _between(calendar: Any, since: datetime, until: datetime) -> list[Any]:
@@ -55,7 +55,9 @@ def _between(calendar: Any, since: datetime, until: datetime) -> list[Any]:
 
     # RFC 5545 allows an invitation to have no start, but the library expects one.
     calendar.subcomponents = [
-        one for one in calendar.subcomponents if one.name != "VEVENT" or "DTSTART" in one
+        component
+        for component in calendar.subcomponents
+        if component.name != "VEVENT" or "DTSTART" in component
     ]
     try:
         return list(recurring_ical_events.of(calendar, skip_bad_series=True).between(since, until))
@@ -63,34 +65,36 @@ def _between(calendar: Any, since: datetime, until: datetime) -> list[Any]:
         series = _series(calendar)
         if len(series) == 1:
             return []
-        return [event for one in series for event in _between(one, since, until)]
+        return [event for part in series for event in _between(part, since, until)]
 
 
 def _series(calendar: Any) -> list[Any]:
     """Return a calendar for each series of events, with the time zones of the whole."""
     by_uid: dict[str, list[Any]] = {}
     # Only top-level components: a series that contained another would be split again without end.
-    for one in (each for each in calendar.subcomponents if each.name == "VEVENT"):
-        by_uid.setdefault(str(one.get("UID")), []).append(one)
+    for event in calendar.subcomponents:
+        if event.name == "VEVENT":
+            by_uid.setdefault(str(event.get("UID")), []).append(event)
     zones = calendar.walk("VTIMEZONE")
-    found = []
+    calendars = []
     for events in by_uid.values():
         alone = type(calendar)()
         alone.subcomponents = [*zones, *events]
-        found.append(alone)
-    return found
+        calendars.append(alone)
+    return calendars
 
 
 def _calendars(body: bytes) -> Iterator[Any]:
+    """Yield the calendars in a server's answer. Raises `NotACalendar`."""
     from icalendar import Calendar
 
     is_caldav = body.lstrip()[:1] == b"<"
     try:
         texts = _from_caldav(body) if is_caldav else [body.decode("utf-8-sig", "replace")]
-        found = [one for text in texts for one in Calendar.from_ical(text, multiple=True)]
+        components = [part for text in texts for part in Calendar.from_ical(text, multiple=True)]
     except Exception as error:  # the parser reads untrusted bytes, and raises errors of many kinds
         raise NotACalendar(str(error)[:MAX_TEXT_CHARS]) from error
-    calendars = [one for one in found if one.name == "VCALENDAR"]
+    calendars = [component for component in components if component.name == "VCALENDAR"]
     if not calendars and not is_caldav:
         raise NotACalendar("it has no VCALENDAR")
     yield from calendars
@@ -101,7 +105,7 @@ def _from_caldav(body: bytes) -> list[str]:
     root = ET.fromstring(body)  # noqa: S314 - expat bounds entities, this process time and memory
     if root.tag != MULTISTATUS:
         raise NotACalendar(f"it is XML of another kind: {root.tag}")
-    return [one.text for one in root.iter(CALENDAR_DATA) if one.text]
+    return [element.text for element in root.iter(CALENDAR_DATA) if element.text]
 
 
 def _event(event: Any, zone: ZoneInfo) -> CalendarEvent | None:
@@ -123,6 +127,7 @@ def _event(event: Any, zone: ZoneInfo) -> CalendarEvent | None:
 
 
 def _ms(at: date, zone: ZoneInfo) -> int:
+    """Return a day or a time as epoch milliseconds; `zone` is for a day, and for a time without a zone."""
     if not isinstance(at, datetime):
         at = datetime(at.year, at.month, at.day, tzinfo=zone)
     return round((at if at.tzinfo else at.replace(tzinfo=zone)).timestamp() * 1000)
@@ -132,8 +137,10 @@ def _line(text: Any) -> str:
     """Return a text on one line, without control characters and marks that change the writing direction."""
     # Cut before it is looked through letter by letter: a title may have a megabyte.
     whole = str(text).encode("utf-8", "replace").decode()[: 10 * MAX_TEXT_CHARS]
-    plain = "".join(" " if unicodedata.category(one) in {"Cc", "Zl", "Zp"} else one for one in whole)
-    visible = "".join(one for one in plain if unicodedata.bidirectional(one) not in _TURNS)
+    plain = "".join(
+        " " if unicodedata.category(character) in {"Cc", "Zl", "Zp"} else character for character in whole
+    )
+    visible = "".join(character for character in plain if unicodedata.bidirectional(character) not in _TURNS)
     return " ".join(visible.split())[:MAX_TEXT_CHARS]
 
 
@@ -146,13 +153,13 @@ def main() -> None:
     resource.setrlimit(resource.RLIMIT_CPU, (int(cpu_seconds), int(cpu_seconds)))
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     try:
-        found = read(
+        events = read(
             sys.stdin.buffer.read(), zone=ZoneInfo(zone), first=date.fromisoformat(first), days=int(days)
         )
     except NotACalendar as error:
         json.dump({"refused": str(error)}, sys.stdout)
         return
-    json.dump({"events": [asdict(one) for one in found]}, sys.stdout)
+    json.dump({"events": [asdict(event) for event in events]}, sys.stdout)
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from pathlib import Path
 from orchestrator.domain.home import home_directory
 
 ROOT, ORDINARY = 0, 1000
+"""The numbers of root, and of the ordinary user that the image has."""
 OWN = ("groups", "data", "store", "backups")
 NO_HOME = "/home/andy"
 
@@ -43,11 +44,11 @@ def owner_of(home: Path) -> User:
     # `data/` first: it shows the user of an older start. Without a mount, both belong to the image.
     for folder in (home / "data", home):
         try:
-            seen = folder.stat(follow_symlinks=False)
+            status = folder.stat(follow_symlinks=False)
         except FileNotFoundError:
             continue
-        if seen.st_uid != ROOT:
-            return User(seen.st_uid, seen.st_gid or ORDINARY)
+        if status.st_uid != ROOT:
+            return User(status.st_uid, status.st_gid or ORDINARY)
     return User(ORDINARY, ORDINARY)
 
 
@@ -81,9 +82,10 @@ def _give(folder: Path, user: User) -> None:
 
 
 def _give_file(folder: int, name: str, user: User) -> None:
-    seen = os.stat(name, dir_fd=folder, follow_symlinks=False)
+    """Change the owner of a file of root's that has no other name."""
+    status = os.stat(name, dir_fd=folder, follow_symlinks=False)
     # A hard link could be a file of root's elsewhere, and would be given away with its other name.
-    if seen.st_uid == ROOT and stat.S_ISREG(seen.st_mode) and seen.st_nlink == 1:
+    if status.st_uid == ROOT and stat.S_ISREG(status.st_mode) and status.st_nlink == 1:
         os.chown(name, user.uid, user.gid, dir_fd=folder, follow_symlinks=False)
 
 

@@ -18,10 +18,10 @@ MARK = re.compile(r"/containers/([0-9a-f]{64})/hostname /etc/hostname ")
 def own_id(table: Path = MOUNT_TABLE) -> str | None:
     """Return the id of the container that this process runs in, or None on a host. Blocks."""
     try:
-        found = MARK.search(table.read_text(encoding="utf-8", errors="replace"))
+        match = MARK.search(table.read_text(encoding="utf-8", errors="replace"))
     except OSError:
         return None
-    return found[1] if found else None
+    return match[1] if match else None
 
 
 def is_behind_filter() -> bool:
@@ -43,13 +43,13 @@ class BindMount:
         """Return the mounts in the engine's list `Mounts` of a container."""
         return tuple(
             cls(
-                source=one["Source"],
-                destination=one["Destination"],
-                is_writable=bool(one["RW"]),
-                kind=one["Type"],
+                source=mount["Source"],
+                destination=mount["Destination"],
+                is_writable=bool(mount["RW"]),
+                kind=mount["Type"],
             )
-            for one in mounts
-            if one.get("Source")
+            for mount in mounts
+            if mount.get("Source")
         )
 
     def inside(self, source: str) -> PurePosixPath:
@@ -61,23 +61,23 @@ class BindMount:
         return PurePosixPath(self.source) / path.relative_to(self.destination)
 
 
-def held_by(held: Sequence[BindMount], source: str) -> BindMount | None:
+def mount_of_source(mounts: Sequence[BindMount], source: str) -> BindMount | None:
     """Return the innermost mount that contains a path of the host; None for a path with `..`."""
     path = PurePosixPath(source)
     # A path with `..` would be compared literally, but mean another place.
     if ".." in path.parts or not path.is_absolute():
         return None
     return max(
-        (one for one in held if path.is_relative_to(one.source)),
-        key=lambda one: len(PurePosixPath(one.source).parts),
+        (mount for mount in mounts if path.is_relative_to(mount.source)),
+        key=lambda mount: len(PurePosixPath(mount.source).parts),
         default=None,
     )
 
 
-def mounted_at(held: Sequence[BindMount], path: PurePosixPath) -> BindMount | None:
+def mounted_at(mounts: Sequence[BindMount], path: PurePosixPath) -> BindMount | None:
     """Return the innermost mount that a path of the container lies in."""
     return max(
-        (one for one in held if path.is_relative_to(one.destination)),
-        key=lambda one: len(PurePosixPath(one.destination).parts),
+        (mount for mount in mounts if path.is_relative_to(mount.destination)),
+        key=lambda mount: len(PurePosixPath(mount.destination).parts),
         default=None,
     )

@@ -44,7 +44,7 @@ class ReminderCommands(Protocol):
         ...
 
     async def end(
-        self, tx: Tx, one: Notification, *, now_ms: int, turn_id: int | None = None
+        self, tx: Tx, reminder: Notification, *, now_ms: int, turn_id: int | None = None
     ) -> Notification:
         """Cancel a reminder."""
         ...

@@ -222,6 +222,7 @@ class CommandDispatcher:
     async def _act(
         self, asker: _Asker, turn: Turn | None, command: SearchHistory | Remember | SearchWeb, request_id: str
     ) -> CommandResult | None:
+        """Carry out the slow part of a command, outside of any transaction; None if nothing was done."""
         group = asker.group
         if isinstance(command, SearchHistory):
             zone, path = self._zone_of(group), await self._database.path()
@@ -256,6 +257,8 @@ class CommandDispatcher:
         return abilities.result_of(reply)
 
     async def _execute(self, group: Group, command: Command, request_id: str, prepared: _Prepared) -> Reply:
+        """Carry out a command in one transaction; a repeated request gets the reply that it got before."""
+
         async def once(tx: Tx) -> tuple[Reply, bool]:
             answered = await commands.answered(tx, group.folder, request_id)
             if answered is not None:
@@ -272,6 +275,7 @@ class CommandDispatcher:
     async def _carry_out(
         self, tx: Tx, group: Group, command: Command, request_id: str, prepared: _Prepared
     ) -> Reply:
+        """Carry out a command, and record its reply and an audit entry."""
         now_ms = self._clock.now_ms()
         # Read inside the transaction: the turn may have ended since the file was written.
         turn = await turns.asking(
@@ -297,6 +301,7 @@ class CommandDispatcher:
         request_id: str,
         prepared: _Prepared,
     ) -> CommandResult:
+        """Check whether the command is allowed, and call its handler; a refusal is a result, too."""
         now_ms = self._clock.now_ms()
         # Here and not earlier: refusals are recorded and audited in the transaction of the command.
         asker = await _asker(tx, group, turn, written_ms=prepared.written_ms, now_ms=now_ms)
@@ -336,6 +341,7 @@ class CommandDispatcher:
         return result
 
     def _publish(self, group: Group, command: Command, reply: Reply) -> None:
+        """Publish the event of a command, and wake the loops that may have work after it."""
         self._bus.publish(f"command.{command.type}", group=group.folder, detail=reply.code)
         # All of them: which loop a command concerns is not worked out, and a wake-up for nothing costs one
         # look.
@@ -362,8 +368,8 @@ async def _asker(tx: Tx, group: Group, turn: Turn | None, *, written_ms: int | N
     A container may name any turn of its group, and leave requests behind when it ends. So the containers that
     lived when the file was written count, too: a restricted one lives beside no other of its group.
     """
-    asking = await runs.restricted_at(tx, group.folder, now_ms if written_ms is None else written_ms)
-    role = least([*asking, *([turn.role] if turn is not None else [])])
+    container_roles = await runs.restricted_at(tx, group.folder, now_ms if written_ms is None else written_ms)
+    role = least([*container_roles, *([turn.role] if turn is not None else [])])
     rights = rights_of(role, settings.of(group))
     return _Asker(
         group=settings.narrowed(group, role),
@@ -419,6 +425,7 @@ def _request_id(name: str, body: bytes) -> str:
 def _event(
     group: Group, turn: Turn | None, command: Command, reply: Reply, *, now_ms: int
 ) -> audit.AuditEvent:
+    """Return the audit entry of a command."""
     detail = {"type": command.title, "request": reply.request_id, "ok": reply.ok, "code": reply.code}
     return audit.AuditEvent(
         at_ms=now_ms,

@@ -84,9 +84,9 @@ def survey(directory: int, limit: int) -> DirectorySurvey:
     """Return at most `limit` entries, in the order of the file system."""
     # Limited while listing: a container may fill its directory with millions of names.
     with os.scandir(directory) as entries:
-        seen = list(islice(entries, limit))
+        listed = list(islice(entries, limit))
         is_cut = next(entries, None) is not None
-    names = sorted(entry.name for entry in seen if not entry.is_dir(follow_symlinks=False))
+    names = sorted(entry.name for entry in listed if not entry.is_dir(follow_symlinks=False))
     return DirectorySurvey(names=tuple(names), is_cut=is_cut)
 
 

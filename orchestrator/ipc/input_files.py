@@ -72,21 +72,21 @@ class InputFiles:
         """Write a turn's file, replacing an earlier host's. Raises `OSError`."""
         with self._writing:
             before = self._names.get(order.turn)
-            self._names[order.turn] = write_turn(self._of(folder), order)
+            self._names[order.turn] = write_turn(self._input_of(folder), order)
         # The new file first: a crash in between leaves the turn twice, never not at all.
         if before is not None:
-            remove_turn(self._of(folder), before)
+            remove_turn(self._input_of(folder), before)
 
     def write_close(self, folder: Folder, closing: Collection[RunId]) -> None:
         """Ask these runs of a group to end. Raises `OSError`."""
         with self._writing:
-            write_close(self._of(folder), closing)
+            write_close(self._input_of(folder), closing)
 
     def remove_turn(self, folder: Folder, turn_id: int) -> None:
         """Remove the file of a turn that was taken; a turn without a file is no error."""
         name = self._names.pop(turn_id, None)
         if name is not None:
-            remove_turn(self._of(folder), name)
+            remove_turn(self._input_of(folder), name)
 
     def remove_run_files(self, folder: Folder, run_id: RunId) -> None:
         """Remove the files that an ended run has not read."""
@@ -98,16 +98,17 @@ class InputFiles:
             self._clear(Folder(directory.parent.name), lambda run: run not in living)
 
     def _clear(self, folder: Folder, is_over: Callable[[str], bool]) -> None:
+        """Remove the files of a group whose runs are over; remember the names of the other turns' files."""
         try:
             with self._writing:
-                remaining = clear_stale(self._of(folder), is_over)
+                remaining = clear_stale(self._input_of(folder), is_over)
         # Leftovers are for ended runs, and no live run takes them; the next look tries again.
         except (MailboxError, OSError) as error:
             log.warning("input.not_cleared", group=folder, reason=str(error))
             return
-        self._names |= {one.turn: one.name for one in remaining if one.turn is not None}
+        self._names |= {left.turn: left.name for left in remaining if left.turn is not None}
 
-    def _of(self, folder: Folder) -> Path:
+    def _input_of(self, folder: Folder) -> Path:
         return self._ipc / folder / "input"
 
 
@@ -127,7 +128,7 @@ def clear_stale(input_dir: Path, is_over: Callable[[str], bool]) -> list[LeftInp
     Call while nothing is written there: half a file cannot be read.
 
     Returns:
-        What is left for others, oldest first.
+        The files for other runs, oldest first.
 
     Raises:
         MailboxError: it is no directory of the host's any more.
@@ -138,23 +139,24 @@ def clear_stale(input_dir: Path, is_over: Callable[[str], bool]) -> list[LeftInp
         if directory is None:
             return remaining
         for name in entries.survey(directory, MAX_LEFT).names:
-            one = _look(directory, name)
+            file = _look(directory, name)
             # A file that cannot be read names no run, so it is removed as well.
-            if not all(map(is_over, one.runs)):
-                remaining.append(one)
+            if not all(map(is_over, file.runs)):
+                remaining.append(file)
             elif entries.remove(directory, name):
-                log.info("input.cleared", file=name, runs=one.runs, turn=one.turn)
+                log.info("input.cleared", file=name, runs=file.runs, turn=file.turn)
     return remaining
 
 
 def _look(directory: int, name: str) -> LeftInput:
-    found = entries.read(directory, name, frozenset({os.geteuid()}))
-    if not isinstance(found, entries.EntryContent) or name.startswith("."):
+    """Return the runs and the turn that a file in `input/` is for."""
+    content = entries.read(directory, name, frozenset({os.geteuid()}))
+    if not isinstance(content, entries.EntryContent) or name.startswith("."):
         return LeftInput(name=name)
     try:
         if name == CLOSE_FILE:
-            return LeftInput(name=name, runs=CloseOrder.parse(found.body).runs)
-        order = TurnOrder.parse(found.body)
+            return LeftInput(name=name, runs=CloseOrder.parse(content.body).runs)
+        order = TurnOrder.parse(content.body)
     except WireError:
         return LeftInput(name=name)
     return LeftInput(name=name, runs=(order.run,), turn=order.turn)
@@ -176,8 +178,8 @@ def prune_replies(replies_dir: Path, *, now_seconds: float | None = None) -> Non
     """
     now = time.time() if now_seconds is None else now_seconds
     # By age and number: a container with endless requests must not fill the disk with replies.
-    with os.scandir(replies_dir) as found:
-        newest_first = sorted(((entry.stat().st_mtime, entry.path) for entry in found), reverse=True)
-    for place, (written, path) in enumerate(newest_first):
-        if place >= MAX_REPLIES or now - written > REPLY_SECONDS:
+    with os.scandir(replies_dir) as replies:
+        newest_first = sorted(((entry.stat().st_mtime, entry.path) for entry in replies), reverse=True)
+    for index, (written, path) in enumerate(newest_first):
+        if index >= MAX_REPLIES or now - written > REPLY_SECONDS:
             Path(path).unlink(missing_ok=True)

@@ -67,7 +67,7 @@ class Mailbox:
         owner_uids: frozenset[int],
         clock: Clock | None = None,
     ) -> None:
-        """Read `directory`, take files of `owner_uids` only, keep what is refused in `errors/folder`."""
+        """Read `directory`, take files of `owner_uids` only, and store rejected ones in `errors/folder`."""
         self._directory = directory
         self._rejected = RejectedFiles(errors / folder)
         self._owner_uids = owner_uids
@@ -94,7 +94,7 @@ class Mailbox:
             batch = RequestBatch() if directory is None else self._read_batch(directory, limit)
         # One record for all of them, so that a flood of bad files makes no flood of records.
         if batch.rejections:
-            self._rejected.keep(self._directory.name, batch.rejections)
+            self._rejected.record(self._directory.name, batch.rejections)
         return batch
 
     def remove(self, request: RequestFile) -> None:
@@ -119,10 +119,11 @@ class Mailbox:
         """Record a request that was not understood, with the reason, and remove it. Raises like `remove`."""
         # Recorded before it is removed: a crash in between records it twice but loses nothing.
         rejection = Rejection(name=request.name, reason=reason)
-        self._rejected.keep(self._directory.name, [rejection], body=request.body)
+        self._rejected.record(self._directory.name, [rejection], body=request.body)
         self.remove(request)
 
     def _read_batch(self, directory: int, limit: int) -> RequestBatch:
+        """Read entries of an open directory until a limit is reached; remove those that are no requests."""
         survey = entries.survey(directory, MAX_ENTRIES)
         requests: list[RequestFile] = []
         rejections: list[Rejection] = []
@@ -133,12 +134,12 @@ class Mailbox:
             if len(requests) >= limit or len(rejections) >= MAX_REJECTIONS or held_bytes >= MAX_PASS_BYTES:
                 has_more = True
                 break
-            found = self._read_entry(directory, name, has_grace=not survey.is_cut)
-            if isinstance(found, RequestFile):
-                requests.append(found)
-                held_bytes += len(found.body)
-            elif found is not None:
-                rejections.append(found)
+            entry = self._read_entry(directory, name, has_grace=not survey.is_cut)
+            if isinstance(entry, RequestFile):
+                requests.append(entry)
+                held_bytes += len(entry.body)
+            elif entry is not None:
+                rejections.append(entry)
         # If none of those was usable, another call at once would see the same ones again.
         has_more |= survey.is_cut and bool(requests or rejections)
         return RequestBatch(requests=tuple(requests), rejections=tuple(rejections), has_more=has_more)

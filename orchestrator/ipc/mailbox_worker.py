@@ -75,8 +75,11 @@ class MailboxWorker:
         self._swept_ms: int | None = None
         self._rates: dict[Folder, TokenBucket] = {}
         self._resting: set[Folder] = set()
-        self._going: set[Folder] = set()
-        self._again: set[Folder] = set()
+        """Groups that wait because they sent requests faster than they may."""
+        self._at_work: set[Folder] = set()
+        """Groups whose requests are being handled."""
+        self._changed_meanwhile: set[Folder] = set()
+        """Groups of those whose mailboxes changed since, and have to be looked at again."""
 
     async def run(self) -> None:
         """Handle requests until cancelled."""
@@ -84,7 +87,7 @@ class MailboxWorker:
             rounds.create_task(self._look_at_all(), name="mailbox-sweep")
             while True:
                 # Only between rounds: a file that is just being copied has no row yet and would look stray.
-                if not self._going:
+                if not self._at_work:
                     await self._sweep()
                 for folder in sorted(await self._watcher.wait() - self._resting):
                     self._begin(folder, rounds)
@@ -104,24 +107,29 @@ class MailboxWorker:
 
     def _with_files(self, folders: Iterable[Folder]) -> list[Folder]:
         """Return the groups in whose mailboxes there is something. Blocks."""
-        return [one for one in folders if any(_has_files(self._root / one / name) for name in DIRECTORIES)]
+        return [
+            folder
+            for folder in folders
+            if any(_has_files(self._root / folder / name) for name in DIRECTORIES)
+        ]
 
     def _begin(self, folder: Folder, rounds: asyncio.TaskGroup) -> None:
         """Start a task for a group; a change meanwhile is looked at after it."""
         # One task per group: two would read the same file and carry out its request twice.
-        if folder in self._going:
-            self._again.add(folder)
+        if folder in self._at_work:
+            self._changed_meanwhile.add(folder)
         else:
-            self._going.add(folder)
-            rounds.create_task(self._go_round(folder), name=f"mailbox:{folder}")
+            self._at_work.add(folder)
+            rounds.create_task(self._work_on(folder), name=f"mailbox:{folder}")
 
-    async def _go_round(self, folder: Folder) -> None:
+    async def _work_on(self, folder: Folder) -> None:
+        """Handle a group's requests once, and wake it if its mailboxes changed meanwhile."""
         try:
             await self._handle_group(folder)
         finally:
-            self._going.discard(folder)
-            if folder in self._again:
-                self._again.discard(folder)
+            self._at_work.discard(folder)
+            if folder in self._changed_meanwhile:
+                self._changed_meanwhile.discard(folder)
                 self._watcher.wake(folder)
 
     async def _sweep(self) -> None:
@@ -142,6 +150,7 @@ class MailboxWorker:
             log.info("outgoing.swept", count=count)
 
     async def _handle_group(self, folder: Folder) -> None:
+        """Handle a batch of each of a group's mailboxes. An error is logged, and raised to nobody."""
         try:
             group = await self._database.read(lambda tx: groups.by_folder(tx, folder))
             for directory in DIRECTORIES if group is not None else ():
@@ -152,6 +161,7 @@ class MailboxWorker:
             log.exception("mailbox.failed", group=folder)
 
     async def _handle_directory(self, group: Group, directory: str) -> None:
+        """Handle a batch of requests, and charge its size to the rate of the group."""
         mailbox = Mailbox(
             self._root / group.folder / directory,
             errors=self._root / "errors",
@@ -181,7 +191,7 @@ class MailboxWorker:
         self._charge(group.folder, len(batch.requests) + REJECTION_COST * bool(batch.rejections))
 
     async def _audit(self, kind: str, group: Group, *, mailbox: str, first: Rejection, count: int) -> None:
-        """Add a row to the audit: names and reasons, never the content of a request."""
+        """Add an audit entry about `count` rejections: name and reason of the `first`, never its content."""
         detail = {
             "mailbox": mailbox,
             "file": ascii(first.name[:MAX_NAME_CHARS])[1:-1],

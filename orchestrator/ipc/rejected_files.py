@@ -33,13 +33,13 @@ class RejectedFiles:
     def __init__(self, directory: Path) -> None:
         self._directory = directory
 
-    def keep(self, origin: str, rejections: Sequence[Rejection], *, body: bytes | None = None) -> None:
+    def record(self, origin: str, rejections: Sequence[Rejection], *, body: bytes | None = None) -> None:
         """Record what one read of a mailbox rejected, and remove the oldest records.
 
         Args:
             origin: the mailbox it lay in, `messages` or `tasks`.
             rejections: at least one; a line each, beyond `MAX_RECORDS` their number only.
-            body: what the one rejected request held; None when there is nothing to keep.
+            body: the content of a single rejected request; None when there is nothing to store.
 
         Raises:
             OSError: it cannot be written.

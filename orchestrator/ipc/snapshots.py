@@ -121,8 +121,8 @@ class SnapshotWriter:
     def _prepared(self) -> frozenset[str]:
         """Return the folders that have a place for the files. Blocks."""
         try:
-            with os.scandir(self._root) as found:
-                return frozenset(one.name for one in found if one.is_dir())
+            with os.scandir(self._root) as entries:
+                return frozenset(entry.name for entry in entries if entry.is_dir())
         except FileNotFoundError:
             return frozenset()
 
@@ -140,11 +140,11 @@ class SnapshotWriter:
             async with self._database.reading() as tx:
                 group = await groups.by_folder(tx, folder)
                 now_ms = self._clock.now_ms()
-                seen = None if group is None else await _view_of(tx, group, now_ms=now_ms)
+                view = None if group is None else await _view_of(tx, group, now_ms=now_ms)
             for name in FILES:
                 self._written.pop(self._root / folder / name, None)
-            if seen is not None:
-                await self._write(seen)
+            if view is not None:
+                await self._write(view)
 
     async def _until_altered(self, events: asyncio.Queue[HostEvent]) -> None:
         try:
@@ -155,6 +155,7 @@ class SnapshotWriter:
             return
 
     async def _alters(self, event: HostEvent) -> bool:
+        """Return whether a snapshot may be outdated after an event."""
         if event.kind in ("turn.answered", "turn.failed") and event.turn is not None:
             # Runs after each answer of each group: one round trip to the database's thread, not one per
             # statement.
@@ -162,21 +163,21 @@ class SnapshotWriter:
             return turn is not None and turn.kind is TurnKind.TASK
         return event.kind in ALTERING
 
-    async def _write(self, seen: VisibleToGroup) -> None:
-        zone = self._zone_of(seen.group)
-        known = known_chats(seen, zone)
+    async def _write(self, view: VisibleToGroup) -> None:
+        zone = self._zone_of(view.group)
+        known = known_chats(view, zone)
         now = local_iso(self._clock.now_ms(), zone)
-        tasks_file, groups_file, calendar_file = (self._root / seen.group.folder / name for name in FILES)
-        await self._put(tasks_file, [to_row(task) for task in seen.tasks])
+        tasks_file, groups_file, calendar_file = (self._root / view.group.folder / name for name in FILES)
+        await self._put(tasks_file, [to_row(task) for task in view.tasks])
         await self._put(groups_file, {"groups": known}, {"lastSync": now})
-        await self._put(calendar_file, rows(seen.events[:MAX_EVENTS], zone))
+        await self._put(calendar_file, rows(view.events[:MAX_EVENTS], zone))
 
-    async def _put(self, path: Path, content: Any, beside: dict[str, str] | None = None) -> None:
-        """Write a file if its content changed; fields in `beside` do not count as a change."""
+    async def _put(self, path: Path, content: Any, uncompared: dict[str, str] | None = None) -> None:
+        """Write a file if its content changed; fields in `uncompared` do not count as a change."""
         text = json.dumps(content, ensure_ascii=False)
         if self._written.get(path) == text:
             return
-        whole = json.dumps({**content, **beside} if beside else content, ensure_ascii=False, indent=2)
+        whole = json.dumps({**content, **uncompared} if uncompared else content, ensure_ascii=False, indent=2)
         try:
             await asyncio.to_thread(write_whole, path, whole + "\n")
         except FileNotFoundError:
@@ -197,7 +198,7 @@ async def _view_of(tx: Tx, group: Group, *, now_ms: int) -> VisibleToGroup:
         tasks=await tasks.every(tx, None if group.is_main else group.folder),
         chats=await _chats_of(tx, group),
         registered=frozenset(
-            jid for one in (await groups.every(tx) if group.is_main else [group]) for jid in one.chats
+            jid for shown in (await groups.every(tx) if group.is_main else [group]) for jid in shown.chats
         ),
         events=await followed_calendars.between(
             tx, group.folder, now_ms - DAY_MS, now_ms + EVENT_DAYS * DAY_MS
@@ -206,20 +207,21 @@ async def _view_of(tx: Tx, group: Group, *, now_ms: int) -> VisibleToGroup:
 
 
 async def _chats_of(tx: Tx, group: Group) -> Sequence[Chat]:
+    """Return the chats that a group may see: main all, others their own if they have several."""
     if group.is_main:
         return await chats.every(tx)
     return await chats.of_group(tx, group) if len(group.chats) > 1 else ()
 
 
-def known_chats(seen: VisibleToGroup, zone: ZoneInfo) -> list[dict[str, Any]]:
-    """The chats as `groups.json` lists them, the one that spoke last first."""
+def known_chats(view: VisibleToGroup, zone: ZoneInfo) -> list[dict[str, Any]]:
+    """Return the chats as `groups.json` lists them, the one with the newest message first."""
     return [
         {
             "jid": chat.jid,
             "name": chat.name,
             "channel": chat.channel,
             "lastActivity": None if chat.last_message_ms is None else local_iso(chat.last_message_ms, zone),
-            "isRegistered": chat.jid in seen.registered,
+            "isRegistered": chat.jid in view.registered,
         }
-        for chat in seen.chats
+        for chat in view.chats
     ]

@@ -119,6 +119,7 @@ class MailboxWatcher:
             await self._wakeup.wait(at_most_seconds=until_sweep)
 
     def _until_sweep(self, now: float) -> float | None:
+        """Return the seconds until the next sweep; None without a watched group."""
         if not self._watches:
             return None
         is_blind = any(watch.trouble is not None for watch in self._watches.values())

@@ -70,7 +70,7 @@ class UndoFeature:
         expire = partial(turn_effects.expire, now_ms=self._host.clock.now_ms())
         await self._host.database.write(expire)
         due = await self._host.database.read(undos.due)
-        folders = {*await asyncio.to_thread(self.files.folders), *(one.folder for one in due)}
+        folders = {*await asyncio.to_thread(self.files.folders), *(undo.folder for undo in due)}
         for folder in sorted(folders):
             await self.catch_up(Folder(folder))
             hashes = await self._host.database.read(partial(file_effects.hashes, folder=Folder(folder)))

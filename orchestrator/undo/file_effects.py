@@ -26,7 +26,7 @@ async def settle(database: Database, files: GroupFiles, folder: Folder, number: 
         turn = await turns.get(tx, TurnId(number))
         return None if turn is None else turn.ended_ms is not None
 
-    over = await database.read(is_over)
+    over = await database.read(is_over)  # None for a turn that is not in the store any more
     if over:
         changed = await asyncio.to_thread(files.changes, folder, number)
 
@@ -51,13 +51,13 @@ async def record(tx: Tx, turn_id: TurnId, changed: FolderChanges, *, now_ms: int
             after={},
         )
         await turn_effects.add(tx, effect, now_ms=now_ms)
-    for one in changed.files:
+    for file in changed.files:
         effect = RowEffect(
             turn_id=turn_id,
             table=FILE,
-            row_key=json.dumps([one.path]),
-            before=one.before,
-            after=one.after,
+            row_key=json.dumps([file.path]),
+            before=file.before,
+            after=file.after,
         )
         await turn_effects.add(tx, effect, now_ms=now_ms)
 
@@ -66,10 +66,10 @@ async def put_due(database: Database, files: GroupFiles, folder: Folder) -> None
     """Restore files for a group's undos, repeatable after a crash."""
     for undo in await database.read(partial(undos.due, folder=folder)):
         effects = await database.read(partial(turn_effects.of_turn, turn_id=undo.turn_id))
-        own = [one for one in effects if one.table == FILE]
-        left = await asyncio.to_thread(put_all, files, folder, own)
-        if left:
-            log.warning("undo.files_left", group=folder, turn=undo.turn_id, files=left[:20])
+        own = [effect for effect in effects if effect.table == FILE]
+        unrestored = await asyncio.to_thread(put_all, files, folder, own)
+        if unrestored:
+            log.warning("undo.files_left", group=folder, turn=undo.turn_id, files=unrestored[:20])
         await database.write(partial(undos.note_files_done, turn_id=undo.turn_id))
 
 
@@ -78,14 +78,16 @@ def put_all(files: GroupFiles, folder: str, effects: Sequence[RowEffect]) -> lis
 
     A repetition changes nothing, so a host that was killed in between continues.
     """
-    removed = [one for one in effects if one.after is None]
-    put = [one for one in effects if one.after is not None]
+    removed = [effect for effect in effects if effect.after is None]
+    put = [effect for effect in effects if effect.after is not None]
     # Deletions start with the deepest path, creations with the outermost directory.
-    ordered = sorted(removed, key=lambda one: one.key[0], reverse=True) + sorted(
-        put, key=lambda one: one.key[0]
+    ordered = sorted(removed, key=lambda effect: effect.key[0], reverse=True) + sorted(
+        put, key=lambda effect: effect.key[0]
     )
     return [
-        one.key[0] for one in ordered if not files.put(folder, one.key[0], one.after, expected=one.before)
+        effect.key[0]
+        for effect in ordered
+        if not files.put(folder, effect.key[0], effect.after, expected=effect.before)
     ]
 
 
@@ -93,9 +95,9 @@ async def hashes(tx: Tx, folder: Folder) -> set[str]:
     """Return the hashes of all contents that undoing a group's turns may need."""
     rows = await tx.execute_fetchall(
         """
-        SELECT json_extract(before, '$.content') AS one, json_extract(after, '$.content') AS other
+        SELECT json_extract(before, '$.content') AS earlier, json_extract(after, '$.content') AS later
         FROM turn_effects WHERE table_name = ? AND turn_id IN (SELECT id FROM turns WHERE group_folder = ?)
         """,
         (FILE, folder),
     )
-    return {digest for row in rows for digest in (row["one"], row["other"]) if digest}
+    return {digest for row in rows for digest in (row["earlier"], row["later"]) if digest}

@@ -150,14 +150,14 @@ class GroupFiles:
         """Return the turns that have started and were not compared yet, oldest first."""
         with suppress(OSError):
             return sorted(
-                int(one.name) for one in (self._root / folder / "turns").iterdir() if one.name.isdecimal()
+                int(mark.name) for mark in (self._root / folder / "turns").iterdir() if mark.name.isdecimal()
             )
         return []
 
     def folders(self) -> list[str]:
         """Return the groups that have snapshots."""
         with suppress(OSError):
-            return sorted(one.name for one in self._root.iterdir())
+            return sorted(folder.name for folder in self._root.iterdir())
         return []
 
     def is_open(self, folder: str, turn_id: int) -> bool:
@@ -207,7 +207,7 @@ class GroupFiles:
         """Return whether an entry can be restored: its content is stored."""
         return fields is None or fields["kind"] != "file" or self._content(folder, fields["content"]).exists()
 
-    def keep(self, folder: str, path: str) -> None:
+    def store_content(self, folder: str, path: str) -> None:
         """Store the present content of a file, before it is replaced."""
         with self._folders[folder].lock, suppress(OSError, TreeError), self._opened(folder) as root:
             entry = trees.look(root, path, self._folders[folder].cache, LIMITS)
@@ -233,6 +233,7 @@ class GroupFiles:
                 return False
 
     def _put(self, folder: str, root: int, path: str, target: Fields | None) -> None:
+        """Write the file, link or directory that `target` describes; None removes what is there."""
         if target is None:
             try:
                 trees.remove_one(root, path)
@@ -269,9 +270,9 @@ class GroupFiles:
                     contents |= {entry.content for entry in self._read_tree(folder, name).values()}
             for kind, needed in (("content", contents), ("trees", wanted)):
                 with suppress(OSError):
-                    for one in (place / kind).iterdir():
-                        if one.name not in needed:
-                            one.unlink(missing_ok=True)
+                    for file in (place / kind).iterdir():
+                        if file.name not in needed:
+                            file.unlink(missing_ok=True)
             self._forget_stored(folder)
 
     def drop(self, folder: str) -> None:
@@ -292,17 +293,19 @@ class GroupFiles:
                 group.stored_bytes = 0
                 with suppress(OSError):
                     group.stored_bytes = sum(
-                        one.stat().st_size for one in (self._root / folder / "content").iterdir()
+                        content.stat().st_size for content in (self._root / folder / "content").iterdir()
                     )
             return group.stored_bytes
 
     def _read(self, folder: str) -> Tree:
+        """Return the present tree of a group's folder. Raises `TreeError`, `OSError`."""
         with self._opened(folder) as root:
             return trees.scan(root, self._folders[folder].cache, limits=LIMITS, skips=OWN)
 
     def _store(self, folder: str, tree: Mapping[str, Entry]) -> None:
+        """Store the contents of a tree's files that are not stored yet."""
         group = self._folders[folder]
-        # All contents go at once where something is forgotten for good, so one tells of the others.
+        # A forgetting for good deletes all contents at once, so looking for one of them is enough.
         if any(not self._content(folder, digest).exists() for digest in islice(group.stored, 1)):
             self._forget_stored(folder)
         with self._opened(folder) as root:
@@ -314,6 +317,7 @@ class GroupFiles:
                     self._store_file(folder, root, path, entry)
 
     def _store_file(self, folder: str, root: int, path: str, entry: Entry) -> None:
+        """Store the content of a file, unless it is too large or the group's store is full."""
         if entry.kind != "file" or trees.is_unread(entry):
             return
         target = self._content(folder, entry.content)
@@ -336,6 +340,7 @@ class GroupFiles:
         self._folders[folder].stored.add(entry.content)
 
     def _write_tree(self, folder: str, tree: Tree) -> str:
+        """Store a tree as the group's last one, and return its name, which is its hash."""
         last = self._folders[folder].last
         if last is not None and last[0] == tree and (self._root / folder / "trees" / last[1]).exists():
             return last[1]
@@ -359,6 +364,7 @@ class GroupFiles:
             yield root
 
     def _mark(self, folder: str, turn_id: int) -> Path:
+        """Return the path of the file that names the tree before a turn, or after `!` why there is none."""
         return self._root / folder / "turns" / str(turn_id)
 
     def _content(self, folder: str, digest: str) -> Path:

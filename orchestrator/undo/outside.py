@@ -59,8 +59,8 @@ class OutsideEffect:
 
     def text(self, *, is_korean: bool = False) -> str:
         """Return it in words. Pure."""
-        one, many, korean = _WORDS.get(self.kind, _SERVER)
-        text = korean if is_korean else f"{{n}} {one if self.count == 1 else many}"
+        singular, plural, korean = _WORDS.get(self.kind, _SERVER)
+        text = korean if is_korean else f"{{n}} {singular if self.count == 1 else plural}"
         return text.format(n=self.count, name=self.kind)
 
 
@@ -75,9 +75,10 @@ def of(calls: Sequence[ToolCallRecord], **counted: int) -> tuple[OutsideEffect, 
 
 
 def _kind(tool: str) -> str | None:
+    """Return the kind of effect that a call of a tool has outside; None if it has none."""
     if tool in _WORDS:
         return tool
     if tool == "mcp__andy__web_search":
         return "WebSearch"
-    found = _MCP.fullmatch(tool)
-    return f"{found[1]}/{found[2]}" if found and found[1] not in _OWN else None
+    match = _MCP.fullmatch(tool)
+    return f"{match[1]}/{match[2]}" if match and match[1] not in _OWN else None

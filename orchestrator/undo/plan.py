@@ -68,7 +68,7 @@ class UndoPlan:
 def is_listed(effect: RowEffect) -> bool:
     """Return whether people know a row by itself; others only belong to a listed one. Pure."""
     if effect.table not in BY_NAME:
-        return any(one is not None and one["kind"] != "dir" for one in (effect.before, effect.after))
+        return any(entry is not None and entry["kind"] != "dir" for entry in (effect.before, effect.after))
     return BY_NAME[effect.table].title is not None
 
 

@@ -54,26 +54,27 @@ class UndoRequests:
         `text` is the message without the trigger. `is_asked`: whether the message is for Andy. `role` is the
         sender's.
         """
-        meant = None if message.reaction or not is_asked else read(text)
-        if meant is None:
+        request = None if message.reaction or not is_asked else read(text)
+        if request is None:
             return None
         is_korean = _HANGUL.search(text) is not None
         try:
-            return await self._undone(tx, group, message, meant, role, is_korean=is_korean)
+            return await self._undo(tx, group, message, request, role, is_korean=is_korean)
         except NotYet:
             return _reply(texts.busy(is_korean=is_korean))
 
-    async def _undone(
-        self, tx: Tx, group: Group, message: Inbound, meant: Meant, role: Role, *, is_korean: bool
+    async def _undo(
+        self, tx: Tx, group: Group, message: Inbound, request: RequestedUndo, role: Role, *, is_korean: bool
     ) -> ReplyAtOnce | None:
-        turn = await self._meant(tx, group, message)
-        if turn is None or (meant.is_redo and await undos.get(tx, turn.id) is None):
+        """Undo the turn that a message refers to and return the reply; None leaves it to the agent."""
+        turn = await self._find_turn(tx, group, message)
+        if turn is None or (request.is_redo and await undos.get(tx, turn.id) is None):
             return None
         if (names := await _only_for(tx, group, message, turn, role)) is not None:
             return _reply(texts.only(names, is_korean=is_korean))
         try:
             done = await self._service.undo(
-                tx, turn, by=message.sender, is_forced=meant.is_forced, reason=REASON
+                tx, turn, by=message.sender, is_forced=request.is_forced, reason=REASON
             )
         except BuiltOn as error:
             return _reply(texts.built_on(error.plan, is_korean=is_korean))
@@ -85,7 +86,8 @@ class UndoRequests:
             return _reply(texts.nothing(plan, is_korean=is_korean)) if plan.outside else None
         return _reply(texts.done(done.plan, is_korean=is_korean), turn_id=done.turn_id)
 
-    async def _meant(self, tx: Tx, group: Group, message: Inbound) -> Turn | None:
+    async def _find_turn(self, tx: Tx, group: Group, message: Inbound) -> Turn | None:
+        """Return the turn of the quoted message, or the last one of the chat that had an effect."""
         if message.quote is not None:
             number = await _turn_of_quoted(tx, message)
             turn = await turns.get(tx, number) if number is not None else None
@@ -100,7 +102,7 @@ def _reply(text: str, *, turn_id: TurnId | None = None) -> ReplyAtOnce:
 
 
 @dataclass(frozen=True, slots=True)
-class Meant:
+class RequestedUndo:
     """An undo that a message requests."""
 
     is_forced: bool
@@ -109,19 +111,20 @@ class Meant:
     """Whether it can only mean the undo of an undo: otherwise "redo it" asks to do it once more."""
 
 
-def read(text: str) -> Meant | None:
+def read(text: str) -> RequestedUndo | None:
     """Return the undo that a whole message requests; None for a sentence that only contains the
     word. Pure.
     """
-    seen = _UNSEEN.sub("", normalized("NFKC", text.strip()))
-    words = " ".join(seen.replace(",", " ").lower().split()).strip(" .!~…。?")
-    found = _ENGLISH.fullmatch(words) or _KOREAN.fullmatch(words.replace(" ", ""))
-    if found is None:
+    visible = _UNSEEN.sub("", normalized("NFKC", text.strip()))
+    words = " ".join(visible.replace(",", " ").lower().split()).strip(" .!~…。?")
+    match = _ENGLISH.fullmatch(words) or _KOREAN.fullmatch(words.replace(" ", ""))
+    if match is None:
         return None
-    return Meant(found["forced"] is not None, is_redo=found.groupdict().get("redo") is not None)
+    return RequestedUndo(match["forced"] is not None, is_redo=match.groupdict().get("redo") is not None)
 
 
 async def _turn_of_quoted(tx: Tx, message: Inbound) -> TurnId | None:
+    """Return the turn of the quoted message: the one that it asked in, or the one that sent it."""
     assert message.quote is not None
     quoted = await messages.find(tx, message.chat_jid, message.quote.message_id)
     sent = await outbox.by_message_id(tx, message.quote.message_id)
@@ -134,10 +137,10 @@ async def _turn_of_quoted(tx: Tx, message: Inbound) -> TurnId | None:
 
 async def _only_for(tx: Tx, group: Group, message: Inbound, turn: Turn, role: Role) -> str | None:
     """Return the people, besides those above them, who may undo a turn; None if the sender may."""
-    asked = await messages.requests_of(tx, turn.id, limit=MAX_ASKERS)
+    requests = await messages.requests_of(tx, turn.id, limit=MAX_ASKERS)
     # Somebody with a lesser role than when they asked may not change again what they could change then.
-    is_only_asker = rank(role) <= rank(turn.role) and await people.asked_alone(tx, asked, message)
-    if roles.speaks_for(role, await people.roles_in(tx, group, asked), is_only_asker=is_only_asker):
+    is_only_asker = rank(role) <= rank(turn.role) and await people.asked_alone(tx, requests, message)
+    if roles.speaks_for(role, await people.roles_in(tx, group, requests), is_only_asker=is_only_asker):
         return None
-    names = sorted({short(one.sender_name, MAX_NAME_CHARS) for one in asked})
+    names = sorted({short(request.sender_name, MAX_NAME_CHARS) for request in requests})
     return ", ".join(names[:MAX_NAMES])

@@ -45,7 +45,7 @@ UNDONE = "undo of turn {number}"
 """The reason of a turn that is an undo from outside of a chat."""
 BOARD = frozenset({"notifications", "dashboard_tasks", "questions", "insights", "people", "projects"})
 _UNSENT = (OutboxState.HELD, OutboxState.PENDING)
-_LEFT = (OutboxState.SENDING, OutboxState.SENT, OutboxState.UNKNOWN)
+_POSSIBLY_SENT = (OutboxState.SENDING, OutboxState.SENT, OutboxState.UNKNOWN)
 
 
 class NothingToUndo(BadRequest):
@@ -77,7 +77,7 @@ class BuiltOn(BadRequest):
 
     def __init__(self, plan: UndoPlan) -> None:
         self.plan = plan
-        listed = ", ".join(one.item.label() for one in plan.later[:3])
+        listed = ", ".join(change.item.label() for change in plan.later[:3])
         super().__init__(f"It was changed again since ({listed}): undo it all the same with 'anyway'.")
 
 
@@ -96,16 +96,16 @@ class UndoDone:
             "turn": self.turn_id,
             "undoes": plan.turn.id,
             "group": plan.turn.folder,
-            "put_back": [asdict(one) for one in plan.items],
+            "put_back": [asdict(item) for item in plan.items],
             "unsent": len(plan.unsent),
             "deleted": len(plan.sent),
             "stopped_runs": len(plan.waiting_runs),
-            "left": [asdict(one) for one in plan.outside],
+            "left": [asdict(effect) for effect in plan.outside],
             "text": texts.done(plan, is_korean=False),
         }
 
 
-def _never(sent: Outgoing) -> bool:
+def _cannot_withdraw(sent: Outgoing) -> bool:
     del sent
     return False
 
@@ -118,7 +118,7 @@ class UndoService:
     bus: EventBus
     wakeups: Wakeups
     files: GroupFiles
-    can_withdraw: Callable[[Outgoing], bool] = _never
+    can_withdraw: Callable[[Outgoing], bool] = _cannot_withdraw
     """Whether its messenger can delete sent messages."""
 
     async def by_number(self, tx: Tx, number: int) -> Turn:
@@ -157,6 +157,7 @@ class UndoService:
             raise NotYet(turn) from error
 
     async def _plan(self, tx: Tx, turn: Turn) -> UndoPlan:
+        """Return the effect of undoing a turn. Raises `FolderBusy` if its files have to be compared first."""
         if turn.ended_ms is not None and self.files.is_open(turn.folder, turn.id):
             # The request may come before the comparison of files that follows each turn. A large folder is
             # not read here: until it is read, nobody else could write to the database.
@@ -166,38 +167,46 @@ class UndoService:
             await file_effects.record(tx, turn.id, changed_files, now_ms=self.clock.now_ms())
             after_commit(tx, partial(self.files.close, turn.folder, turn.id))
         effects = await turn_effects.of_turn(tx, turn.id)
-        rows = tuple(one for one in effects if one.table in BY_NAME and not BY_NAME[one.table].is_sending)
+        rows = tuple(
+            effect for effect in effects if effect.table in BY_NAME and not BY_NAME[effect.table].is_sending
+        )
         rows += await _of_sending_tables(tx, turn, effects)
-        changed = [one for one in effects if one.table == turn_effects.FILE]
-        files = tuple(one for one in changed if self.files.can_put(turn.folder, one.before))
+        changed = [effect for effect in effects if effect.table == turn_effects.FILE]
+        files = tuple(effect for effect in changed if self.files.can_put(turn.folder, effect.before))
         later = [
-            LaterChange(item=item_of(one), by=await _request_of(tx, await turn_effects.later_turns(tx, one)))
-            for one in (*rows, *files)
-            if not await self._is_as_after(tx, turn.folder, one)
+            LaterChange(
+                item=item_of(effect), by=await _request_of(tx, await turn_effects.later_turns(tx, effect))
+            )
+            for effect in (*rows, *files)
+            if not await self._is_as_after(tx, turn.folder, effect)
         ]
         sent = await _messages_of(tx, turn, effects)
         runs = await _runs_of(tx, effects)
-        commanded = {one.id for one in await outbox.some(tx, _commanded(effects))}
+        commanded = {message.id for message in await outbox.some(tx, _commanded(effects))}
         # A removed emoji leaves nothing to delete.
-        left = [
-            one
-            for one in sent
-            if one.id in commanded and one.state in _LEFT and (one.text or one.reacts_to is None)
+        possibly_sent = [
+            message
+            for message in sent
+            if message.id in commanded
+            and message.state in _POSSIBLY_SENT
+            and (message.text or message.reacts_to is None)
         ]
-        gone = await withdrawals.known(tx, {one.id for one in left})
+        withdrawn = await withdrawals.known(tx, {message.id for message in possibly_sent})
         deletable = tuple(
-            one
-            for one in left
-            if one.id not in gone and one.state is OutboxState.SENT and self.can_withdraw(one)
+            message
+            for message in possibly_sent
+            if message.id not in withdrawn
+            and message.state is OutboxState.SENT
+            and self.can_withdraw(message)
         )
         return UndoPlan(
             turn=turn,
             rows=rows,
             files=files,
-            unsent=tuple(one for one in sent if one.state in _UNSENT),
-            has_unsent_command=any(one.id in commanded and one.state in _UNSENT for one in sent),
+            unsent=tuple(message for message in sent if message.state in _UNSENT),
+            has_unsent_command=any(message.id in commanded and message.state in _UNSENT for message in sent),
             sent=deletable,
-            waiting_runs=tuple(one for one in runs if one.state is TurnState.QUEUED),
+            waiting_runs=tuple(run for run in runs if run.state is TurnState.QUEUED),
             # Folders are named only if there is no file to name.
             items=tuple(map(item_of, (*filter(is_listed, rows), *(list(filter(is_listed, files)) or files)))),
             later=tuple(later),
@@ -205,11 +214,11 @@ class UndoService:
                 await tool_calls.of_turn(tx, turn.id),
                 noted=_count_out_of_reach(effects, "noted"),
                 forgotten=_count_out_of_reach(effects, "forgotten"),
-                files=sum(one.table == turn_effects.UNKNOWN_FILES for one in effects),
+                files=sum(effect.table == turn_effects.UNKNOWN_FILES for effect in effects),
                 not_kept=len(changed) - len(files),
-                sent=len(left) - len(deletable) - len(gone),
+                sent=len(possibly_sent) - len(deletable) - len(withdrawn),
                 withdrawn=await withdrawals.count_of(tx, turn.id),
-                runs=sum(one.state is not TurnState.QUEUED for one in runs),
+                runs=sum(run.state is not TurnState.QUEUED for run in runs),
             ),
         )
 
@@ -217,8 +226,8 @@ class UndoService:
         if effect.table == turn_effects.FILE:
             # A row in its earlier state loses nothing, such as a folder that others have filled since.
             return any(
-                is_same(self.files.now(folder, effect.key[0], like=one), one)
-                for one in (effect.after, effect.before)
+                is_same(self.files.now(folder, effect.key[0], like=state), state)
+                for state in (effect.after, effect.before)
             )
         return turn_effects.is_as_after(effect, await turn_effects.current(tx, effect))
 
@@ -258,7 +267,7 @@ class UndoService:
             )
             async with turn_effects.recording(tx, number, now_ms=now_ms, with_sent=True):
                 await turn_effects.put_back(tx, plan.rows)
-                await outbox.skip_unsent(tx, [one.id for one in plan.unsent])
+                await outbox.skip_unsent(tx, [message.id for message in plan.unsent])
                 for run in plan.waiting_runs:
                     await task_stops.cancel(tx, run, reason=f"turn {turn.id} was undone.", now_ms=now_ms)
         except sqlite3.IntegrityError as error:
@@ -272,17 +281,18 @@ class UndoService:
         return number
 
     async def _record(self, tx: Tx, plan: UndoPlan, number: TurnId, *, by: str, now_ms: int) -> None:
+        """Record the undo as a turn with effects of its own, so that it can itself be undone."""
         turn = plan.turn
-        for one in plan.files:  # a hundred of them are read again in a few milliseconds
-            now = self.files.now(turn.folder, one.key[0], like=one.after)
-            if not is_same(now, one.after):
-                self.files.keep(turn.folder, one.key[0])
+        for effect in plan.files:  # a hundred of them are read again in a few milliseconds
+            now = self.files.now(turn.folder, effect.key[0], like=effect.after)
+            if not is_same(now, effect.after):
+                self.files.store_content(turn.folder, effect.key[0])
             await turn_effects.add(
-                tx, replace(one, turn_id=number, before=now, after=one.before), now_ms=now_ms
+                tx, replace(effect, turn_id=number, before=now, after=effect.before), now_ms=now_ms
             )
         # Like any group that is removed, it leaves no hook, question or task that waits.
-        for folder, gone in _unregistered(plan.rows).items():
-            await registration.end_waiting(tx, folder, gone, now_ms=now_ms)
+        for folder, chat_jids in _unregistered(plan.rows).items():
+            await registration.end_waiting(tx, folder, chat_jids, now_ms=now_ms)
         # The files follow after the commit. Until they are restored, this row makes every start go on with
         # them.
         undo = Undo(
@@ -294,9 +304,9 @@ class UndoService:
             has_files_due=bool(plan.files),
         )
         await undos.add(tx, undo)
-        changed = Counter(one.table for one in (*plan.rows, *plan.files))
+        changed = Counter(effect.table for effect in (*plan.rows, *plan.files))
         # From main a turn may have changed the board of another group.
-        for folder in sorted({one.key[0] for one in plan.rows if one.table in BOARD}):
+        for folder in sorted({effect.key[0] for effect in plan.rows if effect.table in BOARD}):
             await dashboards.advance(tx, folder)
         for message in plan.sent:
             await withdrawals.add(tx, message.id, number, now_ms=now_ms)
@@ -326,14 +336,19 @@ class UndoService:
 
 
 def _count_out_of_reach(effects: Sequence[RowEffect], kind: str) -> int:
-    return sum(one.table == turn_effects.OUT_OF_REACH and one.key[0] == kind for one in effects)
+    """Return the number of effects of a kind that are in the host's files, where no undo reaches."""
+    return sum(effect.table == turn_effects.OUT_OF_REACH and effect.key[0] == kind for effect in effects)
 
 
 def _unregistered(effects: Sequence[RowEffect]) -> dict[Folder, list[ChatJid]]:
     """Return the groups that undoing these effects unregisters, each with its chats. Pure."""
-    added = [one for one in effects if one.before is None and one.after is not None]
-    folders = [Folder(one.after["folder"]) for one in added if one.table == "registered_groups" and one.after]
-    chats = [one.after for one in added if one.table == "group_chats" and one.after]
+    added = [effect for effect in effects if effect.before is None and effect.after is not None]
+    folders = [
+        Folder(effect.after["folder"])
+        for effect in added
+        if effect.table == "registered_groups" and effect.after
+    ]
+    chats = [effect.after for effect in added if effect.table == "group_chats" and effect.after]
     return {
         folder: [ChatJid(row["jid"]) for row in chats if row["group_folder"] == folder] for folder in folders
     }
@@ -341,31 +356,35 @@ def _unregistered(effects: Sequence[RowEffect]) -> dict[Folder, list[ChatJid]]:
 
 def _commanded(effects: Sequence[RowEffect]) -> set[int]:
     """Return the ids of the messages that a turn's commands queued, without its answers."""
-    return {one.key[0] for one in effects if one.table == "outbox" and one.before is None}
+    return {effect.key[0] for effect in effects if effect.table == "outbox" and effect.before is None}
 
 
 async def _of_sending_tables(tx: Tx, turn: Turn, effects: Sequence[RowEffect]) -> tuple[RowEffect, ...]:
     """Return the messages that an undo skipped, and that undoing it makes pending again."""
     if await undos.get(tx, turn.id) is None:
         return ()
-    return tuple(one for one in effects if one.table == "outbox" and one.before and one.after)
+    return tuple(effect for effect in effects if effect.table == "outbox" and effect.before and effect.after)
 
 
 async def _messages_of(tx: Tx, turn: Turn, effects: Sequence[RowEffect]) -> list[Outgoing]:
     """Return a turn's answers and the messages of its commands, without an undo's messages about itself."""
-    own = [] if await undos.get(tx, turn.id) is not None else await outbox.of_turn(tx, turn.id)
+    answers = [] if await undos.get(tx, turn.id) is not None else await outbox.of_turn(tx, turn.id)
     commanded = await outbox.some(tx, _commanded(effects))
-    known = {one.id for one in commanded}
-    return [*(one for one in own if one.id not in known), *commanded]
+    known = {message.id for message in commanded}
+    return [*(message for message in answers if message.id not in known), *commanded]
 
 
 async def _runs_of(tx: Tx, effects: Sequence[RowEffect]) -> list[Turn]:
-    numbers = [TurnId(one.key[0]) for one in effects if one.table == "turns" and one.before is None]
+    """Return the turns of scheduled tasks that a turn queued."""
+    numbers = [
+        TurnId(effect.key[0]) for effect in effects if effect.table == "turns" and effect.before is None
+    ]
     return await turns.some(tx, numbers)
 
 
 async def _request_of(tx: Tx, later: Sequence[TurnId]) -> str:
+    """Return the start of the request that made a later change; empty if no turn did."""
     for number in later:
-        asked = await messages.requests_of(tx, number, limit=1)
-        return short(asked[0].text, TITLE_CHARS) if asked else f"turn {number}"
+        requests = await messages.requests_of(tx, number, limit=1)
+        return short(requests[0].text, TITLE_CHARS) if requests else f"turn {number}"
     return ""

@@ -44,14 +44,14 @@ def done(plan: UndoPlan, *, is_korean: bool) -> str:
 
 def items(plan: UndoPlan, *, is_korean: bool) -> list[str]:
     """Return the effects of an undo, one text for each; those beyond `MAX_ITEMS` are counted."""
-    listed = [_item(one, is_korean=is_korean) for one in plan.items[:MAX_ITEMS]]
+    listed = [_item(item, is_korean=is_korean) for item in plan.items[:MAX_ITEMS]]
     if len(plan.items) > MAX_ITEMS:
         more = len(plan.items) - MAX_ITEMS
         listed.append(f"그 밖에 {more}개" if is_korean else f"{more} more")
     if count := len(plan.unsent):
         word = "message is" if count == 1 else "messages are"
         listed.append(f"메시지 {count}개 보내지 않음" if is_korean else f"{count} {word} not sent")
-    if reactions := [one.text for one in plan.sent if one.reacts_to is not None]:
+    if reactions := [message.text for message in plan.sent if message.reacts_to is not None]:
         shown = " ".join(reactions[:MAX_ITEMS])
         listed.append(f"이모지 {shown} 지움" if is_korean else f"the emoji {shown} taken away")
     if count := len(plan.sent) - len(reactions):
@@ -67,9 +67,12 @@ def items(plan: UndoPlan, *, is_korean: bool) -> list[str]:
 
 def later(plan: UndoPlan, *, is_korean: bool) -> list[str]:
     """Return the later changes, each with the request that made it."""
-    shown = [one for one in plan.later if one.item.title][:MAX_ITEMS] or list(plan.later[:1])
+    shown = [change for change in plan.later if change.item.title][:MAX_ITEMS] or list(plan.later[:1])
     by = "" if is_korean else "by "
-    return [_name(one.item, is_korean=is_korean) + (f" ({by}“{one.by}”)" if one.by else "") for one in shown]
+    return [
+        _name(change.item, is_korean=is_korean) + (f" ({by}“{change.by}”)" if change.by else "")
+        for change in shown
+    ]
 
 
 def built_on(plan: UndoPlan, *, is_korean: bool) -> str:
@@ -115,7 +118,7 @@ def only(names: str, *, is_korean: bool) -> str:
 
 def left(plan: UndoPlan, *, is_korean: bool) -> str:
     """Return what stays, in a sentence; empty if nothing does."""
-    listed = ", ".join(one.text(is_korean=is_korean) for one in plan.outside)
+    listed = ", ".join(effect.text(is_korean=is_korean) for effect in plan.outside)
     if not listed:
         return ""
     return f"되돌릴 수 없는 것: {listed}." if is_korean else f"What I cannot take back: {listed}."

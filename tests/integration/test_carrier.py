@@ -136,7 +136,7 @@ def test_a_directory_that_the_host_may_have_is_not_removed_there(tmp_path):
     (tmp_path / "group" / "sub").mkdir()
     (tmp_path / "group" / "sub" / "a.md").write_text("a")
     found = trees.look()
-    trees.doubt(found)
+    trees.mark_uncertain(found)
 
     assert trees.look() == found
     assert found[GROUP].removed == ()
@@ -147,9 +147,9 @@ def test_a_removed_file_that_the_host_may_have_lost_is_sent_when_it_comes_again(
     trees.lay(GROUP, {}, is_whole=True, is_writable=True)
     path = tmp_path / "group" / "a.md"
     path.write_text("a")
-    trees.took(trees.look())
+    trees.mark_stored(trees.look())
     path.unlink()
-    trees.doubt(trees.look())
+    trees.mark_uncertain(trees.look())
     path.write_text("a")
 
     (changed,) = trees.look().values()

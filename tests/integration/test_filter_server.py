@@ -136,14 +136,14 @@ async def door(tmp_path, engine, home, has_swarm) -> AsyncIterator[Path]:
             project="p",
             home=PurePosixPath(home),
             ids=frozenset({ANDY}),
-            held=(
+            orchestrator_mounts=(
                 *held(is_writable=True),
                 BindMount(source="/srv/photos", destination="/srv/photos", is_writable=False, kind="bind"),
                 BindMount(
                     source="/var/lib/docker/v/_data", destination="/run/andy", is_writable=True, kind="volume"
                 ),
             ),
-            seen=held(is_writable=False),
+            filter_mounts=held(is_writable=False),
         )
 
     path = tmp_path / "filter.sock"

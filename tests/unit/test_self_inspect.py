@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.compose.self_inspect import BindMount, held_by, own_id
+from orchestrator.compose.self_inspect import BindMount, mount_of_source, own_id
 from orchestrator.containers.docker.host_paths import HostPaths
 from orchestrator.domain.errors import ContainerError
 
@@ -84,5 +84,5 @@ def test_a_folder_of_the_owner_is_shown_when_it_is_mounted_by_itself():
 
 @pytest.mark.parametrize("path", ["/srv/checkout/groups/../store", "groups", "/srv/checkout-2/x", "/srv"])
 def test_a_path_that_leads_elsewhere_lies_in_no_mount(path):
-    found = held_by(MOUNTS, path)
+    found = mount_of_source(MOUNTS, path)
     assert found is None

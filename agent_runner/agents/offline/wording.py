@@ -407,7 +407,7 @@ def _before_event(body: str, language: Language) -> ParsedRequest | None:
     return event.having(what=what, before=found["span"])
 
 
-def _leading(body: str) -> times.Found | None:
+def _leading(body: str) -> times.TimeInText | None:
     """Return the time at the start of a text; a word for a meal that is eaten is no part of it.
 
     `정오에 점심 먹기`: `점심` also means midday.
@@ -431,7 +431,7 @@ def _cut_end(body: str) -> tuple[str, str] | None:
     return None if is_unsure else (what, body[trail.start :])
 
 
-def _cut_start(body: str, lead: times.Found) -> tuple[str, str] | None:
+def _cut_start(body: str, lead: times.TimeInText) -> tuple[str, str] | None:
     """Return the text and the time at the start of a body; None if the cut is not sure."""
     rest, when = body[lead.end :].lstrip(_BETWEEN), body[: lead.end]
     if _may_be_of_text(when, rest):

@@ -22,7 +22,7 @@ from agent_runner.wire.times.model import (
     TimePolicy,
     TimeRefusal,
 )
-from agent_runner.wire.times.reader import MAX_CHARS, Found, is_time, leading, normalized, read, trailing
+from agent_runner.wire.times.reader import MAX_CHARS, TimeInText, is_time, leading, normalized, read, trailing
 from agent_runner.wire.times.saying import Language, say, say_choices, say_day, say_long_day, say_moment
 from agent_runner.wire.times.zones import names_town_time
 
@@ -32,7 +32,6 @@ __all__ = [
     "AskHalf",
     "DateOnly",
     "Duration",
-    "Found",
     "Instant",
     "Language",
     "Reading",
@@ -41,6 +40,7 @@ __all__ = [
     "Rhythm",
     "Shift",
     "StepUnit",
+    "TimeInText",
     "TimePolicy",
     "TimeRefusal",
     "is_time",

@@ -63,7 +63,7 @@ def span_en(words: str) -> TimeSpan | None:
     for piece in re.finditer(_PIECE_EN, words, FLAGS):
         unit = piece["unit"] if piece["unit"] in ("mo", "fo") else piece["unit"][0]
         pieces.append((_count_en(piece["number"]) + (0.5 if piece["half"] else 0.0), unit))
-    return _added(pieces)
+    return _sum(pieces)
 
 
 def span_ko(words: str) -> TimeSpan | None:
@@ -76,10 +76,11 @@ def span_ko(words: str) -> TimeSpan | None:
         else (_count_ko(piece["number"]) + (0.5 if piece["half"] else 0.0), piece["unit"])
         for piece in re.finditer(_PIECE_KO, words, FLAGS)
     ]
-    return _added(pieces)
+    return _sum(pieces)
 
 
 def _count_en(words: str) -> float:
+    """Return the number that an English count names: `two`, `a couple of`, `half an`, `one and a half`."""
     words = words.removesuffix("more").strip()
     if words in _FRACTIONS:
         return _FRACTIONS[words]
@@ -90,10 +91,11 @@ def _count_en(words: str) -> float:
 
 
 def _count_ko(word: str) -> float:
+    """Return the number that a Korean count names."""
     return _VAGUE[word] if word in _VAGUE else number(word)
 
 
-def _added(pieces: list[tuple[float, str]]) -> TimeSpan | None:
+def _sum(pieces: list[tuple[float, str]]) -> TimeSpan | None:
     """Return the sum of amounts with their units; None unless each unit is smaller than the one before."""
     sizes = [_seconds(unit) for _, unit in pieces]
     if not pieces or any(size <= smaller for size, smaller in pairwise(sizes)):

@@ -42,8 +42,8 @@ def weekday(word: str) -> int:
 
 def weekdays(text: str) -> tuple[int, ...]:
     """Return the numbers of all days of the week in a text, in their order."""
-    found = re.findall(rf"{WEEKDAY_EN}|[{WEEKDAYS_KO}]", text.replace("요일", ""), re.IGNORECASE)
-    return tuple(sorted({weekday(word) for word in found}))
+    names = re.findall(rf"{WEEKDAY_EN}|[{WEEKDAYS_KO}]", text.replace("요일", ""), re.IGNORECASE)
+    return tuple(sorted({weekday(word) for word in names}))
 
 
 def month(word: str) -> int:

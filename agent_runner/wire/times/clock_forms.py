@@ -50,6 +50,7 @@ _NO_HALF = r"(?![\d:]|\s*(?:am|pm|[ap]\.m)\b)"
 
 
 def _clock_en(match: re.Match[str]) -> Parts:
+    """Return the time of day in `9:30 pm`, `at 9`, `seven thirty`."""
     parts = match.groupdict()
     hour, minute = parts["hour"], parts.get("minute")
     half = half_en(parts.get("half") or parts.get("letter"))
@@ -69,6 +70,7 @@ def _clock_en(match: re.Match[str]) -> Parts:
 
 
 def _offset(parts: dict[str, str | None]) -> timezone | NamedZone | None:
+    """Return the offset or the zone that is named with a time; None if none is."""
     if zone := parts.get("zone"):
         return named_zone(zone)
     return offset_of(parts["offset"] or "") if parts.get("offset") else None
@@ -107,6 +109,7 @@ def _relative(match: re.Match[str]) -> Parts | None:
 
 
 def _minutes(match: re.Match[str]) -> int | None:
+    """Return the minutes before or after the hour; None if the match is no time, such as `5 to 9am`."""
     if match["quarter"]:
         return 15
     if match["semi"]:
@@ -120,6 +123,7 @@ def _minutes(match: re.Match[str]) -> int | None:
 
 
 def _beside_twelve(minutes: int, *, is_noon: bool, is_after: bool) -> Parts:
+    """Return a time so many minutes before or after noon, or the midnight to come."""
     if is_noon:
         return Parts(
             clock=ClockTime(
@@ -145,6 +149,7 @@ def _between(match: re.Match[str]) -> Parts | None:
 
 
 def _between_ko(match: re.Match[str]) -> Parts:
+    """Return both times in `오후 3시에서 4시 사이`, of which the person has to choose one."""
     half = HALVES_KO.get(match["half"] or "")
     clocks = (
         ClockTime(hour=int(number(match[name])), half=half, is_bare=half is None)
@@ -169,6 +174,7 @@ def _french(match: re.Match[str]) -> Parts | None:
 
 
 def _clock_ko(match: re.Match[str]) -> Parts:
+    """Return the time of day in `오전 9시`, `저녁 7시 반`, `네 시 십오 분 전`."""
     parts = match.groupdict()
     half = HALVES_KO.get(parts.get("half") or "")
     hour = parts["hour"]
@@ -191,10 +197,12 @@ def _noon(match: re.Match[str]) -> Parts:
 
 
 def _midnight(_match: re.Match[str]) -> Parts:
+    """Return the midnight that is to come: the beginning of tomorrow."""
     return Parts(day=DaysAhead(days=1), clock=ClockTime(hour=0))
 
 
 def _part_en(match: re.Match[str]) -> Parts:
+    """Return the part of the day in `this evening`, `in the morning`; `this` means today."""
     is_today = (match.groupdict().get("this") or "") != ""
     return Parts(day=DaysAhead(days=0) if is_today else None, half=half_en(match["half"]))
 

@@ -49,6 +49,7 @@ _WHICH_MONTH = r"(?P<which>this|(?:the\s+)?current|(?:the\s+)?next)\s+month\b"
 
 
 def _near_day(match: re.Match[str]) -> Parts:
+    """Return the day in `tomorrow`, `tonight`, `모레`."""
     word = match["day"].lower()
     if word in ("tonight", "tonite"):
         return Parts(day=DaysAhead(days=0), half=Half.NIGHT)
@@ -56,6 +57,7 @@ def _near_day(match: re.Match[str]) -> Parts:
 
 
 def _calendar_day(match: re.Match[str]) -> Parts:
+    """Return the day in `12 December 2027`, `Feb 10`, `12월 25일`."""
     parts = match.groupdict()
     year, place = parts.get("year"), parts.get("ordinal")
     return Parts(
@@ -68,10 +70,12 @@ def _calendar_day(match: re.Match[str]) -> Parts:
 
 
 def _year(text: str) -> int:
+    """Return the number of a year; one of two digits is in this century."""
     return int(number(text)) + (2000 if len(text) == 2 and text.isdecimal() else 0)
 
 
 def _month(word: str) -> int:
+    """Return the number of a month, English or Korean."""
     if word[0].isascii() and not word[0].isdigit():
         return month(word)
     return {"유": 6, "시": 10}.get(word) or int(number(word))
@@ -82,7 +86,7 @@ def _slashed(match: re.Match[str]) -> Parts:
     first, second = int(match["first"]), int(match["second"])
     year = _year(match["year"]) if match["year"] else None
     pairs = {(first, second), (second, first)}
-    possible = [CalendarDay(month=one, day=two, year=year) for one, two in sorted(pairs) if one <= 12]
+    possible = [CalendarDay(month=month, day=day, year=year) for month, day in sorted(pairs) if month <= 12]
     if len(possible) == 1:
         return Parts(day=possible[0])
     if not possible:
@@ -91,6 +95,7 @@ def _slashed(match: re.Match[str]) -> Parts:
 
 
 def _month_day(match: re.Match[str]) -> Parts:
+    """Return the day in `the 15th`, `the 20th of next month`."""
     parts = match.groupdict()
     which = " ".join((parts.get("which") or "").lower().split())
     ahead = _MONTHS_AHEAD[which] if which else None
@@ -105,6 +110,7 @@ def _day_or_span(match: re.Match[str]) -> Parts:
 
 
 def _nth_day(match: re.Match[str]) -> Parts:
+    """Return the day in `first Tuesday of October`, `10월 마지막 날`."""
     parts = match.groupdict()
     nth, from_end, named = parts.get("nth"), parts.get("from_end"), match["weekday"]
     place = ordinal(nth) if nth else LAST
@@ -132,6 +138,7 @@ def _nth_or_each(match: re.Match[str]) -> Parts:
 
 
 def _weekday_en(match: re.Match[str]) -> Parts:
+    """Return the day of the week in `Friday`, `next Friday`, `Wednesday next week`."""
     which = (match["which"] or "").lower()
     week = " ".join((match["week"] or "").lower().split()).removeprefix("of ")
     ahead = {"this week": 0, "next week": 1}.get(week)
@@ -141,10 +148,12 @@ def _weekday_en(match: re.Match[str]) -> Parts:
 
 
 def _weekdays_ahead(match: re.Match[str]) -> Parts:
+    """Return the day in `3 Fridays from now`."""
     return Parts(day=WeekdaysAhead(index=weekday(match["day"]), count=int(number(match["count"]))))
 
 
 def _weekday_ko(match: re.Match[str]) -> Parts:
+    """Return the day of the week in `금요일`, `다음 주 금요일`."""
     parts = match.groupdict()
     which, is_next = parts.get("which"), parts.get("next") == "다음"
     ahead = _WEEKS_KO[which] if which else _WEEKS_KO.get(parts.get("next") or "")

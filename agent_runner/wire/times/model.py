@@ -215,12 +215,12 @@ class Recurrence:
         """
         if self.interval is not None:
             return None
-        one = self.rhythm
-        day = {None: "*", LAST: "L"}.get(one.month_day, str(one.month_day))
-        months = ",".join(map(str, one.months)) or "*"
-        place = "" if one.nth is None else "L" if one.nth == LAST else f"#{one.nth}"
-        weekdays = ",".join(f"{(each + 1) % 7}{place}" for each in one.weekdays) or "*"
-        counted = f" every {one.step} {one.unit.value} from {one.start}" if one.start else ""
+        rhythm = self.rhythm
+        day = {None: "*", LAST: "L"}.get(rhythm.month_day, str(rhythm.month_day))
+        months = ",".join(map(str, rhythm.months)) or "*"
+        place = "" if rhythm.nth is None else "L" if rhythm.nth == LAST else f"#{rhythm.nth}"
+        weekdays = ",".join(f"{(index + 1) % 7}{place}" for index in rhythm.weekdays) or "*"
+        counted = f" every {rhythm.step} {rhythm.unit.value} from {rhythm.start}" if rhythm.start else ""
         return f"{self.clock.minute} {self.clock.hour} {day} {months} {weekdays}{counted}"
 
     @property
@@ -240,23 +240,23 @@ class Recurrence:
     @classmethod
     def of_cron(cls, cron: str, *, first: datetime) -> Recurrence | None:
         """Return the recurrence of fields as from `cron`; None for any other fields."""
-        found = _CRON.fullmatch(_DAY_NAME.sub(lambda name: str(_DAY_NAMES.index(name[0].lower())), cron))
-        if found is None:
+        match = _CRON.fullmatch(_DAY_NAME.sub(lambda name: str(_DAY_NAMES.index(name[0].lower())), cron))
+        if match is None:
             return None
-        days = found["nth_weekday"] or found["weekdays"] or ""
-        nth = found["nth"]
-        day = found["day"]
+        days = match["nth_weekday"] or match["weekdays"] or ""
+        nth = match["nth"]
+        day = match["day"]
         try:
             rhythm = Rhythm(
-                weekdays=tuple(sorted((int(each) + 6) % 7 for each in days.split(",") if each)),
+                weekdays=tuple(sorted((int(digit) + 6) % 7 for digit in days.split(",") if digit)),
                 nth=None if nth is None else LAST if nth == "L" else int(nth[1:]),
                 month_day=None if day == "*" else LAST if day == "L" else int(day),
-                months=() if found["months"] == "*" else tuple(map(int, found["months"].split(","))),
-                step=int(found["step"] or 1),
-                unit=StepUnit(found["unit"] or StepUnit.DAYS),
-                start=date.fromisoformat(found["start"]) if found["start"] else None,
+                months=() if match["months"] == "*" else tuple(map(int, match["months"].split(","))),
+                step=int(match["step"] or 1),
+                unit=StepUnit(match["unit"] or StepUnit.DAYS),
+                start=date.fromisoformat(match["start"]) if match["start"] else None,
             )
-            clock = time(int(found["hour"]), int(found["minute"]))
+            clock = time(int(match["hour"]), int(match["minute"]))
         except ValueError:
             return None
         return cls(first=first, clock=clock, rhythm=rhythm)
@@ -403,7 +403,7 @@ class Parts:
 
     def written(self) -> dict[str, object]:
         """Return the parts that were written, by name."""
-        named = ((one.name, getattr(self, one.name)) for one in fields(self))
+        named = ((part_field.name, getattr(self, part_field.name)) for part_field in fields(self))
         return {name: part for name, part in named if part is not None}
 
     def meanings(self) -> tuple[Parts, ...]:
@@ -412,15 +412,15 @@ class Parts:
             return (self,)
         beside = replace(self, either=None, reason=None)
         joined = (beside.joined(meaning) for meaning in self.either)
-        return tuple(one for one in joined if one is not None)
+        return tuple(meaning for meaning in joined if meaning is not None)
 
     def joined(self, other: Parts) -> Parts | None:
         """Return both combined, or None if they name a part twice or contradict each other."""
-        mine, theirs = self.written(), other.written()
-        both = {*mine, *theirs}
-        if len(both) < len(mine) + len(theirs) or not _fit(both):
+        own, others = self.written(), other.written()
+        both = {*own, *others}
+        if len(both) < len(own) + len(others) or not _fit(both):
             return None
-        joined = replace(self, **theirs)  # type: ignore[arg-type] # the names and types are those of the fields
+        joined = replace(self, **others)  # type: ignore[arg-type] # the names and types are those of the fields
         if joined.either is not None:
             return joined if joined.meanings() else None
         has_clock = "clock" in both or "half" in both
@@ -434,7 +434,9 @@ class Parts:
     def has_clock(self) -> bool:
         """Return whether a moment is named, not only days."""
         named = (self.clock, self.span, self.half)
-        return any(part is not None for part in named) or any(one.has_clock for one in self.either or ())
+        return any(part is not None for part in named) or any(
+            meaning.has_clock for meaning in self.either or ()
+        )
 
 
 def _fit(names: set[str]) -> bool:

@@ -61,15 +61,16 @@ _ORDINALS = {
 _ORDINALS |= {"thirtieth": 30}
 
 
-def _either(words: list[str]) -> str:
+def _any_of(words: list[str]) -> str:
+    """Return a pattern of these words, the longest first."""
     return "|".join(sorted(words, key=len, reverse=True))
 
 
-CARDINAL_EN = rf"(?:(?:{_either(_TENS)})(?:[\s-](?:{_either(_ONES[1:10])}))?|{_either(_ONES[1:])})\b"
+CARDINAL_EN = rf"(?:(?:{_any_of(_TENS)})(?:[\s-](?:{_any_of(_ONES[1:10])}))?|{_any_of(_ONES[1:])})\b"
 """A number from one to ninety-nine in words."""
-HOUR_WORD_EN = rf"(?:{_either(_ONES[1:13])})\b"
+HOUR_WORD_EN = rf"(?:{_any_of(_ONES[1:13])})\b"
 ORDINAL_WORD_EN = (
-    rf"(?:(?:twenty|thirty)[\s-](?:{_either(list(_ORDINALS)[1:10])})|{_either(list(_ORDINALS)[1:])})\b"
+    rf"(?:(?:twenty|thirty)[\s-](?:{_any_of(list(_ORDINALS)[1:10])})|{_any_of(list(_ORDINALS)[1:])})\b"
 )
 ORDINAL_EN = rf"(?:\d{{1,2}}(?:st|nd|rd|th)\b|{ORDINAL_WORD_EN})"
 
@@ -110,6 +111,7 @@ def ordinal(word: str) -> int:
 
 
 def _native(word: str) -> int:
+    """Return the number of a native Korean word; 0 for any other."""
     tens = next((ten for ten in _NATIVE_TENS if word.startswith(ten)), "")
     ones = word.removeprefix(tens)
     if word in _ALONE:
@@ -120,6 +122,7 @@ def _native(word: str) -> int:
 
 
 def _sino(word: str) -> int:
+    """Return the number of a Sino-Korean word."""
     total = 0
     for unit, size in (("천", 1000), ("백", 100), ("십", 10)):
         if unit in word:

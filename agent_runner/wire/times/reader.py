@@ -24,7 +24,7 @@ _SAME = str.maketrans("’‘ʼ\u00a0\u3000０１２３４５６７８９：，"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class TimeInText:
     """A time in a text, and the places where it starts and ends."""
 
     parts: Parts
@@ -37,8 +37,8 @@ def read(text: str, *, now: datetime, zone: tzinfo, policy: TimePolicy | None = 
 
     It never raises: a text that is no time gives a `TimeRefusal`.
     """
-    said = normalized(text).strip()
-    parts = _whole(said) or _whole(said.rstrip(".!")) if len(said) <= MAX_CHARS else None
+    normal = normalized(text).strip()
+    parts = _whole(normal) or _whole(normal.rstrip(".!")) if len(normal) <= MAX_CHARS else None
     if parts is None:
         return TimeRefusal(reason=Reason.NO_TIME)
     return resolve(parts, now=now, zone=zone, policy=policy)
@@ -54,18 +54,18 @@ def is_time(text: str) -> bool:
     return len(text) <= MAX_CHARS and _whole(text.strip()) is not None
 
 
-def leading(text: str) -> Found | None:
+def leading(text: str) -> TimeInText | None:
     """Return the longest time at the start of `text`, or None."""
-    return max(_runs(text, 0, _AT_START), key=lambda found: found.end, default=None)
+    return max(_runs(text, 0, _AT_START), key=lambda candidate: candidate.end, default=None)
 
 
-def trailing(text: str) -> Found | None:
+def trailing(text: str) -> TimeInText | None:
     """Return the longest time that ends `text`, or None."""
     text = text.rstrip()
     for start in _WORD_START.finditer(text, max(0, len(text) - MAX_TIME_CHARS)):
-        for found in _runs(text, start.start(), _WITHIN):
-            if found.end == len(text):
-                return found
+        for candidate in _runs(text, start.start(), _WITHIN):
+            if candidate.end == len(text):
+                return candidate
     return None
 
 
@@ -77,29 +77,31 @@ _WITHIN = tuple(form for form in FORMS if form.where is Where.ANYWHERE)
 
 
 def _whole(text: str) -> Parts | None:
+    """Return the parts of a text that is a time as a whole; None for any other."""
     for forms in (_WITHIN, _AT_START, _ALL):
-        for found in _runs(text, 0, forms):
-            if found.end == len(text):
-                return found.parts
+        for candidate in _runs(text, 0, forms):
+            if candidate.end == len(text):
+                return candidate.parts
     return None
 
 
-def _runs(text: str, start: int, forms: tuple[Form, ...]) -> Iterator[Found]:
+def _runs(text: str, start: int, forms: tuple[Form, ...]) -> Iterator[TimeInText]:
     """Yield every sequence of forms from `start` that ends at the end of a word, shortest first."""
     parts, place = Parts(), start
     while step := _next_form(text, place, parts, forms):
         parts, place = step.parts, step.end
         if _EDGE.match(text, place):
-            yield Found(parts=parts, start=start, end=place)
+            yield TimeInText(parts=parts, start=start, end=place)
         gap = _GAP.match(text, place)
         place = gap.end() if gap else place
 
 
-def _next_form(text: str, place: int, so_far: Parts, forms: tuple[Form, ...]) -> Found | None:
+def _next_form(text: str, place: int, so_far: Parts, forms: tuple[Form, ...]) -> TimeInText | None:
+    """Return the next form of the text at `place`, joined with the parts `so_far`; None if none fits."""
     for form in forms:
         for shape in form.shapes:
             match = shape.match(text, place)
-            made = shape.make(match) if match else None
-            if match and made is not None and (joined := so_far.joined(made)) is not None:
-                return Found(parts=joined, start=place, end=match.end())
+            parts = shape.make(match) if match else None
+            if match and parts is not None and (joined := so_far.joined(parts)) is not None:
+                return TimeInText(parts=joined, start=place, end=match.end())
     return None

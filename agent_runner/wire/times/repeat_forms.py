@@ -46,6 +46,7 @@ _UNITS = {"day": StepUnit.DAYS, "week": StepUnit.WEEKS, "month": StepUnit.MONTHS
 
 
 def _repeat(**rhythm: object) -> Parts:
+    """Return a repetition on the days of a rhythm with these fields."""
     return Parts(repeat=Repeat(rhythm=Rhythm(**rhythm)))  # type: ignore[arg-type] # the fields of a rhythm
 
 
@@ -110,6 +111,7 @@ def _count(words: str) -> int:
 
 
 def _month_day(match: re.Match[str]) -> Parts:
+    """Return the repetition in `every month on the 3rd`, `매월 마지막 날`."""
     parts = match.groupdict()
     day = parts.get("day")
     step = _count(parts.get("step") or "1")
@@ -118,12 +120,14 @@ def _month_day(match: re.Match[str]) -> Parts:
 
 
 def _year_day(match: re.Match[str]) -> Parts:
+    """Return the repetition in `every year on 24 Dec`, `매년 12월 24일`."""
     named = match["month"]
     number = int(named) if named.isdecimal() else month(named)
     return _repeat(month_day=ordinal(match["day"]), months=(number,))
 
 
 def _month_weekday(match: re.Match[str]) -> Parts:
+    """Return the repetition in `the first Monday of each month`, `매월 첫째 월요일`."""
     nth = match["nth"]
     return _repeat(nth=ordinal(nth) if nth else LAST, weekdays=(weekday(match["weekday"]),))
 
@@ -133,21 +137,25 @@ def _every_quarter(_match: re.Match[str]) -> Parts:
 
 
 def _except_months(match: re.Match[str]) -> Parts:
+    """Return the months that remain in `except in August`."""
     named = {month(word) for word in re.findall(MONTH_EN, match["months"], re.IGNORECASE)}
     return Parts(months=tuple(number for number in range(1, 13) if number not in named))
 
 
 def _except_months_ko(match: re.Match[str]) -> Parts:
+    """Return the months that remain in `8월 빼고`."""
     named = {int(word) for word in re.findall(r"\d+", match["months"])}
     return Parts(months=tuple(number for number in range(1, 13) if number not in named))
 
 
 def _every_ko(match: re.Match[str]) -> Parts:
+    """Return the repetition in `매일`, `평일`, `주말마다`."""
     days = {"평일": WORKDAYS, "주말": WEEKEND, "매주말": WEEKEND}.get(match["unit"].removesuffix("마다"), ())
     return _repeat(weekdays=days)
 
 
 def _every_other_ko(match: re.Match[str]) -> Parts:
+    """Return the repetition in `격주 화요일`, `3주마다 금요일`."""
     step = int(match["step"] or 2)
     return _repeat(step=step, unit=StepUnit.WEEKS, weekdays=weekdays(match["days"]))
 

@@ -47,6 +47,8 @@ Choice = Instant | DateOnly | Duration | Recurrence
 
 
 class _Refused(Exception):
+    """The parts name no time that can be used; `choices` are those that they may mean."""
+
     def __init__(self, reason: Reason, at: datetime | None = None, choices: tuple[Choice, ...] = ()) -> None:
         super().__init__(reason.value)
         self.reason, self.at, self.choices = reason, at, choices
@@ -67,17 +69,18 @@ def resolve(parts: Parts, *, now: datetime, zone: tzinfo, policy: TimePolicy | N
 
 
 def _question(readings: Sequence[Reading], reason: Reason) -> Reading:
-    refusals = [one for one in readings if isinstance(one, TimeRefusal)]
-    found = [one for one in readings if not isinstance(one, TimeRefusal)]
-    choices = [*found, *(choice for refusal in refusals for choice in refusal.choices)]
+    """Return the refusal that asks which of several meanings is right, or the only one that is possible."""
+    refusals = [reading for reading in readings if isinstance(reading, TimeRefusal)]
+    results = [reading for reading in readings if not isinstance(reading, TimeRefusal)]
+    choices = [*results, *(choice for refusal in refusals for choice in refusal.choices)]
     if not choices and refusals:
         return refusals[0]
     # `12/4 Friday`: the weekday shows which of the two numbers is the month.
-    if len(found) == 1 and all(one.reason is Reason.WRONG_WEEKDAY for one in refusals):
-        return found[0]
+    if len(results) == 1 and all(refusal.reason is Reason.WRONG_WEEKDAY for refusal in refusals):
+        return results[0]
     # `the last day of the month` may be that of each month, which needs a time of day: ask for that first, so
     # that the next question can name both times.
-    if any(one.reason is Reason.NEEDS_CLOCK for one in refusals):
+    if any(refusal.reason is Reason.NEEDS_CLOCK for refusal in refusals):
         return TimeRefusal(reason=Reason.NEEDS_CLOCK)
     return TimeRefusal(reason=reason, choices=tuple(dict.fromkeys(choices)))
 
@@ -107,6 +110,7 @@ def _next_weekdays(index: int, today: date) -> list[DaysAhead]:
 
 
 def _resolved(parts: Parts, now: datetime, policy: TimePolicy) -> Reading:
+    """Return the time of parts with one meaning, or a refusal with the times that an hour can mean."""
     try:
         result = _result(parts, now, policy)
         at = result.at
@@ -144,6 +148,7 @@ def _midnights(parts: Parts, now: datetime, policy: TimePolicy) -> tuple[Choice,
 
 
 def _check_bounds(result: Reading, at: datetime, now: datetime, policy: TimePolicy) -> None:
+    """Raise `_Refused` for a past time, unless the policy takes it, and for one too far from now."""
     is_past = result.day < now.date() if isinstance(result, DateOnly) else at.timestamp() <= now.timestamp()
     if is_past and not policy.takes_past:
         raise _Refused(Reason.PAST, at)
@@ -152,6 +157,7 @@ def _check_bounds(result: Reading, at: datetime, now: datetime, policy: TimePoli
 
 
 def _result(parts: Parts, now: datetime, policy: TimePolicy) -> Choice:
+    """Return the time that the parts name, not checked against the bounds. Raises `_Refused`."""
     if parts.repeat is not None:
         return _recurrence(parts, parts.repeat, now, policy)
     if parts.months is not None:
@@ -184,11 +190,13 @@ def _day_after(span: TimeSpan, today: date) -> date:
 
 
 def _month_ahead(today: date, months: int) -> tuple[int, int]:
+    """Return the year and the month so many months after today's."""
     years, month = divmod(today.month - 1 + months, 12)
     return today.year + years, month + 1
 
 
 def _day_alone(parts: Parts, now: datetime, policy: TimePolicy) -> DateOnly:
+    """Return the first day from today on that the parts name without a time of day. Raises `_Refused`."""
     if parts.half is not None or not parts.written():
         raise _Refused(Reason.NEEDS_CLOCK)
     day = None
@@ -204,17 +212,18 @@ def _day_alone(parts: Parts, now: datetime, policy: TimePolicy) -> DateOnly:
 
 
 def _first_ahead(parts: Parts, clock: time, now: datetime) -> Instant:
-    found = day = None
+    """Return the first moment ahead at which one of the days has this time of day. Raises `_Refused`."""
+    instant = day = None
     offset = parts.clock.offset if parts.clock is not None else None
     for day in _days(parts, now.date()):
-        found = _at(day, clock, offset, now)
-        if found.at.timestamp() > now.timestamp():
+        instant = _at(day, clock, offset, now)
+        if instant.at.timestamp() > now.timestamp():
             break
-    if found is None or day is None:
+    if instant is None or day is None:
         raise _Refused(Reason.NO_SUCH_DAY)
     if parts.weekday and day.weekday() != parts.weekday.index:
-        raise _Refused(Reason.WRONG_WEEKDAY, found.at)
-    return found
+        raise _Refused(Reason.WRONG_WEEKDAY, instant.at)
+    return instant
 
 
 def _at(day: date, clock: time, offset: timezone | NamedZone | None, now: datetime) -> Instant:
@@ -293,9 +302,9 @@ def _month_days(day: MonthDay, today: date) -> Iterator[date]:
     for months in ahead:
         year, month = _month_ahead(today, months)
         if 1 <= day.day <= monthrange(year, month)[1]:
-            found = date(year, month, day.day)
-            if day.months_ahead is not None or found >= today:
-                yield found
+            candidate = date(year, month, day.day)
+            if day.months_ahead is not None or candidate >= today:
+                yield candidate
 
 
 def _nth_days(day: NthDay, today: date) -> Iterator[date]:
@@ -307,7 +316,7 @@ def _nth_days(day: NthDay, today: date) -> Iterator[date]:
         raise _Refused(Reason.NO_SUCH_DAY)
     for year, month in months:
         days = [date(year, month, number) for number in range(1, monthrange(year, month)[1] + 1)]
-        fitting = [one for one in days if day.weekday in (None, one.weekday())]
+        fitting = [candidate for candidate in days if day.weekday in (None, candidate.weekday())]
         place = day.nth - 1 if day.nth > 0 else len(fitting) + day.nth
         if 0 <= place < len(fitting):
             yield fitting[place]
@@ -352,6 +361,7 @@ def _clock(parts: Parts, policy: TimePolicy) -> time | None:
 
 
 def _exact(hour: int, minute: int, second: int, minutes_before: int) -> time:
+    """Return the time of day, `minutes_before` earlier. Raises `_Refused` if there is no such time."""
     if not minutes_before:
         try:
             return time(hour, minute, second)
@@ -364,6 +374,7 @@ def _exact(hour: int, minute: int, second: int, minutes_before: int) -> time:
 
 
 def _is_working_morning(parts: Parts, policy: TimePolicy) -> bool:
+    """Return whether an hour without a half means the morning: 7 to 11 on another day than today."""
     assert parts.clock is not None
     has_day = any((parts.weekday, parts.repeat, parts.span, parts.day)) and parts.day != DaysAhead(days=0)
     is_morning = 7 <= parts.clock.hour < _NOON
@@ -371,6 +382,7 @@ def _is_working_morning(parts: Parts, policy: TimePolicy) -> bool:
 
 
 def _hour_in(half: Half, hour: int) -> int:
+    """Return an hour of a part of the day on the 24-hour clock. Raises `_Refused` for any other hour."""
     hours = _HOURS[half]
     if hour in hours:
         return hours[hour]
@@ -383,6 +395,7 @@ def _hour_in(half: Half, hour: int) -> int:
 
 
 def _recurrence(parts: Parts, repeat: Repeat, now: datetime, policy: TimePolicy) -> Recurrence:
+    """Return the repetition from its first time ahead. Raises `_Refused`."""
     if repeat.interval is not None:
         if parts.months is not None:
             raise _Refused(Reason.NO_TIME)

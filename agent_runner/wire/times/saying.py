@@ -48,9 +48,9 @@ def say(reading: Reading, language: Language) -> str:
 
 def say_choices(refusal: TimeRefusal, language: Language) -> str:
     """Return the times that a refused text can mean: `Thu 2026-11-26 09:00 or Thu 2026-11-26 21:00`."""
-    said = [say(choice, language) for choice in refusal.choices]
+    phrases = [say(choice, language) for choice in refusal.choices]
     joint = " 또는 " if language is Language.KOREAN else " or "
-    return joint.join([", ".join(said[:-1]), said[-1]]) if len(said) > 1 else "".join(said)
+    return joint.join([", ".join(phrases[:-1]), phrases[-1]]) if len(phrases) > 1 else "".join(phrases)
 
 
 def say_day(day: date, language: Language) -> str:
@@ -81,70 +81,75 @@ def say_moment(at: datetime, language: Language, *, has_seconds: bool | None = N
 
 
 def _amount(days: int, elapsed: timedelta, language: Language, *, months: int = 0) -> str:
+    """Return a span in words: `2 days 3 hours`. `elapsed` is written in hours, minutes and seconds."""
     is_korean = language is Language.KOREAN
-    left = round(elapsed.total_seconds())
-    said = [f"{months}개월" if is_korean else _counted(months, "month")] if months else []
+    remaining = round(elapsed.total_seconds())
+    phrases = [f"{months}개월" if is_korean else _counted(months, "month")] if months else []
     if days:
-        said.append(f"{days}일" if is_korean else _counted(days, "day"))
+        phrases.append(f"{days}일" if is_korean else _counted(days, "day"))
     for seconds, english, korean in _UNITS:
-        count, left = divmod(left, seconds)
+        count, remaining = divmod(remaining, seconds)
         if count:
-            said.append(f"{count}{korean}" if is_korean else _counted(count, english))
-    return " ".join(said) or ("0초" if is_korean else "0 seconds")
+            phrases.append(f"{count}{korean}" if is_korean else _counted(count, english))
+    return " ".join(phrases) or ("0초" if is_korean else "0 seconds")
 
 
 def _counted(count: int, unit: str) -> str:
     return f"{count} {unit}" if count == 1 else f"{count} {unit}s"
 
 
-def _recurrence(one: Recurrence, language: Language) -> str:
+def _recurrence(recurrence: Recurrence, language: Language) -> str:
     is_korean = language is Language.KOREAN
-    if one.interval is not None:
+    if recurrence.interval is not None:
         # Days are written as hours: `every 2 days` would be read as days of the calendar, at a time of day.
-        amount = _amount(0, one.interval, language)
+        amount = _amount(0, recurrence.interval, language)
         return (
             f"{amount.replace(' ', '')}마다"
             if is_korean
             else f"every {'hour' if amount == '1 hour' else amount}"
         )
-    clock = f"{one.clock:%H:%M}"
-    return f"{_days_ko(one.rhythm)} {clock}" if is_korean else f"{_days_en(one.rhythm)} at {clock}"
+    clock = f"{recurrence.clock:%H:%M}"
+    return (
+        f"{_days_ko(recurrence.rhythm)} {clock}" if is_korean else f"{_days_en(recurrence.rhythm)} at {clock}"
+    )
 
 
 _QUARTERS = (1, 4, 7, 10)
 _PLACES_KO = ("첫째", "둘째", "셋째", "넷째", "다섯째")
 
 
-def _days_en(one: Rhythm) -> str:
-    if len(one.months) == 1 and one.month_day is not None:
-        return f"every year on {one.month_day} {_MONTHS_EN[one.months[0] - 1]}"
-    if one.months == _QUARTERS and one.month_day == 1:
+def _days_en(rhythm: Rhythm) -> str:
+    """Return the days of a rhythm in English: `every quarter`, `every Monday except in Aug`."""
+    if len(rhythm.months) == 1 and rhythm.month_day is not None:
+        return f"every year on {rhythm.month_day} {_MONTHS_EN[rhythm.months[0] - 1]}"
+    if rhythm.months == _QUARTERS and rhythm.month_day == 1:
         return "every quarter"
-    return _month_en(one) + _except_en(one.months)
+    return _month_en(rhythm) + _except_en(rhythm.months)
 
 
-def _month_en(one: Rhythm) -> str:
-    if one.month_day is not None:
-        month = f"{one.step} months" if one.step > 1 else "month"
-        day = "last day" if one.month_day == LAST else f"{one.month_day}{_ordinal(one.month_day)}"
+def _month_en(rhythm: Rhythm) -> str:
+    """Return the days of a rhythm in English, without the months that are left out."""
+    if rhythm.month_day is not None:
+        month = f"{rhythm.step} months" if rhythm.step > 1 else "month"
+        day = "last day" if rhythm.month_day == LAST else f"{rhythm.month_day}{_ordinal(rhythm.month_day)}"
         return f"every {month} on the {day}"
-    if one.nth is not None:
-        place = "last" if one.nth == LAST else f"{one.nth}{_ordinal(one.nth)}"
-        return f"the {place} {_DAYS_EN[one.weekdays[0]]} of each month"
-    if not one.weekdays:
-        return f"every {one.step} days" if one.step > 1 else "every day"
-    return _weekdays_en(one)
+    if rhythm.nth is not None:
+        place = "last" if rhythm.nth == LAST else f"{rhythm.nth}{_ordinal(rhythm.nth)}"
+        return f"the {place} {_DAYS_EN[rhythm.weekdays[0]]} of each month"
+    if not rhythm.weekdays:
+        return f"every {rhythm.step} days" if rhythm.step > 1 else "every day"
+    return _weekdays_en(rhythm)
 
 
-def _weekdays_en(one: Rhythm) -> str:
-    if one.step > 1:
-        step = "other" if one.step == 2 else f"{one.step}{_ordinal(one.step)}"
-        return f"every {step} {_DAYS_EN[one.weekdays[0]]}"
-    if one.weekdays == _WORKDAYS:
+def _weekdays_en(rhythm: Rhythm) -> str:
+    if rhythm.step > 1:
+        step = "other" if rhythm.step == 2 else f"{rhythm.step}{_ordinal(rhythm.step)}"
+        return f"every {step} {_DAYS_EN[rhythm.weekdays[0]]}"
+    if rhythm.weekdays == _WORKDAYS:
         return "every weekday"
-    if one.weekdays == _WEEKEND:
+    if rhythm.weekdays == _WEEKEND:
         return "every weekend"
-    return "every " + _and([_DAYS_EN[day] for day in one.weekdays])
+    return "every " + _and([_DAYS_EN[day] for day in rhythm.weekdays])
 
 
 def _except_en(months: tuple[int, ...]) -> str:
@@ -152,6 +157,7 @@ def _except_en(months: tuple[int, ...]) -> str:
 
 
 def _left_out(months: tuple[int, ...]) -> list[int]:
+    """Return the numbers of the other months."""
     return [month for month in range(1, 13) if month not in months]
 
 
@@ -163,32 +169,33 @@ def _ordinal(number: int) -> str:
     return "th" if number in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
 
 
-def _days_ko(one: Rhythm) -> str:
-    if len(one.months) == 1 and one.month_day is not None:
-        return f"매년 {one.months[0]}월 {one.month_day}일"
-    if one.months == _QUARTERS and one.month_day == 1:
+def _days_ko(rhythm: Rhythm) -> str:
+    """Return the days of a rhythm in Korean."""
+    if len(rhythm.months) == 1 and rhythm.month_day is not None:
+        return f"매년 {rhythm.months[0]}월 {rhythm.month_day}일"
+    if rhythm.months == _QUARTERS and rhythm.month_day == 1:
         return "분기마다"
-    left_out = "".join(f" {month}월" for month in _left_out(one.months)) + " 빼고" if one.months else ""
-    return _month_ko(one) + left_out
+    left_out = "".join(f" {month}월" for month in _left_out(rhythm.months)) + " 빼고" if rhythm.months else ""
+    return _month_ko(rhythm) + left_out
 
 
-def _month_ko(one: Rhythm) -> str:
-    if one.month_day == LAST:
+def _month_ko(rhythm: Rhythm) -> str:
+    if rhythm.month_day == LAST:
         return "매월 마지막 날"
-    if one.month_day is not None:
-        return (f"{one.step}개월마다" if one.step > 1 else "매월") + f" {one.month_day}일"
-    if one.nth is not None:
-        place = "마지막" if one.nth == LAST else _PLACES_KO[one.nth - 1]
-        return f"매월 {place} {_DAYS_KO[one.weekdays[0]]}요일"
-    if not one.weekdays:
-        return f"{one.step}일마다" if one.step > 1 else "매일"
-    return _weekdays_ko(one)
+    if rhythm.month_day is not None:
+        return (f"{rhythm.step}개월마다" if rhythm.step > 1 else "매월") + f" {rhythm.month_day}일"
+    if rhythm.nth is not None:
+        place = "마지막" if rhythm.nth == LAST else _PLACES_KO[rhythm.nth - 1]
+        return f"매월 {place} {_DAYS_KO[rhythm.weekdays[0]]}요일"
+    if not rhythm.weekdays:
+        return f"{rhythm.step}일마다" if rhythm.step > 1 else "매일"
+    return _weekdays_ko(rhythm)
 
 
-def _weekdays_ko(one: Rhythm) -> str:
-    names = " ".join(f"{_DAYS_KO[day]}요일" for day in one.weekdays)
-    if one.step > 1 and one.unit is StepUnit.WEEKS:
-        return (f"{one.step}주마다" if one.step > 2 else "격주") + f" {names}"
-    if one.weekdays == _WORKDAYS:
+def _weekdays_ko(rhythm: Rhythm) -> str:
+    names = " ".join(f"{_DAYS_KO[day]}요일" for day in rhythm.weekdays)
+    if rhythm.step > 1 and rhythm.unit is StepUnit.WEEKS:
+        return (f"{rhythm.step}주마다" if rhythm.step > 2 else "격주") + f" {names}"
+    if rhythm.weekdays == _WORKDAYS:
         return "평일"
-    return "주말마다" if one.weekdays == _WEEKEND else f"매주 {names}"
+    return "주말마다" if rhythm.weekdays == _WEEKEND else f"매주 {names}"

@@ -12,6 +12,8 @@ _ABOUT = r"(?:(?:about|around|approximately)\s+)?"
 
 
 def _spanned(read: Callable[[str], TimeSpan | None]) -> Make:
+    """Return a function that makes the parts of a time from a match with a span, which `read` reads."""
+
     def make(match: re.Match[str]) -> Parts | None:
         span = read(match["span"])
         return None if span is None else Parts(span=span)

@@ -68,12 +68,12 @@ def offset_of(text: str) -> timezone | None:
 def named_zone(word: str) -> NamedZone:
     """Return the zone of a word that matches `ZONE_WORD` or `TOWN_KO`."""
     town = " ".join(word.lower().removesuffix("time").split())
-    if here := _TOWNS.get(town) or _TOWNS_KO.get(town):
-        return NamedZone(place=here)
+    if town_zone := _TOWNS.get(town) or _TOWNS_KO.get(town):
+        return NamedZone(place=town_zone)
     offset, place = _PLACES[word.lower()]
-    found = offset_of(offset)
-    assert found is not None
-    return NamedZone(offset=found, place=place)
+    fixed_offset = offset_of(offset)
+    assert fixed_offset is not None
+    return NamedZone(offset=fixed_offset, place=place)
 
 
 def names_town_time(text: str) -> bool:

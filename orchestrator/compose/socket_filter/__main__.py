@@ -29,27 +29,27 @@ def main() -> None:
     parser.add_argument("--engine", default=ENGINE, help="Docker's socket")
     parser.add_argument("--listen", default=FILTER_SOCKET, help="the socket for Andy")
     parser.add_argument("--home", default=HOME, help="Andy's home, in its own container")
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     logging.configure("info")
-    found = own_id()
-    if found is None:
+    container_id = own_id()
+    if container_id is None:
         sys.exit("The filter stands in a container of Docker Compose only.")
     asyncio.run(
-        stand(
-            given.engine,
-            given.listen,
-            image=given.image,
-            has_swarm=given.runtime == "swarm",
-            own=found,
-            home=given.home,
+        serve(
+            arguments.engine,
+            arguments.listen,
+            image=arguments.image,
+            has_swarm=arguments.runtime == "swarm",
+            own=container_id,
+            home=arguments.home,
         )
     )
 
 
-async def stand(
+async def serve(
     engine_path: str, listen_path: str, *, image: str, has_swarm: bool, own: str, home: str
 ) -> None:
-    """Serve until SIGTERM or SIGINT."""
+    """Serve the filter's socket until SIGTERM or SIGINT. `own` is the id of the filter's container."""
     async with Engine(engine_path) as engine:
         checks = Checks(
             engine,
@@ -60,9 +60,9 @@ async def stand(
         filter_server = FilterServer(checks, connect=partial(asyncio.open_unix_connection, engine_path))
         await asyncio.to_thread(Path(listen_path).unlink, missing_ok=True)
         # Before the socket exists: a chmod after it would leave a moment in which everybody may connect.
-        before = os.umask(0o117)
+        earlier_mask = os.umask(0o117)
         server = await asyncio.start_unix_server(filter_server.handle, listen_path)
-        os.umask(before)
+        os.umask(earlier_mask)
         stop = asyncio.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, stop.set)

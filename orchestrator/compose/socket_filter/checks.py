@@ -20,7 +20,7 @@ from orchestrator.compose.socket_filter.swarm_checks import SwarmChecks
 from orchestrator.compose.socket_filter.template import INSTALL_LABEL, OVERLAY_NAME, PROJECT_LABEL
 
 Survey = Callable[[], Awaitable[EngineInventory]]
-LABEL_ASKED = re.compile(rf"{re.escape(INSTALL_LABEL)}=[A-Za-z0-9_.-]{{1,128}}")
+INSTALL_FILTER = re.compile(rf"{re.escape(INSTALL_LABEL)}=[A-Za-z0-9_.-]{{1,128}}")
 
 
 class Checks:
@@ -71,61 +71,73 @@ class Checks:
             case kind:
                 return await self._swarm.check(kind, request)
 
-    def _check_image(self, named: object) -> None:
-        if named != self._image:
-            raise RequestForbidden(f"The image '{named}' is not the agents', which is '{self._image}'.")
+    def _check_image(self, image: object) -> None:
+        if image != self._image:
+            raise RequestForbidden(f"The image '{image}' is not the agents', which is '{self._image}'.")
 
     async def _containers(self, request: EngineRequest) -> FilteredResponse:
+        """Return the containers with one install label that are Andy's."""
         _, label = only_filter(request.query.get("filters", ""), "label")
-        if not LABEL_ASKED.fullmatch(label):
+        if not INSTALL_FILTER.fullmatch(label):
             raise RequestForbidden(f"Containers are listed by one '{INSTALL_LABEL}=…' only.")
         inventory = await self._survey()
-        found = await self._engine.containers(label)
+        labelled = await self._engine.containers(label)
         return FilteredResponse(
-            document=[one for one in found if inventory.owns_container(one, one["Labels"])]
+            document=[
+                container
+                for container in labelled
+                if inventory.owns_container(container, container["Labels"])
+            ]
         )
 
     async def _create(self, request: EngineRequest) -> EngineRequest:
+        """Check the image, the mounts and the network of a new container."""
         body = request.body or {}
         self._check_image(body["Image"])
         inventory = await self._survey()
         host = body["HostConfig"]
-        for one in host["Mounts"]:
-            inventory.check_bind(one["Source"], is_writable=not one.get("ReadOnly", False))
+        for mount in host["Mounts"]:
+            inventory.check_bind(mount["Source"], is_writable=not mount.get("ReadOnly", False))
         if host["NetworkMode"] != "none":
             await own_network(self._engine, inventory, host["NetworkMode"])
         return request
 
     async def _container(self, request: EngineRequest) -> EngineRequest:
+        """Check that the container is Andy's, and at its start that its mounts still are."""
         inventory = await self._survey()
-        found = await self._own_container(request.ref, inventory)
-        is_orchestrator = inventory.is_orchestrator(found["Id"])
+        container = await self._own_container(request.ref, inventory)
+        is_orchestrator = inventory.is_orchestrator(container["Id"])
         if is_orchestrator and request.kind is not RequestKind.INSPECT_CONTAINER:
             raise RequestForbidden("Andy's own container may be looked at, and no more.")
         if request.kind is RequestKind.START_CONTAINER:
             # Once more at the start, since a link may have been planted after the creation.
-            for one in found["Mounts"]:
-                if one["Type"] == "bind":
-                    inventory.check_bind(one["Source"], is_writable=one["RW"])
-        return _by_id(request, found)
+            for mount in container["Mounts"]:
+                if mount["Type"] == "bind":
+                    inventory.check_bind(mount["Source"], is_writable=mount["RW"])
+        return _by_id(request, container)
 
     async def _own_container(self, ref: str, inventory: EngineInventory) -> Mapping[str, Any]:
-        found = await self._engine.container(ref)
-        if found is None:
+        """Return what the engine knows of one of Andy's containers.
+
+        Raises `ObjectNotFound`, `RequestForbidden`.
+        """
+        container = await self._engine.container(ref)
+        if container is None:
             raise ObjectNotFound(f"No such container: {ref}")
-        labels = (found.get("Config") or {}).get("Labels")
-        if not (inventory.is_orchestrator(found["Id"]) or inventory.owns_container(found, labels)):
+        labels = (container.get("Config") or {}).get("Labels")
+        if not (inventory.is_orchestrator(container["Id"]) or inventory.owns_container(container, labels)):
             raise RequestForbidden(f"The container '{ref}' is not Andy's.")
-        return found
+        return container
 
     async def _networks(self, request: EngineRequest) -> FilteredResponse:
+        """Return the networks of this project that a list asks for, by name or label."""
         key, value = only_filter(request.query.get("filters", ""), "name", "label")
-        found = await self._engine.networks(f"{PROJECT_LABEL}={(await self._survey()).project}")
+        own = await self._engine.networks(f"{PROJECT_LABEL}={(await self._survey()).project}")
         if key == "label":
-            wanted = [one for one in found if has_label(one["Labels"], value)]
+            wanted = [network for network in own if has_label(network["Labels"], value)]
         else:
             bare = value.removeprefix("^").removesuffix("$").replace("\\", "")
-            wanted = [one for one in found if one["Name"] == bare or bare == ""]
+            wanted = [network for network in own if network["Name"] == bare or bare == ""]
         return FilteredResponse(document=wanted)
 
     async def _label_network(self, request: EngineRequest) -> EngineRequest:
@@ -137,20 +149,23 @@ class Checks:
         return _by_id(request, await own_network(self._engine, inventory, request.ref))
 
     async def _connect_network(self, request: EngineRequest) -> EngineRequest:
+        """Check that a container of Andy's joins or leaves a network of his."""
         inventory = await self._survey()
         body = dict(request.body or {})
-        found = await self._own_container(body["Container"], inventory)
-        body["Container"] = found["Id"]
+        container = await self._own_container(body["Container"], inventory)
+        body["Container"] = container["Id"]
         network = await own_network(self._engine, inventory, request.ref)
-        if OVERLAY_NAME.fullmatch(network["Name"]) and not inventory.is_orchestrator(found["Id"]):
+        if OVERLAY_NAME.fullmatch(network["Name"]) and not inventory.is_orchestrator(container["Id"]):
             raise RequestForbidden(
                 "Of this machine's containers, only Andy's own joins a network of a swarm."
             )
         return _by_id(replace(request, body=body), network)
 
 
-def _by_id(request: EngineRequest, found: Mapping[str, Any]) -> EngineRequest:
-    """Replace the name by the id: a name may become another object's in between."""
+def _by_id(request: EngineRequest, object_seen: Mapping[str, Any]) -> EngineRequest:
+    """Return the request with the object's id in place of its name, which may become another's in between."""
     return replace(
-        request, target=request.target.replace(f"/{request.ref}", f"/{found['Id']}", 1), ref=found["Id"]
+        request,
+        target=request.target.replace(f"/{request.ref}", f"/{object_seen['Id']}", 1),
+        ref=object_seen["Id"],
     )

@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 import httpx
 
-from orchestrator.compose.self_inspect import BindMount, held_by
+from orchestrator.compose.self_inspect import BindMount, mount_of_source
 from orchestrator.compose.socket_filter.requests import ObjectNotFound, RequestForbidden
 from orchestrator.compose.socket_filter.template import (
     GROUP_LABEL,
@@ -25,6 +25,7 @@ from orchestrator.compose.socket_filter.template import (
 from orchestrator.domain.home import SHOWN_TO_MAIN
 
 ASK_SECONDS = 30.0
+"""Seconds that the engine may take to answer."""
 RUNS = (httpx.codes.NO_CONTENT, httpx.codes.NOT_MODIFIED)
 
 
@@ -43,53 +44,53 @@ class Engine:
 
     async def container(self, ref: str) -> dict[str, Any] | None:
         """Return what the engine knows of a container, named by id or name."""
-        found: dict[str, Any] | None = await self._get(f"/containers/{quote(ref, safe='')}/json")
-        return found
+        answer: dict[str, Any] | None = await self._get(f"/containers/{quote(ref, safe='')}/json")
+        return answer
 
     async def containers(self, *labels: str) -> list[dict[str, Any]]:
         """Return all containers that have these labels, running or not."""
-        found: list[dict[str, Any]] = await self._get("/containers/json", all="1", filters={"label": labels})
-        return found
+        answer: list[dict[str, Any]] = await self._get("/containers/json", all="1", filters={"label": labels})
+        return answer
 
     async def network(self, ref: str) -> dict[str, Any] | None:
         """Return what the engine knows of a network, named by id or name."""
-        found: dict[str, Any] | None = await self._get(f"/networks/{quote(ref, safe='')}")
-        return found
+        answer: dict[str, Any] | None = await self._get(f"/networks/{quote(ref, safe='')}")
+        return answer
 
     async def networks(self, label: str) -> list[dict[str, Any]]:
         """Return all networks that have this label, `name=value`."""
-        found: list[dict[str, Any]] = await self._get("/networks", filters={"label": [label]})
-        return found
+        answer: list[dict[str, Any]] = await self._get("/networks", filters={"label": [label]})
+        return answer
 
     async def image(self, name: str) -> dict[str, Any] | None:
         """Return what the engine knows of an image."""
-        found: dict[str, Any] | None = await self._get(f"/images/{quote(name, safe='/:@')}/json")
-        return found
+        answer: dict[str, Any] | None = await self._get(f"/images/{quote(name, safe='/:@')}/json")
+        return answer
 
     async def swarm(self) -> dict[str, Any]:
         """Return the engine's part in a swarm."""
-        found: dict[str, Any] = await self._get("/info")
-        return dict(found["Swarm"])
+        answer: dict[str, Any] = await self._get("/info")
+        return dict(answer["Swarm"])
 
     async def nodes(self) -> list[dict[str, Any]]:
         """Return the machines of the swarm."""
-        found: list[dict[str, Any]] = await self._get("/nodes")
-        return found
+        answer: list[dict[str, Any]] = await self._get("/nodes")
+        return answer
 
     async def services(self, label: str) -> list[dict[str, Any]]:
         """Return all services of the swarm that have this label, `name=value`."""
-        found: list[dict[str, Any]] = await self._get("/services", filters={"label": [label]})
-        return found
+        answer: list[dict[str, Any]] = await self._get("/services", filters={"label": [label]})
+        return answer
 
     async def secrets(self, label: str) -> list[dict[str, Any]]:
         """Return all secrets of the swarm that have this label, without what is in them."""
-        found: list[dict[str, Any]] = await self._get("/secrets", filters={"label": [label]})
-        return found
+        answer: list[dict[str, Any]] = await self._get("/secrets", filters={"label": [label]})
+        return answer
 
     async def tasks(self, services: Collection[str]) -> list[dict[str, Any]]:
         """Return the tasks of services, named by id; empty when one of them is gone."""
-        found: list[dict[str, Any]] | None = await self._get("/tasks", filters={"service": [*services]})
-        return found or []
+        answer: list[dict[str, Any]] | None = await self._get("/tasks", filters={"service": [*services]})
+        return answer or []
 
     async def start(self, ref: str) -> str | None:
         """Start a container. Return why it did not start, or None when it runs."""
@@ -116,31 +117,32 @@ VIEW = PurePosixPath("data/project")
 class EngineInventory:
     """The containers, folders and networks of this home on the engine.
 
-    `held` are the mounts of the orchestrator's container, `seen` those of the filter's own.
+    `ids` are the orchestrator's containers: two while one replaces another.
     """
 
     project: str
     home: PurePosixPath
     ids: frozenset[str]
-    held: Sequence[BindMount]
-    seen: Sequence[BindMount]
+    orchestrator_mounts: Sequence[BindMount]
+    filter_mounts: Sequence[BindMount]
 
-    def owns_container(self, seen: Mapping[str, Any], labels: Mapping[str, str] | None) -> bool:
-        """Return whether it is an agent of this home: by its labels, and by all of its mounts."""
-        binds = [one for one in seen.get("Mounts") or () if one["Type"] == "bind"]
+    def owns_container(self, container: Mapping[str, Any], labels: Mapping[str, str] | None) -> bool:
+        """Return whether a container is an agent of this home: by its labels, and all of its mounts."""
+        binds = [mount for mount in container.get("Mounts") or () if mount["Type"] == "bind"]
         # Labels alone prove nothing, since whoever creates a container chooses them.
         has_labels = all(name in (labels or {}) for name in (INSTALL_LABEL, GROUP_LABEL, RUN_LABEL))
-        return has_labels and bool(binds) and all(self._is_mine(one["Source"]) for one in binds)
+        return has_labels and bool(binds) and all(self._is_mine(mount["Source"]) for mount in binds)
 
     def _is_mine(self, source: str) -> bool:
-        return held_by(self.held, source) is not None
+        """Return whether a path of the host is in a folder that Andy's own container has."""
+        return mount_of_source(self.orchestrator_mounts, source) is not None
 
-    def owns_network(self, seen: Mapping[str, Any]) -> bool:
-        """Whether a network was made by this Compose project."""
-        return (seen.get("Labels") or {}).get(PROJECT_LABEL) == self.project
+    def owns_network(self, network: Mapping[str, Any]) -> bool:
+        """Return whether a network was made by this Compose project."""
+        return (network.get("Labels") or {}).get(PROJECT_LABEL) == self.project
 
     def is_orchestrator(self, container_id: str) -> bool:
-        """Whether a container is the orchestrator of this Compose project, the running one or an old one."""
+        """Return whether a container is this Compose project's orchestrator, the running or an old one."""
         return container_id in self.ids
 
     def check_bind(self, source: str, *, is_writable: bool) -> None:
@@ -149,42 +151,44 @@ class EngineInventory:
         Raises:
             RequestForbidden: it is neither, or a link leads there.
         """
-        held = held_by(self.held, source)
-        if held is None:
+        mount = mount_of_source(self.orchestrator_mounts, source)
+        if mount is None:
             raise RequestForbidden(f"{source} lies in no folder that Andy itself was given.")
-        if is_writable and not held.is_writable:
+        if is_writable and not mount.is_writable:
             raise RequestForbidden(f"{source} may be read only: Andy itself cannot write there.")
-        inside = held.inside(source)
+        inside = mount.inside(source)
         if not inside.is_relative_to(self.home):
-            self._check_extra(source, held)
+            self._check_extra(source, mount)
             return
         rest = inside.relative_to(self.home)
         if not _is_for_agents(rest, is_writable=is_writable):
             raise RequestForbidden(f"{source} is not for agents.")
         self._check_links(source)
 
-    def _check_extra(self, source: str, held: BindMount) -> None:
-        if held.source != source or held.kind != "bind":
+    def _check_extra(self, source: str, mount: BindMount) -> None:
+        """Check that a folder outside of the home is a whole one that the owner mounted into Andy."""
+        if mount.source != source or mount.kind != "bind":
             raise RequestForbidden(f"{source} is a part of a folder: mount it into Andy by itself.")
 
     def _check_links(self, source: str) -> None:
         """Check each part of a path for links: the engine follows them as root, and the
         orchestrator could plant one.
         """
-        own = held_by(self.seen, source)
+        own = mount_of_source(self.filter_mounts, source)
         if own is None:
             raise RequestForbidden(
                 f"The filter does not see {source}: give 'engine' the same folders as 'andy'."
             )
-        here = Path(own.destination)
+        path = Path(own.destination)
         for part in own.inside(source).relative_to(own.destination).parts:
-            here = here / part
-            mode = _mode(here)
+            path = path / part
+            mode = _mode(path)
             if mode is None or not (stat.S_ISDIR(mode) or stat.S_ISREG(mode)):
                 raise RequestForbidden(f"{source} is not there, or has a link in it.")
 
 
 def _mode(path: Path) -> int | None:
+    """Return the mode of a path itself, not of what it links to; None if it cannot be read."""
     try:
         return path.lstat().st_mode
     except OSError:
@@ -217,15 +221,15 @@ async def survey(engine: Engine, *, own_id: str, home: PurePosixPath) -> EngineI
     own, listed = await orchestrators(engine, own_id=own_id)
     project = own["Config"]["Labels"][COMPOSE_LABEL]
     # While one orchestrator replaces another there are two, and the newer one's mounts count.
-    newest = max(listed, key=lambda one: int(one["Created"]), default=None)
+    newest = max(listed, key=lambda container: int(container["Created"]), default=None)
     if newest is None:
         raise RequestForbidden(f"There is no orchestrator in the Compose project '{project}'.")
     return EngineInventory(
         project=project,
         home=home,
-        ids=frozenset(one["Id"] for one in listed),
-        held=BindMount.of(newest["Mounts"]),
-        seen=BindMount.of(own["Mounts"]),
+        ids=frozenset(container["Id"] for container in listed),
+        orchestrator_mounts=BindMount.of(newest["Mounts"]),
+        filter_mounts=BindMount.of(own["Mounts"]),
     )
 
 
@@ -251,16 +255,16 @@ async def own_network(engine: Engine, inventory: EngineInventory, ref: str) -> M
         ObjectNotFound: there is none of that name.
         RequestForbidden: it is not Andy's.
     """
-    found = await engine.network(ref)
-    if found is None:
+    network = await engine.network(ref)
+    if network is None:
         raise ObjectNotFound(f"network {ref} not found")
-    has_name = NETWORK_NAME.fullmatch(found["Name"]) or OVERLAY_NAME.fullmatch(found["Name"])
-    if not (inventory.owns_network(found) and has_name):
+    has_name = NETWORK_NAME.fullmatch(network["Name"]) or OVERLAY_NAME.fullmatch(network["Name"])
+    if not (inventory.owns_network(network) and has_name):
         raise RequestForbidden(f"The network '{ref}' is not Andy's.")
-    return found
+    return network
 
 
 def has_label(labels: Mapping[str, str] | None, wanted: str) -> bool:
-    """Whether labels have one, given as `name=value`."""
+    """Return whether labels contain one, written as `name=value`."""
     name, _, value = wanted.partition("=")
     return (labels or {}).get(name) == value

@@ -166,50 +166,53 @@ def read(method: str, target: str, body: bytes) -> EngineRequest:
     path = path.replace("%40", "@")
     version = VERSION.match(path)
     bare = path[version.end() :] if version else path
-    rule, found = _matching(method, bare)
-    given = _parameters(rule, query)
+    rule, match = _matching(method, bare)
+    parameters = _parameters(rule, query)
     return EngineRequest(
         kind=rule.kind,
         method=method,
-        target=f"{path}?{urlencode(given)}" if given else path,
+        target=f"{path}?{urlencode(parameters)}" if parameters else path,
         version=version[0] if version else "",
-        ref=found.groupdict().get("ref", ""),
-        query=given,
+        ref=match.groupdict().get("ref", ""),
+        query=parameters,
         body=_document(rule, body),
     )
 
 
 def _matching(method: str, path: str) -> tuple[RequestRule, re.Match[str]]:
+    """Return the rule for a request, and the match of its path. Raises `RequestForbidden`."""
     for rule in RULES:
-        found = rule.path.fullmatch(path)
-        if found and rule.method == method:
-            return rule, found
+        match = rule.path.fullmatch(path)
+        if match and rule.method == method:
+            return rule, match
     raise RequestForbidden(f"{method} {path} is nothing that Andy needs.")
 
 
 def _parameters(rule: RequestRule, query: str) -> dict[str, str]:
+    """Return the parameters of a query, each allowed by the rule. Raises `RequestForbidden`."""
     try:
         pairs = (
             parse_qsl(query, keep_blank_values=True, strict_parsing=True, errors="strict") if query else []
         )
     except ValueError as error:
         raise RequestForbidden(f"The query cannot be read ({error}).") from error
-    given: dict[str, str] = {}
+    parameters: dict[str, str] = {}
     for name, value in pairs:
         form = rule.query.get(name)
-        if form is None or name in given or not re.fullmatch(form, value):
+        if form is None or name in parameters or not re.fullmatch(form, value):
             raise RequestForbidden(f"The parameter '{name}' is not in its form.")
-        given[name] = value
-    return given
+        parameters[name] = value
+    return parameters
 
 
 def _document(rule: RequestRule, body: bytes) -> dict[str, Any] | None:
+    """Return the body as the rule's model read it; None for a rule without one. Raises `RequestForbidden`."""
     if rule.body is None:
         if body:
             raise RequestForbidden("A body is not expected here.")
         return None
     try:
-        found = rule.body.model_validate(json.loads(body, object_pairs_hook=_each_once))
+        document = rule.body.model_validate(json.loads(body, object_pairs_hook=_each_once))
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         raise RequestForbidden(
@@ -217,15 +220,16 @@ def _document(rule: RequestRule, body: bytes) -> dict[str, Any] | None:
         ) from error
     except (ValueError, RecursionError) as error:
         raise RequestForbidden(f"The body is no JSON object ({error}).") from error
-    return found.model_dump(exclude_unset=True)
+    return document.model_dump(exclude_unset=True)
 
 
 def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
+    """Return a JSON object. Raises `ValueError` if one of its keys occurs twice."""
+    fields = dict(pairs)
     # Python takes the last of two equal keys; the engine could take another than the one that was checked.
-    if len(found) != len(pairs):
+    if len(fields) != len(pairs):
         raise ValueError("a key is there twice")
-    return found
+    return fields
 
 
 def only_filter(text: str, *keys: str) -> tuple[str, str]:
@@ -234,13 +238,13 @@ def only_filter(text: str, *keys: str) -> tuple[str, str]:
     Both are empty when nothing is filtered. Raises `RequestForbidden`.
     """
     try:
-        found = json.loads(text) if text else {}
+        filters = json.loads(text) if text else {}
     except (ValueError, RecursionError) as error:
         raise RequestForbidden("The filters are no JSON.") from error
-    match found:
-        case {} if not found:
+    match filters:
+        case {} if not filters:
             return "", ""
-        case dict() if len(found) == 1 and (key := next(iter(found))) in keys:
-            if isinstance(found[key], list) and len(found[key]) == 1:
-                return key, str(found[key][0])
+        case dict() if len(filters) == 1 and (key := next(iter(filters))) in keys:
+            if isinstance(filters[key], list) and len(filters[key]) == 1:
+                return key, str(filters[key][0])
     raise RequestForbidden(f"The only filter here is one {' or '.join(keys)}.")

@@ -38,12 +38,12 @@ async def start_if_port_was_taken(engine: Engine, *, own_id: str) -> bool:
         httpx.HTTPError: the engine does not answer.
         RequestForbidden: the filter does not know its own container.
     """
-    _, found = await orchestrators(engine, own_id=own_id)
-    newest = max(found, key=lambda one: int(one["Created"]), default=None)
+    _, containers = await orchestrators(engine, own_id=own_id)
+    newest = max(containers, key=lambda container: int(container["Created"]), default=None)
     if newest is None or newest["State"] not in ("created", "exited"):
         return False
-    seen = await engine.container(newest["Id"])
-    if seen is None or not any(words in seen["State"]["Error"] for words in TAKEN):
+    details = await engine.container(newest["Id"])
+    if details is None or not any(words in details["State"]["Error"] for words in TAKEN):
         return False
     failure = await engine.start(newest["Id"])
     log.info("filter.started_andy", is_running=failure is None, reason=failure)

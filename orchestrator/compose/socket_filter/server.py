@@ -39,7 +39,9 @@ Connect = Callable[[], Awaitable[tuple[asyncio.StreamReader, asyncio.StreamWrite
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Read:
+class _ReceivedRequest:
+    """A whole request, as it was received. Nothing in it is checked yet."""
+
     method: str
     target: str
     body: bytes
@@ -80,6 +82,7 @@ class FilterServer:
             writer.close()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Read one request, check it, and answer it or pass it on."""
         try:
             async with asyncio.timeout(READ_SECONDS):
                 received = await _request(reader)
@@ -109,12 +112,13 @@ class FilterServer:
     async def _pass_on(
         self, checked: EngineRequest, rest: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
+        """Send a checked request to the engine, and its answer back. `rest` are bytes after the request."""
         try:
             from_engine, to_engine = await self._connect()
         except OSError as error:
             return await _answer(writer, BAD_GATEWAY, f"The engine does not answer: {error}")
         try:
-            to_engine.write(_written(checked))
+            to_engine.write(_serialize(checked))
             await to_engine.drain()
             if checked.kind is RequestKind.ATTACH:
                 await _attach(rest, reader, writer, from_engine, to_engine)
@@ -124,7 +128,7 @@ class FilterServer:
             to_engine.close()
 
 
-async def _request(reader: asyncio.StreamReader) -> _Read | None:
+async def _request(reader: asyncio.StreamReader) -> _ReceivedRequest | None:
     """Read one whole request; return None when the connection closes before one."""
     parser = h11.Connection(h11.SERVER, max_incomplete_event_size=MAX_HEAD_BYTES)
     head: h11.Request | None = None
@@ -144,7 +148,7 @@ async def _request(reader: asyncio.StreamReader) -> _Read | None:
                     raise RequestForbidden(f"The body is longer than {MAX_BODY_BYTES} bytes.")
             case h11.EndOfMessage() | h11.PAUSED if head is not None:
                 rest, _ = parser.trailing_data
-                return _Read(
+                return _ReceivedRequest(
                     method=head.method.decode("ascii"),
                     target=head.target.decode("ascii"),
                     body=bytes(body),
@@ -154,7 +158,7 @@ async def _request(reader: asyncio.StreamReader) -> _Read | None:
                 return None
 
 
-def _written(checked: EngineRequest) -> bytes:
+def _serialize(checked: EngineRequest) -> bytes:
     """Return the request for the engine. It contains nothing of the received bytes."""
     body = b"" if checked.body is None else json.dumps(checked.body).encode()
     head = [f"{checked.method} {checked.target} HTTP/1.1", "Host: docker", "User-Agent: andy"]
@@ -176,13 +180,13 @@ async def _hand_back(
     """Copy the engine's answer to its end, or until the client disconnects."""
     async with asyncio.TaskGroup() as tasks:
         copying = tasks.create_task(_copy(from_engine, writer), name="filter-answer")
-        watching = tasks.create_task(_hung_up(reader), name="filter-watch")
+        watching = tasks.create_task(_wait_for_disconnect(reader), name="filter-watch")
         await asyncio.wait((copying, watching), return_when=asyncio.FIRST_COMPLETED)
         copying.cancel()
         watching.cancel()
 
 
-async def _hung_up(reader: asyncio.StreamReader) -> None:
+async def _wait_for_disconnect(reader: asyncio.StreamReader) -> None:
     """Return when the client disconnects, or sends anything more, which is ignored."""
     with suppress(OSError):
         await reader.read(1)
@@ -215,6 +219,7 @@ async def _attach(
 
 
 async def _message(from_engine: asyncio.StreamReader) -> str:
+    """Return the error message in the engine's answer, or the start of the answer."""
     data = b""
     with suppress(TimeoutError):
         async with asyncio.timeout(2):
@@ -226,6 +231,7 @@ async def _message(from_engine: asyncio.StreamReader) -> str:
 
 
 async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, ends: bool = False) -> None:
+    """Copy bytes until the reader ends; with `ends`, end the writer's stream then, too."""
     with suppress(OSError):
         while data := await reader.read(CHUNK_BYTES):
             writer.write(data)

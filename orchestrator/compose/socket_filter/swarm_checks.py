@@ -71,11 +71,11 @@ class SwarmChecks:
             self.check_wanted()
         match kind:
             case RequestKind.ASK_SWARM:
-                seen = await self._engine.swarm()
-                own = {name: seen[name] for name in ("LocalNodeState", "ControlAvailable")}
+                state = await self._engine.swarm()
+                own = {name: state[name] for name in ("LocalNodeState", "ControlAvailable")}
                 return FilteredResponse(document={"Swarm": own})
             case RequestKind.LIST_NODES:
-                return FilteredResponse(document=[_plain_node(one) for one in await self._engine.nodes()])
+                return FilteredResponse(document=[_plain_node(node) for node in await self._engine.nodes()])
             case RequestKind.LIST_SERVICES | RequestKind.LIST_SECRETS:
                 return await self._list(request)
             case RequestKind.LIST_TASKS:
@@ -85,7 +85,7 @@ class SwarmChecks:
             case RequestKind.CREATE_SECRET:
                 return request.labelled((await self._survey()).project)
             case RequestKind.REMOVE_SERVICE | RequestKind.REMOVE_SECRET:
-                if not any(one["ID"] == request.ref for one in await self._own(request)):
+                if not any(item["ID"] == request.ref for item in await self._own(request)):
                     raise ObjectNotFound(f"Andy has no {request.ref} on the swarm.")
                 return request
             case other:
@@ -98,23 +98,25 @@ class SwarmChecks:
         return await ask(label)
 
     async def _list(self, request: EngineRequest) -> FilteredResponse:
+        """Return this project's services or secrets, as far as the filter asks for them."""
         key, value = only_filter(request.query.get("filters", ""), "label", "id", "name")
 
-        def is_asked_for(one: Mapping[str, Any]) -> bool:
+        def is_requested(item: Mapping[str, Any]) -> bool:
             match key:
                 case "label":
-                    return has_label(one["Spec"]["Labels"], value)
+                    return has_label(item["Spec"]["Labels"], value)
                 case "id":
-                    return bool(one["ID"] == value)
+                    return bool(item["ID"] == value)
                 case "name":
-                    return bool(one["Spec"]["Name"] == value)
+                    return bool(item["Spec"]["Name"] == value)
             return True
 
-        return FilteredResponse(document=[one for one in await self._own(request) if is_asked_for(one)])
+        return FilteredResponse(document=[item for item in await self._own(request) if is_requested(item)])
 
     async def _tasks(self, request: EngineRequest) -> FilteredResponse:
+        """Return the tasks of this project's services, or of one of them."""
         _, ref = only_filter(request.query.get("filters", ""), "service")
-        ids = [one["ID"] for one in await self._own(request) if ref in ("", one["ID"])]
+        ids = [service["ID"] for service in await self._own(request) if ref in ("", service["ID"])]
         # Without a service in the filter, the engine would list everybody's tasks.
         return FilteredResponse(document=await self._engine.tasks(ids) if ids else [])
 
@@ -133,10 +135,10 @@ class SwarmChecks:
         await self._check_secret(container["Secrets"][0]["SecretID"], labels, inventory)
         return request.labelled(inventory.project)
 
-    async def _check_image(self, named: str) -> None:
-        seen = await self._engine.image(self._image)
-        if seen is None or named not in (seen["Id"], *(seen.get("RepoDigests") or ())):
-            raise RequestForbidden(f"The image '{named}' is not the agents', which is '{self._image}'.")
+    async def _check_image(self, name: str) -> None:
+        image = await self._engine.image(self._image)
+        if image is None or name not in (image["Id"], *(image.get("RepoDigests") or ())):
+            raise RequestForbidden(f"The image '{name}' is not the agents', which is '{self._image}'.")
 
     async def _check_network(self, ref: str, labels: Mapping[str, str], inventory: EngineInventory) -> None:
         own = (await own_network(self._engine, inventory, ref))["Labels"]
@@ -144,8 +146,8 @@ class SwarmChecks:
             raise RequestForbidden(f"The network '{ref}' is not that of the group.")
 
     async def _check_secret(self, ref: str, labels: Mapping[str, str], inventory: EngineInventory) -> None:
-        for one in await self._engine.secrets(f"{PROJECT_LABEL}={inventory.project}"):
-            if one["ID"] == ref and one["Spec"]["Labels"].get(RUN_LABEL) == labels[RUN_LABEL]:
+        for secret in await self._engine.secrets(f"{PROJECT_LABEL}={inventory.project}"):
+            if secret["ID"] == ref and secret["Spec"]["Labels"].get(RUN_LABEL) == labels[RUN_LABEL]:
                 return
         raise RequestForbidden(f"The secret '{ref}' is not that of the run.")
 
@@ -160,11 +162,11 @@ def _check_workspace(mount: Mapping[str, Any], labels: Mapping[str, str]) -> Non
         raise RequestForbidden(f"The volume '{mount.get('Source')}' is not that of the group.")
 
 
-def _plain_node(seen: Mapping[str, Any]) -> dict[str, Any]:
+def _plain_node(node: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields of a node that Andy needs: neither certificates nor abilities of the engine."""
     return {
-        "ID": seen["ID"],
-        "Spec": {name: seen["Spec"].get(name) for name in ("Availability", "Labels")},
-        "Status": seen["Status"],
-        "Description": {"Hostname": seen["Description"]["Hostname"]},
+        "ID": node["ID"],
+        "Spec": {name: node["Spec"].get(name) for name in ("Availability", "Labels")},
+        "Status": node["Status"],
+        "Description": {"Hostname": node["Description"]["Hostname"]},
     }

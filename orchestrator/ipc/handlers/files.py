@@ -82,9 +82,9 @@ class OutgoingFiles:
         if not self._limit:
             return no_files(folder, path)
         target = self._directory / f"{_PREFIX}{secrets.token_hex(12)}"
-        taken = attachments.take(self._home, folder, path, target, limit=self._limit)
-        mime, _ = mimetypes.guess_type(taken.name)
-        return Attachment(path=taken.path, name=taken.name, mime=mime or "application/octet-stream")
+        staged = attachments.take(self._home, folder, path, target, limit=self._limit)
+        mime, _ = mimetypes.guess_type(staged.name)
+        return Attachment(path=staged.path, name=staged.name, mime=mime or "application/octet-stream")
 
     def sweep(self, in_use: Collection[Path]) -> int:
         """Remove the copies that are not `in_use` by a message; return how many. Blocks.

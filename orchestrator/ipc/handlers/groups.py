@@ -69,9 +69,9 @@ async def change_group(tx: Tx, caller: CommandCaller, command: ChangeGroup) -> C
             )
     except BadRequest as error:
         return refused(error.code, str(error))
-    given = "".join(f" {address}: {word}." for address, word in (command.people or {}).items())
+    role_changes = "".join(f" {address}: {word}." for address, word in (command.people or {}).items())
     return CommandResult(
-        text=profile_line(group) + given,
+        text=profile_line(group) + role_changes,
         data={"folder": group.folder, "name": group.name, "trigger": group.trigger},
     )
 
@@ -80,8 +80,10 @@ async def unregister_group(tx: Tx, caller: CommandCaller, command: UnregisterGro
     """Unregister a group, or take one of its chats off; its files and messages stay."""
     try:
         if command.jid is not None:
-            gone = await registration.remove_chat(tx, command.folder, command.jid, now_ms=caller.now_ms)
-            return CommandResult(text=gone.explain())
+            chat_departure = await registration.remove_chat(
+                tx, command.folder, command.jid, now_ms=caller.now_ms
+            )
+            return CommandResult(text=chat_departure.explain())
         departure = await registration.unregister(tx, command.folder, now_ms=caller.now_ms)
     except BadRequest as error:
         return refused(error.code, str(error))

@@ -31,14 +31,14 @@ async def search(tx: Tx, group: Group, command: SearchHistory, *, zone: ZoneInfo
         terms = message_search.parse_terms(command.query)
     except BadSearch as error:
         return refused(error.code, str(error))
-    found = await message_search.find(
+    matches = await message_search.find(
         tx, terms, folder=group.folder, before_seq=command.before, limit=command.limit, is_for_agent=True
     )
     lines = [
-        f"{one.seq}  {local_minute(one.sent_ms, zone)}  {one.sender_name}: "
-        f"{short(redact(one.text), TEXT_CHARS)}"
-        for one in found
+        f"{message.seq}  {local_minute(message.sent_ms, zone)}  {message.sender_name}: "
+        f"{short(redact(message.text), TEXT_CHARS)}"
+        for message in matches
     ]
-    if len(found) == command.limit:
-        lines.append(f"There may be more: search again with before={found[-1].seq}.")
+    if len(matches) == command.limit:
+        lines.append(f"There may be more: search again with before={matches[-1].seq}.")
     return CommandResult(text="\n".join(lines) or "No message of this group has these words.")

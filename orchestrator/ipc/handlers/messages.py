@@ -54,7 +54,7 @@ async def send_message(tx: Tx, caller: CommandCaller, command: SendMessage) -> C
         chat_jid=jid,
         folder=caller.group.folder,
         text=command.text,
-        dedupe_key=_key(caller, jid, command.text, turn),
+        dedupe_key=_dedupe_key(caller, jid, command.text, turn),
         turn_id=turn.id if turn is not None and jid == turn.chat_jid else None,
         now_ms=caller.now_ms,
     )
@@ -79,7 +79,7 @@ async def send_poll(tx: Tx, caller: CommandCaller, command: SendPoll) -> Command
     if why_not is not None:
         return refused("too_many", why_not)
     await chats.upsert(tx, jid, name=None, channel=None, is_group=False, at_ms=None)
-    key = "poll:" + _key(caller, jid, poll.text, turn)
+    key = "poll:" + _dedupe_key(caller, jid, poll.text, turn)
     is_new = await outbox.add(
         tx,
         chat_jid=jid,
@@ -99,14 +99,14 @@ async def send_poll(tx: Tx, caller: CommandCaller, command: SendPoll) -> Command
 def _poll_of(caller: CommandCaller, command: SendPoll) -> Poll:
     """Return the poll that a command describes. Raises `BadRequest` with what is invalid."""
     question = " ".join(command.question.split())
-    options = tuple(" ".join(one.split()) for one in command.options)
+    options = tuple(" ".join(option.split()) for option in command.options)
     if not question or len(question) > mailbox.MAX_QUESTION_CHARS:
         raise BadRequest(f"question: give 1 to {mailbox.MAX_QUESTION_CHARS} characters.")
     if not mailbox.MIN_OPTIONS <= len(options) <= mailbox.MAX_OPTIONS:
         raise BadRequest(f"options: give {mailbox.MIN_OPTIONS} to {mailbox.MAX_OPTIONS} of them.")
-    if not all(0 < len(one) <= mailbox.MAX_OPTION_CHARS for one in options):
+    if not all(0 < len(option) <= mailbox.MAX_OPTION_CHARS for option in options):
         raise BadRequest(f"options: each has 1 to {mailbox.MAX_OPTION_CHARS} characters.")
-    if len({composed(one).casefold() for one in options}) < len(options):
+    if len({composed(option).casefold() for option in options}) < len(options):
         raise BadRequest("options: two of them are the same.")
     ends_ms = None
     if command.until is not None:
@@ -160,12 +160,18 @@ async def _reacted_to(tx: Tx, turn: Turn, words: str) -> Message | None:
     """
     if words.strip():
         wanted = " ".join(composed(words).casefold().split())
-        found = await messages.newest(tx, turn.chat_jid, limit=MAX_LOOKED_AT)
-        found = [one for one in found if wanted in " ".join(composed(one.text).casefold().split())]
+        newest = await messages.newest(tx, turn.chat_jid, limit=MAX_LOOKED_AT)
+        candidates = [
+            message for message in newest if wanted in " ".join(composed(message.text).casefold().split())
+        ]
     else:
-        found = await messages.requests_of(tx, turn.id, limit=MAX_LOOKED_AT)
-    known = [one for one in found if not (one.is_bot_message or is_hook(one.sender)) and one.text]
-    return known[-1] if known else None
+        candidates = await messages.requests_of(tx, turn.id, limit=MAX_LOOKED_AT)
+    by_people = [
+        message
+        for message in candidates
+        if not (message.is_bot_message or is_hook(message.sender)) and message.text
+    ]
+    return by_people[-1] if by_people else None
 
 
 async def notify_model_missing(tx: Tx, caller: CommandCaller, command: ModelMissing) -> CommandResult:
@@ -177,6 +183,7 @@ async def notify_model_missing(tx: Tx, caller: CommandCaller, command: ModelMiss
 
 
 async def _too_many(tx: Tx, caller: CommandCaller, turn: Turn | None) -> str | None:
+    """Return why a group may send no more texts now; None when it may."""
     if (await outbox.waiting_of(tx, caller.group.folder)).count >= MAX_WAITING:
         return f"{MAX_WAITING} messages are on their way already: wait until they are sent."
     if turn is not None and (await outbox.released_in(tx, turn.id)).count >= MAX_A_TURN:
@@ -199,7 +206,7 @@ async def _notify_of_flood(tx: Tx, caller: CommandCaller) -> None:
     await owner.notify(tx, text, about=f"messages outside of turns {folder} {day}", now_ms=caller.now_ms)
 
 
-def _key(caller: CommandCaller, jid: ChatJid, text: str, turn: Turn | None) -> str:
+def _dedupe_key(caller: CommandCaller, jid: ChatJid, text: str, turn: Turn | None) -> str:
     """Return the key that two equal texts of a turn share, so that a retried turn does not repeat itself."""
     if turn is None:
         return f"say:{caller.group.folder}:{caller.request_id}"

@@ -19,7 +19,7 @@ ALLOWED = (WorkKind.ALL, WorkKind.TASKS, WorkKind.WORKER, WorkKind.SUMMARIES)
 async def choose_model(tx: Tx, caller: CommandCaller, command: ChooseModel) -> CommandResult:
     """Choose a model for a group or for all, or list the services and choices."""
     if command.model is None:
-        return await _listed(tx)
+        return await _list_choices(tx)
     if command.work not in {*ALLOWED}:
         return refused("bad_request", f"'{command.work}' is none of {', '.join(ALLOWED)}.")
     work = WorkKind(command.work)
@@ -41,13 +41,14 @@ async def choose_model(tx: Tx, caller: CommandCaller, command: ChooseModel) -> C
     )
 
 
-async def _listed(tx: Tx) -> CommandResult:
+async def _list_choices(tx: Tx) -> CommandResult:
+    """Return the services that can be chosen, and the models that are."""
     services = await model_services.every(tx)
     chosen = await model_services.choices(tx)
     return CommandResult(
         text="The services that the owner has added, and what is chosen.",
         data={
-            "services": [OF_DOTENV, *(f"{one.name}/{one.model or 'MODEL'}" for one in services)],
-            "chosen": [{"work": one.work.value, "model": one.model} for one in chosen],
+            "services": [OF_DOTENV, *(f"{service.name}/{service.model or 'MODEL'}" for service in services)],
+            "chosen": [{"work": choice.work.value, "model": choice.model} for choice in chosen],
         },
     )

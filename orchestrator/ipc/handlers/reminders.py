@@ -22,7 +22,7 @@ async def set_reminder(tx: Tx, caller: CommandCaller, command: SetReminder) -> C
         return refused(NOT_HERE, NO_DASHBOARDS)
     try:
         due_ms = caller.read_time(command.at, now_ms=caller.asked_ms, zone=caller.zone)
-        made = await caller.dashboards.reminders.set(
+        reminder = await caller.dashboards.reminders.set(
             tx,
             caller.group,
             command.text,
@@ -34,38 +34,43 @@ async def set_reminder(tx: Tx, caller: CommandCaller, command: SetReminder) -> C
     except BadRequest as error:
         return refused(error.code, str(error))
     when = f"{local_minute(due_ms, caller.zone)} ({caller.zone.key})"
-    data = {"id": made.number, "due_ms": due_ms, "due": local_iso(due_ms, caller.zone)}
+    data = {"id": reminder.number, "due_ms": due_ms, "due": local_iso(due_ms, caller.zone)}
     if due_ms < caller.now_ms:
-        text = f"The time of reminder {made.number}, {when}, passed while the host was away: it is sent now."
+        text = (
+            f"The time of reminder {reminder.number}, {when}, passed while the host was away: it is sent now."
+        )
         return CommandResult(code=SENT_LATE, text=text, data=data)
-    return CommandResult(text=f"Reminder {made.number} is set for {when}.", data=data)
+    return CommandResult(text=f"Reminder {reminder.number} is set for {when}.", data=data)
 
 
 async def cancel_reminder(tx: Tx, caller: CommandCaller, command: CancelReminder) -> CommandResult:
     """Cancel a reminder of the caller's group or, from main, of any."""
     if caller.dashboards is None:
         return refused(NOT_HERE, NO_DASHBOARDS)
-    found = await board_notifications.by_number(tx, command.reminder_id)
+    reminder = await board_notifications.by_number(tx, command.reminder_id)
     # Another group's reminder is treated as if it did not exist.
-    if found is None or not (caller.group.is_main or found.folder == caller.group.folder):
+    if reminder is None or not (caller.group.is_main or reminder.folder == caller.group.folder):
         return refused("unknown_reminder", f"There is no reminder {command.reminder_id} here.")
     # A turn of main was shown no other group's board.
-    turn_id = _turn_id(caller) if found.folder == caller.group.folder else None
+    turn_id = _turn_id(caller) if reminder.folder == caller.group.folder else None
     try:
-        await caller.dashboards.reminders.end(tx, found, now_ms=caller.now_ms, turn_id=turn_id)
+        await caller.dashboards.reminders.end(tx, reminder, now_ms=caller.now_ms, turn_id=turn_id)
     except BadRequest as error:
         return refused("not_pending", str(error))
-    return CommandResult(text=f"Reminder {found.number} is cancelled.", data=_serialize(found, caller))
+    return CommandResult(text=f"Reminder {reminder.number} is cancelled.", data=_serialize(reminder, caller))
 
 
 async def list_reminders(tx: Tx, caller: CommandCaller, command: ListReminders) -> CommandResult:
     """List the reminders of the caller's group that are still to come."""
     del command
     coming = await board_notifications.reminders(tx, caller.group.folder)
-    lines = [f"{one.number}: {local_minute(one.due_ms, caller.zone)} {one.message}" for one in coming]
+    lines = [
+        f"{reminder.number}: {local_minute(reminder.due_ms, caller.zone)} {reminder.message}"
+        for reminder in coming
+    ]
     return CommandResult(
         text="\n".join(lines) or "There are no reminders.",
-        data={"reminders": [_serialize(one, caller) for one in coming]},
+        data={"reminders": [_serialize(reminder, caller) for reminder in coming]},
     )
 
 
@@ -73,13 +78,14 @@ def _turn_id(caller: CommandCaller) -> int | None:
     return caller.turn.id if caller.turn is not None else None
 
 
-def _serialize(one: Notification, caller: CommandCaller) -> dict[str, Any]:
+def _serialize(reminder: Notification, caller: CommandCaller) -> dict[str, Any]:
+    """Return a reminder as the agent's program reads it. Times are epoch ms, and local with offset."""
     return {
-        "id": one.number,
-        "text": one.message,
-        "due_ms": one.due_ms,
-        "due": local_iso(one.due_ms, caller.zone),
-        "notification_id": one.id,
-        "task_id": one.task_id,
-        "person": person_of(one.asked_by or ""),
+        "id": reminder.number,
+        "text": reminder.message,
+        "due_ms": reminder.due_ms,
+        "due": local_iso(reminder.due_ms, caller.zone),
+        "notification_id": reminder.id,
+        "task_id": reminder.task_id,
+        "person": person_of(reminder.asked_by or ""),
     }

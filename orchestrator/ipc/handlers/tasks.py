@@ -79,16 +79,19 @@ def _changed(task: ScheduledTask, word: str) -> CommandResult:
 async def list_tasks(tx: Tx, caller: CommandCaller, command: ListTasks) -> CommandResult:
     """List the caller's unfinished tasks; for main, those of all groups."""
     del command
-    found = await tasks.every(tx, None if caller.group.is_main else caller.group.folder)
+    visible_tasks = await tasks.every(tx, None if caller.group.is_main else caller.group.folder)
     lines = [
-        f"{task.id} ({task.folder}): {describe(task)}: {scheduled_task_turns.shorten(task)}" for task in found
+        f"{task.id} ({task.folder}): {describe(task)}: {scheduled_task_turns.shorten(task)}"
+        for task in visible_tasks
     ]
     return CommandResult(
-        text="\n".join(lines) or "There are no tasks.", data={"tasks": [to_row(task) for task in found]}
+        text="\n".join(lines) or "There are no tasks.",
+        data={"tasks": [to_row(task) for task in visible_tasks]},
     )
 
 
 async def _find(tx: Tx, caller: CommandCaller, task_id: str) -> ScheduledTask:
+    """Return a task of the caller's group or, for main, of any. Raises `UnknownTask`."""
     return await scheduled_task_service.find(
         tx, task_id, folder=None if caller.group.is_main else caller.group.folder
     )
