@@ -12,8 +12,8 @@ import shutil
 import tempfile
 import tomllib
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -29,6 +29,7 @@ from orchestrator.dashboard.views import board
 from orchestrator.domain.dashboard import Notification
 from orchestrator.domain.values import ScheduledTask
 from orchestrator.scheduler.scheduled_task_service import to_row
+from orchestrator.store import database as store_database
 from orchestrator.store.board import notifications as board_notifications
 from orchestrator.store.database import Database, Tx
 from orchestrator.store.schedule import tasks
@@ -36,6 +37,7 @@ from tests.doubles.clock import FakeClock
 from tests.support.dashboard_harness import FOLDER, DashboardHarness
 from tests.support.offline_chat import Chat, chat_in, talking
 from tests.support.store_harness import SEOUL, StoreHarness
+from tests.support.trial_database import TrialDatabase, trial_database
 
 _REQUESTS = Path(__file__).with_name("requests.toml")
 _PAGE = Path(__file__).parents[2] / "docs" / "times.md"
@@ -105,46 +107,45 @@ def requests() -> dict[str, dict[str, dict[str, str]]]:
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """A home as it is before each request, to be copied."""
+    """A home as it is before each request, whose database is undone after each."""
 
     home: Path
+    trials: TrialDatabase
 
-    @asynccontextmanager
-    async def chat(self, home: Path) -> AsyncIterator[Chat]:
-        """Open a copy of the scene as a chat."""
-        shutil.copytree(self.home, home)
-        async with _harness(home, first_number=1000) as harness:
-            chat = chat_in(Workspace(home), DashboardHarness(harness))
-            yield chat
+    @contextmanager
+    def chat(self, home: Path) -> Iterator[Chat]:
+        """Open the scene as a chat, with a copy of its files."""
+        shutil.copytree(self.home, home, ignore=shutil.ignore_patterns("store"))
+        with self.trials.connection.trial():
+            harness = _harness(self.trials.database, first_number=1000)
+            yield chat_in(Workspace(home), DashboardHarness(harness))
+
+
+def _harness(database: Database, *, first_number: int = 1) -> StoreHarness:
+    return StoreHarness(database, FakeClock(), numbers=itertools.count(first_number))
 
 
 @asynccontextmanager
-async def _harness(home: Path, *, first_number: int = 1) -> AsyncIterator[StoreHarness]:
-    database = await Database.open(home / "store" / "messages.db")
-    try:
-        yield StoreHarness(database, FakeClock(), numbers=itertools.count(first_number))
-    finally:
-        await database.close()
-
-
-async def scene(language: str, home: Path) -> Scene:
+async def scene(language: str, home: Path) -> AsyncIterator[Scene]:
     """Make the scene of a language by saying what was said before."""
-    (home / "store").mkdir(parents=True)
-    async with _harness(home) as harness, talking(harness, Workspace(home)) as chat:
-        for text in SCENES[language]:
-            await chat.say(text)
-    return Scene(home)
+    path = home / "store" / "messages.db"
+    store_database._prepare(path)
+    async with trial_database(path) as trials:
+        async with talking(_harness(trials.database), Workspace(home)) as chat:
+            for text in SCENES[language]:
+                await chat.say(text)
+        yield Scene(home, trials)
 
 
 async def cases(language: str) -> list[Case]:
     """Say each request of a language, and judge what came of it."""
     with tempfile.TemporaryDirectory() as folder:
-        before = await scene(language, Path(folder, "scene"))
         found = []
-        for family, texts in requests()[language].items():
-            for number, (text, expected) in enumerate(texts.items()):
-                async with before.chat(Path(folder, f"{family}-{number}")) as chat:
-                    found.append(await _case(chat, family, text, expected))
+        async with scene(language, Path(folder, "scene")) as before:
+            for family, texts in requests()[language].items():
+                for number, (text, expected) in enumerate(texts.items()):
+                    with before.chat(Path(folder, f"{family}-{number}")) as chat:
+                        found.append(await _case(chat, family, text, expected))
         return found
 
 
