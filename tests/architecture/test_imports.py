@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[2]
 WIRE = ROOT / "agent_runner" / "wire"
 
@@ -17,6 +19,13 @@ WIRE = ROOT / "agent_runner" / "wire"
 def nodes(path: Path) -> tuple[ast.AST, ...]:
     """Return every node of a module; parsed once, as the tests below look at all modules."""
     return tuple(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def forgotten_nodes() -> Iterator[None]:
+    """Let go of what each collection of garbage would look through in the tests to come."""
+    yield
+    nodes.cache_clear()
 
 
 def imports_of(path: Path) -> Iterator[str]:

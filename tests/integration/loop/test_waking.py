@@ -5,10 +5,13 @@ from __future__ import annotations
 import itertools
 
 import pytest
+from hypothesis import settings
 
 from orchestrator.domain.values import TurnKind
 from orchestrator.loop import cycle_starter
 from tests.support.loop_harness import HOUR, MINUTE, SILENT, at
+
+IS_SOAK = settings.default.max_examples >= 500
 
 
 async def test_bt_01_a_message_wakes_a_sleeping_loop_at_once(idle):
@@ -134,12 +137,13 @@ async def test_bt_12_a_message_waits_for_none_of_what_makes_a_loop_sleep(idle, s
 
 async def test_bt_13_what_a_loop_tells_starts_none(due):
     await due.harness.database._connection.execute("PRAGMA synchronous = OFF")
-    starts = await due.until("2026-02-28 06:50:00", answer=SILENT)
+    count, end = (1_000, "2026-02-28 06:50:00") if IS_SOAK else (100, "2026-02-15 18:50:00")
+    starts = await due.until(end, answer=SILENT)
 
-    assert len(starts) == 1_000
+    assert len(starts) == count
     gaps = {later[1] - one[1] for one, later in itertools.pairwise(starts)}
     assert gaps == {10 * MINUTE, 20 * MINUTE}
-    assert len(due.harness.bus.ring) == 1_000, "each has told something"
+    assert len(due.harness.bus.ring) >= count, "each has told something"
 
 
 async def test_bt_13_its_own_events_are_no_news_and_others_are(idle):
