@@ -19,6 +19,7 @@ import traceback
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any, NoReturn
 from unittest.mock import patch
@@ -307,12 +308,21 @@ class Disk:
                 self.on_request()
 
 
+@cache
+def freeze_imports() -> None:
+    """Keep what was imported out of all later collections, once a process and before its first world.
+
+    A world must not be frozen itself, or its cycles would stay.
+    """
+    gc.collect()
+    gc.freeze()
+
+
 @contextmanager
 def without_collections() -> Iterator[None]:
     """Collect no cycles meanwhile: when they are collected is drawn from no seed."""
     was_on = gc.isenabled()
     gc.collect()
-    gc.freeze()  # what was imported is not looked through again at the end of each world
     gc.disable()
     try:
         yield
@@ -330,6 +340,5 @@ def bury(graves: list[Any]) -> None:
             warnings.simplefilter("ignore")
             graves.clear()
             gc.collect()
-            gc.unfreeze()
     finally:
         sys.unraisablehook = hook

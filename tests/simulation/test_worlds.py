@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -208,18 +208,17 @@ def _small_plan(
     )
 
 
-@pytest.mark.parametrize(("seed", "hash_seeds"), [("14", ("1", "2")), ("31", ("1",))])
-def test_a_seed_gives_the_same_world_in_every_process(seed: str, hash_seeds: Sequence[str]) -> None:
+@pytest.mark.parametrize(("seed", "hash_seed"), [("14", "2"), ("31", "1")])
+def test_a_seed_gives_the_same_world_in_every_process(seed: str, hash_seed: str) -> None:
     here = World(seed).run()
-    for hash_seed in hash_seeds:
-        elsewhere = subprocess.run(
-            [sys.executable, MAIN, "--seed", seed, "--digest"],
-            env={**os.environ, "PYTHONHASHSEED": hash_seed},
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        assert elsewhere.stdout.strip() == here.digest
+    elsewhere = subprocess.run(
+        [sys.executable, MAIN, "--seed", seed, "--digest"],
+        env={**os.environ, "PYTHONHASHSEED": hash_seed},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert elsewhere.stdout.strip() == here.digest
 
 
 @pytest.mark.parametrize("bug", BUGS, ids=[bug.name for bug in BUGS])

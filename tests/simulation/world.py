@@ -104,6 +104,7 @@ class World:
 
     def __init__(self, seed: int | str, plan: Plan | None = None, *, root: Path | None = None) -> None:
         """`plan` replaces what the people and the faults of the seed do, to shrink a world."""
+        surroundings.freeze_imports()
         self.seed = str(seed)
         self.plan = plan or Plan.drawn(self.seed)
         self.lines: list[Line] = []
@@ -119,6 +120,7 @@ class World:
         self.loop.ahead_ms = self.plan.ahead_ms
         self.home = Home(self.root / "home")
         self.storage = Storage(self.home.database)
+        self._reader: sqlite3.Connection | None = None
         has_power_loss = any(fault.kind == "power" for fault in self.plan.faults)
         self.unsynced = UnsyncedFiles(self.seed) if has_power_loss else None
         self._resting_since_s = 0.0
@@ -182,6 +184,7 @@ class World:
         return outcome
 
     def _bury(self) -> None:
+        self._close_reader()
         self.loop.close()
         self.orchestrator = self._host_task = self.host = None
         surroundings.bury(self._graves)
@@ -434,6 +437,7 @@ class World:
             container.end(KILLED)
             if are_gone:
                 container.remove()
+        self._close_reader()
         self.storage.after_power_loss(left)
         if self.unsynced is not None:
             self.unsynced.lose(self.loop.time())
@@ -580,12 +584,16 @@ class World:
         return any(fault.kind == "clock" for fault in self.plan.faults)
 
     def rows(self, sql: str, *given: Any) -> list[sqlite3.Row]:
-        connection = sqlite3.connect(f"{self.home.database.as_uri()}?mode=ro", uri=True)
-        connection.row_factory = sqlite3.Row
-        try:
-            return connection.execute(sql, given).fetchall()
-        finally:
-            connection.close()
+        # One connection: each new one would parse the schema of 60 tables for a single query.
+        if self._reader is None:
+            self._reader = sqlite3.connect(f"{self.home.database.as_uri()}?mode=ro", uri=True)
+            self._reader.row_factory = sqlite3.Row
+        return self._reader.execute(sql, given).fetchall()
+
+    def _close_reader(self) -> None:
+        if self._reader is not None:
+            self._reader.close()
+            self._reader = None
 
     def unsettled(self, *, reminders: bool = False) -> int:
         """Count what the host has still to do; with `reminders`, those that are not due yet, too."""
