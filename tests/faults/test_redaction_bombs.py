@@ -22,7 +22,7 @@ LENGTH = 150_000
 def test_c_21_time_grows_with_the_length_and_no_faster(piece: str):
     bomb = (piece * (LENGTH // len(piece) + 1))[:LENGTH]
 
-    once = redact(bomb)
+    redacted = redact(f"password=hunter2 {bomb}")
 
-    assert redact(f"password=hunter2 {bomb}") != bomb
-    assert len(once) <= 20 * LENGTH
+    assert "hunter2" not in redacted
+    assert len(redacted) <= 20 * LENGTH
