@@ -19,6 +19,7 @@ from orchestrator.channels import discovery
 from orchestrator.channels.context import ChannelContext
 from orchestrator.channels.local.channel import LocalChannel, written
 from orchestrator.channels.telegram.description import MAX_FILE_BYTES
+from orchestrator.channels.whatsapp import bridge_process
 from orchestrator.channels.whatsapp.channel import WhatsAppChannel
 from orchestrator.channels.whatsapp.send_rate import SendRate
 from orchestrator.containers import mounts
@@ -32,6 +33,7 @@ from orchestrator.groups.host_context import HostContext
 from orchestrator.proxies.feature import ContainerProxies
 from orchestrator.proxies.model.credentials import CredentialSource
 from orchestrator.testing.channel_contract import *  # noqa: F403 - the tests themselves
+from tests.processes.forked_programs import forked_bridge
 from tests.processes.synapse import UPLOAD_BYTES, Synapse
 from tests.support.runtimes import ProcessBench, a_spec, all_of
 from tests.support.runtimes import running as running_container
@@ -82,8 +84,7 @@ class WhatsAppHarness:
         self._ids: dict[str, str] = {}
         self.jid = ChatJid(f"{wa.FAMILY}@g.us")
         self.phone = Phone(context.home)
-        for name, value in self.phone.environment.items():
-            monkeypatch.setenv(name, value)
+        monkeypatch.setattr(bridge_process, "_PROGRAM", forked_bridge())
         self._context = context
         self.channel = self.new_channel()
 

@@ -29,7 +29,7 @@ from tests.doubles.messages_api import (
     tool_results,
 )
 from tests.processes.andy import until
-from tests.processes.runner import RUN, RunnerProcess, SharedRun, make_workspace, order_of
+from tests.processes.runner import PLAIN, RUN, RunnerProcess, SharedRun, make_workspace, order_of
 from tests.support.process_checks import is_alive
 
 Shared = SharedRun[RunnerProcess]
@@ -41,6 +41,11 @@ def environment(api: ScriptedMessagesApi) -> dict[str, str]:
 
 def run(workspace: Workspace, api: ScriptedMessagesApi, prompt: str, **more: object) -> RunnerProcess:
     return RunnerProcess(workspace, order_of(prompt, **more), environment=environment(api))
+
+
+def run_plainly(workspace: Workspace, api: ScriptedMessagesApi, prompt: str) -> RunnerProcess:
+    """Make a runner whose children are those of the process itself."""
+    return RunnerProcess(workspace, order_of(prompt), environment=environment(api), command=PLAIN)
 
 
 def test_a_turn_is_answered_in_numbered_frames(workspace: Workspace, api: ScriptedMessagesApi) -> None:
@@ -215,7 +220,7 @@ def test_close_ends_the_run_after_its_turn(workspace: Workspace, api: ScriptedMe
 
 def test_sigterm_ends_a_run_whose_model_hangs(workspace: Workspace, api: ScriptedMessagesApi) -> None:
     api.then(Hang())
-    with run(workspace, api, "hi") as runner:
+    with run_plainly(workspace, api, "hi") as runner:
         api.wait_for_turns(1)
         children = child_processes(runner.process.pid)
         assert children
@@ -227,7 +232,7 @@ def test_sigterm_ends_a_run_whose_model_hangs(workspace: Workspace, api: Scripte
 
 def test_the_cli_dies_with_a_runner_that_is_killed(workspace: Workspace, api: ScriptedMessagesApi) -> None:
     api.then(Hang())
-    with run(workspace, api, "hi") as runner:
+    with run_plainly(workspace, api, "hi") as runner:
         api.wait_for_turns(1)
         (child,) = child_processes(runner.process.pid)
         runner.process.kill()
@@ -250,7 +255,7 @@ def test_a_cli_that_is_killed_ends_the_run_with_the_reason(
     workspace: Workspace, api: ScriptedMessagesApi
 ) -> None:
     api.then(Hang())
-    with run(workspace, api, "the prompt text") as runner:
+    with run_plainly(workspace, api, "the prompt text") as runner:
         api.wait_for_turns(1)
         for child in child_processes(runner.process.pid):
             os.kill(child, signal.SIGKILL)

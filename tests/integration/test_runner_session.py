@@ -24,6 +24,7 @@ from agent_runner.wire.mailbox import MAX_TEXT_CHARS
 from agent_runner.wire.order import RestoreMode, RunOrder, TurnLimits, TurnOrder
 from agent_runner.workspace import Workspace
 from orchestrator.domain.values import TurnState
+from tests.processes.forked_programs import forked
 from tests.processes.runner import RUN, RunnerProcess, order_of
 from tests.support.store_harness import StoreHarness
 
@@ -266,7 +267,7 @@ class Misbehaving(RunnerProcess):
         self, workspace: Workspace, *, answer: str, start: str = "pass", close: str = "pass"
     ) -> None:
         program = MISBEHAVING.format(answer=answer, start=start, close=close)
-        super().__init__(workspace, order_of("hi"), command=[sys.executable, "-c", program])
+        super().__init__(workspace, order_of("hi"), command=forked("runner", "-c", program))
 
 
 def test_stray_output_never_enters_the_frames(workspace: Workspace) -> None:

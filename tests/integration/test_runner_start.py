@@ -26,7 +26,7 @@ from orchestrator.proxies.model.credentials import CredentialSource
 from orchestrator.proxies.model.routing import ModelRouter
 from orchestrator.proxies.model.token_usage import Prices
 from tests.doubles.messages_api import Say, ScriptedMessagesApi, Tokens, all_text, system_text
-from tests.processes.runner import RunnerProcess, order_of
+from tests.processes.runner import PLAIN, RunnerProcess, order_of
 from tests.support.host_contexts import host_context
 from tests.support.store_harness import StoreHarness
 
@@ -189,7 +189,7 @@ def environment(api: ScriptedMessagesApi) -> dict[str, str]:
 def test_the_cli_that_was_started_early_is_the_one_that_answers(workspace: Workspace) -> None:
     with (
         ScriptedMessagesApi() as api,
-        RunnerProcess(workspace, order_of("hi"), environment=environment(api)) as runner,
+        RunnerProcess(workspace, order_of("hi"), environment=environment(api), command=PLAIN) as runner,
     ):
         runner.wait_for("turn_end")
     assert "anew" not in runner.stderr

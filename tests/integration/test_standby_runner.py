@@ -10,7 +10,7 @@ from agent_runner.wire.files import unique_name, write_whole
 from agent_runner.wire.order import RestoreOrder, RunOrder, TurnOrder
 from agent_runner.workspace import Workspace
 from tests.doubles.messages_api import Say, ScriptedMessagesApi, all_text, last_user_text, system_text
-from tests.processes.runner import RUN, RunnerProcess, order_of
+from tests.processes.runner import PLAIN, RUN, RunnerProcess, order_of
 
 ANEW = "the CLI is started anew"
 
@@ -19,7 +19,7 @@ def standby(workspace: Workspace, api: ScriptedMessagesApi, **terms: Any) -> Run
     """Return a runner that is started ahead of its first turn."""
     order = order_of("", turn=0, **terms).model_copy(update={"is_standby": True})
     environment = {"ANTHROPIC_BASE_URL": api.url, "ANTHROPIC_API_KEY": "placeholder"}
-    return RunnerProcess(workspace, order, environment=environment)
+    return RunnerProcess(workspace, order, environment=environment, command=PLAIN)
 
 
 def ask(runner: RunnerProcess, order: RunOrder) -> None:

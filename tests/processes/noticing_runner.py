@@ -6,7 +6,6 @@ import json
 import os
 import secrets
 import subprocess
-import sys
 from collections.abc import Iterable
 from types import TracebackType
 from typing import Any
@@ -17,6 +16,7 @@ from agent_runner.wire.notices import DeliveredNotice, Notice
 from agent_runner.wire.order import RunOrder
 from agent_runner.workspace import Workspace
 from tests.doubles.messages_api import Recorded, ScriptedMessagesApi
+from tests.processes.forked_programs import forked
 from tests.processes.runner import RunnerProcess, SharedRun
 
 PROGRAM = """
@@ -79,7 +79,7 @@ class NoticingRunner(RunnerProcess):
         super().__init__(workspace, order, environment=url, command=self._program(workspace, more))
 
     def _program(self, workspace: Workspace, more: str) -> tuple[str, ...]:
-        return sys.executable, "-c", PROGRAM.format(events=str(self._events), more=more)
+        return forked("runner", "-c", PROGRAM.format(events=str(self._events), more=more))
 
     def events(self, event_type: str | None = None) -> list[dict[str, Any]]:
         """Return what was emitted until now, in order, all of it or of one type."""

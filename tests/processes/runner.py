@@ -18,8 +18,11 @@ from agent_runner.wire.notices import Notice
 from agent_runner.wire.order import CLOSE_FILE, CloseOrder, RunOrder, TurnOrder
 from agent_runner.workspace import Workspace
 from tests.doubles.messages_api import Recorded, ScriptedMessagesApi
+from tests.processes.forked_programs import forked
 
 RUN = "run-1"
+PLAIN = (sys.executable, "-m", "agent_runner")
+"""The command of a new process, which has its children itself."""
 
 
 def make_workspace(root: Path) -> Workspace:
@@ -46,7 +49,7 @@ def order_of(prompt: str, *, agent: str = "claude", turn: int = 1, **more: Any) 
 
 
 class RunnerProcess:
-    """Starts `python -m agent_runner` on entering and kills it on leaving.
+    """Starts the runner on entering and kills it on leaving.
 
     Its stdout is decoded as the host does; stderr is kept as text.
     """
@@ -57,15 +60,16 @@ class RunnerProcess:
         order: RunOrder | str,
         *,
         environment: dict[str, str] | None = None,
-        command: Sequence[str] = (sys.executable, "-m", "agent_runner"),
+        command: Sequence[str] | None = None,
     ) -> None:
+        """It is forked from a template, unless `command` is another or `PLAIN`."""
         self.workspace = workspace
         self.frames: list[Frame] = []
         self.stray: list[str] = []
         self.stderr = ""
         self._order = order if isinstance(order, str) else order.to_json() + "\n"
         self._environment = environment or {}
-        self._command = list(command)
+        self._command = list(command or forked("runner", "-m", "agent_runner"))
         self._is_listening = True
         self._changed = threading.Condition()
 

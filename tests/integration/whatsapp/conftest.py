@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from orchestrator.channels.whatsapp import bridge_process
 from orchestrator.groups import registration
 from orchestrator.store.database import Database
+from tests.processes.forked_programs import forked_bridge
 from tests.support.store_harness import a_group
 
 if TYPE_CHECKING:
@@ -27,8 +29,7 @@ def phone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Phone]:
     from tests.doubles.whatsapp_phone import Phone
 
     with Phone(tmp_path) as made:
-        for name, value in made.environment.items():
-            monkeypatch.setenv(name, value)
+        monkeypatch.setattr(bridge_process, "_PROGRAM", forked_bridge())
         yield made
 
 
