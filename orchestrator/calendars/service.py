@@ -12,7 +12,7 @@ from orchestrator.calendars.client import CalendarLogin, CalendarUnreadable
 from orchestrator.domain.errors import BadRequest
 from orchestrator.domain.values import Group
 from orchestrator.store import audit
-from orchestrator.store.database import Tx
+from orchestrator.store.database import Tx, announce
 from orchestrator.store.groups import groups
 from orchestrator.store.schedule import followed_calendars
 from orchestrator.store.schedule.followed_calendars import FollowedCalendar, FollowedEvent
@@ -95,6 +95,7 @@ async def follow(tx: Tx, calendar: FollowedCalendar, *, now_ms: int) -> Followed
     group = await groups.known(tx, calendar.folder)
     stored = await followed_calendars.add(tx, calendar, now_ms=now_ms)
     await _audit(tx, "calendar.followed", group, calendar.name, now_ms=now_ms)
+    announce(tx, "calendar.changed", group=group.folder)
     return stored
 
 
@@ -103,6 +104,7 @@ async def unfollow(tx: Tx, folder: str, name: str, *, now_ms: int) -> None:
     group = await groups.known(tx, folder)
     await followed_calendars.remove(tx, group.folder, name)
     await _audit(tx, "calendar.unfollowed", group, name, now_ms=now_ms)
+    announce(tx, "calendar.changed", group=group.folder)
 
 
 def _check_address(address: str) -> None:

@@ -76,7 +76,7 @@ class ContextFeature:
             session_files=data / "sessions",
             removals=PersonRemovals(database, self.recorder, home=host.home.root, clock=clock, bus=bus),
         )
-        self.forget_requests = ForgetRequests(clock, bus)
+        self.forget_requests = ForgetRequests(clock)
         self.commands = GroupMemory(database, self.recorder, home=host.home.root, clock=clock, bus=bus)
         factors = TokenFactors(data / "context" / "token-factors.json")
         self._calibration = TokenCalibration(

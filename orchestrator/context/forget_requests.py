@@ -8,16 +8,14 @@ from __future__ import annotations
 
 import re
 from enum import StrEnum
-from functools import partial
 
 from agent_runner.wire.unicode_forms import normalized
 from orchestrator.base.clock import Clock
-from orchestrator.base.event_bus import EventBus
 from orchestrator.context import person_removal, removal_texts
 from orchestrator.domain.values import Group, Inbound, TurnState, is_hook
 from orchestrator.groups import people, person_names
 from orchestrator.inbound.intake import ReplyAtOnce
-from orchestrator.store.database import Tx, after_commit
+from orchestrator.store.database import Tx, announce
 from orchestrator.store.people import memory_notes
 from orchestrator.store.people import records as person_records
 from orchestrator.store.people import removals as person_removals
@@ -57,9 +55,8 @@ class Wish(StrEnum):
 class ForgetRequests:
     """Handles messages in which the sender requests to be forgotten."""
 
-    def __init__(self, clock: Clock, bus: EventBus) -> None:
+    def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._bus = bus
 
     async def answer(
         self, tx: Tx, group: Group, message: Inbound, text: str, *, is_asked: bool
@@ -96,8 +93,7 @@ class ForgetRequests:
                 now_ms=now_ms,
             )
         if is_sure:
-            # After the commit, because the loop that gets the event reads the row.
-            after_commit(tx, partial(self._bus.publish, person_removal.DUE, group=group.folder))
+            announce(tx, person_removal.DUE, group=group.folder)
             waiting = await turns.unsettled_of(tx, group.folder)
             is_busy = any(each.state is TurnState.RUNNING for each in waiting)
             return _reply(removal_texts.accepted(is_busy=is_busy, is_korean=is_korean))

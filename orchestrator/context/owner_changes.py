@@ -18,7 +18,7 @@ from orchestrator.context.snapshots import ContextSnapshot, SnapshotContents
 from orchestrator.domain.errors import BadRequest
 from orchestrator.domain.values import Folder, TurnKind
 from orchestrator.store import audit
-from orchestrator.store.database import Database, Tx
+from orchestrator.store.database import Database, Tx, announce
 from orchestrator.store.groups import groups
 from orchestrator.store.runs import sessions, turns
 
@@ -44,8 +44,6 @@ async def change(
 ) -> ContextSnapshot | None:
     """Change the stored context of a group and end its agent's session; the next one starts from the context.
 
-    The caller publishes `group.configured` then, so that containers with the old session end.
-
     Raises:
         ConversationBusy: the group's agent is answering.
         ContextBusy, OSError: the context cannot be written; it is unchanged, as after any error of `act`.
@@ -68,6 +66,7 @@ async def _begin_anew(tx: Tx, folder: Folder, taken: ContextSnapshot | None, *, 
         await sessions.forget(tx, group.folder, now_ms=now_ms)
         # A new configuration ends the group's containers, which still use the old session.
         await groups.set_config(tx, group.folder, group.container_config, now_ms=now_ms)
+        announce(tx, "group.configured", group=group.folder)
     detail = {"snapshot": taken.name if taken else None}
     event = audit.AuditEvent(at_ms=now_ms, kind="context.changed", folder=folder, detail=detail)
     await audit.append(tx, event)

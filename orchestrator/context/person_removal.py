@@ -39,7 +39,7 @@ from orchestrator.store import audit
 from orchestrator.store.board import knowledge as board_knowledge
 from orchestrator.store.board import questions as board_questions
 from orchestrator.store.conversation import messages, outbox, polls
-from orchestrator.store.database import Database, Tx
+from orchestrator.store.database import Database, Tx, announce
 from orchestrator.store.groups import groups
 from orchestrator.store.notices import notices
 from orchestrator.store.people import memory_notes
@@ -148,6 +148,7 @@ async def request_by_owner(tx: Tx, folder: str, who: str, *, by: str, now_ms: in
     group = await groups.known(tx, folder)
     person = people.named(await people.known_people(tx, folder), who)
     await request(tx, group, person.addresses, by=by, is_sure=True, now_ms=now_ms)
+    announce(tx, DUE, group=group.folder)
     return person
 
 

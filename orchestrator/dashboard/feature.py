@@ -87,8 +87,6 @@ class DashboardFeature:
         self.service = DashboardService(
             database,
             clock=clock,
-            bus=bus,
-            wakeups=wakeups,
             zone_of=host.zone_of,
             can_deliver=can_deliver,
             limits=limits_of(settings),

@@ -14,8 +14,6 @@ from pydantic import ValidationError
 from agent_runner.wire import dashboard as wire
 from agent_runner.wire.mailbox import Reply
 from orchestrator.base.clock import Clock
-from orchestrator.base.event_bus import EventBus
-from orchestrator.base.wakeups import Wakeups
 from orchestrator.dashboard.files import export, import_files
 from orchestrator.dashboard.services import answers, knowledge, notifications, questions, tasks
 from orchestrator.dashboard.services.context import BoardLimits, ServiceContext
@@ -23,6 +21,7 @@ from orchestrator.dashboard.services.reminders import ReminderService
 from orchestrator.dashboard.views import board
 from orchestrator.dashboard.worker import prompt
 from orchestrator.domain.dashboard import (
+    OK,
     Actor,
     BoardTaskStatus,
     Caller,
@@ -37,7 +36,7 @@ from orchestrator.domain.dashboard import (
 from orchestrator.domain.values import Group, Turn, TurnKind
 from orchestrator.store import audit
 from orchestrator.store.board import dashboards
-from orchestrator.store.database import Database, Tx
+from orchestrator.store.database import Database, Tx, announce
 from orchestrator.store.groups import groups
 
 _ENUMS: Mapping[str, Mapping[str, Callable[[str], Any]]] = {
@@ -87,8 +86,6 @@ class DashboardService:
         database: Database,
         *,
         clock: Clock,
-        bus: EventBus,
-        wakeups: Wakeups,
         zone_of: Callable[[Group], ZoneInfo],
         can_deliver: Callable[[Group], bool],
         limits: BoardLimits | None = None,
@@ -96,8 +93,6 @@ class DashboardService:
         """`can_deliver` tells whether a channel takes messages for a group's chat."""
         self._database = database
         self._clock = clock
-        self._bus = bus
-        self._wakeups = wakeups
         self._zone_of = zone_of
         self._can_deliver = can_deliver
         self._limits = limits or BoardLimits()
@@ -141,7 +136,7 @@ class DashboardService:
             await audit.append(
                 tx, audit.AuditEvent(at_ms=now_ms, kind="dashboard", folder=group.folder, detail=detail)
             )
-        self.publish_change(group, result)
+            announce(tx, "dashboard.changed", group=group.folder, detail=result.code)
         return result
 
     async def export(self, folder: str, directory: Path) -> list[str]:
@@ -182,13 +177,8 @@ class DashboardService:
             await audit.append(
                 tx, audit.AuditEvent(at_ms=now_ms, kind="dashboard", folder=group.folder, detail=detail)
             )
-        self.publish_change(group, ToolResult(text="Imported."))
+            announce(tx, "dashboard.changed", group=group.folder, detail=OK)
         return rows
-
-    def publish_change(self, group: Group, result: ToolResult) -> None:
-        """Publish that a change was committed, so that those who follow dashboards look again."""
-        self._bus.publish("dashboard.changed", group=group.folder, detail=result.code)
-        self._wakeups.notifications.set()
 
     # Called by the command dispatcher
 

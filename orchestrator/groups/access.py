@@ -22,7 +22,7 @@ from orchestrator.store import audit
 from orchestrator.store.access import requests as access_requests
 from orchestrator.store.access.requests import AccessRequest, AccessState, NewAccessRequest
 from orchestrator.store.conversation import chats
-from orchestrator.store.database import Tx
+from orchestrator.store.database import Tx, announce
 from orchestrator.store.groups import groups
 
 DAY_MS = 24 * 3_600_000
@@ -214,6 +214,7 @@ async def decide(
     folder = group.folder if group is not None else None
     event = audit.AuditEvent(at_ms=now_ms, kind=f"access.{state.value}", folder=folder, detail=detail)
     await audit.append(tx, event)
+    announce(tx, "access.decided", detail=str(number))
     # The store deletes the caller's words with the decision, so the result has none either.
     return DecidedAccess(request=replace(request, state=state, words=""), group=group)
 

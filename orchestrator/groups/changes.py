@@ -24,7 +24,7 @@ from orchestrator.domain.values import Group
 from orchestrator.groups import memory_templates, registration, settings
 from orchestrator.groups.registration import GroupProfile
 from orchestrator.store import audit
-from orchestrator.store.database import Tx
+from orchestrator.store.database import Tx, announce
 from orchestrator.store.groups import changes as group_changes
 from orchestrator.store.groups import groups
 from orchestrator.store.groups.changes import GroupChange, GroupPart
@@ -92,6 +92,7 @@ async def configure(
     detail = {"changed": {key: config.get(key) for key in changes}}
     change = _change(group, GroupPart.SETTINGS, before, settings.text_of(config), by=by, now_ms=now_ms)
     await _record(tx, replace(change, undoes=undoes), "group.configured", detail)
+    announce(tx, "group.configured", group=group.folder)
     return replace(group, container_config=config)
 
 
@@ -121,6 +122,7 @@ async def set_profile(
     old, new = json.loads(before), json.loads(after)
     detail = {"changed": {name: value for name, value in new.items() if old[name] != value}}
     await _record(tx, replace(change, undoes=undoes), "group.profile_changed", detail)
+    announce(tx, "group.configured", group=group.folder)
     return changed
 
 
@@ -164,6 +166,7 @@ async def apply(
     await _record(tx, replace(change, undoes=undoes), "group.memory_changed", {})
     # Last, so that a disk that refuses it also rolls back the row.
     await asyncio.to_thread(memory_templates.write_memory, home, group.folder, after)
+    announce(tx, "group.configured", group=group.folder)
 
 
 async def put_back(

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Self
 from zoneinfo import ZoneInfo
 
+from orchestrator.base.announcements import announce_in_host
 from orchestrator.base.clock import Clock
 from orchestrator.base.event_bus import EventBus
 from orchestrator.base.wakeups import Wakeup, Wakeups
@@ -42,11 +44,11 @@ class HostContext:
         Raises:
             StoreError: the database is of a newer version, or cannot be opened.
         """
-        database = await Database.open(home.database)
+        wakeups = Wakeups()
+        database = await Database.open(home.database, announce=partial(announce_in_host, bus, wakeups))
         stack.push_async_callback(database.close)
         reader = await Database.open_readonly(home.database)
         stack.push_async_callback(reader.close)
-        wakeups = Wakeups()
         return cls(
             home=home,
             settings=settings,

@@ -20,7 +20,7 @@ from orchestrator.store.access import approvals, secret_addresses
 from orchestrator.store.access import requests as access_requests
 from orchestrator.store.board import notifications as board_notifications
 from orchestrator.store.conversation import chats, outbox, polls
-from orchestrator.store.database import Tx
+from orchestrator.store.database import Tx, announce
 from orchestrator.store.groups import changes as group_changes
 from orchestrator.store.groups import groups
 from orchestrator.store.runs import turns
@@ -207,6 +207,7 @@ async def register(tx: Tx, group: Group) -> Group:
     await access_requests.settle_registered(tx, group.jid, now_ms=group.added_ms)
     detail = {"jid": group.jid, "is_main": group.is_main, "config": group.container_config}
     await _audit(tx, "group.registered", group, detail, now_ms=group.added_ms)
+    announce(tx, "group.registered", group=group.folder)
     return group
 
 
@@ -330,6 +331,7 @@ async def unregister(tx: Tx, folder: str, *, now_ms: int) -> Departure:
     await groups.remove(tx, group.folder)
     failed, paused = await end_waiting(tx, group.folder, group.chats, now_ms=now_ms)
     await _audit(tx, "group.unregistered", group, {"chats": group.chats}, now_ms=now_ms)
+    announce(tx, "group.unregistered", group=group.folder)
     coming = await board_notifications.reminders(tx, group.folder)
     return Departure(group=group, failed_turns=failed, reminders=len(coming), paused_tasks=paused)
 
@@ -373,6 +375,7 @@ async def add_chat(tx: Tx, folder: str, jid: str, *, now_ms: int, is_notify_chat
     if is_notify_chat and wanted.jid != group.jid:
         await groups.set_jid(tx, group.folder, wanted.jid)
         await _audit(tx, "group.notify_chat", group, {"jid": wanted.jid, "from": group.jid}, now_ms=now_ms)
+    announce(tx, "group.chats_changed", group=group.folder)
     return await groups.known(tx, group.folder)
 
 
@@ -434,6 +437,7 @@ async def remove_chat(tx: Tx, folder: str, jid: str, *, now_ms: int) -> ChatDepa
     for turn in waiting:
         await fail_gone(tx, turn, now_ms=now_ms)
     await _audit(tx, "group.chat_removed", group, {"jid": chat}, now_ms=now_ms)
+    announce(tx, "group.chats_changed", group=group.folder)
     remaining = await groups.known(tx, group.folder)
     return ChatDeparture(group=remaining, jid=chat, failed_turns=len(waiting))
 
@@ -469,6 +473,7 @@ async def move_main(tx: Tx, jid: str, *, now_ms: int) -> Group:
     await groups.remove_chat(tx, main.folder, main.jid)
     await tasks.move(tx, main.folder, main.jid, moved.jid)
     await _audit(tx, "group.moved", moved, {"jid": moved.jid, "from": main.jid}, now_ms=now_ms)
+    announce(tx, "group.chats_changed", group=main.folder)
     return await groups.known(tx, main.folder)
 
 
@@ -504,6 +509,7 @@ async def greet_main(tx: Tx, text: str, *, now_ms: int) -> str:
     main = next(group for group in await groups.every(tx) if group.is_main)
     key = f"greeting:{now_ms}"
     await outbox.add(tx, chat_jid=main.jid, folder=main.folder, text=text, dedupe_key=key, now_ms=now_ms)
+    announce(tx, "outbox.changed", group=main.folder)
     return key
 
 

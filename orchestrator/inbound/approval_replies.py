@@ -7,9 +7,7 @@ group: `register 3`, `register 3 as NAME`, `ignore 3`, `block 3`.
 from __future__ import annotations
 
 import re
-from functools import partial
 
-from orchestrator.base.event_bus import EventBus
 from orchestrator.domain.errors import BadRequest
 from orchestrator.domain.values import Group, Role
 from orchestrator.groups import access
@@ -24,7 +22,7 @@ from orchestrator.proxies import approvals
 from orchestrator.proxies.approvals import ApprovalIsOver, Decision, UnknownApproval
 from orchestrator.store.access import approvals as requests
 from orchestrator.store.access.requests import AccessState
-from orchestrator.store.database import Tx, after_commit
+from orchestrator.store.database import Tx
 from orchestrator.store.groups import groups
 
 _ANSWER = re.compile(
@@ -48,7 +46,7 @@ _KOREAN = {
 }
 
 
-async def answer(tx: Tx, group: Group, text: str, *, role: Role, bus: EventBus, now_ms: int) -> str | None:
+async def answer(tx: Tx, group: Group, text: str, *, role: Role, now_ms: int) -> str | None:
     """Decide a request as an owner's message in main says and return the reply; None for any other message.
 
     The whole message has to be the answer: a sentence that contains one is for the agent.
@@ -59,9 +57,9 @@ async def answer(tx: Tx, group: Group, text: str, *, role: Role, bus: EventBus, 
     if (refuse_all := _REFUSE_ALL.fullmatch(words)) is not None:
         return await _refuse_all(tx, refuse_all["folder"], now_ms=now_ms)
     if _IGNORE_ALL.fullmatch(words) is not None:
-        return await _ignore_all(tx, is_korean=not words.isascii(), bus=bus, now_ms=now_ms)
+        return await _ignore_all(tx, is_korean=not words.isascii(), now_ms=now_ms)
     if (match := _ACCESS.fullmatch(words)) is not None:
-        return await _decide_access(tx, match, bus=bus, now_ms=now_ms)
+        return await _decide_access(tx, match, now_ms=now_ms)
     match = _ANSWER.fullmatch(words)
     return None if match is None else await _decide(tx, match, now_ms=now_ms)
 
@@ -91,7 +89,7 @@ async def _refuse_all(tx: Tx, name: str | None, *, now_ms: int) -> str | None:
     return f"Refused: {len(waiting)} requests." if waiting else "No request waits."
 
 
-async def _decide_access(tx: Tx, match: re.Match[str], *, bus: EventBus, now_ms: int) -> str | None:
+async def _decide_access(tx: Tx, match: re.Match[str], *, now_ms: int) -> str | None:
     """Decide about a chat that called Andy; return the reply, or None if the number is no request's."""
     decision: AccessDecision = "register" if match["register"] else "ignore" if match["ignore"] else "block"
     number, name = int(match["number"]), match["name"]
@@ -104,19 +102,15 @@ async def _decide_access(tx: Tx, match: re.Match[str], *, bus: EventBus, now_ms:
         return str(error) if decision == "register" else None
     except BadRequest as error:
         return str(error)
-    after_commit(tx, partial(bus.publish, "access.decided", detail=str(number)))
-    if decided.group is not None:
-        after_commit(tx, partial(bus.publish, "group.registered", group=decided.group.folder))
     is_english = (match["register"] or match["ignore"] or match["block"]).isascii()
     return decided.explain() if is_english else _in_korean(decided)
 
 
-async def _ignore_all(tx: Tx, *, is_korean: bool, bus: EventBus, now_ms: int) -> str | None:
+async def _ignore_all(tx: Tx, *, is_korean: bool, now_ms: int) -> str | None:
     """Ignore every waiting chat; return None if none waits, since the message then means something else."""
     ignored = await access.ignore_all(tx, by=DECIDER, now_ms=now_ms)
     if not ignored:
         return None
-    after_commit(tx, partial(bus.publish, "access.decided"))
     if is_korean:
         return f"대화 {ignored}개를 무시했어요."
     return "Ignored: 1 chat." if ignored == 1 else f"Ignored: {ignored} chats."

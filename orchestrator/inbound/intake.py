@@ -726,9 +726,7 @@ def build_intake(
     """Build a host's intake, which reads the owner's list of senders again whenever that file changes."""
 
     async def approve(tx: Tx, group: Group, text: str, *, role: Role) -> str | None:
-        return await approval_replies.answer(
-            tx, group, text, role=role, bus=host.bus, now_ms=host.clock.now_ms()
-        )
+        return await approval_replies.answer(tx, group, text, role=role, now_ms=host.clock.now_ms())
 
     return Intake(
         host.database,

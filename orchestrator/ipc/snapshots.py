@@ -62,6 +62,7 @@ ALTERING = frozenset(
     "task.due",
     "task.skipped",
     "task.paused",
+    "calendar.changed",
     "calendar.read",
 }
 """Events after which a snapshot may be outdated."""

@@ -12,7 +12,7 @@ from orchestrator.domain.schedule_tag import MAX_REASON_CHARS
 from orchestrator.domain.values import Folder, Group
 from orchestrator.loop import wake_policy
 from orchestrator.loop.wake_policy import RULES, WakePolicy, read_clock, read_interval
-from orchestrator.store.database import Tx
+from orchestrator.store.database import Tx, announce
 from orchestrator.store.groups import groups
 from orchestrator.store.loop import cycles, events, loops, wake_requests
 from orchestrator.store.loop.loops import LoopStatus, NextWake
@@ -95,6 +95,7 @@ async def apply_action(
     else:
         await _change_status(tx, group.folder, action, now_ms=now_ms)
     await events.append(tx, "action:loop", group=group.folder, now_ms=now_ms, event=f"loop.{action}")
+    announce(tx, "loop.changed", group=group.folder, detail=action)
     return group.folder
 
 

@@ -24,7 +24,7 @@ from orchestrator.groups import changes, owner, settings
 from orchestrator.store import audit
 from orchestrator.store.access import approvals
 from orchestrator.store.access.approvals import Approval, ApprovalKind, ApprovalRequest, ApprovalState
-from orchestrator.store.database import Database, Tx
+from orchestrator.store.database import Database, Tx, announce
 from orchestrator.store.groups import groups
 from orchestrator.store.notices import host_events
 
@@ -193,6 +193,7 @@ async def settle_refused(
     if verdict == "group":
         listed = sorted({*map(str, config.targets), subject})
         await changes.configure(tx, folder, {"egress": {"allowlist": listed}}, by=by, now_ms=now_ms)
+        announce(tx, "approval.decided", group=group.folder)
         return
     if verdict == "once" and config.egress == "none" and not config.asks_egress:
         raise BadRequest(f"The network of '{folder}' is closed: allow the place for the group.")
@@ -205,6 +206,7 @@ async def settle_refused(
     await approvals.decide(tx, asked.id, state, by=by, expires_ms=until_ms, now_ms=now_ms)
     kind = "approval.denied" if verdict == "never" else "approval.allowed"
     await _note(tx, asked, kind, now_ms=now_ms, by=by, decision=verdict)
+    announce(tx, "approval.decided", group=group.folder, detail=str(asked.id))
 
 
 async def decide(tx: Tx, approval_id: int, decision: Decision, *, by: str, now_ms: int) -> Approval:
@@ -228,6 +230,7 @@ async def decide(tx: Tx, approval_id: int, decision: Decision, *, by: str, now_m
     await approvals.decide(
         tx, approval_id, _STATES[decision], by=by, expires_ms=now_ms + holds_ms, now_ms=now_ms
     )
+    announce(tx, "approval.decided", group=found.folder, detail=str(found.id))
     decided = replace(found, state=_STATES[decision], decided_by=by, decided_ms=now_ms)
     word = "refused" if decision == "refuse" else "allowed"
     if found.is_for_ever:

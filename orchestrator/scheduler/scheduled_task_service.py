@@ -13,9 +13,16 @@ from enum import StrEnum
 from typing import NotRequired, Protocol, TypedDict, TypeVar, cast
 from zoneinfo import ZoneInfo
 
-from agent_runner.wire.mailbox import ScheduleTask, UpdateTask
+from agent_runner.wire.mailbox import MAX_TEXT_CHARS, ScheduleTask, UpdateTask
 from orchestrator.base.clock import format_span, local_iso, local_minute
-from orchestrator.domain.errors import BadRequest, BadSchedule, TaskRefused, TextEmpty, UnknownTask
+from orchestrator.domain.errors import (
+    BadRequest,
+    BadSchedule,
+    TaskRefused,
+    TextEmpty,
+    TextTooLong,
+    UnknownTask,
+)
 from orchestrator.domain.values import (
     CatchUp,
     Cause,
@@ -35,7 +42,7 @@ from orchestrator.domain.values import (
 )
 from orchestrator.scheduler import scheduled_task_turns
 from orchestrator.store import audit
-from orchestrator.store.database import Tx
+from orchestrator.store.database import Tx, announce
 from orchestrator.store.groups import groups
 from orchestrator.store.schedule import task_runs, task_stops, tasks
 
@@ -310,6 +317,8 @@ async def add(
     group = await groups.known(tx, folder)
     if not request.prompt.strip():
         raise TextEmpty
+    if len(request.prompt) > MAX_TEXT_CHARS:
+        raise TextTooLong(len(request.prompt), MAX_TEXT_CHARS)
     task = await create(tx, group, request, times, now_ms=now_ms)
     await _record(tx, task, "add", now_ms=now_ms)
     return task
@@ -359,10 +368,12 @@ async def act(
 
 
 async def _record(tx: Tx, task: ScheduledTask, action: str, *, now_ms: int) -> None:
+    """Audit and announce what the owner did."""
     event = audit.AuditEvent(
         at_ms=now_ms, kind=f"task.{action}", folder=task.folder, detail={"task": task.id}
     )
     await audit.append(tx, event)
+    announce(tx, "task.changed", group=task.folder, detail=task.id)
 
 
 class TaskView(TypedDict):

@@ -8,19 +8,22 @@ from __future__ import annotations
 
 import re
 import sqlite3
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager, closing
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypeVar, cast
 
+from orchestrator.base.announcements import LOOPS_OF, Announce, Announcement, announce_to_nobody
 from orchestrator.domain.errors import StoreCorrupt, StoreError, StoreTooNew
-from orchestrator.store.direct import DirectConnection, Later, Work, run_at_once, write_together
+from orchestrator.store.direct import AfterCommit, DirectConnection, Later, Work, run_at_once, write_together
 
 if TYPE_CHECKING:
     from asyncio import Future
 
     from aiosqlite import Connection, Cursor
+
+    from orchestrator.store.loop_connection import LoopConnection
 
     Tx: TypeAlias = Connection
     """An open transaction, or a connection that only reads."""
@@ -51,23 +54,32 @@ class Database:
     """
 
     def __init__(
-        self, connection: Connection, direct: sqlite3.Connection, *, read_path: Path | None = None
+        self,
+        connection: LoopConnection,
+        direct: sqlite3.Connection,
+        *,
+        read_path: Path | None = None,
+        announce: Announce = announce_to_nobody,
     ) -> None:
-        """`direct` is the connection that `connection` wraps; `read_path` is set for a read-only database."""
+        """`direct` is the connection that `connection` wraps; `read_path` is set for a read-only database.
+
+        `announce` takes the changes that committed transactions announce.
+        """
         import asyncio
         from concurrent.futures import ThreadPoolExecutor
 
         self._connection = connection
         self._direct = direct
         self._read_path = read_path
+        self.announce = announce
         self._lock = asyncio.Lock()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="database")
         self._waiting: list[Work] = []
         """Work that is written in one transaction as soon as the lock is free."""
 
     @classmethod
-    async def open(cls, path: Path) -> Self:
-        """Open `path` for writing; create and migrate it if needed.
+    async def open(cls, path: Path, *, announce: Announce = announce_to_nobody) -> Self:
+        """Open `path` for writing; create and migrate it if needed. `announce` takes announced changes.
 
         Raises:
             StoreTooNew: a newer Andy wrote it.
@@ -85,7 +97,8 @@ class Database:
                 # senders were told that their messages are safe.
                 "synchronous = FULL",
                 f"journal_size_limit = {WAL_BYTES}",
-            )
+            ),
+            announce=announce,
         )
 
     @classmethod
@@ -97,11 +110,18 @@ class Database:
         return await cls._on(await asyncio.to_thread(_connect, uri), read_path=path)
 
     @classmethod
-    async def _on(cls, direct: sqlite3.Connection, *, read_path: Path | None = None) -> Self:
-        import aiosqlite
+    async def _on(
+        cls,
+        direct: sqlite3.Connection,
+        *,
+        read_path: Path | None = None,
+        announce: Announce = announce_to_nobody,
+    ) -> Self:
+        from orchestrator.store.loop_connection import LoopConnection
 
-        connection = await aiosqlite.Connection(lambda: direct, ROWS_A_STEP)
-        return cls(connection, direct, read_path=read_path)
+        connection = LoopConnection(lambda: direct, ROWS_A_STEP)
+        await connection
+        return cls(connection, direct, read_path=read_path, announce=announce)
 
     async def write(self, work: Callable[[Tx], Awaitable[T]]) -> T:
         """Run `work` in a transaction and return its result: all of it is committed, or nothing.
@@ -123,8 +143,7 @@ class Database:
             if not own.is_done and own in self._waiting:
                 self._waiting.remove(own)
         if own.error is None:
-            for call in own.later:
-                call()
+            self._follow_up(own.later)
             return own.value  # type: ignore[no-any-return]
         if isinstance(own.error, sqlite3.Error):
             raise _explained(own.error) from own.error
@@ -158,10 +177,21 @@ class Database:
                 yield self._connection
                 await self._connection.execute("COMMIT")
             except BaseException as error:
+                self._connection.later.clear()
                 await _surely(self._roll_back())
                 if isinstance(error, sqlite3.Error):
                     raise _explained(error) from error
                 raise
+            later, self._connection.later = self._connection.later, []
+        self._follow_up(later)
+
+    def _follow_up(self, later: Sequence[AfterCommit]) -> None:
+        """Make the calls and the announcements of a transaction that has committed."""
+        for one in later:
+            if isinstance(one, Announcement):
+                self.announce(one)
+            else:
+                one()
 
     @asynccontextmanager
     async def reading(self) -> AsyncIterator[Tx]:
@@ -224,15 +254,26 @@ async def _ended(job: Future[Any]) -> None:
 
 
 def after_commit(tx: Tx, call: Later) -> None:
-    """Call a function of the event loop, such as a wake-up, after `Database.write` has committed.
+    """Call a function of the event loop, such as a wake-up, after the transaction has committed."""
+    _later_of(tx).append(call)
 
-    In a `Database.transaction`, which runs in the event loop itself, it is called at once.
+
+def announce(
+    tx: Tx, kind: str, *, group: str | None = None, turn: int | None = None, detail: str | None = None
+) -> None:
+    """Announce a change of the store after its transaction has committed.
+
+    `kind` is one of `base.announcements.LOOPS_OF`.
     """
+    assert kind in LOOPS_OF, f"{kind} has no row in LOOPS_OF"
+    _later_of(tx).append(Announcement(kind=kind, group=group, turn=turn, detail=detail))
+
+
+def _later_of(tx: Tx) -> list[AfterCommit]:
     connection: object = tx
     if isinstance(connection, DirectConnection):
-        connection.later.append(call)
-    else:
-        call()
+        return connection.later
+    return cast("LoopConnection", connection).later
 
 
 async def returned(cursor: Cursor) -> sqlite3.Row:

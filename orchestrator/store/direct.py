@@ -12,22 +12,25 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Itera
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
+from orchestrator.base.announcements import Announcement
+
 if TYPE_CHECKING:
     from orchestrator.store.database import Tx
 
 T = TypeVar("T")
 _Parameters = Sequence[Any] | Mapping[str, Any]
 
-
 Later = Callable[[], object]
+AfterCommit = Later | Announcement
+"""A function to call, or a change to announce, once the transaction has committed."""
 
 
 def run_at_once(
-    connection: sqlite3.Connection, work: Callable[[Tx], Awaitable[T]], later: list[Later] | None = None
+    connection: sqlite3.Connection, work: Callable[[Tx], Awaitable[T]], later: list[AfterCommit] | None = None
 ) -> T:
     """Return the result of `work`, run on `connection` in this thread. Blocks.
 
-    `later` collects the calls to make after the commit.
+    `later` collects what is to follow the commit.
 
     Raises:
         RuntimeError: it awaited something other than the database.
@@ -48,7 +51,7 @@ class Work:
     do: Callable[[Tx], Awaitable[Any]]
     value: Any = None
     error: BaseException | None = None
-    later: list[Later] = field(default_factory=list)
+    later: list[AfterCommit] = field(default_factory=list)
     is_done: bool = False
 
 
@@ -88,7 +91,7 @@ class DirectConnection:
 
     __slots__ = ("_connection", "later")
 
-    def __init__(self, connection: sqlite3.Connection, later: list[Later]) -> None:
+    def __init__(self, connection: sqlite3.Connection, later: list[AfterCommit]) -> None:
         self._connection = connection
         self.later = later
 

@@ -12,8 +12,8 @@ from typing import Any
 import structlog
 
 from orchestrator.domain.errors import StoreError
-from orchestrator.domain.protocols import Channel, Feature
-from orchestrator.domain.values import ChatJid, Folder, Outgoing, Turn, TurnKind
+from orchestrator.domain.protocols import Channel
+from orchestrator.domain.values import ChatJid, Folder, Turn, TurnKind
 from orchestrator.groups.host_context import HostContext
 from orchestrator.store.undo import turn_effects, undos
 from orchestrator.undo import file_effects
@@ -36,14 +36,9 @@ class UndoFeature:
     ) -> None:
         """`channel_for` returns the messenger of a chat, which may be able to delete sent messages."""
 
-        def can_withdraw(sent: Outgoing) -> bool:
-            channel = channel_for(sent.chat_jid)
-            needed = Feature.WITHDRAWALS if sent.reacts_to is None else Feature.REACTIONS
-            return channel is not None and needed in channel.features
-
         self._host = host
         self.files = GroupFiles(host.home.root)
-        self.service = UndoService(host.clock, host.bus, host.wakeups, self.files, can_withdraw)
+        self.service = UndoService(host.clock, self.files, channel_for)
         self.requests = UndoRequests(self.service)
         self._locks: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
@@ -99,7 +94,6 @@ class UndoFeature:
     async def catch_up(self, folder: Folder) -> None:
         """Record the changes of a group's ended turns, and restore the files for its undos."""
         async with self._locks[folder]:
-            for number in await asyncio.to_thread(self.files.open_turns, folder):
-                now_ms = self._host.clock.now_ms()
-                await file_effects.settle(self._host.database, self.files, folder, number, now_ms=now_ms)
-            await file_effects.put_due(self._host.database, self.files, folder)
+            await file_effects.catch_up(
+                self._host.database, self.files, folder, now_ms=self._host.clock.now_ms()
+            )

@@ -7,13 +7,12 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 from orchestrator.base.clock import Clock
-from orchestrator.base.event_bus import EventBus
 from orchestrator.base.tables import short
-from orchestrator.base.wakeups import Wakeups
 from orchestrator.domain.errors import BadRequest, UnknownTurn
+from orchestrator.domain.protocols import Feature
 from orchestrator.domain.values import (
     ChatJid,
     Folder,
@@ -28,7 +27,7 @@ from orchestrator.groups import registration
 from orchestrator.store import audit
 from orchestrator.store.board import dashboards
 from orchestrator.store.conversation import messages, outbox, withdrawals
-from orchestrator.store.database import Tx, after_commit
+from orchestrator.store.database import Tx, after_commit, announce
 from orchestrator.store.notices import host_events
 from orchestrator.store.runs import tool_calls, turns
 from orchestrator.store.schedule import task_stops
@@ -105,9 +104,15 @@ class UndoDone:
         }
 
 
-def _cannot_withdraw(sent: Outgoing) -> bool:
-    del sent
-    return False
+class Messenger(Protocol):
+    """A channel or its description: what undo has to know of the messenger of a chat."""
+
+    @property
+    def features(self) -> frozenset[Feature]: ...
+
+
+def _no_messenger(jid: ChatJid) -> None:
+    del jid
 
 
 @dataclass(slots=True)
@@ -115,11 +120,15 @@ class UndoService:
     """Undoes turns in the transaction given."""
 
     clock: Clock
-    bus: EventBus
-    wakeups: Wakeups
     files: GroupFiles
-    can_withdraw: Callable[[Outgoing], bool] = _cannot_withdraw
-    """Whether its messenger can delete sent messages."""
+    channel_for: Callable[[ChatJid], Messenger | None] = _no_messenger
+    """The messenger of a chat, which may be able to delete sent messages."""
+
+    def can_withdraw(self, sent: Outgoing) -> bool:
+        """Return whether the messenger of a sent message or reaction can delete it."""
+        messenger = self.channel_for(sent.chat_jid)
+        needed = Feature.WITHDRAWALS if sent.reacts_to is None else Feature.REACTIONS
+        return messenger is not None and needed in messenger.features
 
     async def by_number(self, tx: Tx, number: int) -> Turn:
         """Return a turn. Raises `UnknownTurn`."""
@@ -317,22 +326,9 @@ class UndoService:
             at_ms=now_ms, kind="turn.undone", folder=turn.folder, turn_id=number, detail=detail
         )
         await audit.append(tx, event)
-        after_commit(tx, partial(self._announce, plan, number))
-
-    def _announce(self, plan: UndoPlan, number: TurnId) -> None:
-        """Wake the loops that show or use the restored data."""
-        folder = plan.turn.folder
-        self.bus.publish("turn.undone", group=folder, turn=plan.turn.id, detail=str(number))
-        self.bus.publish("dashboard.changed", group=folder)
-        self.bus.publish("task.changed", group=folder)
-        self.bus.publish("group.configured", group=folder)
-        for wakeup in (
-            self.wakeups.outbox,
-            self.wakeups.scheduler,
-            self.wakeups.notifications,
-            self.wakeups.lanes,
-        ):
-            wakeup.set()
+        announce(tx, "turn.undone", group=turn.folder, turn=turn.id, detail=str(number))
+        for kind in ("dashboard.changed", "task.changed", "group.configured"):
+            announce(tx, kind, group=turn.folder)
 
 
 def _count_out_of_reach(effects: Sequence[RowEffect], kind: str) -> int:

@@ -197,24 +197,14 @@ class WebFeature:
         reminders = self.dashboards.service.reminders
         return ApiServices(
             chat=chat,
-            groups=GroupApi(
-                self.host.database, clock=self.host.clock, wakeups=self.host.wakeups, bus=self.host.bus
-            ),
+            groups=GroupApi(self.host.database, clock=self.host.clock),
             tasks=TaskApi(
                 self.host.database,
                 times=schedule_reader(self.host.zone_of, read_time=read_time),
                 clock=self.host.clock,
-                wakeups=self.host.wakeups,
-                bus=self.host.bus,
             ),
-            reminders=ReminderHandler(
-                self.host.database,
-                service=reminders,
-                clock=self.host.clock,
-                wakeups=self.host.wakeups,
-                bus=self.host.bus,
-            ),
-            loops=LoopApi(self.host.database, act=self.loops.act, bus=self.host.bus),
+            reminders=ReminderHandler(self.host.database, service=reminders, clock=self.host.clock),
+            loops=LoopApi(self.host.database, act=self.loops.act),
             undos=UndoApi(self.host.database, self.undo),
             pairings=self.channels.pairings,
             dashboards=DashboardApi(

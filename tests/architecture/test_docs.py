@@ -17,6 +17,7 @@ import pytest
 from cyclopts import CycloptsError
 
 from docs import generate
+from orchestrator.base.announcements import LOOPS_OF
 from orchestrator.cli import demo
 from orchestrator.cli import main as cli
 from orchestrator.domain import settings
@@ -166,7 +167,10 @@ def published(path: Path) -> Iterator[str]:
             and node.func.attr == "publish"
         ):
             kind = ast.unparse(node.args[0])
-            yield from EVENT_NAMES[kind[2:-1]] if kind.startswith("f") else (ast.literal_eval(kind),)
+            if kind == "announcement.kind":
+                yield from LOOPS_OF
+            else:
+                yield from EVENT_NAMES[kind[2:-1]] if kind.startswith("f") else (ast.literal_eval(kind),)
 
 
 def test_every_route_is_documented():

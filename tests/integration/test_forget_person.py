@@ -44,7 +44,7 @@ class ForgetHouse(PersonHouse):
             name="Andy",
             wakeups=harness.wakeups,
             bus=harness.bus,
-            forget=ForgetRequests(harness.clock, harness.bus).answer,
+            forget=ForgetRequests(harness.clock).answer,
         )
 
     async def fill(self) -> None:

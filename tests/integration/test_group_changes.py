@@ -182,8 +182,6 @@ async def test_a_program_changes_what_it_names_and_is_told_why_not(store_harness
     api = GroupApi(
         store_harness.database,
         clock=store_harness.clock,
-        wakeups=store_harness.wakeups,
-        bus=store_harness.bus,
     )
     app = web_app(group_routes(api), token="secret", on_refusal=lambda _: None)
     async with httpx.AsyncClient(

@@ -91,7 +91,7 @@ async def test_a_loop_is_switched_over_http_and_its_host_told(due):
             tx, folder, action, reason=reason, now_ms=due.harness.clock.now_ms()
         )
 
-    loops = LoopApi(due.harness.database, act=act, bus=due.harness.bus)
+    loops = LoopApi(due.harness.database, act=act)
     assert await loops.act("family", "pause", "") == {"group": "family", "action": "pause"}
     assert due.harness.bus.ring[-1].kind == "loop.changed"
     assert (await told(due))["status"] == "paused"

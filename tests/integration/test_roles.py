@@ -203,7 +203,7 @@ async def test_in_main_a_person_with_a_lesser_role_commands_and_approves_nothing
     assert (await store_harness.hear("/clear", "main", **MINA)).outcome == "queued"
     async with store_harness.database.transaction() as tx:
         answers = [
-            await approval_replies.answer(tx, main, "refuse all", role=role, bus=store_harness.bus, now_ms=1)
+            await approval_replies.answer(tx, main, "refuse all", role=role, now_ms=1)
             for role in (Role.OWNER, Role.MEMBER)
         ]
     assert answers == ["No request waits.", None]

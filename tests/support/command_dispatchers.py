@@ -44,8 +44,6 @@ def dashboards_of(store_harness: StoreHarness, zone_of: Callable[[Group], ZoneIn
     return DashboardService(
         store_harness.database,
         clock=store_harness.clock,
-        bus=store_harness.bus,
-        wakeups=store_harness.wakeups,
         zone_of=zone_of,
         can_deliver=lambda _: True,
     )

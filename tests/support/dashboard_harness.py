@@ -88,8 +88,6 @@ class DashboardHarness:
         return DashboardService(
             self.harness.database,
             clock=self.clock,
-            bus=self.harness.bus,
-            wakeups=self.harness.wakeups,
             zone_of=lambda _: self.zone,
             can_deliver=lambda _: self.can_deliver,
             limits=limits,

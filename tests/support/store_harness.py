@@ -8,11 +8,13 @@ from __future__ import annotations
 import itertools
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 from zoneinfo import ZoneInfo
 
 from agent_runner.wire.frames import Ack, Frame, Result, TurnEnd
 from agent_runner.wire.order import TurnOrder
+from orchestrator.base.announcements import announce_in_host
 from orchestrator.base.event_bus import EventBus
 from orchestrator.base.wakeups import Wakeups
 from orchestrator.containers import frame_effects
@@ -78,6 +80,7 @@ class StoreHarness:
 
     def __post_init__(self) -> None:
         self.bus = EventBus(self.clock)
+        self.database.announce = partial(announce_in_host, self.bus, self.wakeups)
         self.intake = Intake(self.database, clock=self.clock, name="Andy", wakeups=self.wakeups, bus=self.bus)
 
     async def add_group(self, folder: str = "family", **changes: Any) -> Group:

@@ -38,8 +38,6 @@ class WorkerHarness(NotificationHarness):
         self.service = DashboardService(
             harness.database,
             clock=harness.clock,
-            bus=harness.bus,
-            wakeups=harness.wakeups,
             zone_of=lambda _: self.hours.zone,
             can_deliver=lambda _: True,
         )

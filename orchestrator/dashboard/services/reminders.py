@@ -33,7 +33,7 @@ from orchestrator.domain.values import ChatJid, Group, ScheduledTask
 from orchestrator.inbound.intake import check_text
 from orchestrator.store import audit
 from orchestrator.store.board import notifications as board_notifications
-from orchestrator.store.database import Tx
+from orchestrator.store.database import Tx, announce
 from orchestrator.store.groups import groups
 from orchestrator.store.schedule import tasks
 
@@ -219,6 +219,7 @@ class ReminderService:
             at_ms=now_ms, kind=f"reminder.{action}", folder=reminder.folder, detail=detail
         )
         await audit.append(tx, event)
+        announce(tx, "reminder.changed", group=reminder.folder, detail=str(reminder.number))
         return await self._row(tx, reminder)
 
     async def _row(self, tx: Tx, reminder: Notification) -> ReminderView:

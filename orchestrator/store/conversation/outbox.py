@@ -19,7 +19,7 @@ from orchestrator.domain.values import (
     Turn,
     TurnId,
 )
-from orchestrator.store.database import Tx, returned
+from orchestrator.store.database import Tx, announce, returned
 from orchestrator.store.row_mapper import Column, Part, RowMapper
 
 OF_OWNER = "owner:"
@@ -450,7 +450,10 @@ async def revive(tx: Tx, outgoing_id: int, *, now_ms: int) -> bool:
         """,
         {"id": outgoing_id, "now": now_ms},
     )
-    return cursor.rowcount == 1
+    if cursor.rowcount != 1:
+        return False
+    announce(tx, "outbox.changed")
+    return True
 
 
 async def is_ours(tx: Tx, message_id: MessageId) -> bool:

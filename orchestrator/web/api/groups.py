@@ -11,8 +11,6 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from orchestrator.base.clock import Clock
-from orchestrator.base.event_bus import EventBus
-from orchestrator.base.wakeups import Wakeups
 from orchestrator.groups import access, changes, registration
 from orchestrator.groups.access import AccessDecision
 from orchestrator.groups.registration import GroupProfile, Registration
@@ -20,7 +18,7 @@ from orchestrator.inbound.intake import check_text
 from orchestrator.reports.groups import GroupView, group_row, group_rows
 from orchestrator.store import audit
 from orchestrator.store.conversation import outbox
-from orchestrator.store.database import Database
+from orchestrator.store.database import Database, announce
 from orchestrator.store.groups import groups
 from orchestrator.web.bodies import parse_body, parse_query
 
@@ -61,13 +59,11 @@ class TextQueued(TypedDict):
 
 
 class GroupApi:
-    """Changes groups, each in a transaction, then wakes the parts of the host that act on the change."""
+    """Changes groups, each in a transaction."""
 
-    def __init__(self, database: Database, *, clock: Clock, wakeups: Wakeups, bus: EventBus) -> None:
+    def __init__(self, database: Database, *, clock: Clock) -> None:
         self._database = database
         self._clock = clock
-        self._wakeups = wakeups
-        self._bus = bus
 
     async def every(self) -> list[GroupView]:
         return await self._database.read(group_rows)
@@ -76,8 +72,6 @@ class GroupApi:
         """Raises what `registration.register` raises."""
         async with self._database.transaction() as tx:
             group = await registration.register_by_hand(tx, asked, now_ms=self._clock.now_ms())
-        # After the commit, here as in all other methods: whoever hears of it reads the store.
-        self._bus.publish("group.registered", group=group.folder)
         return group_row(group)
 
     async def decide_access(self, number: int, asked: AccessAnswer, *, by: str = BY) -> AccessDecided:
@@ -85,9 +79,6 @@ class GroupApi:
         async with self._database.transaction() as tx:
             now_ms = self._clock.now_ms()
             decided = await access.decide(tx, number, asked.decision, by=by, now_ms=now_ms, name=asked.name)
-        self._bus.publish("access.decided", detail=str(number))
-        if decided.group is not None:
-            self._bus.publish("group.registered", group=decided.group.folder)
         group = group_row(decided.group) if decided.group is not None else None
         return {"number": number, "group": group, "text": decided.explain()}
 
@@ -95,9 +86,6 @@ class GroupApi:
         """Raises what `registration.unregister` raises."""
         async with self._database.transaction() as tx:
             departure = await registration.unregister(tx, folder, now_ms=self._clock.now_ms())
-        self._bus.publish("group.unregistered", group=departure.group.folder)
-        self._wakeups.outbox.set()
-        self._wakeups.lanes.set()
         return {
             "folder": departure.group.folder,
             "failed_turns": departure.failed_turns,
@@ -111,29 +99,24 @@ class GroupApi:
             group = await registration.add_chat(
                 tx, folder, asked.jid, now_ms=self._clock.now_ms(), is_notify_chat=asked.is_notify_chat
             )
-        self._bus.publish("group.chats_changed", group=group.folder)
         return group_row(group)
 
     async def remove_chat(self, folder: str, jid: str) -> ChatRemoved:
         """Raises what `registration.remove_chat` raises."""
         async with self._database.transaction() as tx:
             gone = await registration.remove_chat(tx, folder, jid, now_ms=self._clock.now_ms())
-        self._bus.publish("group.chats_changed", group=gone.group.folder)
-        self._wakeups.outbox.set()
-        self._wakeups.lanes.set()
         return {**group_row(gone.group), "failed_turns": gone.failed_turns, "text": gone.explain()}
 
     async def set_profile(self, folder: str, asked: GroupProfile) -> GroupView:
         """Raises what `changes.set_profile` raises."""
         async with self._database.transaction() as tx:
-            await changes.set_profile(tx, folder, asked, by=BY, now_ms=self._clock.now_ms())
-        return await self.configured(folder)
+            return group_row(await changes.set_profile(tx, folder, asked, by=BY, now_ms=self._clock.now_ms()))
 
     async def configured(self, folder: str) -> GroupView:
-        """Make the host use a group's changed configuration. Raises `UnknownGroup`."""
-        group = await self._database.read(lambda tx: groups.known(tx, folder))
-        self._bus.publish("group.configured", group=group.folder)
-        self._wakeups.outbox.set()
+        """Announce that a group's configuration was changed in the store. Raises `UnknownGroup`."""
+        async with self._database.transaction() as tx:
+            group = await groups.known(tx, folder)
+            announce(tx, "group.configured", group=group.folder)
         return group_row(group)
 
     async def say(self, folder: str, text: str, *, chat: str | None = None) -> TextQueued:
@@ -155,7 +138,7 @@ class GroupApi:
                 at_ms=now_ms, kind="message.say", folder=group.folder, detail={"outbox": queued.id}
             )
             await audit.append(tx, event)
-        self._wakeups.outbox.set()
+            announce(tx, "outbox.changed", group=group.folder)
         return {"group": group.folder, "id": queued.message_id, "outbox": queued.id}
 
 

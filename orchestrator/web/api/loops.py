@@ -9,7 +9,6 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from orchestrator.base.event_bus import EventBus
 from orchestrator.domain.values import Folder
 from orchestrator.store.database import Database, Tx
 
@@ -25,17 +24,15 @@ class LoopChanged(TypedDict):
 
 
 class LoopApi:
-    """Changes a loop in a transaction, then wakes the parts of the host that act on it."""
+    """Changes loops, each in a transaction."""
 
-    def __init__(self, database: Database, *, act: Act, bus: EventBus) -> None:
+    def __init__(self, database: Database, *, act: Act) -> None:
         self._database = database
         self._act = act
-        self._bus = bus
 
     async def act(self, folder: str, action: str, reason: str) -> LoopChanged:
         async with self._database.transaction() as tx:
             known = await self._act(tx, folder, action, reason)
-        self._bus.publish("loop.changed", group=known, detail=action)
         return {"group": known, "action": action}
 
 

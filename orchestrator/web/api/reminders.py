@@ -10,8 +10,6 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from orchestrator.base.clock import Clock
-from orchestrator.base.event_bus import EventBus
-from orchestrator.base.wakeups import Wakeups
 from orchestrator.dashboard.services.reminders import ReminderService, ReminderView
 from orchestrator.store.database import Database, Tx
 from orchestrator.web.bodies import parse_body
@@ -36,16 +34,12 @@ class NewTime(BaseModel):
 
 
 class ReminderHandler:
-    """Changes a reminder in a transaction, then wakes the dispatcher that sends it."""
+    """Changes reminders, each in a transaction."""
 
-    def __init__(
-        self, database: Database, *, service: ReminderService, clock: Clock, wakeups: Wakeups, bus: EventBus
-    ) -> None:
+    def __init__(self, database: Database, *, service: ReminderService, clock: Clock) -> None:
         self._database = database
         self._service = service
         self._clock = clock
-        self._wakeups = wakeups
-        self._bus = bus
 
     async def every(self, folder: str | None) -> list[ReminderView]:
         async with self._database.reading() as tx:
@@ -69,10 +63,7 @@ class ReminderHandler:
 
     async def _change(self, act: Callable[[Tx, int], Awaitable[ReminderView]]) -> ReminderView:
         async with self._database.transaction() as tx:
-            row = await act(tx, self._clock.now_ms())
-        self._bus.publish("reminder.changed", group=row["group"], detail=str(row["id"]))
-        self._wakeups.notifications.set()
-        return row
+            return await act(tx, self._clock.now_ms())
 
 
 def reminder_routes(handler: ReminderHandler) -> list[Route]:

@@ -12,8 +12,6 @@ from starlette.routing import Route
 
 from agent_runner.wire.mailbox import MAX_TEXT_CHARS, ScheduleTask, UpdateTask
 from orchestrator.base.clock import Clock
-from orchestrator.base.event_bus import EventBus
-from orchestrator.base.wakeups import Wakeups
 from orchestrator.domain.values import ScheduledTask
 from orchestrator.scheduler import scheduled_task_service
 from orchestrator.scheduler.scheduled_task_service import TaskView
@@ -38,7 +36,7 @@ class NewTask(BaseModel):
 
 
 class TaskApi:
-    """Changes a task in a transaction, then wakes the parts of the host that act on it."""
+    """Changes tasks, each in a transaction."""
 
     def __init__(
         self,
@@ -46,14 +44,10 @@ class TaskApi:
         *,
         times: scheduled_task_service.ScheduleReader,
         clock: Clock,
-        wakeups: Wakeups,
-        bus: EventBus,
     ) -> None:
         self._database = database
         self._times = times
         self._clock = clock
-        self._wakeups = wakeups
-        self._bus = bus
 
     async def add(self, folder: str, request: ScheduleTask) -> TaskView:
         """Raises what `scheduled_task_service.add` raises."""
@@ -77,11 +71,7 @@ class TaskApi:
 
     async def _change(self, act: Callable[[Tx, int], Awaitable[ScheduledTask]]) -> TaskView:
         async with self._database.transaction() as tx:
-            task = await act(tx, self._clock.now_ms())
-        self._bus.publish("task.changed", group=task.folder, detail=task.id)
-        self._wakeups.scheduler.set()
-        self._wakeups.lanes.set()
-        return scheduled_task_service.to_row(task)
+            return scheduled_task_service.to_row(await act(tx, self._clock.now_ms()))
 
 
 def task_routes(service: TaskApi) -> list[Route]:

@@ -12,7 +12,8 @@ from orchestrator.undo.feature import UndoFeature
 from orchestrator.undo.service import UndoDone
 from orchestrator.web.bodies import parse_body
 
-BY_API = "command line"
+BY_API = "HTTP API"
+"""The author of the undos that programs make."""
 MAX_DIGITS = 16
 
 

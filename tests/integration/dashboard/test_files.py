@@ -419,8 +419,6 @@ async def test_the_file_of_notifications_follows_a_reminder_at_once(
         harness.database,
         service=home.service.reminders,
         clock=home.clock,
-        wakeups=harness.wakeups,
-        bus=harness.bus,
     )
     await home.put(blog())
     async with asyncio.TaskGroup() as tasks:

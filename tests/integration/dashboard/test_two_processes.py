@@ -24,14 +24,12 @@ from pathlib import Path
 from zoneinfo import ZoneInfo
 from orchestrator.base.clock import SystemClock
 from orchestrator.dashboard.service import DashboardService
-from orchestrator.base.event_bus import EventBus
-from orchestrator.base.wakeups import Wakeups
 from orchestrator.store.database import Database
 
 async def main():
     clock = SystemClock()
     database = await Database.open(Path(sys.argv[1]))
-    service = DashboardService(database, clock=clock, bus=EventBus(clock), wakeups=Wakeups(),
+    service = DashboardService(database, clock=clock,
                 zone_of=lambda _: ZoneInfo("Asia/Seoul"), can_deliver=lambda _: True)
     for line in sys.stdin:
         request = json.loads(line)

@@ -104,7 +104,6 @@ async def give_role(view: View, form: SentForm) -> Response:
     async with view.host.database.transaction() as tx:
         await people.set_role(tx, folder, form.raw("address"), role, by=by, now_ms=now_ms)
         undo = await undo_path(tx, folder, now_ms)
-    await view.api.groups.configured(folder)
     return view.done(f"/groups/{folder}#people", view.t(".role_given"), undo=undo)
 
 
@@ -128,7 +127,6 @@ async def save_rules(view: View, form: SentForm) -> Response:
     except ConfigRefused as error:
         view.error = str(error)
         return await _show_group(view)
-    await view.api.groups.configured(folder)
     return view.done(f"/groups/{folder}#people", view.t(".rules_saved"), undo=undo)
 
 
@@ -176,7 +174,6 @@ async def save_settings(view: View, form: SentForm) -> Response:
             undo = await undo_path(tx, folder, now_ms)
     except NameTaken as error:
         return await _show_group(view, form=form, errors={"name": view.t(".name_taken", folder=error.folder)})
-    await view.api.groups.configured(folder)
     said = _said(view, group, after, is_configured=bool(changed))
     return view.done(f"/groups/{group.folder}", said or view.t(".same"), undo=undo)
 
@@ -214,7 +211,6 @@ async def put_back(view: View, _: SentForm) -> Response:
     except (ConfigRefused, changes.GroupChangeRefused, ProfileRefused) as error:
         view.error = view.why(error)
         return await show_change(view)
-    await view.api.groups.configured(folder)
     path = f"/mind?group={folder}" if GroupPart.MEMORY in parts else f"/groups/{folder}"
     return view.done(path, view.t(".undone"), undo=again)
 
@@ -289,8 +285,6 @@ async def change_part(
             undo = await undo_path(tx, folder, now_ms)
     except (ConfigRefused, changes.GroupChangeRefused, ProfileRefused) as error:
         return await refuse(str(error))
-    if part is not GroupPart.MEMORY:
-        await view.api.groups.configured(folder)
     return view.done(path, view.t(f"groups.kept_{part.value}"), undo=undo)
 
 
@@ -367,7 +361,6 @@ async def follow_calendar(view: View, form: SentForm) -> Response:
     except following.CalendarRefused as error:
         view.error = view.t(f".follow_wrong_{error.field}")
         return await _show_group(view, calendar=typed(form, *FOLLOWED_FIELDS))
-    view.host.wakeups.calendars.set()
     return view.done(f"/groups/{folder}#calendars", view.t(".followed"))
 
 
@@ -375,7 +368,6 @@ async def unfollow_calendar(view: View, form: SentForm) -> Response:
     folder = view.given("folder")
     async with view.host.database.transaction() as tx:
         await following.unfollow(tx, folder, form.text("name"), now_ms=view.now_ms)
-    view.host.bus.publish("group.configured", group=folder)
     return view.done(f"/groups/{folder}#calendars", view.t(".unfollowed"))
 
 
@@ -515,5 +507,5 @@ PAGE = Page(
         "/groups/{folder}/profile": change_profile,
         "/groups/{folder}/changes/{number:number}/undo": put_back,
     },
-    live={"calendars": ("calendar.read",), "calling": ("access.*", "group.*")},
+    live={"calendars": ("calendar.*",), "calling": ("access.*", "group.*")},
 )

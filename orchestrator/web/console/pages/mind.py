@@ -21,7 +21,7 @@ from orchestrator.context.workflow import PlanRefused
 from orchestrator.domain.values import Folder, Group
 from orchestrator.groups import changes, people
 from orchestrator.reports import context, notices
-from orchestrator.store.database import Tx
+from orchestrator.store.database import Tx, announce
 from orchestrator.store.groups import groups
 from orchestrator.store.groups.changes import GroupPart
 from orchestrator.store.people import memory_notes
@@ -177,7 +177,7 @@ async def forget_note(view: View, form: SentForm) -> Response:
         group = await groups.known(tx, view.given("folder"))
         if number.isascii() and number.isdigit() and len(number) < MAX_DIGITS:
             await memory_notes.forget(tx, group.folder, int(number))
-    view.host.bus.publish("memory.noted", group=group.folder)
+            announce(tx, "memory.noted", group=group.folder)
     return _done(view, ".forgot_note")
 
 
@@ -191,7 +191,6 @@ async def forget_person(view: View, form: SentForm) -> Response:
             )
     except people.UnknownPerson as error:
         return await _show(view, folder, error=str(error))
-    view.host.bus.publish("person.removal_due", group=folder)
     return _done(view, ".forgets_person")
 
 
@@ -305,7 +304,6 @@ async def _manager(view: View) -> tuple[Group, ContextManager]:
 async def _change(view: View, act: ChangeContext) -> None:
     group, _ = await _manager(view)
     await view.services.contexts.change(group.folder, act)
-    await view.api.groups.configured(group.folder)
 
 
 def _done(view: View, key: str) -> Response:

@@ -153,7 +153,6 @@ async def retry(view: View, _: SentForm) -> Response:
     number = view.given("number")
     async with view.host.database.transaction() as tx:
         is_revived = number.isdigit() and await outbox.revive(tx, int(number[:15]), now_ms=view.now_ms)
-    view.host.wakeups.outbox.set()
     return view.done("/now", view.t(".retried") if is_revived else view.t(".not_dead"))
 
 

@@ -212,9 +212,6 @@ async def settle(view: View, form: SentForm) -> Response:
         )
         group = await groups.known(tx, row["group"])
         undo = await undo_path(tx, group.folder, now_ms) if verdict == "group" else ""
-    if verdict == "group":
-        await view.api.groups.configured(row["group"])
-    view.host.bus.publish("approval.decided", group=row["group"])
     said = view.t(f".settled_{verdict}", subject=str(target), group=all_visible(group.name[:60]))
     return view.done(_back(view), said, undo=undo)
 
@@ -236,7 +233,6 @@ async def decide(view: View, form: SentForm) -> Response:
             tx, request_id, cast("Decision", decision), by=DECIDER, now_ms=view.now_ms
         )
         name = (await groups.known(tx, decided.folder)).name
-    view.host.bus.publish("approval.decided", group=decided.folder, detail=str(decided.id))
     said = "taken_back" if form.is_set("back") else f"decided_{decision}_{decided.kind}"
     said = said if view.console.catalogue.has(f"safety.{said}") else f"decided_{decision}"
     text = view.t(f"safety.{said}", subject=all_visible(decided.subject), group=all_visible(name[:60]))
