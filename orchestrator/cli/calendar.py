@@ -181,7 +181,6 @@ async def _follow(home: Path | None, group: str, fields: dict[str, Any]) -> int:
         async with database.transaction() as tx:
             made = await service.follow(tx, calendar, now_ms=now_ms)
             await followed_calendars.note_read(tx, made.id, coming, now_ms=now_ms)
-    await terminal.tell_configured(home, group)
     return len(coming)
 
 
@@ -192,7 +191,6 @@ async def _unfollow(home: Path | None, group: str, name: str) -> None:
 
     async with terminal.opened(home) as database, database.transaction() as tx:
         await service.unfollow(tx, group, name, now_ms=SystemClock().now_ms())
-    await terminal.tell_configured(home, group)
 
 
 async def _followed_rows(group: str | None, tx: Any) -> list[dict[str, Any]]:

@@ -12,7 +12,7 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 from cyclopts.validators import Number
@@ -23,6 +23,9 @@ from orchestrator.cli.options import GroupArgument, HomeOption, JsonOption, show
 from orchestrator.cli.terminal import home_of, read, say_aside, settings_of
 from orchestrator.domain.errors import AndyError, NotRunning, leaves
 from orchestrator.domain.home import Home
+
+if TYPE_CHECKING:
+    from orchestrator.web.api.groups import TextQueued
 
 WAIT_SECONDS = 120.0
 MAX_WAIT_SECONDS = 600.0
@@ -244,7 +247,7 @@ async def _one_line(home_option: Path | None, client: Any, text: str, *, group: 
         say_aside(await _answer_text(home_option, place, is_waiting=False))
 
 
-async def _say_as_andy(home_option: Path | None, group: str, text: str) -> dict[str, Any]:
+async def _say_as_andy(home_option: Path | None, group: str, text: str) -> TextQueued:
     """Let the running Andy send a text of the owner's; return its answer. Raises `NotRunning`."""
     async with Client.of(home_of(home_option)) as client:
         return await client.say_as_andy(group, text)

@@ -19,9 +19,10 @@ from orchestrator.domain.home import Home
 if TYPE_CHECKING:
     import httpx
 
-    from agent_runner.wire.mailbox import ScheduleTask
-    from orchestrator.dashboard.services.reminders import ReminderView
+    from orchestrator.dashboard.feature import WorkerQueued
     from orchestrator.reports.status import StatusView
+    from orchestrator.web.api.groups import TextQueued
+    from orchestrator.web.api.pairing import PairingView
 
 CONNECT_SECONDS = 3.0
 
@@ -77,81 +78,31 @@ class Client:
         """Return the state of a message; with `wait_seconds`, when it is answered or the time is up."""
         return _content(await self._http.get(f"/messages/{message_id}", params={"wait": wait_seconds}))
 
-    async def register(self, registration: dict[str, Any]) -> dict[str, Any]:
-        return _content(await self._http.post("/groups", json=registration))
-
-    async def decide_access(self, number: int, decision: dict[str, Any]) -> dict[str, Any]:
-        return _content(await self._http.post(f"/groups/requests/{number}", json=decision))
-
-    async def add_chat(self, folder: str, chat: dict[str, Any]) -> dict[str, Any]:
-        return _content(await self._http.post(f"/groups/{quote(folder, safe='')}/chats", json=chat))
-
-    async def remove_chat(self, folder: str, jid: str) -> dict[str, Any]:
-        response = await self._http.delete(f"/groups/{quote(folder, safe='')}/chats", params={"jid": jid})
-        return _content(response)
-
-    async def unregister(self, folder: str) -> dict[str, Any]:
-        return _content(await self._http.delete(f"/groups/{quote(folder, safe='')}"))
-
-    async def tell_configured(self, folder: str) -> dict[str, Any]:
-        """Notify Andy that a group's configuration was changed in the store."""
-        return _content(await self._http.post(f"/groups/{quote(folder, safe='')}/configured"))
-
-    async def say_as_andy(self, folder: str, text: str) -> dict[str, Any]:
+    async def say_as_andy(self, folder: str, text: str) -> TextQueued:
         """Let Andy send a text to a group's chat, word for word."""
-        return _content(await self._http.post(f"/groups/{quote(folder, safe='')}/say", json={"text": text}))
+        path = f"/groups/{quote(folder, safe='')}/say"
+        return cast("TextQueued", _content(await self._http.post(path, json={"text": text})))
 
-    async def add_reminder(self, folder: str, text: str, at: str) -> ReminderView:
-        body = {"group": folder, "text": text, "at": at}
-        return cast("ReminderView", _content(await self._http.post("/reminders", json=body)))
-
-    async def move_reminder(self, reminder: str, at: str) -> ReminderView:
-        path = f"/reminders/{quote(reminder, safe='')}/move"
-        return cast("ReminderView", _content(await self._http.post(path, json={"at": at})))
-
-    async def cancel_reminder(self, reminder: str) -> ReminderView:
-        path = f"/reminders/{quote(reminder, safe='')}/cancel"
-        return cast("ReminderView", _content(await self._http.post(path)))
-
-    async def add_task(self, group: str, request: ScheduleTask) -> dict[str, Any]:
-        # The route takes these fields and refuses others.
-        fields = {"prompt", "schedule_type", "schedule_value", "context_mode"}
-        body = {"group": group, **request.model_dump(include=fields)}
-        return _content(await self._http.post("/tasks", json=body))
-
-    async def act_on_task(self, task_id: str, action: str) -> dict[str, Any]:
-        """Apply an action to a task: `pause`, `resume`, `cancel` or `run`."""
-        path = f"/tasks/{quote(task_id, safe='')}/{quote(action, safe='')}"
-        return _content(await self._http.post(path))
-
-    async def undo_turn(self, number: int, *, anyway: bool) -> dict[str, Any]:
-        """Undo the effects of a turn."""
-        return _content(await self._http.post(f"/turns/{number}/undo", json={"anyway": anyway}))
-
-    async def ask_to_pair(self, phone: str) -> dict[str, Any]:
+    async def ask_to_pair(self, phone: str) -> PairingView:
         """Ask for a code that pairs WhatsApp; see `orchestrator.web.api.pairing`."""
-        return _content(await self._http.post("/whatsapp/pair", json={"phone": phone}))
+        return cast("PairingView", _content(await self._http.post("/whatsapp/pair", json={"phone": phone})))
 
-    async def pairing(self) -> dict[str, Any]:
+    async def pairing(self) -> PairingView:
         headers = {"Accept": "application/json"}
-        return _content(await self._http.get("/whatsapp/pair", headers=headers))
+        return cast("PairingView", _content(await self._http.get("/whatsapp/pair", headers=headers)))
 
-    async def act_on_loop(self, folder: str, action: str, reason: str) -> dict[str, Any]:
-        """Apply an action to a group's loop: `on`, `off`, `pause`, `resume` or `wake`."""
-        path = f"/loops/{quote(folder, safe='')}/{quote(action, safe='')}"
-        return _content(await self._http.post(path, params={"reason": reason}))
-
-    async def ask_worker(self, folder: str) -> dict[str, Any]:
-        """Queue a turn in which a model looks at a group's dashboard; return `{turn}`."""
-        return _content(await self._http.post(f"/dashboards/{quote(folder, safe='')}/worker"))
+    async def ask_worker(self, folder: str) -> WorkerQueued:
+        """Queue a turn in which a model looks at a group's dashboard."""
+        path = f"/dashboards/{quote(folder, safe='')}/worker"
+        return cast("WorkerQueued", _content(await self._http.post(path)))
 
     async def console_address(self) -> str:
         """Return the console's address with a one-time code that signs a browser in."""
         made = _content(await self._http.post("/sessions/codes"))
         return f"{str(self._http.base_url).rstrip('/')}{made['path']}"
 
-    async def status(self) -> dict[str, Any]:
-        return _content(await self._http.get("/status"))
+    async def status(self) -> StatusView:
+        return cast("StatusView", _content(await self._http.get("/status")))
 
     async def events(
         self, *, group: str | None = None, recent: int = 0, follows: bool = True

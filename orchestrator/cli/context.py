@@ -252,7 +252,6 @@ def forget(
             await person_removal.request_by_owner(
                 tx, group, person.address, by="command line", now_ms=SystemClock().now_ms()
             )
-        await terminal.tell_configured(home, group)
 
     asyncio.run(request())
     print(f"{person.name} is forgotten as soon as Andy runs and no turn runs in '{group}'.")
@@ -302,9 +301,7 @@ def _change(home: Path | None, folder: str, act: ChangeContext) -> ContextSnapsh
     async def change() -> ContextSnapshot | None:
         async with terminal.opened(home) as database:
             now_ms = SystemClock().now_ms()
-            taken = await owner_changes.change(database, manager, copies, act, now_ms=now_ms)
-        await terminal.tell_configured(home, folder)
-        return taken
+            return await owner_changes.change(database, manager, copies, act, now_ms=now_ms)
 
     return asyncio.run(change())
 

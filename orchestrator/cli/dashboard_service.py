@@ -14,7 +14,7 @@ from orchestrator.base.clock import SystemClock
 from orchestrator.base.event_bus import EventBus
 from orchestrator.cli import terminal
 from orchestrator.cli.client import Client
-from orchestrator.dashboard.feature import DashboardFeature
+from orchestrator.dashboard.feature import DashboardFeature, WorkerQueued
 from orchestrator.dashboard.files import export
 from orchestrator.dashboard.views import notification_log as history_view
 from orchestrator.dashboard.views.board import snapshot
@@ -30,7 +30,7 @@ from orchestrator.store.board import questions as board_questions
 from orchestrator.store.board import tasks as board_tasks
 from orchestrator.store.board import worker_cycles
 from orchestrator.store.board.notifications import HistoryEntry
-from orchestrator.store.database import Database, Tx, refuse_missing
+from orchestrator.store.database import Database, Tx
 from orchestrator.store.groups import groups
 
 T = TypeVar("T")
@@ -78,23 +78,21 @@ async def opened(home: Path | None) -> AsyncIterator[tuple[Database, DashboardFe
     """Yield the store of a home and its dashboard services. Raises `StoreError` if the home has no store."""
     root = terminal.home_of(home)
     settings = config.load(root.root)
-    await asyncio.to_thread(refuse_missing, root.database)
-    await asyncio.to_thread(root.make)
-    database = await Database.open(root.database)
+    channel_of = terminal.channel_of(home)
     clock = SystemClock()
-    host = HostContext(
-        home=root, settings=settings, clock=clock, database=database, reader=database, bus=EventBus(clock)
-    )
-    try:
-        with terminal.unlogged():
-            # This process has no messengers and asks no model. Whether a message can be sent is decided when
-            # it is due, by the host.
-            yield (
-                database,
-                DashboardFeature(host, can_deliver=lambda _: True, has_model=lambda _: False),
-            )
-    finally:
-        await database.close()
+    async with terminal.opened(home) as database:
+        host = HostContext(
+            home=root, settings=settings, clock=clock, database=database, reader=database, bus=EventBus(clock)
+        )
+        # This process asks no model.
+        yield (
+            database,
+            DashboardFeature(
+                host,
+                can_deliver=lambda group: channel_of(group.jid) is not None,
+                has_model=lambda _: False,
+            ),
+        )
 
 
 def answer(home: Path | None, folder: str | None, question: str, text: str) -> str:
@@ -152,10 +150,10 @@ def rules(home: Path | None, folder: str | None, *, is_dry: bool) -> dict[str, A
     return asyncio.run(act())
 
 
-def ask_model(home: Path | None, folder: str | None) -> dict[str, Any]:
-    """Queue a worker's turn now and return `{turn}`. Raises `NotRunning`."""
+def ask_model(home: Path | None, folder: str | None) -> WorkerQueued:
+    """Queue a worker's turn now. Raises `NotRunning`."""
 
-    async def act() -> dict[str, Any]:
+    async def act() -> WorkerQueued:
         async with Client.of(terminal.home_of(home)) as client:
             return await client.ask_worker(folder or MAIN)
 

@@ -114,7 +114,8 @@ async def _running(home: Home) -> dict[str, Any] | None:
     """Return the status of the running Andy; None if none answers."""
     try:
         async with Client.of(home) as client:
-            return await client.status()
+            # An older Andy that still runs may leave fields out, so the checks read it as a plain dict.
+            return dict(await client.status())
     except NotRunning:
         return None
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -23,12 +22,10 @@ from orchestrator.cli.options import (
     read,
     show,
 )
-from orchestrator.domain.errors import BadRequest, NotRunning
-from orchestrator.domain.home import Home
+from orchestrator.domain.errors import BadRequest
 from orchestrator.domain.values import Role
 
 if TYPE_CHECKING:
-    from orchestrator.cli.client import Client
     from orchestrator.domain.values import Group
     from orchestrator.groups.registration import Registration
     from orchestrator.store.database import Tx
@@ -112,15 +109,11 @@ def add_chat(
     """
     from orchestrator.groups import registration
 
-    async def ask(client: Client) -> list[str]:
-        result = await client.add_chat(folder, {"jid": jid, "is_notify_chat": is_notify_chat})
-        return list(result["chats"])
-
     async def act(tx: Tx, now_ms: int) -> list[str]:
         group = await registration.add_chat(tx, folder, jid, now_ms=now_ms, is_notify_chat=is_notify_chat)
         return list(group.chats)
 
-    chats = terminal.run_async(terminal.ask_or_change(home, ask, act))
+    chats = terminal.run_async(terminal.change(home, act))
     print(f"'{folder}' has these chats, and the first receives notifications: {', '.join(chats)}.")
 
 
@@ -138,13 +131,10 @@ def remove_chat(
     """
     from orchestrator.groups import registration
 
-    async def ask(client: Client) -> str:
-        return str((await client.remove_chat(folder, jid))["text"])
-
     async def act(tx: Tx, now_ms: int) -> str:
         return (await registration.remove_chat(tx, folder, jid, now_ms=now_ms)).explain()
 
-    print(terminal.run_async(terminal.ask_or_change(home, ask, act)))
+    print(terminal.run_async(terminal.change(home, act)))
 
 
 @groups_app.command
@@ -173,14 +163,12 @@ def change(
     if not profile.model_dump(exclude_none=True):
         raise UsageError("Say what is to be different: --name, --trigger, --no-trigger or --requires-trigger")
 
-    async def act() -> Group:
-        changed = await terminal.change(
+    changed = terminal.run_async(
+        terminal.change(
             home, lambda tx, now_ms: set_profile(tx, folder, profile, by=COMMAND_LINE, now_ms=now_ms)
         )
-        await terminal.tell_configured(home, folder)
-        return changed
-
-    print(profile_line(terminal.run_async(act())))
+    )
+    print(profile_line(changed))
 
 
 @groups_app.command(name="chats")
@@ -215,20 +203,13 @@ def decide(
     """
     from orchestrator.groups import access
 
-    decision_fields = access.number_of(number)
-
-    async def ask(client: Client) -> str:
-        return str(
-            (await client.decide_access(decision_fields, {"decision": decision, "name": name}))["text"]
-        )
+    request = access.number_of(number)
 
     async def act(tx: Tx, now_ms: int) -> str:
-        decided = await access.decide(
-            tx, decision_fields, decision, by=COMMAND_LINE, now_ms=now_ms, name=name
-        )
+        decided = await access.decide(tx, request, decision, by=COMMAND_LINE, now_ms=now_ms, name=name)
         return decided.explain()
 
-    print(terminal.run_async(terminal.ask_or_change(home, ask, act)))
+    print(terminal.run_async(terminal.change(home, act)))
 
 
 @groups_app.command
@@ -315,7 +296,7 @@ def show_people(
         async def act(tx: Tx, now_ms: int) -> Group:
             return await people.set_role(tx, folder, address, wanted, by=COMMAND_LINE, now_ms=now_ms)
 
-        terminal.run_async(_changed(home, folder, act))
+        terminal.run_async(terminal.change(home, act))
     lines = partial(groups.people_lines, zone=terminal.zone_of(home))
     read(home, lambda tx: groups.people_rows(tx, folder), lines, as_json=as_json)
 
@@ -360,7 +341,7 @@ def show_rules(
                 tx, folder, of, rule_name, value=wanted, by=COMMAND_LINE, now_ms=now_ms
             )
 
-        terminal.run_async(_changed(home, folder, act))
+        terminal.run_async(terminal.change(home, act))
     search = terminal.settings_of(terminal.home_of(home)).andy_web_search
 
     async def rows(tx: Tx) -> list[group_rules.GroupRuleView]:
@@ -452,20 +433,10 @@ def remove(folder: GroupArgument, /, *, home: HomeOption = None) -> None:
 
 
 async def register_chat(home_option: Path | None, wish: Registration) -> None:
-    """Register a chat: through the running Andy, or in the store if none runs."""
-    from orchestrator.cli.client import Client
-
-    home = terminal.home_of(home_option)
-    try:
-        async with Client.of(home) as client:
-            await client.register(wish.model_dump())
-    except NotRunning:
-        await _register_here(home, wish)
-
-
-async def _register_here(home: Home, wish: Registration) -> None:
+    """Register a chat, and main in a home without groups."""
     from orchestrator.groups import memory_templates, registration
 
+    home = terminal.home_of(home_option)
     assistant = terminal.settings_of(home).assistant_name
 
     async def act(tx: Tx, now_ms: int) -> Group:
@@ -480,13 +451,10 @@ async def _unregister(home_option: Path | None, folder: str) -> str:
     """Unregister a group; return a text about its tasks and messages."""
     from orchestrator.groups import registration
 
-    async def ask(client: Client) -> str:
-        return str((await client.unregister(folder))["text"])
-
     async def act(tx: Tx, now_ms: int) -> str:
         return (await registration.unregister(tx, folder, now_ms=now_ms)).explain()
 
-    return await terminal.ask_or_change(home_option, ask, act)
+    return await terminal.change(home_option, act)
 
 
 async def _change_of(tx: Tx, folder: str, number: int | None) -> GroupChange:
@@ -524,7 +492,6 @@ async def _put_back(home_option: Path | None, change: GroupChange, *, shown: str
         )
 
     await terminal.change(home_option, act)
-    await terminal.tell_configured(home_option, change.folder)
 
 
 async def _configure(home_option: Path | None, folder: str, changes: dict[str, Any]) -> None:
@@ -536,12 +503,6 @@ async def _configure(home_option: Path | None, folder: str, changes: dict[str, A
 
     await asyncio.to_thread(skills.check_known, terminal.home_of(home_option).root, changes.get("skills"))
 
-    await _changed(
-        home_option, folder, lambda tx, now_ms: configure(tx, folder, changes, by=COMMAND_LINE, now_ms=now_ms)
+    await terminal.change(
+        home_option, lambda tx, now_ms: configure(tx, folder, changes, by=COMMAND_LINE, now_ms=now_ms)
     )
-
-
-async def _changed(home_option: Path | None, folder: str, act: Callable[[Tx, int], Awaitable[Group]]) -> None:
-    """Change a group's settings in the store, and notify a running Andy."""
-    await terminal.change(home_option, act)
-    await terminal.tell_configured(home_option, folder)

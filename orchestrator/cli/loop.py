@@ -12,7 +12,6 @@ from cyclopts import App, Parameter
 from orchestrator.cli.options import GroupArgument, HomeOption, JsonOption, show
 
 if TYPE_CHECKING:
-    from orchestrator.cli.client import Client
     from orchestrator.store.database import Tx
 
 loop_app = App(name="loop")
@@ -107,13 +106,10 @@ def _act(home: Path | None, group: str, action: str, *, as_json: bool, reason: s
     from orchestrator.cli import terminal
     from orchestrator.loop import service
 
-    async def ask(client: Client) -> None:
-        await client.act_on_loop(group, action, reason)
-
     async def act(tx: Tx, now_ms: int) -> None:
         await service.apply_action(tx, group, action, reason=reason, now_ms=now_ms)
 
-    asyncio.run(terminal.ask_or_change(home, ask, act))
+    asyncio.run(terminal.change(home, act))
     if as_json:
         status(group, as_json=True, home=home)
         return

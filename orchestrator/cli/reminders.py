@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -53,13 +54,11 @@ def add(
     """
     from orchestrator.cli import terminal
 
-    service = _service(home)
+    service = replace(
+        _service(home), can_deliver=lambda group: terminal.channel_of(home)(group.jid) is not None
+    )
     row = asyncio.run(
-        terminal.ask_or_change(
-            home,
-            lambda client: client.add_reminder(group, text, at),
-            lambda tx, now_ms: service.add(tx, group, text, at, now_ms=now_ms),
-        )
+        terminal.change(home, lambda tx, now_ms: service.add(tx, group, text, at, now_ms=now_ms))
     )
     show(row, partial(_changed, "is set for"), as_json=as_json)
 
@@ -80,13 +79,7 @@ def move(
     from orchestrator.cli import terminal
 
     service = _service(home)
-    row = asyncio.run(
-        terminal.ask_or_change(
-            home,
-            lambda client: client.move_reminder(reminder, at),
-            lambda tx, now_ms: service.move(tx, reminder, at, now_ms=now_ms),
-        )
-    )
+    row = asyncio.run(terminal.change(home, lambda tx, now_ms: service.move(tx, reminder, at, now_ms=now_ms)))
     show(row, partial(_changed, "is moved to"), as_json=as_json)
 
 
@@ -99,13 +92,7 @@ def cancel(reminder: IdArgument, /, *, as_json: JsonOption = False, home: HomeOp
     from orchestrator.cli import terminal
 
     service = _service(home)
-    row = asyncio.run(
-        terminal.ask_or_change(
-            home,
-            lambda client: client.cancel_reminder(reminder),
-            lambda tx, now_ms: service.cancel(tx, reminder, now_ms=now_ms),
-        )
-    )
+    row = asyncio.run(terminal.change(home, lambda tx, now_ms: service.cancel(tx, reminder, now_ms=now_ms)))
     show(row, partial(_changed, "is cancelled; it was due"), as_json=as_json)
 
 

@@ -19,7 +19,7 @@ from cyclopts import Parameter
 
 from orchestrator.cli.options import HomeOption
 from orchestrator.domain import dotenv_file
-from orchestrator.domain.errors import AndyError, BadRequest, NotRunning
+from orchestrator.domain.errors import AndyError, BadRequest
 from orchestrator.domain.home import Home
 
 if TYPE_CHECKING:
@@ -384,7 +384,6 @@ class Setup:
         moved = await terminal.change(
             self._home.root, lambda tx, now_ms: registration.move_main(tx, jid, now_ms=now_ms)
         )
-        await self._tell_running()
         return f"It is {moved.jid} now."
 
     async def _ask_main(self, own: str, *, is_own_number: bool) -> str | None:
@@ -410,7 +409,7 @@ class Setup:
         key = await terminal.change(
             self._home.root, lambda tx, now_ms: registration.greet_main(tx, HELLO, now_ms=now_ms)
         )
-        if not await self._tell_running():
+        if not await asyncio.to_thread(terminal.is_running, self._home):
             return "It leaves when Andy starts: 'andy up'."
         return await self._until_sent(key)
 
@@ -429,17 +428,6 @@ class Setup:
                         raise AndyError(f"The test message could not be sent: {state.error}")
                     await asyncio.sleep(0.5)
         return "It has not left yet: 'andy channels status' and 'andy outbox list' say why."
-
-    async def _tell_running(self) -> bool:
-        """Notify a running Andy of the change; return False if none runs."""
-        from orchestrator.cli.client import Client
-
-        try:
-            async with Client.of(self._home) as client:
-                await client.tell_configured("main")
-        except NotRunning:
-            return False
-        return True
 
     def _ledger(self) -> Any:
         from orchestrator.channels.whatsapp.neonize_database import NeonizeDatabase

@@ -19,7 +19,6 @@ from orchestrator.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from orchestrator.cli.client import Client
     from orchestrator.store.database import Tx
 
 tasks_app = App(name="tasks")
@@ -115,7 +114,7 @@ def add(
             await scheduled_task_service.add(tx, group, request, times, now_ms=now_ms)
         )
 
-    made = asyncio.run(terminal.ask_or_change(home, lambda client: client.add_task(group, request), act))
+    made = asyncio.run(terminal.change(home, act))
     if as_json:
         show_task(made["id"], as_json=True, home=home)
         return
@@ -165,19 +164,15 @@ def _act(home: Path | None, task: str, action: str, *, as_json: bool) -> None:
 
     times = terminal.task_times(home)
 
-    async def ask(client: Client) -> str:
-        await client.act_on_task(task, action)
-        return ""
-
-    async def act(tx: Tx, now_ms: int) -> str:
+    async def act(tx: Tx, now_ms: int) -> None:
         await scheduled_task_service.apply_action(tx, task, action, times, now_ms=now_ms)
-        return " when Andy starts" if action == "run" else ""
 
-    later = asyncio.run(terminal.ask_or_change(home, ask, act))
+    asyncio.run(terminal.change(home, act))
     if as_json:
         show_task(task, as_json=True, home=home)
         return
-    print(f"{task} {DONE[action]}{later}.")
+    is_later = action == "run" and not terminal.is_running(terminal.home_of(home))
+    print(f"{task} {DONE[action]}{' when Andy starts' if is_later else ''}.")
 
 
 @cron_app.command(name="list")

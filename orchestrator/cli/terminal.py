@@ -9,7 +9,7 @@ import logging
 import socket
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -20,12 +20,13 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from orchestrator.base.clock import SystemClock
 from orchestrator.cli.exit_codes import UsageError
 from orchestrator.domain import setting_sources
-from orchestrator.domain.errors import AndyError, BadTime, NotRunning
+from orchestrator.domain.errors import BadTime
 from orchestrator.domain.home import Home, home_directory
 
 if TYPE_CHECKING:
-    from orchestrator.cli.client import Client
+    from orchestrator.channels.description import ChannelDescription
     from orchestrator.domain.settings import Settings
+    from orchestrator.domain.values import ChatJid
     from orchestrator.scheduler.scheduled_task_service import ScheduleReader
     from orchestrator.store.database import Database, Tx
 
@@ -75,6 +76,11 @@ def running_zone(home: Home) -> ZoneInfo | None:
             return zone
     except (OSError, ValueError, ZoneInfoNotFoundError):
         return None
+
+
+def is_running(home: Home) -> bool:
+    """Return whether Andy runs on a home and answers."""
+    return running_zone(home) is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +136,7 @@ def run_async(work: Coroutine[Any, Any, T]) -> T:
 async def change(
     home_option: Path | None, act: Callable[[Tx, int], Awaitable[T]], *, makes_home: bool = False
 ) -> T:
-    """Change the store of a home in one transaction; a running Andy notices it at its next sweep.
+    """Change the store of a home in one transaction; a running Andy notices it at once.
 
     `act` gets the transaction and the time in epoch milliseconds. Raises `StoreError` like `opened`.
     """
@@ -140,10 +146,13 @@ async def change(
 
 @asynccontextmanager
 async def opened(home_option: Path | None, *, makes_home: bool = False) -> AsyncIterator[Database]:
-    """Yield the store of a home, open for changes.
+    """Yield the store of a home, open for changes. At the end, announced changes are left for a running Andy.
 
     Raises `StoreError` if the home has none, unless `makes_home`: a mistyped `--home` must not create a home.
     """
+    import asyncio
+
+    from orchestrator.base.announcements import Announcement, leave_for_host
     from orchestrator.store.database import Database, refuse_missing
 
     home = home_of(home_option)
@@ -151,21 +160,15 @@ async def opened(home_option: Path | None, *, makes_home: bool = False) -> Async
         refuse_missing(home.database)
     # Also for a home that exists: one that cannot be written is refused here, with what to do.
     home.make()
-    database = await Database.open(home.database)
+    announced: list[Announcement] = []
+    database = await Database.open(home.database, announce=announced.append)
     try:
         with unlogged():
             yield database
     finally:
         await database.close()
-
-
-async def tell_configured(home_option: Path | None, folder: str) -> None:
-    """Notify a running Andy that a group's configuration changed."""
-    from orchestrator.cli.client import Client
-
-    with suppress(AndyError):  # only a hint: a running Andy reads the stored change itself twice a minute
-        async with Client.of(home_of(home_option)) as client:
-            await client.tell_configured(folder)
+        # Also after an error: an earlier transaction of the command may have committed.
+        await asyncio.to_thread(leave_for_host, home.announcements, announced)
 
 
 @contextmanager
@@ -181,19 +184,15 @@ def unlogged() -> Iterator[None]:
         structlog.configure(**was)
 
 
-async def ask_or_change(
-    home_option: Path | None,
-    ask: Callable[[Client], Awaitable[T]],
-    act: Callable[[Tx, int], Awaitable[T]],
-) -> T:
-    """Call `ask` with the running Andy, or change the store with `act` if none runs."""
-    from orchestrator.cli.client import Client
+def channel_of(home_option: Path | None) -> Callable[[ChatJid], ChannelDescription | None]:
+    """Return a function that finds the messenger of a chat's address among those that are switched on.
 
-    try:
-        async with Client.of(home_of(home_option)) as client:
-            return await ask(client)
-    except NotRunning:
-        return await change(home_option, act)
+    Raises `SettingError`.
+    """
+    from orchestrator.channels import discovery
+
+    switched_on = discovery.switched_on(settings_of(home_of(home_option)).channels)
+    return lambda jid: next((one for one in switched_on if one.owns(jid)), None)
 
 
 def task_times(home_option: Path | None) -> ScheduleReader:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
@@ -12,8 +12,12 @@ from orchestrator.cli.options import HomeOption, JsonOption, show
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from orchestrator.domain.values import Turn
+    from orchestrator.domain.values import Folder, Turn
+    from orchestrator.store.database import Tx
     from orchestrator.undo.service import UndoDone, UndoService
+
+COMMAND_LINE = "command line"
+"""The author of the undos that this command makes."""
 
 
 def undo(
@@ -40,62 +44,48 @@ def undo(
 
     if (group is None) == (turn is None):
         raise UsageError("Say whose last turn, or which one: 'andy undo family' or 'andy undo --turn 17'.")
-    number = turn if turn is not None else terminal.run_async(_last(home, str(group)))
-
-    row = terminal.run_async(_undone(home, number, is_forced=anyway))
-    show(row, lambda one: [one["text"]], as_json=as_json)
+    done = terminal.run_async(_undone(home, group, turn, is_forced=anyway))
+    show(done.to_row(), lambda one: [one["text"]], as_json=as_json)
 
 
-async def _undone(home: Path | None, number: int, *, is_forced: bool) -> dict[str, Any]:
-    """Undo a turn with the running Andy, or in this process if none runs."""
-    from orchestrator.cli import terminal
-    from orchestrator.cli.client import Client
-    from orchestrator.domain.errors import NotRunning
-    from orchestrator.undo import file_effects
-
-    try:
-        async with Client.of(terminal.home_of(home)) as client:
-            return await client.undo_turn(number, anyway=is_forced)
-    except NotRunning:
-        service = _service(home)
-
-    async def work(tx: Any) -> UndoDone:
-        turn = await service.by_number(tx, number)
-        return await service.undo(tx, turn, by="command line", is_forced=is_forced)
-
-    async with terminal.opened(home) as database:
-        done = await database.write(work)
-        # After the commit, which has noted that files are due: if this is cut off, the next start does it.
-        await file_effects.put_due(database, service.files, done.plan.turn.folder)
-    return done.to_row()
-
-
-async def _last(home: Path | None, group: str) -> int:
-    from orchestrator.cli import terminal
-    from orchestrator.domain.errors import BadRequest
-    from orchestrator.store.groups import groups
-
-    service = _service(home)
-
-    async def last(tx: Any) -> Turn | None:
-        return await service.last(tx, (await groups.known(tx, group)).folder)
-
-    async with terminal.opened(home) as database:
-        turn = await database.write(last)
-    if turn is None:
-        raise BadRequest(
-            f"No turn of '{group}' changed anything in the last 7 days: see 'andy turns {group}'."
-        )
-    return turn.id
-
-
-def _service(home: Path | None) -> UndoService:
+async def _undone(home: Path | None, group: str | None, number: int | None, *, is_forced: bool) -> UndoDone:
+    """Undo a turn by its number, or a group's last one that changed something."""
     from orchestrator.base.clock import SystemClock
-    from orchestrator.base.event_bus import EventBus
-    from orchestrator.base.wakeups import Wakeups
     from orchestrator.cli import terminal
+    from orchestrator.store.groups import groups
+    from orchestrator.undo import file_effects
     from orchestrator.undo.files import GroupFiles
     from orchestrator.undo.service import UndoService
 
-    clock = SystemClock()
-    return UndoService(clock, EventBus(clock), Wakeups(), GroupFiles(terminal.home_of(home).root))
+    clock, files = SystemClock(), GroupFiles(terminal.home_of(home).root)
+    service = UndoService(clock, files, terminal.channel_of(home))
+
+    async def folder_of(tx: Tx) -> Folder:
+        if number is not None:
+            return (await service.by_number(tx, number)).folder
+        return (await groups.known(tx, str(group))).folder
+
+    async def work(tx: Tx) -> UndoDone:
+        turn = await (_last(tx, service, folder) if number is None else service.by_number(tx, number))
+        return await service.undo(tx, turn, by=COMMAND_LINE, is_forced=is_forced)
+
+    async with terminal.opened(home) as database:
+        folder = await database.read(folder_of)
+        # Files that a turn changed which has just ended may not be recorded yet.
+        await file_effects.catch_up(database, files, folder, now_ms=clock.now_ms())
+        done = await database.write(work)
+        # After the commit, which has noted that files are due: if this is cut off, the host does it.
+        await file_effects.put_due(database, files, folder)
+    return done
+
+
+async def _last(tx: Tx, service: UndoService, folder: Folder) -> Turn:
+    """Return the last turn of a group that changed something. Raises `BadRequest` where there is none."""
+    from orchestrator.domain.errors import BadRequest
+
+    turn = await service.last(tx, folder)
+    if turn is None:
+        raise BadRequest(
+            f"No turn of '{folder}' changed anything in the last 7 days: see 'andy turns {folder}'."
+        )
+    return turn

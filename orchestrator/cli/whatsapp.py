@@ -11,7 +11,7 @@ from contextlib import aclosing
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, TextIO
+from typing import TYPE_CHECKING, Annotated, Any, TextIO, cast
 from zoneinfo import ZoneInfo
 
 import structlog
@@ -24,9 +24,10 @@ from orchestrator.cli.terminal import home_of, zone_of
 from orchestrator.domain.errors import AndyError, NotRunning
 from orchestrator.domain.home import Home
 
+if TYPE_CHECKING:
+    from orchestrator.web.api.pairing import PairingView
+
 whatsapp_app = App(name="whatsapp")
-Progress = dict[str, Any]
-"""See `orchestrator.web.api.pairing`."""
 
 
 class NotPaired(AndyError):
@@ -82,7 +83,7 @@ async def pair_phone(home: Path | None, *, phone: str, anew: bool) -> int:
     return 0
 
 
-def _attempt(home: Home, *, phone: str, anew: bool, is_up: bool) -> AsyncGenerator[Progress]:
+def _attempt(home: Home, *, phone: str, anew: bool, is_up: bool) -> AsyncGenerator[PairingView]:
     """Yield each state of a pairing, by the running Andy if there is one, else by this process."""
     if not is_up:
         return _here(home, phone=phone, anew=anew)
@@ -100,7 +101,7 @@ async def _is_up(home: Home) -> bool:
     return True
 
 
-async def _there(home: Home, *, phone: str) -> AsyncGenerator[Progress]:
+async def _there(home: Home, *, phone: str) -> AsyncGenerator[PairingView]:
     async with Client.of(home) as client, aclosing(client.events()) as events:
         async for event in events:
             if not event:  # the first one is empty: from here on no event is missed
@@ -112,7 +113,7 @@ async def _there(home: Home, *, phone: str) -> AsyncGenerator[Progress]:
                     return
 
 
-async def _here(home: Home, *, phone: str, anew: bool) -> AsyncGenerator[Progress]:
+async def _here(home: Home, *, phone: str, anew: bool) -> AsyncGenerator[PairingView]:
     from orchestrator.base.clock import SystemClock
     from orchestrator.channels import status as condition
     from orchestrator.channels.whatsapp.pairing import Pairing
@@ -122,8 +123,10 @@ async def _here(home: Home, *, phone: str, anew: bool) -> AsyncGenerator[Progres
     store = home.root / "store" / "whatsapp.db"
     if anew:
         await asyncio.to_thread(_put_aside, store)
-    changes: asyncio.Queue[Progress | None] = asyncio.Queue()
-    pairing = Pairing(store, clock=clock, on_change=lambda now: changes.put_nowait(now.model_dump()))
+    changes: asyncio.Queue[PairingView | None] = asyncio.Queue()
+    pairing = Pairing(
+        store, clock=clock, on_change=lambda now: changes.put_nowait(cast("PairingView", now.model_dump()))
+    )
     await pairing.ask(phone)
     task = asyncio.create_task(pairing.run(), name="pairing")
     # Ends the loop below also when the pairing breaks off without a last state.
@@ -169,7 +172,7 @@ class Screen:
         self._lines = 0
         self._last = ""
 
-    def show(self, progress: Progress) -> None:
+    def show(self, progress: PairingView) -> None:
         if progress["state"] in ("expired", "failed"):
             return  # reported as an error
         text = visible(lines_of(progress, self._zone))
@@ -182,7 +185,7 @@ class Screen:
         self._out.flush()
 
 
-def lines_of(progress: Progress, zone: ZoneInfo) -> str:
+def lines_of(progress: PairingView, zone: ZoneInfo) -> str:
     """Return the text of one state of pairing for a terminal. Pure."""
     if progress["state"] != "showing":
         return str(progress["text"])
@@ -201,7 +204,7 @@ def qr_text(content: str) -> str:
     return out.getvalue().rstrip("\n")
 
 
-def status_lines(report: Progress, *, zone: ZoneInfo) -> list[str]:
+def status_lines(report: dict[str, Any], *, zone: ZoneInfo) -> list[str]:
     """Return the connection's state as text, one fact a line. Pure."""
     return [
         f"account            {report['account'] or 'none: pair one with andy whatsapp pair'}",
@@ -221,7 +224,7 @@ def status_lines(report: Progress, *, zone: ZoneInfo) -> list[str]:
     ]
 
 
-def _state(report: Progress) -> str:
+def _state(report: dict[str, Any]) -> str:
     words = str(report["state"]).replace("_", " ")
     return words if report["is_running"] else f"{words} (Andy is not running)"
 

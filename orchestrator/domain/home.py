@@ -119,6 +119,11 @@ class Home:
         return self.data / "starting"
 
     @property
+    def announcements(self) -> Path:
+        """The directory in which commands leave what they have changed, while a host runs."""
+        return self.data / "announcements"
+
+    @property
     def restore_file(self) -> Path:
         """The file with the state of the newest restore: requested, under way, or ended."""
         return self.data / "restore.json"

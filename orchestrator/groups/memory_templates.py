@@ -166,10 +166,13 @@ def _open_group(groups: int, folder: str) -> int:
     """Return a descriptor of a group's folder, made if missing. Raises `OSError` for a link or a file."""
     is_new = not _is_there(groups, folder)
     if is_new:
-        os.mkdir(folder, dir_fd=groups)
+        # The host and a command may both make the folder of a group that was just registered.
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(folder, dir_fd=groups)
     inner = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=groups)
     if is_new:
         os.fchmod(inner, 0o755)  # whatever the umask: a container reads it as another user
+        _give_to_owner_of(groups, inner)
     return inner
 
 

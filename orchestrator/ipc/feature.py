@@ -1,4 +1,7 @@
-"""Build the mailboxes: containers' requests to the host, and the host's files for containers."""
+"""Build what reaches the host as files: containers' requests, and what commands announce.
+
+The host's files for containers are built here, too.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,7 @@ from orchestrator.containers.ports import Restoration, RunPorts
 from orchestrator.domain.protocols import Channel, Feature
 from orchestrator.domain.values import ChatJid, Folder, Group, RunId, Turn
 from orchestrator.groups.host_context import HostContext
+from orchestrator.ipc.announcement_reader import AnnouncementReader
 from orchestrator.ipc.command_context import (
     ContextCommands,
     DashboardCommands,
@@ -70,6 +74,7 @@ class IpcFeature:
         self._containers = containers
         self._contexts = contexts
         self._watcher = MailboxWatcher(host.home.ipc)
+        self._announcements = AnnouncementReader(host.home.announcements, announce=host.database.announce)
         self._files = OutgoingFiles(host.home.root, limit=host.attachment_bytes)
         self._snapshots = SnapshotWriter(
             host.home.data / "env", host.database, clock=host.clock, bus=host.bus, zone_of=host.zone_of
@@ -92,8 +97,9 @@ class IpcFeature:
         )
 
     async def open(self, stack: AsyncExitStack) -> None:
-        """Watch the mailboxes until `stack` unwinds."""
+        """Watch the directories until `stack` unwinds."""
         await stack.enter_async_context(self._watcher)
+        await self._announcements.open(stack)
 
     def loops(self) -> dict[str, Callable[[], Any]]:
         """Return the loops to supervise by their names."""
@@ -105,7 +111,11 @@ class IpcFeature:
             owner_uids=lambda: frozenset({self._containers.selected.uid}),
             sweep_files=self._files.sweep,
         )
-        return {"snapshots": self._snapshots.run, "post": worker.run}
+        return {
+            "snapshots": self._snapshots.run,
+            "post": worker.run,
+            "announcements": self._announcements.run,
+        }
 
     def run_ports(
         self,

@@ -10,7 +10,7 @@ import errno
 import os
 import stat
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -42,9 +42,12 @@ class MailboxWatcher:
     kernel's queue, and lose the other groups' changes, too.
     """
 
-    def __init__(self, root: Path, *, sweep_seconds: float = 5.0) -> None:
-        """Watch below `root`: `data/ipc`."""
+    def __init__(
+        self, root: Path, *, mailboxes: Sequence[str] = MAILBOXES, sweep_seconds: float = 5.0
+    ) -> None:
+        """Watch `mailboxes`, the directories of each group, below `root`: `data/ipc`."""
         self._root = root
+        self._mailboxes = tuple(mailboxes)
         self._sweep_seconds = sweep_seconds
         self._watches: dict[Folder, _Watch] = {}
         self._woken: set[Folder] = set()
@@ -73,7 +76,9 @@ class MailboxWatcher:
                 loop.call_soon_threadsafe(self.wake, folder)
 
         earlier = self._watches.get(folder)
-        watch = self._watches[folder] = _Watch([self._root / folder / name for name in MAILBOXES], signal)
+        watch = self._watches[folder] = _Watch(
+            [self._root / folder / name for name in self._mailboxes], signal
+        )
         if earlier is not None:
             await asyncio.to_thread(earlier.stop)
         await asyncio.to_thread(watch.start)

@@ -19,6 +19,13 @@ from orchestrator.undo.files import FolderChanges, GroupFiles
 log = structlog.get_logger(__name__)
 
 
+async def catch_up(database: Database, files: GroupFiles, folder: Folder, *, now_ms: int) -> None:
+    """Record the changes of a group's ended turns, and restore the files for its undos."""
+    for number in await asyncio.to_thread(files.open_turns, folder):
+        await settle(database, files, folder, number, now_ms=now_ms)
+    await put_due(database, files, folder)
+
+
 async def settle(database: Database, files: GroupFiles, folder: Folder, number: int, *, now_ms: int) -> None:
     """Record a turn's changes in its group's folder, if the turn has ended."""
 

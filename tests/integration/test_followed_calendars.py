@@ -19,7 +19,6 @@ from orchestrator.calendars import client, reading, service
 from orchestrator.calendars.client import CalendarLogin, CalendarUnreadable
 from orchestrator.calendars.feature import CalendarFeature
 from orchestrator.calendars.reading import NotACalendar
-from orchestrator.cli import terminal
 from orchestrator.cli.main import app
 from orchestrator.domain.errors import BadRequest
 from orchestrator.domain.home import Home
@@ -31,6 +30,7 @@ from orchestrator.store.database import Database
 from orchestrator.store.groups import groups
 from orchestrator.store.schedule import followed_calendars
 from orchestrator.store.schedule.followed_calendars import CalendarEvent
+from tests.support.announced import left, listen
 from tests.support.caldav_server import PASSWORD, USER, caldav_server
 from tests.support.host_contexts import host_context
 from tests.support.store_harness import StoreHarness
@@ -258,17 +258,12 @@ async def andy(root: Path, capsys: pytest.CaptureFixture[str], *words: str) -> s
 
 
 async def test_the_owner_follows_and_unfollows_a_calendar(
-    server: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    server: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    looked: list[str] = []
-
-    async def look(_: Path | None, folder: str) -> None:
-        looked.append(folder)
-
-    monkeypatch.setattr(terminal, "tell_configured", look)
     root = tmp_path / "home"
     home = Home(root)
     home.make()
+    listen(home)
     (root / ".env").write_text(f"TZ=Asia/Seoul\nWORK_CALENDAR={server}\nWORK_PASSWORD={PASSWORD}\n")
     database = await Database.open(home.database)
     async with database.transaction() as tx:
@@ -285,9 +280,10 @@ async def test_the_owner_follows_and_unfollows_a_calendar(
     said = await andy(root, capsys, "follow", "main", server, "--name", "work", *login)
     (row,) = json.loads(await andy(root, capsys, "followed", "--json"))
     assert row["server"] == "127.0.0.1"
-    assert looked == ["main", "main"], "a running Andy shows the agent the events at once"
+    changed = {"kind": "calendar.changed", "group": "main"}
+    assert left(home) == [changed, changed], "a running Andy shows the agent the events at once"
     assert "no more" in await andy(root, capsys, "unfollow", "main", "work")
-    assert looked == ["main", "main", "main"]
+    assert left(home) == [changed]
     assert "No group follows" in await andy(root, capsys, "followed")
 
 

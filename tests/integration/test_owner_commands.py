@@ -16,6 +16,7 @@ from orchestrator.domain.home import Home
 from orchestrator.groups import registration
 from orchestrator.store import audit
 from orchestrator.store.database import Database
+from tests.support.announced import left, listen
 from tests.support.store_harness import a_group
 
 NOW_MS = 1_795_372_200_000
@@ -191,3 +192,58 @@ def recorded(home: Path) -> list[str]:
         return found
 
     return asyncio.run(look())
+
+
+def test_each_command_leaves_what_it_changed_for_a_running_host(andy, home):
+    listen(Home(home))
+
+    def announced(*words: str) -> list[str]:
+        andy(*words)
+        return [one["kind"] for one in left(Home(home))]
+
+    assert announced("reminders", "add", "family", "Bring the cake", "--at", "tomorrow 9am") == [
+        "reminder.changed"
+    ]
+    assert announced("reminders", "move", "1", "--at", "in 30 minutes") == ["reminder.changed"]
+    assert announced("reminders", "cancel", "1") == ["reminder.changed"]
+    assert announced("tasks", "add", "family", "What is on?", "--every", "1d") == ["task.changed"]
+    (task,) = rows(andy("tasks", "list", "--json"))
+    for action in ("pause", "resume", "run", "cancel"):
+        assert announced("tasks", action, task["id"]) == ["task.changed"]
+    assert announced("loop", "on", "family") == ["loop.changed"]
+    assert announced("groups", "register", "work") == ["group.registered"]
+    assert announced("groups", "add-chat", "work", "local:desk") == ["group.chats_changed"]
+    assert announced("groups", "remove-chat", "work", "local:desk") == ["group.chats_changed"]
+    assert announced("groups", "change", "work", "--name", "The work") == ["group.configured"]
+    assert announced("groups", "config", "work", "--set", '{"memory_mb": 1024}') == ["group.configured"]
+    assert announced("groups", "undo", "work", "--yes") == ["group.configured"]
+    assert announced("groups", "rules", "work", "guest", "network", "yes") == ["group.configured"]
+    assert announced("groups", "remove", "work") == ["group.unregistered"]
+    assert announced("reminders", "list") == []
+
+
+def test_a_refused_command_leaves_nothing(andy, home):
+    listen(Home(home))
+    with pytest.raises(AndyError):
+        andy("reminders", "cancel", "7")
+    assert left(Home(home)) == []
+
+
+@pytest.mark.parametrize(("channels", "is_taken"), [("", False), ("telegram", True)])
+def test_a_reminder_is_only_set_for_a_chat_whose_messenger_is_on(
+    andy, monkeypatch, channels: str, is_taken: bool
+):
+    andy("groups", "register", "choir", "--jid", "tg:-100123")
+    monkeypatch.setenv("ANDY_CHANNELS", channels)
+    words = ("reminders", "add", "choir", "Sing", "--at", "in 1 hour")
+    if is_taken:
+        assert "is set for" in andy(*words)
+    else:
+        with pytest.raises(AndyError, match="No channel takes a message for this group's chat"):
+            andy(*words)
+
+
+@pytest.mark.parametrize("text", ["", "x" * 100_001])
+def test_a_task_needs_a_text_of_a_bounded_length(andy, text):
+    with pytest.raises(AndyError, match=r"text is empty|at most 100,000"):
+        andy("tasks", "add", "family", text, "--every", "1d")
