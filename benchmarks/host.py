@@ -34,6 +34,22 @@ INHERITED = ("PATH", "HOME", "LANG", "DOCKER_HOST", "TMPDIR", "VIRTUAL_ENV")
 Event = dict[str, Any]
 
 
+class OwnerClient(Client):
+    """Asks the host over HTTP for changes that commands make in the store themselves.
+
+    A measurement begins with the host's own commit, and the host of another checkout has a store of its own.
+    """
+
+    async def register(self, registration: dict[str, Any]) -> None:
+        (await self._http.post("/groups", json=registration)).raise_for_status()
+
+    async def unregister(self, folder: str) -> None:
+        (await self._http.delete(f"/groups/{folder}")).raise_for_status()
+
+    async def act_on_task(self, task_id: str, action: str) -> None:
+        (await self._http.post(f"/tasks/{task_id}/{action}")).raise_for_status()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Started:
     process: subprocess.Popen[bytes]
@@ -46,7 +62,7 @@ class RunningHost:
 
     home: Home
     process: subprocess.Popen[bytes]
-    client: Client
+    client: OwnerClient
     start_seconds: float
     """From the start of the process to the first answer of `/healthz`."""
     _events: asyncio.Queue[Event] = field(default_factory=asyncio.Queue)
@@ -121,7 +137,7 @@ async def host_on(
     """Start a host on a home that is there; at the end its process is gone."""
     async with _process(home, runtime=runtime, agent=agent, settings=settings or {}) as started:
         start_seconds = await _until_healthy(home, started)
-        async with Client.of(home) as client:
+        async with OwnerClient.of(home) as client:
             host = RunningHost(home=home, process=started.process, client=client, start_seconds=start_seconds)
             async with _listening(host) if listens else nullcontext():
                 yield host
