@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import secrets
-import sqlite3
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -537,9 +536,3 @@ async def counts(tx: Tx) -> dict[str, int]:
     """Count the messages in each state."""
     rows = await tx.execute_fetchall("SELECT state, count(*) AS n FROM outbox GROUP BY state")
     return {row["state"]: row["n"] for row in rows}
-
-
-def _attachment(row: sqlite3.Row) -> Attachment | None:
-    if row["file_path"] is None:
-        return None
-    return Attachment(path=Path(row["file_path"]), name=row["file_name"], mime=row["file_mime"])

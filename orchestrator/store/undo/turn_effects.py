@@ -18,6 +18,7 @@ from typing import Any
 from orchestrator.domain.values import Folder, TurnId
 from orchestrator.store.conversation.outbox import OF_OWNER
 from orchestrator.store.database import Tx
+from orchestrator.store.row_mapper import Json, RowMapper
 
 DAY_MS = 24 * 3_600_000
 UNDO_MS = 7 * DAY_MS
@@ -143,6 +144,14 @@ class RowEffect:
         return tuple(json.loads(self.row_key))
 
 
+_MAPPER = RowMapper(
+    RowEffect,
+    "turn_effects",
+    {"table": "table_name", "before": Json("before"), "after": Json("after")},
+    unread=("id", "at_ms"),
+)
+
+
 @asynccontextmanager
 async def recording(tx: Tx, turn_id: TurnId, *, now_ms: int, with_sent: bool = False) -> AsyncIterator[None]:
     """Record the rows that the block changes as effects of a turn.
@@ -244,8 +253,9 @@ async def note_out_of_reach(tx: Tx, turn_id: TurnId, kind: str, own_id: str, *, 
 
 async def of_turn(tx: Tx, turn_id: TurnId) -> list[RowEffect]:
     """Return the effects of a turn in the order of its first changes, without those that cancel out."""
-    rows = await tx.execute_fetchall("SELECT * FROM turn_effects WHERE turn_id = ? ORDER BY id", (turn_id,))
-    effects = [_from_row(row) for row in rows]
+    effects = await _MAPPER.fetch_all(
+        tx, "SELECT * FROM turn_effects WHERE turn_id = ? ORDER BY id", (turn_id,)
+    )
     return [one for one in effects if one.before != one.after]
 
 
@@ -349,13 +359,3 @@ async def expire(tx: Tx, *, now_ms: int) -> None:
     """Delete what is older than `UNDO_MS`."""
     await tx.execute("DELETE FROM turn_effects WHERE at_ms < ?", (now_ms - UNDO_MS,))
     await tx.execute("DELETE FROM undos WHERE at_ms < ? AND has_files_due = 0", (now_ms - UNDO_MS,))
-
-
-def _from_row(row: sqlite3.Row) -> RowEffect:
-    return RowEffect(
-        turn_id=TurnId(row["turn_id"]),
-        table=row["table_name"],
-        row_key=row["row_key"],
-        before=None if row["before"] is None else json.loads(row["before"]),
-        after=None if row["after"] is None else json.loads(row["after"]),
-    )
