@@ -213,7 +213,7 @@ class _Source:
     """The source text of a function, with the values that it uses."""
 
     def __init__(self) -> None:
-        self._names: dict[str, object] = {"loads": read_json, "dumps": _dumps}
+        self._names: dict[str, object] = {"loads": json.loads, "dumps": _dumps}
 
     def function(self, argument: str, *lines: str) -> Callable[[Any], Any]:
         """Return the compiled function."""
@@ -241,9 +241,11 @@ class _Source:
         return f"None if {variable} is None else {text}" if one.is_optional and text != variable else text
 
     def _read_json(self, kind: Any, variable: str) -> str:
+        # Most values are empty, and those need no parser.
         outer = get_origin(kind)
-        text = f"loads({variable})"
-        return f"{outer.__name__}({text})" if outer in (tuple, frozenset) else text
+        if outer in (tuple, frozenset):
+            return f"{outer.__name__}(() if {variable} == '[]' else loads({variable}))"
+        return f"({{}} if {variable} == '{{}}' else loads({variable}))"
 
     def _read_plain(self, kind: Any, variable: str) -> str:
         if kind is bool:
@@ -284,12 +286,6 @@ def _first_column(part: Part) -> str:
     place = next(_fields(part.record, part.columns)).place
     assert isinstance(place, str | Column)
     return place if isinstance(place, str) else place.name
-
-
-def read_json(text: str) -> Any:
-    """Return what a text in JSON stands for."""
-    # Most values are empty, and those need no parser.
-    return {} if text == "{}" else [] if text == "[]" else json.loads(text)
 
 
 def _dumps(value: Any) -> str:

@@ -13,7 +13,6 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from orchestrator.store.board.files import InsightRow, NotificationRow, QuestionRow, TaskRow
-from orchestrator.store.row_mapper import read_json
 
 DAY_MS = 86_400_000
 LINKS = ("projects", "people", "insights", "resources")
@@ -70,7 +69,7 @@ def task(stored: TaskRow, show: Shown) -> dict[str, Any]:
         "raw_input": stored.raw_input,
         "deadline": _deadline(stored, show),
         "deadline_text": _deadline_text(stored),
-        "estimation": _estimation(read_json(stored.estimation_json)),
+        "estimation": _estimation(_read_json(stored.estimation_json)),
         "progress": {
             "percentage": stored.pct,
             "last_update": show(stored.last_update_ms),
@@ -81,13 +80,13 @@ def task(stored: TaskRow, show: Shown) -> dict[str, Any]:
         "status": stored.status,
         "priority": stored.priority,
         "context": stored.context,
-        "tags": read_json(stored.tags_json),
-        "links": _links(read_json(stored.links_json)),
+        "tags": _read_json(stored.tags_json),
+        "links": _links(_read_json(stored.links_json)),
         "created_at": show(stored.created_ms),
         "updated_at": show(stored.updated_ms),
         "completed_at": show(stored.completed_ms),
         "reflection": stored.reflection,
-        "recurring": None if stored.recurring_json is None else read_json(stored.recurring_json),
+        "recurring": None if stored.recurring_json is None else _read_json(stored.recurring_json),
     }
     more = _more(stored, show)
     return row | ({"x": more} if more else {})
@@ -96,10 +95,10 @@ def task(stored: TaskRow, show: Shown) -> dict[str, Any]:
 def _more(stored: TaskRow, show: Shown) -> dict[str, Any]:
     """Return the fields that other readers of the files do not know."""
     more: dict[str, Any] = {} if stored.blocked_ms is None else {"blocked_at": show(stored.blocked_ms)}
-    user_set = read_json(stored.user_set_json)
+    user_set = _read_json(stored.user_set_json)
     if user_set:
         more["user_set"] = {name: show(at_ms) for name, at_ms in sorted(user_set.items())}
-    return more | {name: value for name, value in read_json(stored.extra_json).items() if name not in more}
+    return more | {name: value for name, value in _read_json(stored.extra_json).items() if name not in more}
 
 
 def completed(stored: TaskRow, show: Shown) -> dict[str, Any]:
@@ -110,7 +109,7 @@ def completed(stored: TaskRow, show: Shown) -> dict[str, Any]:
         "priority": stored.priority,
         "context": stored.context,
         "reflection": stored.reflection,
-        "tags": read_json(stored.tags_json),
+        "tags": _read_json(stored.tags_json),
         "deadline": _deadline(stored, show),
         "deadline_text": _deadline_text(stored),
         "percentage": stored.pct,
@@ -122,7 +121,7 @@ def completed(stored: TaskRow, show: Shown) -> dict[str, Any]:
         "completed_at": show(stored.completed_ms),
         "duration_days": max(0, (ended_ms - stored.created_ms) // DAY_MS),
         "progress_note": stored.progress_note,
-        "links": _links(read_json(stored.links_json)),
+        "links": _links(_read_json(stored.links_json)),
         "moved_at": show(stored.archived_ms),
         "x": more,
     }
@@ -198,8 +197,8 @@ def insight(stored: InsightRow, show: Shown) -> dict[str, Any]:
         "title": stored.title,
         "content": stored.content,
         "source": stored.source,
-        "tags": read_json(stored.tags_json),
-        "links": _links(read_json(stored.links_json)),
+        "tags": _read_json(stored.tags_json),
+        "links": _links(_read_json(stored.links_json)),
         "created_at": show(stored.created_ms),
     }
 
@@ -220,3 +219,8 @@ def _estimation(estimation: Mapping[str, Any]) -> dict[str, Any]:
 
 def _links(links: Mapping[str, Any]) -> dict[str, Any]:
     return {**{name: [] for name in LINKS}, **links}
+
+
+def _read_json(text: str) -> Any:
+    # Most values are empty, and those need no parser.
+    return {} if text == "{}" else [] if text == "[]" else json.loads(text)
