@@ -29,6 +29,7 @@ _MAPPER = RowMapper(
         "last_ms": "last_run",
         "created_ms": "created_at",
     },
+    unread=("cancelled_due",),
 )
 
 
