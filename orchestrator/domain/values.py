@@ -1,4 +1,4 @@
-"""The frozen values that the host passes around; the store builds them from rows in `_from_row`."""
+"""The frozen values that the host passes around; the store builds them from rows with a `RowMapper`."""
 
 from __future__ import annotations
 
