@@ -212,13 +212,10 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Notification:
-    """A text that is sent word for word at a time. Its row is the only schedule of it."""
+class NotificationRequest:
+    """The request for a notification, by rules, the worker, the agent or a person alike."""
 
-    folder: Folder
-    id: str
     message: str
-    audience: Audience = Audience.USER
     due_ms: int
     due_text: str | None = None
     type: NotificationType = NotificationType.REMINDER
@@ -226,8 +223,18 @@ class Notification:
     task_id: str | None = None
     question_id: str | None = None
     cause: str | None = None
-    status: NotificationStatus = NotificationStatus.PENDING
+    """The rule that requested it (`deadline:24h`); None if no rule did."""
     context: str = ""
+    audience: Audience = Audience.USER
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Notification(NotificationRequest):
+    """A text that is sent word for word at a time. Its row is the only schedule of it."""
+
+    folder: Folder
+    id: str
+    status: NotificationStatus = NotificationStatus.PENDING
     created_by: Actor = Actor.WORKER
     created_ms: int
     delivered_ms: int | None = None
@@ -305,23 +312,6 @@ class BoardSnapshot:
     """The notifications that are still to be sent."""
     unread: int = 0
     """The number of further tasks and notifications that were not read because there are too many."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NotificationRequest:
-    """The request for a notification, by rules, the worker, the agent or a person alike."""
-
-    message: str
-    due_ms: int
-    due_text: str | None = None
-    type: NotificationType = NotificationType.REMINDER
-    priority: Priority = Priority.MEDIUM
-    task_id: str | None = None
-    question_id: str | None = None
-    cause: str | None = None
-    """The rule that requested it (`deadline:24h`); None if no rule did."""
-    context: str = ""
-    audience: Audience = Audience.USER
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import date, datetime
 from typing import Any
 
@@ -311,18 +311,9 @@ async def _create(ctx: ServiceContext, request: NotificationRequest) -> Notifica
     await _check_alike(ctx, request)
     await _check_room(ctx, request.task_id)
     made = Notification(
+        **asdict(request),
         folder=ctx.folder,
         id=new_id("n"),
-        message=request.message,
-        audience=request.audience,
-        due_ms=request.due_ms,
-        due_text=request.due_text,
-        type=request.type,
-        priority=request.priority,
-        task_id=request.task_id,
-        question_id=request.question_id,
-        cause=request.cause,
-        context=request.context,
         created_by=ctx.caller.actor,
         created_ms=ctx.now_ms,
         # Only a reminder goes back to the chat in which a person asked for it.
@@ -395,16 +386,7 @@ async def _check_room(ctx: ServiceContext, task_id: str | None) -> None:
 async def _moved(ctx: ServiceContext, row: Notification, scheduled_at: str) -> dict[str, Any]:
     point = when.due_ms(scheduled_at, now_ms=ctx.now_ms, zone=ctx.zone)
     if point.at_ms != row.due_ms:
-        request = NotificationRequest(
-            message=row.message,
-            due_ms=point.at_ms,
-            type=row.type,
-            task_id=row.task_id,
-            question_id=row.question_id,
-            cause=row.cause,
-            audience=row.audience,
-        )
-        await _check_alike(ctx, request, but=row.id)
+        await _check_alike(ctx, replace(row, due_ms=point.at_ms), but=row.id)
     return {
         "due_ms": point.at_ms,
         "due_text": None if point.is_iso else texts.line("scheduled_at", scheduled_at),
