@@ -57,7 +57,7 @@ class OwnEngine:
 
     def __enter__(self) -> Self:
         _ip("link", "add", self._bridge, "type", "bridge")
-        # Outside of 10.213, where each swarm of `swarm_nodes.py` takes a network: they may run at the same time.
+        # Outside of 10.213, where each swarm of `swarm_nodes.py` takes a network, perhaps at the same time.
         _ip("addr", "add", "10.212.77.1/24", "dev", self._bridge)
         _ip("link", "set", self._bridge, "up")
         self.start()
