@@ -180,18 +180,19 @@ async def put_back(
     """
     change = await group_changes.get(tx, (await groups.known(tx, folder)).folder, number)
     changes = await group_changes.made_with(tx, change)
-    for change_made_with in changes:
-        await apply(
-            tx,
-            home,
-            folder,
-            change_made_with.part,
-            change_made_with.before,
-            check=partial(_check_is, change_made_with.after),
-            by=by,
-            now_ms=now_ms,
-            undoes=change_made_with.number,
-        )
+    async with group_changes.together(tx, change.folder):
+        for change_made_with in changes:
+            await apply(
+                tx,
+                home,
+                folder,
+                change_made_with.part,
+                change_made_with.before,
+                check=partial(_check_is, change_made_with.after),
+                by=by,
+                now_ms=now_ms,
+                undoes=change_made_with.number,
+            )
     return tuple(change_made_with.part for change_made_with in changes)
 
 

@@ -23,6 +23,7 @@ from orchestrator.store.access import secret_addresses as addresses
 from orchestrator.store.access.secret_addresses import AddressKind
 from orchestrator.store.conversation import outbox
 from orchestrator.store.database import Database, after_commit, migrations
+from orchestrator.store.groups import changes as group_changes
 from orchestrator.store.reader import read_once
 from orchestrator.store.schedule import tasks
 from tests.support.store_harness import StoreHarness
@@ -169,6 +170,27 @@ async def test_a_task_that_was_cancelled_before_its_due_time_was_stored_has_none
         assert await tasks.cancelled_due_ms(tx, "t") is None
         await tasks.note_cancelled_due(tx, "t", 5)
         assert await tasks.cancelled_due_ms(tx, "t") == 5
+    await database.close()
+
+
+async def test_changes_of_an_earlier_version_that_were_made_at_once_stay_one_step(database_path):
+    before = next(at for at, script in enumerate(migrations()) if "made_with" in script)
+    database_path.parent.mkdir()
+    with closing(sqlite3.connect(database_path)) as old:
+        for script in migrations()[:before]:
+            old.executescript(script)
+        old.executemany(
+            "INSERT INTO group_changes (group_folder, part, at_ms, by_whom, before, after, added, removed)"
+            " VALUES ('family', ?, ?, 'a browser', '', '', 0, 0)",
+            [("profile", 5), ("settings", 5), ("settings", 6)],
+        )
+        old.execute(f"PRAGMA user_version = {before}")
+        old.commit()
+    database = await Database.open(database_path)
+    async with database.transaction() as tx:
+        for number, made_with in ((1, [2, 1]), (2, [2, 1]), (3, [3])):
+            change = await group_changes.get(tx, Folder("family"), number)
+            assert [one.number for one in await group_changes.made_with(tx, change)] == made_with
     await database.close()
 
 

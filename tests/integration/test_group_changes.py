@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 from pathlib import Path
 
 import httpx
@@ -96,6 +97,27 @@ async def test_a_name_and_a_trigger_are_changed_and_put_back(store_harness, home
         await changes.set_profile(tx, "family", GroupProfile(trigger=""), by="a test", now_ms=6)
         assert (await groups.known(tx, "family")).name == group_name(before), "what is not given stays"
     assert len(await kept(store_harness)) == 2, "no trigger before, none after: nothing was changed"
+
+
+@pytest.mark.parametrize("is_one_step", [True, False])
+async def test_a_change_is_undone_with_those_of_its_step_and_without_others_of_its_millisecond(
+    store_harness, home, is_one_step
+):
+    before = await now(store_harness, home, PROFILE)
+    async with store_harness.database.transaction() as tx:
+        wanted = GroupProfile(name="Kin", trigger=None, requires_trigger=None)
+        async with group_changes.together(tx, Folder("family")) if is_one_step else nullcontext():
+            await changes.set_profile(tx, "family", wanted, by="a test", now_ms=5)
+            await changes.configure(tx, "family", {"cpus": 2.0}, by="a test", now_ms=5)
+        newest = (await group_changes.rows(tx, Folder("family")))[0]["number"]
+        parts = await changes.put_back(tx, home, "family", newest, by="a test", now_ms=5)
+    assert parts == ((SETTINGS, PROFILE) if is_one_step else (SETTINGS,))
+    assert await now(store_harness, home, SETTINGS) == "{}"
+    assert (await now(store_harness, home, PROFILE) == before) == is_one_step
+    async with store_harness.database.transaction() as tx:
+        newest = (await group_changes.rows(tx, Folder("family")))[0]["number"]
+        again = await changes.put_back(tx, home, "family", newest, by="a test", now_ms=5)
+    assert set(again) == set(parts), "an undo is one step, too"
 
 
 def group_name(profile: str) -> str:

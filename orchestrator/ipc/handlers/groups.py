@@ -10,6 +10,7 @@ from orchestrator.groups.registration import GroupProfile, profile_line
 from orchestrator.ipc.command_context import CommandCaller, CommandResult, refused
 from orchestrator.store.conversation import chats
 from orchestrator.store.database import Tx
+from orchestrator.store.groups import changes as group_changes
 from orchestrator.store.groups import groups
 
 FROM_MAIN = "main"
@@ -61,12 +62,14 @@ async def change_group(tx: Tx, caller: CommandCaller, command: ChangeGroup) -> C
         # All people first: if one is unknown, nothing is changed.
         for address in command.people or {}:
             await people.check_person(tx, command.folder, address)
-        group = await changes.set_profile(tx, command.folder, profile, by=FROM_MAIN, now_ms=caller.now_ms)
-        for address, word in (command.people or {}).items():
-            role = None if word == people.DEFAULT else Role(word)
-            group = await people.set_role(
-                tx, command.folder, address, role, by=FROM_MAIN, now_ms=caller.now_ms
-            )
+        group = await groups.known(tx, command.folder)
+        async with group_changes.together(tx, group.folder):
+            group = await changes.set_profile(tx, command.folder, profile, by=FROM_MAIN, now_ms=caller.now_ms)
+            for address, word in (command.people or {}).items():
+                role = None if word == people.DEFAULT else Role(word)
+                group = await people.set_role(
+                    tx, command.folder, address, role, by=FROM_MAIN, now_ms=caller.now_ms
+                )
     except BadRequest as error:
         return refused(error.code, str(error))
     role_changes = "".join(f" {address}: {word}." for address, word in (command.people or {}).items())

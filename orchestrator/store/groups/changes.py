@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, Any, TypedDict, cast
 
 from orchestrator.domain.errors import BadRequest
 from orchestrator.domain.values import Folder
-from orchestrator.store.database import Tx
+from orchestrator.store.database import Tx, returned
 from orchestrator.store.row_mapper import RowMapper
 
 MAX_CHANGES = 30
@@ -52,6 +53,8 @@ class GroupChange:
     removed: int
     undoes: int | None = None
     """The number of the change that this one reverses; None for other changes."""
+    made_with: int | None = None
+    """The number of the first of the changes that were made in one step; None for one that stands alone."""
 
 
 _MAPPER = RowMapper(
@@ -77,6 +80,23 @@ async def add(tx: Tx, change: GroupChange) -> int:
         {"folder": change.folder, "part": change.part, "kept": MAX_CHANGES},
     )
     return number
+
+
+@asynccontextmanager
+async def together(tx: Tx, folder: Folder) -> AsyncIterator[None]:
+    """Make the changes of a group that the block stores one step, which is undone as a whole."""
+    # No other transaction can store any meanwhile, so all later numbers are the block's.
+    cursor = await tx.execute("SELECT coalesce(max(id), 0) AS id FROM group_changes")
+    last = (await returned(cursor))["id"]
+    yield
+    await tx.execute(
+        """
+        UPDATE group_changes SET made_with = (
+            SELECT min(id) FROM group_changes WHERE group_folder = :folder AND id > :last
+        ) WHERE group_folder = :folder AND id > :last
+        """,
+        {"folder": folder, "last": last},
+    )
 
 
 async def rewrite(tx: Tx, folder: Folder, change: Callable[[str], str]) -> None:
@@ -156,9 +176,9 @@ async def get(tx: Tx, folder: Folder, number: int) -> GroupChange:
 
 
 async def made_with(tx: Tx, change: GroupChange) -> list[GroupChange]:
-    """Return a change and those made with it, at the same moment by the same person; newest first."""
+    """Return a change and those made with it in one step; newest first."""
     return await _MAPPER.fetch_all(
         tx,
-        "SELECT * FROM group_changes WHERE group_folder = ? AND at_ms = ? AND by_whom = ? ORDER BY id DESC",
-        (change.folder, change.at_ms, change.by),
+        "SELECT * FROM group_changes WHERE group_folder = ? AND (id = ? OR made_with = ?) ORDER BY id DESC",
+        (change.folder, change.number, change.made_with),
     )

@@ -168,9 +168,10 @@ async def save_settings(view: View, form: SentForm) -> Response:
                 for name in {**before, **wanted.fields}
                 if before.get(name) != wanted.fields.get(name)
             }
-            after = await changes.set_profile(tx, folder, wanted.profile, by=by, now_ms=now_ms)
-            if changed:
-                await changes.configure(tx, folder, changed, by=by, now_ms=now_ms)
+            async with group_changes.together(tx, group.folder):
+                after = await changes.set_profile(tx, folder, wanted.profile, by=by, now_ms=now_ms)
+                if changed:
+                    await changes.configure(tx, folder, changed, by=by, now_ms=now_ms)
             undo = await undo_path(tx, folder, now_ms)
     except NameTaken as error:
         return await _show_group(view, form=form, errors={"name": view.t(".name_taken", folder=error.folder)})
