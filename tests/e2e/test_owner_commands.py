@@ -1,4 +1,4 @@
-"""The owner speaks as Andy, sets reminders and tasks: through the running host, which acts at once."""
+"""The owner speaks as Andy, sets reminders and tasks: beside the running host, which acts at once."""
 
 from __future__ import annotations
 

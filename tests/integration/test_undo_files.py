@@ -15,6 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent_runner.wire import trees
+from orchestrator.base.clock import SystemClock
+from orchestrator.cli.main import app
 from orchestrator.domain.values import Folder, Turn
 from orchestrator.store.database import Database
 from orchestrator.undo import file_effects, files
@@ -84,6 +86,24 @@ async def test_files_and_rows_are_put_back_and_undo_again_brings_them_back(undo:
     assert contents(folder) == after
     assert await undo.state() == later_rows
     assert not undo.feature.files.is_open("family", turn.id)
+
+
+async def test_the_command_line_puts_back_files_that_nobody_has_compared_yet(
+    undo: UndoHarness, tmp_path: Path
+) -> None:
+    undo.store.clock.wall_ms = SystemClock().now_ms()
+    folder = undo.folder()
+    for name in ("notes.md", "old.txt", "run.sh"):
+        (folder / name).write_text("first")
+    before = contents(folder)
+    turn = await undo.turn(writes=many_changes)
+    assert undo.feature.files.is_open("family", turn.id)
+    words = ("undo", "family", "--home", str(tmp_path))
+    await asyncio.to_thread(app, words, result_action="return_value")
+    assert contents(folder) == before
+    # The host that hears of it finds nothing left to do.
+    await caught_up(undo)
+    assert contents(folder) == before
 
 
 async def test_a_file_that_was_changed_since_is_asked_about_and_comes_back_with_the_undo_of_the_undo(

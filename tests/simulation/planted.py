@@ -78,7 +78,7 @@ BUGS = (
     Planted(
         name="a late reminder is said to be lost although another message brings it (found here first)",
         path="orchestrator/outbound/delivery.py",
-        right="            if state is not OutboxState.SKIPPED and is_news:",
+        right="            if state is not OutboxState.SKIPPED and notifies_agent:",
         wrong="            if state is not OutboxState.SKIPPED:",
     ),
     Planted(
