@@ -21,16 +21,19 @@ REPEATED = 3
 
 
 @dataclass(frozen=True, slots=True)
-class _Way:
+class _Delivery:
     """The priority and point of an event's delivery: from its payload, or else from its subscriber."""
 
     priority: Priority
     inject_at: InjectAt
     is_addressed: bool
+    """Whether the payload sets one of the two."""
 
 
 @dataclass(slots=True, kw_only=True)
 class _Batch:
+    """The entries that wait for the same delivery, and the time in milliseconds of the first."""
+
     first_ms: int
     entries: list[NoticeEntry] = field(default_factory=list)
 
@@ -47,10 +50,13 @@ class Accumulator:
     def __init__(self, subscriber: Subscriber, *, most_waiting: int = MAX_WAITING) -> None:
         self.subscriber = subscriber
         self._most_waiting = most_waiting
-        self._batches: dict[_Way, _Batch] = {}
+        self._batches: dict[_Delivery, _Batch] = {}
         self._seen: dict[str, tuple[int, NoticeEntry]] = {}
+        """Map the keys of events to the time in milliseconds of the first and its entry, the oldest first."""
         self._ready: list[NoticeBatch] = []
+        """The notifications that wait for their point or their delivery."""
         self._waiting = 0
+        """The number of entries in batches and notifications that were not delivered."""
         self._newest: dict[str, NoticeEntry] = {}
         """Map each type to its entry that was added last, while that entry waits."""
 
@@ -70,7 +76,7 @@ class Accumulator:
     def accept(self, event: NoticeEvent, *, order: int) -> None:
         """Add an event to this subscriber's. `order` is greater for each later event."""
         now_ms = event.at_ms
-        self.look(now_ms)
+        self.close_windows(now_ms)
         # A tool that fails in a loop may cause thousands of events: one entry for all bounds the memory.
         crowded = self._newest.get(event.type) if self._waiting >= self._most_waiting else None
         if crowded is not None:
@@ -86,11 +92,12 @@ class Accumulator:
         else:
             self._count(self._seen[key][1], event, now_ms)
 
-    def look(self, now_ms: int) -> None:
+    def close_windows(self, now_ms: int) -> None:
         """Close the batch and dedupe windows that have ended by `now_ms`."""
         window_ms = self.subscriber.batching.window_ms
-        for way in [way for way, each in self._batches.items() if _is_over(each.first_ms, window_ms, now_ms)]:
-            self._flush(way)
+        over = [key for key, batch in self._batches.items() if _is_over(batch.first_ms, window_ms, now_ms)]
+        for delivery in over:
+            self._flush(delivery)
         window_ms = self.subscriber.batching.dedupe_window_ms
         # The oldest come first in a dict, so the loop ends at the first window that is still open.
         while self._seen:
@@ -102,12 +109,12 @@ class Accumulator:
     def due(self, points: Collection[InjectAt]) -> list[NoticeBatch]:
         """Turn the batches for these points into notifications, and return all notifications that are due.
 
-        They stay due until `tell` reports their delivery, at this point or a later one.
+        They stay due until `mark_delivered` reports their delivery, at this point or a later one.
         """
-        for way in [way for way in self._batches if way.inject_at in points]:
-            self._flush(way)
-        self._ready = [each.at(points) for each in self._ready]
-        return [each for each in self._ready if each.is_due]
+        for delivery in [delivery for delivery in self._batches if delivery.inject_at in points]:
+            self._flush(delivery)
+        self._ready = [notification.at(points) for notification in self._ready]
+        return [notification for notification in self._ready if notification.is_due]
 
     def carry_over(self, now_ms: int) -> None:
         """Make everything undelivered due at the next opportunity, because a turn has ended."""
@@ -115,7 +122,7 @@ class Accumulator:
             self._forget(key, now_ms)
         self.due(POINTS)
 
-    def tell(self, batch: NoticeBatch) -> None:
+    def mark_delivered(self, batch: NoticeBatch) -> None:
         """Record the delivery of a notification, or of its first part, whose entries are removed."""
         # The earlier count is stored, because `take_back` undoes the delivery when the turn fails.
         for entry in batch.entries:
@@ -127,16 +134,16 @@ class Accumulator:
             self._waiting -= 1
             if self._newest.get(entry.event.type) is entry:
                 del self._newest[entry.event.type]
-        rests = (
-            replace(each, entries=tuple(entry for entry in each.entries if entry.is_waiting))
-            for each in self._ready
+        remainders = (
+            replace(ready, entries=tuple(entry for entry in ready.entries if entry.is_waiting))
+            for ready in self._ready
         )
-        self._ready = [each for each in rests if each.entries]
+        self._ready = [remainder for remainder in remainders if remainder.entries]
 
     def take_back(self, batch: NoticeBatch) -> None:
         """Make entries due again that were delivered in a failed turn, which does not count as read."""
         # An entry that waits again was repeated after the delivery, and would otherwise be delivered twice.
-        unheard = tuple(each for each in batch.entries if not each.is_waiting)
+        unheard = tuple(entry for entry in batch.entries if not entry.is_waiting)
         for entry in unheard:
             entry.delivered_count, entry.is_waiting = entry.delivered_before, True
             self._newest.setdefault(entry.event.type, entry)
@@ -145,57 +152,64 @@ class Accumulator:
             self._ready.append(replace(batch, entries=unheard))
 
     def _remember(self, key: str, entry: NoticeEntry, now_ms: int) -> None:
+        """Add an entry, and remember it to count its repetitions; beyond the limit, forget the oldest."""
         if len(self._seen) >= MAX_REMEMBERED:
             self._forget(next(iter(self._seen)), now_ms)
         self._seen[key] = now_ms, entry
         self._add(entry, now_ms)
 
     def _forget(self, key: str, now_ms: int) -> None:
+        """Stop counting repetitions of an entry; those that were not delivered are delivered now."""
         _, entry = self._seen.pop(key)
         self._add_again(entry, now_ms)
 
     def _count(self, entry: NoticeEntry, event: NoticeEvent, now_ms: int) -> None:
+        """Count a repetition, and deliver the entry again at each multiple of `REPEATED`."""
         entry.count += 1
         entry.event = event
         if entry.count % REPEATED == 0:
             self._add_again(entry, now_ms)
 
     def _add_again(self, entry: NoticeEntry, now_ms: int) -> None:
+        """Add an entry again if it happened more often than was delivered."""
         if entry.is_owing and not entry.is_waiting:
             self._add(entry, now_ms)
 
     def _add(self, entry: NoticeEntry, now_ms: int) -> None:
+        """Add an entry to the batch for its delivery; close the batch if it is full or urgent."""
         entry.is_waiting = True
         self._waiting += 1
         self._newest[entry.event.type] = entry
-        way = _way(self.subscriber, entry.event)
-        batch = self._batches.setdefault(way, _Batch(first_ms=now_ms))
+        delivery = _delivery_of(self.subscriber, entry.event)
+        batch = self._batches.setdefault(delivery, _Batch(first_ms=now_ms))
         batch.entries.append(entry)
         # A critical event waits for no window: the model may be about to repeat the mistake.
-        is_urgent = way.priority == "critical" or entry.event.severity == EventLevel.CRITICAL
+        is_urgent = delivery.priority == "critical" or entry.event.severity == EventLevel.CRITICAL
         batching = self.subscriber.batching
         if is_urgent or not batching.window_ms or len(batch.entries) >= batching.max_size:
-            self._flush(way)
+            self._flush(delivery)
 
-    def _flush(self, way: _Way) -> None:
-        batch = self._batches.pop(way)
+    def _flush(self, delivery: _Delivery) -> None:
+        """Close a batch: it becomes a notification."""
+        batch = self._batches.pop(delivery)
         self._ready.append(
             NoticeBatch(
                 subscriber=self.subscriber,
-                priority=way.priority,
-                inject_at=way.inject_at,
-                is_addressed=way.is_addressed,
+                priority=delivery.priority,
+                inject_at=delivery.inject_at,
+                is_addressed=delivery.is_addressed,
                 entries=tuple(batch.entries),
             )
         )
 
 
-def _way(subscriber: Subscriber, event: NoticeEvent) -> _Way:
-    asked_priority, asked_point = event.payload.get("priority"), event.payload.get("inject_at")
+def _delivery_of(subscriber: Subscriber, event: NoticeEvent) -> _Delivery:
+    """Return how an event is delivered: as its payload says, else as the subscriber says."""
+    wanted_priority, wanted_point = event.payload.get("priority"), event.payload.get("inject_at")
     # A payload may contain anything; only a known value overrides the subscriber's setting.
-    priority = next((each for each in RANK if each == asked_priority), None)
-    inject_at = next((each for each in POINTS if each == asked_point), None)
-    return _Way(
+    priority = next((known for known in RANK if known == wanted_priority), None)
+    inject_at = next((known for known in POINTS if known == wanted_point), None)
+    return _Delivery(
         priority=priority or subscriber.output.priority,
         inject_at=inject_at or subscriber.output.inject_at,
         is_addressed=priority is not None or inject_at is not None,

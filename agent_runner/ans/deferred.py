@@ -24,6 +24,8 @@ def awaits(notice: Notice) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Awaiting:
+    """A notice that waits, and its parsed condition; None if it waits for a tool."""
+
     notice: Notice
     condition: Condition | None
 
@@ -37,7 +39,7 @@ class DeferredNotices:
 
     def __init__(self) -> None:
         self._awaiting: dict[int, _Awaiting] = {}
-        self._edges: dict[Condition, set[int]] = {}
+        self._spent: dict[Condition, set[int]] = {}
         """Map each condition that made notices due, and has not been false since, to the ids of these."""
 
     def __len__(self) -> int:
@@ -52,31 +54,32 @@ class DeferredNotices:
         condition = parse_condition(notice.condition) if notice.condition is not None else None
         self._awaiting[notice.id] = _Awaiting(notice=notice, condition=condition)
 
-    def look(self, facts: TurnFacts) -> None:
+    def rearm(self, facts: TurnFacts) -> None:
         """Let the conditions that are false now make notices due again."""
         # While a condition stays true, as for a window that stays full, it counts once.
-        for condition in [each for each in self._edges if not holds(each, facts)]:
-            del self._edges[condition]
+        for condition in [spent for spent in self._spent if not holds(spent, facts)]:
+            del self._spent[condition]
 
     def due(self, facts: TurnFacts) -> list[Notice]:
         """Remove and return the notices that are due, in the order in which they were added."""
-        self.look(facts)
-        due = [each for each in self._awaiting.values() if self._is_due(each, facts)]
-        for each in due:
-            del self._awaiting[each.notice.id]
-            if each.condition is not None:
-                self._edges.setdefault(each.condition, set()).add(each.notice.id)
-        return [each.notice for each in due]
+        self.rearm(facts)
+        due = [awaiting for awaiting in self._awaiting.values() if self._is_due(awaiting, facts)]
+        for awaiting in due:
+            del self._awaiting[awaiting.notice.id]
+            if awaiting.condition is not None:
+                self._spent.setdefault(awaiting.condition, set()).add(awaiting.notice.id)
+        return [awaiting.notice for awaiting in due]
 
     def drop(self, notice_id: int) -> None:
         """Remove a waiting notice."""
         self._awaiting.pop(notice_id, None)
 
-    def _is_due(self, each: _Awaiting, facts: TurnFacts) -> bool:
-        if each.condition is not None:
-            spent_by = self._edges.get(each.condition)
-            return holds(each.condition, facts) and (spent_by is None or each.notice.id in spent_by)
-        tool = each.notice.tool_name
+    def _is_due(self, awaiting: _Awaiting, facts: TurnFacts) -> bool:
+        """Return whether its tool has ended, or its condition holds and has made no other notice due."""
+        if awaiting.condition is not None:
+            spent_by = self._spent.get(awaiting.condition)
+            return holds(awaiting.condition, facts) and (spent_by is None or awaiting.notice.id in spent_by)
+        tool = awaiting.notice.tool_name
         return bool(facts.completed_tools) if not tool else is_among(tool, facts.completed_tools)
 
 
@@ -105,8 +108,8 @@ def holds(condition: Condition, facts: TurnFacts) -> bool:
         case ToolCompleted(tool=tool):
             return is_among(tool, facts.completed_tools)
         case Several(needs=needs, parts=parts):
-            came = (holds(part, facts) for part in parts)
-            return all(came) if needs == "all" else any(came)
+            held = (holds(part, facts) for part in parts)
+            return all(held) if needs == "all" else any(held)
         case _:
             assert_never(condition)
 
@@ -118,4 +121,5 @@ def is_among(awaited: str, completed: frozenset[str]) -> bool:
 
 
 def _share(current: int, maximum: int) -> float:
+    """Return a share from 0 to 1; 0 for an unknown maximum."""
     return current / maximum if maximum > 0 else 0.0

@@ -45,20 +45,23 @@ class BudgetWatch:
         self._max_tokens = max_tokens
         self._max_iterations = max_iterations
         self._max_seconds = max_seconds
-        self._said: set[str] = set()
+        self._reported: set[str] = set()
 
     def begin_turn(self) -> None:
-        self._said.clear()
+        """Allow each event to be reported again."""
+        self._reported.clear()
 
     def judge(self, *, tokens: int, iterations: int, seconds: float) -> list[EventDraft]:
         """Return the events for all limits during a turn, while the model can still react."""
-        found = (self.tokens_used(tokens), self.iterations_used(iterations), self.seconds_used(seconds))
-        return [each for each in found if each is not None]
+        drafts = (self.tokens_used(tokens), self.iterations_used(iterations), self.seconds_used(seconds))
+        return [draft for draft in drafts if draft is not None]
 
     def look_back(self, *, tokens: int, iterations: int, seconds: float) -> list[EventDraft]:
         """Return the events that a turn has not reported by its end, worded for the next turn."""
-        found = self.judge(tokens=tokens, iterations=iterations, seconds=seconds)
-        return [replace(each, payload={**each.payload, "message": _past(each.payload)}) for each in found]
+        drafts = self.judge(tokens=tokens, iterations=iterations, seconds=seconds)
+        return [
+            replace(draft, payload={**draft.payload, "message": _past(draft.payload)}) for draft in drafts
+        ]
 
     def tokens_used(self, current: int) -> EventDraft | None:
         """Return `budget.token.warning`, `budget.token.exceeded` or None for the tokens written so far."""
@@ -78,14 +81,18 @@ class BudgetWatch:
     def _judge(
         self, kind: BudgetType, current: int, limit: int, share: float, unit: str
     ) -> EventDraft | None:
+        """Return the event for a limit that is reached, or nearly; None if it was reported in this turn.
+
+        `share` is the part of `limit` from which to warn.
+        """
         if limit <= 0 or current < int(limit * share):
             return None
         is_exceeded = current >= limit
         type_ = f"budget.{'timeout' if kind == 'time' else kind}.{'exceeded' if is_exceeded else 'warning'}"
-        if type_ in self._said:
+        if type_ in self._reported:
             return None
         # After the report that a budget is exceeded, a warning about it is never needed.
-        self._said |= {type_, type_.replace("exceeded", "warning")}
+        self._reported |= {type_, type_.replace("exceeded", "warning")}
         return EventDraft(
             type=type_,
             severity="critical" if is_exceeded else "warning",
@@ -94,15 +101,16 @@ class BudgetWatch:
 
 
 def _payload(kind: BudgetType, current: int, limit: int, unit: str) -> dict[str, int | str]:
+    """Return the figures of a budget's event, with a message for the model."""
     remaining = max(0, limit - current)
-    left = f"{remaining:,} of {limit:,} {unit} are left" if remaining else f"all {limit:,} {unit} are used"
+    rest = f"{remaining:,} of {limit:,} {unit} are left" if remaining else f"all {limit:,} {unit} are used"
     about = {
         "budget_type": kind,
         "current": current,
         "limit": limit,
         "percent": min(100, current * 100 // limit),
         "remaining": remaining,
-        "message": f"{left}: finish what matters most, and say what is open.",
+        "message": f"{rest}: finish what matters most, and say what is open.",
     }
     if kind != "time":
         return about
@@ -110,6 +118,7 @@ def _payload(kind: BudgetType, current: int, limit: int, unit: str) -> dict[str,
 
 
 def _past(payload: Mapping[str, Any]) -> str:
+    """Return the message of a budget's event for the turn after."""
     used = f"{payload['current']:,} of {payload['limit']:,}"
     what = {
         "token": f"your last answer took {used} tokens",
@@ -149,6 +158,7 @@ class ContextUse:
         self._is_armed = True
 
     def compacted(self) -> None:
+        """Allow the event to be reported again."""
         self._is_armed = True
 
     def measured(
@@ -172,6 +182,7 @@ class ContextUse:
 
 
 def _approaching(current: int, maximum: int, compaction_at: int | None) -> EventDraft:
+    """Return the event for a window that fills up."""
     remaining = max(0, (compaction_at or maximum) - current)
     return EventDraft(
         type="context.approaching_limit",
@@ -205,9 +216,11 @@ class CheckpointPrompts:
 
     @property
     def turn(self) -> int:
+        """The number of the conversation's turns."""
         return self._turn
 
     def begin_turn(self) -> EventDraft | None:
+        """Count a turn, and return the event if it is a checkpoint, else None."""
         self._turn += 1
         if self._turn % self._every:
             return None
@@ -256,14 +269,15 @@ class RepeatDetector:
         self._is_reported = False
 
     def begin_turn(self) -> None:
+        """Forget the calls of the turn before."""
         self._last.clear()
         self._is_reported = False
 
     def called(self, tool_name: str, arguments: Mapping[str, Any]) -> EventDraft | None:
         """Record a call, and return `agent.loop.detected` if it was repeated too often, else None."""
-        like = likeness(tool_name, arguments)
-        self._last.append(like)
-        count = self._last.count(like)
+        call_hash = likeness(tool_name, arguments)
+        self._last.append(call_hash)
+        count = self._last.count(call_hash)
         if count < REPETITIONS or self._is_reported:
             return None
         self._is_reported = True

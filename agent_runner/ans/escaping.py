@@ -8,7 +8,9 @@ from typing import Any
 
 _BREAKS = re.compile("\r\n|[\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029]")
 _TAG = re.compile(r"<(?=\W{0,8}[^\W\d])")
+"""Matches a `<` that a letter follows, perhaps after a few other characters such as `/`."""
 _UNSEEN = frozenset({"Cc", "Cf", "Cs", "Co"})
+"""Unicode's categories of characters that are not shown: control, format, surrogate, private use."""
 _JOINERS = frozenset("\u200c\u200d")
 """Invisible joining characters that some scripts and emoji need, so they are not removed."""
 
@@ -19,7 +21,9 @@ def visible(text: str) -> str:
     All line breaks become `\\n`.
     """
     lines = _BREAKS.sub("\n", text)
-    return "".join(each for each in lines if each in "\n\t" or each in _JOINERS or not _is_unseen(each))
+    return "".join(
+        letter for letter in lines if letter in "\n\t" or letter in _JOINERS or not _is_unseen(letter)
+    )
 
 
 def _is_unseen(character: str) -> bool:

@@ -48,6 +48,7 @@ class EventLevel(IntEnum):
 
     @property
     def word(self) -> Severity:
+        """The name of the level, as in `of`."""
         return _WORDS[self]
 
 
@@ -100,6 +101,7 @@ class NoticeEvent:
 
     @property
     def at_ms(self) -> int:
+        """The time in milliseconds since the epoch."""
         return int(self.timestamp.timestamp() * 1000)
 
     def to_dict(self) -> dict[str, Any]:
@@ -156,10 +158,12 @@ def bounded(payload: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _first(values: Mapping[Any, Any]) -> list[tuple[Any, Any]]:
+    """Return the fields of an object, at most `MAX_FIELDS`."""
     return list(values.items())[:MAX_FIELDS]
 
 
 def _plain(value: Any, depth: int) -> Any:
+    """Return a value as plain JSON of limited size; `depth` is the level that it is on, from 1."""
     match value:
         case None | bool():
             return value

@@ -69,15 +69,16 @@ class EventQueue:
 
     def _make_room(self) -> None:
         """Drop events so that at most `retained` remain, or only errors if there are more of these."""
-        least = [index for index, event in enumerate(self._pending) if event.severity < EventLevel.ERROR]
-        protected = len(self._pending) - len(least)
-        least.sort(key=lambda index: self._pending[index].severity)
-        doomed = set(least[: len(least) - max(0, self._retained - protected)])
-        self._dropped.update((self._pending[i].severity, self._pending[i].type) for i in doomed)
-        self._pending = [event for index, event in enumerate(self._pending) if index not in doomed]
+        droppable = [index for index, event in enumerate(self._pending) if event.severity < EventLevel.ERROR]
+        protected = len(self._pending) - len(droppable)
+        droppable.sort(key=lambda index: self._pending[index].severity)
+        dropped = set(droppable[: len(droppable) - max(0, self._retained - protected)])
+        self._dropped.update((self._pending[i].severity, self._pending[i].type) for i in dropped)
+        self._pending = [event for index, event in enumerate(self._pending) if index not in dropped]
         self._has_errors_alone = len(self._pending) >= self._limit
 
     def _dropped_event(self) -> NoticeEvent:
+        """Return the event that counts the dropped events by type."""
         types: Counter[str] = Counter()
         for (_, event_type), count in self._dropped.items():
             types[event_type] += count

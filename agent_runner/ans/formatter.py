@@ -60,16 +60,18 @@ class Formatter:
         return without_tags(text)
 
     def _from_template(self, notification: NoticeBatch, shown: Sequence[FormattedEntry]) -> str:
+        """Return the text of the notification's template; empty if there is none or it fails."""
         source = self._source(notification)
         if source is None:
             return ""
         try:
             return _cut(self._template(source).render(_variables(notification, shown)).strip(_BLANKS))
         except Exception as error:  # noqa: BLE001  # the notice is delivered even if its template fails
-            self._say_once(notification, error)
+            self._log_once(notification, error)
             return ""
 
-    def _say_once(self, notification: NoticeBatch, error: Exception) -> None:
+    def _log_once(self, notification: NoticeBatch, error: Exception) -> None:
+        """Log that a template fails, once until `renew`."""
         where = f"{notification.subscriber.output.template} of {notification.subscriber.id}"
         if where not in self._broken:
             self._broken.add(where)
@@ -77,6 +79,7 @@ class Formatter:
             logger.warning("template %s fails, so its notices are told plainly: %s", where, reason)
 
     def _template(self, source: str) -> Template:
+        """Return a compiled template; each text is compiled once."""
         # Jinja2 is imported for the first delivery only: most turns have none, and should not wait for it.
         if source not in self._compiled:
             if self._environment is None:
@@ -88,16 +91,18 @@ class Formatter:
 
 
 def _variables(notification: NoticeBatch, shown: Sequence[FormattedEntry]) -> dict[str, Any]:
+    """Return what a template can use."""
     return {
         "notification": notification,
         "event": shown[0],
         "events": shown,
-        "count": sum(each.count for each in shown),
+        "count": sum(entry.count for entry in shown),
         "timestamp": shown[0].timestamp,
     }
 
 
 def _cut(text: str) -> str:
+    """Return a text with long lines cut at `MAX_LINE_CHARS`."""
     lines = (
         line if len(line) <= MAX_LINE_CHARS else f"{line[: MAX_LINE_CHARS - 1]}…" for line in text.split("\n")
     )
@@ -106,13 +111,13 @@ def _cut(text: str) -> str:
 
 def plain(shown: Sequence[FormattedEntry]) -> str:
     """Return a text made without a template: the first fields of one event, or the types of several."""
-    worst = max((EventLevel.of(each.severity) for each in shown), default=EventLevel.INFO).word
+    worst = max((EventLevel.of(entry.severity) for entry in shown), default=EventLevel.INFO).word
     head = f"{PREFIXES.get(worst, '')} system notification".strip()
     if len(shown) == 1:
-        return _cut(f"{head}: {_plainly(shown[0])}")
+        return _cut(f"{head}: {_one_event(shown[0])}")
     types = Counter[str]()
-    for each in shown:
-        types[each.type] += each.count
+    for entry in shown:
+        types[entry.type] += entry.count
     listed = ", ".join(
         f"{times_before(count)}{event_type}"
         for event_type, count in types.most_common(MAX_ROWS_WITHOUT_TEMPLATE)
@@ -122,10 +127,11 @@ def plain(shown: Sequence[FormattedEntry]) -> str:
     return _cut(f"{head}: {types.total()} events: {listed}{rest}")
 
 
-def _plainly(event: FormattedEntry) -> str:
+def _one_event(event: FormattedEntry) -> str:
+    """Return the text about one event: type, source and the first fields of its payload."""
     fields = list(event.payload.items())[:FIELDS_WITHOUT_TEMPLATE]
-    said = "".join(f"; {one_line(name)}: {cell(value)}" for name, value in fields)
-    return f"{times_before(event.count)}{event.type} from {one_line(event.source)}{said}"
+    listed = "".join(f"; {one_line(name)}: {cell(value)}" for name, value in fields)
+    return f"{times_before(event.count)}{event.type} from {one_line(event.source)}{listed}"
 
 
 def times_before(count: int) -> str:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from agent_runner.ans.rules import NoticeRules
 
 Act = Callable[["NoticeRules"], None]
+"""A call to the rules, made at once or once they are loaded."""
 Make = Callable[[RunOrder, Workspace], "NoticeRules"]
 
 
@@ -108,4 +109,5 @@ class LazyNotices:
 
 
 def _end_unreported(rules: NoticeRules, outcome: TurnOutcome, session_id: str | None) -> None:
+    """Close a turn whose notices were not read, because the rules were not loaded."""
     rules.end_turn(outcome, session_id=session_id)

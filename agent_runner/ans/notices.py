@@ -59,19 +59,23 @@ class RunNotices:
         self.events = EventQueue(now=now)
         self.facts = TurnFacts()
         self._now = now
-        self._collector = SubscriberRegistry()
+        self._registry = SubscriberRegistry()
         self._deferred = DeferredNotices()
-        self._shelves = SubscriberStore(group)
-        self._shelf = SubscriberFolder()
+        self._store = SubscriberStore(group)
+        self._subscribers = SubscriberFolder()
         self._formatter = Formatter(self._template_of)
         self._lock = asyncio.Lock()
-        self._given: dict[int, Notice] = {}
+        self._of_host: dict[int, Notice] = {}
+        """The host's notices of this turn, by id."""
         self._delivered: list[DeliveredNotice] = []
-        self._claimed: list[NoticeBatch] = []
+        self._read_batches: list[NoticeBatch] = []
         """Notices delivered in this turn; if it fails, the run's own ones become due again."""
         self._arrived: list[tuple[Notice, InjectAt]] = []
+        """The host's notices that were not passed on yet, each with the point of its delivery."""
         self._left_over: list[NoticeEvent] | None = None
+        """Events from before this turn; None once they were passed on."""
         self._turn = 0
+        """Counts turns that have ended: a text that was composed in an earlier one is not delivered."""
 
     def emit(
         self,
@@ -100,11 +104,11 @@ class RunNotices:
         self.events.emit(event)
         return event
 
-    def happened(self, *happenings: EventDraft | None, source: str = "agent") -> None:
+    def happened(self, *drafts: EventDraft | None, source: str = "agent") -> None:
         """Record findings as events; None is ignored."""
-        for each in happenings:
-            if each is not None:
-                self.emit(each.type, each.severity, each.payload, source=source)
+        for draft in drafts:
+            if draft is not None:
+                self.emit(draft.type, draft.severity, draft.payload, source=source)
 
     def give(self, notices: Iterable[Notice], *, at: InjectAt = "turn_start") -> None:
         """Add notices of the host, each id once per turn.
@@ -113,16 +117,16 @@ class RunNotices:
         they wait.
         """
         for notice in notices:
-            if notice.id not in self._given:
-                self._given[notice.id] = notice
+            if notice.id not in self._of_host:
+                self._of_host[notice.id] = notice
                 self._arrived.append((notice, at))
 
     def withdraw(self, notice_id: int) -> None:
         """Remove a host's notice that was cancelled or acknowledged."""
-        self._given.pop(notice_id, None)
-        self._arrived = [each for each in self._arrived if each[0].id != notice_id]
+        self._of_host.pop(notice_id, None)
+        self._arrived = [(notice, at) for notice, at in self._arrived if notice.id != notice_id]
         self._deferred.drop(notice_id)
-        self._collector.withdraw(notice_id)
+        self._registry.withdraw(notice_id)
 
     def learn(
         self,
@@ -134,16 +138,16 @@ class RunNotices:
         message_count: int | None = None,
     ) -> None:
         """Record facts that conditions test; those that are None stay unchanged."""
-        known = self.facts
+        facts = self.facts
         self.facts = replace(
-            known,
-            context_tokens=_or(context_tokens, known.context_tokens),
-            max_context_tokens=_or(max_context_tokens, known.max_context_tokens),
-            total_tokens=_or(total_tokens, known.total_tokens),
-            max_tokens=_or(max_tokens, known.max_tokens),
-            message_count=_or(message_count, known.message_count),
+            facts,
+            context_tokens=_new_or_known(context_tokens, facts.context_tokens),
+            max_context_tokens=_new_or_known(max_context_tokens, facts.max_context_tokens),
+            total_tokens=_new_or_known(total_tokens, facts.total_tokens),
+            max_tokens=_new_or_known(max_tokens, facts.max_tokens),
+            message_count=_new_or_known(message_count, facts.message_count),
         )
-        self._deferred.look(self.facts)
+        self._deferred.rearm(self.facts)
 
     def tool_ended(self, name: str) -> None:
         """Record that a tool ended, well or not; conditions see it at the next `drain` only."""
@@ -163,13 +167,13 @@ class RunNotices:
         the run's own are due in its next turn, except those about the failed turn itself.
         """
         if not is_well:
-            for each in self._claimed:
-                self._collector.take_back(each.beyond_turn())
-        self._claimed.clear()
+            for batch in self._read_batches:
+                self._registry.take_back(batch.beyond_turn())
+        self._read_batches.clear()
         ended = TurnNotices(delivered=self.delivered, returned=self.returned)
         for notice_id in self.returned:
             self.withdraw(notice_id)
-        self._given.clear()
+        self._of_host.clear()
         self._turn += 1
         return ended
 
@@ -180,20 +184,20 @@ class RunNotices:
         Of more, the host's are returned first, then those of higher priority.
         """
         numbered = list(enumerate(self._delivered))
-        numbered.sort(key=lambda each: (each[1].id is None, RANK[each[1].priority]))
-        return tuple(each for _, each in sorted(numbered[:MAX_DELIVERED], key=lambda each: each[0]))
+        numbered.sort(key=lambda pair: (pair[1].id is None, RANK[pair[1].priority]))
+        return tuple(notice for _, notice in sorted(numbered[:MAX_DELIVERED], key=lambda pair: pair[0]))
 
     @property
     def returned(self) -> tuple[int, ...]:
         """Return the ids of the host's notices that the model did not read in this turn."""
-        delivered = {each.id for each in self._delivered}
-        return tuple(each for each in self._given if each not in delivered)
+        delivered = {notice.id for notice in self._delivered}
+        return tuple(notice_id for notice_id in self._of_host if notice_id not in delivered)
 
     @property
     def pending(self) -> int:
         """Return how many events and notices wait for delivery, a tool or a condition."""
         waiting = self.events.pending_count + len(self._left_over or ()) + len(self._arrived)
-        return waiting + len(self._deferred) + self._collector.pending
+        return waiting + len(self._deferred) + self._registry.pending
 
     async def drain(
         self, point: InjectAt, *, limit: int = INJECTION_CHARS, at_least: Priority = "low"
@@ -208,27 +212,28 @@ class RunNotices:
                 self._consume_tools()
                 return ""
             turn = self._turn
-            self._use(await asyncio.to_thread(self._shelves.read))
+            self._use_subscribers(await asyncio.to_thread(self._store.read))
             self._collect()
-            candidates = self._collector.candidates(point, self._now_ms(), at_least=at_least)
+            candidates = self._registry.candidates(point, self._now_ms(), at_least=at_least)
             if not candidates:
                 return ""
             injection = await asyncio.to_thread(compose, candidates, self._formatter.text, limit=limit)
             return self._commit(injection) if turn == self._turn else ""
 
-    def _use(self, shelf: SubscriberFolder) -> None:
-        if shelf is not self._shelf:
-            self._shelf = shelf
+    def _use_subscribers(self, subscribers: SubscriberFolder) -> None:
+        """Use these subscribers and templates from now on; do nothing if they are the same as before."""
+        if subscribers is not self._subscribers:
+            self._subscribers = subscribers
             self._formatter.renew()
-            self._collector.use(shelf.subscribers, shelf.disabled)
+            self._registry.use(subscribers.subscribers, subscribers.disabled)
 
     def _collect(self) -> None:
         """Pass the events and notices that have arrived since the last call to the subscribers."""
         if self._left_over is not None:
-            self._collector.accept(self._left_over)
-            self._collector.carry_over(self._now_ms())
+            self._registry.accept(self._left_over)
+            self._registry.carry_over(self._now_ms())
             self._left_over = None
-        self._collector.accept(self.events.drain_pending())
+        self._registry.accept(self.events.drain_pending())
         arrived, self._arrived = self._arrived, []
         for notice, at in arrived:
             if awaits(notice):
@@ -240,42 +245,48 @@ class RunNotices:
         self._consume_tools()
 
     def _await(self, notice: Notice) -> None:
+        """Let a notice wait for its tool or condition; log one whose condition is invalid."""
         try:
             self._deferred.add(notice)
         except BadCondition as error:
             logger.warning("notice %d is not told: %s", notice.id, one_line(str(error)))
 
     def _hand_over(self, notice: Notice, at: InjectAt) -> None:
+        """Pass a notice of the host on to its subscriber; log one that is no valid event."""
         try:
             event = _event_of(notice)
         except (ValueError, OverflowError) as error:
             logger.warning("notice %d is not told: %s", notice.id, one_line(str(error)))
             return
-        self._collector.give(notice.id, event, priority=notice.priority, at=at, count=notice.count)
+        self._registry.give(notice.id, event, priority=notice.priority, at=at, count=notice.count)
 
     def _consume_tools(self) -> None:
+        """Forget which tools have ended."""
         self.facts = replace(self.facts, completed_tools=frozenset())
 
     def _commit(self, injection: RenderedNotices) -> str:
-        for each in injection.delivered:
-            self._collector.tell(each.notification)
-            if each.text is not None:
-                self._delivered.append(_delivered_notice(each.notification, each.text))
-                self._claimed.append(each.notification)
+        """Record notices as delivered, and return their text."""
+        for rendered in injection.delivered:
+            self._registry.mark_delivered(rendered.notification)
+            if rendered.text is not None:
+                self._delivered.append(_delivered_notice(rendered.notification, rendered.text))
+                self._read_batches.append(rendered.notification)
         return injection.text
 
     def _template_of(self, notification: NoticeBatch) -> str | None:
-        return self._shelf.template_named(notification.subscriber)
+        """Return the text of a notification's template; None if there is none."""
+        return self._subscribers.template_named(notification.subscriber)
 
     def _now_ms(self) -> int:
         return int(self._now().timestamp() * 1000)
 
 
-def _or(value: int | None, known: int) -> int:
+def _new_or_known(value: int | None, known: int) -> int:
     return known if value is None else value
 
 
 def _event_of(notice: Notice) -> NoticeEvent:
+    """Return a notice of the host as an event. Raises `ValueError`, `OverflowError`."""
     return NoticeEvent(
         type=notice.event_type,
         source=notice.source,
@@ -286,6 +297,7 @@ def _event_of(notice: Notice) -> NoticeEvent:
 
 
 def _delivered_notice(notification: NoticeBatch, text: str) -> DeliveredNotice:
+    """Return what the host is told of a delivered notification."""
     return DeliveredNotice(
         id=notification.notice_id,
         event_type=notification.event_type,

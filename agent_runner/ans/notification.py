@@ -22,6 +22,7 @@ class NoticeEntry:
 
     event: NoticeEvent
     order: int
+    """Greater for each later event; entries are shown in this order."""
     count: int = 1
     delivered_count: int = 0
     delivered_before: int = 0
@@ -57,10 +58,12 @@ class NoticeBatch:
 
     @property
     def event_type(self) -> str:
+        """The type of its first event."""
         return self.entries[0].event.type
 
     @property
     def may_be_summed_up(self) -> bool:
+        """Whether it may be counted with others instead of being shown."""
         return self.priority == "low" and not self.is_addressed and self.notice_id is None
 
     def at(self, points: Collection[InjectAt]) -> NoticeBatch:
@@ -69,8 +72,9 @@ class NoticeBatch:
 
     def beyond_turn(self) -> NoticeBatch:
         """Return the notification without the entries about one turn, for after that turn has failed."""
-        lasting = (each for each in self.entries if not each.event.type.startswith(OF_ONE_TURN))
+        lasting = (entry for entry in self.entries if not entry.event.type.startswith(OF_ONE_TURN))
         return replace(self, entries=tuple(lasting))
 
     def first_half(self) -> NoticeBatch:
+        """Return the notification with the first half of its entries, at least one."""
         return replace(self, entries=self.entries[: (len(self.entries) + 1) // 2])

@@ -47,6 +47,7 @@ class ObservedHost(HostClient):
 
 
 def _report(rules: NoticeRules, call: ToolCall, reply: Reply, duration_ms: int) -> None:
+    """Report how a call ended, and that it was the only one of its batch."""
     if reply.ok:
         rules.calls.succeeded(call, result_chars=len(reply.text), duration_ms=duration_ms)
     else:
@@ -55,6 +56,7 @@ def _report(rules: NoticeRules, call: ToolCall, reply: Reply, duration_ms: int) 
 
 
 def _arguments(command: Command) -> dict[str, Any]:
+    """Return the fields of a command that an agent chose, as a tool's arguments."""
     return command.model_dump(exclude={"v", "type", "request_id"}, exclude_none=True)
 
 

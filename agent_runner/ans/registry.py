@@ -29,7 +29,7 @@ class SubscriberRegistry:
     def __init__(self) -> None:
         self._accumulators: dict[str, Accumulator] = {}
         self._disabled: frozenset[str] = frozenset()
-        self._given: dict[int, NoticeBatch] = {}
+        self._of_host: dict[int, NoticeBatch] = {}
         self._order = 0
 
     def use(self, subscribers: Sequence[Subscriber], disabled: frozenset[str] = frozenset()) -> None:
@@ -38,16 +38,19 @@ class SubscriberRegistry:
         The collected events of a removed or disabled subscriber are dropped.
         """
         self._disabled = frozenset(
-            each.id for each in subscribers if each.id in disabled and not each.output.core
+            subscriber.id
+            for subscriber in subscribers
+            if subscriber.id in disabled and not subscriber.output.core
         )
         before = self._accumulators
-        self._accumulators = {each.id: Accumulator(each) for each in subscribers}
+        self._accumulators = {subscriber.id: Accumulator(subscriber) for subscriber in subscribers}
         for name, accumulator in before.items():
             if name in self._accumulators and name not in self._disabled:
                 accumulator.subscriber = self._accumulators[name].subscriber
                 self._accumulators[name] = accumulator
 
     def accept(self, events: Iterable[NoticeEvent]) -> None:
+        """Pass events to the enabled subscribers that take them."""
         for event in events:
             self._order += 1
             for accumulator in self._enabled():
@@ -61,11 +64,11 @@ class SubscriberRegistry:
 
         It is ignored if all subscribers that name its type are disabled.
         """
-        subscriber = self._teller(event.type)
+        subscriber = self._subscriber_for(event.type)
         if subscriber is None:
             return
         self._order += 1
-        self._given[notice_id] = NoticeBatch(
+        self._of_host[notice_id] = NoticeBatch(
             subscriber=subscriber,
             priority=priority,
             inject_at=at,
@@ -75,25 +78,28 @@ class SubscriberRegistry:
 
     def withdraw(self, notice_id: int) -> None:
         """Remove a host's notice."""
-        self._given.pop(notice_id, None)
+        self._of_host.pop(notice_id, None)
 
     def candidates(self, point: InjectAt, now_ms: int, *, at_least: Priority = "low") -> list[NoticeBatch]:
-        """Return the notifications due at a point, the most important first; they stay until `tell`."""
-        points = DUE_AT[point]
-        self._given = {number: each.at(points) for number, each in self._given.items()}
-        due = [each for each in self._given.values() if each.is_due]
-        for accumulator in self._enabled():
-            accumulator.look(now_ms)
-            due += accumulator.due(points)
-        wanted = (each for each in due if RANK[each.priority] <= RANK[at_least])
-        return sorted(wanted, key=lambda each: each.urgency)
+        """Return the notifications due at a point, the most important first.
 
-    def tell(self, batch: NoticeBatch) -> None:
+        They are returned again until `mark_delivered`. `at_least` is the lowest priority that is returned.
+        """
+        points = DUE_AT[point]
+        self._of_host = {notice_id: notice.at(points) for notice_id, notice in self._of_host.items()}
+        due = [notice for notice in self._of_host.values() if notice.is_due]
+        for accumulator in self._enabled():
+            accumulator.close_windows(now_ms)
+            due += accumulator.due(points)
+        wanted = (batch for batch in due if RANK[batch.priority] <= RANK[at_least])
+        return sorted(wanted, key=lambda batch: batch.urgency)
+
+    def mark_delivered(self, batch: NoticeBatch) -> None:
         """Record the delivery of a notification."""
         if batch.notice_id is not None:
-            self._given.pop(batch.notice_id, None)
+            self._of_host.pop(batch.notice_id, None)
         else:
-            self._accumulators[batch.subscriber.id].tell(batch)
+            self._accumulators[batch.subscriber.id].mark_delivered(batch)
 
     def take_back(self, batch: NoticeBatch) -> None:
         """Make a notification due again that was delivered in a failed turn, unless it is the host's.
@@ -111,15 +117,23 @@ class SubscriberRegistry:
     @property
     def pending(self) -> int:
         """Return how many events and notices of the host are not delivered yet."""
-        return len(self._given) + sum(each.pending for each in self._accumulators.values())
+        return len(self._of_host) + sum(accumulator.pending for accumulator in self._accumulators.values())
 
     def _enabled(self) -> list[Accumulator]:
-        return [each for name, each in self._accumulators.items() if name not in self._disabled]
+        """Return the accumulators of the subscribers that are not disabled."""
+        return [accumulator for name, accumulator in self._accumulators.items() if name not in self._disabled]
 
-    def _teller(self, event_type: str) -> Subscriber | None:
-        about = [each.subscriber for each in self._accumulators.values() if each.subscriber.names(event_type)]
-        enabled = [each for each in about if each.id not in self._disabled]
-        return enabled[0] if enabled else None if about else unclaimed()
+    def _subscriber_for(self, event_type: str) -> Subscriber | None:
+        """Return the first enabled subscriber that names a type, or `unclaimed` if none names it.
+
+        None if all that name it are disabled.
+        """
+        subscribers = (accumulator.subscriber for accumulator in self._accumulators.values())
+        naming = [subscriber for subscriber in subscribers if subscriber.names(event_type)]
+        enabled = [subscriber for subscriber in naming if subscriber.id not in self._disabled]
+        if enabled:
+            return enabled[0]
+        return None if naming else unclaimed()
 
 
 def unclaimed() -> Subscriber:

@@ -21,6 +21,7 @@ MAX_NOTICES = 10
 MAX_COUNT_LINE = 200
 """Most characters of the line that counts the other notices."""
 _FRAME = len(OPEN) + len(CLOSE) + 2
+"""Characters of the wrapper with its line breaks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,28 +55,32 @@ def compose(candidates: Sequence[NoticeBatch], write: Write, *, limit: int) -> R
         return RenderedNotices()
     rest = list(candidates[len(delivered) :])
     is_whole = delivered[-1].notification is candidates[len(delivered) - 1]
-    summed = [each for each in rest if each.may_be_summed_up]
-    waiting = len(rest) - len(summed) + (not is_whole)
-    lines = [each.text or "" for each in delivered] + _count_line(summed, waiting)
-    counted = (RenderedNotice(notification=each, text=None) for each in summed)
+    summed_up = [batch for batch in rest if batch.may_be_summed_up]
+    waiting = len(rest) - len(summed_up) + (not is_whole)
+    lines = [notice.text or "" for notice in delivered] + _count_line(summed_up, waiting)
+    counted = (RenderedNotice(notification=batch, text=None) for batch in summed_up)
     return RenderedNotices(text="\n".join((OPEN, *lines, CLOSE)), delivered=(*delivered, *counted))
 
 
 def _fitting(candidates: Sequence[NoticeBatch], write: Write, limit: int) -> list[RenderedNotice]:
+    """Return the first candidates that fit in `limit` characters, written.
+
+    If only a part of the first one's entries fits, that part is the only one.
+    """
     delivered: list[RenderedNotice] = []
-    room, own_room = limit, min(limit, MAX_CHARS)
+    room_left, own_room_left = limit, min(limit, MAX_CHARS)
     for candidate in candidates[:MAX_NOTICES]:
         is_stored = candidate.notice_id is not None
-        space = room if is_stored else min(room, own_room)
-        one = candidate if delivered else _shortened(candidate, write, space)
-        text = write(one)
+        space = room_left if is_stored else min(room_left, own_room_left)
+        shown = candidate if delivered else _shortened(candidate, write, space)
+        text = write(shown)
         if len(text) > (space if delivered else limit):
             break
-        delivered.append(RenderedNotice(notification=one, text=text))
-        if one is not candidate:
+        delivered.append(RenderedNotice(notification=shown, text=text))
+        if shown is not candidate:
             break
-        room -= len(text) + 1
-        own_room -= 0 if is_stored else len(text) + 1
+        room_left -= len(text) + 1
+        own_room_left -= 0 if is_stored else len(text) + 1
     return delivered
 
 
@@ -86,10 +91,14 @@ def _shortened(notification: NoticeBatch, write: Write, room: int) -> NoticeBatc
     return notification
 
 
-def _count_line(summed: Sequence[NoticeBatch], waiting: int) -> list[str]:
+def _count_line(summed_up: Sequence[NoticeBatch], waiting: int) -> list[str]:
+    """Return a line that counts other notices by type, as a list of one; empty if there are none.
+
+    `waiting` is the number of those that will be delivered later.
+    """
     types = Counter[str]()
-    for each in summed:
-        for entry in each.entries:
+    for batch in summed_up:
+        for entry in batch.entries:
             types[entry.event.type] += entry.count - entry.delivered_count
     parts = [f"{count} {event_type}" for event_type, count in types.most_common(3)]
     if len(types) > len(parts):

@@ -59,10 +59,12 @@ class NoticeRules:
         self._context = ContextUse()
         self._so_far = order.restore.so_far
         self._checkpoints = CheckpointPrompts(turn=self._so_far.turns)
-        self._asked_last: int | None = None
+        self._last_turn: int | None = None
         """The number of the host's turn that was started last, so that a retried turn counts once."""
         self._began = clock()
+        """When the turn began, in seconds of `clock`."""
         self._iterations = 0
+        """Requests to the model in this turn."""
         self._tokens = 0
         self._messages = self._so_far.turns * 2
         """Messages of the conversation so far; each earlier turn counts as a question and an answer."""
@@ -78,17 +80,17 @@ class NoticeRules:
         self._iterations = self._tokens = 0
         for rule in (self.calls, self._loops, self._budgets):
             rule.begin_turn()
-        is_new = turn.turn != self._asked_last
+        is_new = turn.turn != self._last_turn
         checkpoint = self._checkpoints.begin_turn() if is_new else None
         about = {"turn_number": self._checkpoints.turn, "session_id": session_id}
         self.notices.emit("agent.turn.start", "info", about)
-        self._asked(turn, is_new=is_new)
+        self._report_request(turn, is_new=is_new)
         self.notices.happened(checkpoint)
 
     def end_turn(self, outcome: TurnOutcome, *, session_id: str | None) -> tuple[DeliveredNotice, ...]:
         """Close the turn and return the notices that its model read; none if the turn failed."""
         if outcome.error is None:
-            self._found(self._budgets.look_back(**self._used()), at="turn_start")
+            self._report(self._budgets.look_back(**self._used()), at="turn_start")
         about = {
             "turn_number": self._checkpoints.turn,
             "session_id": session_id,
@@ -101,6 +103,7 @@ class NoticeRules:
         return delivered if outcome.error is None else ()
 
     def end_session(self, *, session_id: str | None) -> None:
+        """Report that the run has ended, with its turns and messages."""
         turns = self._checkpoints.turn - self._so_far.turns
         about = {"session_id": session_id, "turns": turns, "messages": self._messages}
         self.notices.emit("session.end", "info", about)
@@ -114,7 +117,7 @@ class NoticeRules:
     async def look_at_files(self) -> None:
         """Report, at the start of a turn, the files that have changed since the agent read them."""
         await asyncio.to_thread(self.files.check_all)
-        self._found(self.files.take(), at="turn_start")
+        self._report(self.files.take(), at="turn_start")
 
     async def look_at_file(self, path: str) -> None:
         """Report if a file that is about to be changed has changed since the agent read it."""
@@ -144,9 +147,10 @@ class NoticeRules:
     def measured(self, tokens: int, window: int, *, compaction_at: int | None, at: InjectAt) -> None:
         """Record how much of the model's window the conversation fills."""
         self.notices.learn(context_tokens=tokens, max_context_tokens=window)
-        self._found([self._context.measured(tokens, window, compaction_at=compaction_at)], at=at)
+        self._report([self._context.measured(tokens, window, compaction_at=compaction_at)], at=at)
 
     def compacted(self) -> None:
+        """Record that the CLI has compacted the conversation."""
         self._context.compacted()
 
     def batch_ended(self, calls: list[ToolCall]) -> None:
@@ -154,24 +158,26 @@ class NoticeRules:
         self.calls.batch_ended(calls)
         for call in calls:
             self.notices.happened(self._loops.called(call.name, call.arguments))
-        self._found(self._budgets.judge(**self._used()), at="immediate")
+        self._report(self._budgets.judge(**self._used()), at="immediate")
 
     async def drain(self, point: InjectAt, *, limit: int, at_least: Priority = "low") -> str:
         """Return the text for the model at this point; empty if there is none."""
         return await self.notices.drain(point, limit=limit, at_least=at_least)
 
-    def _found(self, found: Iterable[EventDraft | None], *, at: InjectAt) -> None:
+    def _report(self, drafts: Iterable[EventDraft | None], *, at: InjectAt) -> None:
         """Report findings that are to be delivered at a point."""
-        for each in found:
-            if each is not None:
-                self.notices.happened(replace(each, payload={**each.payload, "inject_at": at}))
+        for draft in drafts:
+            if draft is not None:
+                self.notices.happened(replace(draft, payload={**draft.payload, "inject_at": at}))
 
     def _used(self) -> BudgetUse:
+        """Return what the turn has used of its budgets."""
         seconds = self._clock() - self._began
         return {"tokens": self._tokens, "iterations": self._iterations, "seconds": seconds}
 
-    def _asked(self, turn: TurnOrder, *, is_new: bool) -> None:
-        self._asked_last = turn.turn
+    def _report_request(self, turn: TurnOrder, *, is_new: bool) -> None:
+        """Report what the turn asks; a retried turn adds no message to the conversation."""
+        self._last_turn = turn.turn
         self._messages += is_new
         about = {
             "query": turn.prompt[:MAX_QUERY_CHARS],

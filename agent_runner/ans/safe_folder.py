@@ -49,15 +49,15 @@ def stamps(descriptor: int, suffixes: tuple[str, ...]) -> list[FileStamp]:
 
     Only the first `MAX_LISTED` entries of the folder are looked at.
     """
-    found = []
+    files = []
     # The agent writes to the folder, so it may contain any number of files.
     with os.scandir(descriptor) as entries:
         for entry in islice(entries, MAX_LISTED):
             if entry.name.endswith(suffixes) and entry.is_file(follow_symlinks=False):
                 with suppress(FileNotFoundError):
                     status = entry.stat(follow_symlinks=False)
-                    found.append(FileStamp(name=entry.name, mtime_ns=status.st_mtime_ns, size=status.st_size))
-    return sorted(found)
+                    files.append(FileStamp(name=entry.name, mtime_ns=status.st_mtime_ns, size=status.st_size))
+    return sorted(files)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,6 +92,7 @@ def read_plain(name: str, *, limit: int, inside: int | None = None) -> FileConte
 
 
 def _read(descriptor: int, limit: int) -> bytes:
+    """Return the next bytes of an open file, at most `limit`."""
     data = bytearray()
     while len(data) < limit and (chunk := os.read(descriptor, min(limit - len(data), 1 << 20))):
         data += chunk

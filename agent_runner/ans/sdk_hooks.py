@@ -67,10 +67,14 @@ class NoticeHooks:
         self._stream = stream
         self._on_first_prompt: Callable[[], None] | None = on_first_prompt
         self._is_stuck = False
+        """Whether a hook of this turn took too long."""
         self._with_prompt = ""
+        """The notices that the turn's prompt got."""
         self._delivered: list[str] = []
+        """All notices of this turn that the model got."""
 
     def begin_turn(self) -> None:
+        """Forget what belongs to the turn before."""
         self.answered_already = None
         self._is_stuck = False
         self._with_prompt = ""
@@ -89,23 +93,25 @@ class NoticeHooks:
         }
 
     def _matcher(self, hook: Hook, matcher: str | None = None) -> sdk.HookMatcher:
-        async def bounded(given: Any, _: str | None, __: Any) -> Any:
+        """Return a hook for the tools that `matcher` matches, or all; it answers in time and never raises."""
+
+        async def bounded(hook_input: Any, _: str | None, __: Any) -> Any:
             # After one hook that took too long, each other one could make the turn wait as long again.
             if self._is_stuck:
                 return {}
             try:
                 async with asyncio.timeout(ANSWER_SECONDS):
-                    return await hook(given)
+                    return await hook(hook_input)
             except TimeoutError:
                 self._is_stuck = True
-                logger.warning("the notices of %s took too long and wait", given.get("hook_event_name"))
+                logger.warning("the notices of %s took too long and wait", hook_input.get("hook_event_name"))
             except Exception as error:  # noqa: BLE001  # a prompt must not fail because of its notices
                 log_fault("the notices broke", error)
             return {}
 
         return sdk.HookMatcher(matcher=matcher, hooks=[bounded], timeout=MATCHER_SECONDS)
 
-    async def _turn_start(self, given: Any) -> dict[str, Any]:
+    async def _turn_start(self, hook_input: Any) -> dict[str, Any]:
         """Deliver due notices with the prompt. A repeated prompt of the turn gets the earlier ones, too."""
         if self._on_first_prompt is not None:
             self._on_first_prompt()
@@ -120,118 +126,130 @@ class NoticeHooks:
         room = MAX_CHARS - len(self._with_prompt)
         text = await rules.drain("turn_start", limit=room)
         self._with_prompt = "\n".join(filter(None, (self._with_prompt, text)))
-        return self._tell(given, self._with_prompt, anew=text)
+        return self._output(hook_input, self._with_prompt, anew=text)
 
-    async def _before_tool(self, given: Any) -> dict[str, Any]:
-        name = str(given["tool_name"])
+    async def _before_tool(self, hook_input: Any) -> dict[str, Any]:
+        """Report changes by others before an edit or a command; deny Andy's tools to subagents."""
+        name = str(hook_input["tool_name"])
         # Otherwise, a subagent could get or delete notices that are for the agent.
-        if given.get("agent_id") and name.startswith(OWN_TOOLS):
+        if hook_input.get("agent_id") and name.startswith(OWN_TOOLS):
             return _denied(OF_THE_MAIN_AGENT)
         if name in COMMANDS:
-            await (await self._noticing.load()).command_begins(str(given["tool_use_id"]))
-        elif (path := _path(given)) and not given.get("agent_id"):
+            await (await self._noticing.load()).command_begins(str(hook_input["tool_use_id"]))
+        elif (path := _path(hook_input)) and not hook_input.get("agent_id"):
             await (await self._noticing.load()).look_at_file(path)
         return {}
 
-    async def _tool_succeeded(self, given: Any) -> dict[str, Any]:
-        rules, path = await self._noticing.load(), _path(given)
-        if given["tool_name"] in COMMANDS:
-            await rules.commands_ended(str(given["tool_use_id"]))
-        if path and given["tool_name"] in (EDITORS if given.get("agent_id") else READERS):
+    async def _tool_succeeded(self, hook_input: Any) -> dict[str, Any]:
+        """Report a call that succeeded, and remember the file that the agent now knows."""
+        rules, path = await self._noticing.load(), _path(hook_input)
+        if hook_input["tool_name"] in COMMANDS:
+            await rules.commands_ended(str(hook_input["tool_use_id"]))
+        if path and hook_input["tool_name"] in (EDITORS if hook_input.get("agent_id") else READERS):
             await asyncio.to_thread(rules.files.known, path)
-        if not given.get("agent_id"):
+        if not hook_input.get("agent_id"):
             rules.calls.succeeded(
-                _call(given),
-                result_chars=_length(given.get("tool_response")),
-                duration_ms=int(given.get("duration_ms") or 0),
+                _call(hook_input),
+                result_chars=_length(hook_input.get("tool_response")),
+                duration_ms=int(hook_input.get("duration_ms") or 0),
             )
         return {}
 
-    async def _tool_failed(self, given: Any) -> dict[str, Any]:
+    async def _tool_failed(self, hook_input: Any) -> dict[str, Any]:
+        """Report a call that failed."""
         rules = await self._noticing.load()
-        if given["tool_name"] in COMMANDS:
-            await rules.commands_ended(str(given["tool_use_id"]))
-        if not given.get("agent_id"):
+        if hook_input["tool_name"] in COMMANDS:
+            await rules.commands_ended(str(hook_input["tool_use_id"]))
+        if not hook_input.get("agent_id"):
             rules.calls.failed(
-                _call(given),
-                str(given.get("error") or ""),
-                duration_ms=int(given.get("duration_ms") or 0),
-                error_type="interrupted" if given.get("is_interrupt") else "execution_error",
+                _call(hook_input),
+                str(hook_input.get("error") or ""),
+                duration_ms=int(hook_input.get("duration_ms") or 0),
+                error_type="interrupted" if hook_input.get("is_interrupt") else "execution_error",
             )
         return {}
 
-    async def _after_tools(self, given: Any) -> dict[str, Any]:
+    async def _after_tools(self, hook_input: Any) -> dict[str, Any]:
+        """Report calls that were made together, and deliver the notices that are due after them."""
         rules = await self._noticing.load()
-        calls = [_call(each) for each in given["tool_calls"]]
+        calls = [_call(call_input) for call_input in hook_input["tool_calls"]]
         await rules.commands_ended(*(call.id for call in calls))
-        if given.get("agent_id"):
+        if hook_input.get("agent_id"):
             return {}
-        for call, each in zip(calls, given["tool_calls"], strict=True):
+        for call, call_input in zip(calls, hook_input["tool_calls"], strict=True):
             if not rules.calls.has_ended(call.id):
-                rules.calls.failed(call, _not_called(each), error_type="not_called")
+                rules.calls.failed(call, _not_called(call_input), error_type="not_called")
         rules.batch_ended(calls)
         await self._stream.measure("after_tool")
         text = await rules.drain("after_tool", limit=MAX_CHARS)
-        return self._tell(given, text, anew=text)
+        return self._output(hook_input, text, anew=text)
 
-    async def _turn_end(self, given: Any) -> dict[str, Any]:
+    async def _turn_end(self, hook_input: Any) -> dict[str, Any]:
         """Make the model go on once, to read the most important notices; others wait for the next turn."""
         # `stop_hook_active` is set when the model has gone on because of this hook; without the check, it
         # might never stop.
-        if given.get("agent_id") or given.get("stop_hook_active"):
+        if hook_input.get("agent_id") or hook_input.get("stop_hook_active"):
             return {}
         room = MAX_CHARS - len(ANSWER_STANDS) - 1
         text = await (await self._noticing.load()).drain("turn_end", limit=room, at_least="high")
         if not text:
             return {}
-        self.answered_already = given.get("last_assistant_message") or None
-        return self._tell(given, f"{text}\n{ANSWER_STANDS}", anew=text)
+        self.answered_already = hook_input.get("last_assistant_message") or None
+        return self._output(hook_input, f"{text}\n{ANSWER_STANDS}", anew=text)
 
-    async def _compacted(self, given: Any) -> dict[str, Any]:
+    async def _compacted(self, hook_input: Any) -> dict[str, Any]:
         """Deliver this turn's notices again, because compaction removed them from the conversation."""
-        if given.get("source") != "compact":
+        if hook_input.get("source") != "compact":
             return {}
         self._stream.compacted()
         delivered = _newest(self._delivered, MAX_CHARS)
         rules = await self._noticing.load()
         text = await rules.drain("turn_start", limit=MAX_CHARS - len(delivered))
-        return self._tell(given, "\n".join(filter(None, (delivered, text))), anew=text)
+        return self._output(hook_input, "\n".join(filter(None, (delivered, text))), anew=text)
 
-    def _tell(self, given: Any, text: str, *, anew: str) -> dict[str, Any]:
+    def _output(self, hook_input: Any, text: str, *, anew: str) -> dict[str, Any]:
+        """Return a hook's output with a text for the model; empty for no text.
+
+        `anew` is the part of the text that was not delivered before in this turn.
+        """
         # Stored for `_compacted`: a compaction removes this turn's notices from the conversation.
         if anew:
             self._delivered.append(anew)
         if not text:
             return {}
-        said = {"hookEventName": given["hook_event_name"], "additionalContext": text}
-        return {"hookSpecificOutput": said}
+        output = {"hookEventName": hook_input["hook_event_name"], "additionalContext": text}
+        return {"hookSpecificOutput": output}
 
 
-def _call(given: Any) -> ToolCall:
+def _call(hook_input: Any) -> ToolCall:
+    """Return the tool call that a hook is about."""
     from agent_runner.ans.tool_events import ToolCall
 
-    arguments = given.get("tool_input")
+    arguments = hook_input.get("tool_input")
     return ToolCall(
-        id=str(given["tool_use_id"]),
-        name=str(given["tool_name"]),
+        id=str(hook_input["tool_use_id"]),
+        name=str(hook_input["tool_name"]),
         arguments=arguments if isinstance(arguments, dict) else {},
     )
 
 
-def _path(given: Any) -> str | None:
-    arguments = given.get("tool_input")
-    if given.get("tool_name") not in READERS or not isinstance(arguments, dict):
+def _path(hook_input: Any) -> str | None:
+    """Return the path of the file that a call reads or edits; None for other tools."""
+    arguments = hook_input.get("tool_input")
+    if hook_input.get("tool_name") not in READERS or not isinstance(arguments, dict):
         return None
     path = arguments.get("file_path") or arguments.get("notebook_path")
     return path if isinstance(path, str) else None
 
 
 def _length(response: Any) -> int:
+    """Return the characters of a tool's result, as JSON if it is no text."""
     return len(response) if isinstance(response, str) else len(json.dumps(response, default=str))
 
 
-def _not_called(given: Any) -> str:
-    response = given.get("tool_response")
+def _not_called(call: Any) -> str:
+    """Return the CLI's reason why a call did not reach its tool."""
+    response = call.get("tool_response")
     text = response if isinstance(response, str) else json.dumps(response, default=str)
     return text.replace(NOT_CALLED, "").replace("</tool_use_error>", "").strip()
 
@@ -248,5 +266,6 @@ def _newest(texts: list[str], limit: int) -> str:
 
 
 def _denied(reason: str) -> dict[str, Any]:
+    """Return a hook's output that denies a call."""
     decision = {"permissionDecision": "deny", "permissionDecisionReason": reason}
     return {"hookSpecificOutput": {"hookEventName": "PreToolUse", **decision}}

@@ -28,6 +28,7 @@ BYTES_A_TOKEN = 3
 USUAL = frozenset({"init", "status", "task_started", "task_progress", "task_updated"})
 """Kinds of the CLI's system messages that become no event, because they are frequent and of no interest."""
 _IN_THE_WINDOW = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
+"""Figures of a call's usage whose sum is the size of the conversation, in tokens."""
 
 Usage = Callable[[], Awaitable[Any]]
 """A function that asks the CLI how full its window is: `get_context_usage` of the SDK's client."""
@@ -53,6 +54,7 @@ class SdkStreamEvents:
         self._noticing = noticing
         self._progress = progress
         self._message_id: str | None = None
+        """The id of the answer that the last message was a part of."""
         self._context_tokens = so_far.context_tokens if so_far else 0
         self._expected = so_far.context_window if so_far else 0
         """The size of the window in the resumed session, in tokens; 0 after a model has answered."""
@@ -87,6 +89,7 @@ class SdkStreamEvents:
             )
 
     def compacted(self) -> None:
+        """Record that the CLI has compacted the conversation: its size is unknown until the next answer."""
         self._context_tokens = 0
         self._noticing.do(lambda rules: rules.compacted())
 
@@ -99,8 +102,8 @@ class SdkStreamEvents:
             self._message_id = message.message_id
             rules.model_asked()
         self._expected = 0
-        used = message.usage or {}
-        self._context_tokens = sum(int(used.get(part) or 0) for part in _IN_THE_WINDOW)
+        usage = message.usage or {}
+        self._context_tokens = sum(int(usage.get(part) or 0) for part in _IN_THE_WINDOW)
         rules.model_wrote(tokens=_tokens(message.content))
         for block in message.content:
             if isinstance(block, sdk.ToolUseBlock):
@@ -132,18 +135,20 @@ def _report_text(progress: TurnProgress, event: Mapping[str, Any]) -> None:
 
 
 def _hear_subagent(rules: NoticeRules, data: dict[str, Any]) -> None:
+    """Report that a subagent has ended, well or not."""
     about = {"task_id": str(data.get("task_id") or "")}
     summary = str(data.get("summary") or "")
     if data.get("status") == "completed":
         duration_ms = (data.get("usage") or {}).get("duration_ms") or 0
-        done = about | {"result_summary": summary, "duration_ms": duration_ms}
-        rules.notices.emit("subagent.complete", "info", done, source="subagent")
+        completed = about | {"result_summary": summary, "duration_ms": duration_ms}
+        rules.notices.emit("subagent.complete", "info", completed, source="subagent")
     else:
         failed = about | {"error_message": summary or str(data.get("status") or "no reason given")}
         rules.notices.emit("subagent.failed", "error", failed, source="subagent")
 
 
 def _hear_cli(rules: NoticeRules, subtype: str, data: dict[str, Any]) -> None:
+    """Report another message of the CLI about itself."""
     about = {"event_name": subtype, "data": data}
     rules.notices.emit("cli.event", "info", about, source="cli", dedupe_key=subtype)
 
@@ -154,6 +159,7 @@ def _tokens(content: list[Any]) -> int:
 
 
 def _written(block: Any) -> str:
+    """Return the text that a model wrote in a part of its answer."""
     match block:
         case sdk.TextBlock(text=text):
             return text
@@ -166,6 +172,11 @@ def _written(block: Any) -> str:
 
 
 def _window(usage: Any) -> ModelWindow | None:
+    """Return the size of the window from the CLI's answer; None if it has none."""
     tokens = int(usage.get("maxTokens") or 0)
-    compacts = usage.get("isAutoCompactEnabled") and usage.get("autoCompactThreshold")
-    return ModelWindow(tokens=tokens, compaction_at=int(compacts) if compacts else None) if tokens else None
+    compaction_at = usage.get("isAutoCompactEnabled") and usage.get("autoCompactThreshold")
+    return (
+        ModelWindow(tokens=tokens, compaction_at=int(compaction_at) if compaction_at else None)
+        if tokens
+        else None
+    )

@@ -24,6 +24,7 @@ MAX_FILE_BYTES = 4 * 1024 * 1024
 MAX_CHECKED_BYTES = 16 * 1024 * 1024
 """Bytes after which a check of all files stops reading; the next check reads the rest."""
 _SHOWN_HASH = 8
+"""Characters of a hash that an event shows."""
 _GONE = "gone"
 
 
@@ -52,7 +53,7 @@ class FileMarks:
         """The ids of the agent's running commands."""
         self._unread: set[str] = set()
         """Files that changed before the first running command started, but were too many to read then."""
-        self._found: deque[EventDraft] = deque()
+        self._changes: deque[EventDraft] = deque()
         """Changes that `take` has not returned yet: a caller may be cancelled while its thread goes on."""
 
     def __len__(self) -> int:
@@ -73,7 +74,7 @@ class FileMarks:
     def take(self) -> list[EventDraft]:
         """Return the changes that were found and not returned before, each as an event `source.stale`."""
         # Counted first, because a thread may add changes while this removes some.
-        return [self._found.popleft() for _ in range(len(self._found))]
+        return [self._changes.popleft() for _ in range(len(self._changes))]
 
     def check(self, path: str) -> None:
         """Check whether a file that is about to be edited has changed since the agent knew it."""
@@ -81,15 +82,15 @@ class FileMarks:
         with self._lock:
             if name in self._marks:
                 is_own = self._is_own(name)
-                happening, _ = self._checked(name)
-                if happening is not None and not is_own:
-                    self._found.append(happening)
+                change, _ = self._update_mark(name)
+                if change is not None and not is_own:
+                    self._changes.append(change)
 
     def check_all(self) -> None:
         """Check which files have changed since the agent knew them, at the start of a turn."""
         with self._lock:
             self._commands.clear()  # the end of a command of an earlier turn may never have been reported
-            self._look()
+            self._check_marked()
 
     def begin_command(self, call_id: str) -> None:
         """Record that a command of the agent starts, and check for changes by others until now.
@@ -98,10 +99,10 @@ class FileMarks:
         """
         with self._lock:
             if self._commands:
-                self._adopt()
+                self._mark_own_changes()
             else:
                 # Changes before the command starts are by others; afterwards they could be the command's.
-                self._look()
+                self._check_marked()
                 self._unread = {name for name in self._marks if not self._is_as_marked(name)}
             self._commands.add(call_id)
 
@@ -110,26 +111,28 @@ class FileMarks:
         with self._lock:
             ended = self._commands.intersection(call_ids)
             if ended:
-                self._adopt()
+                self._mark_own_changes()
                 self._commands -= ended
 
-    def _look(self) -> None:
+    def _check_marked(self) -> None:
+        """Check the remembered files, until `MAX_CHECKED_BYTES` were read."""
         # Limited, because this runs before a prompt: 200 files of 4 MiB would take too long to read.
         budget = MAX_CHECKED_BYTES
         for name in list(self._marks):
             if budget <= 0:
                 break
-            happening, cost = self._checked(name)
+            change, cost = self._update_mark(name)
             budget -= cost
-            if happening is not None:
-                self._found.append(happening)
+            if change is not None:
+                self._changes.append(change)
 
-    def _adopt(self) -> None:
+    def _mark_own_changes(self) -> None:
         """Record the present state of files that changed; those beyond `MAX_CHECKED_BYTES` are forgotten."""
         budget = MAX_CHECKED_BYTES
-        for name in [each for each in self._marks if self._is_own(each) and not self._is_as_marked(each)]:
+        changed = [name for name in self._marks if self._is_own(name) and not self._is_as_marked(name)]
+        for name in changed:
             if budget > 0:
-                budget -= self._checked(name)[1]
+                budget -= self._update_mark(name)[1]
             else:
                 self._drop(name)
 
@@ -138,17 +141,20 @@ class FileMarks:
         return bool(self._commands) and name not in self._unread
 
     def _is_as_marked(self, name: str) -> bool:
+        """Return whether a file's time and size are those that were recorded."""
         mark, status = self._marks[name], _status(name)
         return status is not None and (status.st_mtime_ns, status.st_size) == (mark.mtime_ns, mark.size)
 
     def _drop(self, name: str) -> None:
+        """Forget a file."""
         self._marks.pop(name, None)
         self._unread.discard(name)
 
     def _name(self, path: str) -> str:
+        """Return the path under which a file is remembered."""
         return os.path.normpath(self._cwd / path)
 
-    def _checked(self, name: str) -> tuple[EventDraft | None, int]:
+    def _update_mark(self, name: str) -> tuple[EventDraft | None, int]:
         """Record a file's present state; return the event if its content changed, and the bytes read."""
         if self._is_as_marked(name):
             return None, 0
@@ -163,6 +169,7 @@ class FileMarks:
         return None if is_same else self._stale(name, before, now.sha256[:_SHOWN_HASH]), now.size
 
     def _stale(self, name: str, before: FileMark, current: str) -> EventDraft:
+        """Return the event about a changed file; `current` is its new hash, or `_GONE`."""
         path = Path(name)
         shown = path.relative_to(self._cwd) if path.is_relative_to(self._cwd) else path
         what = (
@@ -181,6 +188,7 @@ class FileMarks:
 
 
 def _status(name: str) -> os.stat_result | None:
+    """Return a file's status, of a link itself; None if there is no such file."""
     try:
         return os.lstat(name)
     except (OSError, ValueError):

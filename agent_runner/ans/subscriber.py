@@ -33,6 +33,8 @@ def _checked_template(text: str) -> str:
 
 
 class _Table(BaseModel):
+    """A table of a subscriber's file: unknown keys are refused."""
+
     model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
 
@@ -77,6 +79,8 @@ class Output(_Table):
 
 
 class _File(_Table):
+    """A subscriber's whole file."""
+
     subscriber: EventFilter
     events: Events
     batching: Batching = Batching()
@@ -118,6 +122,7 @@ class Subscriber:
 
 
 def _part(part: str, event: NoticeEvent) -> str:
+    """Return one part of a dedupe key: `type`, a field as in `payload.path`, or any other text as it is."""
     if part == "type":
         return event.type
     if part.startswith("payload."):
@@ -149,6 +154,7 @@ def parse_subscriber(text: str, *, own: bool = False) -> Subscriber:
 
 
 def _first_reason(error: ValidationError) -> str:
+    """Return the first error in a file: the key, and what is wrong with it."""
     first: Any = error.errors(include_input=False, include_url=False)[0]
     place = ".".join(str(part) for part in first["loc"])
     return f"{place}: {first['msg']}"

@@ -54,35 +54,41 @@ class SubscriberStore:
         self._own = group / OWN if group is not None else None
         self._shipped = shipped
         self._lock = threading.Lock()
-        self._seen: list[FileStamp] | None = None
-        self._base: tuple[Subscriber, ...] = ()
-        self._shelf = SubscriberFolder()
+        self._last_stamps: list[FileStamp] | None = None
+        self._shipped_subscribers: tuple[Subscriber, ...] = ()
+        self._last_read = SubscriberFolder()
 
     def read(self) -> SubscriberFolder:
         """Return the present subscribers and templates; the same object as long as no file has changed."""
         with self._lock, safe_folder.opened(self._own) as descriptor:
-            found = _listed(descriptor)
-            return self._shelf if found == self._seen else self._read(descriptor, found)
+            stamps = _stamps(descriptor)
+            return self._last_read if stamps == self._last_stamps else self._read(descriptor, stamps)
 
-    def _read(self, descriptor: int | None, found: list[FileStamp]) -> SubscriberFolder:
+    def _read(self, descriptor: int | None, stamps: list[FileStamp]) -> SubscriberFolder:
+        """Read the group's files, and at the first call Andy's own."""
         # Andy's own files do not change during a run, so only those of the group are read again.
-        if self._seen is None:
-            self._base = _subscribers(self._shipped / "subscribers")
-        own = _own_subscribers(descriptor, found, taken={each.id for each in self._base})
-        self._shelf = SubscriberFolder(
-            subscribers=self._base + own,
-            disabled=_disabled(descriptor, found),
-            shipped_templates=self._shelf.shipped_templates or _templates(self._shipped / "templates"),
-            own_templates=_own_templates(descriptor, found),
+        if self._last_stamps is None:
+            self._shipped_subscribers = _subscribers(self._shipped / "subscribers")
+        own = _own_subscribers(
+            descriptor, stamps, taken={subscriber.id for subscriber in self._shipped_subscribers}
         )
-        for each in own:
-            if self._shelf.template_named(each) is None:
-                logger.warning("subscriber %s tells plainly: no template %s", each.id, each.output.template)
-        self._seen = found
-        return self._shelf
+        self._last_read = SubscriberFolder(
+            subscribers=self._shipped_subscribers + own,
+            disabled=_disabled(descriptor, stamps),
+            shipped_templates=self._last_read.shipped_templates or _templates(self._shipped / "templates"),
+            own_templates=_own_templates(descriptor, stamps),
+        )
+        for subscriber in own:
+            if self._last_read.template_named(subscriber) is None:
+                logger.warning(
+                    "subscriber %s tells plainly: no template %s", subscriber.id, subscriber.output.template
+                )
+        self._last_stamps = stamps
+        return self._last_read
 
 
-def _listed(descriptor: int | None) -> list[FileStamp]:
+def _stamps(descriptor: int | None) -> list[FileStamp]:
+    """Return the files of the group's folder that are read; none if there is no folder."""
     if descriptor is None:
         return []
     return safe_folder.stamps(descriptor, (".toml", ".j2", DISABLED))
@@ -98,9 +104,10 @@ def _templates(directory: Path) -> dict[str, str]:
 
 
 def _own_subscribers(
-    descriptor: int | None, found: list[FileStamp], taken: set[str]
+    descriptor: int | None, stamps: list[FileStamp], taken: set[str]
 ) -> tuple[Subscriber, ...]:
-    names = [each.name for each in found if each.name.endswith(".toml")]
+    """Return the group's subscribers, at most `MAX_OWN`, without those whose ids are `taken`."""
+    names = [stamp.name for stamp in stamps if stamp.name.endswith(".toml")]
     if len(names) > MAX_OWN:
         logger.warning("only the first %d of %d subscribers of the group are used", MAX_OWN, len(names))
     texts = ((name, _text(descriptor, name)) for name in names[:MAX_OWN])
@@ -110,7 +117,11 @@ def _own_subscribers(
 def _unique(
     files: Iterable[tuple[str, str]], *, taken: Iterable[str] = (), own: bool = False
 ) -> tuple[Subscriber, ...]:
-    found: dict[str, Subscriber] = {}
+    """Return the subscribers of named texts, each id once; one that cannot be used is logged.
+
+    `taken` are ids that belong to others already.
+    """
+    subscribers: dict[str, Subscriber] = {}
     known = set(taken)
     for name, text in files:
         try:
@@ -119,24 +130,27 @@ def _unique(
             logger.warning("subscriber %s is skipped: %s", one_line(name), one_line(str(error)))
             continue
         known.add(subscriber.id)
-        found[subscriber.id] = subscriber
-    return tuple(found.values())
+        subscribers[subscriber.id] = subscriber
+    return tuple(subscribers.values())
 
 
 def _parsed(text: str, known: set[str], *, own: bool) -> Subscriber:
+    """Return the subscriber in a text. Raises `BadSubscriber`, also if its id is in `known`."""
     subscriber = parse_subscriber(text, own=own)
     if subscriber.id in known:
         raise BadSubscriber(f"subscriber.id: '{subscriber.id}' is taken by another file")
     return subscriber
 
 
-def _own_templates(descriptor: int | None, found: list[FileStamp]) -> dict[str, str]:
-    names = [each.name for each in found if each.name.endswith(".j2")][:MAX_OWN]
+def _own_templates(descriptor: int | None, stamps: list[FileStamp]) -> dict[str, str]:
+    """Return the group's templates by name, at most `MAX_OWN`, without those that cannot be used."""
+    names = [stamp.name for stamp in stamps if stamp.name.endswith(".j2")][:MAX_OWN]
     texts = {name: _text(descriptor, name) for name in names}
     return {name: text for name, text in texts.items() if text is not None and _is_good(name, text)}
 
 
 def _is_good(name: str, text: str) -> bool:
+    """Return whether a template can be used; log why not."""
     from agent_runner.ans.templating import BadTemplate, check
 
     try:
@@ -147,15 +161,16 @@ def _is_good(name: str, text: str) -> bool:
     return True
 
 
-def _disabled(descriptor: int | None, found: list[FileStamp]) -> frozenset[str]:
+def _disabled(descriptor: int | None, stamps: list[FileStamp]) -> frozenset[str]:
     """Return the disabled ids: one per line, with comments after '#'."""
-    if not any(each.name == DISABLED for each in found):
+    if not any(stamp.name == DISABLED for stamp in stamps):
         return frozenset()
     lines = (_text(descriptor, DISABLED) or "").splitlines()
     return frozenset(line.split("#")[0].strip() for line in lines) - {""}
 
 
 def _text(descriptor: int | None, name: str) -> str | None:
+    """Return the text of a file in the group's folder; None, and logged, if it cannot be read."""
     assert descriptor is not None, "a file was listed without its folder"
     try:
         return safe_folder.read_plain(name, limit=MAX_FILE_BYTES, inside=descriptor).data.decode("utf-8")

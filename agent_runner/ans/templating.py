@@ -54,6 +54,8 @@ class BadTemplate(ValueError):
 
 
 class _Environment(ImmutableSandboxedEnvironment):
+    """A sandbox that gives templates the fields of payloads, but no methods."""
+
     def getattr(self, obj: Any, attribute: str) -> Any:
         """Return a field of a payload; a method of its dictionary, such as `items`, cannot be reached."""
         if isinstance(obj, Mapping):
@@ -63,16 +65,16 @@ class _Environment(ImmutableSandboxedEnvironment):
 
 def environment() -> _Environment:
     """Return an environment with the filters that templates of notices may use."""
-    made = _Environment(
+    sandbox = _Environment(
         autoescape=False,  # it writes for a model, and `_quoted` escapes every value
         trim_blocks=True,
         lstrip_blocks=True,
         undefined=StrictUndefined,
         finalize=_quoted,
     )
-    made.globals = {"toon_encode": toon_encode}
-    filters = {name: filter_ for name, filter_ in made.filters.items() if name in ALLOWED_FILTERS}
-    made.filters = filters | {
+    sandbox.globals = {"toon_encode": toon_encode}
+    filters = {name: filter_ for name, filter_ in sandbox.filters.items() if name in ALLOWED_FILTERS}
+    sandbox.filters = filters | {
         "toon_encode": toon_encode,
         "format_time": format_time,
         "severity_prefix": severity_prefix,
@@ -80,7 +82,7 @@ def environment() -> _Environment:
         "repeated": repeated,
         "seldom": seldom,
     }
-    return made
+    return sandbox
 
 
 def check(source: str) -> None:
@@ -91,23 +93,24 @@ def check(source: str) -> None:
     Raises:
         BadTemplate: it is no template, or has a node, filter or nested loop that is not allowed.
     """
-    made = environment()
+    sandbox = environment()
     try:
-        parsed = made.parse(source)
+        parsed = sandbox.parse(source)
     except TemplateError as error:
         raise BadTemplate(f"line {getattr(error, 'lineno', 1)}: {error}") from error
     for node in parsed.find_all(nodes.Node):
         if not isinstance(node, _PARTS) and not _is_toon(node):
             raise BadTemplate(f"line {node.lineno}: {type(node).__name__} is not for templates of a group")
-    for each in parsed.find_all(nodes.Filter):
-        if each.name not in made.filters:
-            raise BadTemplate(f"line {each.lineno}: there is no filter '{each.name}'")
+    for used in parsed.find_all(nodes.Filter):
+        if used.name not in sandbox.filters:
+            raise BadTemplate(f"line {used.lineno}: there is no filter '{used.name}'")
     for loop in parsed.find_all(nodes.For):
         if loop.recursive or any(True for _ in loop.find_all(nodes.For)):
             raise BadTemplate(f"line {loop.lineno}: a loop in a loop is not for templates of a group")
 
 
 def _is_toon(node: nodes.Node) -> bool:
+    """Return whether a node calls `toon_encode`, the only function that a template may call."""
     return isinstance(node, nodes.Call) and getattr(node.node, "name", "") == "toon_encode"
 
 
@@ -142,6 +145,7 @@ def table(events: Sequence[FormattedEntry], name: str, *fields: str) -> Formatte
 
 
 def _cell(value: Any) -> str | int | float | bool | None:
+    """Return a value for a cell of a table; other values than numbers become text of limited length."""
     if value is None or isinstance(value, bool | int | float):
         return value
     text = value if isinstance(value, str) else str(toon_encode(value))
@@ -149,6 +153,7 @@ def _cell(value: Any) -> str | int | float | bool | None:
 
 
 def format_time(value: datetime) -> str:
+    """Return the time of day as `09:30:05`."""
     return value.strftime("%H:%M:%S")
 
 

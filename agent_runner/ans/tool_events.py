@@ -18,6 +18,7 @@ TOO_SLOW = re.compile(
 )
 """Matches the timeout messages of the CLI's tools, of Andy's tools and of other MCP servers."""
 _OF_A_SECOND = {"ms": 0.001, "s": 1.0, "m": 60.0}
+"""Map the units in such messages to seconds."""
 MAX_ARGUMENT_CHARS = 200
 """Characters of an argument that an event contains."""
 
@@ -40,13 +41,13 @@ class ToolTimeout:
 
 def timeout_in(error: str) -> ToolTimeout | None:
     """Return the timeout that a tool's error reports, or None."""
-    found = TOO_SLOW.search(error)
-    if found is None:
+    match = TOO_SLOW.search(error)
+    if match is None:
         return None
-    if found["seconds"]:
-        return ToolTimeout(seconds=float(found["seconds"]))
-    if found["amount"]:
-        return ToolTimeout(seconds=float(found["amount"]) * _OF_A_SECOND[found["unit"]])
+    if match["seconds"]:
+        return ToolTimeout(seconds=float(match["seconds"]))
+    if match["amount"]:
+        return ToolTimeout(seconds=float(match["amount"]) * _OF_A_SECOND[match["unit"]])
     return ToolTimeout(seconds=None)
 
 
@@ -56,6 +57,7 @@ class ToolCallEvents:
     def __init__(self, notices: RunNotices) -> None:
         self._notices = notices
         self._failed: dict[str, bool] = {}
+        """Map each call of this turn that has ended to whether it failed."""
         self._durations: dict[str, int] = {}
         self._batches = 0
 
@@ -65,18 +67,22 @@ class ToolCallEvents:
         return len(self._failed)
 
     def begin_turn(self) -> None:
+        """Forget the calls of the turn before."""
         self._failed.clear()
         self._durations.clear()
 
     def has_ended(self, call_id: str) -> bool:
+        """Return whether the end of a call of this turn was reported."""
         return call_id in self._failed
 
     def pending(self, call: ToolCall) -> None:
+        """Report that the model has asked for a call."""
         arguments = {name: str(value)[:MAX_ARGUMENT_CHARS] for name, value in call.arguments.items()}
         payload = {"tool_name": call.name, "call_id": call.id, "arguments": arguments}
         self._notices.emit("tool.call.pending", "info", payload, dedupe_key=call.id)
 
     def succeeded(self, call: ToolCall, *, result_chars: int, duration_ms: int) -> None:
+        """Report that a call succeeded."""
         self._end(call, failed=False, duration_ms=duration_ms)
         payload = {
             "tool_name": call.name,
@@ -120,9 +126,9 @@ class ToolCallEvents:
         self._notices.emit("tool.batch.complete", "info", payload)
 
     def _end(self, call: ToolCall, *, failed: bool, duration_ms: int) -> None:
+        """Record that a call has ended, and how."""
         self._failed[call.id] = failed
         self._durations[call.id] = duration_ms
-        if not call.name.startswith(
-            OWN_TOOLS
-        ):  # a notice must not be released by the tool call that created it
+        # A notice must not be released by the tool call that created it.
+        if not call.name.startswith(OWN_TOOLS):
             self._notices.tool_ended(call.name)

@@ -28,8 +28,10 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 DISCONNECT_SECONDS = 1.4
+"""Seconds that the SDK and the CLI may take to end; then the CLI is killed."""
 COMPACTED = "🗜️ I have put our conversation into a summary and go on from there."
 SILENT = "SILENT"
+"""The answer of a model that has nothing to say."""
 NOTHING_TO_COMPACT = "There is no conversation to compact yet."
 
 
@@ -69,6 +71,7 @@ class ClaudeAgent:
 
     @property
     def restored(self) -> RestoreMode | None:
+        """The mode in which the conversation really continues; None before a CLI is connected."""
         return self._restoring.mode if self._client is not None else None
 
     async def start(self) -> None:
@@ -81,7 +84,10 @@ class ClaudeAgent:
             await self._start_afresh()
 
     async def begin(self, order: RunOrder) -> bool:
-        """Follow `order`. A CLI that was started with other settings is killed."""
+        """Follow `order`; return whether the waiting CLI can be used for it.
+
+        A CLI that was started with other settings is killed, and `start` starts another.
+        """
         self._order = order
         fields = order.model_dump() | {"is_standby": True}
         # Settings and files may have changed since the CLI booted: nothing is decided before the turn.
@@ -97,6 +103,11 @@ class ClaudeAgent:
         return False
 
     async def answer(self, turn: TurnOrder, say: Say) -> TurnOutcome:
+        """Ask the model, and say its answer.
+
+        If the CLI ended before anything reached the model, another one is started and asked once more. Raises
+        what the SDK raises.
+        """
         self._tools.turn = turn.turn
         self._hooks.begin_turn()
         self._subagents.begin_turn()
@@ -113,6 +124,7 @@ class ClaudeAgent:
             return await self._do(turn, say)
 
     async def close(self) -> None:
+        """Disconnect and kill the CLI, which has `DISCONNECT_SECONDS` to finish its transcript."""
         client, cli = self._client, self._cli
         self._client = self._cli = None
         try:
@@ -152,10 +164,11 @@ class ClaudeAgent:
             so_far = self._order.restore.so_far if self._resumed else None
             self._stream = self._sdk.SdkStreamEvents(self._noticing, self._progress, so_far=so_far)
             self._hooks = self._sdk.NoticeHooks(
-                self._noticing, stream=self._stream, on_first_prompt=self._tell_resumed
+                self._noticing, stream=self._stream, on_first_prompt=self._notify_resumed
             )
 
-    def _tell_resumed(self) -> None:
+    def _notify_resumed(self) -> None:
+        """Add a notice about the way in which the conversation continues."""
         mode, reason = self._restoring.mode, self._order.restore.reason
         self._noticing.do(lambda rules: rules.resumed(mode, reason, session_id=self.session_id))
 
@@ -187,6 +200,7 @@ class ClaudeAgent:
             self._stream.resumes(self._order.restore.so_far)
 
     async def _start_afresh(self) -> None:
+        """Connect a CLI with a new session, because the session to resume is gone."""
         logger.warning("the session to resume is gone; a new one begins")
         await self.close()
         self._restoring.begin_afresh()
@@ -195,6 +209,7 @@ class ClaudeAgent:
         await self._connect(None)
 
     def _is_session_gone(self, error: Exception) -> bool:
+        """Return whether an error means that the session to resume does not exist."""
         return self._resumed is not None and self._is_unasked(error)
 
     def _is_unasked(self, error: Exception) -> bool:
@@ -205,6 +220,7 @@ class ClaudeAgent:
         return await (self._compact(say) if turn.command == "compact" else self._ask(turn.prompt, say))
 
     async def _compact(self, say: Say) -> TurnOutcome:
+        """Make the CLI summarise the conversation, and say whether it did."""
         if self._resumed is None and self.session_id is None:
             await say(NOTHING_TO_COMPACT)
             return TurnOutcome()
@@ -216,15 +232,16 @@ class ClaudeAgent:
         return outcome
 
     async def _ask(self, prompt: str, say: Say) -> TurnOutcome:
+        """Ask the model, a second time if the CLI dropped the prompt, and say its answer."""
         content = await asyncio.to_thread(shown_files.content_of, prompt, self._workspace.group)
-        answered = await self._sdk.ask(self._client, content, self._know_session, self._stream)
-        if answered.is_dropped:
+        prompt_outcome = await self._sdk.ask(self._client, content, self._know_session, self._stream)
+        if prompt_outcome.is_dropped:
             logger.warning("the CLI dropped a prompt whose hooks took too long; it is asked again")
             self._restoring.again()
-            answered = await self._sdk.ask(self._client, content, self._know_session, self._stream)
-        outcome: TurnOutcome = self._sdk.outcome_of(answered)
+            prompt_outcome = await self._sdk.ask(self._client, content, self._know_session, self._stream)
+        outcome: TurnOutcome = self._sdk.outcome_of(prompt_outcome)
         if outcome.error is None:
-            for text in _spoken(self._hooks.answered_already, answered.result.result):
+            for text in _spoken(self._hooks.answered_already, prompt_outcome.result.result):
                 await say(text)
         return outcome
 
@@ -234,9 +251,9 @@ class ClaudeAgent:
 
 def _spoken(*texts: str | None) -> list[str]:
     """Return the answers before and after the model was made to go on, without its word for silence."""
-    said = [text for text in texts if text and text.strip()]
+    answers = [text for text in texts if text and text.strip()]
     # If all are the word for silence, one is passed on, and the host judges it.
-    return [text for text in said if text.strip().strip("*.") != SILENT] or said[-1:]
+    return [text for text in answers if text.strip().strip("*.") != SILENT] or answers[-1:]
 
 
 def _load_sdk() -> Any:

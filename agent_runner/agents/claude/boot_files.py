@@ -14,10 +14,11 @@ from agent_runner.workspace import Workspace
 
 SUFFIXES = (".md", ".json", ".toml")
 MAX_DEPTH = 4
+"""Levels of folders that are looked at; 1 is the folder itself."""
 MAX_ENTRIES = 5_000
-"""Entries of a folder that are looked at: one could contain millions."""
+"""Entries of a folder and its subfolders that are looked at: one could contain millions."""
 BootFiles = frozenset[tuple[str, int, int, int]]
-"""The path, inode, size and time of each."""
+"""The path, inode, size in bytes and time of change in nanoseconds of each file."""
 
 
 def boot_files(workspace: Workspace) -> BootFiles:
@@ -28,19 +29,21 @@ def boot_files(workspace: Workspace) -> BootFiles:
     """
     config = Path(os.environ.get("CLAUDE_CONFIG_DIR") or Path.home() / ".claude")
     trees = (workspace.group, workspace.skills, config / "skills", config / "agents", config / "commands")
-    found = [entry for tree in trees for entry in _texts(tree)]
-    return frozenset(found + [one for name in ("CLAUDE.md", "settings.json") for one in _file(config / name)])
+    texts = [file for tree in trees for file in _texts(tree)]
+    own_files = [file for name in ("CLAUDE.md", "settings.json") for file in _file(config / name)]
+    return frozenset(texts + own_files)
 
 
 def _texts(tree: Path) -> Iterator[tuple[str, int, int, int]]:
-    waiting, seen = [(str(tree), 1)], 0
+    """Yield the text files of a folder and its subfolders, down to `MAX_DEPTH` levels."""
+    waiting, entries_seen = [(str(tree), 1)], 0
     while waiting:
         folder, depth = waiting.pop()
         try:
             with os.scandir(folder) as entries:
                 for entry in entries:
-                    seen += 1
-                    if seen > MAX_ENTRIES:
+                    entries_seen += 1
+                    if entries_seen > MAX_ENTRIES:
                         return
                     if entry.name.endswith(SUFFIXES):
                         yield from _file(Path(entry.path))
@@ -51,8 +54,9 @@ def _texts(tree: Path) -> Iterator[tuple[str, int, int, int]]:
 
 
 def _file(path: Path) -> list[tuple[str, int, int, int]]:
+    """Return the state of a file as a list of one; empty if there is no such file."""
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError:
         return []
-    return [(str(path), found.st_ino, found.st_size, found.st_mtime_ns)]
+    return [(str(path), status.st_ino, status.st_size, status.st_mtime_ns)]

@@ -42,6 +42,7 @@ proxies. The skill is the CLI's own one that its environment cannot switch off.
 BROWSER = Path("/opt/browser")
 """The browser of images that were built with one."""
 PR_SET_PDEATHSIG = 1
+"""The operation of Linux's `prctl` that names the signal for the parent's death."""
 FEW = {
     "CLAUDE_CODE_MAX_CONCURRENT_SUBAGENTS": "3",
     "CLAUDE_CODE_MAX_SUBAGENT_SPAWN_DEPTH": "1",  # none that starts others
@@ -73,9 +74,7 @@ class McpProgram:
     command: tuple[str, ...]
 
     def as_config(self) -> dict[str, Any]:
-        """Return the configuration that starts it in its own folder, because the agent can
-        write the CLI's.
-        """
+        """Return the configuration that starts it in its own folder: the agent can write the CLI's."""
         # The folder and the command are arguments of the shell, not part of its text: it interprets nothing
         # in them.
         words = ["-c", 'cd "$0" && exec "$@"', str(self.folder), *self.command]
@@ -91,9 +90,12 @@ class CliSettings:
     system_prompt: str
     """The text in place of the CLI's own prompt, which is about programming and costs 6,400 tokens."""
     extra: tuple[Path, ...]
+    """Further folders that the agent may use."""
     model: str | None
     model_turns: int | None
+    """The most calls of the model in one turn; None for no limit."""
     resume: str | None
+    """The id of the session to resume; None for a new one."""
     output_tokens: int | None = None
     """The most tokens of one call of the model; None leaves it to the CLI."""
     resume_at: str | None = None
@@ -111,12 +113,13 @@ class CliSettings:
     tells_text: bool = False
     """Whether the model's text is passed on while it is written."""
     is_bare: bool = False
-    """Whether the agent runs without the group's memory and with Andy's tools only."""
+    """Whether the turn has instructions of its own: no memory of the group, and only Andy's tools."""
     read_at_boot: BootFiles = frozenset()
     """The state of the files that it reads at boot; only for a run that is started ahead."""
 
     @property
     def allowed_tools(self) -> tuple[str, ...]:
+        """The tools that the CLI uses without asking."""
         # The servers as well: a release that enforces the list would leave out what is not on it.
         return (*self.tools, *(f"mcp__{name}" for name in self.servers()))
 
@@ -139,12 +142,12 @@ class CliSettings:
         Raises:
             FileNotFoundError: there is no CLI.
         """
-        part = (order.get("turn") or {}).get("instructions")
+        instructions = (order.get("turn") or {}).get("instructions")
         return cls(
             cli=bundled_cli(),
             cwd=workspace.group,
-            system_prompt=part or system_prompt(order, workspace),
-            is_bare=bool(part),
+            system_prompt=instructions or system_prompt(order, workspace),
+            is_bare=bool(instructions),
             extra=_directories(workspace.extra),
             model=order.get("model"),
             model_turns=(order.get("limits") or {}).get("model_turns"),
@@ -155,11 +158,11 @@ class CliSettings:
             # The CLI would ask a question again whose answer never came, so the host names where the session
             # counts.
             resume_at=(order.get("restore") or {}).get("resume_at") if order.get("session_id") else None,
-            mcp_servers=() if part else tuple(order.get("mcp_servers") or ()),
-            mcp_programs=() if part else _programs(order, workspace),
+            mcp_servers=() if instructions else tuple(order.get("mcp_servers") or ()),
+            mcp_programs=() if instructions else _programs(order, workspace),
             tells_text=bool(order.get("progress")),
-            plugins=() if part else _plugins(workspace),
-            tools=() if part else _built_in(order, workspace),
+            plugins=() if instructions else _plugins(workspace),
+            tools=() if instructions else _built_in(order, workspace),
             read_at_boot=boot_files(workspace) if order.get("is_standby") else frozenset(),
         )
 
@@ -297,8 +300,8 @@ def _built_in(order: Mapping[str, Any], workspace: Workspace) -> tuple[str, ...]
 
 def _plugins(workspace: Workspace) -> tuple[Path, ...]:
     """Return the existing folders of skills; an empty folder means that nothing is mounted."""
-    there = (workspace.skills, BROWSER)
-    return tuple(folder for folder in there if (folder / ".claude-plugin" / "plugin.json").is_file())
+    folders = (workspace.skills, BROWSER)
+    return tuple(folder for folder in folders if (folder / ".claude-plugin" / "plugin.json").is_file())
 
 
 def _has_skills(workspace: Workspace) -> bool:
@@ -310,8 +313,11 @@ def _has_skills(workspace: Workspace) -> bool:
 
 
 def _programs(order: Mapping[str, Any], workspace: Workspace) -> tuple[McpProgram, ...]:
-    listed = sorted((order.get("mcp_programs") or {}).items())
-    return tuple(McpProgram(name=n, folder=workspace.mcp / n, command=tuple(words)) for n, words in listed)
+    """Return the MCP servers of an order that are programs, by name."""
+    return tuple(
+        McpProgram(name=name, folder=workspace.mcp / name, command=tuple(words))
+        for name, words in sorted((order.get("mcp_programs") or {}).items())
+    )
 
 
 def _through_proxy(name: str) -> dict[str, Any]:
@@ -325,23 +331,25 @@ def _through_proxy(name: str) -> dict[str, Any]:
 
 
 def _directories(parent: Path) -> tuple[Path, ...]:
+    """Return the folders directly inside a folder; empty if there is no such folder."""
     if not parent.is_dir():
         return ()
     return tuple(sorted(entry for entry in parent.iterdir() if entry.is_dir()))
 
 
 def _die_with(parent: int) -> Callable[[], None] | None:
-    """Return the function that the child runs before it becomes the CLI: it asks to
-    be killed with the runner.
+    """Return a function for the child to run before it becomes the CLI: the child then dies with `parent`.
+
+    None outside of Linux, where the CLI may outlive the runner.
     """
     if sys.platform != "linux":
         return None
     prctl = ctypes.CDLL(None).prctl
 
-    def ask() -> None:
+    def die_with_parent() -> None:
         prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         # The runner may have died before the call; then nothing would ever kill the CLI.
         if os.getppid() != parent:
             os._exit(1)
 
-    return ask
+    return die_with_parent

@@ -17,6 +17,7 @@ from agent_runner.agents.claude.cli_command import SERVERS, StartedCli
 from agent_runner.tools.mcp_server import ToolServer
 
 MAX_LINE_BYTES = 64 * 1024 * 1024
+"""Most bytes of one message of the CLI."""
 EXIT_SECONDS = 1.0
 """Seconds that the CLI may take to write its transcript after the end of its input."""
 
@@ -55,6 +56,7 @@ class CliProcess:
             raise ProcessError("The Claude CLI ended by itself", exit_code=code)
 
     async def end_input(self) -> None:
+        """Close its stdin: it finishes its transcript and ends."""
         self._is_ending = True
         with contextlib.suppress(BrokenPipeError):
             await asyncio.to_thread(self._stdin().close)
@@ -77,9 +79,11 @@ class CliProcess:
         self._process.wait()
 
     def is_ready(self) -> bool:
+        """Return whether it still runs."""
         return self._process.poll() is None
 
     async def _lines(self) -> asyncio.StreamReader:
+        """Return its stdout as a stream that can be read line by line."""
         reader = asyncio.StreamReader(limit=MAX_LINE_BYTES)
         protocol = asyncio.StreamReaderProtocol(reader)
         await asyncio.get_running_loop().connect_read_pipe(lambda: protocol, self._process.stdout)
@@ -90,6 +94,7 @@ class CliProcess:
         return self._process.stdin
 
     def _write(self, data: bytes) -> None:
+        """Write to its stdin; do nothing if that is closed. Blocks."""
         with self._writing, contextlib.suppress(BrokenPipeError, ValueError):
             self._stdin().write(data)
             self._stdin().flush()
@@ -113,6 +118,7 @@ class CliProcess:
         return False
 
     async def _answer(self, request_id: str, server: str, call: dict[str, Any]) -> None:
+        """Answer one message for an MCP server of Andy's on the CLI's stdin."""
         try:
             answer = await self._tools.answer(call, server=server)
             # The CLI waits for a response to each request, also to one that carries a notification.

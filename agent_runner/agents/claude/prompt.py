@@ -47,7 +47,9 @@ ASKED = """\
 Any other place is asked of the owner when you try it, which takes up to a minute. If the proxy then refuses \
 with 403, the owner said no or has not answered yet: say so in the chat instead of trying on."""
 NO_PLACE = "none"
+"""Stands for an empty list of places."""
 MAX_REACHABLE_CHARS = 8_000
+"""Most characters of the list of places that can be reached."""
 
 
 def system_prompt(order: Mapping[str, Any], workspace: Workspace) -> str:
@@ -56,7 +58,7 @@ def system_prompt(order: Mapping[str, Any], workspace: Workspace) -> str:
     `order` has the fields of a `RunOrder`, validated or not.
     """
     name = str(order.get("assistant_name") or "Andy")
-    texts = {file: _owners(workspace.shared / file) for file in FILES}
+    texts = {file: _owner_file(workspace.shared / file) for file in FILES}
     parts = [
         WHO.format(name=name, timezone=order.get("timezone") or "UTC"),
         *(texts.values() if texts["AGENTS.md"] else (WITHOUT_FILES, *texts.values())),
@@ -67,26 +69,27 @@ def system_prompt(order: Mapping[str, Any], workspace: Workspace) -> str:
 
 
 def _outside(order: Mapping[str, Any]) -> str:
-    """Return what can be searched and reached of the internet; nothing if the order does not say."""
+    """Return what can be searched and reached of the internet; a missing `egress` counts as closed."""
     search = _search(order)
     match order.get("egress"):
         case "open":
             return search
         case "allowlist":
             reachable = ", ".join(order.get("reachable") or ())[:MAX_REACHABLE_CHARS]
-            asked = f" {ASKED}" if order.get("asks_egress") else ""
-            return f"{search}\n{LISTED.format(reachable=reachable or NO_PLACE)}{asked}"
+            approval = f" {ASKED}" if order.get("asks_egress") else ""
+            return f"{search}\n{LISTED.format(reachable=reachable or NO_PLACE)}{approval}"
         case _:
             return f"{search}\n{CLOSED}"
 
 
 def _search(order: Mapping[str, Any]) -> str:
+    """Return with which tool to search the web, or that there is none."""
     if order.get("web_search"):
         return SEARCH.format(tool="WebSearch")
     return SEARCH.format(tool="web_search") if order.get("search_tool") else NO_SEARCH
 
 
-def _owners(path: Path) -> str:
+def _owner_file(path: Path) -> str:
     """Return one of the owner's files, cut if it is too long; an empty text if there is none."""
     text = _read(path, limit=4 * MAX_FILE_CHARS + 4)
     if len(text) <= MAX_FILE_CHARS:
@@ -101,7 +104,10 @@ def _shared_memory(workspace: Workspace) -> str:
 
 
 def _read(path: Path, *, limit: int) -> str:
-    """Return the first `limit` bytes of a regular file. Main's container may have replaced it by anything."""
+    """Return a regular file of at most `limit` bytes as text, or the start of a longer one.
+
+    Empty for anything else: the main group's agent can put anything in its place.
+    """
     try:
         # No link is followed, and a pipe without a writer is not waited for.
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)

@@ -16,6 +16,7 @@ from agent_runner.wire.mailbox import Remember, Reply
 from agent_runner.wire.order import MAX_RESTORE_CHARS, RestoreMode, RestoreOrder
 
 TELL_SECONDS = 3.0
+"""Seconds for which a compaction waits for the host's reply."""
 HookEvent = Literal["UserPromptSubmit", "PreCompact", "PostCompact", "SessionStart"]
 Hook = Callable[[Any, str | None, Any], Awaitable[Any]]
 Hooks = Mapping[HookEvent, Sequence[Hook]]
@@ -29,9 +30,11 @@ class RestoreHooks:
         """The mode in which the conversation really continues."""
         self._host = host
         self._pending = restore.text
-        self._put: str | None = None
+        self._last_text: str | None = None
+        """The text that was put before the last prompt."""
         self._fallback = restore.fallback
         self._meta = restore.meta
+        """The plan, task and decisions, for a session that was compacted."""
 
     def begin(self, restore: RestoreOrder) -> None:
         """Follow another order, before the first prompt."""
@@ -45,9 +48,10 @@ class RestoreHooks:
 
     def again(self) -> None:
         """Repeat the text, because the CLI dropped the prompt and with it what was put before it."""
-        self._pending = self._put
+        self._pending = self._last_text
 
     def hooks(self) -> Hooks:
+        """Return the functions to call at each event of the CLI."""
         # At a compaction the CLI calls PreCompact, then SessionStart, then PostCompact.
         return {
             "UserPromptSubmit": [self._with_prompt],
@@ -56,31 +60,36 @@ class RestoreHooks:
             "PostCompact": [self._after_compaction],
         }
 
-    async def _with_prompt(self, given: Any, _: str | None, __: Any) -> dict[str, Any]:
+    async def _with_prompt(self, hook_input: Any, _: str | None, __: Any) -> dict[str, Any]:
         # With the first prompt only; it is remembered, because the CLI may drop a prompt with all that was
         # put before it.
-        self._put, self._pending = self._pending, None
-        return _put_before(given, self._put)
+        self._last_text, self._pending = self._pending, None
+        return _put_before(hook_input, self._last_text)
 
     async def _before_compaction(self, _: Any, __: str | None, ___: Any) -> dict[str, Any]:
-        reply = await self._tell(Remember(tool=COMPACTING))
+        """Tell the host that the session is being compacted; its reply has the newest plan and decisions."""
+        reply = await self._notify_host(Remember(tool=COMPACTING))
         newer = reply.data.get("meta") if reply is not None and reply.ok else None
         if isinstance(newer, str):
             self._meta = newer[:MAX_RESTORE_CHARS]
         return {}
 
-    async def _at_session_start(self, given: Any, _: str | None, __: Any) -> dict[str, Any]:
+    async def _at_session_start(self, hook_input: Any, _: str | None, __: Any) -> dict[str, Any]:
         # What hooks have put before prompts is gone after a compaction, so plan and decisions are put in
         # again.
-        return _put_before(given, self._meta if given.get("source") == "compact" else None)
+        return _put_before(hook_input, self._meta if hook_input.get("source") == "compact" else None)
 
-    async def _after_compaction(self, given: Any, _: str | None, __: Any) -> dict[str, Any]:
-        summary = str(given.get("compact_summary") or "")[:MAX_SUMMARY_CHARS]
-        await self._tell(Remember(tool=COMPACTED, arguments={"summary": summary}))
+    async def _after_compaction(self, hook_input: Any, _: str | None, __: Any) -> dict[str, Any]:
+        """Give the host the summary that replaces the session's messages."""
+        summary = str(hook_input.get("compact_summary") or "")[:MAX_SUMMARY_CHARS]
+        await self._notify_host(Remember(tool=COMPACTED, arguments={"summary": summary}))
         return {}
 
-    async def _tell(self, command: Remember) -> Reply | None:
-        """Tell the host; None when it took longer than a turn is to be held up. It has the request then."""
+    async def _notify_host(self, command: Remember) -> Reply | None:
+        """Send a command and return the reply; None if it did not come within `TELL_SECONDS`.
+
+        The host has the command also then.
+        """
         try:
             async with asyncio.timeout(TELL_SECONDS):
                 return await self._host.ask(command)
@@ -88,7 +97,8 @@ class RestoreHooks:
             return None
 
 
-def _put_before(given: Any, text: str | None) -> dict[str, Any]:
+def _put_before(hook_input: Any, text: str | None) -> dict[str, Any]:
+    """Return a hook's output that makes the CLI put a text before the prompt; empty for no text."""
     if not text:
         return {}
-    return {"hookSpecificOutput": {"hookEventName": given["hook_event_name"], "additionalContext": text}}
+    return {"hookSpecificOutput": {"hookEventName": hook_input["hook_event_name"], "additionalContext": text}}

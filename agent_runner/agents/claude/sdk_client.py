@@ -93,6 +93,7 @@ class SubagentLimit:
         return sdk.HookMatcher(matcher=STARTS_SUBAGENT, hooks=[self._count])
 
     async def _count(self, _: HookInput, __: str | None, ___: HookContext) -> HookJSONOutput:
+        """Count a subagent that is about to start; refuse it beyond the limit."""
         self._started += 1
         if self._started <= SUBAGENTS_A_TURN:
             return {}
@@ -108,8 +109,8 @@ class SubagentLimit:
 def _matchers(*hooks: Hooks, noticing: NoticeHooks | None, subagents: SubagentLimit | None) -> Any:
     """Return each hook separately: hooks of one event run concurrently, and each has its own size limit."""
     matchers: dict[str, list[sdk.HookMatcher]] = defaultdict(list, noticing.matchers() if noticing else {})
-    for of_one in hooks:
-        for event, callbacks in of_one.items():
+    for group in hooks:
+        for event, callbacks in group.items():
             # Measured: the CLI passes on 10,000 characters from each hook; of a longer text, only a preview.
             matchers[event] += [sdk.HookMatcher(hooks=[callback]) for callback in callbacks]
     if subagents is not None:
@@ -154,8 +155,10 @@ async def connect(cli: CliProcess, chosen: sdk.ClaudeAgentOptions) -> sdk.Claude
 
 
 def _archiver(settings: CliSettings, order: RunOrder) -> sdk.HookCallback:
-    async def archive_transcript(given: HookInput, _: str | None, __: HookContext) -> HookJSONOutput:
-        transcript = Path(given["transcript_path"])
+    """Return the hook that writes the conversation to `conversations/` before it is compacted."""
+
+    async def archive_transcript(hook_input: HookInput, _: str | None, __: HookContext) -> HookJSONOutput:
+        transcript = Path(hook_input["transcript_path"])
         now = datetime.now(_zone(order.timezone))
         try:
             await asyncio.to_thread(
@@ -169,6 +172,7 @@ def _archiver(settings: CliSettings, order: RunOrder) -> sdk.HookCallback:
 
 
 def _zone(name: str) -> ZoneInfo:
+    """Return a time zone by its name; UTC for an unknown name."""
     try:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError):
@@ -181,7 +185,7 @@ class PromptOutcome:
 
     result: sdk.ResultMessage | None = None
     checkpoint: str | None = None
-    """The prompt's last message of the transcript that was seen."""
+    """The id of the prompt's last message in the transcript; None if none was seen."""
     context_tokens: int = 0
     """Tokens in the model's window at the last call; 0 if unknown."""
     has_boundary: bool = False
@@ -205,8 +209,8 @@ class PromptOutcome:
         elif isinstance(message, sdk.SystemMessage) and message.subtype == "informational":
             # Measured: the result of such a prompt says success, so only this message tells that it was
             # dropped.
-            came_of_it = message.data.get("prompt_submit_outcome") or {}
-            self.is_dropped = came_of_it.get("kind") == "no_verdict" and not came_of_it.get("prompt_kept")
+            verdict = message.data.get("prompt_submit_outcome") or {}
+            self.is_dropped = verdict.get("kind") == "no_verdict" and not verdict.get("prompt_kept")
         elif isinstance(message, sdk.ResultMessage):
             self.result = message
 
@@ -223,7 +227,7 @@ async def ask(
     """
     prompt_id = str(uuid4())
     await client.query(_one_message(prompt, prompt_id))
-    return await _answered(client, prompt_id, on_session, stream)
+    return await _receive_outcome(client, prompt_id, on_session, stream)
 
 
 async def compact(
@@ -236,13 +240,17 @@ async def compact(
     prompt_id = str(uuid4())
     async for message in _one_message("/compact", prompt_id):
         await cli.write(json.dumps(message) + "\n")
-    return await _answered(client, prompt_id, on_session, stream)
+    return await _receive_outcome(client, prompt_id, on_session, stream)
 
 
-async def _answered(
+async def _receive_outcome(
     client: sdk.ClaudeSDKClient, prompt_id: str, on_session: Callable[[str], None], stream: SdkStreamEvents
 ) -> PromptOutcome:
-    answered = PromptOutcome()
+    """Read the CLI's messages up to the result of a prompt, or the CLI's end, and return what they say.
+
+    A result of another prompt, such as a late one of the turn before, is skipped.
+    """
+    outcome = PromptOutcome()
     async for message in client.receive_messages():
         stream.hear(message)
         if isinstance(message, sdk.SystemMessage) and message.subtype == "init":
@@ -251,55 +259,58 @@ async def _answered(
             message.user_message_uuids or [prompt_id]
         ):
             continue
-        answered.hear(message)
-        if answered.result is not None:
+        outcome.hear(message)
+        if outcome.result is not None:
             break
-    return answered
+    return outcome
 
 
-def _context_tokens(used: dict[str, Any]) -> int:
+def _context_tokens(usage: dict[str, Any]) -> int:
+    """Return the tokens that one call of the model read, cached ones included."""
     parts = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
-    return sum(int(used.get(part) or 0) for part in parts)
+    return sum(int(usage.get(part) or 0) for part in parts)
 
 
 async def _one_message(prompt: str | list[Block], prompt_id: str) -> AsyncIterator[dict[str, Any]]:
+    """Yield a prompt as the message that the CLI expects on its stdin."""
     content = {"role": "user", "content": prompt}
     yield {"type": "user", "uuid": prompt_id, "message": content, "parent_tool_use_id": None}
 
 
-def outcome_of(answered: PromptOutcome) -> TurnOutcome:
-    """Judge a result: an error result is an error, whatever came before.
+def outcome_of(prompt_outcome: PromptOutcome) -> TurnOutcome:
+    """Return a prompt's outcome as a turn's: an error result is an error, whatever came before.
 
     Raises:
         RuntimeError: there is no result.
     """
-    result, usage = answered.result, _usage(answered)
+    result, usage = prompt_outcome.result, _usage(prompt_outcome)
     if result is None:
         raise RuntimeError("The Claude CLI ended without a result")
-    if answered.is_dropped:
+    if prompt_outcome.is_dropped:
         return TurnOutcome(error=DROPPED, code="agent")
     if not result.is_error and result.subtype == "success":
-        return TurnOutcome(usage=usage, checkpoint=answered.checkpoint)
+        return TurnOutcome(usage=usage, checkpoint=prompt_outcome.checkpoint)
     if result.subtype == AT_THE_CAP:
         note = "it has asked the model as often as it may"
-        return TurnOutcome(note=note, usage=usage, checkpoint=answered.checkpoint)
+        return TurnOutcome(note=note, usage=usage, checkpoint=prompt_outcome.checkpoint)
     reasons = result.errors or [result.result or "", result.subtype]
     reason = next((" ".join(reason.split()) for reason in reasons if reason.strip()), "no reason given")
     return TurnOutcome(error=reason[:500], code="agent", usage=usage)
 
 
-def _usage(answered: PromptOutcome) -> TokenUsage | None:
-    used = answered.result.usage if answered.result else None
-    if answered.result is None or not used:
+def _usage(prompt_outcome: PromptOutcome) -> TokenUsage | None:
+    """Return the tokens that a prompt used; None if the CLI did not say."""
+    usage = prompt_outcome.result.usage if prompt_outcome.result else None
+    if prompt_outcome.result is None or not usage:
         return None
-    models = answered.result.model_usage or {}
-    windows = [int(one.get("contextWindow") or 0) for one in models.values()]
+    models = prompt_outcome.result.model_usage or {}
+    windows = [int(model.get("contextWindow") or 0) for model in models.values()]
     return TokenUsage(
         model=", ".join(models) or None,
-        input_tokens=int(used.get("input_tokens") or 0),
-        output_tokens=int(used.get("output_tokens") or 0),
-        cache_read_tokens=int(used.get("cache_read_input_tokens") or 0),
-        cache_write_tokens=int(used.get("cache_creation_input_tokens") or 0),
-        context_tokens=answered.context_tokens,
+        input_tokens=int(usage.get("input_tokens") or 0),
+        output_tokens=int(usage.get("output_tokens") or 0),
+        cache_read_tokens=int(usage.get("cache_read_input_tokens") or 0),
+        cache_write_tokens=int(usage.get("cache_creation_input_tokens") or 0),
+        context_tokens=prompt_outcome.context_tokens,
         context_window=min(filter(None, windows), default=0),
     )

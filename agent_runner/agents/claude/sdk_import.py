@@ -29,6 +29,7 @@ ABSENT = (
     "mcp.shared.message",
     "jsonschema",  # checks the arguments of such a server's tools
 )
+"""Modules that the SDK imports and we do not need."""
 NEEDED = (
     SDK,
     f"{SDK}._internal.query",
@@ -81,14 +82,16 @@ def _import_needed() -> None:
 
 
 def _stand_ins() -> dict[str, ModuleType]:
-    made: dict[str, ModuleType] = {name: StandIn(name) for name in ABSENT}
-    for name, module in made.items():
+    """Return an empty module for each name in `ABSENT`, each an attribute of its parent."""
+    stand_ins: dict[str, ModuleType] = {name: StandIn(name) for name in ABSENT}
+    for name, module in stand_ins.items():
         parent, _, leaf = name.rpartition(".")
         if parent:
-            setattr(made[parent], leaf, module)
-    return made
+            setattr(stand_ins[parent], leaf, module)
+    return stand_ins
 
 
 def _forget(package: str) -> None:
+    """Remove a package and its modules from those that are imported."""
     for name in [name for name in sys.modules if name == package or name.startswith(f"{package}.")]:
         del sys.modules[name]

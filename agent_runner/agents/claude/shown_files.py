@@ -15,17 +15,20 @@ from pathlib import Path
 from typing import Any
 
 MAX_PICTURES, MAX_TEXTS = 5, 3
+"""Most pictures, and most texts, of one prompt: the last that it names."""
 MAX_PICTURE_BYTES = 3_700_000
 """Bytes of a picture: the service accepts 5 MB, encoded in base64."""
 MAX_BYTES = 10_000_000
 """Bytes of all pictures of one prompt."""
 MAX_TEXT_BYTES = 12_000
+"""Most bytes of a text; a longer file stays a path."""
 MAX_PIXELS = 8_000
 """Most pixels of a picture's side."""
 _NAMED = re.compile(r"\[[^\[\]\n]{1,60}? (attachments/[\w(+-][\w.,()+-]{0,200})")
 _TEXTS = (".txt", ".md", ".csv", ".tsv", ".json", ".log", ".ics", ".vcf", ".xml", ".yaml", ".yml", ".toml")
 
 Block = dict[str, Any]
+"""One part of a prompt, as the service's interface has it."""
 
 
 def content_of(prompt: str, folder: Path) -> str | list[Block]:
@@ -38,6 +41,7 @@ def content_of(prompt: str, folder: Path) -> str | list[Block]:
 
 
 def _texts(names: list[str], folder: Path) -> Iterator[Block]:
+    """Yield the last text files that are named, each of at most `MAX_TEXT_BYTES`."""
     chosen = [name for name in names if name.lower().endswith(_TEXTS)]
     for name in chosen[-MAX_TEXTS:]:
         body = _read(folder / name, limit=MAX_TEXT_BYTES)
@@ -53,18 +57,18 @@ def _texts(names: list[str], folder: Path) -> Iterator[Block]:
 
 def _pictures(names: list[str], folder: Path) -> Iterator[Block]:
     """Yield the newest pictures, each after its name, the oldest of them first."""
-    found: list[list[Block]] = []
-    left = MAX_BYTES
+    pictures: list[list[Block]] = []
+    bytes_left = MAX_BYTES
     for name in reversed(names):
-        body = _read(folder / name, limit=min(left, MAX_PICTURE_BYTES))
+        body = _read(folder / name, limit=min(bytes_left, MAX_PICTURE_BYTES))
         if (kind := kind_of(body)) is None:
             continue
-        left -= len(body)
+        bytes_left -= len(body)
         source = {"type": "base64", "media_type": kind, "data": base64.b64encode(body).decode("ascii")}
-        found.append([{"type": "text", "text": f"{name}:"}, {"type": "image", "source": source}])
-        if len(found) == MAX_PICTURES:
+        pictures.append([{"type": "text", "text": f"{name}:"}, {"type": "image", "source": source}])
+        if len(pictures) == MAX_PICTURES:
             break
-    for blocks in reversed(found):
+    for blocks in reversed(pictures):
         yield from blocks
 
 

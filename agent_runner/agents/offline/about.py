@@ -61,11 +61,11 @@ class About(RequestHandler):
 
         Of messages, tasks and reminders only the numbers are shown.
         """
-        found = await self._remembered("show")
-        texts = [_short(one["text"]) for one in found["items"]]
+        memory = await self._remembered("show")
+        texts = [_short(item["text"]) for item in memory["items"]]
         head = self._bullets("know", texts) or self.say("know_nothing")
-        board = found["board"]
-        more = {"messages": found["messages"], "tasks": board["tasks"], "reminders": board["reminders"]}
+        board = memory["board"]
+        more = {"messages": memory["messages"], "tasks": board["tasks"], "reminders": board["reminders"]}
         return "\n".join([head, self.say("know_more", **more)])
 
     async def do_know_me(self) -> str:
@@ -74,12 +74,12 @@ class About(RequestHandler):
         The host finds them by their messenger's address, which the agent does not have.
         """
         # Several people may ask in one turn; the short name shows which of them is meant.
-        found = (await self._memory("person", people=[self.context.request.person]))["people"][0]
-        blanks = {"name": found["name"], "role": found["role"], "messages": found["messages"]}
+        person = (await self._memory("person", people=[self.context.request.person]))["people"][0]
+        blanks = {"name": person["name"], "role": person["role"], "messages": person["messages"]}
         texts = [
-            *(_short(one["text"]) for one in (*found["notes"], *found["mentions"])),
-            *(self.say("know_reminder", text=_short(one["text"])) for one in found["reminders"]),
-            *(self.say("know_task", text=_short(one["text"])) for one in found["tasks"]),
+            *(_short(item["text"]) for item in (*person["notes"], *person["mentions"])),
+            *(self.say("know_reminder", text=_short(item["text"])) for item in person["reminders"]),
+            *(self.say("know_task", text=_short(item["text"])) for item in person["tasks"]),
         ]
         head = self.say("know_me", **blanks)
         return "\n".join([self.listed(head, [f"• {text}" for text in texts]), self.say("know_forget_me")])
@@ -95,19 +95,21 @@ class About(RequestHandler):
         if not about:
             return self.say("forget_nothing")
         if not self.slot("sure"):
-            found = await self._remembered("show", about)
-            lines = [f"• {_short(one['text'])}" for one in found["items"] if one["id"]]
-            if not lines and not found["said"]:
+            memory = await self._remembered("show", about)
+            lines = [f"• {_short(item['text'])}" for item in memory["items"] if item["id"]]
+            if not lines and not memory["said"]:
                 return self.say("forget_nothing")
-            lines.append(self.say("forget_said", count=found["said"]))
+            lines.append(self.say("forget_said", count=memory["said"]))
             raise self.question("sure", self.listed(self.say("sure_forget"), lines))
         await self._remembered("forget", about)
         return self.say("forget")
 
     async def _remembered(self, action: str, about: str = "") -> Any:
+        """Show or forget what is remembered; `about` restricts it to what contains these words."""
         return await self._memory(action, about=about)
 
     async def _memory(self, action: str, **arguments: Any) -> Any:
+        """Use the host's memory tool and return the reply's data. Raises `AnswerNow` if the host refuses."""
         return (await self.request(Remember, tool=MEMORY, arguments={"action": action, **arguments})).data
 
     async def do_recall(self) -> str:
@@ -124,7 +126,7 @@ class About(RequestHandler):
         at_task = self.say("recall_task", task=task_title) if task_title else ""
         parts = (
             self.say("recall_plan", plan=title) + at_task if title else "",
-            self._bullets("recall_decided", [_short(one) for one in decisions]),
+            self._bullets("recall_decided", [_short(decision) for decision in decisions]),
             self.say("recall_before", summary=summary) if summary else "",
             self._bullets("recall_last", self._dialogue(_rows(context, "conversation", "recent_window"))),
         )
@@ -165,15 +167,18 @@ def _at(document: Any, *path: str) -> Any:
 
 
 def _rows(document: Any, *path: str) -> list[Any]:
-    found = _at(document, *path)
-    return found if isinstance(found, list) else []
+    """Return the list at a path of a document; an empty one if there is none."""
+    value = _at(document, *path)
+    return value if isinstance(value, list) else []
 
 
 def _with_id(rows: Sequence[Any], wanted: Any) -> Any:
+    """Return the first row with this id; None if there is none, or no id is wanted."""
     return next((row for row in rows if wanted and _at(row, "id") == wanted), None)
 
 
 def _short(text: Any) -> str:
+    """Return a text on one line of at most `MAX_CHARS` characters."""
     line = " ".join(str(text or "").split())
     return line if len(line) <= MAX_CHARS else f"{line[: MAX_CHARS - 1]}…"
 

@@ -114,7 +114,9 @@ class OfflineAgent:
             self._progress.text(texts[-1] if number == 0 else f"\n\n{texts[-1]}")
             # A question is open only once: a repeated request asks it again.
             new = context.new_questions
-            older = [one for one in context.state.questions if not any(one.is_same(each) for each in new)]
+            older = [
+                old for old in context.state.questions if not any(old.is_same(question) for question in new)
+            ]
             undo = tuple(context.undo) or context.state.undo
             state = replace(context.state, questions=(*new, *older)[:MAX_QUESTIONS], undo=undo)
         await asyncio.to_thread(self._conversation.keep, turn.turn, before, state)
@@ -148,12 +150,13 @@ class OfflineAgent:
             return iter(())
         # No model will read an urgent notice later; in a line of this answer the person sees it.
         await rules.drain("turn_end", limit=MAX_RESTORE_CHARS, at_least="high")
-        taken = {each.id for each in rules.notices.delivered}
-        return (_line(notice, language) for notice in turn.notices if notice.id in taken)
+        delivered = {notice.id for notice in rules.notices.delivered}
+        return (_line(notice, language) for notice in turn.notices if notice.id in delivered)
 
     def _context(
         self, turn: TurnOrder, number: int, request: Request, state: ConversationState
     ) -> RequestContext:
+        """Return what the handlers of one request of a turn share, without questions that have lapsed."""
         now = self._now().astimezone(self._zone)
         oldest = now.timestamp() - MAX_AGE_SECONDS
         recent = tuple(question for question in state.questions if question.at >= oldest)
@@ -174,10 +177,12 @@ class OfflineAgent:
 
 
 def _is_read(notice: Notice) -> bool:
+    """Return whether a notice is about a text that the chat was sent, and not urgent."""
     return notice.event_type in READ_ALREADY and notice.priority not in ("high", "critical")
 
 
 def _line(notice: Notice, language: Language) -> str:
+    """Return a notice as a line of the answer."""
     message = " ".join(str(notice.payload.get("message") or notice.event_type).split())
     is_own = notice.event_type.startswith("agent.self.")
     return say("own_note" if is_own else "host_fact", language, message=message)
@@ -194,11 +199,18 @@ def _requests(turn: TurnOrder, *, name: str) -> tuple[Request, ...]:
         call = re.compile(
             rf"[ \t,]*(?<![^\W_])(?<!\.)@{spoken}{_AFTER_NAME}|^\s*{spoken}\s*[:,]\s+", re.IGNORECASE
         )
-        return tuple(_plain(one, text=call.sub("", one.text).strip() or one.text) for one in turn.requests)
+        return tuple(
+            _plain(request, text=call.sub("", request.text).strip() or request.text)
+            for request in turn.requests
+        )
     return (_plain(Request(sender="", text=turn.prompt), text=turn.prompt),)
 
 
 def _plain(request: Request, *, text: str) -> Request:
+    """Return a request with another text, all its texts in composed characters.
+
+    Without a short name, its `person` is the sender's name.
+    """
     sender, quoted = reading.plain(request.sender), reading.plain(request.quoted)
     known = {"sender": sender, "person": request.person or sender, "quoted": quoted}
     return request.model_copy(update={"text": reading.plain(text), **known})
@@ -233,7 +245,7 @@ async def _answer_to_question(text: str, context: RequestContext) -> list[str] |
     completed = await asyncio.to_thread(take_answer, question, text, context)
     if completed is None:
         return None
-    others = tuple(one for one in context.state.questions if one is not question)
+    others = tuple(other for other in context.state.questions if other is not question)
     context.state = replace(context.state, questions=others)
     sender = question.request.slot("sender") or question.sender
     texts = await _do_all([parsed.having(sender=sender) for parsed in completed], context)
@@ -246,8 +258,8 @@ async def _answer_to_question(text: str, context: RequestContext) -> list[str] |
 
 def _lapsed(context: RequestContext) -> list[str]:
     """Drop the sender's older questions after a newer request was carried out; return a text about each."""
-    older = [one for one in context.state.questions if one.person == context.request.person]
-    questions = tuple(one for one in context.state.questions if one not in older)
+    older = [question for question in context.state.questions if question.person == context.request.person]
+    questions = tuple(question for question in context.state.questions if question not in older)
     context.state = replace(context.state, questions=questions)
     return [_repeated("lapsed", question) for question in older]
 
@@ -263,16 +275,17 @@ def _repeated(form: str, question: OpenQuestion) -> str:
 
 
 async def _do_all(parsed_requests: list[ParsedRequest], context: RequestContext) -> list[str]:
+    """Carry out requests and return the reply to each."""
     texts = []
     for request in parsed_requests:
         parsed, fix = request, request.slot("fix")
         if fix:  # "at 8pm to call, no wait, 9pm"
             parsed = request.having(when=_fixed(request.slot("when"), fix, context), fix="")
-        asked_before = len(context.new_questions)
+        question_count = len(context.new_questions)
         if ROWS.get(parsed.intent, {}).get("is_for_main") and not context.order.is_main:
             parsed = parsed.of("only_main")
         text = await answered(carry_out(parsed, context))
-        if not text and len(context.new_questions) > asked_before:
+        if not text and len(context.new_questions) > question_count:
             waiting = context.new_questions[-1].request
             what = waiting.slot("what") or waiting.slot("title") or waiting.slot("one")
             text = say("later_question", parsed.language, what=what)
@@ -281,7 +294,10 @@ async def _do_all(parsed_requests: list[ParsedRequest], context: RequestContext)
 
 
 def _fixed(before: str, fix: str, context: RequestContext) -> str:
-    """Return the time after a correction; a bare hour after an afternoon time means the afternoon too."""
+    """Return the words of a time after a correction; a bare hour after an afternoon time means the afternoon.
+
+    Empty if the corrected time has two meanings.
+    """
     read, clock = context.read_time(before), bare_clock(fix)
     if not isinstance(read, times.Instant) or read.at.hour < NOON or not clock:
         return joined_time(before, fix, context)

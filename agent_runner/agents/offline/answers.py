@@ -27,8 +27,8 @@ NOON, _MIDNIGHT = 12, time(0)
 def asked_instead(text: str, context: RequestContext) -> str:
     """Return the name of another person whose open question a text would answer; empty if there is none."""
     others = (question for question in context.state.questions if not context.may_answer(question))
-    found = (question.sender for question in others if take_answer(question, text, context) is not None)
-    return next(found, "")
+    askers = (question.sender for question in others if take_answer(question, text, context) is not None)
+    return next(askers, "")
 
 
 def take_answer(question: OpenQuestion, text: str, context: RequestContext) -> list[ParsedRequest] | None:
@@ -41,27 +41,28 @@ def take_answer(question: OpenQuestion, text: str, context: RequestContext) -> l
         return [question.options[0].request]
     if question.slot == "which":
         return _which(question.options, text)
-    request, found = question.request, None
+    request, completed = question.request, None
     move = parsed if parsed is not None and intent == "move" and _takes_time(request) else None
     new_time = move.slot("when") if move is not None and not move.slot("item") else ""
     match question.slot:
         case "when":
-            found = _when(request, new_time or text, context)
+            completed = _when(request, new_time or text, context)
         case "what":
-            found = _what(request, text) if not intent else None
+            completed = _what(request, text) if not intent else None
         case "list":
-            found = _list(request, text, parsed)
+            completed = _list(request, text, parsed)
         case _ if new_time:
-            found = _when(request, new_time, context)
+            completed = _when(request, new_time, context)
         case _ if move is not None:
-            found = _shifted(request, move, context)
+            completed = _shifted(request, move, context)
         case _:
             is_yes = intent == "yes" and not PATTERNS["says_done"].search(text)
-            found = request.having(sure="yes") if is_yes else None
-    return [found] if found else None
+            completed = request.having(sure="yes") if is_yes else None
+    return [completed] if completed else None
 
 
 def _takes_time(request: ParsedRequest) -> bool:
+    """Return whether a request needs a time, so that an answer can change it."""
     return request.intent in ("remind", "add_task", "add_tasks", "move")
 
 
@@ -90,41 +91,41 @@ def _what(request: ParsedRequest, text: str) -> ParsedRequest:
 
 def _when(request: ParsedRequest, text: str, context: RequestContext) -> ParsedRequest | None:
     """Return the request with the time that an answer completes or replaces; None if it is no such answer."""
-    said = _without_frame(_without_frame(text))
-    if PATTERNS["no_offer"].match(said):
+    answer = _without_frame(_without_frame(text))
+    if PATTERNS["no_offer"].match(answer):
         return None
     if request.slot("unsure"):
-        return _sure_time(request, said, context)
-    if when := _chosen(request, said, context):
+        return _sure_time(request, answer, context)
+    if when := _chosen(request, answer, context):
         return request.having(when=when, trouble="", sure="yes")
-    if request.intent == "move" and bare_clock(said):
-        return request.having(when=said)  # the move itself asks for the half of the day
-    asked = context.read_time(request.slot("when"))
-    if isinstance(asked, TimeRefusal) and asked.choices and PATTERNS["a_place"].fullmatch(said):
+    if request.intent == "move" and bare_clock(answer):
+        return request.having(when=answer)  # the move itself asks for the half of the day
+    earlier = context.read_time(request.slot("when"))
+    if isinstance(earlier, TimeRefusal) and earlier.choices and PATTERNS["a_place"].fullmatch(answer):
         return None  # "the second" picks one of several times here, never the second of a month
-    if when := joined_time(request.slot("when"), said, context):
+    if when := joined_time(request.slot("when"), answer, context):
         return request.having(when=when, trouble="", sure="yes")
     return None
 
 
-def _sure_time(request: ParsedRequest, said: str, context: RequestContext) -> ParsedRequest | None:
+def _sure_time(request: ParsedRequest, answer: str, context: RequestContext) -> ParsedRequest | None:
     """Return the request with the time that an answer names, after the message's own was not understood.
 
     A day that the message named is combined with a time of day in the answer. None if no clear time results.
     """
     what, day = without_time(request.slot("what"))
-    lead = times.leading(said)
+    lead = times.leading(answer)
     written = lead.parts.written().keys() - {"clock", "half"} if lead is not None else set()
     cut = request.slot("what")[len(what) :]
     # The answer names a day itself, or the cut-off words have a span such as "60 minutes", which may be part
     # of the text: cut off only the words that the answer repeats.
     if written or PATTERNS["a_span"].search(cut):
-        what = _text_beside(request.slot("what"), said)
+        what = _text_beside(request.slot("what"), answer)
     head, what = after_time(what, request.language)
-    when = said if written else joined_time(day, said, context) if day else ""
+    when = answer if written else joined_time(day, answer, context) if day else ""
     # After "next week to call", the answer "Saturday" means the Saturday of next week.
     if vague := PATTERNS["week_or_month"].search(head):
-        named = next((form for form in _placed_in(said, vague[0]) if times.is_time(form)), "")
+        named = next((form for form in _placed_in(answer, vague[0]) if times.is_time(form)), "")
         when = named or ("" if "weekday" in written else when)
     if not times.is_time(when):
         return None
@@ -136,12 +137,12 @@ def _sure_time(request: ParsedRequest, said: str, context: RequestContext) -> Pa
     return request.having(what=what, when=when, unsure="", sure="yes")
 
 
-def _text_beside(text: str, said: str) -> str:
+def _text_beside(text: str, answer: str) -> str:
     """Return a text without the words at its end that an answer repeats.
 
     `watch 60 minutes on sunday at 7pm` with the answer `sunday 7pm` becomes `watch 60 minutes`.
     """
-    known = set(said.casefold().replace(",", " ").split())
+    known = set(answer.casefold().replace(",", " ").split())
     words = text.split()
     end = len(words)
     while end > 1 and (
@@ -151,48 +152,48 @@ def _text_beside(text: str, said: str) -> str:
     return " ".join(words[:end])
 
 
-def _placed_in(said: str, words: str) -> list[str]:
-    """Return a text for each place in `said` at which `words` can be inserted: its start, after each word."""
-    parts = said.split()
+def _placed_in(answer: str, words: str) -> list[str]:
+    """Return `answer` with `words` inserted: once at its start, and once after each of its words."""
+    parts = answer.split()
     return [" ".join([*parts[:place], words, *parts[place:]]) for place in range(len(parts) + 1)]
 
 
-def _chosen(request: ParsedRequest, said: str, context: RequestContext) -> str:
+def _chosen(request: ParsedRequest, answer: str, context: RequestContext) -> str:
     """Return the words of the reading that an answer picks, by its place, half of the day or time.
 
     Empty if it picks none, or fits several.
     """
-    asked = context.read_time(request.slot("when"))
+    earlier = context.read_time(request.slot("when"))
     is_move = request.intent == "move"
-    choices = asked.choices if isinstance(asked, TimeRefusal) else ()
+    choices = earlier.choices if isinstance(earlier, TimeRefusal) else ()
     if is_move and not choices and PATTERNS["day_and_hour"].fullmatch(request.slot("when")):
         choices = context.halves(request.slot("when"))
     words = [times.say(choice, request.language) for choice in choices]
-    placed = _placed(said, [str(place) for place, _ in enumerate(choices, 1)])
+    placed = _placed(answer, [str(place) for place, _ in enumerate(choices, 1)])
     if not placed:
-        placed = [place for place, choice in enumerate(choices) if _means(said, choice, context)]
+        placed = [place for place, choice in enumerate(choices) if _means(answer, choice, context)]
     return words[placed[0]] if len(placed) == 1 else ""
 
 
-def _means(said: str, choice: times.Reading, context: RequestContext) -> bool:
+def _means(words: str, choice: times.Reading, context: RequestContext) -> bool:
     """Return whether words mean one of several readings: `evening`, `7pm`, `3 February`."""
     assert not isinstance(choice, TimeRefusal)
     at = choice.at
     for name, is_half in (("morning", at.hour < NOON), ("evening", at.hour >= NOON)):
-        if PATTERNS[name].fullmatch(said):
+        if PATTERNS[name].fullmatch(words):
             return is_half and not isinstance(choice, DateOnly)
-    read = context.read_time(said)
+    read = context.read_time(words)
     if isinstance(read, DateOnly):
         return read.day == at.date()
     return isinstance(read, Instant) and (read.at == at or (read.at.time() == at.time() != _MIDNIGHT))
 
 
-def joined_time(before: str, said: str, context: RequestContext) -> str:
+def joined_time(before: str, words: str, context: RequestContext) -> str:
     """Return an earlier time completed or changed by new words; empty if the words add no time."""
-    said = f"at {said}" if re.fullmatch(r"\d{1,2}", said) else said
-    if _loses_day(before, said):
-        return f"{before} {said}"  # this is not read as a time, so it is asked about again
-    forms = _joined(before, said)
+    words = f"at {words}" if re.fullmatch(r"\d{1,2}", words) else words
+    if _loses_day(before, words):
+        return f"{before} {words}"  # this is not read as a time, so it is asked about again
+    forms = _joined(before, words)
     tried = [(form, context.read_time(form)) for form in dict.fromkeys(forms)]
     if all(isinstance(read, TimeRefusal) and read.reason is Reason.NO_TIME for _, read in tried):
         return ""
@@ -202,15 +203,15 @@ def joined_time(before: str, said: str, context: RequestContext) -> str:
     ]
     days = [form for form, read in tried if isinstance(read, DateOnly)]
     # "next Friday" with "9am" can still mean two days: return both, so that the day is asked about.
-    whole = (f"{before} {said}", f"{said} {before}")
+    whole = (f"{before} {words}", f"{words} {before}")
     several = [form for form, read in tried if form in whole and _is_several(read)]
     rhythms = [form for form, _ in tried if PATTERNS["of_every_month"].search(form)]
-    return (several or moments or halves or days or rhythms or [said])[0]
+    return (several or moments or halves or days or rhythms or [words])[0]
 
 
-def bare_clock(said: str) -> str:
+def bare_clock(answer: str) -> str:
     """Return a time of day without a half of the day (`10`, `half past 8`) in digits; else nothing."""
-    words = f"at {said}" if said.isdecimal() else said
+    words = f"at {answer}" if answer.isdecimal() else answer
     lead = times.leading(words)
     if lead is None or lead.end != len(words) or lead.parts.written().keys() != {"clock"}:
         return ""
@@ -221,36 +222,41 @@ def bare_clock(said: str) -> str:
     return f"{clock.hour}:{clock.minute:02}" if clock.minute else str(clock.hour)
 
 
-def _loses_day(before: str, said: str) -> bool:
-    """Return whether `said` is a bare time of day, and `before` names a day or time that cannot be read.
+def _loses_day(before: str, words: str) -> bool:
+    """Return whether `words` is a bare time of day, and `before` names a day or time that cannot be read.
 
     Alone, the time of day would be taken as the next one, and what `before` named would be lost.
     """
-    lead = times.leading(said)
-    is_clock = lead is not None and lead.end == len(said) and lead.parts.written().keys() <= {"clock", "half"}
+    lead = times.leading(words)
+    is_clock = (
+        lead is not None and lead.end == len(words) and lead.parts.written().keys() <= {"clock", "half"}
+    )
     return is_clock and bool(before.strip()) and times.leading(before) is None
 
 
 def _is_several(read: times.Reading) -> bool:
+    """Return whether a time was refused because it means several days."""
     reasons = (Reason.WHICH_MEANING, Reason.WHICH_WEEK)
     return isinstance(read, TimeRefusal) and read.reason in reasons and len(read.choices) > 1
 
 
-def _joined(before: str, said: str) -> list[str]:
+def _joined(before: str, answer: str) -> list[str]:
     """Return the possible combinations of an earlier time with new words, the preferred ones first.
 
     They have as much as possible of the earlier time: `today at 8:00` with `tomorrow` is also `tomorrow at
     8:00`. A word for a half of the day is also tried as am or pm: `tomorrow at 3` with `in the evening`.
     """
     am, pm = ("오전", "오후") if re.search(r"[가-힣]", before) else ("am", "pm")
-    halves = [half for name, half in (("morning", am), ("evening", pm)) if PATTERNS[name].fullmatch(said)]
+    halves = [half for name, half in (("morning", am), ("evening", pm)) if PATTERNS[name].fullmatch(answer)]
     words = before.split()
     parts = [" ".join(words[:end]) for end in range(len(words), 0, -1)]
     parts += [" ".join(words[start:]) for start in range(1, len(words))]
-    joined = [form for part in parts for form in (f"{part} {said}", f"{said} {part}")]
-    each = PATTERNS["of_the_month"].sub(said, before) if PATTERNS["every_month"].fullmatch(said) else before
-    repeated = [each] if each != before else []
-    return [*repeated, *(f"{before} {half}" for half in halves if before), *joined, said]
+    joined = [form for part in parts for form in (f"{part} {answer}", f"{answer} {part}")]
+    monthly = (
+        PATTERNS["of_the_month"].sub(answer, before) if PATTERNS["every_month"].fullmatch(answer) else before
+    )
+    repeated = [monthly] if monthly != before else []
+    return [*repeated, *(f"{before} {half}" for half in halves if before), *joined, answer]
 
 
 def _list(request: ParsedRequest, text: str, parsed: ParsedRequest | None) -> ParsedRequest | None:
@@ -272,28 +278,30 @@ def _which(options: Sequence[Option], text: str) -> list[ParsedRequest] | None:
 
     It may name a number, a place (`the second`), whole words of one label, or all options.
     """
-    said = _without_frame(text).strip(" .").casefold()
-    placed = _placed(said, [one.number.casefold() or str(place) for place, one in enumerate(options, 1)])
+    answer = _without_frame(text).strip(" .").casefold()
+    placed = _placed(
+        answer, [option.number.casefold() or str(place) for place, option in enumerate(options, 1)]
+    )
     if placed is not None:
         return [options[place].request for place in placed] or None
-    words = re.compile(rf"(?<![\w]){re.escape(said)}(?![A-Za-z0-9_])", re.IGNORECASE)
-    fitting = [option.request for option in options if len(said) > 1 and words.search(option.label)]
+    words = re.compile(rf"(?<![\w]){re.escape(answer)}(?![A-Za-z0-9_])", re.IGNORECASE)
+    fitting = [option.request for option in options if len(answer) > 1 and words.search(option.label)]
     return fitting if len(fitting) == 1 and parse_one(text) is None else None
 
 
-def _placed(said: str, numbers: Sequence[str]) -> list[int] | None:
+def _placed(words: str, numbers: Sequence[str]) -> list[int] | None:
     """Return the places, from 0, of the choices that words name by number or place.
 
     Empty for a number that no choice has; None for other words.
     """
-    if PATTERNS["all_options"].fullmatch(said):
+    if PATTERNS["all_options"].fullmatch(words):
         return list(range(len(numbers)))
-    if number := PATTERNS["option_number"].fullmatch(said):
+    if number := PATTERNS["option_number"].fullmatch(words):
         return [numbers.index(number["number"])] if number["number"] in numbers else []
     for place in range(min(len(numbers), MAX_NAMED_PLACES)):
-        if PATTERNS[f"option_{place + 1}"].fullmatch(said):
+        if PATTERNS[f"option_{place + 1}"].fullmatch(words):
             return [place]
-    return [len(numbers) - 1] if numbers and PATTERNS["option_last"].fullmatch(said) else None
+    return [len(numbers) - 1] if numbers and PATTERNS["option_last"].fullmatch(words) else None
 
 
 def _without_frame(text: str) -> str:

@@ -28,6 +28,7 @@ ALARMS = ("reminder", "repeat")
 SOON_DAYS = 7
 """Days ahead up to which a task's deadline puts the task on today's agenda."""
 _DATE_CHARS = len("2026-02-10")
+"""Characters of an ISO day: a longer deadline has a time of day."""
 _WHO = "@"
 """The beginning of the tag that names who does a task."""
 
@@ -47,6 +48,7 @@ class OpenTask(TypedDict):
 
 
 def _fits(which: str, text: str) -> bool:
+    """Return whether words name an entry: they are its whole text or, unless a number, part of it."""
     which, text = which.casefold(), text.casefold()
     return which == text or (not which.isdecimal() and has_words(text, which))
 
@@ -84,6 +86,7 @@ class Board(RequestHandler):
         return read.day.isoformat() if isinstance(read, DateOnly) else read.at.isoformat(timespec="minutes")
 
     async def _create(self, title: str, deadline: str) -> str:
+        """Add a task and return the answer. Raises `AnswerNow` if the host refuses."""
         reply = await self.use("create_task", title=title, deadline=deadline)
         task_id, title = str(reply.data.get("id", "")), str(reply.data.get("title", title))
         entry = ShownEntry(kind="task", id=task_id, label=title)
@@ -97,7 +100,7 @@ class Board(RequestHandler):
         """Change the task that the request names, as its intent's row says; 100 % completes the task."""
         if PATTERNS["for_me"].fullmatch(self.slot("who")):
             self.parsed = self.parsed.having(who=self.context.request.sender)
-        task = await self._meant()
+        task = await self._find_task()
         if self.parsed.intent == "progress" and int(self.slot("pct")) == 100:
             self.parsed = self.parsed.having(**_entry(task).slots)
             return await self._complete()
@@ -128,7 +131,7 @@ class Board(RequestHandler):
 
     async def describe(self) -> str:
         """Return when the task that the request names is due, or who does it."""
-        task = await self._meant()
+        task = await self._find_task()
         date, who = self._date(task["deadline"]), _who(task)
         is_known = date if self.parsed.intent == "when_due" else who
         form = self.parsed.intent if is_known else f"{self.parsed.intent}_none"
@@ -153,11 +156,11 @@ class Board(RequestHandler):
         if self.slot("kind") == "task":
             return await self._move_deadline()
         is_reminder = not item or self.slot("kind") or self.slot("alarm")
-        known = [] if is_reminder else await self._open_tasks()
-        tasks, reminders = find(known, item), Reminders(self.parsed, self.context)
-        near = [] if tasks else find(known, item, is_slip)
-        if near and not reminders.options(await reminders.upcoming()):
-            self.choose(self._options(near), "which_move", is_sure=False)
+        open_tasks = [] if is_reminder else await self._open_tasks()
+        tasks, reminders = find(open_tasks, item), Reminders(self.parsed, self.context)
+        misspelt = [] if tasks else find(open_tasks, item, is_slip)
+        if misspelt and not reminders.options(await reminders.upcoming()):
+            self.choose(self._options(misspelt), "which_move", is_sure=False)
         if not tasks:
             return await reminders.move()
         options = self._options(tasks)
@@ -167,17 +170,18 @@ class Board(RequestHandler):
         return await self.do_move()
 
     async def _move_deadline(self) -> str:
-        task = await self._meant()
-        before, said = task["deadline"] or "", self.slot("when")
-        if not said:
+        """Set the deadline of the task that the request names; a new time is completed by the old one."""
+        task = await self._find_task()
+        before, new_time = task["deadline"] or "", self.slot("when")
+        if not new_time:
             raise self.question("when", self.say("time.no_time"))
-        known = before.replace("T", " at ")[: len("2026-02-10 at 18:00")]
-        clock = bare_clock(said) if len(before) > _DATE_CHARS else ""
+        old_time = before.replace("T", " at ")[: len("2026-02-10 at 18:00")]
+        clock = bare_clock(new_time) if len(before) > _DATE_CHARS else ""
         if clock and datetime.fromisoformat(before).hour >= NOON:
             self.parsed = self.parsed.having(when=f"{before[:_DATE_CHARS]} at {clock}")
             halves = self.context.halves(self.slot("when"))
             raise self.question("when", self.unclear(TimeRefusal(reason=Reason.WHICH_HALF, choices=halves)))
-        when = joined_time(known, said, self.context) or said
+        when = joined_time(old_time, new_time, self.context) or new_time
         self.parsed = self.parsed.having(when=when)
         deadline = self._deadline(task["title"], unclear="deadline_unclear")
         await self.use("update_task", task_id=task["id"], deadline=deadline)
@@ -192,11 +196,11 @@ class Board(RequestHandler):
             return await Lists(self.parsed, self.context).act()
         if not self.slot("kind"):
             options = await self._finishable()
-            near = [] if options else await self._finishable(is_slip)
-            if not (options or near):
+            misspelt = [] if options else await self._finishable(is_slip)
+            if not (options or misspelt):
                 return await self._finish_each()
             self.parsed = self.choose(
-                options or near, "which_done", is_sure=not near and self._is_seen("item")
+                options or misspelt, "which_done", is_sure=not misspelt and self._is_seen("item")
             )
             # Nobody was asked about a single fit: if it is a reminder, ask before it is cancelled.
             self.parsed = self.parsed.having(ask="yes" if len(options) == 1 else "")
@@ -218,19 +222,19 @@ class Board(RequestHandler):
 
     async def _finish_part(self, part: str) -> str:
         """Finish one of several things; a part that reports progress, as `blog 60%`, changes only that."""
-        said = parse_one(part)
-        if said is not None and said.intent == "progress":
-            return await carry_out(said, self.context)
+        parsed = parse_one(part)
+        if parsed is not None and parsed.intent == "progress":
+            return await carry_out(parsed, self.context)
         item = PATTERNS["the"].sub("", PATTERNS["state_words"].sub("", part))
         return await Board(self.parsed.having(item=item), self.context).do_finish()
 
     async def _ended_already(self) -> str:
         """Return that an entry of a list is ticked off already; empty if no ticked entry fits."""
         lists = Lists(self.parsed, self.context)
-        for one in await lists.entries([], is_open=False):
-            if _fits(self.slot("item"), one.label):
-                lists.name = one.list
-                return lists.say("on_list_done", item=one.label)
+        for entry in await lists.entries([], is_open=False):
+            if _fits(self.slot("item"), entry.label):
+                lists.name = entry.list
+                return lists.say("on_list_done", item=entry.label)
         return ""
 
     async def _finishable(self, fits: Callable[[str, str], bool] = _fits) -> list[Option]:
@@ -241,22 +245,22 @@ class Board(RequestHandler):
         """
         item, shown = self.slot("item"), self.context.state.shown
         is_number, entry = item.isdecimal(), shown.get(item)
-        if is_number and shown and not any(one.kind in ALARMS for one in shown.values()):
+        if is_number and shown and not any(known.kind in ALARMS for known in shown.values()):
             if entry is None:
                 raise AnswerNow(self.say("which_number", item=item))
             return [self._ending(entry, entry.label)]
         is_in_list = bool(self.slot("list"))
         tasks = [] if is_in_list else await self._open_tasks()
         items = await Lists(self.parsed, self.context).entries([TODO] if is_number or is_in_list else [])
-        meant = [one for one in items if (one.id == item if is_number else fits(item, one.label))]
-        same = [one for one in meant if one.label.casefold() == item.casefold()]
+        fitting = [todo for todo in items if (todo.id == item if is_number else fits(item, todo.label))]
+        same = [todo for todo in fitting if todo.label.casefold() == item.casefold()]
         options = [
             self._ending(_entry(task), self._label(task))
             for task in (_at(tasks, item) if is_number else find(tasks, item, fits))
         ]
-        for one in same or meant:
-            form = "option_todo" if one.list == TODO else "option_item"
-            options.append(self._ending(one, self.say(form, title=one.label, list=one.list)))
+        for todo in same or fitting:
+            form = "option_todo" if todo.list == TODO else "option_item"
+            options.append(self._ending(todo, self.say(form, title=todo.label, list=todo.list)))
         if is_number and entry is not None:  # it may be the reminder of this number
             title = Reminders(self.parsed, self.context).brief(entry.label)
             options.append(self._ending(entry, self.say("option_reminder", title=title)))
@@ -269,13 +273,14 @@ class Board(RequestHandler):
     async def _complete(self) -> str:
         """Complete the chosen task; the host cancels its reminders, which undoing sets again."""
         task, reminders = self.entry, Reminders(self.parsed, self.context)
-        known, before = _with_id(await self._open_tasks(), task.id), await reminders.once()
+        tasks, reminders_before = _with_id(await self._open_tasks(), task.id), await reminders.once()
         await self.use("update_task", task_id=task.id, **ROWS["finish"]["changes"])
-        left = {one.number for one in await reminders.once()} if before else set()
+        numbers_left = {reminder.number for reminder in await reminders.once()} if reminders_before else set()
+        cancelled = [reminder for reminder in reminders_before if reminder.number not in numbers_left]
         of = self.parsed.of
-        back = [of("reopen", **_as_it_is(one)) for one in known]
-        back += [of("remind_again", task_id=task.id, **one.slots) for one in before if one.number not in left]
-        self.did(*back, last=task)
+        undo = [of("reopen", **_as_it_is(open_task)) for open_task in tasks]
+        undo += [of("remind_again", task_id=task.id, **reminder.slots) for reminder in cancelled]
+        self.did(*undo, last=task)
         return self.say("finish", title=task.label)
 
     async def do_untick(self) -> str:
@@ -291,25 +296,27 @@ class Board(RequestHandler):
         if named is not None and named.kind == "item":
             return await Lists(self.parsed.having(item=label, list=named.list), self.context).act()
         ticked = await lists.entries([state.list or TODO] if item.isdecimal() else [], is_open=False)
-        if not any(one.id == item or _fits(item, one.label) or is_slip(item, one.label) for one in ticked):
+        if not any(
+            entry.id == item or _fits(item, entry.label) or is_slip(item, entry.label) for entry in ticked
+        ):
             return self.say("nothing_to_reopen", item=label)
         return await lists.act()
 
     # Finding the task
 
-    async def _meant(self) -> OpenTask:
+    async def _find_task(self) -> OpenTask:
         """Return the task that the request names. Raises `AnswerNow` to ask which, or if there is none."""
         tasks = await self._open_tasks()
-        found = self._fitting(tasks)
-        near = [] if found else find(tasks, self.slot("task"), is_slip)
-        if not (found or near):
-            is_ours = tasks or self.parsed.intent == "drop_task"
-            form = "task_unknown" if is_ours else "unknown"
+        fitting = self._fitting(tasks)
+        misspelt = [] if fitting else find(tasks, self.slot("task"), is_slip)
+        if not (fitting or misspelt):
+            is_about_task = tasks or self.parsed.intent == "drop_task"
+            form = "task_unknown" if is_about_task else "unknown"
             raise AnswerNow(self.say(form, item=self.slot("task")))
-        options = self._options(found or near)
-        is_sure = bool(found) and self._is_seen("task")
+        options = self._options(fitting or misspelt)
+        is_sure = bool(fitting) and self._is_seen("task")
         self.parsed = self.choose(options, "which_task", is_sure=is_sure)
-        return found[0]
+        return fitting[0]
 
     def _is_seen(self, slot: str) -> bool:
         """Return whether a slot surely names its entry: by words, by id, or by a number shown last."""
@@ -326,6 +333,7 @@ class Board(RequestHandler):
         return find(tasks, which) or _at(tasks, which)
 
     def _options(self, tasks: Sequence[OpenTask]) -> list[Option]:
+        """Return an option for each task: the request, about that task."""
         return [self.option(self._label(task), **_entry(task).slots) for task in tasks]
 
     # Answers to questions of the dashboard
@@ -377,6 +385,7 @@ class Board(RequestHandler):
         return "" if self.context.own_questions else self._not_asked()
 
     def _not_asked(self) -> str:
+        """Return that no question is open, or that those which are open are not for the sender."""
         names = dict.fromkeys(question.sender for question in self.context.state.questions)
         return self.say("not_yours", name=", ".join(filter(None, names))) if names else self.say("never_mind")
 
@@ -431,7 +440,7 @@ class Board(RequestHandler):
         if last < first:  # "from Saturday to Sunday" on a Sunday
             last += timedelta(days=7)
         since, until = day.isoformat() if day else "0", last.isoformat()
-        names = [times.say_long_day(each, self.parsed.language) for each in (first, last)]
+        names = [times.say_long_day(shown, self.parsed.language) for shown in (first, last)]
         head = self.say("week_from" if day else "week_until", first=names[0], day=names[1])
         nothing = head.rstrip(":") if day else self.say("until_day", day=names[1]).strip()
         due = self._due(await self._due_between(since, until))
@@ -496,13 +505,16 @@ class Board(RequestHandler):
         """
         shown = {str(number): _entry(task) for number, task in enumerate(tasks, 1)}
         described = [f"{number}. {self._described(task)}" for number, task in enumerate(tasks, 1)]
-        numbered = {str(len(tasks) + place) if tasks else one.id: one for place, one in enumerate(todos, 1)}
+        numbered = {
+            str(len(tasks) + place) if tasks else todo.id: todo for place, todo in enumerate(todos, 1)
+        }
         self.remember(shown=shown | numbered)
-        listed = [f"{number}. {one.label}" for number, one in numbered.items()]
+        listed = [f"{number}. {todo.label}" for number, todo in numbered.items()]
         parts = ((self.say(head), described), (self.say("todo_head"), listed))
         return [self.listed(title, lines) for title, lines in parts if lines]
 
     def _described(self, task: OpenTask) -> str:
+        """Return a task as a line of a list, with its progress, deadline, blocker and person."""
         until = self.say("task_until", date=self._date(task["deadline"])) if task["deadline"] else ""
         more = (self.say("task_blocked") if task["blocked"] else "", _who(task))
         return ", ".join([f"{task['title']} ({task['progress']}%{until}", *filter(None, more)]) + ")"
@@ -520,18 +532,18 @@ class Board(RequestHandler):
             return self.say("before_none")
         is_named = self.slot("id") or self.slot("task")
         last = self.context.state.task
-        found = self._fitting(tasks) if is_named else _with_id(tasks, last) or tasks
+        fitting = self._fitting(tasks) if is_named else _with_id(tasks, last) or tasks
         is_other = bool(last) and not is_named and not _with_id(tasks, last)
-        if len(found) != 1 or is_other:
-            near = find(tasks, self.slot("task"), is_slip)
-            self.choose(self._options(found or near or tasks), "before_which", is_sure=False)
-        (task,) = found
+        if len(fitting) != 1 or is_other:
+            misspelt = find(tasks, self.slot("task"), is_slip)
+            self.choose(self._options(fitting or misspelt or tasks), "before_which", is_sure=False)
+        (task,) = fitting
         day = date.fromisoformat(_due_day(task)) - timedelta(days=self._days_before())
         what = self.say("before_deadline", title=task["title"], date=self._date(task["deadline"]))
         usual = "18:00" if PATTERNS["day_before_late"].match(self.slot("before")) else "09:00"
         when = f"{day.isoformat()} {self.slot('clock') or usual}"
-        known = {"whom": self.slot("whom"), "task_id": task["id"]}
-        return await carry_out(self.parsed.of("remind", what=what, when=when, **known), self.context)
+        details = {"whom": self.slot("whom"), "task_id": task["id"]}
+        return await carry_out(self.parsed.of("remind", what=what, when=when, **details), self.context)
 
     def _days_before(self) -> int:
         """Return the number of days in `two days before`, `이틀 전`; 0 for words without days (`당일`)."""
@@ -548,19 +560,22 @@ class Board(RequestHandler):
 def find(tasks: Sequence[OpenTask], which: str, fits: Callable[[str, str], bool] = _fits) -> list[OpenTask]:
     """Return the tasks with this title, or else those whose titles fit, by default those that contain it."""
     which = " ".join(which.casefold().split())
-    same = [task for task in tasks if task["title"].casefold() == which]
-    return same or [task for task in tasks if fits(which, task["title"])]
+    exact = [task for task in tasks if task["title"].casefold() == which]
+    return exact or [task for task in tasks if fits(which, task["title"])]
 
 
 def _with_id(tasks: Sequence[OpenTask], task_id: str) -> list[OpenTask]:
+    """Return the task with this id, as a list of at most one."""
     return [task for task in tasks if task["id"] == task_id]
 
 
 def _at(tasks: Sequence[OpenTask], number: str) -> list[OpenTask]:
+    """Return the task at a place, counted from 1, as a list of at most one."""
     return [task for place, task in enumerate(tasks, 1) if str(place) == number]
 
 
 def _entry(task: OpenTask) -> ShownEntry:
+    """Return a task as an entry of a list that is shown."""
     return ShownEntry(kind="task", id=task["id"], label=task["title"])
 
 
@@ -577,6 +592,7 @@ def _due_day(task: OpenTask) -> str:
 
 
 def _is_late(task: OpenTask, now: datetime) -> bool:
+    """Return whether a task's deadline has passed; a deadline without a time of day lasts until midnight."""
     deadline = task["deadline"] or ""
     return "" < deadline < (now.isoformat() if "T" in deadline else now.date().isoformat())
 

@@ -11,6 +11,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from agent_runner.wire import times
 
 FILE = "calendar.json"
+"""The name of the file in the folder of what the host has written for the agent."""
 MAX_SHOWN = 20
 """The most events of an answer; the earliest are shown."""
 
@@ -32,19 +33,27 @@ class Event(BaseModel):
 def events(snapshots: Path, zone: tzinfo) -> list[tuple[datetime, datetime, Event]]:
     """Return the events with start and end, by their start; none if there is no file. Blocks."""
     try:
-        found = TypeAdapter(list[Event]).validate_json((snapshots / FILE).read_bytes())
+        all_events = TypeAdapter(list[Event]).validate_json((snapshots / FILE).read_bytes())
     except (OSError, ValidationError):
         return []
-    return sorted(((*one.moments(zone), one) for one in found), key=lambda one: one[0])
+    return sorted(((*event.moments(zone), event) for event in all_events), key=lambda row: row[0])
 
 
 def between(
-    found: Sequence[tuple[datetime, datetime, Event]], first: date, last: date, language: times.Language
+    timed_events: Sequence[tuple[datetime, datetime, Event]],
+    first: date,
+    last: date,
+    language: times.Language,
 ) -> list[str]:
-    """Return the events that overlap the days `first` to `last`, one per line."""
+    """Return the events that overlap the days `first` to `last`, one per line.
+
+    The events are those of `events`, with start and end. A line has the day only if there are several, and
+    the time of day only if the event starts on one of them. Beyond `MAX_SHOWN` lines the last is "…".
+    """
     lines = []
-    for start, end, event in found:
+    for start, end, event in timed_events:
         begin = _moment(first, start.tzinfo)
+        # An event without a duration is on its day, too: it counts as one microsecond long.
         if start.date() > last or max(end, start + timedelta(microseconds=1)) <= begin:
             continue
         day = "" if first == last else f"{times.say_day(start.date(), language)} "
@@ -55,4 +64,5 @@ def between(
 
 
 def _moment(at: datetime | date, zone: tzinfo | None) -> datetime:
+    """Return a time in `zone`; for a date, the midnight that begins it."""
     return at.astimezone(zone) if isinstance(at, datetime) else datetime.combine(at, time(), zone)

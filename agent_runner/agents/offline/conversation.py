@@ -34,6 +34,7 @@ class ShownEntry:
     id: str = ""
     """The id of a task, the number of an item or reminder, the scheduled task of a repeating one."""
     list: str = ""
+    """The list of an item."""
     person: str = ""
     """The short name of the person who mentioned it; empty if unknown."""
 
@@ -61,7 +62,9 @@ class OpenQuestion:
     slot: str
     """`when`, `what`, `list`, `which` of the options, or `sure`."""
     text: str
+    """What the chat was asked, with the options."""
     sender: str = ""
+    """The name of the person it was put to."""
     person: str = ""
     """The short name of the person it was put to; empty if anybody may answer."""
     at: float
@@ -72,13 +75,13 @@ class OpenQuestion:
         """Return whether another question asks the same person the same."""
         if self.person != other.person or self.slot != other.slot:
             return False
-        meant = self._meant()  # the same question in another language has the same options
-        return self.request == other.request or (bool(meant) and meant == other._meant())
+        option_ids = self._option_ids()  # the same question in another language has the same options
+        return self.request == other.request or (bool(option_ids) and option_ids == other._option_ids())
 
-    def _meant(self) -> list[tuple[str, str]]:
+    def _option_ids(self) -> list[tuple[str, str]]:
         """Return the intent and the entry's id of each option; empty if an option has no id."""
-        found = [(one.request.intent, one.request.slot("id")) for one in self.options]
-        return found if all(entry for _, entry in found) else []
+        entries = [(option.request.intent, option.request.slot("id")) for option in self.options]
+        return entries if all(entry_id for _, entry_id in entries) else []
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -61,8 +61,8 @@ class RequestContext:
     @property
     def own_questions(self) -> list[OpenQuestion]:
         """Return the open questions that the sender may answer, those put to them first."""
-        found = [question for question in self.state.questions if self.may_answer(question)]
-        return sorted(found, key=lambda question: question.person != self.request.person)
+        answerable = [question for question in self.state.questions if self.may_answer(question)]
+        return sorted(answerable, key=lambda question: question.person != self.request.person)
 
     @property
     def last(self) -> ShownEntry | None:
@@ -86,20 +86,24 @@ class RequestContext:
         return self.read_time(f"{words} 뒤" if PATTERNS["hangul"].search(words) else f"in {words}")
 
     def shifted(self, at: datetime, move: ParsedRequest) -> datetime | times.TimeRefusal:
-        """Return a moment moved by, say, `an hour earlier`; a refusal if those words name no span."""
+        """Return a moment moved by the span in the slot `later` or `earlier` of `move`, such as `an hour`.
+
+        A refusal if those words name no span. A span of months is counted from now.
+        """
         span = self.read_span(move.slot("later") or move.slot("earlier"))
         if not isinstance(span, times.Duration):
             no_span = times.TimeRefusal(reason=times.Reason.NO_TIME)
             return span if isinstance(span, times.TimeRefusal) else no_span
-        ahead = span.at - self.now if span.months else timedelta(days=span.days) + span.elapsed
-        return at + ahead if move.slot("later") else at - ahead
+        distance = span.at - self.now if span.months else timedelta(days=span.days) + span.elapsed
+        return at + distance if move.slot("later") else at - distance
 
     def halves(self, words: str) -> tuple[times.Instant, ...]:
         """Return both moments that a day with a bare hour can mean; one in the past is moved by a day."""
-        read = (self._ahead(self.read_time(f"{words} {half}")) for half in ("am", "pm"))
-        return tuple(one for one in read if isinstance(one, times.Instant))
+        readings = (self._ahead(self.read_time(f"{words} {half}")) for half in ("am", "pm"))
+        return tuple(moment for moment in readings if isinstance(moment, times.Instant))
 
     def _ahead(self, read: times.Reading) -> times.Reading:
+        """Return a reading that is in the past once more for the day after; others unchanged."""
         if not isinstance(read, times.TimeRefusal) or read.reason is not times.Reason.PAST or not read.at:
             return read
         return self.read_time((read.at + timedelta(days=1)).isoformat(timespec="seconds"))
@@ -140,8 +144,8 @@ class RequestHandler:
             day = times.say_day(read.day, self.parsed.language)
             return self.say("time.needs_clock", on=self.say("on_day", day=day))
         moment = self.moment(read.at) if read.at else "—"
-        is_named = len(read.choices) > 1 or read.reason is times.Reason.WHICH_MEANING
-        choices = times.say_choices(read, self.parsed.language) if is_named else ""
+        names_choices = len(read.choices) > 1 or read.reason is times.Reason.WHICH_MEANING
+        choices = times.say_choices(read, self.parsed.language) if names_choices else ""
         return self.say(f"time.{read.reason.value}", moment=moment, on="", choices=choices).strip()
 
     def question(self, slot: str, text: str, options: Sequence[Option] = ()) -> AnswerNow:
@@ -149,7 +153,10 @@ class RequestHandler:
 
         A second question of one message waits for the answer to the first: its text is empty.
         """
-        lines = [text, *(f"{one.number or place}. {one.label}" for place, one in enumerate(options, 1))]
+        lines = [
+            text,
+            *(f"{option.number or place}. {option.label}" for place, option in enumerate(options, 1)),
+        ]
         question = OpenQuestion(
             request=self.parsed,
             slot=slot,
@@ -169,20 +176,21 @@ class RequestHandler:
     def choose(self, options: Sequence[Option], form: str, *, is_sure: bool = True) -> ParsedRequest:
         """Return the request of the only option. Raises `AnswerNow` to ask which one is meant.
 
-        It asks if there are several, or if it is not certain that the only one is meant.
+        `form` names the sentence that asks about several. A single one is asked about, too, unless `is_sure`:
+        "did you mean …?"
         """
         if len(options) > 1:
             raise self.question("which", self.say(form), options)
         if not is_sure:
-            of_deed = f"did_you_mean.{self.parsed.intent}"  # a question that says what a "yes" would do
-            named = of_deed if of_deed in ANSWERS else "did_you_mean"
-            raise self.question("which", self.say(named), options)
+            own_form = f"did_you_mean.{self.parsed.intent}"  # its question says what a "yes" would do
+            form_of_one = own_form if own_form in ANSWERS else "did_you_mean"
+            raise self.question("which", self.say(form_of_one), options)
         return options[0].request
 
     def did(self, *undo: ParsedRequest, last: ShownEntry | None = None) -> None:
         """Record how to undo a change, and the entry that was last referred to."""
-        who = {"by": self.context.request.person, "by_name": self.context.request.sender}
-        self.context.undo[:0] = [one.having(**who) for one in undo]
+        author = {"by": self.context.request.person, "by_name": self.context.request.sender}
+        self.context.undo[:0] = [request.having(**author) for request in undo]
         if last is not None:
             self.remember(last=replace(last, person=self.context.request.person))
         if last is not None and last.kind == "task":
@@ -198,8 +206,8 @@ class RequestHandler:
 
     def joined(self, head: str, *parts: str) -> str:
         """Return a heading with the non-empty parts under it; nothing if all are empty."""
-        found = [part for part in parts if part]
-        return "\n\n".join([head, *found]) if found else ""
+        written = [part for part in parts if part]
+        return "\n\n".join([head, *written]) if written else ""
 
     async def request(self, command: Callable[..., Command], /, **fields: Any) -> Reply:
         """Return the host's reply. Raises `AnswerNow` with the reason if it refuses."""
@@ -248,6 +256,7 @@ class RequestHandler:
 
 
 def _command(request_id: str, **fields: object) -> Command:
+    """Return a command of the host from the fields of a row. Raises `WireError`."""
     return parse_command(json.dumps(fields | {"requestId": request_id}))
 
 
@@ -270,6 +279,6 @@ async def answered(work: Awaitable[str]) -> str:
 
 
 async def take_back(undo: Sequence[ParsedRequest], context: RequestContext) -> str:
-    """Carry out the requests that undo the last change."""
+    """Carry out the requests that undo the last change, and return their replies."""
     context.state = replace(context.state, undo=())
-    return "\n".join([await answered(carry_out(back, context)) for back in undo])
+    return "\n".join([await answered(carry_out(request, context)) for request in undo])

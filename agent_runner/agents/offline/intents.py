@@ -54,7 +54,7 @@ _WORDS: dict[str, str] = _DATA["words"] | {
 }
 ROWS: dict[str, dict[str, Any]] = _DATA["intent"]
 """The intents by name, in the order in which they are tried; `intents.toml` describes the fields of a row."""
-PATTERNS = {name: re.compile(_expand(each, _WORDS), FLAGS) for name, each in _DATA["patterns"].items()}
+PATTERNS = {name: re.compile(_expand(pattern, _WORDS), FLAGS) for name, pattern in _DATA["patterns"].items()}
 """Patterns by name: for the places where a message is cut, and the words around a request."""
 ENDINGS = {
     kind: [
@@ -64,7 +64,7 @@ ENDINGS = {
     for kind, rules in _DATA["endings"].items()
 }
 """Rules for Korean endings by kind: a pattern over decomposed text, and its replacement."""
-SAME_TIMES = [(re.compile(_expand(each, _WORDS), FLAGS), time) for each, time in _DATA["same_times"]]
+SAME_TIMES = [(re.compile(_expand(pattern, _WORDS), FLAGS), time) for pattern, time in _DATA["same_times"]]
 """Patterns for words for a time that `wire/times` does not read, each with words that it reads."""
 CONTENT: list[str] = _DATA["content_slots"]
 """Slots with a person's own words, such as a title, in which spelling is never corrected."""
@@ -82,20 +82,22 @@ ANSWERS: dict[str, list[str]] = _DATA["answers"] | {
 def patterns_of(name: str, language: Language) -> tuple[re.Pattern[str], ...]:
     """Return the patterns of an intent in one language."""
     written = ROWS[name][language.value]
-    several = [written] if isinstance(written, str) else written
-    return tuple(re.compile(_expand(pattern, _WORDS), FLAGS) for pattern in several)
+    patterns = [written] if isinstance(written, str) else written
+    return tuple(re.compile(_expand(pattern, _WORDS), FLAGS) for pattern in patterns)
 
 
 def say(form: str, language: Language, /, **blanks: object) -> str:
-    """Return the sentence `form` with its blanks filled."""
+    """Return the sentence `form` of `ANSWERS` with its blanks filled."""
     return in_language(ANSWERS[form], language).format(**blanks)
 
 
 def in_language(pair: Sequence[Half], language: Language) -> Half:
-    """Return the English or the Korean one of a pair."""
+    """Return the first of a pair (English), or for Korean the second."""
     return pair[1 if language is Language.KOREAN else 0]
 
 
 def filled(fields: Mapping[str, Any], slots: Mapping[str, str]) -> dict[str, Any]:
     """Return the fields of a row; the blanks in texts are filled with slots."""
-    return {name: each.format(**slots) if isinstance(each, str) else each for name, each in fields.items()}
+    return {
+        name: value.format(**slots) if isinstance(value, str) else value for name, value in fields.items()
+    }

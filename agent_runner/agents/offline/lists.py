@@ -21,7 +21,7 @@ MAX_SHOWN_ITEMS = 100
 NEARLY = 0.8
 """Similarity from 0 to 1 at which a list name may be another one with a typing error."""
 KNOWN_NAMES = ("shopping", "groceries", "장보기", "쇼핑")
-"""Names of lists that are created without a question."""
+"""Names of lists that are created without a question; all are for shopping."""
 READING = frozenset({"show_list", "count", "on_list"})
 """Requests that change no list."""
 Result = TypeVar("Result")
@@ -83,7 +83,8 @@ class Lists(RequestHandler):
         raise self.question("which", self.say("did_you_mean.drop_task"), [option])
 
     def _act(self) -> str:
-        name = self._meant()
+        """Find the list, call the method that is named after the intent, and remember the list. Blocks."""
+        name = self._find_list()
         if not name:
             items = ", ".join(self.slot("items").splitlines())
             raise self.question("list", self.say("which_list", items=items))
@@ -93,7 +94,7 @@ class Lists(RequestHandler):
         self.remember(list=name)
         return text
 
-    def _meant(self) -> str:
+    def _find_list(self) -> str:
         """Return the name of the list that the request is about; empty if it has to be asked."""
         name, is_added = self.slot("list"), self.parsed.intent == "add_items"
         if not name and not self.slot("it") and ROWS.get(self.parsed.intent, {}).get("names_entry"):
@@ -108,9 +109,9 @@ class Lists(RequestHandler):
         return name
 
     def _for_goods(self, name: str) -> str:
-        """Return the shopping list for things that people buy, if the to-dos were only referred to last."""
-        shops = [one for one in KNOWN_NAMES if one in self._files.names()]
-        goods = [PATTERNS["good_ko"].fullmatch(one) for one in self.slot("items").splitlines()]
+        """Return the shopping list if `name` is the to-dos and all entries are things to buy; else `name`."""
+        shops = [shop for shop in KNOWN_NAMES if shop in self._files.names()]
+        goods = [PATTERNS["good_ko"].fullmatch(item) for item in self.slot("items").splitlines()]
         return shops[0] if name == TODO and shops and all(goods) else name
 
     def _list_of_item(self) -> str:
@@ -119,10 +120,12 @@ class Lists(RequestHandler):
         Empty if there is none. Raises `AnswerNow` to ask which of several lists is meant.
         """
         item, last = self.slot("item").casefold(), self.context.state.list
-        there = self._entries([], is_open=self.parsed.intent != "untick")
-        found = [one for one in there if item == one.label.casefold() or has_words(one.label, item)]
-        found = found or [one for one in there if is_slip(item, one.label)]
-        names = list(dict.fromkeys(one.list for one in found))
+        entries = self._entries([], is_open=self.parsed.intent != "untick")
+        fitting = [
+            entry for entry in entries if item == entry.label.casefold() or has_words(entry.label, item)
+        ]
+        fitting = fitting or [entry for entry in entries if is_slip(item, entry.label)]
+        names = list(dict.fromkeys(entry.list for entry in fitting))
         if len(names) < 2 or last in names:
             return last if last in names else "".join(names)
         options = [self.option(self._named(name), list=name) for name in names]
@@ -130,16 +133,16 @@ class Lists(RequestHandler):
 
     def _take_name(self) -> None:
         """Split `drill to hardware` into entry and list; ask if there is no list of that name."""
-        found = PATTERNS["entry_to_list"].fullmatch(self.slot("items"))
-        if found is None or self.slot("sure"):
+        match = PATTERNS["entry_to_list"].fullmatch(self.slot("items"))
+        if match is None or self.slot("sure"):
             return
-        there = self.parsed.having(items=found["items"], list=found["list"])
-        if self._is_known(found["list"]) or self._near(found["list"]):
-            self.parsed = there
+        to_named = self.parsed.having(items=match["items"], list=match["list"])
+        if self._is_known(match["list"]) or self._similar_names(match["list"]):
+            self.parsed = to_named
             return
-        named = self.say("option_new_list", items=found["items"], list=self._named(found["list"]))
+        label = self.say("option_new_list", items=match["items"], list=self._named(match["list"]))
         options = [
-            Option(label=named, request=there.having(sure="yes")),
+            Option(label=label, request=to_named.having(sure="yes")),
             self.option(f"'{self.slot('items')}'", sure="yes"),
         ]
         raise self.question("which", self.say("which_entry"), options)
@@ -148,20 +151,21 @@ class Lists(RequestHandler):
         """Ask before a list is created whose name is nearly another's, or may not be a list's name at all."""
         if self.name == TODO or self.slot("sure") or self._is_known(self.name):
             return
-        if near := self._near(self.name):  # `shoping`, `teh shopping`
-            names = (*near, self.name)
-            options = [self.option(self._named(one), list=one, sure="yes") for one in names]
+        if similar := self._similar_names(self.name):  # `shoping`, `teh shopping`
+            names = (*similar, self.name)
+            options = [self.option(self._named(name), list=name, sure="yes") for name in names]
             raise self.question("which", self.say("which_near"), options)
         if self.slot("doubt") and self.name not in KNOWN_NAMES:  # any words can answer “Which list?”
             raise self.question("sure", self.say("sure_new_list"))
 
     def _is_known(self, name: str) -> bool:
+        """Return whether there is a list of this name."""
         return file_stem(name) in self._files.names()
 
-    def _near(self, name: str) -> list[str]:
+    def _similar_names(self, name: str) -> list[str]:
         """Return the lists whose names a name may be a misspelling of."""
-        said, names = name.casefold(), self._files.names()
-        return [one for one in names if SequenceMatcher(None, one, said).ratio() >= NEARLY]
+        wanted, names = name.casefold(), self._files.names()
+        return [known for known in names if SequenceMatcher(None, known, wanted).ratio() >= NEARLY]
 
     # Entries
 
@@ -177,39 +181,46 @@ class Lists(RequestHandler):
     async def open_todos(self) -> list[ShownEntry]:
         """Return the open to-dos. Raises `AnswerNow` to say why they cannot be read."""
         self.name = TODO
-        return await self.in_thread(lambda: self._of_list(TODO))
+        return await self.in_thread(lambda: self._entries_of(TODO))
 
     def _entries(self, only: Sequence[str], *, is_open: bool) -> list[ShownEntry]:
-        found = []
+        """Return the open or the ticked entries of lists, by default of all; unusable lists are left out."""
+        entries = []
         for name in only or (TODO, *self._files.names()):
             with suppress(ListError):
-                found += self._of_list(name, is_open=is_open)
-        return found
+                entries += self._entries_of(name, is_open=is_open)
+        return entries
 
-    def _of_list(self, name: str, *, is_open: bool = True) -> list[ShownEntry]:
+    def _entries_of(self, name: str, *, is_open: bool = True) -> list[ShownEntry]:
+        """Return the open or the ticked entries of one list; none if there is no such list."""
         items = self._files.items(name, is_needed=False)
-        found = [one for one in items if one.is_done is not is_open]
-        return [ShownEntry(kind="item", id=str(one.number), label=one.text, list=name) for one in found]
+        return [
+            ShownEntry(kind="item", id=str(item.number), label=item.text, list=name)
+            for item in items
+            if item.is_done is not is_open
+        ]
 
     # Showing
 
     def _show_list(self) -> str:
-        items, still_open = self._files.items(self.name), self._of_list(self.name)
-        self.remember(shown={one.id: one for one in still_open})
+        """Show the open entries with their numbers; of the to-dos, also how many are done."""
+        items, still_open = self._files.items(self.name), self._entries_of(self.name)
+        self.remember(shown={entry.id: entry for entry in still_open})
         head = self.say("show_list" if still_open else "no_open_items")
-        text = self.listed(head, [f"{one.id}. {one.label}" for one in still_open], most=MAX_SHOWN_ITEMS)
+        text = self.listed(head, [f"{entry.id}. {entry.label}" for entry in still_open], most=MAX_SHOWN_ITEMS)
         done = len(items) - len(still_open)
         return f"{text}\n{self.say('done_items', count=done)}" if done and self.name == TODO else text
 
     def _count(self) -> str:
-        return self.say("count", count=_open_ones(self._files.items(self.name)))
+        """Say how many entries are open."""
+        return self.say("count", count=_open_count(self._files.items(self.name)))
 
     def _on_list(self) -> str:
         """Say whether something is on the list, and whether it is done."""
         item = self.slot("item")
-        found = [one for one in self._files.items(self.name) if has_words(one.text, item)]
-        form = "on_list" if _open_ones(found) else "on_list_done" if found else "not_on_list"
-        return self.say(form, item=found[0].text if found else item)
+        fitting = [entry for entry in self._files.items(self.name) if has_words(entry.text, item)]
+        form = "on_list" if _open_count(fitting) else "on_list_done" if fitting else "not_on_list"
+        return self.say(form, item=fitting[0].text if fitting else item)
 
     async def do_show_lists(self) -> str:
         """Name every list and how much of it is open."""
@@ -217,10 +228,11 @@ class Lists(RequestHandler):
         return await self.in_thread(self._overview)
 
     def _overview(self) -> str:
+        """Return a line for each list with the number of its open entries. Blocks."""
         lines = []
         for name in (TODO, *self._files.names()):
             with suppress(ListError):  # a list that cannot be read is left out
-                count = _open_ones(self._files.items(name))
+                count = _open_count(self._files.items(name))
                 lines.append(self.say("list_line", list=self._named(name), count=count))
         return "\n".join([self.say("show_lists"), *lines]) if lines else self.say("no_lists")
 
@@ -233,27 +245,31 @@ class Lists(RequestHandler):
 
     async def do_one_or_more(self) -> str:
         """Ask whether words with an "and" in them are one thing or several, to-dos or tasks."""
-        one, parts, when = self.slot("one"), self.slot("more").splitlines(), self.slot("when")
+        whole_text, parts, when = self.slot("one"), self.slot("more").splitlines(), self.slot("when")
         of, lines = self.parsed.of, "\n".join(parts)
         if self.slot("kind") == "todo":
-            whole, several = (of("add_items", items=items, list=TODO) for items in (one, lines))
+            whole, several = (of("add_items", items=items, list=TODO) for items in (whole_text, lines))
         else:
-            whole, several = of("add_task", title=one, when=when), of("add_tasks", titles=lines, when=when)
+            whole, several = (
+                of("add_task", title=whole_text, when=when),
+                of("add_tasks", titles=lines, when=when),
+            )
         options = (
-            Option(label=self.say("one", text=one), request=whole),
+            Option(label=self.say("one", text=whole_text), request=whole),
             Option(label=self.say("several", text=" · ".join(parts)), request=several),
         )
         raise self.question("which", self.say("one_or_more", count=len(parts)), options)
 
     def _add_items(self) -> str:
+        """Add entries; ask first about a new list, or words that may be no entries."""
         self._ask_if_new()
         items = [line.strip() for line in self.slot("items").splitlines() if line.strip()]
         items += entries(self.slot("more"), self.parsed.language)
         if self.name != TODO and self.parsed.language is Language.KOREAN:
             items = [self._named_entry(item) for item in items]
         # In Korean, one word that names nothing is enough to ask: `빵이랑 그거` ("bread and that").
-        of_words = any if self.parsed.language is Language.KOREAN else all
-        if of_words(map(PATTERNS["no_entry"].fullmatch, items)):
+        any_or_all = any if self.parsed.language is Language.KOREAN else all
+        if any_or_all(map(PATTERNS["no_entry"].fullmatch, items)):
             self.parsed = self.parsed.of("add_items", list=self.name)
             raise self.question("what", self.say("which_entry"))
         self._ask_if_unusual(items)
@@ -261,7 +277,7 @@ class Lists(RequestHandler):
         if added.new:
             self._did("remove_items", items="\n".join(added.new))
         texts = (("add_items", added.new), ("there_already", added.there_already))
-        return "\n".join(self.say(form, items=", ".join(found)) for form, found in texts if found)
+        return "\n".join(self.say(form, items=", ".join(named)) for form, named in texts if named)
 
     def _named_entry(self, item: str) -> str:
         """Return a Korean entry with or without its last particle, whichever form is a known thing.
@@ -281,17 +297,24 @@ class Lists(RequestHandler):
 
     def _is_bought(self, item: str) -> bool:
         """Return whether a thing is one of the everyday goods, or is on the list, open or ticked."""
-        if self._is_there(item) or self.parsed.language is Language.KOREAN:
+        if self._is_listed(item) or self.parsed.language is Language.KOREAN:
             is_good = PATTERNS["good_ko"].fullmatch(item) is not None or item.casefold() in GOODS
-            return self._is_there(item) or is_good
-        last = item.casefold().split()[-1].strip(".,!?")
+            return self._is_listed(item) or is_good
+        last_word = item.casefold().split()[-1].strip(".,!?")
         return bool(
-            {last, last.removesuffix("s"), last.removesuffix("es"), f"{last.removesuffix('ies')}y"} & GOODS
+            {
+                last_word,
+                last_word.removesuffix("s"),
+                last_word.removesuffix("es"),
+                f"{last_word.removesuffix('ies')}y",
+            }
+            & GOODS
         )
 
-    def _is_there(self, item: str) -> bool:
-        there = self._files.items(self.name, is_needed=False)
-        return any(one.text.casefold() == item.casefold() for one in there)
+    def _is_listed(self, item: str) -> bool:
+        """Return whether the list has exactly this entry, open or ticked."""
+        items = self._files.items(self.name, is_needed=False)
+        return any(known.text.casefold() == item.casefold() for known in items)
 
     def _ask_if_unusual(self, items: Sequence[str]) -> None:
         """Ask before words are put on a list that may not name a thing to buy: `돈`, `내일 우유`."""
@@ -299,15 +322,16 @@ class Lists(RequestHandler):
             return
         is_stated, is_korean = bool(self.slot("stated")), self.parsed.language is Language.KOREAN
         unusual = [
-            one
-            for one in items
-            if not self._is_bought(one) and (is_stated or (is_korean and is_in_sentence(one)))
+            item
+            for item in items
+            if not self._is_bought(item) and (is_stated or (is_korean and is_in_sentence(item)))
         ]
-        if unusual or (self.slot("asked") and not all(map(self._is_there, items))):
+        if unusual or (self.slot("asked") and not all(map(self._is_listed, items))):
             self.parsed = self.parsed.having(items="\n".join(items), list=self.name)
             raise self.question("sure", self.say("sure_add", items=", ".join(items)))
 
     def _put_back(self) -> str:
+        """Add entries that were removed; `done` has an `x` for each that was ticked, else a blank."""
         items, done = self.slot("items").splitlines(), self.slot("done").ljust(len(self.slot("items")))
         for item, mark in zip(items, done, strict=False):
             self._files.add(self.name, [item])
@@ -323,13 +347,13 @@ class Lists(RequestHandler):
         intent, to, texts = self.parsed.intent, self.slot("to"), []
         for item in self._items():
             if intent in ("finish", "untick"):
-                found = self._files.tick(self.name, item, is_done=intent == "finish")
+                entry = self._files.tick(self.name, item, is_done=intent == "finish")
                 inverse = "untick" if intent == "finish" else "finish"
-                self._did(inverse, item=found.text, kind="item", label=found.text)
+                self._did(inverse, item=entry.text, kind="item", label=entry.text)
             else:
-                found = self._files.remove(self.name, item)
-                self._did("put_back", items=found.text, done="x" * found.is_done)
-            texts.append(found.text)
+                entry = self._files.remove(self.name, item)
+                self._did("put_back", items=entry.text, done="x" * entry.is_done)
+            texts.append(entry.text)
         if to:
             self._files.add(to, texts)
             self._did("remove_items", list=to, items="\n".join(texts))
@@ -340,18 +364,18 @@ class Lists(RequestHandler):
         """Return the entries that the request names: several if its words are not those of one entry."""
         whole, texts = self.slot("item"), [item.text for item in self._files.items(self.name)]
         self._ask_if_unseen(whole)
-        several = [PATTERNS["the"].sub("", one) for one in entries(whole, self.parsed.language)]
-        same = [text.casefold() for text in texts]  # `has_words` never finds an entry of one letter
+        parts = [PATTERNS["the"].sub("", part) for part in entries(whole, self.parsed.language)]
+        exact = [text.casefold() for text in texts]  # `has_words` never finds an entry of one letter
         known = [
-            one for one in several if one.casefold() in same or any(has_words(text, one) for text in texts)
+            part for part in parts if part.casefold() in exact or any(has_words(text, part) for text in texts)
         ]
-        is_whole = whole.isdecimal() or whole.casefold() in same
-        near = [] if known or is_whole else [text for text in texts if is_slip(whole, text)]
-        if near:
-            options = [self.option(f"'{text}'", item=text, list=self.name) for text in near]
+        is_whole = whole.isdecimal() or whole.casefold() in exact
+        misspelt = [] if known or is_whole else [text for text in texts if is_slip(whole, text)]
+        if misspelt:
+            options = [self.option(f"'{text}'", item=text, list=self.name) for text in misspelt]
             self.choose(options, "which_task", is_sure=False)
-        is_one = len(several) < 2 or len(known) < len(several) or is_whole
-        return [whole] if is_one else several
+        is_one_entry = len(parts) < 2 or len(known) < len(parts) or is_whole
+        return [whole] if is_one_entry else parts
 
     def _ask_if_unseen(self, number: str) -> None:
         """Ask before a number is used for an entry of a list that was neither named nor shown last."""
@@ -359,9 +383,9 @@ class Lists(RequestHandler):
         is_seen = shown is not None and (shown.kind, shown.list) == ("item", self.name)
         if not number.isdecimal() or is_seen or self.slot("list"):
             return
-        there = [one.label for one in self._of_list(self.name) if one.id == number]
-        if there:
-            options = [self.option(f"'{text}'", item=text, list=self.name) for text in there]
+        labels = [entry.label for entry in self._entries_of(self.name) if entry.id == number]
+        if labels:
+            options = [self.option(f"'{text}'", item=text, list=self.name) for text in labels]
             self.choose(options, "which_task", is_sure=False)
 
     def _clear(self) -> str:
@@ -370,16 +394,16 @@ class Lists(RequestHandler):
         if intent == "clear_list" and not items:
             return self.say("list_empty")
         if intent == "clear_list" and not self.slot("sure"):
-            there = "\n".join(one.text for one in items)
-            self.parsed = self.parsed.of("clear_list", list=self.name, items=there)
+            all_texts = "\n".join(item.text for item in items)
+            self.parsed = self.parsed.of("clear_list", list=self.name, items=all_texts)
             raise self.question("sure", self.say("sure_clear", count=len(items)))
         # Entries that were added after the question stay.
         named = {text.casefold() for text in self.slot("items").splitlines()}
-        items = [one for one in items if (one.text.casefold() in named if named else one.is_done)]
+        items = [item for item in items if (item.text.casefold() in named if named else item.is_done)]
         self._files.take_out(self.name, items)
-        texts = [one.text for one in items]
+        texts = [item.text for item in items]
         if items:
-            marks = "".join("x" if one.is_done else " " for one in items)
+            marks = "".join("x" if item.is_done else " " for item in items)
             self._did("put_back", items="\n".join(texts), done=marks)
         return self.say(intent, count=len(items), items=", ".join(texts))
 
@@ -390,5 +414,5 @@ class Lists(RequestHandler):
         self.did(self.parsed.of(inverse, **{"list": self.name} | slots))
 
 
-def _open_ones(items: Sequence[Item]) -> int:
+def _open_count(items: Sequence[Item]) -> int:
     return sum(not item.is_done for item in items)

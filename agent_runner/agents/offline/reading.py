@@ -24,12 +24,15 @@ MAX_REQUESTS = 20
 MAX_CUTS = 100
 """Most places where a line is cut; a line with more is one request, or not understood."""
 _LONG_GAP = re.compile(r"\s{5,}")
+"""White space that is shortened before a text is parsed."""
 _TIME_SLOTS = ("day", "last", "clock", "when", "span", "first", "later", "earlier")
+"""Slots whose words must be a time; otherwise the row does not match."""
 _MARKS = (("whole", "is_whole"), ("stated", "is_stated"), ("asked", "is_asked"))
 """Slots that a request gets from the properties of its row: pairs of slot and key in `intents.toml`."""
 _OWN_WORDS = ("echo", "note", "forget", "know", "recall", "unknown", "help")
 """Intents that change nothing by their text, or whose text is the person's own."""
 _SPANS = ("span", "later", "earlier")
+"""Slots for a span of time, in which `-` separates words: `20-minute`."""
 
 
 def read(text: str) -> list[ParsedRequest]:
@@ -41,67 +44,73 @@ def read(text: str) -> list[ParsedRequest]:
     text = _LONG_GAP.sub(_short_gap, times.normalized(plain(text)).strip())
     if not text:
         return [ParsedRequest(intent="called", language=Language.ENGLISH)]
-    found = _split(text) if len(text) <= MAX_CHARS else []
-    if found and spelling.is_poor(found):
-        found = spelling.corrected(text, _split) or found
-    is_withheld = _is_withheld(text, found) or _is_withheld_ko(text, found)
-    if not 0 < len(found) <= MAX_REQUESTS or is_withheld:
+    requests = _split(text) if len(text) <= MAX_CHARS else []
+    if requests and spelling.is_poor(requests):
+        requests = spelling.corrected(text, _split) or requests
+    is_withheld = _is_withheld(text, requests) or _is_withheld_ko(text, requests)
+    if not 0 < len(requests) <= MAX_REQUESTS or is_withheld:
         return [_unknown(text)]
-    found = _about_what_came_before(found)
-    parts = [one.of("unknown_part", **one.slots) if one.intent == "unknown" else one for one in found]
-    return found if len(found) == 1 else parts
+    requests = _about_what_came_before(requests)
+    parts = [
+        request.of("unknown_part", **request.slots) if request.intent == "unknown" else request
+        for request in requests
+    ]
+    return requests if len(requests) == 1 else parts
 
 
-def _is_withheld_ko(text: str, found: Sequence[ParsedRequest]) -> bool:
+def _is_withheld_ko(text: str, requests: Sequence[ParsedRequest]) -> bool:
     """Return whether part of a Korean message is a condition, an exception or a withdrawal.
 
     Then nothing of it is done. The text of a reminder may contain a condition, that of a note anything.
     """
-    deeds = {one.intent for one in found} - set(_OWN_WORDS)
-    if not (deeds and PATTERNS["hangul"].search(text)) or any(one.slot("fix") for one in found):
+    deeds = {request.intent for request in requests} - set(_OWN_WORDS)
+    if not (deeds and PATTERNS["hangul"].search(text)) or any(request.slot("fix") for request in requests):
         return False
-    parts = (one.slot("text") for one in found if one.intent == "unknown")
+    unread = (request.slot("text") for request in requests if request.intent == "unknown")
     is_reminder = deeds == {"remind"}
-    if len(found) > 1 and deeds & {"never_mind", "no"}:
+    if len(requests) > 1 and deeds & {"never_mind", "no"}:
         return True
     if deeds != {"cancel_reminder"} and PATTERNS["denied_ko"].search(text):
         return True
-    if PATTERNS["retracted_ko"].search(text) or any(map(PATTERNS["retracts_ko"].match, parts)):
+    if PATTERNS["retracted_ko"].search(text) or any(map(PATTERNS["retracts_ko"].match, unread)):
         return True
-    if (is_reminder or len(found) > 1) and PATTERNS["left_out_ko"].search(text):
+    if (is_reminder or len(requests) > 1) and PATTERNS["left_out_ko"].search(text):
         return True  # `알림 다 취소해줘, 쓰레기는 빼고`
     if is_reminder and PATTERNS["called_off_ko"].search(text):
         return True  # `알림 R1번 오늘만 취소해줘` asks to cancel a reminder, and must not set one
     kinds = ("conditional_ko", "all_but_ko", "limited_ko")
-    is_shown = all(one.startswith(("show", "need", "agenda", "week", "due", "count")) for one in deeds)
-    return not is_reminder and not is_shown and any(PATTERNS[kind].search(text) for kind in kinds)
+    only_shows = all(
+        intent.startswith(("show", "need", "agenda", "week", "due", "count")) for intent in deeds
+    )
+    return not is_reminder and not only_shows and any(PATTERNS[kind].search(text) for kind in kinds)
 
 
-def _is_withheld(text: str, found: Sequence[ParsedRequest]) -> bool:
+def _is_withheld(text: str, requests: Sequence[ParsedRequest]) -> bool:
     """Return whether part of a message is a condition for the rest or withdraws it.
 
     Then nothing of it is done.
     """
-    parts = [one.slot("text") for one in found if one.intent == "unknown"]
-    is_off = any(map(PATTERNS["calls_off"].fullmatch, parts))
-    return len(found) > 1 and (is_off or PATTERNS["conditional"].search(text) is not None)
+    unread = [request.slot("text") for request in requests if request.intent == "unknown"]
+    is_called_off = any(map(PATTERNS["calls_off"].fullmatch, unread))
+    return len(requests) > 1 and (is_called_off or PATTERNS["conditional"].search(text) is not None)
 
 
-def _about_what_came_before(found: list[ParsedRequest]) -> list[ParsedRequest]:
+def _about_what_came_before(requests: list[ParsedRequest]) -> list[ParsedRequest]:
     """Return requests in which a reminder without a text is about the task or to-do before it.
 
     Such a message is `add a task pay taxes, remind me on Thursday at 9`.
     """
-    read = found[:1]
-    for before, one in pairwise(found):
+    completed = requests[:1]
+    for before, request in pairwise(requests):
         is_todo = before.intent == "add_items" and before.slot("list") == TODO
         about = before.slot("title" if before.intent == "add_task" else "items" if is_todo else "")
-        is_bare = one.intent == "remind" and one.slot("when") and not one.slot("what")
-        read.append(one.having(what=about) if is_bare and "\n" not in about else one)
-    return read
+        is_bare = request.intent == "remind" and request.slot("when") and not request.slot("what")
+        completed.append(request.having(what=about) if is_bare and "\n" not in about else request)
+    return completed
 
 
 def _short_gap(gap: re.Match[str]) -> str:
+    """Return a shorter gap in place of a long one; one with a line break keeps it as an empty line."""
     return "\n\n" if "\n" in gap[0] else "    "
 
 
@@ -113,8 +122,8 @@ def language_of(text: str) -> Language:
 def meaning_words(text: str) -> list[str]:
     """Return the significant words of a text, without small words and Korean particles."""
     words = (word.strip(".,!?~\"'“”‘’") for word in text.split())
-    found = (PATTERNS["particle"].sub("", word) for word in words if word)
-    return [word for word in found if not PATTERNS["small_word"].fullmatch(word)]
+    bare_words = (PATTERNS["particle"].sub("", word) for word in words if word)
+    return [word for word in bare_words if not PATTERNS["small_word"].fullmatch(word)]
 
 
 def plain(text: str) -> str:
@@ -142,6 +151,7 @@ def _is_missing(parsed: ParsedRequest) -> bool:
 
 
 def _parsed(text: str) -> ParsedRequest | None:
+    """Return the request of a whole text without its polite words; None if no row matches."""
     frame = PATTERNS["polite_frame"].match(text)
     if frame is None:
         return None
@@ -150,9 +160,9 @@ def _parsed(text: str) -> ParsedRequest | None:
             return echo
     whole, core = text.strip(" \t\n.!?~"), frame["core"]
     if not PATTERNS["starts_korean"].match(text):
-        found = _first(core, Language.ENGLISH) or _first(whole, Language.ENGLISH)
-        if found is not None:
-            return found
+        english = _first(core, Language.ENGLISH) or _first(whole, Language.ENGLISH)
+        if english is not None:
+            return english
     if not PATTERNS["hangul"].search(text):
         return None
     core, whole = (PATTERNS["filler"].sub("", words) for words in (core, whole))
@@ -160,6 +170,7 @@ def _parsed(text: str) -> ParsedRequest | None:
 
 
 def _unknown(text: str) -> ParsedRequest:
+    """Return the request for a text that is not understood."""
     return ParsedRequest(intent="unknown", language=language_of(text), slots={"text": text})
 
 
@@ -184,9 +195,9 @@ def _under_heading(lines: list[str]) -> list[ParsedRequest] | None:
         return None
     entries = [PATTERNS["bullet"].sub("", line).strip() for line in lines[1:]]
     head, named = parse_one(heading.rstrip(" :")), PATTERNS["heading_list"].fullmatch(heading)
-    for asked in (head, parse_one(f"show {named['list']}") if named else None):
-        if asked is not None and asked.intent == "show_list":
-            return [asked.of("add_items", items="\n".join(entries), list=asked.slot("list") or TODO)]
+    for shown in (head, parse_one(f"show {named['list']}") if named else None):
+        if shown is not None and shown.intent == "show_list":
+            return [shown.of("add_items", items="\n".join(entries), list=shown.slot("list") or TODO)]
     if PATTERNS["heading_todo"].fullmatch(heading):
         to_do = ParsedRequest(intent="add_items", language=language_of(" ".join(lines)))
         return [to_do.having(items="\n".join(entries), list=TODO)]
@@ -202,10 +213,10 @@ def _line(text: str) -> list[ParsedRequest]:
         return wording.expanded(whole)
     if changed := _changed_mind(text):
         return changed
-    every = list(islice(_cuts(text), MAX_CUTS))  # each cut is tried with two passes over the whole table
+    all_cuts = list(islice(_cuts(text), MAX_CUTS))  # each cut is tried with two passes over the whole table
     other_wish = PATTERNS["other_wish"].match
-    cuts = [(left, right) for left, right in every if begins_request(right) or other_wish(right)]
-    if len(cuts) > MAX_REQUESTS or (len(every) == MAX_CUTS and whole is None):
+    cuts = [(left, right) for left, right in all_cuts if begins_request(right) or other_wish(right)]
+    if len(cuts) > MAX_REQUESTS or (len(all_cuts) == MAX_CUTS and whole is None):
         return [_unknown(text)]
     for left, right in cuts:
         # "…라고 알려주고 날씨 알려줘": two verbs are two requests, even if no row matches the second.
@@ -213,28 +224,33 @@ def _line(text: str) -> list[ParsedRequest]:
         is_wish = _is_request(right) or other_wish(right) or is_second
         # In "tomorrow, cancel …" the day is no request for that day's agenda.
         is_wish = is_wish and not PATTERNS["bare_day"].fullmatch(left)
-        if is_wish and (known := _line(left)) and _is_read(known, whole):
-            return [*known, *_line(right)]
+        if is_wish and (left_requests := _line(left)) and _is_understood(left_requests, whole):
+            return [*left_requests, *_line(right)]
     if whole is not None:
         return wording.expanded(whole)
-    return _partly(text, every, cuts)
+    return _partly(text, all_cuts, cuts)
 
 
-def _is_read(known: Sequence[ParsedRequest], whole: ParsedRequest | None) -> bool:
+def _is_understood(requests: Sequence[ParsedRequest], whole: ParsedRequest | None) -> bool:
     """Return whether the part before a cut is understood.
 
     In `내일 9시에 운동, 3시에 병원 알려줘` both parts share one day and one verb, so the first part is not a
     request of its own.
     """
-    is_one = whole is not None and (whole.intent, whole.language) == ("remind", Language.KOREAN)
-    return not any(one.intent == "unknown" or (is_one and one.slot("offered")) for one in known)
+    is_one_reminder = whole is not None and (whole.intent, whole.language) == ("remind", Language.KOREAN)
+    return not any(
+        request.intent == "unknown" or (is_one_reminder and request.slot("offered")) for request in requests
+    )
 
 
 def _partly(
-    text: str, every: Sequence[tuple[str, str]], cuts: Sequence[tuple[str, str]]
+    text: str, all_cuts: Sequence[tuple[str, str]], cuts: Sequence[tuple[str, str]]
 ) -> list[ParsedRequest]:
-    """Return the requests in a line that is no request as a whole; the rest becomes offers or unknown."""
-    for left, right in reversed(every):
+    """Return the requests in a line that is no request as a whole; the rest becomes offers or unknown.
+
+    `all_cuts` are the places where it can be cut; `cuts` are those of them before the beginning of a request.
+    """
+    for left, right in reversed(all_cuts):
         goes_on = len(right.split()) < 2 and not right.endswith("?")  # one more word of the same sentence
         first = parse_one(left) if begins_request(left) and not goes_on else None
         if first is not None:
@@ -250,14 +266,15 @@ def _changed_mind(text: str) -> list[ParsedRequest]:
 
     Empty for a text without such a correction.
     """
-    mind = PATTERNS["changed_mind"].fullmatch(text)
-    fix = mind["fix"].rstrip(" .!?") if mind else ""
-    known = _line(mind["before"]) if mind and times.is_time(fix) else []
-    is_timed = bool(known) and known[-1].intent in ("remind", "add_task", "move")
-    return [*known[:-1], known[-1].having(fix=fix)] if is_timed else []
+    match = PATTERNS["changed_mind"].fullmatch(text)
+    fix = match["fix"].rstrip(" .!?") if match else ""
+    earlier = _line(match["before"]) if match and times.is_time(fix) else []
+    is_timed = bool(earlier) and earlier[-1].intent in ("remind", "add_task", "move")
+    return [*earlier[:-1], earlier[-1].having(fix=fix)] if is_timed else []
 
 
 def _is_request(text: str) -> bool:
+    """Return whether a text begins as a request and is one."""
     return begins_request(text) and parse_one(text) is not None
 
 
@@ -267,6 +284,10 @@ def begins_request(text: str) -> bool:
 
 
 def _cuts(text: str) -> Iterator[tuple[str, str]]:
+    """Yield the texts before and after each place where a line may be cut into requests.
+
+    A Korean verb before the cut gets an ending, so that it is a request by itself.
+    """
     for joiner in PATTERNS["between_requests"].finditer(text):
         left, right = text[: joiner.start()].strip(), text[joiner.end() :].strip()
         if left and right:
@@ -338,9 +359,9 @@ def _filled(intent: str, match: re.Match[str], language: Language) -> ParsedRequ
         if not ROWS[intent].get("is_stated"):
             slots = {name: wording.without_ending("subject", words) for name, words in slots.items()}
         same = in_language(means, language).format_map(defaultdict(str, slots))
-        found = parse_one(same) if same else None
+        request = parse_one(same) if same else None
         marks = {slot: "yes" for slot, key in _MARKS if ROWS[intent].get(key)}
-        return found.having(**marks) if found else None
+        return request.having(**marks) if request else None
     if slots.pop("todo", ""):
         slots["list"] = TODO
     return wording.tidied(ParsedRequest(intent=intent, language=language, slots=slots))

@@ -123,8 +123,8 @@ class Reminders(RequestHandler):
         last, clock, language = at + timedelta(days=ahead), f"{at:%H:%M}", self.parsed.language
         parsed = self.parsed.having(last="", each="", sure="yes", when=f"{at:%Y-%m-%d} at {clock}")
         first_day, last_day = times.say_day(at, language), times.say_day(last, language)
-        each = self.say("days_each", first=first_day, last=last_day, clock=clock)
-        options = [Option(label=each, request=parsed.having(days=str(ahead + 1)))]
+        label = self.say("days_each", first=first_day, last=last_day, clock=clock)
+        options = [Option(label=label, request=parsed.having(days=str(ahead + 1)))]
         weekly = self.context.read_time(f"every {at:%A} to {last:%A} at {clock}")
         if isinstance(weekly, Recurrence) and ahead < DAYS_OF_WEEK:
             rhythm = times.say(weekly, language)
@@ -139,8 +139,8 @@ class Reminders(RequestHandler):
         texts = []
         for ahead in range(int(self.slot("days"))):
             day = at.date() + timedelta(days=ahead)
-            one = self.parsed.having(when=f"{day.isoformat()} at {at:%H:%M}", days="")
-            texts.append(await Reminders(one, self.context).do_remind())
+            request = self.parsed.having(when=f"{day.isoformat()} at {at:%H:%M}", days="")
+            texts.append(await Reminders(request, self.context).do_remind())
         return "\n".join(texts)
 
     def _before(self, read: Instant | times.Duration | Recurrence) -> times.Reading:
@@ -154,6 +154,7 @@ class Reminders(RequestHandler):
         return self.context.read_time(self.slot("when"))
 
     async def _set(self, read: Instant | times.Duration) -> str:
+        """Set a reminder for one time, and return the answer."""
         note = self._note()
         reply = await self._set_once(note, read.at, note.removeprefix(_BELL))
         due = datetime.fromtimestamp(reply.data["due_ms"] / 1000, self.context.zone)
@@ -193,6 +194,10 @@ class Reminders(RequestHandler):
         return what, self.say("whom_me")
 
     async def _set_once(self, text: str, at: datetime, label: str) -> mailbox.Reply:
+        """Send a reminder to the host, which may send it at once if it is late, and return its reply.
+
+        Raises `AnswerNow` if the host refuses. `label` is the text by which later requests name it.
+        """
         fields = {
             "text": text,
             "at": at.isoformat(timespec="seconds"),
@@ -205,6 +210,7 @@ class Reminders(RequestHandler):
         return reply
 
     def _did_set(self, entry: ShownEntry) -> None:
+        """Record that undoing cancels the reminder, and that it was last referred to."""
         self.did(self.parsed.of("cancel_reminder", **entry.slots), last=entry)
 
     @contextmanager
@@ -219,6 +225,7 @@ class Reminders(RequestHandler):
             raise AnswerNow(self.say(form, moment=self.moment(at), what=what)) from refusal
 
     async def _repeat(self, read: Recurrence) -> str:
+        """Schedule a repeating reminder, and return the answer; ask if it is too frequent."""
         if read.interval is not None and read.interval < SOONEST_REPEAT:
             self.parsed = self.parsed.having(when="")
             raise self.question("when", self.say("too_often"))
@@ -268,6 +275,7 @@ class Reminders(RequestHandler):
 
     @property
     def _sender(self) -> str:
+        """The name of the person who asked for the reminder, on one line."""
         return " ".join((self.slot("sender") or self.context.request.sender).split())[:MAX_SENDER_CHARS]
 
     def _note(self) -> str:
@@ -282,7 +290,7 @@ class Reminders(RequestHandler):
 
     def _beginnings(self, *forms: str) -> tuple[str, ...]:
         """Return the beginnings, in each language, of texts of these forms that name the sender or nobody."""
-        notes = (say(form, each, sender=self._sender, what="") for form in forms for each in Language)
+        notes = (say(form, language, sender=self._sender, what="") for form in forms for language in Language)
         return tuple(note.removeprefix(_BELL) for note in notes)
 
     def brief(self, text: str) -> str:
@@ -298,11 +306,11 @@ class Reminders(RequestHandler):
         """Return the upcoming reminders with their numbers; if asked for, only the sender's own."""
         upcoming = everybodys = await self.upcoming()
         if self.slot("mine"):
-            upcoming = [one for one in everybodys if not self._is_foreign(one)]
+            upcoming = [reminder for reminder in everybodys if not self._is_foreign(reminder)]
         if everybodys and not upcoming:
             return self.say("none_yours_shown")
-        self.remember(shown={one.number: one.entry for one in upcoming})
-        lines = [f"{one.number}. {self._line(one)}" for one in upcoming]
+        self.remember(shown={reminder.number: reminder.entry for reminder in upcoming})
+        lines = [f"{reminder.number}. {self._line(reminder)}" for reminder in upcoming]
         return "\n".join([self.say("show_reminders"), *lines]) if lines else self.say("no_reminders")
 
     async def between(self, first: date, last: date) -> list[str]:
@@ -312,13 +320,21 @@ class Reminders(RequestHandler):
         except AnswerNow as refusal:
             return [refusal.text]
         if first == last:
-            found = [(at, self.brief(one.text)) for one in upcoming if (at := one.time_on(first)) is not None]
-            return [f"• {at:%H:%M} {text}" for at, text in sorted(found)]
+            due = [
+                (at, self.brief(reminder.text))
+                for reminder in upcoming
+                if (at := reminder.time_on(first)) is not None
+            ]
+            return [f"• {at:%H:%M} {text}" for at, text in sorted(due)]
         days = [first + timedelta(days=ahead) for ahead in range(min((last - first).days + 1, MAX_DAYS))]
-        coming = [one for one in upcoming if any(one.time_on(day) is not None for day in days)]
-        return [f"• {self._line(one)}" for one in coming]
+        return [
+            f"• {self._line(reminder)}"
+            for reminder in upcoming
+            if any(reminder.time_on(day) is not None for day in days)
+        ]
 
     def _line(self, reminder: UpcomingReminder) -> str:
+        """Return a reminder as a line of a list: when it is due, and what it is about."""
         moment = self.moment(reminder.at) if reminder.at else "—"
         if reminder.repeats:
             return self.say(
@@ -338,8 +354,8 @@ class Reminders(RequestHandler):
                 return await self._cancel_all(upcoming)
             self.parsed = self._chosen(upcoming, upcoming, "which_reminder")
         if not self.slot("at"):
-            known = [one for one in await self.upcoming() if one.entry.id == self.slot("id")]
-            self.parsed = self.parsed.having(**known[0].slots) if known else self.parsed
+            same = [reminder for reminder in await self.upcoming() if reminder.entry.id == self.slot("id")]
+            self.parsed = self.parsed.having(**same[0].slots) if same else self.parsed
         what = self.brief(self.slot("label")).rstrip(".")
         if self.slot("ask") and not self.slot("sure"):
             raise self.question("sure", self.say("sure_cancel", what=what))
@@ -349,73 +365,97 @@ class Reminders(RequestHandler):
         return self.say("cancel_reminder", what=what)
 
     def options(self, upcoming: Sequence[UpcomingReminder]) -> list[Option]:
-        """Return the reminders that a number, a text or nothing at all can mean, each as a request."""
+        """Return the reminders that a number, a text or nothing at all can mean, each as a request.
+
+        Those whose texts share only some of the words have the slot `doubt`; they are left out if others fit.
+        """
         item = self.slot("item").casefold()
         if PATTERNS["reminder_number"].fullmatch(item):
-            found = sure = [reminder for reminder in upcoming if reminder.number.casefold() == item]
+            fitting = sure = [reminder for reminder in upcoming if reminder.number.casefold() == item]
         else:
-            said = set(meaning_words(item))
-            texts = [(one, one.text.casefold()) for one in upcoming]
-            sure = [one for one, text in texts if not item or has_words(text, item)]
-            sure = sure or [one for one, text in texts if said and said <= set(meaning_words(text))]
-            found = sure or [one for one, text in texts if said & set(meaning_words(text))]
+            words = set(meaning_words(item))
+            texts = [(reminder, reminder.text.casefold()) for reminder in upcoming]
+            sure = [reminder for reminder, text in texts if not item or has_words(text, item)]
+            sure = sure or [
+                reminder for reminder, text in texts if words and words <= set(meaning_words(text))
+            ]
+            fitting = sure or [reminder for reminder, text in texts if words & set(meaning_words(text))]
         doubt = "" if sure else "yes"
-        return [self.option(self._line(one), one.number, **one.slots, doubt=doubt) for one in found]
+        return [
+            self.option(self._line(reminder), reminder.number, **reminder.slots, doubt=doubt)
+            for reminder in fitting
+        ]
 
     def _chosen(
-        self, among: Sequence[UpcomingReminder], upcoming: Sequence[UpcomingReminder], form: str
+        self, candidates: Sequence[UpcomingReminder], upcoming: Sequence[UpcomingReminder], form: str
     ) -> ParsedRequest:
         """Return the request about the only reminder that fits. Raises `AnswerNow` if none does, or to ask.
 
         It asks if several fit, if another person set the reminder, or if only some of the words fit.
         """
-        options, item = self.options(among), self.slot("item")
+        options, item = self.options(candidates), self.slot("item")
         if not options:
             raise AnswerNow(self.say("no_reminder" if item else "nothing_to_move", item=item))
-        foreign = {one.entry.id for one in upcoming if self._is_foreign(one)}
-        own = [one for one in options if one.request.slot("id") not in foreign]
-        meant = options if item else own or options
-        is_of_one_day = item and _is_limited(item) and any(one.request.slot("repeats") for one in meant)
+        foreign_ids = {reminder.entry.id for reminder in upcoming if self._is_foreign(reminder)}
+        own = [option for option in options if option.request.slot("id") not in foreign_ids]
+        fitting = options if item else own or options
+        is_of_one_day = (
+            item and _is_limited(item) and any(option.request.slot("repeats") for option in fitting)
+        )
         if is_of_one_day:  # "this week's": a repeating reminder can only be changed as a whole
             raise AnswerNow(self.say("repeat_limited"))
-        is_doubtful = any(one.request.slot("id") in foreign or one.request.slot("doubt") for one in meant)
-        return self.choose(meant, form, is_sure=not is_doubtful)
+        is_doubtful = any(
+            option.request.slot("id") in foreign_ids or option.request.slot("doubt") for option in fitting
+        )
+        return self.choose(fitting, form, is_sure=not is_doubtful)
 
-    def _is_foreign(self, one: UpcomingReminder) -> bool:
+    def _is_foreign(self, reminder: UpcomingReminder) -> bool:
         """Return whether another person set a reminder that is not for the sender."""
-        if one.person:
-            is_known = one.person == self.context.request.person
+        if reminder.person:
+            is_own = reminder.person == self.context.request.person
         else:
-            is_known = one.text.startswith(self._beginnings("reminder_note_for_all"))
-        return not is_known and not self._is_for_sender(one)
+            is_own = reminder.text.startswith(self._beginnings("reminder_note_for_all"))
+        return not is_own and not self._is_for_sender(reminder)
 
     async def _cancel_all(self, upcoming: Sequence[UpcomingReminder]) -> str:
-        is_own = bool(PATTERNS["own"].search(self.slot("all")))
+        """Cancel all reminders, or all of the sender's, after a question that lists them."""
+        is_only_own = bool(PATTERNS["own"].search(self.slot("all")))
         chosen = upcoming
-        if is_own:  # judged by its text, and by the person who requested it, if known
-            by_person = [one for one in upcoming if one.person in ("", self.context.request.person)]
-            chosen = [one for one in by_person if self._is_for_sender(one)]
+        if is_only_own:  # judged by its text, and by the person who requested it, if known
+            by_person = [
+                reminder for reminder in upcoming if reminder.person in ("", self.context.request.person)
+            ]
+            chosen = [reminder for reminder in by_person if self._is_for_sender(reminder)]
         if not chosen:
             return self.say("none_yours", count=len(upcoming))
         if not self.slot("sure"):
-            form = "sure_cancel_own" if is_own else "sure_cancel_all"
+            form = "sure_cancel_own" if is_only_own else "sure_cancel_all"
             text = self.say(form, count=len(chosen), name=self.context.request.sender)
-            lines = [f"{one.number}. {self._line(one)}" for one in chosen]
+            lines = [f"{reminder.number}. {self._line(reminder)}" for reminder in chosen]
             raise self.question("sure", self.listed(text, lines))
-        texts = [await answered(self._cancel(one.entry)) for one in chosen]
+        texts = [await answered(self._cancel(reminder.entry)) for reminder in chosen]
         refusals = [text for text in texts if text]
-        gone = [one for one, text in zip(chosen, texts, strict=True) if not text and not one.repeats]
+        cancelled = [
+            reminder
+            for reminder, text in zip(chosen, texts, strict=True)
+            if not text and not reminder.repeats
+        ]
         of = self.parsed.of
-        self.did(*(of("remind_again", label=one.entry.label, at=one.slots["at"]) for one in gone))
-        if len(gone) < len(chosen) - len(refusals):  # a repeating one cannot be restored: offer no undo
+        self.did(
+            *(
+                of("remind_again", label=reminder.entry.label, at=reminder.slots["at"])
+                for reminder in cancelled
+            )
+        )
+        if len(cancelled) < len(chosen) - len(refusals):  # a repeating one cannot be restored: offer no undo
             self.context.undo.clear()
             self.remember(undo=())
         done = self.say("all_cancelled", count=len(chosen) - len(refusals))
         return "\n".join([done, *dict.fromkeys(refusals)])
 
-    def _is_for_sender(self, one: UpcomingReminder) -> bool:
+    def _is_for_sender(self, reminder: UpcomingReminder) -> bool:
         """Return whether the text of a reminder names the sender."""
-        return bool(self._sender) and one.text.startswith(
+        return bool(self._sender) and reminder.text.startswith(
             self._beginnings("reminder_note", "reminder_note_bare")
         )
 
@@ -425,8 +465,8 @@ class Reminders(RequestHandler):
         """Move the reminder that the request names to another time; ask if reminder or time is not clear."""
         if not self.slot("id"):
             upcoming = await self.upcoming()
-            if again := await self._sent_again(upcoming):
-                return again
+            if answer := await self._sent_again(upcoming):
+                return answer
             if self.slot("again"):  # there is no sent reminder to set again: ask for the text of a new one
                 when = self.slot("when") or f"{self.slot('later')} 뒤"
                 self.parsed = self.parsed.of("remind", when=when)
@@ -452,6 +492,7 @@ class Reminders(RequestHandler):
         return read.at
 
     async def _move_repeat(self, read: times.Reading) -> str:
+        """Give a repeating reminder another rhythm. Raises `AnswerNow` for a single time."""
         if not isinstance(read, Recurrence):
             raise AnswerNow(self.say("move_repeat"))
         reply = await self.request(mailbox.UpdateTask, task_id=self.slot("id"), **_schedule(read))
@@ -462,24 +503,24 @@ class Reminders(RequestHandler):
 
     def _new_time(self) -> times.Reading:
         """Return the new time, completed by the old one: for `Saturday` its time of day, for `10` its day."""
-        at, said = datetime.fromisoformat(self.slot("at")), self.slot("when")
+        at, words = datetime.fromisoformat(self.slot("at")), self.slot("when")
         if self.slot("later") or self.slot("earlier"):
             moved = self.context.shifted(at, self.parsed)
             if isinstance(moved, TimeRefusal):
                 return moved
-            said = moved.isoformat(timespec="seconds")
+            words = moved.isoformat(timespec="seconds")
             self.parsed = self.parsed.having(later="", earlier="")
-        elif at.hour >= NOON and (clock := bare_clock(said)):
+        elif at.hour >= NOON and (clock := bare_clock(words)):
             self.parsed = self.parsed.having(when=f"{at:%Y-%m-%d} at {clock}")
             choices = self.context.halves(self.slot("when"))
             return TimeRefusal(reason=Reason.WHICH_HALF, choices=choices)
         else:
-            known = self.slot("repeats") or f"{at:%Y-%m-%d} at {at:%H:%M}"
-            said = (joined_time(known, said, self.context) or said) if said else ""
-        read = self.context.read_time(said)
-        if isinstance(read, times.Duration) and not PATTERNS["from_now"].search(said):
+            old_words = self.slot("repeats") or f"{at:%Y-%m-%d} at {at:%H:%M}"
+            words = (joined_time(old_words, words, self.context) or words) if words else ""
+        read = self.context.read_time(words)
+        if isinstance(read, times.Duration) and not PATTERNS["from_now"].search(words):
             return TimeRefusal(reason=Reason.NO_TIME)  # "move it an hour" does not say which way
-        self.parsed = self.parsed.having(when=said)
+        self.parsed = self.parsed.having(when=words)
         return read
 
     async def _sent_again(self, upcoming: Sequence[UpcomingReminder]) -> str:
@@ -490,8 +531,10 @@ class Reminders(RequestHandler):
         last, quoted = self.context.last, self.context.request.quoted
         text = quoted if quoted.startswith(_BELL) else ""
         if not text and not self.slot("item") and last is not None and last.kind == "reminder":
-            text = "" if any(one.entry.id == last.id for one in upcoming) else f"{_BELL}{last.label}"
-        if not text or any(_BELL + one.text == text for one in upcoming):
+            text = (
+                "" if any(reminder.entry.id == last.id for reminder in upcoming) else f"{_BELL}{last.label}"
+            )
+        if not text or any(_BELL + reminder.text == text for reminder in upcoming):
             return ""
         later = self.slot("later")
         read = self.context.read_span(later) if later else self.context.read_time(self.slot("when"))
@@ -507,12 +550,14 @@ class Reminders(RequestHandler):
         """
         last, quoted = self.context.last, self.context.request.quoted
         number = PATTERNS["quoted_number"].search(quoted)
-        names = {number["number"] or number["number_ko"]} if number else set()
-        replied = [one for one in upcoming if _BELL + one.text == quoted or one.number in names]
+        numbers = {number["number"] or number["number_ko"]} if number else set()
+        replied = [
+            reminder for reminder in upcoming if _BELL + reminder.text == quoted or reminder.number in numbers
+        ]
         # A message that replies to another text does not mean the reminder last referred to: ask which one.
-        spoken_of = last.id if last is not None and not quoted else None
-        found = replied or [one for one in upcoming if one.entry.id == spoken_of]
-        return [] if self.slot("item") else found
+        last_id = last.id if last is not None and not quoted else None
+        pointed_at = replied or [reminder for reminder in upcoming if reminder.entry.id == last_id]
+        return [] if self.slot("item") else pointed_at
 
     async def _cancel(self, entry: ShownEntry) -> str:
         """Cancel a one-time or repeating reminder, and return an empty text."""
@@ -527,7 +572,7 @@ class Reminders(RequestHandler):
     async def once(self) -> list[UpcomingReminder]:
         """Return the upcoming reminders that do not repeat; none if the host refuses."""
         try:
-            return [one for one in await self.upcoming() if not one.repeats]
+            return [reminder for reminder in await self.upcoming() if not reminder.repeats]
         except AnswerNow:
             return []
 
@@ -555,6 +600,7 @@ class Reminders(RequestHandler):
         return upcoming
 
     def _repeating(self, row: Mapping[str, Any]) -> UpcomingReminder:
+        """Return a reminder from a scheduled task of the host."""
         at, value = self._next_run(row), row["schedule_value"]
         rhythm = Recurrence.of_schedule(row["schedule_type"], value, first=at or self.context.now)
         return UpcomingReminder(
@@ -566,11 +612,13 @@ class Reminders(RequestHandler):
         )
 
     def _next_run(self, row: Mapping[str, Any]) -> datetime | None:
+        """Return when a scheduled task of the host runs next, in the group's zone; None if never."""
         next_run = row.get("next_run")
         return datetime.fromisoformat(next_run).astimezone(self.context.zone) if next_run else None
 
 
 def _entry(kind: str, reminder_id: str, text: str) -> ShownEntry:
+    """Return a reminder as an entry of a list that is shown; its label is the text without the bell."""
     return ShownEntry(kind=kind, id=reminder_id, label=text.removeprefix(_BELL))
 
 

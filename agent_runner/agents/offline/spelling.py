@@ -16,18 +16,19 @@ from agent_runner.wire.times import Language
 MAX_WORDS = 30
 """A longer text is left as it is."""
 MAX_TRIES = 40
-"""Bound on the corrections of one text that are tried."""
+"""Most corrections of one text that are tried."""
 SHORTEST, SHORTEST_OTHER = 3, 5
 """Letters of the shortest word that is corrected, and of the shortest in which a letter is replaced."""
 _WORD = re.compile(r"[A-Za-z]+")
 
 Parse = Callable[[str], "list[ParsedRequest]"]
+"""Returns the requests in a text."""
 
 
 @cache
 def known_words() -> frozenset[str]:
     """Return the words that requests and times consist of."""
-    written = [one.pattern for name in ROWS for one in patterns_of(name, Language.ENGLISH)]
+    written = [pattern.pattern for name in ROWS for pattern in patterns_of(name, Language.ENGLISH)]
     plain = (re.sub(r"\\.|\(\?P<\w+>|\(\?[-a-z]*:", " ", pattern) for pattern in written)
     words = {word.lower() for pattern in plain for word in _WORD.findall(pattern)}
     return frozenset(words | set(PATTERNS["time_words"].pattern.split("|")))
@@ -36,35 +37,35 @@ def known_words() -> frozenset[str]:
 def corrected(text: str, parse: Parse) -> list[ParsedRequest]:
     """Return the requests in a text with its typing errors corrected; none if the correction is ambiguous.
 
-    It is unambiguous if all corrections that are understood request the same.
+    Of all corrections that are understood, those of the fewest words count; they must all request the same.
     """
     spans = [(match.span(), _alike(match[0])) for match in _WORD.finditer(text)]
     unknown = [(span, words) for span, words in spans if words]
     if not unknown or len(spans) > MAX_WORDS or PATTERNS["hangul"].search(text):
         return []
-    found = []
-    choices = product(*(("", *words) for _, words in unknown))
+    understood = []
+    choices = product(*(("", *words) for _, words in unknown))  # the empty text leaves the word as it is
     for words in islice(choices, 1, MAX_TRIES):
-        changed = _replaced(text, [span for span, _ in unknown], words)
-        parsed = parse(changed)
-        used = {word for word in words if word}
-        if not is_poor(parsed) and not any(_is_content(one, used) for one in parsed):
-            found.append((sum(map(bool, words)), parsed))
-    fewest = min((count for count, _ in found), default=0)
-    best = [parsed for count, parsed in found if count == fewest]
-    return best[0] if best and all(one == best[0] for one in best) else []
+        corrected_text = _replaced(text, [span for span, _ in unknown], words)
+        parsed = parse(corrected_text)
+        corrections = {word for word in words if word}
+        if not is_poor(parsed) and not any(_is_content(request, corrections) for request in parsed):
+            understood.append((sum(map(bool, words)), parsed))
+    fewest = min((count for count, _ in understood), default=0)
+    best = [parsed for count, parsed in understood if count == fewest]
+    return best[0] if best and all(parsed == best[0] for parsed in best) else []
 
 
 def is_poor(parsed: Sequence[ParsedRequest]) -> bool:
     """Return whether requests are not fully understood, perhaps because of typing errors."""
     return not parsed or any(
-        one.intent in ("unknown", "unknown_part")
-        or one.slot("offered")
-        or one.slot("trouble") == "unsure"
+        request.intent in ("unknown", "unknown_part")
+        or request.slot("offered")
+        or request.slot("trouble") == "unsure"
         # "add a taks wash the car" is read as an entry; an article before it makes it doubtful.
-        or (one.intent == "add_items" and PATTERNS["article"].match(one.slot("items")))
-        or _has_time_left(one)
-        for one in parsed
+        or (request.intent == "add_items" and PATTERNS["article"].match(request.slot("items")))
+        or _has_time_left(request)
+        for request in parsed
     )
 
 
@@ -87,8 +88,8 @@ def _has_time_left(parsed: ParsedRequest) -> bool:
 
 def is_slip(words: str, text: str) -> bool:
     """Return whether a text contains each of the words, apart from typing errors: `cal mum`, `call mum`."""
-    said, known = words.casefold().split(), set(text.casefold().split())
-    return bool(said) and all(word in known or not known.isdisjoint(_slips_of(word)) for word in said)
+    wanted, known = words.casefold().split(), set(text.casefold().split())
+    return bool(wanted) and all(word in known or not known.isdisjoint(_slips_of(word)) for word in wanted)
 
 
 def _slips_of(word: str) -> Iterator[str]:
@@ -98,11 +99,13 @@ def _slips_of(word: str) -> Iterator[str]:
 
 
 def _is_content(parsed: ParsedRequest, words: set[str]) -> bool:
+    """Return whether one of the words is in a slot with a person's own words."""
     own = " ".join(parsed.slot(name) for name in CONTENT).lower()
     return any(word in words for word in _WORD.findall(own))
 
 
 def _replaced(text: str, spans: Sequence[tuple[int, int]], words: Sequence[str]) -> str:
+    """Return a text in which each span is replaced by the word beside it; an empty word replaces nothing."""
     for (start, end), word in reversed(list(zip(spans, words, strict=True))):
         text = text[:start] + word + text[end:] if word else text
     return text
@@ -110,16 +113,16 @@ def _replaced(text: str, spans: Sequence[tuple[int, int]], words: Sequence[str])
 
 def _alike(word: str) -> tuple[str, ...]:
     """Return the known words that a word may be a misspelling of; none for a known word or a name."""
-    said = word.lower()
-    if said in MISSPELT:
-        return (MISSPELT[said],)
+    lower = word.lower()
+    if lower in MISSPELT:
+        return (MISSPELT[lower],)
     if (
         len(word) < SHORTEST
-        or said in known_words()
+        or lower in known_words()
         or (word[:1].isupper() and not word.isupper() and len(word) < 4)
     ):
         return ()
-    return tuple(sorted(known for known in _slips(said) if known in known_words()))
+    return tuple(sorted(known for known in _slips(lower) if known in known_words()))
 
 
 def _slips(word: str) -> Iterator[str]:

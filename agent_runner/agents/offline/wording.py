@@ -37,14 +37,14 @@ def tidied(parsed: ParsedRequest) -> ParsedRequest | None:
 
 
 def expanded(parsed: ParsedRequest) -> list[ParsedRequest]:
-    """Return a single request for each thing that a request names."""
-    if doubt := _doubt(parsed):
-        return [parsed.of(doubt)]
+    """Return one request for each thing that is named, or one that refuses if words would be lost."""
+    if refusing_intent := _doubt(parsed):
+        return [parsed.of(refusing_intent)]
     match parsed.intent:
         case "remind":
             body = f"{parsed.slot('first')} {parsed.slot('body')}".strip()
             more = {name: parsed.slot(name) for name in ("whom", "item", "ask") if parsed.slot(name)}
-            return [found.having(**more) for found in reminders(body, parsed.language)]
+            return [reminder.having(**more) for reminder in reminders(body, parsed.language)]
         case "add_task":
             body = f"{parsed.slot('body')} {parsed.slot('tail')}".strip()
             return tasks(parsed, body) if body else [parsed]
@@ -122,24 +122,27 @@ def is_in_sentence(entry: str) -> bool:
 
 def _is_no_addition(items: str, name: str) -> bool:
     """Return whether the words negate the entries, or name several lists, so that nothing may be added."""
-    found = (PATTERNS[pattern].search(items) for pattern in ("to_several_lists", "no_item"))
-    return PATTERNS["several_lists"].search(name) is not None or any(found)
+    negations = (PATTERNS[pattern].search(items) for pattern in ("to_several_lists", "no_item"))
+    return PATTERNS["several_lists"].search(name) is not None or any(negations)
 
 
 def entries(text: str, language: Language, list_name: str = "") -> list[str]:
-    """Return the single entries of `milk, eggs and bread`; for to-dos, `and` alone separates none."""
+    """Return the single entries of `milk, eggs and bread`; for to-dos, `and` alone separates none.
+
+    Each entry occurs once; a text in quotes is one entry.
+    """
     kind = "between_todos" if list_name == TODO else f"between_entries_{language.value}"
-    quoted = PATTERNS["quoted_entry"].findall(text)  # a text in quotes is one entry
-    for place, one in enumerate(quoted):
-        text = text.replace(one, f"\0{place}\0", 1)
+    quotes = PATTERNS["quoted_entry"].findall(text)
+    for place, quote in enumerate(quotes):
+        text = text.replace(quote, f"\0{place}\0", 1)
     parts = (PATTERNS["oh"].sub("", part) for part in PATTERNS[kind].split(text) if part)
     parts = (PATTERNS["also"].sub("", PATTERNS["after_entry"].sub("", part)) for part in parts)
-    found = [without_ending("object", part) for part in parts if part.strip(" .")]
-    found = [part for part in found if not PATTERNS["courtesy"].fullmatch(part.strip())] or found
-    for place, one in enumerate(quoted):
+    items = [without_ending("object", part) for part in parts if part.strip(" .")]
+    items = [part for part in items if not PATTERNS["courtesy"].fullmatch(part.strip())] or items
+    for place, quote in enumerate(quotes):
         mark = f"\0{place}\0"
-        found = [one[1:-1] if part == mark else part.replace(mark, one) for part in found]
-    return list(dict.fromkeys(found))
+        items = [quote[1:-1] if part == mark else part.replace(mark, quote) for part in items]
+    return list(dict.fromkeys(items))
 
 
 def _of_other_lists(parsed: ParsedRequest, items: list[str]) -> list[ParsedRequest]:
@@ -151,8 +154,9 @@ def _of_other_lists(parsed: ParsedRequest, items: list[str]) -> list[ParsedReque
 
 
 def _of_this_list(parsed: ParsedRequest, items: list[str]) -> list[ParsedRequest]:
-    others = [one.slot("items") for one in _of_other_lists(parsed, items[:-1])]
-    return [parsed.having(items="\n".join(item for item in items if item not in others))]
+    """Return the request without the entries that name other lists."""
+    elsewhere = [other.slot("items") for other in _of_other_lists(parsed, items[:-1])]
+    return [parsed.having(items="\n".join(item for item in items if item not in elsewhere))]
 
 
 def _todos(parsed: ParsedRequest) -> list[ParsedRequest]:
@@ -171,21 +175,23 @@ def _todos(parsed: ParsedRequest) -> list[ParsedRequest]:
         if len(parts) > 1 and all(map(PATTERNS["entry_of_list"].fullmatch, parts)):
             return [parsed.of("add_items", items=part) for part in parts]
         return [parsed.of("add_items", items="\n".join(parts))]
-    found = []
+    requests = []
     for item in entries(parsed.slot("items"), parsed.language, TODO):
         title, deadline = until(item, parsed.language, is_task=False)
         if not deadline and PATTERNS["deadline_left"].search(item):
             return [parsed.of("two_meanings")]
         if deadline:
-            found.append(parsed.of("add_task", title=title, when=deadline))
+            requests.append(parsed.of("add_task", title=title, when=deadline))
         elif two := PATTERNS["two_things"].fullmatch(item):
             more = f"{two['left']}\n{two['right']}"
-            found.append(parsed.of("one_or_more", one=item, more=more, kind="todo"))
+            requests.append(parsed.of("one_or_more", one=item, more=more, kind="todo"))
         else:
-            found.append(parsed.of("add_items", items=item, list=TODO))
-    if all(one.intent == "add_items" for one in found):
-        return [parsed.of("add_items", items="\n".join(one.slot("items") for one in found), list=TODO)]
-    return found
+            requests.append(parsed.of("add_items", items=item, list=TODO))
+    if all(request.intent == "add_items" for request in requests):
+        return [
+            parsed.of("add_items", items="\n".join(request.slot("items") for request in requests), list=TODO)
+        ]
+    return requests
 
 
 def tasks(parsed: ParsedRequest, body: str) -> list[ParsedRequest]:
@@ -200,13 +206,13 @@ def tasks(parsed: ParsedRequest, body: str) -> list[ParsedRequest]:
     trail = times.trailing(bare) if bare != body else None
     if trail and bare[: trail.start].strip():
         return [parsed.of("add_task", title=bare[: trail.start].strip(" ,"), when=body[trail.start :])]
-    split = [PATTERNS["another_to"].sub("", one) for one in PATTERNS["between_things"].split(body) if one]
+    split = [PATTERNS["another_to"].sub("", part) for part in PATTERNS["between_things"].split(body) if part]
     pieces = [until(piece, parsed.language) for piece in split]
     if len(pieces) > 1 and all(title and deadline for title, deadline in pieces):
         return [parsed.of("add_task", title=title, when=deadline) for title, deadline in pieces]
     title, deadline = until(body, parsed.language)
-    lost = (PATTERNS[name].search(title) for name in ("deadline_left", "unclear_title_ko"))
-    if any(lost):  # a deadline or a second wish that was not read would be lost in the title
+    unread = (PATTERNS[name].search(title) for name in ("deadline_left", "unclear_title_ko"))
+    if any(unread):  # a deadline or a second wish that was not read would be lost in the title
         return [parsed.of("two_meanings")]
     parts = PATTERNS["between_todos"].split(title)
     two = PATTERNS["two_things"].fullmatch(title)
@@ -259,16 +265,18 @@ def same_time(words: str) -> str:
 
     Other words are returned unchanged.
     """
-    found = ((pattern.fullmatch(words.strip()), time) for pattern, time in SAME_TIMES)
-    return next((match.expand(time) for match, time in found if match), words)
+    matches = ((pattern.fullmatch(words.strip()), time) for pattern, time in SAME_TIMES)
+    return next((match.expand(time) for match, time in matches if match), words)
 
 
 def reminders(body: str, language: Language) -> list[ParsedRequest]:
     """Return a reminder for each thing that has its own time; else one for the whole body."""
     body = body.strip()
     pieces = [_reminder(piece, language) for piece in _pieces(body)]
-    is_clear = all(one.slot("what") and one.slot("when") and not one.slot("trouble") for one in pieces)
-    if is_clear and any(_loses_rhythm(*each) for each in pairwise(pieces)):
+    is_clear = all(
+        piece.slot("what") and piece.slot("when") and not piece.slot("trouble") for piece in pieces
+    )
+    if is_clear and any(_loses_rhythm(*pair) for pair in pairwise(pieces)):
         return [pieces[0].of("two_meanings")]
     for place in range(1, len(pieces)):
         pieces[place] = _on_day_of(pieces[place - 1], pieces[place])
@@ -279,21 +287,21 @@ def reminders(body: str, language: Language) -> list[ParsedRequest]:
     return [whole.of("two_meanings") if is_two and not whole.slot("trouble") else whole]
 
 
-def _loses_rhythm(before: ParsedRequest, one: ParsedRequest) -> bool:
-    """Return whether a request with only a time of day follows a repeating one, so it may repeat, too."""
-    lead = times.leading(one.slot("when"))
+def _loses_rhythm(before: ParsedRequest, after: ParsedRequest) -> bool:
+    """Return whether a repeating request is followed by one with only a time of day: it may repeat, too."""
+    lead = times.leading(after.slot("when"))
     is_clock = lead is not None and not set(lead.parts.written()) - {"clock", "half"}
     return is_clock and PATTERNS["repeats"].search(before.slot("when")) is not None
 
 
-def _on_day_of(before: ParsedRequest, one: ParsedRequest) -> ParsedRequest:
+def _on_day_of(before: ParsedRequest, after: ParsedRequest) -> ParsedRequest:
     """Return a request that has only a time of day, with the day of the one before it.
 
     Other requests are returned unchanged. An example is `on Sunday … and dad at noon`.
     """
-    when, found = one.slot("when"), times.leading(one.slot("when"))
-    if found is None or set(found.parts.written()) - {"clock", "half"}:
-        return one
+    when, clock = after.slot("when"), times.leading(after.slot("when"))
+    if clock is None or set(clock.parts.written()) - {"clock", "half"}:
+        return after
     words = before.slot("when").split()
     for end in range(len(words), 0, -1):
         for start in range(end):
@@ -301,11 +309,12 @@ def _on_day_of(before: ParsedRequest, one: ParsedRequest) -> ParsedRequest:
             lead = times.leading(day)
             is_day = lead is not None and lead.end == len(day) and not lead.parts.has_clock
             if lead is not None and is_day and lead.parts.written().keys() <= {"day", "weekday", "either"}:
-                return one.having(when=f"{day} {when}")
-    return one
+                return after.having(when=f"{day} {when}")
+    return after
 
 
 def _pieces(body: str) -> Iterator[str]:
+    """Yield the parts of a body that may be reminders of their own."""
     start = 0
     for joiner in PATTERNS["between_things"].finditer(body):
         if joiner.start() > start:
@@ -340,9 +349,9 @@ def _reminder(body: str, language: Language) -> ParsedRequest:
 def _is_between_days(body: str, cut: tuple[str, str], language: Language) -> bool:
     """Return whether a cut splits `from Monday to Wednesday`, or leaves it at the start of the text."""
     days = PATTERNS[f"days_{language.value}"]
-    found = days.search(body)
-    is_whole = found is not None and any(found[0] in piece for piece in cut)
-    return found is not None and (not is_whole or days.match(cut[0].strip()) is not None)
+    match = days.search(body)
+    is_kept_whole = match is not None and any(match[0] in piece for piece in cut)
+    return match is not None and (not is_kept_whole or days.match(cut[0].strip()) is not None)
 
 
 def _between_days(body: str, language: Language) -> ParsedRequest | None:
@@ -350,27 +359,27 @@ def _between_days(body: str, language: Language) -> ParsedRequest | None:
 
     None if a body names no such days.
     """
-    found = PATTERNS[f"days_{language.value}"].search(body)
-    if found is None:
+    match = PATTERNS[f"days_{language.value}"].search(body)
+    if match is None:
         return None
-    lead = times.leading(body[: found.start()])
-    if lead is not None and lead.parts.has_clock and body[lead.end : found.start()].strip():
+    lead = times.leading(body[: match.start()])
+    if lead is not None and lead.parts.has_clock and body[lead.end : match.start()].strip():
         # "at 6pm to move the meeting from Monday to Friday": the days may belong to the text.
         return ParsedRequest(intent="remind", language=language, slots={"what": body, "trouble": "unsure"})
-    first = _reminder(body[: found.start()] + found["first"] + body[found.end() :], language)
+    first = _reminder(body[: match.start()] + match["first"] + body[match.end() :], language)
     when = times.leading(first.slot("when"))
     days = when.parts.written().keys() & {"day", "weekday", "span", "repeat"} if when else ()
-    if first.slot("trouble") or found["first"] not in first.slot("when") or len(days) > 1:
+    if first.slot("trouble") or match["first"] not in first.slot("when") or len(days) > 1:
         return None
-    return first.having(last=found["last"], each=found["each"] or found["each_too"] or "")
+    return first.having(last=match["last"], each=match["each"] or match["each_too"] or "")
 
 
 def after_time(what: str, language: Language) -> tuple[str, str]:
     """Return the words at the start of a text that are about its time, and the rest of the text."""
     if language is Language.KOREAN:
-        found = PATTERNS["head_of_time_ko"].match(what)
-        return (found["head"], found["rest"]) if found else ("", what)
-    joints = [one for one in PATTERNS["joint"].finditer(what) if not what[one.end()].isdigit()]
+        match = PATTERNS["head_of_time_ko"].match(what)
+        return (match["head"], match["rest"]) if match else ("", what)
+    joints = [joint for joint in PATTERNS["joint"].finditer(what) if not what[joint.end()].isdigit()]
     head = what[: joints[0].start()] if joints else ""
     is_time = head and PATTERNS["left_of_time"].search(head)
     return (head, what[joints[0].end() :]) if is_time else ("", what)
@@ -384,7 +393,7 @@ def without_time(what: str) -> tuple[str, str]:
         return what, ""
     ends = (end.start() for end in PATTERNS["word_end"].finditer(tail))
     leads = (times.leading(tail[:end]) for end in ends)
-    days = [tail[: one.end] for one in leads if one is not None and not one.parts.has_clock]
+    days = [tail[: lead.end] for lead in leads if lead is not None and not lead.parts.has_clock]
     text = PATTERNS["before_time"].sub("", what[: len(what) - len(tail)].rstrip())
     return text, days[-1] if days else ""
 
@@ -394,17 +403,17 @@ def _before_event(body: str, language: Language) -> ParsedRequest | None:
 
     The time is that of the event; the slot `before` has the span.
     """
-    found = PATTERNS[f"before_event_{language.value}"].fullmatch(body)
-    is_time = found is not None and language is Language.ENGLISH and times.leading(found["event"])
-    if found is None or is_time or times.leading(found["own"] or ""):
+    match = PATTERNS[f"before_event_{language.value}"].fullmatch(body)
+    is_time = match is not None and language is Language.ENGLISH and times.leading(match["event"])
+    if match is None or is_time or times.leading(match["own"] or ""):
         return None
-    event = _reminder(found["event"], language)
+    event = _reminder(match["event"], language)
     if not (event.slot("what") and event.slot("when")) or event.slot("trouble"):
         return None
     if event.slot("when").endswith("에"):  # it may be the time of the reminder itself
         return ParsedRequest(intent="remind", language=language, slots={"what": body, "trouble": "unsure"})
-    what = without_ending("note", found["own"]) if found["own"] else event.slot("what")
-    return event.having(what=what, before=found["span"])
+    what = without_ending("note", match["own"]) if match["own"] else event.slot("what")
+    return event.having(what=what, before=match["span"])
 
 
 def _leading(body: str) -> times.TimeInText | None:
@@ -486,6 +495,7 @@ def _has_time_left(rest: str, when: str) -> bool:
 
 
 def _without_joint(what: str) -> str:
+    """Return a text without the word that joins it to the time before it: `to`, `that`."""
     what = what.strip(_BETWEEN)
     joint = PATTERNS["before_text"].match(what)
     return what[joint.end() :].strip(_BETWEEN) if joint else what

@@ -32,13 +32,13 @@ class Probe:
     def told(self, point="after_tool", *, after_ms: int = 0) -> list[list[tuple[object, int]]]:
         """Drain a point: what each notification tells, with how often."""
         self.clock.advance(after_ms)
-        self.accumulator.look(self.clock.ms)
+        self.accumulator.close_windows(self.clock.ms)
         found = [
             (each, [(entry.event.payload["number"], entry.count) for entry in each.entries])
             for each in self.accumulator.due({point})
         ]
         for each, _ in found:
-            self.accumulator.tell(each)
+            self.accumulator.mark_delivered(each)
         return [numbers for _, numbers in found]
 
 
@@ -75,7 +75,7 @@ def test_a_window_that_is_over_closes_without_another_event(probe):
     it = probe(batching__window_ms=1_000)
     it.happens(1)
     it.clock.advance(1_000)
-    it.accumulator.look(it.clock.ms)
+    it.accumulator.close_windows(it.clock.ms)
     it.happens(2)
 
     assert it.told() == [[(1, 1)], [(2, 1)]]
@@ -177,7 +177,7 @@ def test_what_it_remembers_is_forgotten_with_its_window(probe):
     assert it.accumulator.remembered <= 251
 
     it.clock.advance(5_000)
-    it.accumulator.look(it.clock.ms)
+    it.accumulator.close_windows(it.clock.ms)
     assert it.accumulator.remembered == 0
 
 
@@ -261,7 +261,7 @@ def test_a_part_of_a_table_may_be_told_and_the_rest_stays(probe):
         it.happens(number)
     (whole,) = it.accumulator.due({"after_tool"})
 
-    it.accumulator.tell(whole.first_half())
+    it.accumulator.mark_delivered(whole.first_half())
 
     assert it.told() == [[(3, 1), (4, 1)]]
 
@@ -313,7 +313,7 @@ def test_whatever_happens_nothing_is_lost_nothing_told_twice_and_order_is_kept(
             assert 1 <= len(each.entries) <= max_size
             for entry in each.entries:
                 told[entry.event.payload["what"]] += entry.count - entry.delivered_count
-            accumulator.tell(each)
+            accumulator.mark_delivered(each)
 
     for step, value, more in steps:
         match step:
@@ -327,7 +327,7 @@ def test_whatever_happens_nothing_is_lost_nothing_told_twice_and_order_is_kept(
             case "passes":
                 now += timedelta(milliseconds=value)
             case "drains":
-                accumulator.look(int(now.timestamp() * 1000))
+                accumulator.close_windows(int(now.timestamp() * 1000))
                 tell(accumulator.due({value})[:more])
             case "carries":
                 accumulator.carry_over(int(now.timestamp() * 1000))

@@ -106,7 +106,7 @@ def test_a_threshold_is_armed_again_while_nothing_waits_for_it():
     deferred, full = DeferredNotices(), TurnFacts(context_tokens=80, max_context_tokens=100)
     deferred.add(notice(1, condition="context_above_threshold(0.7)"))
     deferred.due(full)
-    deferred.look(TurnFacts(context_tokens=20, max_context_tokens=100))
+    deferred.rearm(TurnFacts(context_tokens=20, max_context_tokens=100))
     deferred.add(notice(2, condition="context_above_threshold(0.7)"))
 
     assert ids(deferred.due(full)) == [2]
