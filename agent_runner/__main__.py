@@ -14,6 +14,7 @@ from agent_runner.workspace import Workspace
 
 
 def main() -> int:
+    """Run the agent for the order on stdin, and return the exit code."""
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "1")  # it would look through every installed package
     frames = _take_stdout()
     workspace = Workspace.from_environment()

@@ -141,6 +141,7 @@ class Checklists:
             raise ListError(ListProblem.NOT_OURS) from error
 
     def _write(self, name: str, lines: Sequence[str]) -> None:
+        """Write a list's file, whole or not at all. Raises `OSError`."""
         path = self._path(name)
         if name != TODO:
             path.parent.mkdir(exist_ok=True)
@@ -188,6 +189,7 @@ def has_words(text: str, words: str) -> bool:
 
 
 def _items(lines: Sequence[str]) -> list[Item]:
+    """Return the entries among the lines of a list, numbered from 1."""
     matches = [(place, match) for place, line in enumerate(lines) if (match := _ITEM.fullmatch(line))]
     return [
         Item(number=number, text=match["text"], is_done=match["mark"] in ("x", "X"), line=place)

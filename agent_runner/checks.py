@@ -126,6 +126,7 @@ def _decision_in(output: bytes) -> dict[str, Any]:
 
 
 def _with_data(turn: TurnOrder, data: Any) -> TurnOrder:
+    """Return the turn with what its check has found at the end of the prompt."""
     if data is None:
         return turn
     shown = json.dumps(data, ensure_ascii=False, indent=1)

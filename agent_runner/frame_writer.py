@@ -41,11 +41,13 @@ class FrameWriter:
         self._thread.join(seconds)
 
     def _write_all(self) -> None:
+        """Write what waits until `None` comes. Runs in a thread of its own."""
         while (data := self._waiting.get()) is not None:
             if not self.is_broken:
                 self._write(data)
 
     def _write(self, data: bytes) -> None:
+        """Write everything, or note that nobody reads any more. Blocks."""
         view = memoryview(data)
         try:
             while view:

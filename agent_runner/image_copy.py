@@ -77,6 +77,7 @@ class EngineConnection(http.client.HTTPConnection):
     """HTTP to the engine of the node."""
 
     def connect(self) -> None:
+        """Connect to the engine's socket instead of a network address."""
         self.sock = socket.socket(socket.AF_UNIX)
         self.sock.settimeout(CALL_SECONDS)
         self.sock.connect(SOCKET)

@@ -63,6 +63,7 @@ class HostClient:
         return self._workspace.messages if is_message else self._workspace.tasks
 
     def _watch(self) -> DirectoryWatch:
+        """Return the watch of the replies' folder; the first call starts it."""
         if self._replies is None:
             self._replies = DirectoryWatch(self._workspace.replies)
             self._replies.start()
@@ -78,6 +79,7 @@ def _text_of(path: Path) -> str | None:
 
 
 def _no_answer(request_id: str, seconds: float) -> Reply:
+    """Return the reply to a request that the host did not answer in time."""
     return _failed(
         request_id,
         "no_answer",

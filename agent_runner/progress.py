@@ -139,6 +139,7 @@ def summary(arguments: Mapping[str, Any]) -> str:
 
 
 def _short(value: Any) -> Any:
+    """Return a value of a tool's arguments, a text cut at `MAX_SUMMARY_CHARS`."""
     if isinstance(value, str):
         return value[:MAX_SUMMARY_CHARS]
     if isinstance(value, int | float | None):

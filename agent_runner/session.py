@@ -152,11 +152,13 @@ class RunnerSession:
         return await self._agent.answer(turn, say)
 
     async def _start(self) -> None:
+        """Start the agent, once."""
         if not self._is_started:
             await self._agent.start()
             self._is_started = True
 
     def _say(self, turn: TurnOrder, text: str) -> None:
+        """Send a text to the host; an empty one is not sent."""
         if text.strip():
             self._outlet.put(
                 Result, turn=turn.turn, result=_sendable(text), new_session_id=self._agent.session_id
@@ -183,6 +185,7 @@ class RunnerSession:
         )
 
     def _report_usage(self, turn: TurnOrder, usage: TokenUsage) -> None:
+        """Report the tokens of a turn to the host."""
         self._outlet.put(
             Usage,
             turn=turn.turn,

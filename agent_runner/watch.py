@@ -61,6 +61,7 @@ class DirectoryWatch(FileSystemEventHandler):
             self._loop.call_soon_threadsafe(self._wake)
 
     def _wake(self) -> None:
+        """Wake all tasks that wait for a change."""
         self._changed.set()
         # Replaced, not cleared: several tasks may wait, and each has to see the change.
         self._changed = asyncio.Event()

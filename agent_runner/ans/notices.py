@@ -278,6 +278,7 @@ class RunNotices:
         return self._subscribers.template_named(notification.subscriber)
 
     def _now_ms(self) -> int:
+        """Return the time in milliseconds since the epoch."""
         return int(self._now().timestamp() * 1000)
 
 

@@ -28,6 +28,7 @@ class ObservedHost(HostClient):
         """The turn that is being answered, which each request names; None before the first."""
 
     async def ask(self, command: Command) -> Reply:
+        """Send a command and return the reply; report both to the progress and the notices."""
         self._calls += 1
         number = self._calls
         call = f"call-{number}"
@@ -61,6 +62,7 @@ def _arguments(command: Command) -> dict[str, Any]:
 
 
 def _call(call_id: str, command: Command) -> ToolCall:
+    """Return a command as the call of a tool."""
     # Imported here, because it takes a tenth of a second: when this runs, the rules have been loaded anyway.
     from agent_runner.ans.tool_events import ToolCall
 

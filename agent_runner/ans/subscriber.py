@@ -21,12 +21,14 @@ class BadSubscriber(ValueError):
 
 
 def _checked_pattern(text: str) -> str:
+    """Return a pattern of event types. Raises `ValueError`, before whose text the key is put."""
     if not is_pattern(text):
         raise ValueError("is neither an event type nor 'prefix.*'")
     return text
 
 
 def _checked_template(text: str) -> str:
+    """Return the name of a template. Raises `ValueError`, before whose text the key is put."""
     if not _TEMPLATE.fullmatch(text):
         raise ValueError("is no template's name, such as 'my_note.j2'")
     return text

@@ -34,6 +34,7 @@ class FormattedEntry:
 
     @classmethod
     def of(cls, entry: NoticeEntry) -> FormattedEntry:
+        """Return an entry with texts that a model can read: no control characters."""
         event = entry.event
         return cls(
             type=event.type,

@@ -439,6 +439,7 @@ class Carrier:
             self._on(CarrierEvent.TOO_MUCH)
 
     async def _read_stderr(self) -> None:
+        """Add the runner's stderr to the output."""
         async with _reading(self._process.stderr) as stderr:
             while data := await stderr.read(CHUNK_BYTES):
                 self._output.add_errors(data)

@@ -130,6 +130,7 @@ class WithdrawingTool(Tool):
         turn: int | None = None,
         request_id: str | None = None,
     ) -> Reply:
+        """Make the host remove a notice, and remove it from those of this run."""
         # With arguments: `slots=True` makes another class of this one, which a bare `super()` does not know.
         reply = await super(WithdrawingTool, self).call(arguments, host, turn=turn, request_id=request_id)
         number = reply.data.get("id", arguments.get("notice_id"))
@@ -144,6 +145,7 @@ class CancelTool(WithdrawingTool):
     """Refuses a call that does not name one notice, before the host is asked."""
 
     def read(self, arguments: dict[str, Any]) -> Command:
+        """Return the command. Raises `BadArguments`, also without exactly one of id and key."""
         # With arguments, for the same reason as in `WithdrawingTool`.
         command = super(CancelTool, self).read(arguments)
         if (arguments.get("notice_id") is None) is not bool(arguments.get("dedupe_key")):
@@ -162,6 +164,7 @@ def _event(note: NotifySelf) -> tuple[str, Severity, dict[str, Any]]:
 
 
 def _payload(note: NotifySelf) -> dict[str, Any]:
+    """Return the fields of a note's event."""
     return {
         "message": note.message.strip(),
         "priority": note.priority,
@@ -173,6 +176,7 @@ def _payload(note: NotifySelf) -> dict[str, Any]:
 
 
 def _notice(note: NotifySelf, notice_id: int) -> Notice:
+    """Return a note as a notice of this run, under the id that the host gave it."""
     event_type, severity, payload = _event(note)
     return Notice(
         id=notice_id,

@@ -24,6 +24,7 @@ class WrappedTool(Tool):
         return self.arguments.model_json_schema()
 
     def read(self, arguments: dict[str, Any]) -> Command:
+        """Return the command for a call of the tool. Raises `BadArguments`."""
         try:
             validated = self.arguments.model_validate(arguments)
         except ValidationError as error:

@@ -28,6 +28,7 @@ def new_observer() -> BaseObserver:
 
 @functools.cache
 def _observer_class() -> Callable[[], BaseObserver]:
+    """Return the observer of this platform; on Linux one that reports a file when it is whole."""
     # Imported on the first call: what only reads an order has no use for watchdog, which loads slowly.
     if sys.platform != "linux":
         from watchdog.observers import Observer
@@ -38,6 +39,7 @@ def _observer_class() -> Callable[[], BaseObserver]:
 
     class ArrivalEmitter(InotifyEmitter):
         def get_event_mask_from_filter(self) -> Mask:
+            # A file that was moved away is none that has arrived.
             unwanted = InotifyConstants.IN_MOVED_FROM
             if not self.watch.is_recursive:
                 # A file that was only created is not whole; its closing or renaming is reported.

@@ -152,6 +152,7 @@ class CarrierConnection:
         return json.loads(header)
 
     async def _receive(self, max_header_bytes: int, max_payload_bytes: int) -> CarrierMessage:
+        """Return the next message. Raises `ConnectionLost`, also after `SILENCE_SECONDS` without one."""
         try:
             async with asyncio.timeout(SILENCE_SECONDS):
                 header_bytes, payload_bytes = _LENGTHS.unpack(await self.reader.readexactly(_LENGTHS.size))

@@ -64,6 +64,7 @@ class Document(BaseModel):
 
 
 def _first_reason(error: Exception) -> str:
+    """Return the first error of a document, and its place."""
     if not isinstance(error, ValidationError):
         return "nested too deep"
     first = error.errors(include_input=False, include_url=False)[0]

@@ -69,6 +69,7 @@ class Gate:
                 del self._open[peer]  # or each address ever seen would stay
 
     async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Relay a connection to the address behind the gate; close it if that cannot be reached."""
         try:
             async with asyncio.timeout(10):
                 other = await asyncio.open_connection(self._address, self._port)

@@ -401,6 +401,7 @@ def _copy(write: Callable[[bytes], object], read: Callable[[int], bytes], entry:
 
 
 def _is_directory(directory: int, name: str) -> bool:
+    """Return whether a directory has a directory of this name, no link to one."""
     try:
         return stat.S_ISDIR(os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode)
     except FileNotFoundError:
@@ -445,6 +446,7 @@ _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 @contextmanager
 def _inner(directory: int, name: str) -> Iterator[int]:
+    """Open a directory in another, and close it after the block. Raises `OSError` for a link."""
     descriptor = os.open(name, _DIRECTORY, dir_fd=directory)
     try:
         yield descriptor

@@ -180,6 +180,7 @@ class _ExportFolder:
         return free
 
     def _count(self, name: str, size: int) -> None:
+        """Add to the size of a file, and report the progress."""
         self.files[name] = self.files.get(name, 0) + size
         self.contents = BackupContents(files=len(self.files), bytes=self.contents.bytes + size)
         self.progress.at(self.contents)
@@ -296,12 +297,14 @@ class _Conversation:
         self.count += 1
 
     def flush(self) -> None:
+        """Write what has been gathered of the present page."""
         if self.parts:
             self.folder.write(self.page, "".join(self.parts).encode())
             self.parts.clear()
 
 
 def _message(row: Mapping[str, Any], chat: str) -> ExportedMessage:
+    """Return a row of messages as it is exported."""
     return ExportedMessage(
         at_ms=row["sent_ms"],
         sender=row["sender_name"],
@@ -357,6 +360,7 @@ async def _write_lists(tx: Tx, group: Group, folder: _ExportFolder, *, zone: Zon
 def _write_list(
     folder: _ExportFolder, name: str, title: str, rows: list[dict[str, Any]], *, heading: str
 ) -> None:
+    """Write rows twice: as a page for people, and as JSON."""
     page = readable.entries(title, rows, heading=heading, nothing="There are none.")
     folder.write(f"{name}.md", page.encode())
     # `visible` writes such a character as `\u202e`, which is its escape in JSON too.
@@ -364,6 +368,7 @@ def _write_list(
 
 
 def _reminder(notification: Notification, zone: ZoneInfo) -> dict[str, Any]:
+    """Return a reminder as it is exported."""
     return {
         "id": notification.number,
         "text": notification.message,
@@ -373,6 +378,7 @@ def _reminder(notification: Notification, zone: ZoneInfo) -> dict[str, Any]:
 
 
 def _board_task(task: BoardTask, zone: ZoneInfo) -> dict[str, Any]:
+    """Return a task of the dashboard as it is exported."""
     deadline = task.deadline
     return {
         "id": task.id,

@@ -244,6 +244,7 @@ class _Writer:
             self.left_out.append(name)
 
     def _add_link(self, name: str, target: str, status: os.stat_result) -> None:
+        """Add a link, or leave it out if it points outside of the archive."""
         if not archive.stays_inside(name, target):
             self.left_out.append(name)
             return
@@ -312,6 +313,7 @@ class _Writer:
 
 
 def _info(name: str, status: os.stat_result, kind: bytes) -> tarfile.TarInfo:
+    """Return the header of an entry, without owner."""
     info = tarfile.TarInfo(name)
     info.type, info.mode, info.mtime = kind, stat.S_IMODE(status.st_mode) & 0o777, int(status.st_mtime)
     return info

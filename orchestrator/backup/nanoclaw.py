@@ -63,6 +63,7 @@ def read(root: Path, scratch: Path) -> ForeignHome:
 
 
 def _read_groups(database: sqlite3.Connection, root: Path, foreign: ForeignHome) -> None:
+    """Add the registered groups with their notes to `foreign`."""
     for row in foreign_home.rows(database, "registered_groups", limit=MAX_GROUPS):
         folder, chat = text(row, "folder"), text(row, "jid")
         if not folder or not chat:
@@ -71,7 +72,7 @@ def _read_groups(database: sqlite3.Connection, root: Path, foreign: ForeignHome)
         if row.get("container_config"):
             foreign.left_out.append(f"{folder}: its container settings, such as folders that it may read")
         needs = row.get("requires_trigger")
-        is_path = "/" not in folder and folder not in (".", "..")
+        is_plain_name = "/" not in folder and folder not in (".", "..")
         foreign.groups.append(
             ForeignGroup(
                 key=chat,
@@ -85,13 +86,14 @@ def _read_groups(database: sqlite3.Connection, root: Path, foreign: ForeignHome)
                 notes=foreign_home.notes(
                     root, f"groups/{folder}", deep=NOTE_FOLDERS, leave=foreign.left_out.append
                 )
-                if is_path
+                if is_plain_name
                 else [],
             )
         )
 
 
 def _read_tasks(database: sqlite3.Connection, foreign: ForeignHome) -> None:
+    """Add the scheduled tasks that have not ended to their groups."""
     by_folder = {group.folder: group for group in foreign.groups}
     for row in foreign_home.rows(database, "scheduled_tasks", limit=MAX_TASKS):
         group, name = by_folder.get(text(row, "group_folder")), text(row, "id", limit=MAX_ID_CHARS)
@@ -117,6 +119,7 @@ def _read_tasks(database: sqlite3.Connection, foreign: ForeignHome) -> None:
 
 
 def _read_messages(database: sqlite3.Connection, foreign: ForeignHome) -> None:
+    """Add the messages to their groups, oldest first."""
     by_chat = {group.chat: group for group in foreign.groups}
     unplaced = 0
     for row in foreign_home.rows(database, "messages", limit=MAX_MESSAGES, order="timestamp"):

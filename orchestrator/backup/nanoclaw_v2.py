@@ -48,7 +48,10 @@ _PLAIN_PATTERN = re.compile(r"@?\w[\w -]*")
 
 
 def read(root: Path, scratch: Path) -> ForeignHome:
-    """Return the contents of a home. Blocks. Raises `BackupError` for an unknown version."""
+    """Return the contents of a home. `scratch` is a folder for copies of its databases. Blocks.
+
+    Raises `BackupError` for an unknown version.
+    """
     foreign = ForeignHome(program="nanoclaw")
     with foreign_home.database(root, DATABASE, scratch) as database:
         for table, needed in NEEDED.items():
@@ -141,7 +144,10 @@ def _read_session(root: Path, folder: str, group: ForeignGroup, scratch: Path, f
 def _add_row(
     row: Mapping[str, Any], group: ForeignGroup, foreign: ForeignHome, *, session: str, is_bot: bool
 ) -> None:
-    """Add the message or the task of a row, if it is one that people see."""
+    """Add the message or the task of a row, if it is one that people see.
+
+    `is_bot` says that the row is from the assistant. `session` distinguishes rows that have the same id.
+    """
     kind, content, name = row.get("kind"), _content(row), text(row, "id", limit=MAX_ID_CHARS)
     if kind == "task" and not is_bot:
         task = _task(row, content, name)

@@ -29,6 +29,7 @@ def hold(home: Home, held_files: Path) -> None:
 
 
 def _link_or_copy(source: Path, target: Path) -> None:
+    """Give a file a second name; copy it where that is impossible. Blocks. Raises `OSError`."""
     try:
         target.hardlink_to(source)
     except (FileNotFoundError, FileExistsError):

@@ -216,6 +216,7 @@ def _check_store(path: Path, source: Path) -> int:
 
 
 def _refuse_newer(version: int, source: Path) -> None:
+    """Raise `StoreTooNew` if a database is of a version that this Andy does not know."""
     known = len(database.migrations())
     if version > known:
         raise StoreTooNew(
@@ -314,6 +315,7 @@ class Unpacked:
             raise self.refusal("it is incomplete")
 
     def _text(self, tar: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
+        """Return the content of a small file in the archive."""
         file = tar.extractfile(member)
         if file is None or member.size > 65536:
             raise self.refusal(f"'{member.name}' is not a file of the expected size")
@@ -375,6 +377,7 @@ def summary_lines(result: RestoreResult, home: Home, *, zone: ZoneInfo | None) -
 
 
 def _start_hint(home: Home) -> str:
+    """Return how to start Andy after a restore."""
     if str(home.root) == COMPOSE_HOME:
         return "Start Andy with 'docker compose up -d' on the host."
     # A restore under Compose is typed beside docker-compose.yml, where Andy may also run without it.

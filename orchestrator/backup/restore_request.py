@@ -125,6 +125,7 @@ async def _audit(home: Home, record: RestoreRecord) -> None:
 
 
 async def _is_audited(tx: Tx, record: RestoreRecord) -> bool:
+    """Return whether the audit log has the entry about a restore."""
     rows = await tx.execute_fetchall(
         "SELECT 1 FROM audit WHERE kind LIKE 'restore.%' AND json_extract(detail, '$.id') = ? AND kind = ?",
         (record.id, f"restore.{record.state}"),
@@ -139,6 +140,7 @@ def asked_event(record: RestoreRecord, *, session: str) -> audit.AuditEvent:
 
 
 def _event(record: RestoreRecord) -> audit.AuditEvent:
+    """Return the entry of the audit log about a restore."""
     detail: dict[str, Any] = {
         "id": record.id,
         "ok": record.state == "done",

@@ -176,6 +176,7 @@ def _whole_bytes(path: Path) -> int:
 
 
 def _sync(directory: Path) -> None:
+    """Make changes of names in a directory durable. Blocks."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)

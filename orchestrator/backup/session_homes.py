@@ -71,6 +71,7 @@ class Reading:
         is_direct: bool = False,
         name: str = "",
     ) -> ForeignGroup:
+        """Return the group with this key; add it if it is new."""
         if key not in self.groups:
             self.groups[key] = ForeignGroup(
                 key=key or MAIN,

@@ -113,6 +113,7 @@ class Stage:
         return self._can_write_top or name.split("/", 1)[0] in PARTS
 
     def _of(self, name: str) -> Path:
+        """Return the folder in which the stage stores a file of the home with this name."""
         top = name.split("/", 1)[0]
         inside = top if top in PARTS else "." if self._can_write_top else "data"
         return self._root / inside / STAGE

@@ -132,6 +132,7 @@ class JoiningTransport(asyncio.Transport):
         self._flush()
 
     def _flush(self) -> None:
+        """Send what has been written since the last time, in one piece."""
         if self._waiting:
             waiting, self._waiting = self._waiting, bytearray()
             self._transport.write(waiting)
@@ -184,6 +185,7 @@ class BoundedProtocol(H11Protocol):
         return ()
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Accept a connection; close those that are too many."""
         super().connection_made(JoiningTransport(transport, self.loop))
         self._arm_head_timer()
         for connection in self.surplus():

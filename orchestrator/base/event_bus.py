@@ -84,6 +84,7 @@ class EventBus:
             self._pass_on(event, self._watchers)
 
     def _pass_on(self, event: HostEvent, listeners: Listeners) -> None:
+        """Add an event to the queues of the listeners that want it; a full queue loses its oldest event."""
         for queue, kinds in listeners.items():
             if kinds and not any(fnmatchcase(event.kind, wanted) for wanted in kinds):
                 continue

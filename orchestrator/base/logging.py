@@ -98,6 +98,7 @@ class _Lossy:
         self._stream = stream
 
     def write(self, text: str) -> int:
+        """Write a text, or lose it if the stream is broken."""
         with suppress(OSError):
             self._stream.write(text)
         return len(text)
@@ -122,6 +123,7 @@ def _write_out(_: object, __: str, event: structlog.typing.EventDict) -> structl
 
 
 def _write_traceback(out: TextIO, error: structlog.typing.ExcInfo) -> None:
+    """Write a traceback without control characters."""
     text = io.StringIO()
     structlog.dev.plain_traceback(text, error)
     out.write(visible(text.getvalue()))
@@ -192,12 +194,14 @@ class _PrivateFile(RotatingFileHandler):
         super().__init__(path, maxBytes=FILE_BYTES, backupCount=OLDER_FILES, encoding="utf-8", delay=True)
 
     def _open(self) -> TextIOWrapper:
+        """Open the log for appending: only this user may read it, and no link is followed."""
         path = Path(self.baseFilename)
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         how = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
         return TextIOWrapper(os.fdopen(os.open(path, how, 0o600), "ab"), encoding="utf-8")
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802  # logging's own name
+        """Report on stderr, once, that the log cannot be written."""
         del record
         if not self._is_reported:
             self._is_reported = True
@@ -305,6 +309,7 @@ class ThrottledLogger(logging.Filter):
         self._throttle = throttle or LogThrottle()
 
     def filter(self, record: logging.LogRecord) -> bool:
+        """Return whether to log a record; the next one that is logged says how many were not."""
         # The lines after the first differ with each event: a socket's number, a traceback.
         key = str(record.msg).partition("\n")[0]
         if not self._throttle.passes(key):

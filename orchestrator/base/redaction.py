@@ -169,6 +169,7 @@ BY_SHAPE = Redactor()
 
 
 def _without(text: str, known: tuple[str, ...]) -> str:
+    """Return a text without the known secrets, and without what looks like one."""
     if known and len(text) >= len(known[-1]):  # most strings of a document are ids, shorter than any secret
         for secret in known:
             text = text.replace(secret, GONE)
@@ -176,6 +177,7 @@ def _without(text: str, known: tuple[str, ...]) -> str:
 
 
 def _redacted(value: Any, known: tuple[str, ...]) -> Any:
+    """Return a value without the known secrets, in texts at any depth."""
     if isinstance(value, str):
         return _without(value, known)
     if isinstance(value, dict):

@@ -135,6 +135,7 @@ class Supervisor:
             await asyncio.sleep(pause)
 
     def _is_healthy(self, state: _LoopState) -> bool:
+        """Return whether a task has run for longer than `HEALTHY_MS` without a failure."""
         # While it waits for its next attempt it does not run, however long that is.
         is_waiting = state.failure is not None and self._clock.now_ms() < state.failure.next_try_ms
         return not is_waiting and self._clock.steady_ms() - state.started_ms > HEALTHY_MS
@@ -166,6 +167,7 @@ class Supervisor:
         return pause
 
     async def _report_failure(self, state: _LoopState) -> None:
+        """Report a task that failed `REPORTED_FAILURES` times, once; a failed report is tried again."""
         if self._report is None or state.failure is None or state.is_reported:
             return
         if state.failures < REPORTED_FAILURES:
@@ -186,6 +188,7 @@ def reason_of(error: BaseException) -> str:
 
 
 def _leaves(error: BaseException) -> Iterator[BaseException]:
+    """Yield the errors in groups of errors, at any depth."""
     if isinstance(error, BaseExceptionGroup):
         for inner in error.exceptions:
             yield from _leaves(inner)

@@ -109,6 +109,7 @@ class CalendarFeature:
     # Messages before events
 
     async def _announce_all(self) -> None:
+        """Announce events when they are due; look again whenever a calendar was read."""
         with self._host.bus.listening() as events:
             while True:
                 seconds = await self.announce()

@@ -128,6 +128,7 @@ def _check_address(address: str) -> None:
 
 
 async def _audit(tx: Tx, kind: str, group: Group, name: str, *, now_ms: int) -> None:
+    """Write an entry about a calendar to the audit log."""
     await audit.append(
         tx, audit.AuditEvent(at_ms=now_ms, kind=kind, folder=group.folder, detail={"calendar": name})
     )

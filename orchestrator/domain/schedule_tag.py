@@ -263,6 +263,7 @@ def _end_of_quoted(text: str, start: int, closing: str) -> int | None:
 
 
 def _first_after_blanks(text: str, at: int) -> int:
+    """Return the position of the first character from `at` on that is no blank."""
     while text[at : at + 1].isspace():
         at += 1
     return at

@@ -115,6 +115,7 @@ def unreadable(path: Path, error: OSError | ValueError) -> SettingError:
 
 
 def _from_toml(path: Path) -> dict[str, Any]:
+    """Return the settings in a TOML file; none if there is no file. Raises `SettingError`."""
     try:
         if not path.exists():
             return {}
@@ -135,6 +136,7 @@ def _flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def _from_dotenv(path: Path) -> dict[str, str | None]:
+    """Return the settings in a `.env` file; none if there is no file. Raises `SettingError`."""
     try:
         if not path.exists():
             return {}

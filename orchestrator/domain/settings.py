@@ -54,7 +54,10 @@ def _times_of_day(text: str) -> str:
 
 
 def _channel_names(text: str) -> str:
-    """Accept names with commas between them, each once, in lower case; `none` is empty."""
+    """Return names of channels in lower case, each once, with commas between them; empty for `none`.
+
+    Raises `ValueError`.
+    """
     names = [name for part in text.split(",") if (name := part.strip().lower())]
     if names == ["none"]:
         return ""
@@ -125,7 +128,7 @@ class ModelPrice(BaseModel):
 
 
 def _from_json(value: Any) -> Any:
-    """Return a table as a file has it, or parsed from JSON, for places that have no tables."""
+    """Return a table as a TOML file has it, or parsed from JSON if it is a text. Raises `ValueError`."""
     try:
         return json.loads(value) if isinstance(value, str) else value
     except ValueError as error:
@@ -459,6 +462,7 @@ def _check_names(source: SettingSource) -> None:
 
 
 def _unknown(key: str, where: str) -> SettingError:
+    """Return the error about a key that is no setting, with a similar one if there is one."""
     meant = _meant_by(key)
     known = f"Did you mean {meant}?" if meant else f"Known: {', '.join(known_names())}."
     return SettingError(f"{where}: '{key}' is no setting. {known}")
@@ -477,6 +481,7 @@ def known_names() -> list[str]:
 
 
 def _explained(error: ValidationError, origin: Mapping[str, str]) -> SettingError:
+    """Return the first error as one sentence; `origin` maps each key to where it was set."""
     first = error.errors(include_url=False, include_context=False)[0]
     key, *parts = (str(part) for part in first["loc"] or ("?",))
     reason = first["msg"].removeprefix("Value error, ")

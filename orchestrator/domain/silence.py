@@ -7,5 +7,5 @@ _DRESS = " \t\r\n*_`\"'“”.!()[]"
 
 
 def is_silence(text: str) -> bool:
-    """Return whether the text is only this word, apart from formatting: `SILENT`, `**SILENT**.`"""
+    """Return whether a text is only `SILENT`, apart from formatting, as in `**SILENT**.`"""
     return text.strip(_DRESS) == WORD

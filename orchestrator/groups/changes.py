@@ -197,6 +197,7 @@ async def put_back(
 
 
 def _check_is(expected: str, now: str) -> None:
+    """Raise `GroupChangeRefused` if a part is not as the change left it."""
     if now != expected:
         raise GroupChangeRefused(
             "It was changed again since: open the change, and look what undoing it does."
@@ -301,6 +302,7 @@ def _without_common_ends(old: list[str], new: list[str]) -> tuple[list[str], lis
 
 
 def _profile(text: str) -> GroupProfile:
+    """Return the profile in a JSON text. Raises `GroupChangeRefused`."""
     try:
         return GroupProfile.model_validate(_fields(text))
     except ValidationError as error:
@@ -308,6 +310,7 @@ def _profile(text: str) -> GroupProfile:
 
 
 def _fields(text: str) -> dict[str, object]:
+    """Return the settings in a JSON text; none in an empty one. Raises `GroupChangeRefused`."""
     try:
         parsed = json.loads(text or "{}")
     except ValueError as error:

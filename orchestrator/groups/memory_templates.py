@@ -177,6 +177,7 @@ def _open_group(groups: int, folder: str) -> int:
 
 
 def _is_there(directory: int, name: str) -> bool:
+    """Return whether a directory has an entry of this name, even a broken link."""
     try:
         os.stat(name, dir_fd=directory, follow_symlinks=False)
     except FileNotFoundError:

@@ -98,6 +98,7 @@ class OwnerFile(Generic[Rules]):
         return self._current
 
     def _parsed(self, text: bytes, version: str) -> OwnerRules[Rules]:
+        """Return the rules in a file, or what is wrong with it."""
         try:
             return OwnerRules(rules=self._model.model_validate_json(text), version=version)
         except ValidationError as error:

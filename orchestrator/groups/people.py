@@ -183,6 +183,7 @@ def named(listed: Iterable[GroupPerson], wanted: str, *, shows_others: bool = Tr
 
 
 def _choices(listed: Iterable[GroupPerson]) -> str:
+    """Return the addresses and names of people, at most `MAX_LISTED`, as the end of a sentence."""
     return (
         ", ".join(
             all_visible(f"{person.address} ({short(person.name, MAX_SHOWN_CHARS)})")

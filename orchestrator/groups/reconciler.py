@@ -48,7 +48,8 @@ class GroupReconciler:
         """Store the dependencies.
 
         `ensure_folder` creates a group's folder, and `clear` removes dangerous mode bits from files that its
-        containers wrote; both block. `retire` ends a group's containers after their turn.
+        containers wrote; both block. `live` returns the containers that run; `retire` ends a group's after
+        their turn.
         """
         self._database = database
         self._ensure_folder = ensure_folder
@@ -100,6 +101,7 @@ class GroupReconciler:
             await self._retire(folder)
 
     async def _make_folder(self, group: Group) -> None:
+        """Create a group's folder, once; a failure is logged."""
         try:
             await asyncio.to_thread(self._ensure_folder, group)
         except OSError as error:
@@ -116,6 +118,7 @@ def _is_outdated(run: LiveRun, registered: Container[Folder], configured: Mappin
 
 
 async def _until_groups_change(events: asyncio.Queue[HostEvent]) -> None:
+    """Wait until groups change, at most `SWEEP_SECONDS`."""
     try:
         async with asyncio.timeout(SWEEP_SECONDS):
             while (await events.get()).kind not in EVENTS:

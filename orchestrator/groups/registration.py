@@ -56,6 +56,7 @@ class Registration(BaseModel):
     config: dict[str, Any] = Field(default_factory=dict)
 
     def to_group(self, now_ms: int) -> Group:
+        """Return the new group; without a chat, it gets a local address."""
         return Group(
             jid=ChatJid(self.jid) if self.jid else local_address(self.folder),
             name=self.name or self.folder,
@@ -229,6 +230,7 @@ def _checked(group: Group) -> Group:
 
 
 def _checked_name(text: str) -> str:
+    """Return a name on one line. Raises `ProfileRefused` if it is empty or too long."""
     name = " ".join(text.replace("\0", "").split())
     if not 0 < len(name) <= MAX_NAME_CHARS:
         raise ProfileRefused(
@@ -238,6 +240,7 @@ def _checked_name(text: str) -> str:
 
 
 def _checked_trigger(text: str | None) -> str | None:
+    """Return a trigger on one line; None for an empty one. Raises `ProfileRefused` if it is too long."""
     trigger = " ".join((text or "").replace("\0", "").split())
     if len(trigger) > MAX_TRIGGER_CHARS:
         raise ProfileRefused("trigger", f"A trigger has at most {MAX_TRIGGER_CHARS} characters.")

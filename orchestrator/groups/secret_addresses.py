@@ -156,6 +156,7 @@ def _folded(name: str) -> str:
 
 
 async def _audit(tx: Tx, change: str, address: SecretAddress, *, now_ms: int) -> None:
+    """Write an entry about an address, without its secret, to the audit log."""
     detail = {address.kind.value: address.id, "name": address.name}
     kind = f"{address.kind}.{change}"
     await audit.append(tx, audit.AuditEvent(at_ms=now_ms, kind=kind, folder=address.folder, detail=detail))

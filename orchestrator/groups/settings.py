@@ -257,6 +257,7 @@ def merged(group: Group, changes: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _explained(error: ValidationError) -> str:
+    """Return what is wrong with a group's settings, in one sentence."""
     # For a value of several possible types, the error at the deepest path is the most useful.
     first = max(error.errors(include_url=False, include_context=False), key=lambda detail: len(detail["loc"]))
     place = ".".join(str(part) for part in first["loc"])
@@ -266,6 +267,7 @@ def _explained(error: ValidationError) -> str:
 
 
 def _known(place: str) -> list[str]:
+    """Return the keys that may stand at a place of the settings."""
     model: type[BaseModel] = GroupConfig
     if place.startswith("mounts."):
         model = MountRequest

@@ -129,6 +129,7 @@ def _write_plugin(folder: Path, files: list[_SkillFile]) -> Path:
 
 
 def _remove_others(copies: Path, plugin: Path | None) -> None:
+    """Remove all copies of skills but this one. Blocks."""
     if copies.is_dir():
         for old in copies.iterdir():
             if old != plugin:
@@ -136,6 +137,7 @@ def _remove_others(copies: Path, plugin: Path | None) -> None:
 
 
 def _write(plugin: Path, file: _SkillFile) -> None:
+    """Write a skill's file and its folders, readable for every user. Blocks."""
     path = plugin / file.place
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(file.content)

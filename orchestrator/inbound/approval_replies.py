@@ -117,6 +117,7 @@ async def _ignore_all(tx: Tx, *, is_korean: bool, now_ms: int) -> str | None:
 
 
 def _in_korean(decided: DecidedAccess) -> str:
+    """Return the reply to a decision about an unknown chat, in Korean."""
     name, group = access.label(decided.request), decided.group
     if group is not None:
         answers = "저를 부르면 대답할게요" if group.requires_trigger else "모든 메시지에 대답할게요"

@@ -152,6 +152,10 @@ async def _compose(
     now_ms: int,
     brief: Brief | None,
 ) -> TurnOrder:
+    """Return the order of a turn: a scheduled task's, a compaction's, one of a ready prompt, or a chat's.
+
+    A turn whose requests do not all fit is split; the others get a turn of their own.
+    """
     if turn.task_id is not None:
         return await _compose_task(tx, turn, turn.task_id, run_id=run_id, zone=zone, now_ms=now_ms)
     if turn.command is SessionCommand.COMPACT:
@@ -257,7 +261,10 @@ def _files_for(rights: Rights) -> Literal["none", "read", "write"]:
 
 
 async def _notes_of(tx: Tx, group: Group, requests: Sequence[Message]) -> list[str]:
-    """Return the newest notes about those who ask, oldest first, with their names."""
+    """Return the newest notes about the people who ask, oldest first, each after their names.
+
+    Requests of hooks come from no person.
+    """
     senders = {request.sender: request.sender_name for request in requests if not is_hook(request.sender)}
     names: dict[str, str] = {}  # by address: a person may have several
     for sender, name in senders.items():
@@ -463,6 +470,7 @@ def _line(message: Message, zone: ZoneInfo, places: TurnPlaces | None, role: Rol
 
 
 def _safe(text: str) -> str:
+    """Return a text that cannot end its element of the prompt, nor contain a tag that the host reads."""
     # An apostrophe needs no escape here, and prose is full of them.
     escaped = escape(_UNSPEAKABLE.sub("�", text), quote=False).replace('"', "&quot;")
     return schedule_tag.neutralise(escaped)

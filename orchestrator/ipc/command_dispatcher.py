@@ -260,9 +260,9 @@ class CommandDispatcher:
         """Carry out a command in one transaction; a repeated request gets the reply that it got before."""
 
         async def once(tx: Tx) -> tuple[Reply, bool]:
-            answered = await commands.answered(tx, group.folder, request_id)
-            if answered is not None:
-                return answered, False
+            earlier_reply = await commands.answered(tx, group.folder, request_id)
+            if earlier_reply is not None:
+                return earlier_reply, False
             return await self._carry_out(tx, group, command, request_id, prepared), True
 
         # One round trip to the database's thread for the whole command, which has over a hundred statements.

@@ -152,6 +152,7 @@ def fault_of(info: os.stat_result, owner_uids: frozenset[int]) -> str | None:
 
 
 def _read_open(file: int, owner_uids: frozenset[int]) -> EntryContent | EntryFault:
+    """Return the content of an open file, or why it is refused. Blocks."""
     # Checked on the open descriptor: since its name was looked at, the entry may have been swapped.
     info = os.fstat(file)
     if reason := fault_of(info, owner_uids):
@@ -164,6 +165,7 @@ def _read_open(file: int, owner_uids: frozenset[int]) -> EntryContent | EntryFau
 
 
 def _read_at_most(file: int, limit: int) -> bytes:
+    """Return the first bytes of an open file, at most `limit`. Blocks."""
     parts: list[bytes] = []
     while limit > 0 and (part := os.read(file, limit)):
         parts.append(part)
@@ -172,6 +174,7 @@ def _read_at_most(file: int, limit: int) -> bytes:
 
 
 def _open_within_parent(directory: Path) -> int:
+    """Return the descriptor of a directory. Raises `MailboxError` if it or its parent is a link."""
     # The parent is opened first, so that a link in its place is noticed, too.
     parent = _open_directory(directory.parent)
     try:
@@ -181,6 +184,7 @@ def _open_within_parent(directory: Path) -> int:
 
 
 def _open_directory(path: Path, *, within: int | None = None) -> int:
+    """Return the descriptor of a directory. Raises `MailboxError` if it is a link, gone or no directory."""
     try:
         return os.open(path, _OPEN_DIRECTORY, dir_fd=within)
     except OSError as error:

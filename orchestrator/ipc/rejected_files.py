@@ -59,6 +59,7 @@ class RejectedFiles:
         self._prune()
 
     def _prune(self) -> None:
+        """Remove all but the newest `MAX_RECORDS` records. Blocks."""
         names = os.listdir(self._directory)  # noqa: PTH208 - names are all that is needed
         # Records sort by name because names begin with the time; a copy and its reason share their stem.
         oldest_stored = sorted({Path(name).stem for name in names})[-MAX_RECORDS:][0]

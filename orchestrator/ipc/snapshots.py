@@ -128,6 +128,7 @@ class SnapshotWriter:
             return frozenset()
 
     async def _views(self, tx: Tx, *, folders: Collection[str]) -> list[VisibleToGroup]:
+        """Return what each of these groups may see."""
         now_ms = self._clock.now_ms()
         return [
             await _view_of(tx, group, now_ms=now_ms)
@@ -148,6 +149,7 @@ class SnapshotWriter:
                 await self._write(view)
 
     async def _until_altered(self, events: asyncio.Queue[HostEvent]) -> None:
+        """Wait for an event that changes what a group may see, at most `SWEEP_SECONDS`."""
         try:
             async with asyncio.timeout(SWEEP_SECONDS):
                 while not await self._alters(await events.get()):
@@ -165,6 +167,7 @@ class SnapshotWriter:
         return event.kind in ALTERING
 
     async def _write(self, view: VisibleToGroup) -> None:
+        """Write the files of one group."""
         zone = self._zone_of(view.group)
         known = known_chats(view, zone)
         now = local_iso(self._clock.now_ms(), zone)

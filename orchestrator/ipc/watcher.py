@@ -145,6 +145,7 @@ class _Watch:
         """Why the system sends no signals here; None when it does."""
 
     def start(self) -> None:
+        """Observe the group's directories; if that fails, `trouble` says why."""
         with self._lock:
             if self._is_stopped:
                 return
@@ -157,11 +158,13 @@ class _Watch:
                 self.trouble = f"{error}{'; raise it with sysctl fs.inotify' if is_limit else ''}"
 
     def stop(self) -> None:
+        """End observing for good."""
         with self._lock:
             self._is_stopped = True
             self._end()
 
     def _observe(self) -> None:
+        """Start an observer of the directories. Raises `OSError`."""
         self._observer = new_observer()
         for directory in self._directories:
             # watchdog would watch the parent of a path that is no directory.
@@ -177,6 +180,7 @@ class _Watch:
         self._observer.start()
 
     def _end(self) -> None:
+        """Stop the observer and wait for its thread."""
         observer, self._observer = self._observer, None
         if observer is not None:
             observer.stop()

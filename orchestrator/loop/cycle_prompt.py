@@ -55,6 +55,7 @@ def describe_trigger(wake: WakeRequest) -> str:
 
 
 def _trigger_line(triggers: Sequence[WakeRequest]) -> str:
+    """Return a line with the reasons for which the cycle began."""
     lines = [_safe(describe_trigger(wake)) for wake in triggers[:MAX_TRIGGERS]]
     lines += [f"and {len(triggers) - len(lines)} more"] if len(triggers) > len(lines) else []
     return "Triggered by: " + ("; ".join(lines) or "nothing that is known")
@@ -73,6 +74,7 @@ async def _since(tx: Tx, folder: Folder, last_end_ms: int | None, *, zone: ZoneI
 
 
 def _summary_block(summary: str | None) -> str:
+    """Return the dashboard as an element of the prompt; empty if there is none."""
     if not summary:
         return ""
     # A dashboard has texts of people: neither markup nor a schedule tag in them may count.

@@ -222,6 +222,7 @@ class CycleRecorder:
         return read_clock(tag.at, now_ms=self._clock.now_ms(), zone=self._zone_of(group))
 
     async def _reject(self, tx: Tx, cycle: Cycle, raw: str, reason: str) -> None:
+        """Log that a schedule tag of an answer is not valid."""
         await self._record_event(
             tx, cycle.folder, "schedule.rejected", cycle=cycle.id, raw=raw, reason=reason
         )
@@ -336,6 +337,7 @@ class CycleRecorder:
     async def _record_cycle_end(
         self, tx: Tx, cycle: Cycle, decision: WakeDecision, outcome: CycleOutcome, *, ended_ms: int
     ) -> None:
+        """Write the log entries of a cycle's end: its outcome, and when the next begins and why."""
         ids = {"cycle": cycle.id, "turn": cycle.turn_id}
         event = "action" if outcome is CycleOutcome.ACTION else "idle"
         await self._record_event(tx, cycle.folder, event, **ids)
@@ -369,6 +371,7 @@ def _is_for(wake: WakeRequest, turn: Turn) -> bool:
 
 
 def _sleep_request_of(cycle: Cycle) -> SleepRequest | None:
+    """Return the sleep that a cycle's agent asked for; None if it asked for none."""
     if cycle.schedule_raw is None or cycle.schedule_asked_ms is None:
         return None
     interval = RequestedInterval(ms=cycle.schedule_asked_ms, is_soonest=cycle.is_soonest)

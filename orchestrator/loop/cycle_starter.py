@@ -273,6 +273,7 @@ class CycleStarter:
             self._bus.publish(f"{event.kind}", group=event.group, data={"seq": event.seq, **event.data})
 
     async def _until_event(self, bus_events: asyncio.Queue[HostEvent], seconds: float) -> None:
+        """Wait for an event that matters to a loop, at most `seconds`."""
         try:
             async with asyncio.timeout(seconds):
                 while not await self._handle(await bus_events.get()):
@@ -297,6 +298,7 @@ class CycleStarter:
         return not (event.kind.startswith(TRIGGER) and event.data is not None)
 
     async def _request_wake(self, event: HostEvent, kind: str, reason: str) -> None:
+        """Store a request to wake the loop of the event's group; the key lets an event count once."""
         if event.group is None:
             return
         async with self._database.transaction() as tx:

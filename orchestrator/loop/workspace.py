@@ -292,6 +292,7 @@ class Workspaces:
         return self._observer
 
     def _unwatch(self, folder: Folder) -> None:
+        """End watching a group's folder."""
         self._blind.discard(folder)
         watch = self._watches.pop(folder, None)
         if watch is not None and self._observer is not None:

@@ -109,11 +109,13 @@ class NoticeService:
         return _confirmation(notice), {**row(notice), "status": "ok"}
 
     async def _acknowledge(self, tx: Tx, group: Group, notice_id: int) -> tuple[str, dict[str, Any]]:
+        """Acknowledge a notice, and return the text and data of the reply. Raises `NoticeRefused`."""
         done = await notices.acknowledge(tx, group.folder, notice_id, now_ms=self._clock.now_ms())
         await _check_done(tx, group, notice_id, is_done=done)
         return f"Notice {notice_id} is acknowledged: it does not come again.", {"id": notice_id}
 
     async def _cancel(self, tx: Tx, group: Group, notice_id: int) -> tuple[str, dict[str, Any]]:
+        """Cancel a notice, and return the text and data of the reply. Raises `NoticeRefused`."""
         done = await notices.cancel(
             tx, group.folder, notice_id, reason=BY_ITS_AGENT, now_ms=self._clock.now_ms()
         )
@@ -193,6 +195,7 @@ def _has_replaced(turn: Turn, older: NoticeRow | None) -> bool:
 
 
 async def _check_room(tx: Tx, fresh: NewNotice) -> None:
+    """Raise `NoticeRefused` if as many notices of the group wait as may."""
     if await notices.undelivered(tx, fresh.folder, NoticeMaker.SELF) >= MAX_UNDELIVERED:
         text = f"{MAX_UNDELIVERED} notices wait already, which is the most: cancel one with cancel_notice."
         raise NoticeRefused("limit_reached", text)
@@ -221,12 +224,14 @@ async def _check_done(tx: Tx, group: Group, notice_id: int, *, is_done: bool) ->
 
 
 async def _list(tx: Tx, group: Group) -> tuple[str, dict[str, Any]]:
+    """Return the notices that wait, as the text and data of a reply."""
     waiting = await notices.of_group(tx, group.folder, with_over=False, limit=LISTED)
     lines = [f"{notice.id} [{notice.priority}, {notice.state.value}] {notice.message}" for notice in waiting]
     return "\n".join(lines) or "No notices wait.", {"notices": [row(notice) for notice in waiting]}
 
 
 def _confirmation(notice: NoticeRow) -> str:
+    """Return the text that says when a notice will be delivered."""
     when = WHEN[notice.deliver_at].format(
         turns=notice.turns_remaining, tool=notice.tool_name or "any tool", condition=notice.condition
     )

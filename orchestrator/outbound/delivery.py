@@ -174,6 +174,7 @@ class Delivery:
         return wait
 
     async def _deliver_in_chat(self, head: Outgoing) -> None:
+        """Deliver a chat's first message, then let the chat's next one go. Never raises."""
         try:
             await self._deliver(head)
         except Exception:

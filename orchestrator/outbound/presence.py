@@ -63,6 +63,7 @@ class TypingSigns:
                 await asyncio.shield(self._set(self._shown, is_typing=False))
 
     async def _look(self) -> None:
+        """Show the typing sign in chats that are being answered, and remove it from the others."""
         answering = frozenset(await self._database.read(turns.answering_chats))
         no_longer, self._shown = self._shown - answering, answering
         await self._set(no_longer, is_typing=False)
@@ -80,6 +81,7 @@ class TypingSigns:
 
 
 async def _set_typing_sign(channel: Channel, jid: ChatJid, *, is_typing: bool) -> None:
+    """Show or remove the typing sign. Never raises: a failure is logged."""
     try:
         async with asyncio.timeout(CALL_SECONDS):
             await channel.set_typing(jid, is_typing=is_typing)
@@ -111,6 +113,7 @@ class Reactions:
                 await until_next(events, at_most_seconds=SWEEP_SECONDS)
 
     async def _look(self) -> None:
+        """Put a reaction on messages whose turns have started; remove it where a turn has failed."""
         running, ended = await self._database.read(partial(_running_and_ended, shown=frozenset(self._shown)))
         failed = [self._shown[turn_id] for turn_id, state in ended.items() if state is TurnState.FAILED]
         started = [message for turn_id, message in running.items() if turn_id not in self._shown]
@@ -144,6 +147,7 @@ async def _running_and_ended(
 
 
 async def _put_reaction(channel: Channel, message: Message, sign: str) -> None:
+    """Put a reaction on a message, or remove it with an empty `sign`. Never raises: a failure is logged."""
     try:
         async with asyncio.timeout(CALL_SECONDS):
             await channel.react(message, sign)

@@ -130,6 +130,10 @@ class SpeechProgram:
             raise NotSpoken(f"it took more than {self._seconds:.0f} seconds") from None
 
     async def _run_command(self, text: bytes) -> bytes:
+        """Return the sound of a text: from the program's stdout, or from the file that its command names.
+
+        Raises `NotSpoken`.
+        """
         if not any(FILE in word for word in self._command):
             return await _run(self._command, text)
         with tempfile.TemporaryDirectory(prefix="andy-speech-") as folder:
@@ -193,6 +197,7 @@ async def _run(command: Sequence[str], stdin: bytes) -> bytes:
 
 
 async def _feed(pipe: asyncio.StreamWriter, content: bytes) -> None:
+    """Write to a program's stdin and close it."""
     with suppress(ConnectionError):  # the program may end without reading all of it
         pipe.write(content)
         await pipe.drain()
@@ -210,9 +215,10 @@ async def _read_pipe(pipe: asyncio.StreamReader, limit: int) -> bytes:
 
 
 def _read(path: Path) -> bytes:
+    """Return the first `MAX_BYTES` bytes of a file. Blocks. Raises `NotSpoken`."""
     try:
         with path.open("rb") as file:
-            return file.read(MAX_BYTES + 1)[:MAX_BYTES]
+            return file.read(MAX_BYTES)
     except OSError as error:
         raise NotSpoken(f"it wrote no file ({error.strerror})") from error
 
@@ -326,6 +332,7 @@ def file_of(home: Home, outgoing: Outgoing, sound: Sound) -> Attachment:
 
 
 def _write(path: Path, body: bytes) -> None:
+    """Write a file that only this user may read, whole or not at all. Blocks."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.partial")
     partial.write_bytes(body)

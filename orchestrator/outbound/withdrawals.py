@@ -62,6 +62,8 @@ class Withdrawals:
                 await self._withdraw(withdrawal)
 
     async def _withdraw(self, withdrawal: Withdrawal) -> None:
+        """Delete a sent message or reaction at its messenger; if that fails, try later or give up."""
+
         async def look(tx: Tx) -> tuple[Outgoing | None, Message | None]:
             rows = await outbox.some(tx, [withdrawal.outbox_id])
             if not rows:
@@ -89,6 +91,8 @@ class Withdrawals:
             await self._finish(withdrawal, outgoing, message)
 
     async def _finish(self, withdrawal: Withdrawal, outgoing: Outgoing, message: Message) -> None:
+        """Record that a message was deleted, and remove its text from the store."""
+
         async def work(tx: Tx) -> None:
             await withdrawals.finish(tx, withdrawal.outbox_id)
             if outgoing.reacts_to is not None:
@@ -104,6 +108,7 @@ class Withdrawals:
         self._bus.publish("message.amended", message=message.id)
 
     async def _postpone(self, withdrawal: Withdrawal, outgoing: Outgoing, error: str) -> None:
+        """Try again later, or give up after `GIVE_UP_MS`."""
         now_ms = self._clock.now_ms()
         if now_ms - withdrawal.created_ms > GIVE_UP_MS:
             await self._give_up(withdrawal, outgoing, error)
@@ -114,6 +119,8 @@ class Withdrawals:
         )
 
     async def _give_up(self, withdrawal: Withdrawal, outgoing: Outgoing, error: str) -> None:
+        """Record that a message stays where it is, and tell its chat."""
+
         async def work(tx: Tx) -> None:
             await withdrawals.finish(tx, withdrawal.outbox_id, error=error)
             await outbox.add(

@@ -120,6 +120,7 @@ class Dispatcher:
         self._wakeups.outbox.set()
 
     async def _apply(self, action: next_turns.Action, by_id: dict[TurnId, Turn]) -> None:
+        """Carry out an action of `next_turns`; a turn that may not run is turned away instead of started."""
         match action:
             case next_turns.HandOverTurn(turn_id) | next_turns.StartContainer(turn_id) if (
                 await self._turn_away(by_id[turn_id])
@@ -162,6 +163,7 @@ class Dispatcher:
         self._wakeups.lanes.set()
 
     async def _notify_place(self, turn: Turn, place: int) -> None:
+        """Tell the chat of a turn that waits for a container how many are before it."""
         now_ms = self._clock.now_ms()
         ahead = "you are next" if place == 1 else f"{place - 1} ahead of you"
         async with self._database.transaction() as tx:

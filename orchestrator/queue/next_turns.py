@@ -118,6 +118,7 @@ class _Slots:
         return closed
 
     def close(self, run: LiveRun) -> CloseContainer:
+        """Take a spare container's slot for a turn that waits, and return the action that closes it."""
         self.spare.remove(run)
         # A turn that waits for this slot then starts at once, and not only when the container is gone.
         if self.overlap > 0:
@@ -248,6 +249,10 @@ def _urgency(turn: Turn, now_ms: int) -> tuple[int, int, int]:
 
 
 def _slots(runs: Sequence[LiveRun], ready: Sequence[Turn], cap: int, overlap: int) -> _Slots:
+    """Return the slots for containers, of which there are `cap`.
+
+    `overlap` is the number of closing containers beside which another may start already.
+    """
     closing = sum(run.state is RunState.CLOSING for run in runs)
     beside = min(closing, overlap)
     # Negative after the cap was lowered: the runs beyond it have to end before a slot becomes free.

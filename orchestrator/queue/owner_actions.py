@@ -94,6 +94,7 @@ class TurnActions:
 
 
 async def _known(tx: Tx, turn_id: int) -> Turn:
+    """Return a turn. Raises `UnknownTurn`."""
     turn = await turns.get(tx, TurnId(turn_id))
     if turn is None:
         raise UnknownTurn(turn_id)
@@ -101,6 +102,7 @@ async def _known(tx: Tx, turn_id: int) -> Turn:
 
 
 async def _audit(tx: Tx, turn: Turn, kind: str, now_ms: int) -> None:
+    """Write an entry about a turn to the audit log."""
     await audit.append(
         tx, audit.AuditEvent(at_ms=now_ms, kind=kind, folder=turn.folder, run_id=turn.run_id, turn_id=turn.id)
     )

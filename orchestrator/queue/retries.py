@@ -177,12 +177,14 @@ async def refuse(tx: Tx, turn: Turn, *, now_ms: int) -> None:
 
 
 def _cause(refusal: ModelRefusal) -> str:
+    """Return the reason of a model service's refusal."""
     return failures.refusal_cause(
         refusal.cause, setting=refusal.setting, model=refusal.model, status=refusal.status
     )
 
 
 def _notice(refusal: ModelRefusal) -> str:
+    """Return the text about a model service's refusal for the chat."""
     return failures.refusal_notice(
         refusal.cause, setting=refusal.setting, model=refusal.model, status=refusal.status
     )

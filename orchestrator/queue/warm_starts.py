@@ -91,6 +91,7 @@ class WarmStarts:
         return expected
 
     async def _start(self, expected: list[ExpectedTurn], now_ms: int) -> None:
+        """Start containers ahead for the expected turns for which it is worthwhile and allowed."""
         unsettled = await self._host.reader.read(turns.unsettled)
         chosen = foresight.choose(
             expected,
@@ -131,6 +132,7 @@ class WarmStarts:
 
 
 async def _group_of(tx: Tx, turn_sign: TurnSign) -> Group | None:
+    """Return the group that a sign of a coming turn names by folder or chat; None if there is none."""
     if turn_sign.folder is not None:
         return await groups.by_folder(tx, turn_sign.folder)
     return await groups.by_jid(tx, turn_sign.jid) if turn_sign.jid is not None else None

@@ -55,6 +55,7 @@ class _Field:
                 raise BadSchedule(f"cron: '{item}' is no {self.name}: {self._rule()}.")
 
     def _fits(self, whole: str, first: str | None, last: str | None, step: str | None) -> bool:
+        """Return whether one part of a field is valid: `*`, a number or a range, each perhaps with a step."""
         # croniter reads `5/15` as `5-59/15`, but not every cron does: refuse it instead of guessing.
         if step is not None and not (0 < int(step) <= self.high - self.low and (whole == "*" or last)):
             return False
@@ -64,6 +65,7 @@ class _Field:
         return start is not None and end is not None and start <= end
 
     def _number(self, text: str) -> int | None:
+        """Return the number that a text (`5`, `mon`) has in this field; None if it is out of range."""
         if text in self.words:
             return self.words.index(text) + self.low
         number = int(text) if text.isdigit() and len(text) <= 2 else -1

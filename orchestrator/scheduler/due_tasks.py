@@ -53,6 +53,7 @@ async def fire_due(tx: Tx, *, now_ms: int) -> list[FiredTask]:
 
 
 async def _fire(tx: Tx, task: ScheduledTask, *, now_ms: int) -> FiredTask:
+    """Start the runs of a task that are due; stop a task that can run no more."""
     group = await groups.by_folder(tx, task.folder)
     if group is None:
         return await _stop(tx, task, NO_GROUP, now_ms=now_ms)
@@ -175,6 +176,7 @@ def is_late(due_ms: int, *, now_ms: int) -> bool:
 
 
 def _to_catch_up(times: tuple[int, ...], catch_up: CatchUp, now_ms: int) -> tuple[int, ...]:
+    """Return which of the due times, oldest first, get a run."""
     match catch_up:
         case CatchUp.SKIP:
             # Even with `skip` the newest time runs if it is only a little late, since the loop sleeps up to a
@@ -189,6 +191,7 @@ def _to_catch_up(times: tuple[int, ...], catch_up: CatchUp, now_ms: int) -> tupl
 def _without_overlap(
     wanted: tuple[int, ...], open_turns: Collection[TurnState], overlap: Overlap
 ) -> tuple[int, ...]:
+    """Return which of the wanted times get a run while earlier runs of the task have not ended."""
     if not open_turns:
         return wanted
     if overlap is Overlap.SKIP or TurnState.QUEUED in open_turns:
@@ -198,6 +201,7 @@ def _without_overlap(
 
 
 def _reason(count: int, *, is_overlap: bool) -> str:
+    """Return why `count` due times had no run."""
     why = OVERLAPS if is_overlap else MISSED
     # The list of missed times is cut at a maximum, so beyond that the count is "or more".
     if count == 1:

@@ -81,6 +81,7 @@ class Scheduler:
         return before is None or self._ahead_ms < before - SET_BACK_MS
 
     def _publish(self, fired: list[due_tasks.FiredTask]) -> None:
+        """Publish an event for each turn, or for each task without one, and wake the queue."""
         for fired_task in fired:
             for turn in fired_task.turns or (None,):
                 self._bus.publish(

@@ -368,7 +368,7 @@ async def act(
 
 
 async def _record(tx: Tx, task: ScheduledTask, action: str, *, now_ms: int) -> None:
-    """Audit and announce what the owner did."""
+    """Write an entry about a task to the audit log, and announce the change."""
     event = audit.AuditEvent(
         at_ms=now_ms, kind=f"task.{action}", folder=task.folder, detail={"task": task.id}
     )

@@ -70,6 +70,7 @@ def plan(kind: str, value: str, *, dst: str | None, now_ms: int, zone: ZoneInfo)
 
 
 def _cron(value: str, *, dst: str | None, now_ms: int, zone: ZoneInfo) -> PlannedTask:
+    """Return the plan of a cron expression. Raises `BadSchedule`."""
     expression = cron.checked(value)
     chosen_dst = _dst(dst) or cron.usual_dst(expression)
     schedule = Schedule(kind=ScheduleKind.CRON, value=expression, timezone=zone.key, dst=chosen_dst)
@@ -79,6 +80,7 @@ def _cron(value: str, *, dst: str | None, now_ms: int, zone: ZoneInfo) -> Planne
 
 
 def _interval(value: str, *, dst: str | None, now_ms: int, zone: ZoneInfo) -> PlannedTask:
+    """Return the plan of an interval: `20 minutes`, `60000` in milliseconds, or `every Monday`."""
     is_span = _MILLISECONDS.fullmatch(value) or when.duration(value) is not None
     in_words = (
         None
@@ -107,6 +109,7 @@ def _planned(kind: ScheduleKind, value: str, zone: ZoneInfo, next_ms: int) -> Pl
 
 
 def _dst(text: str | None) -> Dst | None:
+    """Return the choice for the change of clocks; None for none. Raises `BadSchedule`."""
     try:
         return None if text is None else Dst(text)
     except ValueError:
@@ -177,6 +180,7 @@ def _cron_times(schedule: Schedule, due_ms: int, now_ms: int) -> tuple[int, ...]
 
 
 def _cron_between(schedule: Schedule, after_ms: int, until_ms: int) -> Iterator[int]:
+    """Yield the due times after `after_ms` and up to `until_ms`."""
     at_ms = _next_cron(schedule, after_ms)
     while at_ms <= until_ms:
         yield at_ms

@@ -117,6 +117,7 @@ def _refused(text: str, refusal: TimeRefusal, now: datetime) -> RefusedTime:
 
 
 def _why(text: str, refusal: TimeRefusal, now: datetime) -> str:
+    """Return why a text is no time that can be used, and how to write one."""
     at = refusal.at
     shown = text if len(text) <= times.MAX_CHARS else f"{text[: times.MAX_CHARS]}…"
     match refusal.reason:

@@ -85,6 +85,7 @@ def item_of(effect: RowEffect) -> UndoItem:
 
 
 def _title(effect: RowEffect, row: dict[str, Any]) -> str:
+    """Return the name by which people know a changed row or file; empty if it has none."""
     if effect.table not in BY_NAME:
         return str(effect.key[0])
     title = BY_NAME[effect.table].title

@@ -232,6 +232,7 @@ class UndoService:
         )
 
     async def _is_as_after(self, tx: Tx, folder: Folder, effect: RowEffect) -> bool:
+        """Return whether a row or file is still as the turn left it."""
         if effect.table == turn_effects.FILE:
             # A row in its earlier state loses nothing, such as a folder that others have filled since.
             return any(
@@ -266,6 +267,10 @@ class UndoService:
         return UndoDone(turn_id=await self._carry_out(tx, plan, by=by, reason=reason), plan=plan)
 
     async def _carry_out(self, tx: Tx, plan: UndoPlan, *, by: str, reason: str | None) -> TurnId:
+        """Restore what the plan contains, as a turn of its own, and return that turn's id.
+
+        Raises `SomethingInPlace` if a removed row's place is taken.
+        """
         turn, now_ms = plan.turn, self.clock.now_ms()
         reason = reason or UNDONE.format(number=turn.id)
         # The caller's transaction goes on after a failure here: the reply to the request is stored in it.

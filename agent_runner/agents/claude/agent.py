@@ -158,6 +158,7 @@ class ClaudeAgent:
         self._stream.usage = self._client.get_context_usage
 
     def _make_hooks(self) -> None:
+        """Make the hooks and what reads the CLI's messages, at the first connection."""
         # Once for all connections: they hold figures of the conversation, which outlive a connection.
         if self._stream is None:
             self._subagents = self._sdk.SubagentLimit()

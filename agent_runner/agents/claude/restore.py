@@ -61,6 +61,7 @@ class RestoreHooks:
         }
 
     async def _with_prompt(self, hook_input: Any, _: str | None, __: Any) -> dict[str, Any]:
+        """Put the pending text before the first prompt."""
         # With the first prompt only; it is remembered, because the CLI may drop a prompt with all that was
         # put before it.
         self._last_text, self._pending = self._pending, None
@@ -75,6 +76,7 @@ class RestoreHooks:
         return {}
 
     async def _at_session_start(self, hook_input: Any, _: str | None, __: Any) -> dict[str, Any]:
+        """Put plan and decisions before the conversation again after a compaction."""
         # What hooks have put before prompts is gone after a compaction, so plan and decisions are put in
         # again.
         return _put_before(hook_input, self._meta if hook_input.get("source") == "compact" else None)

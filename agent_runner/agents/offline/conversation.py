@@ -62,7 +62,7 @@ class OpenQuestion:
     slot: str
     """`when`, `what`, `list`, `which` of the options, or `sure`."""
     text: str
-    """What the chat was asked, with the options."""
+    """The question as it was sent to the chat, with the options."""
     sender: str = ""
     """The name of the person it was put to."""
     person: str = ""

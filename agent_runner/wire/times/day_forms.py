@@ -89,7 +89,7 @@ def _slashed(match: re.Match[str]) -> Parts:
     possible = [CalendarDay(month=month, day=day, year=year) for month, day in sorted(pairs) if month <= 12]
     if len(possible) == 1:
         return Parts(day=possible[0])
-    if not possible:
+    if not possible:  # `15/15` is refused later: there is no such day
         return Parts(day=CalendarDay(month=first, day=second, year=year))
     return Parts(either=tuple(Parts(day=day) for day in possible), reason=Reason.WHICH_MEANING)
 

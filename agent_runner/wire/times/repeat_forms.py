@@ -133,6 +133,7 @@ def _month_weekday(match: re.Match[str]) -> Parts:
 
 
 def _every_quarter(_match: re.Match[str]) -> Parts:
+    """Return the first day of each quarter."""
     return _repeat(month_day=1, months=_QUARTERS)
 
 

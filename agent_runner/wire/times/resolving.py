@@ -290,6 +290,7 @@ def _years(year: int | None, today: date) -> Sequence[int]:
 
 
 def _calendar_days(day: CalendarDay, today: date) -> Iterator[date]:
+    """Yield the days that a day of the calendar can mean; a year that lacks it (29 February) is skipped."""
     for year in _years(day.year, today):
         try:
             yield date(year, day.month, day.day)
@@ -298,6 +299,7 @@ def _calendar_days(day: CalendarDay, today: date) -> Iterator[date]:
 
 
 def _month_days(day: MonthDay, today: date) -> Iterator[date]:
+    """Yield the days from today on that a day of the month can mean; a month that lacks it is skipped."""
     ahead = range(_MONTHS_SEARCHED) if day.months_ahead is None else (day.months_ahead,)
     for months in ahead:
         year, month = _month_ahead(today, months)
@@ -308,6 +310,7 @@ def _month_days(day: MonthDay, today: date) -> Iterator[date]:
 
 
 def _nth_days(day: NthDay, today: date) -> Iterator[date]:
+    """Yield the days that `the second Tuesday` or `the last day` of a month can mean."""
     if day.month is None:
         months = [_month_ahead(today, day.months_ahead or 0)]
     elif 1 <= day.month <= 12:
@@ -323,6 +326,7 @@ def _nth_days(day: NthDay, today: date) -> Iterator[date]:
 
 
 def _weekdays(weekday: Weekday, today: date) -> Iterator[date]:
+    """Yield the days that a weekday can mean: the one of a named week, or the next two."""
     if weekday.weeks_ahead is not None:
         monday = today - timedelta(days=today.weekday())
         yield monday + timedelta(weeks=weekday.weeks_ahead, days=weekday.index)

@@ -95,10 +95,12 @@ def _amount(days: int, elapsed: timedelta, language: Language, *, months: int = 
 
 
 def _counted(count: int, unit: str) -> str:
+    """Return `1 day`, `2 days`."""
     return f"{count} {unit}" if count == 1 else f"{count} {unit}s"
 
 
 def _recurrence(recurrence: Recurrence, language: Language) -> str:
+    """Return a repeating time in words."""
     is_korean = language is Language.KOREAN
     if recurrence.interval is not None:
         # Days are written as hours: `every 2 days` would be read as days of the calendar, at a time of day.
@@ -142,6 +144,7 @@ def _month_en(rhythm: Rhythm) -> str:
 
 
 def _weekdays_en(rhythm: Rhythm) -> str:
+    """Return the weekdays of a rhythm in words: `every other Monday`, `every weekday`."""
     if rhythm.step > 1:
         step = "other" if rhythm.step == 2 else f"{rhythm.step}{_ordinal(rhythm.step)}"
         return f"every {step} {_DAYS_EN[rhythm.weekdays[0]]}"
@@ -180,6 +183,7 @@ def _days_ko(rhythm: Rhythm) -> str:
 
 
 def _month_ko(rhythm: Rhythm) -> str:
+    """Return a rhythm of months or days in Korean words; one of weekdays as `_weekdays_ko` does."""
     if rhythm.month_day == LAST:
         return "매월 마지막 날"
     if rhythm.month_day is not None:
@@ -193,6 +197,7 @@ def _month_ko(rhythm: Rhythm) -> str:
 
 
 def _weekdays_ko(rhythm: Rhythm) -> str:
+    """Return the weekdays of a rhythm in Korean words: `격주 월요일`, `평일`."""
     names = " ".join(f"{_DAYS_KO[day]}요일" for day in rhythm.weekdays)
     if rhythm.step > 1 and rhythm.unit is StepUnit.WEEKS:
         return (f"{rhythm.step}주마다" if rhythm.step > 2 else "격주") + f" {names}"

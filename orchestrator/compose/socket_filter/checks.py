@@ -141,11 +141,13 @@ class Checks:
         return FilteredResponse(document=wanted)
 
     async def _label_network(self, request: EngineRequest) -> EngineRequest:
+        """Return the request to create a network, with the label of the installation."""
         if (request.body or {})["Driver"] == "overlay":
             self._swarm.check_wanted()
         return request.labelled((await self._survey()).project)
 
     async def _network(self, request: EngineRequest, inventory: EngineInventory) -> EngineRequest:
+        """Return the request about a network by its id. Raises `RequestForbidden` if it is not Andy's."""
         return _by_id(request, await own_network(self._engine, inventory, request.ref))
 
     async def _connect_network(self, request: EngineRequest) -> EngineRequest:

@@ -98,6 +98,7 @@ class Engine:
         return None if answer.status_code in RUNS else answer.text[:500]
 
     async def _get(self, path: str, *, filters: object = None, **query: str) -> Any:
+        """Return the engine's answer to a GET; None if it knows no such thing. Raises `httpx.HTTPError`."""
         parameters = query | ({"filters": json.dumps(filters)} if filters else {})
         answer = await self._http.get(path, params=parameters)
         if answer.status_code == httpx.codes.NOT_FOUND:

@@ -245,6 +245,7 @@ async def _answer(writer: asyncio.StreamWriter, status: int, text: str) -> None:
 
 
 async def _respond(writer: asyncio.StreamWriter, status: int, document: Any) -> None:
+    """Answer a request with a JSON document."""
     body = json.dumps(document).encode()
     head = (
         f"HTTP/1.1 {status} Andy\r\nContent-Type: application/json\r\n"

@@ -136,16 +136,19 @@ class SwarmChecks:
         return request.labelled(inventory.project)
 
     async def _check_image(self, name: str) -> None:
+        """Raise `RequestForbidden` if an image is not that of the agents."""
         image = await self._engine.image(self._image)
         if image is None or name not in (image["Id"], *(image.get("RepoDigests") or ())):
             raise RequestForbidden(f"The image '{name}' is not the agents', which is '{self._image}'.")
 
     async def _check_network(self, ref: str, labels: Mapping[str, str], inventory: EngineInventory) -> None:
+        """Raise `RequestForbidden` if a network is not that of the group."""
         own = (await own_network(self._engine, inventory, ref))["Labels"]
         if any(own.get(name) != labels[name] for name in (INSTALL_LABEL, GROUP_LABEL)):
             raise RequestForbidden(f"The network '{ref}' is not that of the group.")
 
     async def _check_secret(self, ref: str, labels: Mapping[str, str], inventory: EngineInventory) -> None:
+        """Raise `RequestForbidden` if a secret is not that of the run."""
         for secret in await self._engine.secrets(f"{PROJECT_LABEL}={inventory.project}"):
             if secret["ID"] == ref and secret["Spec"]["Labels"].get(RUN_LABEL) == labels[RUN_LABEL]:
                 return

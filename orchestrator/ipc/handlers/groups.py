@@ -40,6 +40,7 @@ async def register_group(tx: Tx, caller: CommandCaller, command: RegisterGroup) 
 
 
 async def _add_chat(tx: Tx, caller: CommandCaller, command: RegisterGroup) -> CommandResult:
+    """Add a chat to an existing group; refused for the main group."""
     try:
         # Whoever writes in a chat of main is obeyed as the owner, so only the owner may add one.
         if (await groups.known(tx, command.folder)).is_main:

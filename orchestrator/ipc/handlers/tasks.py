@@ -73,6 +73,7 @@ async def act_on_task(tx: Tx, caller: CommandCaller, command: ActOnTask) -> Comm
 
 
 def _changed(task: ScheduledTask, word: str) -> CommandResult:
+    """Return the result of a change; `word` is the end of `Task 7 …`, such as `is paused`."""
     return CommandResult(text=f"Task {task.id} {word}: {describe(task)}.", data=to_row(task))
 
 
