@@ -8,6 +8,7 @@ import traceback
 logger = logging.getLogger(__name__)
 
 MAX_REASON_CHARS = 500
+"""Most characters of the reason of an error."""
 
 
 def one_line(error: BaseException) -> str:

@@ -13,6 +13,7 @@ from agent_runner.wire.order import CLOSE_FILE, CloseOrder, TurnOrder
 logger = logging.getLogger(__name__)
 
 SWEEP_SECONDS = 1.0
+"""Seconds after which the folder is looked at without a signal of a change."""
 
 
 class TurnInbox:

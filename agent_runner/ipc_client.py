@@ -14,6 +14,7 @@ from agent_runner.wire.mailbox import REPLY_SECONDS, Command, Reply, SendFile, S
 from agent_runner.workspace import Workspace
 
 SWEEP_SECONDS = 0.25
+"""Seconds after which the folder is looked at without a signal of a change."""
 
 
 class HostClient:

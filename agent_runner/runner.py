@@ -28,8 +28,11 @@ from agent_runner.wire.order import RunOrder
 from agent_runner.workspace import Workspace
 
 BAD_ORDER = 2
+"""The exit code for an order that cannot be read."""
 LAST_WRITE_SECONDS = 0.2
+"""Seconds for which a terminated runner waits until its last frames are written."""
 LISTENER_SWEEP_SECONDS = 1.0
+"""Seconds between two looks whether somebody still reads the frames."""
 
 
 def run(order_line: bytes, descriptor: int, workspace: Workspace, started: StartedCli | None) -> int:

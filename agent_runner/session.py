@@ -35,6 +35,7 @@ Check = Callable[[TurnOrder], Awaitable[CheckResult]]
 TURN_CUT_OFF = 0
 """Exit code when a turn was cut off as ordered, which leaves the agent unusable: a clean end."""
 AGENT_BROKE = 1
+"""The exit code for an agent that could not go on."""
 
 
 class RunnerSession:

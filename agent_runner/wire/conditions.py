@@ -14,6 +14,7 @@ FORMS = (
 )
 """One example of each form; there are no others."""
 MAX_PARTS = 4
+"""Most conditions that are combined."""
 TOGETHER = f"up to {MAX_PARTS} of them in all(…, …) or any(…, …)"
 MAX_COUNT = 10_000
 TOOL_NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")

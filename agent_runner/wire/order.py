@@ -17,6 +17,7 @@ RestoreMode = Literal["fresh", "resume", "resume_plus_delta", "rehydrate"]
 MAX_RESTORE_CHARS = 9_500
 """The longest text that a hook of the CLI passes to the model whole; it cuts longer ones off."""
 MAX_LAST_QUESTION = 100
+"""Most characters of the last question in an order."""
 
 CLOSE_FILE = "_close"
 ECHO = "Say this in the chat, word for word: "

@@ -8,6 +8,7 @@ from __future__ import annotations
 MIN_MINUTES = 2
 MAX_HOURS = 4
 MAX_REASON_CHARS = 200
+"""Most characters of the reason for a sleep."""
 
 GUIDANCE = (
     'End with [SCHEDULE next="45m" reason="waiting for feedback"] to wake then '

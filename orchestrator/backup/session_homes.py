@@ -36,6 +36,7 @@ from orchestrator.domain.errors import BackupError
 MAX_JSON_BYTES = 64 * 2**20
 MAX_LINE_BYTES = 2**20
 JOBS_VERSION = 1
+"""The version of the file of scheduled jobs that can be read."""
 MAIN = "main"
 WORKSPACE = "workspace"
 NOTE_FOLDERS = ("memory",)

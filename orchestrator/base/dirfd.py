@@ -10,6 +10,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 ROOT = 0
+"""The user id of root."""
 
 
 @contextmanager

@@ -31,6 +31,7 @@ MAX_FAILURES = 10
 REPORTED_FAILURES = 3
 """Failures in a row after which the owner is notified: fewer may be a hiccup."""
 MAX_REASON_CHARS = 300
+"""Most characters of the reason of a failure."""
 
 
 class LoopEnded(Exception):

@@ -27,6 +27,7 @@ READ_SECONDS = 60.0
 CPU_SECONDS = 20
 """Seconds of processor time that reading a calendar may take, some hundred times what a large one needs."""
 MAX_BYTES = 8 * 1024 * 1024
+"""Most bytes of a calendar."""
 MAX_REDIRECTS = 3
 QUERY = """<?xml version="1.0" encoding="utf-8"?>
 <c:calendar-query xmlns:d="DAV:" xmlns:c="urn:ietf:params:xml:ns:caldav">

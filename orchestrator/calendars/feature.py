@@ -30,6 +30,7 @@ READ_AGAIN_MS = 15 * 60_000
 TRY_AGAIN_MS = 60_000
 """Milliseconds until a calendar that could not be read is tried again; doubled after each further failure."""
 SWEEP_SECONDS = 60.0
+"""Most seconds between two looks for calendars and events that are due."""
 # Each calendar is read in a process of its own, which may take up to 1 GiB of memory.
 AT_ONCE = 4
 NOTIFIED_AT = 2

@@ -24,6 +24,7 @@ MAX_EVENTS = 1_000
 """Most events of a calendar; the earliest are used."""
 MAX_TEXT_CHARS = 200
 MEMORY_BYTES = 1024**3
+"""Most memory of the process that reads a calendar."""
 MULTISTATUS = "{DAV:}multistatus"
 CALENDAR_DATA = "{urn:ietf:params:xml:ns:caldav}calendar-data"
 DAY = timedelta(days=1)
@@ -145,6 +146,7 @@ def _line(text: Any) -> str:
 
 
 _TURNS = frozenset({"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"})
+"""Classes of invisible characters that change the direction of text."""
 
 
 def main() -> None:

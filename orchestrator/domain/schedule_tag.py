@@ -14,6 +14,7 @@ MAX_REASON_CHARS = 200
 MAX_VALUE_CHARS = 1_000
 """Most characters of a quoted value; a longer one lacks its closing quotation mark."""
 ROUNDS = 5
+"""Times that tags are removed from a text."""
 
 _NAME = re.compile(r"\[\s*(schedule)(?![\w-])", re.IGNORECASE)
 _ATTRIBUTE = re.compile(r"([A-Za-z_][\w-]*)\s*=\s*")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 WORD = "SILENT"
 _DRESS = " \t\r\n*_`\"'“”.!()[]"
+"""Blanks, marks of formatting and punctuation around the word."""
 
 
 def is_silence(text: str) -> bool:

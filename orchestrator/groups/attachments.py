@@ -22,7 +22,9 @@ from orchestrator.domain.errors import BadRequest
 
 FOLDER = "attachments"
 MAX_NAME_BYTES = 120
+"""Most bytes of a stored file's name."""
 MAX_DEPTH = 20
+"""Most folders and the name in the path of a file that an agent names."""
 _UNSAFE = re.compile(r"[^\w.,()+-]+")
 
 

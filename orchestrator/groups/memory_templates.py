@@ -28,6 +28,7 @@ MAX_TEXTS = 200
 """Notes of a group that are listed."""
 SHARED = "global"
 ROOT = 0
+"""The user id of root."""
 
 
 def ensure_memory(home: Path, group: Group, *, assistant: str) -> bool:

@@ -77,6 +77,7 @@ API = "api"
 AT_ONCE = "without an agent"
 """The reason stored with a turn that was answered by the host alone."""
 MAX_NAME_CHARS = 40
+"""Most characters of a sender's name in a text of Andy's."""
 _HANGUL = re.compile("[ㄱ-ㅎㅏ-ㅣ가-힣]")
 _FIELDS = tuple(field.name for field in fields(Inbound))
 

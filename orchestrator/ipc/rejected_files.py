@@ -12,6 +12,7 @@ from agent_runner.wire import files
 MAX_RECORDS = 100
 """The newest records of a group that are stored, and lines of a record."""
 MAX_NAME_CHARS = 200
+"""Most characters of a rejected file's name in its record."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

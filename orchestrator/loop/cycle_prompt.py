@@ -15,7 +15,9 @@ from orchestrator.store.loop import cycles, wake_requests
 from orchestrator.store.loop.wake_requests import WakeRequest
 
 MAX_TRIGGERS = 20
+"""Most reasons for a cycle that its prompt lists."""
 MAX_SUMMARY_CHARS = 20_000
+"""Most characters of the dashboard in the prompt."""
 NOTICE = (
     "[This is a free cycle: you have woken by yourself, nobody wrote just now and nobody can be asked. "
     "Look whether something is to be done and do it. Your final answer goes to the chat: say only what "

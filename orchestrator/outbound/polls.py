@@ -25,6 +25,7 @@ from orchestrator.store.runs import turns
 log = structlog.get_logger(__name__)
 
 SWEEP_SECONDS = 60.0
+"""Most seconds between two looks for polls that end."""
 
 
 class PollEnds:

@@ -12,6 +12,7 @@ from orchestrator.store.schedule import task_runs, task_stops, tasks
 MAX_FAILURES = 5
 """Failures in a row after which a task is paused."""
 SHOWN_CHARS = 80
+"""Most characters of a task's prompt in a line about it."""
 
 
 async def queue_turn(

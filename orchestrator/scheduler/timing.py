@@ -21,6 +21,7 @@ MAX_INTERVAL_MS = int(when.FURTHEST.total_seconds() * 1000)
 MAX_CAUGHT_UP = 10
 """Missed due times that are run later at most, so that a long absence makes no flood of runs."""
 _FIRST_LOOK_BACK_MS = 3_600_000
+"""Milliseconds before now in which missed due times are looked for first."""
 _MILLISECONDS = re.compile(r"[0-9]{1,15}")
 
 

@@ -13,6 +13,7 @@ from orchestrator.store.undo.turn_effects import BY_NAME, RowEffect
 from orchestrator.undo.outside import OutsideEffect
 
 TITLE_CHARS = 60
+"""Most characters of the name of a restored row or file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

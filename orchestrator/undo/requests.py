@@ -23,6 +23,7 @@ from orchestrator.undo.service import BuiltOn, NothingToUndo, NotYet, SomethingI
 
 REASON = "without an agent"
 MAX_ASKERS, MAX_NAMES, MAX_NAME_CHARS = 200, 3, 40
+"""Most requests of a turn that are looked at, and most names, and characters of a name, in a refusal."""
 _UNSEEN = re.compile("[\u200b-\u200f\u2060-\u2064\ufe0e\ufe0f\ufeff]")
 _ENGLISH = re.compile(
     r"(?:(?:ok|okay|please|pls|no|oops|whoops|andy) )*"

@@ -44,6 +44,7 @@ UNDONE = "undo of turn {number}"
 """The reason of a turn that is an undo from outside of a chat."""
 BOARD = frozenset({"notifications", "dashboard_tasks", "questions", "insights", "people", "projects"})
 _UNSENT = (OutboxState.HELD, OutboxState.PENDING)
+"""States of messages that undoing can still stop."""
 _POSSIBLY_SENT = (OutboxState.SENDING, OutboxState.SENT, OutboxState.UNKNOWN)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from orchestrator.undo.plan import UndoItem, UndoPlan
 
 MAX_ITEMS = 8
+"""Most effects that an answer lists."""
 _KINDS = {
     "notifications": ("the reminder", "리마인더"),
     "dashboard_tasks": ("the task", "할 일"),

@@ -30,7 +30,9 @@ from orchestrator.compose.socket_filter.requests import (
 log = structlog.get_logger(__name__)
 
 MAX_HEAD_BYTES, MAX_BODY_BYTES = 16 * 1024, 256 * 1024
+"""Most bytes of a request's head, and of its body."""
 READ_SECONDS = 15.0
+"""Seconds in which a request has to arrive."""
 MAX_CONNECTIONS = 256
 CHUNK_BYTES = 64 * 1024
 BAD, FORBIDDEN, NOT_FOUND, BUSY, BAD_GATEWAY, SWITCHED = 400, 403, 404, 503, 502, 101
