@@ -23,7 +23,7 @@ from tests.simulation.people import Plan  # noqa: E402
 from tests.simulation.planted import BUGS, look_for  # noqa: E402
 from tests.simulation.story import shrink, story_of  # noqa: E402
 from tests.simulation.undoing import try_undos  # noqa: E402
-from tests.simulation.world import Outcome, World  # noqa: E402
+from tests.simulation.world import Outcome, World, remove_template  # noqa: E402
 
 
 def main() -> int:
@@ -41,6 +41,7 @@ def main() -> int:
     parser.add_argument(
         "--loops", action="store_true", help="try only worlds whose agents wake by themselves"
     )
+    parser.add_argument("--family", default="", help="try only worlds that were drawn as narrow or exact")
     parser.add_argument("--hours", type=float, default=0.0, help="try only worlds of so many hours at most")
     parser.add_argument("--planted", default="", help="plant bugs: a part of the names of some, or all")
     parser.add_argument(
@@ -62,6 +63,7 @@ def main() -> int:
             is_of_models=options.models,
             is_of_loops=options.loops,
             most_hours=options.hours,
+            family=options.family,
         )
     seed = options.seed or str(time.time_ns() // 1_000_000)
     plan = Plan.drawn(seed)
@@ -94,13 +96,16 @@ def _try_many(
     is_of_models: bool = False,
     is_of_loops: bool = False,
     most_hours: float = 0.0,
+    family: str = "",
 ) -> int:
     first = int(seed) if seed else time.time_ns() // 1_000_000_000
     print(f"The first seed is {first}.", flush=True)
     began, broken = time.process_time(), 0
     total = [0.0, 0, 0, 0, 0, 0]
     number = 0
-    seeds = _seeds(first, is_of_models=is_of_models, is_of_loops=is_of_loops, most_hours=most_hours)
+    seeds = _seeds(
+        first, is_of_models=is_of_models, is_of_loops=is_of_loops, most_hours=most_hours, family=family
+    )
     while (not worlds or number < worlds) and (not minutes or time.process_time() - began < minutes * 60):
         outcome = World(next(seeds)).run()
         number += 1
@@ -121,11 +126,15 @@ def _try_many(
     return 1 if broken else 0
 
 
-def _seeds(first: int, *, is_of_models: bool, is_of_loops: bool, most_hours: float) -> Iterator[int]:
+def _seeds(
+    first: int, *, is_of_models: bool, is_of_loops: bool, most_hours: float, family: str
+) -> Iterator[int]:
     """Yield the seeds of the worlds that are wanted."""
     for seed in itertools.count(first):
         plan = Plan.drawn(str(seed))
         if (is_of_models and not plan.services.asks_model) or (is_of_loops and not plan.loops):
+            continue
+        if family and plan.family != family:
             continue
         if not most_hours or plan.seconds <= most_hours * 3600:
             yield seed
@@ -145,5 +154,6 @@ def _figures(outcome: Outcome) -> tuple[float, int, int, int, int, int]:
 if __name__ == "__main__":
     code = main()
     sys.stdout.flush()
+    remove_template()
     # Frames of killed hosts hold statements of closed databases, in which the interpreter crashes as it ends.
     os._exit(code)

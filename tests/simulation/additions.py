@@ -25,6 +25,11 @@ NARROW = (
 """The faults of narrow worlds, as often as they are named."""
 NARROW_SHARE = 0.5
 """The share of these that have few messages, and most of their faults at steps that matter."""
+EXACT_SHARE = 0.5
+"""The share of the narrow worlds in which one thing goes wrong, at a moment drawn from all there are."""
+EFFECTS = (12, 12, 24, 48)
+"""Numbers of effects after one of which a host is killed: until a container has its turn, until people read
+the answer, and until an idle container is gone. A new container has some twenty effects more."""
 DAY_MS = 86_400_000
 SEASONS = {"autumn": -30 * DAY_MS, "spring": 124 * DAY_MS}
 """Milliseconds that a wall clock is ahead, to begin on the day before Berlin's clocks change."""
@@ -41,7 +46,8 @@ def with_additions(plan: Plan, seed: str) -> Plan:
     if chance.random() >= SHARE:
         return plan
     if random.Random(f"{seed}:narrow").random() < NARROW_SHARE:
-        return _narrow(plan, chance)
+        exact = random.Random(f"{seed}:exact")
+        return _exact(plan, exact) if exact.random() < EXACT_SHARE else _narrow(plan, chance)
     plan = replace(plan, schema_behind=chance.choice((0, 0, 1, chance.randrange(2, 12))))
     if chance.random() < 0.06:
         plan = _silent(plan, chance)
@@ -84,7 +90,7 @@ def _narrow(plan: Plan, chance: random.Random) -> Plan:
         calm = replace(
             plan, groups=(group,), said=tuple(said), faults=(), deaths=(), trouble=Trouble(), cap=5
         )
-        return replace(calm, seconds=said[-1].at_s + 60.0)
+        return replace(calm, seconds=said[-1].at_s + 60.0, family="narrow")
     trouble = Trouble(
         lost_before=chance.choice((0.0, 0.0, 0.3)),
         lost_after=chance.choice((0.0, 0.0, 0.3)),
@@ -96,9 +102,66 @@ def _narrow(plan: Plan, chance: random.Random) -> Plan:
         groups=(group,),
         said=tuple(said),
         faults=tuple(faults),
+        family="narrow",
         deaths=tuple(chance.choice((0, 0, 0, chance.randrange(1, 12))) for _ in range(20)),
         trouble=trouble,
         cap=chance.choice((1, 5)),
+    )
+
+
+def _exact(plan: Plan, chance: random.Random) -> Plan:
+    """Return a plan of up to three messages in one chat; one meets a misfortune at a drawn moment."""
+    from tests.simulation.messenger import Trouble
+    from tests.simulation.people import EXACT, Fault, Said
+
+    name = chance.choice(("chirp", "flock"))
+    group = replace(plan.groups[0], jid=ChatJid(f"{name}:g0"), other_chats=())
+    kind = chance.choice((EXACT,) * 7 + ("engine", "hung", "messenger"))
+    gap_s = chance.choice(
+        (4.0, 4.0, 8.0, 30.0)
+    )  # the next question finds the container at work, idle, or gone
+    said = [
+        Said(
+            at_s=5.0 + gap_s * number,
+            who="Jane",
+            jid=group.jid,
+            kind=chance.choice(("echo", "echo", "remind", "remind", "list")),
+            token=f"zq{number}x",
+            minutes=1,
+        )
+        for number in range(chance.choice((1, 2, 2, 3)))
+    ]
+    at_s = chance.choice(said[-2:]).at_s
+    seconds = said[-1].at_s + 60.0
+    match kind:
+        case "engine":
+            amount = chance.choice((1, 5, 20, 50, 90))
+            faults = [Fault(at_s=at_s + chance.uniform(0.5, 3.0), kind=kind, amount=amount)]
+        case "hung":
+            faults = [Fault(at_s=at_s + chance.uniform(0.3, 4.0), kind=kind)]
+        case "messenger":  # for longer than a reminder is tried again as one
+            said = [replace(one, kind="remind") for one in said]
+            faults = [Fault(at_s=said[-1].at_s + 20.0, kind=kind, amount=1_200, place=name)]
+            # What is asked afterwards tells what the agent knows of the time before.
+            said.append(replace(said[0], at_s=said[-1].at_s + 1_400.0, kind="echo", token="zq9x"))
+            seconds = said[-1].at_s + 60.0
+        case _:
+            amounts = [1 + chance.randrange(chance.choice(EFFECTS)) for _ in range(2)]
+            faults = [Fault(at_s=at_s, kind=kind, amount=amount) for amount in amounts]
+            if chance.random() < 0.7:  # else once more, on what the next life does
+                faults.pop()
+    return replace(
+        plan,
+        seconds=seconds,
+        groups=(group,),
+        said=tuple(said),
+        faults=tuple(faults),
+        family="exact",
+        deaths=(),
+        trouble=Trouble(redelivers=chance.choice((0.0, 0.0, 0.5))),
+        cap=5,
+        foresight=chance.choice((0, 0, 1)),
+        idle_ms=chance.choice((5_000, 20_000)),
     )
 
 

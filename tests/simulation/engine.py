@@ -42,6 +42,8 @@ class Engine:
         self.started = 0
         self.on_frame: Callable[[], None] = lambda: None
         """Called as a container has written a frame."""
+        self.on_call: Callable[[], None] = lambda: None
+        """Called after a container was started, stopped or removed by a call."""
         self.dies_at: list[int] = []
         """For containers to come: the number of written frames at which each dies; 0 is none."""
         self._away: asyncio.Event | None = None
@@ -73,6 +75,7 @@ class Engine:
         layout.make(spec.mounts)
         container = Container(self, spec, layout, order)
         self.containers[spec.run_id] = container
+        self.on_call()
         return container
 
     @property
@@ -224,11 +227,13 @@ class Handle:
                     await self._container.changed.wait()
         except TimeoutError:
             self._container.end(KILLED)
+        self._engine.on_call()
         self._engine.check()
 
     async def remove(self) -> None:
         await self._engine.latency()
         self._container.remove()
+        self._engine.on_call()
 
 
 class SimulatedRuntime:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
 from orchestrator.domain.values import ChatJid, Folder
-from tests.simulation.messenger import Post
+from tests.simulation.messenger import Post, Trouble
 from tests.simulation.people import ASKING, CHANGING, Written
 from tests.simulation.service_judges import services
 from tests.simulation.services import is_said_by_tool
@@ -29,6 +29,10 @@ MOST_TASKS = 60
 """Tasks that a host may have when all is quiet: its loops, and what they wait for."""
 TOKENS_AN_ANSWER = 40
 """Tokens that one answer of a simulated model uses at the most."""
+RECOVERY_SECONDS = 150.0
+"""Seconds from the last misfortune to an answer, at most: a container that hangs is ended after a minute."""
+SOON_OVER = ("kill", "power", "hung", "container", "second host", "engine")
+"""Kinds of misfortune, or their beginnings, after which all goes on within that time."""
 CALM_ANSWER_MS = 12_000
 """How long an answer may take where nothing is amiss and no other group is in the way."""
 
@@ -36,8 +40,8 @@ CALM_ANSWER_MS = 12_000
 def judge(world: World) -> None:
     """Add to the problems of a world what breaks a promise."""
     for find in (
-        _unlisted, _errors, _loops, _left_over, _answers, _order, _reminders, _promptness, _news, _isolation,
-        _owners_wishes, _sleeps, _spending, services,
+        _unlisted, _errors, _loops, _left_over, _answers, _order, _reminders, _promptness, _recovery, _news,
+        _isolation, _owners_wishes, _sleeps, _spending, services,
     ):  # fmt: skip
         world.problems += find(world)
 
@@ -250,6 +254,29 @@ def _promptness(world: World) -> Iterator[str]:
             if "⏰" in post.text and post.at_ms - due_ms > CALM_ANSWER_MS + 1_000:
                 seconds = (post.at_ms - due_ms) / 1000
                 yield f"Reminded {seconds:.1f} s late, with nothing amiss: {said}"
+
+
+def _recovery(world: World) -> Iterator[str]:
+    """After a crash, a lost engine or a container that hangs, what was asked is answered, and soon."""
+    plan = world.plan
+    is_judged = (
+        plan.family and not any(plan.deaths) and plan.trouble == Trouble(redelivers=plan.trouble.redelivers)
+    )
+    if not is_judged or not all(fault.kind.startswith(SOON_OVER) for fault in plan.faults):
+        return
+    amiss = [line.at_s for line in world.lines if line.kind == "fault" or line.text.endswith(" is up")]
+    for written in world.people.all:
+        said, posts = written.said, _posts_with(world, written)
+        if said.kind not in ASKING:
+            continue
+        state, reason = _turn_of(world, written)
+        if state == "failed":
+            yield f"Failed, where it could be tried again ({reason}): {said}"
+        for post in posts[:1]:
+            at_s = world.since_start_s(post.at_ms)
+            last_s = max(one for one in (written.at_s, *amiss) if one < at_s)
+            if at_s - last_s > RECOVERY_SECONDS:
+                yield f"Answered {at_s - last_s:.0f} s after the last misfortune: {said}"
 
 
 def _news(world: World) -> Iterator[str]:

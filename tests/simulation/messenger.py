@@ -81,6 +81,8 @@ class Messenger:
         """Texts that the messenger refused for good, or whose sending ended in doubt: they may be missing."""
         self.on_show: Callable[[], None] = lambda: None
         """Called as a text of Andy's is about to be shown."""
+        self.on_shown: Callable[[], None] = lambda: None
+        """Called as a text of Andy's was shown, and before its sender knows."""
         self.is_down = False
         self.taken = 0
         """How many of the events a host has taken in, or refused."""
@@ -168,6 +170,7 @@ class Messenger:
         if self.is_idempotent and key in self._keys:
             return
         self._keys[key] = self._post(jid, text, "Andy", key=key)
+        self.on_shown()
 
     def _post(self, jid: str, text: str, by: str, *, key: str = "", quotes: int | None = None) -> Post:
         post = Post(len(self.shown) + 1, jid, text, by, self._now_ms(), key=key, quotes=quotes)

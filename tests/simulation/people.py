@@ -22,11 +22,16 @@ if TYPE_CHECKING:
 PERSONS = ("Jane", "Ali", "Minsu", "Rosa")
 ASKING = ("echo", "remind", "list", "reply")
 """Kinds of messages that have an answer."""
+EXACT = "kill at an effect"
+"""A kill right after the host's n-th effect from a moment on: a commit, a file, a call of the engine, a text.
+
+Between two effects it does not matter when a host is killed, so these few are all the moments there are."""
 KILLS_AT = {
     "kill at a send": "as a text is shown",
     "kill at a frame": "after a frame",
     "kill at a turn": "as a turn begins",
     "kill at a request": "after a request",
+    EXACT: "after an effect",
 }
 """Kinds of kills that wait for something to happen, and when they come."""
 LOOKS_AFTER_SECONDS = 30.0
@@ -75,6 +80,8 @@ class Fault:
     at_s: float
     kind: str
     amount: int = 0
+    place: str = ""
+    """The messenger that goes down; empty for one that is drawn."""
     again: int = 0
     """For a kill: the steps after which the host is killed once more while it starts; 0 is never."""
 
@@ -104,6 +111,8 @@ class Plan:
     """The groups whose agents wake by themselves."""
     schema_behind: int = 0
     """So many migrations older than the program is the database that the first host finds."""
+    family: str = ""
+    """`narrow` or `exact` for worlds of few messages that were drawn so; empty for all others."""
     ahead_ms: int = 0
     """Milliseconds that the wall clock is ahead as the world begins, so that it is another season."""
     budget_tokens: int = 0
@@ -364,12 +373,16 @@ class Faults:
         self._again: list[int] = []
         self._at: dict[str, list[int]] = {kind: [] for kind in KILLS_AT}
         """For each kind of such a kill: the steps after which the next ones come."""
+        self._last_effect = 0
+        """The step of the effect that was counted last."""
         self.had_disk = False
         world.engine.on_frame = lambda: self._kill_at("kill at a frame")
         world.on_turn = lambda: self._kill_at("kill at a turn")
+        world.on_effect = self._count_effect
         world.disk.on_request = lambda: self._kill_at("kill at a request")
         for messenger in world.messengers:
             messenger.on_show = lambda: self._kill_at("kill at a send")
+            messenger.on_shown = world.note_effect
         world.engine.dies_at = list(plan.deaths)
         for messenger in world.messengers:
             messenger.trouble = replace(plan.trouble)
@@ -398,7 +411,8 @@ class Faults:
                 world.engine.go_away()
                 later(fault.amount, self._engine_back)
             case "messenger":
-                messenger = self._chance.choice(world.messengers)
+                named = [one for one in world.messengers if one.name == fault.place]
+                (messenger,) = named or [self._chance.choice(world.messengers)]
                 messenger.go_down()
                 later(fault.amount, messenger.come_up)
             case "clock":
@@ -425,6 +439,17 @@ class Faults:
         if self._at[kind]:
             self._world.kill_in_steps(self._at[kind].pop(0), KILLS_AT[kind])
 
+    def _count_effect(self) -> None:
+        """Kill the host before its next step where this was the effect that a fault waits for."""
+        step = self._world.loop.step
+        if step == self._last_effect or not (waiting := self._at[EXACT]):
+            return  # a step is never cut in two, so all effects of one are the same moment
+        self._last_effect = step
+        waiting[0] -= 1
+        if waiting[0] <= 0:
+            waiting.pop(0)
+            self._world.kill_in_steps(1, KILLS_AT[EXACT])
+
     def _hurt_container(self, fault: Fault) -> None:
         world = self._world
         if not (working := world.engine.working):
@@ -449,6 +474,8 @@ class Faults:
         self._world.loop.thaw()
 
     def _engine_back(self) -> None:
+        if self._world.engine.is_away:
+            self._world.note("fault", "the engine is back")
         self._world.engine.come_back()
 
     def _disk_back(self) -> None:

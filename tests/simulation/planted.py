@@ -33,6 +33,8 @@ class Planted:
     wrong: str
     also: tuple[tuple[str, str], ...] = ()
     """Further replacements in the same file, where a second line of defence would hide the first."""
+    family: str = ""
+    """The family of worlds in which it is looked for; empty for all short ones."""
     is_of_loops: bool = False
     """Whether only worlds whose agents wake by themselves can find it."""
     is_of_models: bool = False
@@ -53,6 +55,7 @@ BUGS = (
     ),
     Planted(
         name="a connection that is lost counts as the end of its container (a race of the past)",
+        family="exact",
         path="orchestrator/containers/output.py",
         right="                again = await self._rejoin(live)\n",
         wrong="                again = None\n",
@@ -77,6 +80,7 @@ BUGS = (
     ),
     Planted(
         name="a late reminder is said to be lost although another message brings it (found here first)",
+        family="exact",
         path="orchestrator/outbound/delivery.py",
         right="            if state is not OutboxState.SKIPPED and notifies_agent:",
         wrong="            if state is not OutboxState.SKIPPED:",
@@ -119,6 +123,7 @@ BUGS = (
     ),
     Planted(
         name="a container that was adopted is not given its turn again",
+        family="exact",
         path="orchestrator/containers/reattach.py",
         right="        if order is not None:\n",
         wrong="        if False:\n",
@@ -131,6 +136,7 @@ BUGS = (
     ),
     Planted(
         name="a container that no run has is left alone",
+        family="exact",
         path="orchestrator/containers/reattach.py",
         right="                await self._orphans.remove(container, orphan)\n",
         wrong="                pass\n",
@@ -143,6 +149,7 @@ BUGS = (
     ),
     Planted(
         name="a silent container is never killed",
+        family="exact",
         path="orchestrator/containers/timeouts.py",
         right="    if now_ms - vitals.last_frame_ms > SILENT_MS:",
         wrong="    if False:",
@@ -178,6 +185,7 @@ BUGS = (
     ),
     Planted(
         name="a request is removed before it is done",
+        family="exact",
         path="orchestrator/ipc/mailbox_worker.py",
         right='        replies = self._root / group.folder / "replies"\n',
         wrong='        replies = self._root / group.folder / "replies"\n'
@@ -262,7 +270,7 @@ def look_for(bug: Planted, *, first: int, worlds: int, seconds: float = 0.0) -> 
         while tried < worlds and (not seconds or spent < seconds):
             options = [f"--seed={seed}", f"--worlds={worlds - tried}", "--until-broken"]
             options += ["--models"] if bug.is_of_models else []
-            options += ["--loops", "--hours=1"] if bug.is_of_loops else [f"--hours={MOST_HOURS}"]
+            options += ["--loops", "--hours=1"] if bug.is_of_loops else _where(bug)
             options += [f"--minutes={(seconds - spent) / 60}"] if seconds else []
             found = _simulate(root, options)
             last = (found.stdout.strip().splitlines() or [""])[-1]
@@ -279,6 +287,11 @@ def look_for(bug: Planted, *, first: int, worlds: int, seconds: float = 0.0) -> 
                 return f"| {bug.name} | {tried} ({spent:.0f} s) | {problem} (seed {name}) |"
             seed = int(name) + 1
     return f"| {bug.name} | – | not found in {tried} ({spent:.0f} s) |"
+
+
+def _where(bug: Planted) -> list[str]:
+    """Return the options that name the worlds in which a bug is looked for."""
+    return [f"--family={bug.family}"] if bug.family else [f"--hours={MOST_HOURS}"]
 
 
 def _simulate(root: Path, options: list[str]) -> subprocess.CompletedProcess[str]:

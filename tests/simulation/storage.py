@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -36,6 +36,11 @@ class WatchedConnection(sqlite3.Connection):
                 error = sqlite3.OperationalError("database or disk is full")
                 error.sqlite_errorcode = sqlite3.SQLITE_FULL
                 raise error
+            elif sql == "COMMIT":
+                found = super().execute(sql, *given)
+                if self.total_changes != self.changes_before:
+                    self.storage.on_commit()
+                return found
         return super().execute(sql, *given)
 
 
@@ -46,6 +51,8 @@ class Storage:
         self.is_full = False
         self.refused = 0
         """Number of commits that a full disk has refused."""
+        self.on_commit: Callable[[], None] = lambda: None
+        """Called after a commit that wrote something."""
         self._path = path
         self._barrier: dict[Path, bytes] | None = None
         """The files before the first commit that was not synced; None while all is on the disk."""

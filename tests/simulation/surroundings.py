@@ -276,10 +276,16 @@ class Disk:
         self.is_full = False
         self.on_request: Callable[[], None] = lambda: None
         """Called as a container has put a file into place."""
-        self._replace, self._rename, self._link = os.replace, os.rename, os.link
+        self.on_change: Callable[[], None] = lambda: None
+        """Called as a file was put into place or removed."""
+        self._replace, self._rename, self._unlink = os.replace, os.rename, os.unlink
 
     def replace(self, source: Any, target: Any, **places: Any) -> None:
         self._move(self._replace, source, target, places)
+
+    def unlink(self, path: Any, **places: Any) -> None:
+        self._unlink(path, **places)
+        self.on_change()
 
     def sync(self, descriptor: int) -> None:
         """Note that a file or a directory is on the disk; tmpfs has nothing to sync."""
@@ -306,6 +312,7 @@ class Disk:
             self._signals.changed(os.fspath(target))
             if PROCESS.get().name.startswith("container"):
                 self.on_request()
+        self.on_change()
 
 
 @cache

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import contextvars
 import hashlib
 import os
@@ -127,6 +128,8 @@ class World:
         self.power_losses = 0
         self.on_turn: Callable[[], None] = lambda: None
         """Called as a turn was given to a container."""
+        self.on_effect: Callable[[], None] = lambda: None
+        """Called after the host that lives now has done something that outlasts it."""
         self.tasks_when_quiet = 0
         self.names_of_tasks = ""
         self.second_hosts = 0
@@ -199,6 +202,7 @@ class World:
         self.signals = surroundings.Signals(loop, seed)
         self.disk = surroundings.Disk(loop, self.signals, self.unsynced)
         self.engine = Engine(loop, self.root / "engine", seed, self.note)
+        self.storage.on_commit = self.disk.on_change = self.engine.on_call = self.note_effect
         self.messengers = (
             Messenger("chirp", loop, seed, self.note, is_idempotent=True),
             Messenger("flock", loop, seed, self.note, is_idempotent=False),
@@ -213,6 +217,7 @@ class World:
             ("os.replace", self.disk.replace),
             ("os.rename", self.disk.rename),
             ("os.fsync", self.disk.sync),
+            ("os.unlink", self.disk.unlink),
             ("aiosqlite.core.Thread", surroundings.SimulatedThread),
             ("aiosqlite.core.SimpleQueue", surroundings.StepQueue),
             ("agent_runner.watch.new_observer", surroundings.Observer),
@@ -546,6 +551,11 @@ class World:
         text = text.replace(str(self.root), "~")  # the number of this process is in it
         self.lines.append(Line(self.loop.time(), self.loop.step, kind, text))
 
+    def note_effect(self) -> None:
+        """Take note of a commit, a file, a call of the engine or a shown text, where the host did it."""
+        if PROCESS.get() is self.host:
+            self.on_effect()
+
     def _take_event(self, event: Any) -> None:
         if event.kind in ("turn.started", "turn.handed_over"):
             self.on_turn()
@@ -578,6 +588,10 @@ class World:
 
     def messenger_of(self, jid: str) -> Messenger:
         return next(one for one in self.messengers if jid.startswith(f"{one.name}:"))
+
+    def since_start_s(self, wall_ms: int) -> float:
+        """Return the virtual seconds at a wall time; only where the plan does not set the clock."""
+        return (wall_ms - START_MS - self.plan.ahead_ms) / 1000
 
     def has_set_clock(self) -> bool:
         """Return whether the plan sets the wall clock."""
@@ -667,6 +681,12 @@ def _explained(error: BaseException | None) -> str:
 _template: list[Path] = []
 
 
+def remove_template() -> None:
+    """Remove the empty database that each world of this process began with; called also as it exits."""
+    while _template:
+        _template.pop().unlink(missing_ok=True)
+
+
 def _furnish(home: Home, plan: Plan) -> None:
     """Make a home with the groups of a plan. The empty database is migrated once a process."""
     home.database.parent.mkdir(parents=True)
@@ -679,9 +699,7 @@ def _furnish(home: Home, plan: Plan) -> None:
         connection.execute("PRAGMA journal_mode = DELETE")
         connection.close()
         _template.append(path)
-        import atexit
-
-        atexit.register(lambda: path.unlink(missing_ok=True))
+        atexit.register(remove_template)
     shutil.copyfile(_template[0], home.database)
     asyncio.run(_register(home, plan))
     if plan.schema_behind:
