@@ -17,11 +17,11 @@ from orchestrator.domain.model_services import OF_DOTENV
 from orchestrator.domain.values import ChatJid, Folder, Group
 from tests.simulation.additions import SEASONS
 from tests.simulation.owner import OwnerAct
-from tests.simulation.people import Fault, Plan, Said
+from tests.simulation.people import EXACT, Fault, Plan, Said
 from tests.simulation.planted import BUGS, REPOSITORY, Planted
 from tests.simulation.services import KINDS, ServiceFault, ServicesPlan
 from tests.simulation.undoing import UndoPlan, UndoWorld, killed_at
-from tests.simulation.world import World
+from tests.simulation.world import MEMORY, World
 
 MAIN = Path(__file__).parent / "__main__.py"
 
@@ -119,6 +119,18 @@ def test_each_fault_of_a_host_and_its_machine_meets_it_and_no_promise_breaks() -
     assert world.storage.refused > 0
 
 
+@pytest.mark.parametrize("effects", [2, 9, 18], ids=["its turn begins", "a request", "its container ends"])
+def test_a_host_that_is_killed_after_one_of_its_effects_goes_on(effects: int) -> None:
+    said = (
+        Said(at_s=5.0, who="Jane", jid=CHAT, kind="echo", token="zq0x"),
+        Said(at_s=9.0, who="Jane", jid=CHAT, kind="remind", token="zq1x", minutes=1),
+    )
+    faults = (Fault(at_s=9.0, kind=EXACT, amount=effects),)
+    plan = _small_plan({}, ServicesPlan(), seconds=90.0, faults=faults)
+    outcome = World("effects", replace(plan, said=said, family="exact")).run()
+    assert (outcome.problems, outcome.kills) == ([], 1)
+
+
 def test_people_reply_and_react_and_the_owner_asks_over_the_api_after_an_upgrade() -> None:
     said = (
         Said(at_s=40.0, who="Ali", jid=CHAT, kind="reply", token="zq11x"),
@@ -211,14 +223,15 @@ def _small_plan(
 @pytest.mark.parametrize(("seed", "hash_seed"), [("14", "2"), ("31", "1")])
 def test_a_seed_gives_the_same_world_in_every_process(seed: str, hash_seed: str) -> None:
     here = World(seed).run()
-    elsewhere = subprocess.run(
+    with subprocess.Popen(
         [sys.executable, MAIN, "--seed", seed, "--digest"],
         env={**os.environ, "PYTHONHASHSEED": hash_seed},
-        capture_output=True,
+        stdout=subprocess.PIPE,
         text=True,
-        check=True,
-    )
-    assert elsewhere.stdout.strip() == here.digest
+    ) as elsewhere:
+        said, _ = elsewhere.communicate()
+    assert (elsewhere.returncode, said.strip()) == (0, here.digest)
+    assert list(MEMORY.glob(f"andy-world*-{elsewhere.pid}*")) == []
 
 
 @pytest.mark.parametrize("bug", BUGS, ids=[bug.name for bug in BUGS])
