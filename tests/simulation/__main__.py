@@ -19,6 +19,7 @@ if __name__ == "__main__":
     tests.__path__ = [str(REPOSITORY / "tests")]
     sys.modules["tests"] = tests
 
+from tests.simulation import speed  # noqa: E402
 from tests.simulation.people import Plan  # noqa: E402
 from tests.simulation.planted import BUGS, look_for  # noqa: E402
 from tests.simulation.story import shrink, story_of  # noqa: E402
@@ -47,7 +48,12 @@ def main() -> int:
     parser.add_argument(
         "--undo", type=int, default=0, help="try undo of so many turns, and kills at its steps"
     )
+    parser.add_argument("--speed", action="store_true", help="say what a hundred virtual hours cost")
     options = parser.parse_args()
+    if options.speed:
+        for row in speed.rows():
+            print(row, flush=True)
+        return 0
     if options.undo:
         return try_undos(int(options.seed or time.time_ns() // 1_000_000_000), options.undo)
     if options.planted:

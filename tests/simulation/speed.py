@@ -1,4 +1,4 @@
-"""Measure what a hundred virtual hours of twenty groups cost: `make simulate SPEED=1` prints the rows of the docs."""
+"""Measure what a hundred virtual hours of twenty groups cost: `make simulate SPEED=1`."""
 
 from __future__ import annotations
 
