@@ -165,9 +165,7 @@ class ContextRecorder:
         changed = await asyncio.to_thread(self._changed, found)
         unknown = [one for one in found if one not in self._followed]
         await self._follow_all({*spoken, *changed, *unknown})
-        now_ms = self._clock.now_ms()
-        due = [one for one in found if now_ms >= self._snapshot_due_ms.get(one, 0)]
-        await _for_each(due, self._snapshot_if_due)
+        await self._take_due_snapshots(found)
         await self._notify_owner_of_repairs()
 
     async def _look(self, tx: Tx) -> tuple[list[Folder], list[Folder]]:
@@ -179,6 +177,20 @@ class ContextRecorder:
     def _changed(self, folders: Iterable[Folder]) -> list[Folder]:
         """Return the groups whose contexts somebody else has written since. Blocks."""
         return [one for one in folders if self._version(one) not in (None, self._versions.get(one))]
+
+    async def _take_due_snapshots(self, folders: Iterable[Folder]) -> None:
+        now_ms = self._clock.now_ms()
+        due = {one for one in folders if now_ms >= self._snapshot_due_ms.get(one, 0)}
+        if not due:
+            return
+        # One look for all: most groups of an idle host have no context, and each snapshot is a task.
+        without = await asyncio.to_thread(self._without_context, due)
+        self._snapshot_due_ms |= dict.fromkeys(without, now_ms + SNAPSHOT_MS)
+        await _for_each(due.difference(without), self._snapshot_if_due)
+
+    def _without_context(self, folders: Iterable[Folder]) -> list[Folder]:
+        """Return the groups that have no context yet, and so nothing to take a snapshot of. Blocks."""
+        return [one for one in folders if not context_path(self._contexts, one).is_dir()]
 
     async def _follow(self, folder: Folder) -> None:
         try:

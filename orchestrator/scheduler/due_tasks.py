@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from zoneinfo import ZoneInfo
 
@@ -120,21 +120,47 @@ async def follow_clock(tx: Tx, *, now_ms: int) -> None:
 
 async def follow_zones(tx: Tx, zone_of: Callable[[Group], ZoneInfo], *, now_ms: int) -> None:
     """Recompute the due times of cron schedules in their group's present zone."""
-    registered = {group.folder: group for group in await groups.every(tx)}
-    for task in await tasks.every(tx):
-        group = registered.get(task.folder)
-        if group is None or task.schedule.kind is not ScheduleKind.CRON:
-            continue
-        # Intervals and single times are moments, the same in every zone; only cron follows the wall clock.
-        zone = zone_of(group)
-        if zone.key != task.schedule.timezone:
-            try:
-                planned = timing.plan(
-                    task.schedule.kind, task.schedule.value, dst=task.schedule.dst, now_ms=now_ms, zone=zone
-                )
-            except (AndyError, ValueError, LookupError):
-                continue  # it is stopped with a notice when it is due
-            await tasks.replan(tx, task.id, timezone=zone.key, next_ms=planned.next_ms)
+    found = await outlook(tx)
+    for task in found.in_other_zones(zone_of):
+        zone = zone_of(found.groups[task.folder])
+        try:
+            planned = timing.plan(
+                task.schedule.kind, task.schedule.value, dst=task.schedule.dst, now_ms=now_ms, zone=zone
+            )
+        except (AndyError, ValueError, LookupError):
+            continue  # it is stopped with a notice when it is due
+        await tasks.replan(tx, task.id, timezone=zone.key, next_ms=planned.next_ms)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScheduleOutlook:
+    """The facts that tell whether a look at the schedules has anything to do."""
+
+    next_ms: int | None
+    """The time when the next task is due (epoch ms)."""
+    by_wall_clock: Sequence[ScheduledTask]
+    """The tasks with a cron schedule."""
+    groups: Mapping[str, Group]
+    """All groups, by folder; empty where no task has a cron schedule."""
+
+    def in_other_zones(self, zone_of: Callable[[Group], ZoneInfo]) -> list[ScheduledTask]:
+        """Return the tasks that were planned in another zone than the present one of their group.
+
+        Only cron follows the wall clock: intervals and single times are moments, the same in every zone.
+        """
+        return [
+            task
+            for task in self.by_wall_clock
+            if (group := self.groups.get(task.folder)) is not None
+            and zone_of(group).key != task.schedule.timezone
+        ]
+
+
+async def outlook(tx: Tx) -> ScheduleOutlook:
+    """Return what a look at the schedules needs to know first, in one call."""
+    crons = [task for task in await tasks.every(tx) if task.schedule.kind is ScheduleKind.CRON]
+    registered = {group.folder: group for group in await groups.every(tx)} if crons else {}
+    return ScheduleOutlook(next_ms=await tasks.next_due_ms(tx), by_wall_clock=crons, groups=registered)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

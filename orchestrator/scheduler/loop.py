@@ -58,13 +58,19 @@ class Scheduler:
     async def fire_due(self) -> float:
         """Queue all that is due now, and return in how many seconds to look again."""
         now_ms = self._clock.now_ms()
-        async with self._database.transaction() as tx:
-            if self._was_set_back(now_ms):
-                await due_tasks.follow_clock(tx, now_ms=now_ms)
-            fired = await due_tasks.fire_due(tx, now_ms=now_ms)
-            # After the due tasks were queued: those were due by the old zone.
-            await due_tasks.follow_zones(tx, self._zone_of, now_ms=now_ms)
-            next_ms = await tasks.next_due_ms(tx)
+        is_set_back = self._was_set_back(now_ms)
+        # A read first: most looks find nothing due, and a write transaction would make others wait.
+        found = await self._database.read(due_tasks.outlook)
+        next_ms, fired = found.next_ms, list[due_tasks.FiredTask]()
+        is_due = next_ms is not None and next_ms <= now_ms
+        if is_set_back or is_due or found.in_other_zones(self._zone_of):
+            async with self._database.transaction() as tx:
+                if is_set_back:
+                    await due_tasks.follow_clock(tx, now_ms=now_ms)
+                fired = await due_tasks.fire_due(tx, now_ms=now_ms)
+                # After the due tasks were queued: those were due by the old zone.
+                await due_tasks.follow_zones(tx, self._zone_of, now_ms=now_ms)
+                next_ms = await tasks.next_due_ms(tx)
         # Published after the commit, since a listener has to find the turn's row.
         if fired:
             self._publish(fired)

@@ -34,6 +34,12 @@ KILLS_AT = {
     EXACT: "after an effect",
 }
 """Kinds of kills that wait for something to happen, and when they come."""
+LASTING = ("engine", "messenger", "mute", "slow", "disk", "full")
+"""Kinds of misfortune whose amount is seconds."""
+COURSE_SECONDS = 70.0
+"""Virtual seconds after something that are always lived through, so that nothing of its course is leapt over.
+
+People change what they wrote up to 60 seconds later."""
 LOOKS_AFTER_SECONDS = 30.0
 """Seconds after which the owner looks whether an agent that was told to sleep does."""
 CHANGING = ("take back", "edit")
@@ -84,6 +90,13 @@ class Fault:
     """The messenger that goes down; empty for one that is drawn."""
     again: int = 0
     """For a kill: the steps after which the host is killed once more while it starts; 0 is never."""
+
+    @property
+    def course_seconds(self) -> float:
+        """Virtual seconds that it may take its course, though the host is up and has nothing to do."""
+        if self.kind in (EXACT, *KILLS_AT):
+            return 1_600.0  # it waits for something to happen
+        return COURSE_SECONDS + (self.amount if self.kind in LASTING else 0.0)
 
     def __str__(self) -> str:
         return f"{self.kind} ({self.amount})"
@@ -163,9 +176,9 @@ class Plan:
     def is_amiss(self, now_s: float) -> bool:
         """Return whether something that was said or done a while ago may still have to take its course."""
         return (
-            any(said.at_s <= now_s <= said.at_s + 120 for said in self.said)
-            or any(act.at_s <= now_s <= act.at_s + 120 for act in self.owner)
-            or any(one.at_s <= now_s <= one.at_s + 1_600 for one in self.faults)
+            any(said.at_s <= now_s <= said.at_s + COURSE_SECONDS for said in self.said)
+            or any(act.at_s <= now_s <= act.at_s + COURSE_SECONDS for act in self.owner)
+            or any(one.at_s <= now_s <= one.at_s + one.course_seconds for one in self.faults)
             or any(one.at_s <= now_s <= one.end_s + 150 for one in self.services.faults)
         )
 

@@ -81,17 +81,19 @@ class NotificationDispatcher:
 
     async def send_due(self) -> float:
         """Dispatch all that is due, and return in how many seconds to look again."""
+        # A read first, and one for all: most looks find nothing to do, and a write transaction would make
+        # others wait.
+        found = await self._database.read(board_notifications.outlook)
         if self._published_id is None:
-            self._published_id = await self._database.read(board_notifications.newest_history_id)
-        # A read first: most looks find nothing due, and a write transaction would make others wait.
-        next_ms = await self._database.read(board_notifications.next_due_ms)
-        if next_ms is not None and next_ms <= self._clock.now_ms():
+            self._published_id = found.newest_change
+        if found.next_ms is not None and found.next_ms <= self._clock.now_ms():
             await self._hand_over()
-            next_ms = await self._database.read(board_notifications.next_due_ms)
-        await self._publish_changes(self._published_id)
-        if next_ms is None:
+            found = await self._database.read(board_notifications.outlook)
+        if found.newest_change != self._published_id:
+            await self._publish_changes(self._published_id)
+        if found.next_ms is None:
             return SWEEP_SECONDS
-        return min(SWEEP_SECONDS, max(0.0, (next_ms - self._clock.now_ms()) / 1000))
+        return min(SWEEP_SECONDS, max(0.0, (found.next_ms - self._clock.now_ms()) / 1000))
 
     async def _hand_over(self) -> None:
         now_ms = self._clock.now_ms()

@@ -209,6 +209,21 @@ async def due(tx: Tx, now_ms: int, *, limit: int = -1) -> list[Notification]:
     )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotificationOutlook:
+    """The two facts that tell whether there is anything to do for notifications."""
+
+    next_ms: int | None
+    """The time when the next one is to be sent or tried again (epoch ms)."""
+    newest_change: int
+    """The number of the newest change in all groups, 0 when there is none."""
+
+
+async def outlook(tx: Tx) -> NotificationOutlook:
+    """Return when the next notification is due, and the newest change, in one call."""
+    return NotificationOutlook(next_ms=await next_due_ms(tx), newest_change=await newest_history_id(tx))
+
+
 async def next_due_ms(tx: Tx) -> int | None:
     """Return when the next notification is to be sent or tried again (epoch ms), or None."""
     cursor = await tx.execute(
