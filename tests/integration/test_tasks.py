@@ -102,6 +102,19 @@ async def test_a_task_that_an_earlier_version_cancelled_can_be_restored(home: Ta
     assert task.next_ms == now_ms + HOUR_MS
 
 
+async def test_a_look_that_finds_nothing_due_waits_for_no_other_writer(home: TaskHarness) -> None:
+    await home.schedule("cron", "0 9 * * *")
+    await home.scheduler.fire_due()
+    async with home.harness.database.reading() as tx:
+        ((_, _, path),) = await tx.execute_fetchall("PRAGMA database_list")
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    try:
+        assert await home.scheduler.fire_due() == 60
+    finally:
+        other.close()
+
+
 async def test_an_answer_ends_the_run_and_goes_to_the_group(home: TaskHarness) -> None:
     task_id = await home.schedule()
     await home.after(HOUR_MS)
