@@ -61,7 +61,7 @@ def with_additions(plan: Plan, seed: str) -> Plan:
         owner=tuple(sorted(_owner(plan, chance), key=lambda one: one.at_s)),
     )
     if chance.random() < 0.8:
-        faults = (*plan.faults, *_faults(plan, chance))
+        faults = (*plan.faults, *_faults(plan, chance), *_upgrades(plan, random.Random(f"{seed}:upgrades")))
         plan = replace(plan, faults=tuple(sorted(faults, key=lambda one: one.at_s)))
     if chance.random() < 0.2:
         plan = replace(plan, loops=tuple(group.folder for group in plan.groups))
@@ -237,6 +237,15 @@ def _owner(plan: Plan, chance: random.Random) -> Iterator[OwnerAct]:
             token=f"zq{800 + number}x",
             minutes=chance.choice((1, 2, 5)),
         )
+
+
+def _upgrades(plan: Plan, chance: random.Random) -> Iterator[Fault]:
+    """Yield an upgrade between two lives, in a third of the worlds."""
+    from tests.simulation.people import Fault
+
+    if chance.random() < 1 / 3:
+        at_s = chance.choice(plan.said).at_s + chance.uniform(0, 8)
+        yield Fault(at_s=at_s, kind="upgrade", amount=chance.choice((1, 2, 3, 4, 6)))
 
 
 def _faults(plan: Plan, chance: random.Random) -> Iterator[Fault]:

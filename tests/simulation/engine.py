@@ -69,6 +69,11 @@ class Engine:
             self.back_at_s = self.loop.time()
         self.is_away = False
 
+    def has_newer_image(self) -> None:
+        """Let all containers that there are be of an older image from now on."""
+        for container in self.containers.values():
+            container.is_outdated = True
+
     def start(self, spec: ContainerSpec, order: str) -> Container:
         self.started += 1
         layout = ProcessLayout(self.root / f"c{self.started}")
@@ -123,6 +128,7 @@ class Container:
         self.output: list[bytes] = []
         self.frames = 0
         self.exit: Exit | None = None
+        self.is_outdated = False
         self.terminated = asyncio.Event()
         self._changed = asyncio.Event()
         self._layout = layout
@@ -186,9 +192,8 @@ class Container:
 class Handle:
     """A `RunningContainer`: a container as one life of the host sees it."""
 
-    is_outdated = False
-
     def __init__(self, container: Container) -> None:
+        self.is_outdated = container.is_outdated
         self._container = container
         self._engine = container.engine
         self.run_id, self.folder, self.ref = container.run_id, container.folder, container.ref

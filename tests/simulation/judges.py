@@ -29,6 +29,8 @@ MOST_TASKS = 60
 """Tasks that a host may have when all is quiet: its loops, and what they wait for."""
 TOKENS_AN_ANSWER = 40
 """Tokens that one answer of a simulated model uses at the most."""
+GROWS_FROM = 0.5
+"""Entries for each message from which on a collection counts as one that grows with them."""
 RECOVERY_SECONDS = 150.0
 """Seconds from the last misfortune to an answer, at most: a container that hangs is ended after a minute."""
 SOON_OVER = ("kill", "power", "hung", "container", "second host", "engine")
@@ -41,7 +43,7 @@ def judge(world: World) -> None:
     """Add to the problems of a world what breaks a promise."""
     for find in (
         _unlisted, _errors, _loops, _left_over, _answers, _order, _reminders, _promptness, _recovery, _news,
-        _isolation, _owners_wishes, _sleeps, _spending, services,
+        _isolation, _owners_wishes, _sleeps, _spending, _memory, services,
     ):  # fmt: skip
         world.problems += find(world)
 
@@ -408,6 +410,16 @@ def _sleeps(world: World) -> Iterator[str]:
             ):
                 minutes = (cycle["started_ms"] - turn["ended_ms"]) / 60_000
                 yield f"Woke after {minutes:.1f} minutes (by {cycle['set_by']}): {said}"
+
+
+def _memory(world: World) -> Iterator[str]:
+    """Check that no collection of the host grows with the messages that it has lived through."""
+    if len(world.memory) < 2:
+        return
+    (written_before, before), (written, now) = world.memory[0], world.memory[-1]
+    for place, count in now.items():
+        if count - before[place] >= (written - written_before) * GROWS_FROM:
+            yield f"{place} grew from {before[place]} to {count} with {written - written_before} messages."
 
 
 def _spending(world: World) -> Iterator[str]:

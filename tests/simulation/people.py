@@ -128,6 +128,8 @@ class Plan:
     """`narrow` or `exact` for worlds of few messages that were drawn so; empty for all others."""
     ahead_ms: int = 0
     """Milliseconds that the wall clock is ahead as the world begins, so that it is another season."""
+    looks_at_s: tuple[float, ...] = ()
+    """Virtual seconds at which the host's memory is looked at."""
     budget_tokens: int = 0
     """Tokens that all groups may use in a day; 0 is no bound."""
 
@@ -407,7 +409,9 @@ class Faults:
 
     def _begin(self, fault: Fault) -> None:
         world, later = self._world, self._world.loop.call_later
-        if fault.kind in ("kill", "power"):
+        if fault.kind in ("kill", "power", "upgrade"):
+            if fault.kind == "upgrade":
+                world.upgrade_at_kill(fault.amount)
             self._kill(fault)
             return
         if fault.kind in ("mute", "hung", "slow", "container"):
@@ -437,7 +441,7 @@ class Faults:
         if fault.again:
             self._again.append(fault.again)
         is_of_power = fault.kind == "power"
-        why = "as the power fails" if is_of_power else ""
+        why = {"power": "as the power fails", "upgrade": "to be upgraded"}.get(fault.kind, "")
         self._world.kill_in_steps(fault.amount, why, is_of_power=is_of_power)
 
     def _fill_disk(self, fault: Fault) -> None:

@@ -78,6 +78,16 @@ class Storage:
             self._sweeper = None
 
     @contextmanager
+    def closed(self) -> Iterator[None]:
+        """Let go of the files meanwhile: SQLite tidies up after the last connection."""
+        self._let_go()
+        self._barrier = None
+        try:
+            yield
+        finally:
+            self._hold()
+
+    @contextmanager
     def watching(self) -> Iterator[None]:
         """Watch the connections that are opened meanwhile."""
         connect = partial(sqlite3.connect, factory=WatchedConnection)

@@ -153,6 +153,28 @@ def test_people_reply_and_react_and_the_owner_asks_over_the_api_after_an_upgrade
     assert any("in 240 minutes" in line.text for line in world.lines if line.kind == "andy")
 
 
+def test_what_is_under_way_outlasts_an_upgrade_between_two_lives() -> None:
+    upgrade = Fault(at_s=9.0, kind="upgrade", amount=6)
+    said = (
+        Said(at_s=5.0, who="Jane", jid=CHAT, kind="remind", token="zq0x", minutes=1),
+        Said(at_s=8.9, who="Jane", jid=CHAT, kind="echo", token="zq1x"),
+    )
+    plan = replace(_small_plan({}, ServicesPlan(), faults=(upgrade,)), said=said)
+    world = World("upgrade", plan)
+    assert world.run().problems == []
+    assert (world.upgrades, world.kills) == (1, 1)
+    assert any("its image was replaced" in line.text for line in world.lines)
+
+
+def test_no_collection_of_the_host_grows_with_what_it_lives_through() -> None:
+    said = {5.0 + 5 * number: f"zq{number}x" for number in range(60)}
+    plan = replace(_small_plan(said, ServicesPlan(), seconds=400.0), looks_at_s=(70.0, 380.0))
+    world = World("memory", plan)
+    assert world.run().problems == []
+    (first, _), (last, _) = world.memory
+    assert last - first > 40
+
+
 def test_a_sleep_that_the_chat_has_read_of_counts_though_the_container_died_in_between() -> None:
     said = (Said(at_s=5.0, who="Jane", jid=CHAT, kind="sleep", token="zq1x", minutes=240),)
     plan = replace(_plain_plan(), seconds=120.0, said=said, deaths=(4,), loops=(Folder("g0"),))

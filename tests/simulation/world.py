@@ -42,6 +42,7 @@ from orchestrator.store.money.budgets import Period, Unit
 from tests.simulation import surroundings
 from tests.simulation.engine import KILLED, Engine, SimulatedRuntime, on_sigterm
 from tests.simulation.loop import PROCESS, START_MS, Process, SimulatedLoop
+from tests.simulation.memory import entries_of
 from tests.simulation.messenger import EntryPoint, Messenger
 from tests.simulation.model_agent import ModelAgent
 from tests.simulation.owner import Door, Owner
@@ -142,6 +143,11 @@ class World:
         self._locks: list[tuple[Process, Any]] = []
         self._graves: list[Any] = []
         self._kill_why = ""
+        self._upgrades_over = 0
+        self.upgrades = 0
+        """Number of lives that began with a database and containers of an older program."""
+        self.memory: list[tuple[int, Counter[str]]] = []
+        """For each look at the host's memory: the messages until then, and the entries of its collections."""
         self._is_kill_of_power = False
         self._stop: asyncio.Event | None = None
         self.door: Door | None = None
@@ -253,6 +259,8 @@ class World:
         self.loop.create_task(self.owner.live(), name="owner")
         faults = self.loop.create_task(self.faults.live(), name="faults")
         leaps = self.loop.create_task(self._leap_when_idle(), name="leaps")
+        for at_s in self.plan.looks_at_s:
+            self.loop.call_at(at_s, self._look_at_memory)
         await asyncio.sleep(self.plan.seconds)
         self.is_settling = True
         faults.cancel()
@@ -329,6 +337,12 @@ class World:
             self.problems.append(f"Idle and not closed for {now_s - self._resting_since_s:.0f} s: {names}")
             self._resting_since_s = float("inf")
         return False
+
+    def _look_at_memory(self) -> None:
+        """Note how much each collection of the host holds."""
+        if self.host is not None and not self.host.is_dead:
+            alive = [task for task in self.host.tasks if not task.done()]
+            self.memory.append((self.people.written, entries_of(alive)))
 
     def _count_tasks(self) -> None:
         """Note how many tasks the host has now."""
@@ -430,9 +444,26 @@ class World:
             self._second = None
         if left:
             self._lose_power(left)
+        if self._upgrades_over:
+            self._upgrade()
         self.door = None
         pause = self._chance.choice((0.5, 3.0, 30.0, 600.0))
         self.loop.call_later(pause, self.start_host, context=contextvars.Context())
+
+    def upgrade_at_kill(self, versions: int) -> None:
+        """Let the next life of the host be that of a program with so many migrations more."""
+        self._upgrades_over = versions
+
+    def _upgrade(self) -> None:
+        """Put what the host leaves into the database of an older program, whose containers are outdated, too.
+
+        The older program is not there to have lived with it, but what it would not have written is gone.
+        """
+        self.upgrades += 1
+        with self.storage.closed():
+            _age(self.home.database, self._upgrades_over)
+        self._upgrades_over = 0
+        self.engine.has_newer_image()
 
     def _lose_power(self, left: dict[Path, bytes]) -> None:
         """End all that runs on the host's machine, and leave on its disk what is there for sure."""
@@ -717,6 +748,7 @@ def _age(path: Path, versions: int) -> None:
     connection.execute("ATTACH ? AS newer", (str(newer),))
     names = "SELECT name FROM {} WHERE type = 'table' AND sql NOT LIKE 'CREATE VIRTUAL%'"
     known = {name for (name,) in connection.execute(names.format("newer.sqlite_master"))}
+    connection.execute("PRAGMA foreign_keys = OFF")
     for (table,) in connection.execute(names.format("main.sqlite_master")).fetchall():
         if table not in known or table.startswith(("sqlite_", "message_search")):
             continue
@@ -725,6 +757,9 @@ def _age(path: Path, versions: int) -> None:
         connection.execute(
             f"INSERT OR IGNORE INTO main.{table} ({columns}) SELECT {columns} FROM newer.{table}"
         )
+    # Numbers that were used once are not used again.
+    connection.execute("DELETE FROM main.sqlite_sequence")
+    connection.execute("INSERT INTO main.sqlite_sequence SELECT * FROM newer.sqlite_sequence")
     connection.close()
     newer.unlink()
 
