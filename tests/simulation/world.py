@@ -460,6 +460,7 @@ class World:
         The older program is not there to have lived with it, but what it would not have written is gone.
         """
         self.upgrades += 1
+        self._close_reader()
         with self.storage.closed():
             _age(self.home.database, self._upgrades_over)
         self._upgrades_over = 0
