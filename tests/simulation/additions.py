@@ -54,6 +54,7 @@ def with_additions(plan: Plan, seed: str) -> Plan:
     elif chance.random() < 0.06 and plan.seconds < 100_000:
         season = chance.choice(sorted(SEASONS))
         plan = replace(_stretched(plan, 30 * 3600.0), zone="Europe/Berlin", ahead_ms=SEASONS[season])
+        plan = _at_times_of_day(plan, random.Random(f"{seed}:times of day"))
     said = (*plan.said, *_said(plan, chance))
     plan = replace(
         plan,
@@ -174,6 +175,25 @@ def _stretched(plan: Plan, seconds: float) -> Plan:
         said=tuple(replace(one, at_s=one.at_s * factor) for one in plan.said),
         faults=tuple(replace(one, at_s=one.at_s * factor) for one in plan.faults),
     )
+
+
+def _at_times_of_day(plan: Plan, chance: random.Random) -> Plan:
+    """Return a plan in which people ask for reminders at times of the night in which clocks are changed."""
+    from tests.simulation.people import Said
+
+    chats = [jid for group in plan.groups for jid in group.chats]
+    said = tuple(
+        Said(
+            at_s=chance.uniform(600, 15 * 3600.0),
+            who="Jane",
+            jid=chance.choice(chats),
+            kind="remind at",
+            token=f"zq{900 + number}x",
+            clock=chance.choice(("01:30", "02:30", "02:30", "03:30")),
+        )
+        for number in range(3)
+    )
+    return replace(plan, said=tuple(sorted((*plan.said, *said), key=lambda one: one.at_s)))
 
 
 def _silent(plan: Plan, chance: random.Random) -> Plan:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator
-from datetime import date, datetime
+from datetime import UTC, date, datetime, time, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
@@ -42,8 +42,8 @@ CALM_ANSWER_MS = 12_000
 def judge(world: World) -> None:
     """Add to the problems of a world what breaks a promise."""
     for find in (
-        _unlisted, _errors, _loops, _left_over, _answers, _order, _reminders, _promptness, _recovery, _news,
-        _isolation, _owners_wishes, _sleeps, _spending, _memory, services,
+        _unlisted, _errors, _loops, _left_over, _answers, _order, _reminders, _times_of_day, _promptness,
+        _recovery, _news, _isolation, _owners_wishes, _sleeps, _spending, _memory, services,
     ):  # fmt: skip
         world.problems += find(world)
 
@@ -182,7 +182,7 @@ def _problem_of(world: World, written: Written) -> str | None:
     if state == "failed":
         is_told = any("⚠" in text or "could not" in text for text in shown)
         return None if is_told else f"Failed and not told ({reason}): {said}"
-    if said.kind == "remind" or _may_be_repeated(world, written):
+    if said.kind in ("remind", "remind at") or _may_be_repeated(world, written):
         return None
     if not seen and not _is_unsure(world, written) and not _had_no_room(world, shown):
         return f"Not answered ({state}): {said}"
@@ -229,6 +229,29 @@ def _reminders(world: World) -> Iterator[str]:
                 yield f"Reminded {(due_ms - post.at_ms) / 1000:g} s too early: {said}"
 
 
+def _times_of_day(world: World) -> Iterator[str]:
+    """A reminder for a time of the next day comes once, and not before the clocks of its people show it."""
+    for written in world.people.all:
+        said = written.said
+        if said.kind != "remind at" or _turn_of(world, written)[0] != "answered":
+            continue
+        zone = ZoneInfo(world.plan.zone)
+        day = datetime.fromtimestamp(written.post.at_ms / 1000, zone).date() + timedelta(days=1)
+        # By way of UTC, since a time that clocks leave out is as far after the change as it was said to be.
+        due = datetime.combine(day, time.fromisoformat(said.clock), zone).astimezone(UTC)
+        told = [one for one in _posts_with(world, written) if "⏰" in _said(one.text)]
+        if len(told) > 1:
+            yield f"Reminded {len(told)} times: {said} → {[one.text for one in told]}"
+        if not told and not _is_excused(world, written) and not _had_no_room(world, _shown(world, said.jid)):
+            yield f"Not reminded: {said}"
+        for post in told:
+            seconds = post.at_ms / 1000 - due.timestamp()
+            if seconds < -EARLY_MS / 1000 and not world.has_set_clock():
+                yield f"Reminded {-seconds:.0f} s too early: {said}"
+            if seconds > CALM_ANSWER_MS / 1000 and world.plan.is_calm:
+                yield f"Reminded {seconds:.0f} s late, with nothing amiss: {said}"
+
+
 def _posts_with(world: World, written: Written) -> list[Post]:
     """Return Andy's posts in the chat of a message that have its word, oldest first."""
     said = written.said
@@ -253,7 +276,8 @@ def _promptness(world: World) -> Iterator[str]:
             yield f"Answered after {seconds:.1f} s, with nothing amiss: {said}"
         due_ms = written.post.at_ms + said.minutes * 60_000
         for post in posts:
-            if "⏰" in post.text and post.at_ms - due_ms > CALM_ANSWER_MS + 1_000:
+            is_reminder = said.kind == "remind" and "⏰" in post.text
+            if is_reminder and post.at_ms - due_ms > CALM_ANSWER_MS + 1_000:
                 seconds = (post.at_ms - due_ms) / 1000
                 yield f"Reminded {seconds:.1f} s late, with nothing amiss: {said}"
 

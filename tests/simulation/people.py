@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tests.simulation.world import World
 
 PERSONS = ("Jane", "Ali", "Minsu", "Rosa")
-ASKING = ("echo", "remind", "list", "reply")
+ASKING = ("echo", "remind", "remind at", "list", "reply")
 """Kinds of messages that have an answer."""
 EXACT = "kill at an effect"
 """A kill right after the host's n-th effect from a moment on: a commit, a file, a call of the engine, a text.
@@ -56,6 +56,8 @@ class Said:
     kind: str
     token: str
     minutes: int = 0
+    clock: str = ""
+    """For a reminder of the next day: the time on the wall, as people say it."""
 
     @property
     def text(self) -> str:
@@ -70,6 +72,8 @@ class Said:
                 return f"@Andy sleep for {self.minutes} minutes"
             case "remind":
                 return f"@Andy remind me in {self.minutes} minutes to {self.token}"
+            case "remind at":
+                return f"@Andy remind me tomorrow at {self.clock} to {self.token}"
             case "list":
                 return f"@Andy add {self.token} to the shopping list"
             case _:

@@ -197,6 +197,23 @@ def test_a_daily_task_comes_once_on_the_day_on_which_clocks_are_changed() -> Non
     assert [f"{one:%m-%d %H:%M}" for one in moments] == ["03-28 03:30"]
 
 
+@pytest.mark.parametrize(
+    ("season", "clock", "shown"),
+    [("spring", "02:30", "03:30 CEST"), ("autumn", "02:30", "02:30 CEST"), ("autumn", "03:30", "03:30 CET")],
+)
+def test_a_reminder_comes_at_its_time_in_the_night_of_a_change_of_clocks(
+    season: str, clock: str, shown: str
+) -> None:
+    said = (Said(at_s=5.0, who="Jane", jid=CHAT, kind="remind at", token="zq1x", clock=clock),)
+    late_ms = SEASONS[season] + 20 * 3_600_000
+    plan = replace(_plain_plan(), said=said, zone="Europe/Berlin", ahead_ms=late_ms, seconds=8 * 3600.0)
+    world = World("night", plan)
+    assert world.run().problems == []
+    (post,) = [one for messenger in world.messengers for one in messenger.shown if "⏰" in one.text]
+    moment = datetime.fromtimestamp(post.at_ms / 1000, ZoneInfo("Europe/Berlin"))
+    assert f"{moment:%H:%M %Z}" == shown
+
+
 def test_what_is_used_stays_within_its_budget() -> None:
     said = {5.0 + 20 * number: f"zq{number}x" for number in range(8)}
     plan = replace(_small_plan(said, ServicesPlan(asks_model=True)), budget_tokens=100)
