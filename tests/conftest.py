@@ -35,8 +35,8 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 # jsonschema needs it for a format that nobody checks here, and it takes more than a second to import.
 sys.modules["rfc3987_syntax"] = None  # type: ignore[assignment]
 
-# How long an example takes says more of the machine than of the code. The same examples each time: what was
-# seen to pass passes again; fifty of them tell what these tell, and `make soak` looks for others by the hundred.
+# How long an example takes says more of the machine than of the code. The same fifty examples are tried each
+# time, so what passed once passes again; `make soak` looks for others by the hundred.
 settings.register_profile(
     "andy",
     deadline=None,

@@ -15,6 +15,7 @@ from orchestrator.domain.errors import AndyError
 from orchestrator.domain.values import (
     CatchUp,
     Cause,
+    Folder,
     Group,
     Overlap,
     ScheduledTask,
@@ -140,7 +141,7 @@ class ScheduleOutlook:
     """The time when the next task is due (epoch ms)."""
     by_wall_clock: Sequence[ScheduledTask]
     """The tasks with a cron schedule."""
-    groups: Mapping[str, Group]
+    groups: Mapping[Folder, Group]
     """All groups, by folder; empty where no task has a cron schedule."""
 
     def in_other_zones(self, zone_of: Callable[[Group], ZoneInfo]) -> list[ScheduledTask]:
