@@ -87,7 +87,9 @@ async def log_in(
                 now_ms=SystemClock().now_ms,
             )
     await asyncio.to_thread(mcp_logins.write, data, name, login)
-    await terminal.change(home, lambda tx, now_ms: mcp.note_login(tx, server, is_in=True, now_ms=now_ms))
+    await terminal.change(
+        home, lambda tx, now_ms: mcp.note_login(tx, server, is_logged_in=True, now_ms=now_ms)
+    )
     return login
 
 
@@ -104,7 +106,9 @@ async def log_out(home: Path | None, name: str) -> bool | None:
     await asyncio.to_thread(mcp_logins.write, data, name, None)
     if login is None:
         return None
-    await terminal.change(home, lambda tx, now_ms: mcp.note_login(tx, server, is_in=False, now_ms=now_ms))
+    await terminal.change(
+        home, lambda tx, now_ms: mcp.note_login(tx, server, is_logged_in=False, now_ms=now_ms)
+    )
     async with _upstream() as upstream:
         return await mcp_oauth.revoke(login, upstream)
 

@@ -37,47 +37,48 @@ async def rows(
     tx: Tx, folder: str | None, *, limit: int, now_ms: int, before: int | None = None
 ) -> list[ApprovalView]:
     """Return the newest requests, or those before an `id`, newest first. Raises `UnknownGroup`."""
-    group = (await groups.known(tx, folder)).folder if folder is not None else None
-    found = await approvals.newest(tx, limit=limit, folder=group, before=before)
-    return [approval_row(one, now_ms=now_ms) for one in found]
+    known_folder = (await groups.known(tx, folder)).folder if folder is not None else None
+    newest = await approvals.newest(tx, limit=limit, folder=known_folder, before=before)
+    return [approval_row(approval, now_ms=now_ms) for approval in newest]
 
 
-def approval_row(one: Approval, *, now_ms: int) -> ApprovalView:
-    is_lapsed = one.state is ApprovalState.WAITING and not one.is_waiting(now_ms)
+def approval_row(approval: Approval, *, now_ms: int) -> ApprovalView:
+    """Return a request as the API and `--json` show it; one that waited too long has the state `lapsed`."""
+    is_lapsed = approval.state is ApprovalState.WAITING and not approval.is_waiting(now_ms)
     return {
-        "id": one.id,
-        "group": one.folder,
-        "kind": one.kind.value,
-        "subject": one.subject,
-        "detail": one.detail,
-        "turn": one.turn_id,
-        "state": "lapsed" if is_lapsed else one.state.value,
-        "asked_ms": one.asked_ms,
-        "expires_ms": None if one.state is ApprovalState.ALWAYS else one.expires_ms,
-        "decided_ms": one.decided_ms,
-        "decided_by": one.decided_by,
+        "id": approval.id,
+        "group": approval.folder,
+        "kind": approval.kind.value,
+        "subject": approval.subject,
+        "detail": approval.detail,
+        "turn": approval.turn_id,
+        "state": "lapsed" if is_lapsed else approval.state.value,
+        "asked_ms": approval.asked_ms,
+        "expires_ms": None if approval.state is ApprovalState.ALWAYS else approval.expires_ms,
+        "decided_ms": approval.decided_ms,
+        "decided_by": approval.decided_by,
     }
 
 
-def lines(found: list[ApprovalView], *, zone: ZoneInfo) -> list[str]:
+def lines(rows: list[ApprovalView], *, zone: ZoneInfo) -> list[str]:
     """Return the requests as a table for people, with hidden characters written out.
 
     The details of waiting requests follow in full below the table, if the table cuts them.
     """
-    if not found:
+    if not rows:
         return ["No agent has asked for anything: see 'ask' in 'andy groups config --help'."]
     # Nobody may be led to allow a call whose end they have not seen.
-    cut = [row for row in found if len(all_visible(row["detail"])) > SHOWN_CHARS]
-    whole = [row for row in cut if row["state"] == ApprovalState.WAITING.value]
-    others = ["All of what was decided: 'andy approvals list --json'."] if len(cut) > len(whole) else []
+    shortened = [row for row in rows if len(all_visible(row["detail"])) > SHOWN_CHARS]
+    waiting = [row for row in shortened if row["state"] == ApprovalState.WAITING.value]
+    hint = ["All of what was decided: 'andy approvals list --json'."] if len(shortened) > len(waiting) else []
     return [
-        *_table(found, zone=zone),
-        *(f"Request {row['id']} with all of it: {all_visible(row['detail'])}" for row in whole),
-        *others,
+        *_table(rows, zone=zone),
+        *(f"Request {row['id']} with all of it: {all_visible(row['detail'])}" for row in waiting),
+        *hint,
     ]
 
 
-def _table(found: list[ApprovalView], *, zone: ZoneInfo) -> list[str]:
+def _table(rows: list[ApprovalView], *, zone: ZoneInfo) -> list[str]:
     return table(
         ("request", "asked", "group", "to", "with", "state", "by"),
         [
@@ -90,6 +91,6 @@ def _table(found: list[ApprovalView], *, zone: ZoneInfo) -> list[str]:
                 row["state"],
                 row["decided_by"] or "",
             )
-            for row in found
+            for row in rows
         ],
     )

@@ -32,12 +32,12 @@ async def rows(
 ) -> list[AuditView]:
     """Return the newest rows, or those with an `id` below `before`, oldest first.
 
-    With `only_refused`, only what was refused to containers, programs and pages.
+    `since` is epoch milliseconds. With `only_refused`, only refusals to containers, programs and pages.
     """
     # The group is not looked up: its rows stay in the audit when the group is gone.
-    known = Folder(folder) if folder is not None else None
+    known_folder = Folder(folder) if folder is not None else None
     return await audit_store.newest(
-        tx, limit=limit, folder=known, since_ms=since, before=before, only_refused=only_refused
+        tx, limit=limit, folder=known_folder, since_ms=since, before=before, only_refused=only_refused
     )
 
 
@@ -45,13 +45,14 @@ async def command_rows(
     tx: Tx, folder: str | None, *, limit: int, before: int | None = None
 ) -> list[CommandView]:
     """Return the latest commands of containers, newest first, each with its answer. Raises `UnknownGroup`."""
-    known = None if folder is None else (await groups.known(tx, folder)).folder
-    found = await commands.newest(tx, known, limit=limit, before=before)
-    return [{**row, "text": redact(row["text"])} for row in found]
+    known_folder = None if folder is None else (await groups.known(tx, folder)).folder
+    rows = await commands.newest(tx, known_folder, limit=limit, before=before)
+    return [{**row, "text": redact(row["text"])} for row in rows]
 
 
-def lines(found: list[AuditView], *, zone: ZoneInfo) -> list[str]:
-    if not found:
+def lines(rows: list[AuditView], *, zone: ZoneInfo) -> list[str]:
+    """Return the rows of the audit as a table for people."""
+    if not rows:
         return ["Nothing is recorded."]
     head = ("row", "time", "group", "what", "how")
     return table(
@@ -64,7 +65,7 @@ def lines(found: list[AuditView], *, zone: ZoneInfo) -> list[str]:
                 row["kind"],
                 detail_text(row["detail"]),
             )
-            for row in found
+            for row in rows
         ],
     )
 
@@ -103,19 +104,23 @@ class AuditCheck:
         self._whole_ms = 0
 
     async def verify(self, tx: Tx, *, now_ms: int, reads_all: bool = False) -> CheckedAudit:
-        """Return what `verify` returns, and as `whole_ms` when all rows were last read."""
-        known = self._known
+        """Return what `verify` returns, and as `whole_ms` when all rows were last read.
+
+        Rows that were found good less than `CHECK_MS` ago are trusted, unless `reads_all`.
+        """
+        trusted = self._known
         # A row may be changed after it was checked: all are read again after a while, and after a fault.
-        if reads_all or known is None or known.fault is not None or now_ms - self._whole_ms > CHECK_MS:
-            known = None
-        verdict = await audit_store.verify(tx, after=known)
-        if known is None:
+        if reads_all or trusted is None or trusted.fault is not None or now_ms - self._whole_ms > CHECK_MS:
+            trusted = None
+        verdict = await audit_store.verify(tx, after=trusted)
+        if trusted is None:
             self._whole_ms = now_ms
         self._known = verdict
         return {**_verdict_row(verdict), "whole_ms": self._whole_ms}
 
 
 def _verdict_row(verdict: audit_store.ChainVerdict) -> AuditVerdictView:
+    """Return a verdict as the API and `--json` show it: `ok` is true where there is no fault."""
     return {
         "rows": verdict.rows,
         "head": verdict.head,
@@ -124,9 +129,9 @@ def _verdict_row(verdict: audit_store.ChainVerdict) -> AuditVerdictView:
     }
 
 
-def verdict_lines(found: AuditVerdictView) -> list[str]:
-    if found["ok"]:
-        return [f"All {found['rows']:,} rows are as they were written. The newest is {found['head']}"]
-    return [
-        f"The audit is broken: {found['fault']}. The {found['rows']:,} rows before are as they were written."
-    ]
+def verdict_lines(verdict: AuditVerdictView) -> list[str]:
+    """Return the verdict on the chain as one line for people."""
+    if verdict["ok"]:
+        return [f"All {verdict['rows']:,} rows are as they were written. The newest is {verdict['head']}"]
+    count = f"{verdict['rows']:,}"
+    return [f"The audit is broken: {verdict['fault']}. The {count} rows before are as they were written."]

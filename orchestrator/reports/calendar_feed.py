@@ -25,9 +25,9 @@ DAYS = 60
 """Days after today that a calendar shows."""
 MAX_EVENTS = 5_000
 """The most events of a calendar; the earliest are taken."""
-LONG = timedelta(minutes=15)
+EVENT_LENGTH = timedelta(minutes=15)
 """The length of an event: long enough to be seen, and to be touched, in a day of a calendar."""
-ASKED_EVERY = timedelta(hours=1)
+REFRESH_PAUSE = timedelta(hours=1)
 """The pause after which a program is asked to fetch a calendar again."""
 KINDS = frozenset({"reminder", "task", "deadline"})
 """The kinds of `UpcomingView` that are a calendar's; the others are about Andy's own work."""
@@ -37,11 +37,11 @@ CLOCKS_SHOWN = 6
 
 async def read(tx: Tx, group: Group, *, now_ms: int, zone: ZoneInfo) -> bytes:
     """Return the calendar of a group as iCalendar text in UTF-8, with days that begin as in `zone`."""
-    found = await upcoming.week(tx, group.folder, now_ms=now_ms, zone=zone, days=DAYS)
-    return written(group, found, now_ms=now_ms)
+    rows = await upcoming.week(tx, group.folder, now_ms=now_ms, zone=zone, days=DAYS)
+    return as_icalendar(group, rows, now_ms=now_ms)
 
 
-def written(group: Group, found: Sequence[UpcomingView], *, now_ms: int) -> bytes:
+def as_icalendar(group: Group, upcoming_rows: Sequence[UpcomingView], *, now_ms: int) -> bytes:
     """Return rows of `upcoming.week` as iCalendar text in UTF-8."""
     # Imported here: it takes 0.1 s and some MiB, which a host whose calendars nobody reads need not spend.
     from icalendar import Calendar
@@ -50,46 +50,48 @@ def written(group: Group, found: Sequence[UpcomingView], *, now_ms: int) -> byte
     calendar.add("prodid", "-//Andy//Andy//EN")
     calendar.add("version", "2.0")
     calendar.add("method", "PUBLISH")
-    calendar.add("x-wr-calname", f"Andy: {_line(group.name)}")
-    calendar.add("refresh-interval", ASKED_EVERY, parameters={"VALUE": "DURATION"})
+    calendar.add("x-wr-calname", f"Andy: {_one_line(group.name)}")
+    calendar.add("refresh-interval", REFRESH_PAUSE, parameters={"VALUE": "DURATION"})
     calendar.add("x-published-ttl", "PT1H")
-    rows = [row for row in found if row["kind"] in KINDS]
+    rows = [row for row in upcoming_rows if row["kind"] in KINDS]
     for row in rows[:MAX_EVENTS]:
         calendar.add_component(_event(row, now_ms=now_ms))
     return bytes(calendar.to_ical())
 
 
 def _event(row: UpcomingView, *, now_ms: int) -> Event:
+    """Return the event of one row of `upcoming.week`: all of the day for a row that has several times."""
     from icalendar import Event
 
     text = row["text"].removeprefix(ECHO).strip()
-    title = _line(text)[:MAX_TITLE_CHARS]
+    title = _one_line(text)[:MAX_TITLE_CHARS]
     # A task has one event for each day. A reminder keeps its id when it is moved, so programs move it, too.
-    day = f"-{row['date']}" if row["kind"] == "task" else ""
+    day_suffix = f"-{row['date']}" if row["kind"] == "task" else ""
     event = Event()
-    event.add("uid", f"{row['kind']}-{row['id']}{day}@{row['group']}.andy")
+    event.add("uid", f"{row['kind']}-{row['id']}{day_suffix}@{row['group']}.andy")
     event.add("dtstamp", datetime.fromtimestamp(now_ms / 1000, UTC))
     if row["times"] > 1:
-        clocks = ", ".join(row["at"][:CLOCKS_SHOWN]) + (" …" if row["times"] > CLOCKS_SHOWN else "")
-        title = f"{title} ({row['times']} times: {clocks})"
+        times = ", ".join(row["at"][:CLOCKS_SHOWN]) + (" …" if row["times"] > CLOCKS_SHOWN else "")
+        title = f"{title} ({row['times']} times: {times})"
     if row["times"] > 1 or not row["at"][0]:
         event.add("dtstart", date.fromisoformat(row["date"]))
     else:
         start = datetime.fromtimestamp(row["due_ms"] // 1000, UTC)
         event.add("dtstart", start)
-        event.add("dtend", start + LONG)
+        event.add("dtend", start + EVENT_LENGTH)
     event.add("summary", f"Due: {title}" if row["kind"] == "deadline" else title)
-    event.add("description", _plain(text))
+    event.add("description", _without_forbidden(text))
     # Calendars then show the person as free: a reminder takes no time.
     event.add("transp", "TRANSPARENT")
     return event
 
 
-def _line(text: str) -> str:
-    return " ".join(_plain(text).split())
+def _one_line(text: str) -> str:
+    """Return a text on one line, as a title needs it."""
+    return " ".join(_without_forbidden(text).split())
 
 
-def _plain(text: str) -> str:
+def _without_forbidden(text: str) -> str:
     """Return a text without what RFC 5545 forbids: control characters but line ends, and half characters."""
-    whole = text.encode("utf-8", "replace").decode()
-    return "".join(one for one in whole if one == "\n" or unicodedata.category(one) != "Cc")
+    encodable = text.encode("utf-8", "replace").decode()
+    return "".join(char for char in encodable if char == "\n" or unicodedata.category(char) != "Cc")

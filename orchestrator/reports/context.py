@@ -14,7 +14,7 @@ from orchestrator.context.person_memory import PersonNoteView
 from orchestrator.context.snapshots import ContextSnapshot, SnapshotContents
 from orchestrator.domain.values import Run
 
-LINE = 100
+LINE_CHARS = 100
 MODES = {
     "fresh": "began anew",
     "resume": "went on in its session",
@@ -29,7 +29,7 @@ BAD_FILES = ("*.corrupt-*.json", "*.other-version-*.json")
 
 def bad_files(path: Path) -> list[str]:
     """Return the names of the unusable files in a group's context that were renamed. Blocks."""
-    return sorted(found.name for pattern in BAD_FILES for found in path.glob(pattern))
+    return sorted(file.name for pattern in BAD_FILES for file in path.glob(pattern))
 
 
 class StoredContextView(TypedDict):
@@ -76,26 +76,26 @@ class RestoreView(TypedDict):
     reason: NotRequired[str | None]
 
 
-def show(folder: str, contents: SnapshotContents, mended: Sequence[str]) -> StoredContextView:
+def show(folder: str, contents: SnapshotContents, renamed_files: Sequence[str]) -> StoredContextView:
     """Return the stored context of a group; `mended` are the names of bad files that were renamed."""
     return {
         "group": folder,
         "context": contents.context.model_dump(mode="json"),
         "workflow": contents.workflow.model_dump(mode="json"),
-        "mended": list(mended),
+        "mended": list(renamed_files),
     }
 
 
 def show_lines(
-    folder: str, contents: SnapshotContents, mended: Sequence[str], *, zone: ZoneInfo
+    folder: str, contents: SnapshotContents, renamed_files: Sequence[str], *, zone: ZoneInfo
 ) -> list[str]:
     """Return the stored context as lines for people: head, memory, newest messages, bad files."""
     context = contents.context
     return [
-        *_head(folder, context, zone),
-        *_memory(contents),
-        *_dialogue(context, zone),
-        *_mended(mended),
+        *_head_lines(folder, context, zone),
+        *_memory_lines(contents),
+        *_dialogue_lines(context, zone),
+        *_renamed_file_lines(renamed_files),
     ]
 
 
@@ -117,27 +117,41 @@ def plan_lines(folder: str, contents: SnapshotContents) -> list[str]:
     for plan in contents.workflow.plans:
         is_active = plan.id == memory.active_plan_id
         lines.append(f"{'→' if is_active else ' '} {plan.id}  {plan.title} ({plan.status.value})")
-        lines += [f"    {short(plan.objective, LINE)}"] if plan.objective else []
-        about = plan.context
-        lines += [f"    background: {short(about.background, LINE)}"] if about.background else []
-        for name, texts in (("constraints", about.constraints), ("references", about.references)):
-            lines += [f"    {name}: {short('; '.join(texts), LINE)}"] if texts else []
+        lines += [f"    {short(plan.objective, LINE_CHARS)}"] if plan.objective else []
+        plan_context = plan.context
+        lines += (
+            [f"    background: {short(plan_context.background, LINE_CHARS)}"]
+            if plan_context.background
+            else []
+        )
+        for name, texts in (
+            ("constraints", plan_context.constraints),
+            ("references", plan_context.references),
+        ):
+            lines += [f"    {name}: {short('; '.join(texts), LINE_CHARS)}"] if texts else []
         for task in plan.tasks:
-            mark = "→" if is_active and task.id == memory.active_task_id else " "
+            arrow = "→" if is_active and task.id == memory.active_task_id else " "
             after = f", after {', '.join(task.dependencies)}" if task.dependencies else ""
-            lines.append(f"  {mark} {task.id}  {task.title} ({task.status.value}{after})")
-            lines += [f"      → {short(one, LINE)}" for one in task.outputs]
+            lines.append(f"  {arrow} {task.id}  {task.title} ({task.status.value}{after})")
+            lines += [f"      → {short(output, LINE_CHARS)}" for output in task.outputs]
     return lines or [f"'{folder}' has no plan. Its agent makes one when it is asked to."]
 
 
-def snapshot_rows(found: Sequence[ContextSnapshot]) -> list[SnapshotPart]:
+def snapshot_rows(snapshots: Sequence[ContextSnapshot]) -> list[SnapshotPart]:
+    """Return snapshots as the API and `--json` show them, in the order in which they come."""
     return [
-        {"name": one.name, "at_ms": one.at_ms, "revision": one.revision, "pinned": one.is_pinned}
-        for one in found
+        {
+            "name": snapshot.name,
+            "at_ms": snapshot.at_ms,
+            "revision": snapshot.revision,
+            "pinned": snapshot.is_pinned,
+        }
+        for snapshot in snapshots
     ]
 
 
 def snapshot_lines(rows: Sequence[SnapshotPart], *, zone: ZoneInfo) -> list[str]:
+    """Return snapshots as lines for people: name, time, and whether it is pinned."""
     return [
         f"{row['name']}  {local_minute(row['at_ms'], zone)}{'  pinned' if row['pinned'] else ''}"
         for row in rows
@@ -157,15 +171,17 @@ def why(folder: str, run: Run | None) -> RestoreView:
     }
 
 
-def why_lines(found: RestoreView, *, zone: ZoneInfo) -> list[str]:
-    if found["run"] is None:
-        return [f"No container of '{found['group']}' has begun yet."]
-    mode = MODES.get(found["mode"] or "", found["mode"])
-    reason = f": {found['reason']}" if found["reason"] else ""
-    return [f"{local_minute(found['at_ms'], zone)}  run {found['run']} {mode}{reason}."]
+def why_lines(restore: RestoreView, *, zone: ZoneInfo) -> list[str]:
+    """Return the line for people that says how a group's newest container went on, and why."""
+    if restore["run"] is None:
+        return [f"No container of '{restore['group']}' has begun yet."]
+    mode = MODES.get(restore["mode"] or "", restore["mode"])
+    reason = f": {restore['reason']}" if restore["reason"] else ""
+    return [f"{local_minute(restore['at_ms'], zone)}  run {restore['run']} {mode}{reason}."]
 
 
-def _head(folder: str, context: Context, zone: ZoneInfo) -> Iterator[str]:
+def _head_lines(folder: str, context: Context, zone: ZoneInfo) -> Iterator[str]:
+    """Yield the lines about the whole: revision and time, number of questions and tokens, session."""
     if not context.revision:
         yield f"Nothing is kept of '{folder}' yet."
         return
@@ -176,10 +192,17 @@ def _head(folder: str, context: Context, zone: ZoneInfo) -> Iterator[str]:
         yield f"session:   {session}"
 
 
-def _memory(contents: SnapshotContents) -> Iterator[str]:
+def _memory_lines(contents: SnapshotContents) -> Iterator[str]:
+    """Yield the lines about the active plan and task, the last decisions, the open files and the note."""
     memory = contents.context.memory
-    plan = next((one for one in contents.workflow.plans if one.id == memory.active_plan_id), None)
-    task = next((one for one in plan.tasks if one.id == memory.active_task_id), None) if plan else None
+    plan = next(
+        (candidate for candidate in contents.workflow.plans if candidate.id == memory.active_plan_id), None
+    )
+    task = (
+        next((candidate for candidate in plan.tasks if candidate.id == memory.active_task_id), None)
+        if plan
+        else None
+    )
     if plan:
         yield f"plan:      {plan.id}, {plan.title}"
     if task:
@@ -190,20 +213,24 @@ def _memory(contents: SnapshotContents) -> Iterator[str]:
         yield f"note:      {memory.note}"
 
 
-def _dialogue(context: Context, zone: ZoneInfo) -> Iterator[str]:
+def _dialogue_lines(context: Context, zone: ZoneInfo) -> Iterator[str]:
+    """Yield the summary of older messages, then one line for each recent message."""
     conversation = context.conversation
     if summary := conversation.running_summary:
         yield from _listed("before:", summary.splitlines())
-    for one in conversation.recent_window:
-        mark = " (not answered yet)" if one.id == context.pending_user else ""
-        yield f"{local_minute(ms_of(one.ts), zone)}  {one.role}{mark}: {short(one.content, LINE)}"
+    for message in conversation.recent_window:
+        state = " (not answered yet)" if message.id == context.pending_user else ""
+        text = short(message.content, LINE_CHARS)
+        yield f"{local_minute(ms_of(message.ts), zone)}  {message.role}{state}: {text}"
 
 
-def _mended(names: Sequence[str]) -> Iterator[str]:
+def _renamed_file_lines(names: Sequence[str]) -> Iterator[str]:
+    """Yield a warning for each file that could not be read and was renamed to one of `names`."""
     for name in names:
         yield f"⚠️ A file could not be read and was repaired; the bad one is kept as {name}."
 
 
 def _listed(head: str, texts: Sequence[str]) -> Iterator[str]:
+    """Yield a line for each text; `head` stands before the first one, blanks before the others."""
     for number, text in enumerate(texts):
         yield f"{head if number == 0 else '':<11}{text}"

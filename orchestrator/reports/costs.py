@@ -136,19 +136,19 @@ def parse_amount(text: str) -> BudgetAmount:
     Raises:
         BadAmount: it is none, is nothing, or is so small a number that its unit has to be named.
     """
-    found = _AMOUNT.fullmatch(text)
+    match = _AMOUNT.fullmatch(text)
     text = text[:MAX_SHOWN]
-    is_money = found is not None and bool(found["sign"] or found["unit"] == "usd")
-    if found is None or (found["sign"] and found["unit"] not in {"", "usd"}):
+    is_money = match is not None and bool(match["sign"] or match["unit"] == "usd")
+    if match is None or (match["sign"] and match["unit"] not in {"", "usd"}):
         raise BadAmount(f"'{text}' is no amount: write tokens as 200000, 200k or 2M, money as 5usd.")
-    factor = rules.NANO if is_money else {"k": 1000, "M": 1_000_000}.get(found["unit"], 1)
+    factor = rules.NANO if is_money else {"k": 1000, "M": 1_000_000}.get(match["unit"], 1)
     # `Decimal`: as a float, an amount such as 2.01 would lose a billionth.
-    value = int(Decimal(found["number"].replace("_", "")) * factor)
+    value = int(Decimal(match["number"].replace("_", "")) * factor)
     if value == 0:
         raise BadAmount("A budget of nothing would stop every answer at once: set an amount, or none.")
     if is_money and value < LEAST_NANO_USD:
         raise BadAmount(f"'{text}' is less than one cent: set 0.01usd or more.")
-    if not is_money and not found["unit"] and value < LEAST_BARE_TOKENS:
+    if not is_money and not match["unit"] and value < LEAST_BARE_TOKENS:
         raise BadAmount(f"'{text}' of what? Write money as {text}usd, tokens as {text}tokens or {text}k.")
     # SQLite's integers end at 2**63.
     if value >= 2**62:
@@ -156,7 +156,7 @@ def parse_amount(text: str) -> BudgetAmount:
     return BudgetAmount(unit=Unit.USD if is_money else Unit.TOKENS, value=value)
 
 
-def parse_amount_of(text: str, unit: Unit) -> BudgetAmount:
+def parse_amount_in(text: str, unit: Unit) -> BudgetAmount:
     """Return the amount of a text whose unit was chosen apart: `5`, `1.50` or `1,50` dollars, `2M` tokens.
 
     Raises:
@@ -164,12 +164,12 @@ def parse_amount_of(text: str, unit: Unit) -> BudgetAmount:
     """
     name, example = ("dollars", "5 or 1.50") if unit is Unit.USD else ("tokens", "200000, 200k or 2M")
     # Three digits after a comma may be thousands; one or two are cents.
-    written = _CENTS.sub(r"\1.\2", text) if unit is Unit.USD else text
-    is_bare = written[:1] != "$" and written[-1:].isdigit()
-    whole = written + ("usd" if unit is Unit.USD else "tokens") if is_bare else written
-    if _AMOUNT.fullmatch(whole) is None:
+    normalised = _CENTS.sub(r"\1.\2", text) if unit is Unit.USD else text
+    has_no_unit = normalised[:1] != "$" and normalised[-1:].isdigit()
+    with_unit = normalised + ("usd" if unit is Unit.USD else "tokens") if has_no_unit else normalised
+    if _AMOUNT.fullmatch(with_unit) is None:
         raise BadAmount(f"'{text[:MAX_SHOWN]}' is not an amount of {name}: write a number such as {example}.")
-    amount = parse_amount(whole)
+    amount = parse_amount(with_unit)
     if amount.unit is not unit:
         raise BadAmount(f"'{text[:MAX_SHOWN]}' is not an amount of {name}: choose the other unit.")
     return amount
@@ -193,25 +193,26 @@ def parse_period(text: str) -> Period:
 
 
 async def usage(tx: Tx, folder: str | None, *, by: By, now_ms: int, zone: ZoneInfo) -> UsageDocumentView:
-    """Return what was used, and how the budgets stand. Raises `UnknownGroup`."""
-    known = (await groups.known(tx, folder)).folder if folder is not None else None
-    sums = await _by_day(tx, known, zone) if by == "day" else await _by_column(tx, known, by)
+    """Return what was used, divided by `by`, and how the budgets stand. Raises `UnknownGroup`."""
+    known_folder = (await groups.known(tx, folder)).folder if folder is not None else None
+    sums = await _by_day(tx, known_folder, zone) if by == "day" else await _by_column(tx, known_folder, by)
     total = sum(sums.values(), start=Sums())
     return {
         "by": by,
-        "group": known,
-        "rows": [_usage_view(by, key, each) for key, each in sums.items()],
+        "group": known_folder,
+        "rows": [_usage_view(by, key, key_sums) for key, key_sums in sums.items()],
         "total": sums_row(total),
         "prices_as_of": AS_OF,
-        "budgets": await budgets(tx, now_ms=now_ms, zone=zone, folder=known),
+        "budgets": await budgets(tx, now_ms=now_ms, zone=zone, folder=known_folder),
     }
 
 
 def _usage_view(by: By, key: str, sums: Sums) -> UsageView:
+    """Return one row of usage: `key` under the name of the column `by`, and the counts."""
     return cast("UsageView", {by: key, **sums_row(sums)})
 
 
-async def of_today(tx: Tx, *, now_ms: int, zone: ZoneInfo) -> UsageView | None:
+async def usage_today(tx: Tx, *, now_ms: int, zone: ZoneInfo) -> UsageView | None:
     """Return what all groups used since midnight; None where that is nothing."""
     today = datetime.fromtimestamp(now_ms / 1000, zone).replace(hour=0, minute=0, second=0, microsecond=0)
     start_ms = round(today.timestamp() * 1000)
@@ -221,19 +222,21 @@ async def of_today(tx: Tx, *, now_ms: int, zone: ZoneInfo) -> UsageView | None:
 
 
 async def _by_day(tx: Tx, folder: Folder | None, zone: ZoneInfo) -> dict[str, Sums]:
+    """Return what was used on each local day (`YYYY-MM-DD`) of `zone`."""
     days: dict[str, Sums] = {}
     # Divided into days here, because SQLite knows no time zones.
-    for at_ms, each in (await usage_store.summed_by_time(tx, folder=folder)).items():
+    for at_ms, sums in (await usage_store.summed_by_time(tx, folder=folder)).items():
         day = datetime.fromtimestamp(at_ms / 1000, zone).date().isoformat()
-        days[day] = days.get(day, Sums()) + each
+        days[day] = days.get(day, Sums()) + sums
     return days
 
 
 async def _by_column(tx: Tx, folder: Folder | None, by: By) -> dict[str, Sums]:
-    found = await usage_store.summed(tx, _COLUMNS[by], folder=folder)
+    """Return what was used by each value of a column, which is named in words where the store has none."""
+    sums_by_key = await usage_store.summed(tx, _COLUMNS[by], folder=folder)
     if by == "agent":
-        return {_AGENTS[key]: each for key, each in found.items()}
-    return {key if key is not None else _UNKNOWN[by]: each for key, each in found.items()}
+        return {_AGENTS[key]: sums for key, sums in sums_by_key.items()}
+    return {key if key is not None else _UNKNOWN[by]: sums for key, sums in sums_by_key.items()}
 
 
 def sums_row(sums: Sums) -> UsageCountsView:
@@ -291,25 +294,25 @@ async def overview(
     tx: Tx, folder: str | None, *, span: Span, other: By | None = None, now_ms: int, zone: ZoneInfo
 ) -> CostOverview:
     """Return what today, this week or this month cost, the dearest first. Raises `UnknownGroup`."""
-    known = (await groups.known(tx, folder)).folder if folder is not None else None
+    known_folder = (await groups.known(tx, folder)).folder if folder is not None else None
     today = datetime.fromtimestamp(now_ms / 1000, zone).replace(hour=0, minute=0, second=0, microsecond=0)
     starts = {"day": today, "week": today - timedelta(days=today.weekday()), "month": today.replace(day=1)}
-    first = min(starts.values())
+    first_day = min(starts.values())
     # Added to the local time, and each day turned into a moment by itself: when the clocks change, a day
     # has 23 or 25 hours.
-    days = [first + timedelta(days=number) for number in range((today - first).days + 1)]
+    days = [first_day + timedelta(days=number) for number in range((today - first_day).days + 1)]
     starts_ms = [round(day.timestamp() * 1000) for day in days]
-    sums = await usage_store.summed_by_spans(tx, starts_ms, until_ms=now_ms + 1, folder=known)
+    sums = await usage_store.summed_by_spans(tx, starts_ms, until_ms=now_ms + 1, folder=known_folder)
     by_day = dict(zip(days, sums, strict=True))
     parts = await usage_store.parts(
         tx,
         since_ms=round(starts[span].timestamp() * 1000),
-        folder=known,
+        folder=known_folder,
         other=_COLUMNS[other] if other in _OTHERS else None,
     )
-    in_span = {day.date().isoformat(): each for day, each in by_day.items() if day >= starts[span]}
+    in_span = {day.date().isoformat(): day_sums for day, day_sums in by_day.items() if day >= starts[span]}
     figures = {
-        name: sum((each for day, each in by_day.items() if day >= start), start=Sums())
+        name: sum((day_sums for day, day_sums in by_day.items() if day >= start), start=Sums())
         for name, start in starts.items()
     }
     return CostOverview(
@@ -323,42 +326,47 @@ async def overview(
     )
 
 
-def cost_lines(sums: Mapping[K, Sums]) -> list[CostLine]:
+def cost_lines(sums_by_key: Mapping[K, Sums]) -> list[CostLine]:
     """Return a line for each of the sums, in their order. Pure."""
-    money = {key: each.cost_nano_usd for key, each in sums.items()}
-    measure = money if any(money.values()) else {key: each.tokens for key, each in sums.items()}
-    most = max(measure.values(), default=0) or 1
+    money = {key: key_sums.cost_nano_usd for key, key_sums in sums_by_key.items()}
+    measure = (
+        money if any(money.values()) else {key: key_sums.tokens for key, key_sums in sums_by_key.items()}
+    )
+    largest = max(measure.values(), default=0) or 1
     return [
         CostLine(
             key=key,
-            usd=sums_row(each)["cost_usd"],
-            tokens=each.tokens,
-            answers=each.requests,
-            percent=round(100 * measure[key] / most, 1),
+            usd=sums_row(key_sums)["cost_usd"],
+            tokens=key_sums.tokens,
+            answers=key_sums.requests,
+            percent=round(100 * measure[key] / largest, 1),
         )
-        for key, each in sums.items()
+        for key, key_sums in sums_by_key.items()
     ]
 
 
 def _dearest(parts: list[UsagePart], key_of: Callable[[UsagePart], str | None]) -> list[CostLine]:
-    found: dict[str | None, Sums] = {}
+    """Add up the parts that have the same key, and return their lines, the dearest first."""
+    sums_by_key: dict[str | None, Sums] = {}
     for part in parts:
-        found[key_of(part)] = found.get(key_of(part), Sums()) + part.sums
-    return sorted(cost_lines(found), key=lambda line: (-line.percent, -line.tokens, line.key or ""))
+        sums_by_key[key_of(part)] = sums_by_key.get(key_of(part), Sums()) + part.sums
+    return sorted(cost_lines(sums_by_key), key=lambda line: (-line.percent, -line.tokens, line.key or ""))
 
 
-def usage_lines(found: UsageDocumentView) -> list[str]:
-    if not found["rows"]:
-        return ["The model was not asked yet.", *_budget_block(found["budgets"])]
-    head = (found["by"], "answers", "in", "out", "cache read", "cache written", "cost")
-    rows = [_usage_row(str(dict(row)[found["by"]]), row) for row in found["rows"]]
-    lines = table(head, [*rows, _usage_row("all", found["total"])])
-    return [*lines, *_notes(found), *_budget_block(found["budgets"])]
+def usage_lines(document: UsageDocumentView) -> list[str]:
+    """Return the usage as a table for people, with notes about the costs, and the budgets below it."""
+    if not document["rows"]:
+        return ["The model was not asked yet.", *_budget_block(document["budgets"])]
+    columns = (document["by"], "answers", "in", "out", "cache read", "cache written", "cost")
+    rows = [_usage_row(str(dict(row)[document["by"]]), row) for row in document["rows"]]
+    lines = table(columns, [*rows, _usage_row("all", document["total"])])
+    return [*lines, *_notes(document), *_budget_block(document["budgets"])]
 
 
-def _usage_row(name: str, row: UsageCountsView) -> tuple[str, ...]:
+def _usage_row(key: str, row: UsageCountsView) -> tuple[str, ...]:
+    """Return the cells of one line of the table of usage."""
     return (
-        name,
+        key,
         f"{row['requests']:,}",
         f"{row['input_tokens']:,}",
         f"{row['output_tokens']:,}",
@@ -369,26 +377,28 @@ def _usage_row(name: str, row: UsageCountsView) -> tuple[str, ...]:
 
 
 def _cost(row: UsageCountsView) -> str:
+    """Return the cost in dollars as people read it; answers of unknown price are mentioned."""
     if row["cost_usd"] is None:
         return "unknown"
     return f"${row['cost_usd']:,.4f}" + (" + unknown" if row["unpriced"] else "")
 
 
-PRICE_IT = "Set it in ANDY_PRICES; it counts for what is asked from then on."
+PRICE_HINT = "Set it in ANDY_PRICES; it counts for what is asked from then on."
 
 
-def _notes(found: UsageDocumentView) -> list[str]:
-    total = found["total"]
-    notes = [f"Costs are estimates: ANDY_PRICES, else list prices of {found['prices_as_of']}."]
+def _notes(document: UsageDocumentView) -> list[str]:
+    """Return an empty line, and the lines that say how far the costs are known."""
+    total = document["total"]
+    notes = [f"Costs are estimates: ANDY_PRICES, else list prices of {document['prices_as_of']}."]
     if total["unpriced"]:
         notes.append(f"Of {total['unpriced']:,} answers the model has no known price: they are left out.")
-        notes.append(PRICE_IT)
+        notes.append(PRICE_HINT)
     if total["assumed"]:
         notes.append(
             f"Of {total['assumed']:,} answers the model is not on the list: they count as the dearest of its "
             "family."
         )
-        notes.append(PRICE_IT)
+        notes.append(PRICE_HINT)
     if total["searches"]:
         notes.append(f"The web was searched {total['searches']:,} times: part of the cost.")
     if total["cut"]:
@@ -401,7 +411,9 @@ def _notes(found: UsageDocumentView) -> list[str]:
 
 async def budgets(tx: Tx, *, now_ms: int, zone: ZoneInfo, folder: Folder | None = None) -> list[BudgetView]:
     """Return how each budget stands; with `folder`, only those that bound that group."""
-    found = [one for one in await budget_store.every(tx) if folder is None or one.folder in (None, folder)]
+    wanted = [
+        budget for budget in await budget_store.every(tx) if folder is None or budget.folder in (None, folder)
+    ]
     return [
         {
             "id": standing.budget.id,
@@ -415,7 +427,7 @@ async def budgets(tx: Tx, *, now_ms: int, zone: ZoneInfo, folder: Folder | None 
             "unpriced": standing.unpriced,
             "ends": local_iso(standing.span.end_ms, zone),
         }
-        for standing in await rules.all_standings(tx, found, now_ms=now_ms, zone=zone)
+        for standing in await rules.all_standings(tx, wanted, now_ms=now_ms, zone=zone)
     ]
 
 
@@ -425,13 +437,15 @@ def in_unit(unit: Unit, value: int) -> float:
 
 
 def budget_lines(rows: list[BudgetView]) -> list[str]:
+    """Return the budgets as a table for people."""
     if not rows:
         return ["There are no budgets: set one with 'andy budget set 5usd --per day'."]
-    head = ("id", "whose", "for", "limit", "used", "", "until")
-    return table(head, [_budget_row(row) for row in rows])
+    columns = ("id", "whose", "for", "limit", "used", "", "until")
+    return table(columns, [_budget_row(row) for row in rows])
 
 
 def _budget_row(row: BudgetView) -> tuple[str, ...]:
+    """Return the cells of one line of the table of budgets."""
     state = "SPENT" if row["percent"] >= 100 else f"{row['percent']} %"
     unpriced = f" + {row['unpriced']} of unknown price" if row["unpriced"] else ""
     return (
@@ -446,10 +460,12 @@ def _budget_row(row: BudgetView) -> tuple[str, ...]:
 
 
 def _amount(unit: str, value: float) -> str:
+    """Return tokens, or dollars without idle zeros, as people read them: `200,000 tokens`, `$5.00`."""
     return f"{value:,.0f} tokens" if unit == Unit.TOKENS else f"${value:,.4f}".removesuffix("00")
 
 
 def _budget_block(rows: list[BudgetView]) -> list[str]:
+    """Return the budgets under a heading, after an empty line; nothing where there are none."""
     return ["", "Budgets", *budget_lines(rows)] if rows else []
 
 
@@ -461,9 +477,9 @@ def amount_text(amount: BudgetAmount) -> str:
 
 def set_text(amount: BudgetAmount, *, period: Period, folder: str | None, is_background: bool) -> str:
     """Return the sentence that says which budget was set."""
-    whose = f"'{folder}'" if folder is not None else "all groups together"
-    what = ", for what nobody waits for" if is_background else ""
-    return f"The budget is set: {amount_text(amount)} a {period} for {whose}{what}."
+    target = f"'{folder}'" if folder is not None else "all groups together"
+    purpose = ", for what nobody waits for" if is_background else ""
+    return f"The budget is set: {amount_text(amount)} a {period} for {target}{purpose}."
 
 
 async def is_spent_already(tx: Tx, budget: budget_store.Budget, *, now_ms: int, zone: ZoneInfo) -> bool:
@@ -476,10 +492,10 @@ async def set_budget(
     tx: Tx, amount: BudgetAmount, *, period: Period, folder: str | None, is_background: bool, now_ms: int
 ) -> None:
     """Set a budget, audited. Raises `UnknownGroup`."""
-    known = (await groups.known(tx, folder)).folder if folder is not None else None
+    known_folder = (await groups.known(tx, folder)).folder if folder is not None else None
     budget = await budget_store.put(
         tx,
-        folder=known,
+        folder=known_folder,
         is_background=is_background,
         period=period,
         unit=amount.unit,
@@ -487,29 +503,30 @@ async def set_budget(
         now_ms=now_ms,
     )
     await audit_store.append(
-        tx, audit_store.AuditEvent(at_ms=now_ms, kind="budget.set", folder=known, detail=asdict(budget))
+        tx,
+        audit_store.AuditEvent(at_ms=now_ms, kind="budget.set", folder=known_folder, detail=asdict(budget)),
     )
 
 
 async def budget(tx: Tx, budget_id: int) -> budget_store.Budget:
-    """Return a budget. Raises `BadRequest` when there is none."""
-    found = await budget_store.get(tx, budget_id)
-    if found is None:
+    """Return a budget. Raises `NoBudget`."""
+    stored = await budget_store.get(tx, budget_id)
+    if stored is None:
         raise NoBudget(budget_id)
-    return found
+    return stored
 
 
-async def change_budget(tx: Tx, found: budget_store.Budget, amount: BudgetAmount, *, now_ms: int) -> None:
+async def change_budget(tx: Tx, existing: budget_store.Budget, amount: BudgetAmount, *, now_ms: int) -> None:
     """Change the amount of a budget, audited; it stays the budget that it is."""
-    await budget_store.change(tx, found.id, amount.value, now_ms=now_ms)
-    detail = asdict(replace(found, amount=amount.value))
+    await budget_store.change(tx, existing.id, amount.value, now_ms=now_ms)
+    detail = asdict(replace(existing, amount=amount.value))
     await audit_store.append(
-        tx, audit_store.AuditEvent(at_ms=now_ms, kind="budget.set", folder=found.folder, detail=detail)
+        tx, audit_store.AuditEvent(at_ms=now_ms, kind="budget.set", folder=existing.folder, detail=detail)
     )
 
 
 async def remove_budget(tx: Tx, budget_id: int, *, now_ms: int) -> None:
-    """Remove a budget, audited. Raises `BadRequest` when there is none."""
+    """Remove a budget, audited. Raises `NoBudget`."""
     if not await budget_store.remove(tx, budget_id):
         raise NoBudget(budget_id)
     await audit_store.append(

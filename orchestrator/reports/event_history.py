@@ -19,20 +19,20 @@ async def recall_events(tx: Tx, bus: EventBus) -> None:
     loops = [
         HostEvent(
             n=BEFORE_THIS_START,
-            at_ms=one.at_ms,
-            kind=one.kind,
-            group=one.group,
-            data={"seq": one.seq, **one.data},
+            at_ms=record.at_ms,
+            kind=record.kind,
+            group=record.group,
+            data={"seq": record.seq, **record.data},
         )
-        for one in await events.newest(tx, limit=MAX_RECALLED)
+        for record in await events.newest(tx, limit=MAX_RECALLED)
     ]
     notifications = [
         HostEvent(
             n=BEFORE_THIS_START,
-            at_ms=one.at_ms,
-            kind=f"notification.{notification_log.event_word(one)}",
-            **notification_log.event_fields(one),
+            at_ms=record.at_ms,
+            kind=f"notification.{notification_log.event_word(record)}",
+            **notification_log.event_fields(record),
         )
-        for one in await board_notifications.newest_history(tx, limit=MAX_RECALLED)
+        for record in await board_notifications.newest_history(tx, limit=MAX_RECALLED)
     ]
     bus.recall(sorted([*loops, *notifications], key=lambda event: event.at_ms))

@@ -87,20 +87,21 @@ class RuleRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _RoleSide:
+class _RoleColumn:
     """A role's column of the table."""
 
     role: Role
     rights: Rights
     is_restricted: bool
 
-    def may(self, *needed: Permission) -> str:
+    def may(self, *permissions: Permission) -> str:
+        """Return `YES` where people of the role may call Andy and have all these permissions, else `NO`."""
         # Whoever may not call Andy can ask for nothing else either.
-        return YES if {Permission.CALL, *needed} <= self.rights.may else NO
+        return YES if {Permission.CALL, *permissions} <= self.rights.may else NO
 
-    def if_may(self, answer: str, *needed: Permission) -> str:
-        """Return an answer other than yes where the role has what is needed."""
-        return answer if self.may(*needed) == YES else NO
+    def if_may(self, answer: str, *permissions: Permission) -> str:
+        """Return `answer` where people of the role may call Andy and have these permissions, else `NO`."""
+        return answer if self.may(*permissions) == YES else NO
 
 
 async def rule_rows(tx: Tx, folder: str, *, host_search: SearchService) -> list[RuleRow]:
@@ -110,7 +111,7 @@ async def rule_rows(tx: Tx, folder: str, *, host_search: SearchService) -> list[
     """
     group = await groups.known(tx, folder)
     servers = await mcp_servers.of_group(tx, group.folder)
-    limits = [one for one in await budgets.every(tx) if one.folder in (None, group.folder)]
+    limits = [budget for budget in await budgets.every(tx) if budget.folder in (None, group.folder)]
     return rules_of(group, servers, limits, host_search=host_search)
 
 
@@ -119,110 +120,130 @@ def rules_of(
 ) -> list[RuleRow]:
     """Return the rules of a group, row by row. Pure."""
     config = settings.of(group)
-    sides = []
+    columns = []
     for role in Role:
         rights = roles.rights_of(role, config)
-        sides.append(_RoleSide(role=role, rights=rights, is_restricted=roles.is_restricted(rights, group)))
+        columns.append(
+            _RoleColumn(role=role, rights=rights, is_restricted=roles.is_restricted(rights, group))
+        )
     search = config.web_search or host_search
     return [
-        *_files(config, sides),
-        *_sends(group, sides),
-        *_spends(limits, sides),
-        *_reaches(config, search, sides),
-        *_servers(config, servers, sides),
-        *_commands(group, sides),
+        *_data_rules(config, columns),
+        *_sending_rules(group, columns),
+        *_spending_rules(limits, columns),
+        *_reaching_rules(config, search, columns),
+        *_server_rules(config, servers, columns),
+        *_command_rules(group, columns),
     ]
 
 
 def _row(
     part: str, what: str, answers: Iterable[str], subject: str = "", limit: Budget | None = None
 ) -> RuleRow:
+    """Return a row; `answers` are those for owner, member and guest, in this order."""
     owner, member, guest = answers
     return RuleRow(
         part=part, what=what, subject=subject, limit=limit, owner=owner, member=member, guest=guest
     )
 
 
-def _files(config: GroupConfig, sides: Sequence[_RoleSide]) -> Iterator[RuleRow]:
+def _data_rules(config: GroupConfig, columns: Sequence[_RoleColumn]) -> Iterator[RuleRow]:
+    """Yield what people of each role have the agent answer, read and write."""
     history, memory = Permission.HISTORY, Permission.MEMORY
-    yield _row("asks", "call", [one.may() for one in sides])
-    talk = [YES if one.may(history) == YES else one.if_may(JOINED) for one in sides]
+    yield _row("asks", "call", [column.may() for column in columns])
+    talk = [YES if column.may(history) == YES else column.if_may(JOINED) for column in columns]
     yield _row("reads", "talk", talk)
-    yield _row("reads", "files", [one.may(history) for one in sides])
+    yield _row("reads", "files", [column.may(history) for column in columns])
     for mount in config.mounts:
-        yield _row("reads", "folder_read", [one.may(history) for one in sides], mount.path)
-    yield _row("writes", "memory", [one.may(memory) for one in sides])
-    yield _row("writes", "schedule", [one.may(Permission.SCHEDULE) for one in sides])
+        yield _row("reads", "folder_read", [column.may(history) for column in columns], mount.path)
+    yield _row("writes", "memory", [column.may(memory) for column in columns])
+    yield _row("writes", "schedule", [column.may(Permission.SCHEDULE) for column in columns])
     for mount in config.mounts:
         if mount.writable:
-            yield _row("writes", "folder_written", [one.may(history, memory) for one in sides], mount.path)
+            yield _row(
+                "writes", "folder_written", [column.may(history, memory) for column in columns], mount.path
+            )
 
 
-def _sends(group: Group, sides: Sequence[_RoleSide]) -> Iterator[RuleRow]:
-    yield _row("sends", "messages", [one.if_may(THEIR_CHAT if one.is_restricted else YES) for one in sides])
-    yield _row("sends", "sent_files", [one.may(Permission.HISTORY) for one in sides])
+def _sending_rules(group: Group, columns: Sequence[_RoleColumn]) -> Iterator[RuleRow]:
+    """Yield to which chats people of each role have messages and files sent."""
+    yield _row(
+        "sends",
+        "messages",
+        [column.if_may(THEIR_CHAT if column.is_restricted else YES) for column in columns],
+    )
+    yield _row("sends", "sent_files", [column.may(Permission.HISTORY) for column in columns])
     if group.is_main:
-        yield _row("sends", "every_chat", [one.may(Permission.COMMAND) for one in sides])
+        yield _row("sends", "every_chat", [column.may(Permission.COMMAND) for column in columns])
 
 
-def _spends(limits: Sequence[Budget], sides: Sequence[_RoleSide]) -> Iterator[RuleRow]:
-    def part(side: _RoleSide) -> str:
-        return side.if_may(ALL if side.rights.spend == 100 else f"{side.rights.spend} %")
+def _spending_rules(limits: Sequence[Budget], columns: Sequence[_RoleColumn]) -> Iterator[RuleRow]:
+    """Yield how much of each budget that applies to the group people of each role may spend."""
+
+    def part(column: _RoleColumn) -> str:
+        """Return the part of each budget that people of the role may spend, `50 %` for example."""
+        return column.if_may(ALL if column.rights.spend == 100 else f"{column.rights.spend} %")
 
     for budget in limits:
         amount = budget_sums.amount_in_words(budget.unit, budget.amount)
-        yield _row("spends", "budget", map(part, sides), f"{amount}: {budget_sums.name_of(budget)}", budget)
+        yield _row("spends", "budget", map(part, columns), f"{amount}: {budget_sums.name_of(budget)}", budget)
     if not limits:
-        yield _row("spends", "no_budget", [one.may() if one.rights.spend else NO for one in sides])
+        yield _row("spends", "no_budget", [column.may() if column.rights.spend else NO for column in columns])
 
 
-def _reaches(config: GroupConfig, search: SearchService, sides: Sequence[_RoleSide]) -> Iterator[RuleRow]:
-    network = Permission.NETWORK
-    yield _row("reaches", "model", [one.may() for one in sides])
-    if config.egress == "open":
-        yield _row("reaches", "internet", [one.may(network) for one in sides])
-    for target in sorted(map(str, config.targets)):
-        yield _row("reaches", "place", [one.may(network) for one in sides], target)
-    if config.asks_egress:
-        yield _row("reaches", "other_places", [one.if_may(ASKS, network) for one in sides])
-    elif config.egress == "none":
-        yield _row("reaches", "nowhere", [NO for _ in sides])
-    if search is not SearchService.OFF:
-        yield _row("reaches", "search", [one.may(network) for one in sides], search.value)
-
-
-def _servers(
-    config: GroupConfig, servers: Sequence[McpServer], sides: Sequence[_RoleSide]
+def _reaching_rules(
+    config: GroupConfig, search: SearchService, columns: Sequence[_RoleColumn]
 ) -> Iterator[RuleRow]:
+    """Yield the model, the places and the search of the web that people of each role let the agent reach."""
+    network = Permission.NETWORK
+    yield _row("reaches", "model", [column.may() for column in columns])
+    if config.egress == "open":
+        yield _row("reaches", "internet", [column.may(network) for column in columns])
+    for target in sorted(map(str, config.targets)):
+        yield _row("reaches", "place", [column.may(network) for column in columns], target)
+    if config.asks_egress:
+        yield _row("reaches", "other_places", [column.if_may(ASKS, network) for column in columns])
+    elif config.egress == "none":
+        yield _row("reaches", "nowhere", [NO for _ in columns])
+    if search is not SearchService.OFF:
+        yield _row("reaches", "search", [column.may(network) for column in columns], search.value)
+
+
+def _server_rules(
+    config: GroupConfig, servers: Sequence[McpServer], columns: Sequence[_RoleColumn]
+) -> Iterator[RuleRow]:
+    """Yield the MCP servers and single tools that people of each role let the agent call."""
     mcp = Permission.MCP
     for server in servers:
         if server.command and config.asks_mcp(server.name):
             # Such a program would run in the container, where no proxy can ask before a call. So it is not
             # started while a rule asks for it.
-            yield _row("reaches", "server", [NO for _ in sides], server.name)
+            yield _row("reaches", "server", [NO for _ in columns], server.name)
             continue
-        is_asked = config.asks_mcp(server.name, "")
-        answers = [one.if_may(ASKS if is_asked else YES, mcp) for one in sides]
+        asks_for_whole_server = config.asks_mcp(server.name, "")
+        answers = [column.if_may(ASKS if asks_for_whole_server else YES, mcp) for column in columns]
         yield _row("reaches", "server", answers, server.name)
         for rule in config.ask:
             place, slash, _ = rule.removeprefix(settings.MCP_RULE).partition("/")
-            if slash and place == server.name and not is_asked:
-                asked = [one.if_may(ASKS, mcp) for one in sides]
-                yield _row("reaches", "tool", asked, rule.removeprefix(settings.MCP_RULE))
+            if slash and place == server.name and not asks_for_whole_server:
+                tool_answers = [column.if_may(ASKS, mcp) for column in columns]
+                yield _row("reaches", "tool", tool_answers, rule.removeprefix(settings.MCP_RULE))
 
 
-def _commands(group: Group, sides: Sequence[_RoleSide]) -> Iterator[RuleRow]:
-    def stops(side: _RoleSide) -> str:
-        if Permission.COMMAND in side.rights.may:
+def _command_rules(group: Group, columns: Sequence[_RoleColumn]) -> Iterator[RuleRow]:
+    """Yield the commands to Andy that people of each role may give."""
+
+    def stops(column: _RoleColumn) -> str:
+        if Permission.COMMAND in column.rights.may:
             return YES
-        return side.if_may(
-            OWN_AND_GUESTS if roles.speaks_for(side.role, (Role.GUEST,), is_only_asker=False) else OWN
+        return column.if_may(
+            OWN_AND_GUESTS if roles.speaks_for(column.role, (Role.GUEST,), is_only_asker=False) else OWN
         )
 
-    yield _row("commands", "session", [one.may(Permission.COMMAND) for one in sides])
-    yield _row("commands", "stop", map(stops, sides))
+    yield _row("commands", "session", [column.may(Permission.COMMAND) for column in columns])
+    yield _row("commands", "stop", map(stops, columns))
     if group.is_main:
-        yield _row("commands", "administer", [one.may(Permission.COMMAND) for one in sides])
+        yield _row("commands", "administer", [column.may(Permission.COMMAND) for column in columns])
 
 
 # For machines and for people
@@ -239,34 +260,36 @@ class GroupRuleView(TypedDict):
     guest: str
 
 
-def as_rows(found: Sequence[RuleRow]) -> list[GroupRuleView]:
+def as_rows(rules: Sequence[RuleRow]) -> list[GroupRuleView]:
     """Return the rules as rows for machines."""
     return [
         {
-            "part": one.part,
-            "what": one.what,
-            "subject": one.subject,
-            "owner": one.owner,
-            "member": one.member,
-            "guest": one.guest,
+            "part": rule.part,
+            "what": rule.what,
+            "subject": rule.subject,
+            "owner": rule.owner,
+            "member": rule.member,
+            "guest": rule.guest,
         }
-        for one in found
+        for rule in rules
     ]
 
 
 def rule_lines(rows: list[GroupRuleView]) -> list[str]:
     """Return the rules as lines for people: each part is named once."""
-    lines, before = [], ""
+    cells, previous_part = [], ""
     for row in rows:
-        part = "" if row["part"] == before else PARTS[row["part"]]
-        before = row["part"]
-        lines.append((part, _act(row), _answer(row["owner"]), _answer(row["member"]), _answer(row["guest"])))
-    return table(("Andy", "for", *(role.value for role in Role)), lines)
+        part = "" if row["part"] == previous_part else PARTS[row["part"]]
+        previous_part = row["part"]
+        cells.append((part, _act(row), _answer(row["owner"]), _answer(row["member"]), _answer(row["guest"])))
+    return table(("Andy", "for", *(role.value for role in Role)), cells)
 
 
 def _act(row: GroupRuleView) -> str:
+    """Return in words what a row is about."""
     return ACTS[row["what"]].format(subject=row["subject"])
 
 
 def _answer(code: str) -> str:
+    """Return the words for a code of `ANSWERS`; a part of a budget stays as it is."""
     return ANSWERS.get(code, code)

@@ -77,10 +77,12 @@ class ChatView(TypedDict):
 
 
 async def group_rows(tx: Tx) -> list[GroupView]:
+    """Return all registered groups, as the API and `--json` show them."""
     return [group_row(group) for group in await groups.every(tx)]
 
 
 def group_row(group: Group) -> GroupView:
+    """Return a group as the API and `--json` show it."""
     return {
         "folder": group.folder,
         "name": group.name,
@@ -94,13 +96,15 @@ def group_row(group: Group) -> GroupView:
 
 
 def group_lines(rows: list[GroupView]) -> list[str]:
+    """Return the groups as a table for people."""
     return table(
         ("folder", "name", "chats", "answers"),
-        [(row["folder"], row["name"], ", ".join(row["chats"]), _answers(row)) for row in rows],
+        [(row["folder"], row["name"], ", ".join(row["chats"]), _answered_messages(row)) for row in rows],
     )
 
 
-def _answers(row: GroupView) -> str:
+def _answered_messages(row: GroupView) -> str:
+    """Return which messages get an answer in a group: every one, or those with one of its triggers."""
     if row["is_main"] or not row["requires_trigger"]:
         return "every message" + (" (main)" if row["is_main"] else "")
     own = row["trigger"] or ""
@@ -115,10 +119,11 @@ async def config_fields(tx: Tx, folder: str) -> dict[str, object]:
     return settings.of(await groups.known(tx, folder)).to_fields()
 
 
-def config_lines(found: Mapping[str, object]) -> list[str]:
-    if not found:
+def config_lines(config: Mapping[str, object]) -> list[str]:
+    """Return a line for each setting of a group, its value as JSON."""
+    if not config:
         return ["Nothing is set: the settings of the host count."]
-    return [f"{key:<11} {json.dumps(value, ensure_ascii=False)}" for key, value in found.items()]
+    return [f"{key:<11} {json.dumps(value, ensure_ascii=False)}" for key, value in config.items()]
 
 
 async def people_rows(tx: Tx, folder: str) -> list[GroupPersonView]:
@@ -130,14 +135,14 @@ async def people_rows(tx: Tx, folder: str) -> list[GroupPersonView]:
 
     return [
         {
-            "address": one.address,
-            "name": one.name,
-            "role": one.role.value,
-            "has_own_role": one.has_own_role,
-            "aliases": list(one.aliases),
-            "since_ms": one.since_ms,
+            "address": person.address,
+            "name": person.name,
+            "role": person.role.value,
+            "has_own_role": person.has_own_role,
+            "aliases": list(person.aliases),
+            "since_ms": person.since_ms,
         }
-        for one in await people.of_group(tx, folder)
+        for person in await people.of_group(tx, folder)
     ]
 
 
@@ -179,23 +184,24 @@ async def chat_rows(tx: Tx) -> list[ChatView]:
     ]
 
 
-def access_row(one: AccessRequest) -> AccessRequestView:
+def access_row(request: AccessRequest) -> AccessRequestView:
+    """Return the request of a chat without a group as the API and `--json` show it."""
     return {
-        "number": one.id,
-        "state": one.state.value,
-        "jid": one.chat_jid,
-        "name": one.chat_name,
-        "channel": one.channel,
-        "is_direct": one.is_direct,
-        "people": one.people,
-        "sender": one.sender,
-        "sender_name": one.sender_name,
-        "is_owner": one.is_owner,
-        "words": one.words,
-        "asked_ms": one.asked_ms,
-        "notified_ms": one.notified_ms,
-        "decided_ms": one.decided_ms,
-        "decided_by": one.decided_by,
+        "number": request.id,
+        "state": request.state.value,
+        "jid": request.chat_jid,
+        "name": request.chat_name,
+        "channel": request.channel,
+        "is_direct": request.is_direct,
+        "people": request.people,
+        "sender": request.sender,
+        "sender_name": request.sender_name,
+        "is_owner": request.is_owner,
+        "words": request.words,
+        "asked_ms": request.asked_ms,
+        "notified_ms": request.notified_ms,
+        "decided_ms": request.decided_ms,
+        "decided_by": request.decided_by,
     }
 
 
@@ -204,10 +210,11 @@ def chat_lines(rows: list[ChatView], *, zone: ZoneInfo) -> list[str]:
     if not rows:
         return ["No chat was seen yet."]
     waiting = [row["request"] for row in rows if row["request"] and row["request"]["state"] == "waiting"]
-    return [*_chat_table(rows, zone=zone), *(_call_line(one) for one in waiting)]
+    return [*_chat_table(rows, zone=zone), *(_call_line(request) for request in waiting)]
 
 
 def _call_line(row: AccessRequestView) -> str:
+    """Return who called in which chat with which words, and how the owner decides on it."""
     writer = "you" if row["is_owner"] else f"{all_visible(row['sender_name'])} ({all_visible(row['sender'])})"
     people = f" among {row['people']} people" if row["people"] else ""
     chat = all_visible(row["name"] or row["jid"])
@@ -218,11 +225,13 @@ def _call_line(row: AccessRequestView) -> str:
 
 
 def _request_state(row: ChatView) -> str:
+    """Return the number and the state of a chat's request; empty where it has none or has a group by now."""
     request = row["request"]
     return f"{request['number']} {request['state']}" if request and row["group"] is None else ""
 
 
 def _chat_table(rows: list[ChatView], *, zone: ZoneInfo) -> list[str]:
+    """Return the chats as a table for people."""
     return table(
         ("chat", "name", "messenger", "last", "group", "request"),
         [
@@ -246,6 +255,7 @@ async def change_rows(tx: Tx, folder: str) -> list[GroupChangeView]:
 
 
 def change_lines(rows: list[GroupChangeView], *, zone: ZoneInfo) -> list[str]:
+    """Return the changes as a table for people, each with the number of lines it added and took away."""
     if not rows:
         return ["Nothing was changed yet: settings and memory are as they began."]
     return table(

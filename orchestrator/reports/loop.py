@@ -72,13 +72,13 @@ class LoopDocument(LoopView):
 
 async def every(tx: Tx, *, now_ms: int) -> list[LoopView]:
     """Return the loop of each registered group, in short."""
-    return [await _row(tx, group.folder, now_ms=now_ms) for group in await groups.every(tx)]
+    return [await _loop_row(tx, group.folder, now_ms=now_ms) for group in await groups.every(tx)]
 
 
 async def one(tx: Tx, folder: str, *, now_ms: int) -> LoopDocument:
     """Return a loop with its next wake, the reason for it, and its newest cycles. Raises `UnknownGroup`."""
     group = await groups.known(tx, folder)
-    row = await _row(tx, group.folder, now_ms=now_ms)
+    row = await _loop_row(tx, group.folder, now_ms=now_ms)
     newest = await cycles.newest(tx, group.folder, limit=CYCLES_SHOWN)
     pending = await wake_requests.pending(tx, group.folder)
     return {
@@ -88,7 +88,11 @@ async def one(tx: Tx, folder: str, *, now_ms: int) -> LoopDocument:
     }
 
 
-async def _row(tx: Tx, folder: Folder, *, now_ms: int) -> LoopView:
+async def _loop_row(tx: Tx, folder: Folder, *, now_ms: int) -> LoopView:
+    """Return the loop of a group as the API and `--json` show it.
+
+    The row of a loop that is off has only `group` and `status`.
+    """
     loop = await loops.get(tx, folder)
     if loop is None:
         return {"group": folder, "status": "off"}
@@ -103,7 +107,7 @@ async def _row(tx: Tx, folder: Folder, *, now_ms: int) -> LoopView:
         "in_ms": None if loop.next_wake_ms is None else max(0, loop.next_wake_ms - now_ms),
         "set_by": loop.set_by,
         "reason": loop.reason,
-        "raw": await _raw(tx, loop),
+        "raw": await _schedule_text(tx, loop),
         "trace": list(loop.trace),
         "held": loop.held,
         "pause_ms": loop.auto_ms,
@@ -114,16 +118,18 @@ async def _row(tx: Tx, folder: Folder, *, now_ms: int) -> LoopView:
 
 
 def _status(loop: Loop) -> str:
+    """Return the word for the state of a loop: one that was stopped is `off`."""
     return "off" if loop.status is LoopStatus.STOPPED else loop.status.value
 
 
-async def _raw(tx: Tx, loop: Loop) -> str | None:
-    """Return the agent's text from which the next wake time was read."""
+async def _schedule_text(tx: Tx, loop: Loop) -> str | None:
+    """Return the agent's text from which the next wake time was read; None where it wrote none."""
     newest = await cycles.newest(tx, loop.folder, limit=1)
     return newest[0].schedule_raw if newest else None
 
 
 def _cycle_row(cycle: Cycle) -> CycleView:
+    """Return a cycle as the API and `--json` show it."""
     return {
         "id": cycle.id,
         "turn": cycle.turn_id,
@@ -142,6 +148,7 @@ def _cycle_row(cycle: Cycle) -> CycleView:
 
 
 def list_lines(rows: list[LoopView], zone: ZoneInfo) -> list[str]:
+    """Return a line for each loop."""
     return [_line(row, zone) for row in rows]
 
 
@@ -156,11 +163,12 @@ def show_lines(row: LoopDocument, zone: ZoneInfo) -> list[str]:
         *(f"  · {step}" for step in row["trace"]),
     ]
     lines += [f"  held: {row['held']}"] if row["held"] else []
-    lines += [f"  pending: {one['kind']} {one['reason']}".rstrip() for one in row["pending"]]
+    lines += [f"  pending: {wake['kind']} {wake['reason']}".rstrip() for wake in row["pending"]]
     return [*lines, *(_cycle_line(cycle, zone) for cycle in row["cycles"])]
 
 
 def _line(row: LoopView, zone: ZoneInfo) -> str:
+    """Return in one line what a loop does now, or when it wakes next and why."""
     if row["status"] == "off":
         return f"{row['group']}: off"
     if row["running"]:
@@ -175,8 +183,9 @@ def _line(row: LoopView, zone: ZoneInfo) -> str:
 
 
 def _cycle_line(cycle: CycleView, zone: ZoneInfo) -> str:
-    asked = f", asked for {cycle['asked']}" if cycle["asked"] else ""
-    got = "" if cycle["applied_ms"] is None else f", then {format_span(cycle['applied_ms'])}"
-    because = "; ".join(cycle["triggers"]) or "itself"
-    began = local_minute(cycle["started_ms"], zone)
-    return f"  {began} {cycle['kind']} {cycle['outcome'] or 'runs'}{asked}{got} ({because})"
+    """Return a cycle in one line: its start, its outcome, the pause that was wished for and the one set."""
+    wish = f", asked for {cycle['asked']}" if cycle["asked"] else ""
+    result = "" if cycle["applied_ms"] is None else f", then {format_span(cycle['applied_ms'])}"
+    triggers = "; ".join(cycle["triggers"]) or "itself"
+    start = local_minute(cycle["started_ms"], zone)
+    return f"  {start} {cycle['kind']} {cycle['outcome'] or 'runs'}{wish}{result} ({triggers})"

@@ -56,38 +56,38 @@ async def add(tx: Tx, server: McpServer, *, home: Path, now_ms: int) -> None:
         await asyncio.to_thread(_check_program, server, home)
     for folder in server.groups:
         await groups.known(tx, folder)
-    before = await mcp_servers.by_name(tx, server.name)
+    stored = await mcp_servers.by_name(tx, server.name)
     # Added again for another group, a server stays with the groups that have it.
-    server = replace(server, groups=tuple(sorted({*server.groups, *(before.groups if before else ())})))
+    server = replace(server, groups=tuple(sorted({*server.groups, *(stored.groups if stored else ())})))
     await mcp_servers.put(tx, server, now_ms=now_ms)
-    await _renew(tx, set(server.groups), now_ms=now_ms)
+    await _renew_containers(tx, set(server.groups), now_ms=now_ms)
     await audit.append(tx, audit.AuditEvent(at_ms=now_ms, kind="mcp.added", detail=asdict(server)))
 
 
 async def remove(tx: Tx, name: str, folder: str | None = None, *, now_ms: int) -> tuple[Folder, ...]:
-    """Take a server away from a group, or from all, from the next call on. Return who still has it. Audited.
+    """Take a server away from a group, or from all for None, from the next call on. Audited.
 
-    Raises `BadRequest` when there is none.
+    Return the groups that still have it. Raises `BadRequest` when there is no such server.
     """
     server = await mcp_servers.by_name(tx, name)
     if server is None or folder not in (None, *server.groups):
         raise BadRequest(f"There is no MCP server '{name}' of {folder or 'any group'}: see 'andy mcp list'.")
-    left = tuple(one for one in server.groups if folder not in (None, one))
-    if left:
-        await mcp_servers.put(tx, replace(server, groups=left), now_ms=now_ms)
+    remaining = tuple(group for group in server.groups if folder not in (None, group))
+    if remaining:
+        await mcp_servers.put(tx, replace(server, groups=remaining), now_ms=now_ms)
     else:
         await mcp_servers.remove(tx, name)
-    await _renew(tx, set(server.groups), now_ms=now_ms)
+    await _renew_containers(tx, set(server.groups), now_ms=now_ms)
     await audit.append(
         tx, audit.AuditEvent(at_ms=now_ms, kind="mcp.removed", detail={"name": name, "group": folder})
     )
-    return left
+    return remaining
 
 
-async def note_login(tx: Tx, server: McpServer, *, is_in: bool, now_ms: int) -> None:
+async def note_login(tx: Tx, server: McpServer, *, is_logged_in: bool, now_ms: int) -> None:
     """Audit that the owner has logged in to a server or out of it, and renew the containers that use it."""
-    await _renew(tx, set(server.groups), now_ms=now_ms)
-    kind = "mcp.logged_in" if is_in else "mcp.logged_out"
+    await _renew_containers(tx, set(server.groups), now_ms=now_ms)
+    kind = "mcp.logged_in" if is_logged_in else "mcp.logged_out"
     await audit.append(tx, audit.AuditEvent(at_ms=now_ms, kind=kind, detail={"name": server.name}))
 
 
@@ -111,7 +111,7 @@ class McpServerView(TypedDict):
 
 
 async def rows(tx: Tx, is_set: Callable[[str], bool], *, home: Path, now_ms: int) -> list[McpServerView]:
-    """Return the servers by name."""
+    """Return the servers by name; `is_set` returns whether `.env` has a value for a name."""
     return [
         {
             "name": server.name,
@@ -129,14 +129,18 @@ async def rows(tx: Tx, is_set: Callable[[str], bool], *, home: Path, now_ms: int
     ]
 
 
-def lines(found: Sequence[McpServerView]) -> list[str]:
-    if not found:
+def lines(rows: Sequence[McpServerView]) -> list[str]:
+    """Return the servers as a table for people."""
+    if not rows:
         return ["There are no MCP servers: see 'andy mcp add --help'."]
-    head = ("name", "groups", "URL or program", "secret or login")
-    return table(head, [(row["name"], ", ".join(row["groups"]), _place(row), _secret(row)) for row in found])
+    columns = ("name", "groups", "URL or program", "secret or login")
+    return table(
+        columns, [(row["name"], ", ".join(row["groups"]), _place(row), _secret(row)) for row in rows]
+    )
 
 
 def _place(row: McpServerView) -> str:
+    """Return the URL or the program of a server, with a warning where its folder is missing."""
     return f"{row['place']}  (mcp/{row['name']} IS MISSING)" if row["has_folder"] is False else row["place"]
 
 
@@ -156,11 +160,13 @@ def problem(row: McpServerView) -> tuple[str, str] | None:
 
 
 def _is_logged_in(server: McpServer, home: Path, *, now_ms: int) -> bool | None:
+    """Return whether the owner's login at a server still counts; None where there is none."""
     login = mcp_logins.read(home / "data", server) if server.url is not None else None
     return None if login is None else not login.is_over(now_ms)
 
 
 def _secret(row: McpServerView) -> str:
+    """Return the state of a server's login, or of the secret in `.env` that it needs, in words."""
     if row["is_logged_in"] is not None:
         return "logged in" if row["is_logged_in"] else f"LOGIN OVER: andy mcp login {row['name']}"
     if row["secret_env"] is None:
@@ -168,7 +174,7 @@ def _secret(row: McpServerView) -> str:
     return f"{row['secret_env']}" if row["has_secret"] else f"{row['secret_env']}, NOT SET"
 
 
-async def _renew(tx: Tx, folders: set[Folder], *, now_ms: int) -> None:
+async def _renew_containers(tx: Tx, folders: set[Folder], *, now_ms: int) -> None:
     """Store the settings of groups again: the host then replaces their idle containers by new ones.
 
     The new containers know the changed servers.
@@ -179,6 +185,7 @@ async def _renew(tx: Tx, folders: set[Folder], *, now_ms: int) -> None:
 
 
 def _check(server: McpServer) -> None:
+    """Refuse a server whose name, secret, header or URL cannot be used, with `BadRequest`."""
     if not _NAME.fullmatch(server.name) or server.name in TAKEN:
         raise BadRequest(
             f"'{server.name}' cannot name a server: up to 32 of a-z, 0-9 and '-', and none of"
@@ -197,28 +204,31 @@ def _check(server: McpServer) -> None:
 
 
 def _check_program(server: McpServer, home: Path) -> None:
-    """Refuse a program that is not the owner's own, or that the agent's user could not read. Blocks."""
+    """Refuse a program that is not the owner's own, or that the agent's user could not read. Blocks.
+
+    Raises `BadRequest`, with the fix.
+    """
     if server.secret_env is not None:
         raise BadRequest(
             "A program runs in the group's container, where no secret may be: serve what needs one over HTTP,"
             " and give its URL with --secret-env."
         )
-    folder, short = mounts.program_folder(home, server.name), f"mcp/{server.name}"
+    folder, short_name = mounts.program_folder(home, server.name), f"mcp/{server.name}"
     if folder is None:
-        raise BadRequest(f"Put the program into the folder {home / short} first; a link does not count.")
+        raise BadRequest(f"Put the program into the folder {home / short_name} first; a link does not count.")
     if any("\0" in word or ".." in Path(word).parts for word in server.command):
-        raise BadRequest(f"A program of {short} has no '..' in its command.")
-    inside = [path for word in server.command for path in _named_by(folder, word)]
-    if not inside:
+        raise BadRequest(f"A program of {short_name} has no '..' in its command.")
+    named_files = [path for word in server.command for path in _files_named_by(folder, word)]
+    if not named_files:
         raise BadRequest(
-            f"No word of '{server.place}' is a file in {home / short}: a server that is a program has to lie"
-            " there, where no agent can change it."
+            f"No word of '{server.place}' is a file in {home / short_name}: a server that is a program has to"
+            " lie there, where no agent can change it."
         )
-    if not all(_is_readable(path) for path in (folder.parent, folder, *inside)):
-        raise BadRequest(f"The user of containers cannot read {short}: chmod -R a+rX {home / 'mcp'}")
+    if not all(_is_readable(path) for path in (folder.parent, folder, *named_files)):
+        raise BadRequest(f"The user of containers cannot read {short_name}: chmod -R a+rX {home / 'mcp'}")
 
 
-def _named_by(folder: Path, word: str) -> list[Path]:
+def _files_named_by(folder: Path, word: str) -> list[Path]:
     """Return the files in a folder that a word of a command may name, also as a Python module after `-m`."""
     module = word.replace(".", "/")
     return [path for path in (folder / word, folder / f"{module}.py", folder / module / "__main__.py")
@@ -226,14 +236,15 @@ def _named_by(folder: Path, word: str) -> list[Path]:
 
 
 def _is_readable(path: Path) -> bool:
-    """Return whether containers can read it: they run as the host's own user, but never as root."""
-    seen = path.stat()
-    wanted = 0o5 if stat.S_ISDIR(seen.st_mode) else 0o4
-    is_own = seen.st_uid == os.geteuid() != 0
-    return (seen.st_mode >> (6 if is_own else 0)) & wanted == wanted
+    """Return whether containers can read a path: they run as the host's own user, but never as root."""
+    status = path.stat()
+    needed = 0o5 if stat.S_ISDIR(status.st_mode) else 0o4
+    is_own = status.st_uid == os.geteuid() != 0
+    return (status.st_mode >> (6 if is_own else 0)) & needed == needed
 
 
 def _check_url(server: McpServer, url: str) -> None:
+    """Refuse a URL that is none, shows a password, or sends a secret in the clear, with `BadRequest`."""
     try:
         parts = urlsplit(url)
         is_usable = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
@@ -243,12 +254,16 @@ def _check_url(server: McpServer, url: str) -> None:
         raise BadRequest(f"'{url}' is no URL of a server: write https://host[:port]/path.")
     if "@" in parts.netloc:
         raise BadRequest("A URL with a password would be shown in lists: use --secret-env.")
-    if server.secret_env is not None and parts.scheme == "http" and not _is_near(parts.hostname or ""):
+    if (
+        server.secret_env is not None
+        and parts.scheme == "http"
+        and not _is_on_this_machine(parts.hostname or "")
+    ):
         raise BadRequest(
             "A secret goes over plain http to this machine alone: use https, or a server on 127.0.0.1."
         )
 
 
-def _is_near(host: str) -> bool:
+def _is_on_this_machine(host: str) -> bool:
     """Return whether a host is this machine, or has a name without a dot, as services of Compose have."""
     return host in {"127.0.0.1", "::1"} or (not {".", ":"} & set(host))

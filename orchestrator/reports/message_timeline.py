@@ -145,75 +145,81 @@ class NoMessage(BadRequest):
     http_status = 404
 
 
-async def sent_file(tx: Tx, folder: str, asked: str) -> Outgoing:
+async def sent_file(tx: Tx, folder: str, message_id: str) -> Outgoing:
     """Return a message of a group, by its id, that left with a file.
 
     Raises:
         UnknownGroup, NoMessage
     """
     group = await groups.known(tx, folder)
-    said = await outbox.by_message_id(tx, MessageId(asked))
-    if said is None or said.chat_jid not in group.chats or said.attachment is None:
-        raise NoMessage(f"There is no message '{asked[:80]}' with a file in '{folder}'.")
-    return said
+    outgoing = await outbox.by_message_id(tx, MessageId(message_id))
+    if outgoing is None or outgoing.chat_jid not in group.chats or outgoing.attachment is None:
+        raise NoMessage(f"There is no message '{message_id[:80]}' with a file in '{folder}'.")
+    return outgoing
 
 
-async def find(tx: Tx, folder: str, asked: str) -> StoredTimeline:
+async def find(tx: Tx, folder: str, id_or_number: str) -> StoredTimeline:
     """Return all that the store has on a message, found by its id or number. It may be one that Andy sent.
 
     Raises:
         UnknownGroup, NoMessage
     """
     group = await groups.known(tx, folder)
-    message = await _message(tx, group, asked)
-    said = await outbox.by_message_id(tx, message.id if message else MessageId(asked))
-    if message is None and (said is None or said.chat_jid not in group.chats):
+    message = await _message(tx, group, id_or_number)
+    outgoing = await outbox.by_message_id(tx, message.id if message else MessageId(id_or_number))
+    if message is None and (outgoing is None or outgoing.chat_jid not in group.chats):
         raise NoMessage(
-            f"There is no message '{asked}' in '{folder}': see 'andy messages {folder}'. What is said in a"
-            " chat that is not registered is not stored."
+            f"There is no message '{id_or_number}' in '{folder}': see 'andy messages {folder}'. What is said"
+            " in a chat that is not registered is not stored."
         )
-    turn_id = message.turn_id if message and message.turn_id else said.turn_id if said else None
+    turn_id = message.turn_id if message and message.turn_id else outgoing.turn_id if outgoing else None
     turn = await turns.get(tx, turn_id) if turn_id is not None else None
     return {
-        "id": message.id if message else asked,
+        "id": message.id if message else id_or_number,
         "group": group.folder,
-        "chat": message.chat_jid if message else said.chat_jid if said else group.jid,
+        "chat": message.chat_jid if message else outgoing.chat_jid if outgoing else group.jid,
         "message": _message_part(message),
         "turn": await _turn_part(tx, turn) if turn else None,
         "attempts": [],
         "work": await _work(tx, turn) if turn else [],
         "tools": await turn_work.tool_rows(tx, turn) if turn else [],
-        "replies": [_reply_part(one) for one in await _replies(tx, turn, said)],
+        "replies": [_reply_part(reply) for reply in await _replies(tx, turn, outgoing)],
         "cost": await _cost(tx, turn) if turn else None,
         "log": [],
     }
 
 
-def with_logs(found: StoredTimeline, logs: Path) -> TimelineDocumentView:
+def with_logs(stored: StoredTimeline, logs: Path) -> TimelineDocumentView:
     """Add the attempts that the logs record, the lines of those logs, and the whole history as `steps`.
 
     Of attempts whose logs are gone, only the last one is known, from the store. Blocks.
     """
-    turn = found["turn"]
+    turn = stored["turn"]
     if turn is not None:
-        last = _last_attempt(turn)
+        last_attempt = _last_attempt(turn)
         # Of the last attempt the store knows how it stands; its log may lack the end.
-        earlier = [one for one in _attempts(logs, found["group"], turn) if not _is_same(one, last)]
-        attempts = [*earlier, *([last] if last else [])]
-        found = {**found, "attempts": attempts, "log": _log_lines(logs, found["group"], attempts)}
-    return {**found, "steps": steps(found)}
+        earlier = [
+            attempt
+            for attempt in _attempts(logs, stored["group"], turn)
+            if not _is_same(attempt, last_attempt)
+        ]
+        attempts = [*earlier, *([last_attempt] if last_attempt else [])]
+        stored = {**stored, "attempts": attempts, "log": _log_lines(logs, stored["group"], attempts)}
+    return {**stored, "steps": steps(stored)}
 
 
-async def _message(tx: Tx, group: Group, asked: str) -> Message | None:
+async def _message(tx: Tx, group: Group, id_or_number: str) -> Message | None:
+    """Return a group's message by its id in a chat, or else by its number; None where there is none."""
     for jid in group.chats:
-        if (found := await messages.find(tx, jid, MessageId(asked))) is not None:
-            return found
+        if (message := await messages.find(tx, jid, MessageId(id_or_number))) is not None:
+            return message
     # 18 digits are the most that always fit SQLite's integers.
-    is_number = asked.isascii() and asked.isdigit() and len(asked) < 19
-    return await messages.at(tx, group.folder, int(asked)) if is_number else None
+    is_number = id_or_number.isascii() and id_or_number.isdigit() and len(id_or_number) < 19
+    return await messages.at(tx, group.folder, int(id_or_number)) if is_number else None
 
 
 def _message_part(message: Message | None) -> TimelineMessageView | None:
+    """Return the message as the document has it; None for one that Andy sent."""
     if message is None:
         return None
     return {
@@ -227,6 +233,7 @@ def _message_part(message: Message | None) -> TimelineMessageView | None:
 
 
 async def _turn_part(tx: Tx, turn: Turn) -> TimelineTurnPart:
+    """Return the turn as the document has it, with what is known of its run."""
     run = await runs.get(tx, turn.run_id) if turn.run_id else None
     return {
         "id": turn.id,
@@ -247,24 +254,26 @@ async def _turn_part(tx: Tx, turn: Turn) -> TimelineTurnPart:
     }
 
 
-async def _replies(tx: Tx, turn: Turn | None, said: Outgoing | None) -> Sequence[Outgoing]:
+async def _replies(tx: Tx, turn: Turn | None, outgoing: Outgoing | None) -> Sequence[Outgoing]:
+    """Return all replies of a turn; without a turn, the message itself where Andy sent it."""
     if turn is not None:
         return await outbox.of_turn(tx, turn.id)
-    return [said] if said else []
+    return [outgoing] if outgoing else []
 
 
-def _reply_part(one: Outgoing) -> ReplyPart:
+def _reply_part(reply: Outgoing) -> ReplyPart:
+    """Return a reply as the document has it; `next_try_ms` is None once it is sent."""
     return {
-        "outbox": one.id,
-        "id": one.message_id,
-        "text": one.text,
-        "state": one.state.value,
-        "created_ms": one.created_ms,
-        "tries": one.attempts,
-        "next_try_ms": one.next_attempt_ms if one.sent_ms is None else None,
-        "sent_ms": one.sent_ms,
-        "error": one.error,
-        "file": one.attachment.name if one.attachment else None,
+        "outbox": reply.id,
+        "id": reply.message_id,
+        "text": reply.text,
+        "state": reply.state.value,
+        "created_ms": reply.created_ms,
+        "tries": reply.attempts,
+        "next_try_ms": reply.next_attempt_ms if reply.sent_ms is None else None,
+        "sent_ms": reply.sent_ms,
+        "error": reply.error,
+        "file": reply.attachment.name if reply.attachment else None,
     }
 
 
@@ -313,7 +322,7 @@ def _attempts_of_run(run: str, events: Sequence[LoggedEvent], turn_id: str) -> I
         if event.kind in STARTED:
             if current:
                 yield current
-            current = _attempt(run, int(event.facts.get("attempt", "1")), event.at_ms)
+            current = _new_attempt(run, int(event.facts.get("attempt", "1")), event.at_ms)
         elif current and event.kind == "turn.acknowledged":
             current["acked_ms"] = event.at_ms
         elif current and event.kind in ENDED:
@@ -326,9 +335,10 @@ def _attempts_of_run(run: str, events: Sequence[LoggedEvent], turn_id: str) -> I
         yield current
 
 
-def _attempt(run: str, attempt: int, started_ms: int) -> AttemptPart:
+def _new_attempt(run: str, number: int, started_ms: int) -> AttemptPart:
+    """Return an attempt that has only begun; its `number` counts from 1."""
     return {
-        "attempt": attempt,
+        "attempt": number,
         "run": run,
         "started_ms": started_ms,
         "acked_ms": None,
@@ -338,18 +348,19 @@ def _attempt(run: str, attempt: int, started_ms: int) -> AttemptPart:
     }
 
 
-def _is_same(one: AttemptPart, last: AttemptPart | None) -> bool:
-    return last is not None and (one["run"], one["attempt"]) == (last["run"], last["attempt"])
+def _is_same(attempt: AttemptPart, other: AttemptPart | None) -> bool:
+    """Return whether two attempts are the same one of the same run."""
+    return other is not None and (attempt["run"], attempt["attempt"]) == (other["run"], other["attempt"])
 
 
 def _last_attempt(turn: TimelineTurnPart) -> AttemptPart | None:
     """Return the attempt that the store has: the present one, or the one that ended the turn."""
     if turn["run"] is None or turn["started_ms"] is None or turn["state"] == TurnState.QUEUED:
         return None
-    attempt = _attempt(turn["run"], turn["attempt"], turn["started_ms"])
+    last = _new_attempt(turn["run"], turn["attempt"], turn["started_ms"])
     if turn["ended_ms"] is not None:
-        attempt |= {"ended_ms": turn["ended_ms"], "outcome": turn["state"], "reason": turn["reason"]}
-    return {**attempt, "acked_ms": turn["acked_ms"]}
+        last |= {"ended_ms": turn["ended_ms"], "outcome": turn["state"], "reason": turn["reason"]}
+    return {**last, "acked_ms": turn["acked_ms"]}
 
 
 def _log_lines(logs: Path, folder: str, attempts: Sequence[AttemptPart]) -> list[str]:
@@ -357,7 +368,7 @@ def _log_lines(logs: Path, folder: str, attempts: Sequence[AttemptPart]) -> list
     newest: deque[str] = deque(maxlen=LOG_LINES)
     for file in files.of_group(logs, folder):
         # A run may try a turn several times, and answers other turns in between.
-        spans = [_span(one) for one in attempts if one["run"] == file.run]
+        spans = [_span(attempt) for attempt in attempts if attempt["run"] == file.run]
         if not spans:
             continue
         try:
@@ -373,7 +384,10 @@ def _log_lines(logs: Path, folder: str, attempts: Sequence[AttemptPart]) -> list
 
 
 def _span(attempt: AttemptPart) -> tuple[str, str]:
-    """Return the first and the last stamp of the lines of an attempt; stamps are compared as texts."""
+    """Return the first and the last time stamp, `(begin, end)`, of the log lines of an attempt.
+
+    Stamps are compared as texts.
+    """
     ended_ms = attempt["ended_ms"]
     # "9" comes after all stamps, for an attempt that goes on.
     end = utc_stamp(ended_ms + LATE_MS) if ended_ms else "9"
@@ -383,25 +397,27 @@ def _span(attempt: AttemptPart) -> tuple[str, str]:
 # In order, and for people
 
 
-def steps(found: StoredTimeline) -> list[TimelineStepView]:
+def steps(stored: StoredTimeline) -> list[TimelineStepView]:
     """Return the history of a message, step by step, and what it waits for: `{at_ms, step, text}`.
 
     `step` is one of received, ignored, queued, started, acknowledged, work, tool, answered, put_back, failed,
     waiting, running, said, sent, unsent. `at_ms` is None where a step is a state and not an event.
     """
-    return [*_arrival_steps(found), *_turn_steps(found), *_reply_steps(found)]
+    return [*_arrival_steps(stored), *_turn_steps(stored), *_reply_steps(stored)]
 
 
-def lines(found: StoredTimeline, *, zone: ZoneInfo) -> list[str]:
+def lines(stored: StoredTimeline, *, zone: ZoneInfo) -> list[str]:
+    """Return the history as lines for people, without requests to the host, and what it cost."""
     step_lines = [
-        f"{local_second(one['at_ms'], zone) if one['at_ms'] else '':14}  {one['text']}"
-        for one in steps(found)
-        if one["step"] != "work"
+        f"{local_second(step['at_ms'], zone) if step['at_ms'] else '':14}  {step['text']}"
+        for step in steps(stored)
+        if step["step"] != "work"
     ]
-    return [*step_lines, *_cost_lines(found["cost"])]
+    return [*step_lines, *_cost_lines(stored["cost"])]
 
 
 def _cost_lines(cost: TurnCostPart | None) -> Iterator[str]:
+    """Yield what the answers of the model cost, and the part of subagents."""
     if cost and cost["requests"]:
         answers = f"{cost['requests']} answers of {', '.join(cost['models'])}"
         yield f"{'':14}  it took {answers}: {_tokens_and_money(cost)}"
@@ -411,6 +427,7 @@ def _cost_lines(cost: TurnCostPart | None) -> Iterator[str]:
 
 
 def _tokens_and_money(sums: UsageCountsView) -> str:
+    """Return the number of all tokens and the cost in dollars, in words."""
     tokens = (
         sums["input_tokens"] + sums["output_tokens"] + sums["cache_read_tokens"] + sums["cache_write_tokens"]
     )
@@ -422,27 +439,29 @@ def _step(at_ms: int | None, step: str, text: str) -> TimelineStepView:
     return {"at_ms": at_ms, "step": step, "text": text}
 
 
-def _arrival_steps(found: StoredTimeline) -> Iterator[TimelineStepView]:
-    message = found["message"]
+def _arrival_steps(stored: StoredTimeline) -> Iterator[TimelineStepView]:
+    """Yield that the message arrived, and why it got no turn; nothing for one that Andy sent."""
+    message = stored["message"]
     if message is None:
         return
-    said = f"{message['sender']}: {short(message['text'], 60)}"
-    yield _step(message["received_ms"], "received", f"message {message['seq']} ({found['id']}), {said}")
+    excerpt = f"{message['sender']}: {short(message['text'], 60)}"
+    yield _step(message["received_ms"], "received", f"message {message['seq']} ({stored['id']}), {excerpt}")
     if message["ignored_reason"] and message["ignored_reason"] != messages.OWN_MESSAGE:
         yield _step(None, "ignored", f"no turn: {message['ignored_reason']}")
 
 
-def _turn_steps(found: StoredTimeline) -> Iterator[TimelineStepView]:
-    turn = found["turn"]
+def _turn_steps(stored: StoredTimeline) -> Iterator[TimelineStepView]:
+    """Yield the steps of the turn by time, then what it waits for or works on."""
+    turn = stored["turn"]
     if turn is None:
         return
     yield _step(turn["queued_ms"], "queued", f"turn {turn['id']} ({turn['kind']}) is queued")
-    happened = [
-        *_attempt_steps(found["attempts"]),
-        *_work_steps(found["work"]),
-        *(_step(one["started_ms"], "tool", turn_work.tool_text(one)) for one in found["tools"]),
+    dated_steps = [
+        *_attempt_steps(stored["attempts"]),
+        *_work_steps(stored["work"]),
+        *(_step(call["started_ms"], "tool", turn_work.tool_text(call)) for call in stored["tools"]),
     ]
-    yield from sorted(happened, key=lambda step: step["at_ms"] or 0)
+    yield from sorted(dated_steps, key=lambda step: step["at_ms"] or 0)
     if turn["state"] == TurnState.QUEUED:
         again = f", try {turn['attempt']} after {turn['reason']}" if turn["attempt"] > 1 else ""
         text = f"is to go on from here; place {turn['place']}{again}"
@@ -453,30 +472,35 @@ def _turn_steps(found: StoredTimeline) -> Iterator[TimelineStepView]:
 
 
 def _attempt_steps(attempts: Sequence[AttemptPart]) -> Iterator[TimelineStepView]:
-    for one in attempts:
-        yield _step(one["started_ms"], "started", f"try {one['attempt']}: given to run {one['run']}")
-        if one["acked_ms"]:
-            yield _step(one["acked_ms"], "acknowledged", "its agent has it")
-        if one["ended_ms"] and one["outcome"]:
-            reason = f": {one['reason']}" if one["reason"] else ""
-            text = f"{one['outcome'].replace('_', ' ')}{reason}"
-            yield _step(one["ended_ms"], one["outcome"], text)
+    """Yield the begin, the acknowledgement and the end of each attempt."""
+    for attempt in attempts:
+        yield _step(
+            attempt["started_ms"], "started", f"try {attempt['attempt']}: given to run {attempt['run']}"
+        )
+        if attempt["acked_ms"]:
+            yield _step(attempt["acked_ms"], "acknowledged", "its agent has it")
+        if attempt["ended_ms"] and attempt["outcome"]:
+            reason = f": {attempt['reason']}" if attempt["reason"] else ""
+            text = f"{attempt['outcome'].replace('_', ' ')}{reason}"
+            yield _step(attempt["ended_ms"], attempt["outcome"], text)
 
 
 def _work_steps(work: Sequence[TurnRequestPart]) -> Iterator[TimelineStepView]:
-    for one in work:
-        yield _step(one["at_ms"], "work", f"{one['kind']} {detail_text(one['detail'])}")
+    """Yield a step for each request to the host, the model or the network."""
+    for request in work:
+        yield _step(request["at_ms"], "work", f"{request['kind']} {detail_text(request['detail'])}")
 
 
-def _reply_steps(found: StoredTimeline) -> Iterator[TimelineStepView]:
-    for one in found["replies"]:
-        yield _step(one["created_ms"], "said", f"said ({one['outbox']}): {short(one['text'], 60)}")
-        match one["state"]:
+def _reply_steps(stored: StoredTimeline) -> Iterator[TimelineStepView]:
+    """Yield for each reply that it was written, and then whether and when it was sent."""
+    for reply in stored["replies"]:
+        yield _step(reply["created_ms"], "said", f"said ({reply['outbox']}): {short(reply['text'], 60)}")
+        match reply["state"]:
             case "sent":
-                yield _step(one["sent_ms"], "sent", f"sent as {one['id']}, try {one['tries']}")
+                yield _step(reply["sent_ms"], "sent", f"sent as {reply['id']}, try {reply['tries']}")
             case "pending" | "sending":
-                error = f": {one['error']}" if one["error"] else ""
-                text = f"on its way, {one['tries']} tries so far{error}"
-                yield _step(one["next_try_ms"], "unsent", text)
+                error = f": {reply['error']}" if reply["error"] else ""
+                text = f"on its way, {reply['tries']} tries so far{error}"
+                yield _step(reply["next_try_ms"], "unsent", text)
             case state:
-                yield _step(None, "unsent", f"{state}{': ' + one['error'] if one['error'] else ''}")
+                yield _step(None, "unsent", f"{state}{': ' + reply['error'] if reply['error'] else ''}")

@@ -60,32 +60,44 @@ async def rows(
         UnknownGroup
     """
     group = await groups.known(tx, folder)
-    found = await messages.page(tx, group.folder, limit=limit, before=before, after=after)
-    several = await chats.of_group(tx, group) if len(group.chats) > 1 else []
-    labels = {chat.jid: chat.label for chat in several}
-    said_in = await messages.turns_of_own(tx, found)
-    ids = {one.turn_id for one in found if one.turn_id is not None}
-    known = {turn.id: turn for turn in await turns.some(tx, ids)}
-    is_queued = any(turn.state is TurnState.QUEUED for turn in known.values())
+    page = await messages.page(tx, group.folder, limit=limit, before=before, after=after)
+    group_chats = await chats.of_group(tx, group) if len(group.chats) > 1 else []
+    labels = {chat.jid: chat.label for chat in group_chats}
+    turns_of_own = await messages.turns_of_own(tx, page)
+    ids = {message.turn_id for message in page if message.turn_id is not None}
+    turns_by_id = {turn.id: turn for turn in await turns.some(tx, ids)}
+    is_queued = any(turn.state is TurnState.QUEUED for turn in turns_by_id.values())
     # Places are counted over all queued turns, so only if a message of this page waits.
     places = await turns.places(tx) if is_queued else {}
-    files = await outbox.file_names(tx, [one.id for one in found if one.is_bot_message])
+    files = await outbox.file_names(tx, [message.id for message in page if message.is_bot_message])
     return [
-        _row(one, known, said_in, places, file=files.get(one.id), chat_label=labels.get(one.chat_jid))
-        for one in found
+        _row(
+            message,
+            turns_by_id,
+            turns_of_own,
+            places,
+            file=files.get(message.id),
+            chat_label=labels.get(message.chat_jid),
+        )
+        for message in page
     ]
 
 
 def _row(
     message: Message,
-    known: Mapping[TurnId, Turn],
-    said_in: Mapping[int, int],
+    turns_by_id: Mapping[TurnId, Turn],
+    turns_of_own: Mapping[int, int],
     places: Mapping[TurnId, int],
     *,
     file: str | None,
     chat_label: str | None,
 ) -> MessageView:
-    turn = known.get(message.turn_id) if message.turn_id is not None else None
+    """Return a message as the API and `--json` show it.
+
+    `turns_of_own` maps the `seq` of Andy's own messages to the turn that sent each; `places` are those of
+    queued turns.
+    """
+    turn = turns_by_id.get(message.turn_id) if message.turn_id is not None else None
     quote = message.quote
     return {
         "seq": message.seq,
@@ -97,7 +109,7 @@ def _row(
         "is_andy": message.is_bot_message,
         "text": message.text,
         "quote": {"id": quote.message_id, "sender": quote.sender, "text": quote.text} if quote else None,
-        "turn": turn.id if turn else said_in.get(message.seq),
+        "turn": turn.id if turn else turns_of_own.get(message.seq),
         "state": turn.state.value if turn else "said" if _is_own(message) else "ignored",
         "attempt": turn.attempt if turn else None,
         "reason": turn.reason if turn else None if _is_own(message) else message.ignored_reason,
@@ -109,10 +121,12 @@ def _row(
 
 
 def _is_own(message: Message) -> bool:
+    """Return whether Andy sent the message."""
     return message.ignored_reason == messages.OWN_MESSAGE
 
 
 def _outcome(turn: Turn | None, message: Message) -> str:
+    """Return in words what became of a message: the state of its turn with the reason, or why it has none."""
     if turn is None:
         return "said" if _is_own(message) else f"ignored: {message.ignored_reason}"
     # The reason of a turn that is not over is why it is tried again.
@@ -120,15 +134,17 @@ def _outcome(turn: Turn | None, message: Message) -> str:
     return f"{turn.state.value}{again}: {turn.reason}" if turn.reason else turn.state.value
 
 
-def _with_chat(row: MessageView) -> str:
+def _sender_and_chat(row: MessageView) -> str:
+    """Return who sent a message, and in which chat where the group has several."""
     return f"{row['sender']} in {short(row['chat_label'], 40)}" if row["chat_label"] else row["sender"]
 
 
-def lines(found: list[MessageView], *, zone: ZoneInfo) -> list[str]:
-    if not found:
+def lines(rows: list[MessageView], *, zone: ZoneInfo) -> list[str]:
+    """Return the messages as lines for people: number, time, sender, text and outcome."""
+    if not rows:
         return ["No messages yet."]
     return [
         f"{row['seq']:>5}  {local_second(row['at_ms'], zone)}  "
-        f"{_with_chat(row)}: {short(row['text'], 70)}  [{row['outcome']}]"
-        for row in found
+        f"{_sender_and_chat(row)}: {short(row['text'], 70)}  [{row['outcome']}]"
+        for row in rows
     ]

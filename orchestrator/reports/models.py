@@ -63,40 +63,41 @@ def service_of(
     Raises:
         BadRequest: the kind, the address or the price is missing or cannot be read.
     """
-    chosen = kind or (name if name in PRESETS else None)
-    if chosen is None:
+    kind_name = kind or (name if name in PRESETS else None)
+    if kind_name is None:
         raise BadRequest(f"Say what '{name}' is: its kind, one of {', '.join(PRESETS)}.")
-    preset = PRESETS.get(chosen)
+    preset = PRESETS.get(kind_name)
     if preset is None:
-        raise BadRequest(f"'{chosen}' is no kind of service: {', '.join(PRESETS)}.")
+        raise BadRequest(f"'{kind_name}' is no kind of service: {', '.join(PRESETS)}.")
     address = url or preset.url
     if address is None:
         raise BadRequest(f"Say where {preset.title} is: its URL, such as https://models.example.")
     return ModelService(
         name=name,
-        kind=chosen,
+        kind=kind_name,
         url=address.rstrip("/"),
         key_env=key_env or preset.key_env,
         model=model,
         window=window,
-        price=_price(price),
+        price=_parse_price(price),
         abilities=preset.abilities,
         first_byte_seconds=first_byte_seconds,
     )
 
 
-def _price(text: str | None) -> ServicePrice | None:
+def _parse_price(text: str | None) -> ServicePrice | None:
+    """Return the price that a text such as `0.6,2.5` stands for. Raises `BadRequest`."""
     if text is None:
         return None
     try:
-        read_in, read_out = (float(part) for part in text.split(","))
+        input_price, output_price = (float(part) for part in text.split(","))
     except ValueError as error:
         raise BadRequest(
             f"'{text[:60]}' is no price: write dollars for a million tokens, in and out: 0.6,2.5."
         ) from error
-    if not (0 <= read_in <= 1_000_000 and 0 <= read_out <= 1_000_000):
+    if not (0 <= input_price <= 1_000_000 and 0 <= output_price <= 1_000_000):
         raise BadRequest("A price is between 0 and 1,000,000 dollars for a million tokens.")
-    return ServicePrice(read_in, read_out)
+    return ServicePrice(input_price, output_price)
 
 
 async def add(tx: Tx, service: ModelService, *, now_ms: int) -> None:
@@ -117,42 +118,50 @@ async def remove(tx: Tx, name: str, *, settings: Settings, now_ms: int) -> None:
     Raises `BadRequest` when there is none, or when something still chooses it.
     """
     services = await model_services.every(tx)
-    if all(one.name != name for one in services):
+    if all(service.name != name for service in services):
         raise BadRequest(f"There is no model service '{name}': see 'andy models list'.")
-    chosen = [
-        f"the choice for {one.work.value}"
-        for one in await model_services.choices(tx)
-        if read_choice(one.model, services).service == name
+    choosers = [
+        f"the choice for {choice.work.value}"
+        for choice in await model_services.choices(tx)
+        if read_choice(choice.model, services).service == name
     ]
-    of_settings = {
+    models_of_settings = {
         "ANDY_MODEL": settings.andy_model,
         "AGENTS_WORKER_MODEL": settings.agents_worker_model,
         "ANDY_CONTEXT_MODEL": settings.andy_context_model,
     }
-    chosen += [
+    choosers += [
         f"the setting {setting}"
-        for setting, text in of_settings.items()
+        for setting, text in models_of_settings.items()
         if read_choice(text, services).service == name
     ]
     for group in await groups.every(tx):
         texts = (group.container_config.get("model"), *(group.container_config.get("models") or {}).values())
         if any(read_choice(text, services).service == name for text in texts):
-            chosen.append(f"the group {group.folder}")
-    if chosen:
-        raise BadRequest(f"'{name}' is still chosen by {', '.join(chosen)}: choose another there first.")
+            choosers.append(f"the group {group.folder}")
+    if choosers:
+        raise BadRequest(f"'{name}' is still chosen by {', '.join(choosers)}: choose another there first.")
     await model_services.remove(tx, name)
     await audit.append(tx, audit.AuditEvent(at_ms=now_ms, kind="model.removed", detail={"name": name}))
 
 
 async def note_abilities(
-    tx: Tx, name: str, found: frozenset[Ability], *, window: int | None, now_ms: int
+    tx: Tx, name: str, abilities: frozenset[Ability], *, window: int | None, now_ms: int
 ) -> None:
-    """Store what a service was seen to be able to do, and its window unless a smaller one was given."""
+    """Store which abilities a service showed in a test, and the size of its window in tokens.
+
+    Of the window that was set before and the measured one the smaller is stored; one below `LEAST_WINDOW`
+    counts as not set. Does nothing for a service that is gone.
+    """
     service = await model_services.by_name(tx, name)
     if service is not None:
-        given = service.window if service.window is not None and service.window >= LEAST_WINDOW else None
-        least = min((one for one in (given, window) if one is not None), default=None)
-        tested = replace(service, abilities=found, tested_ms=now_ms, window=least)
+        usable_window = (
+            service.window if service.window is not None and service.window >= LEAST_WINDOW else None
+        )
+        smaller_window = min(
+            (tokens for tokens in (usable_window, window) if tokens is not None), default=None
+        )
+        tested = replace(service, abilities=abilities, tested_ms=now_ms, window=smaller_window)
         await model_services.put(tx, tested, now_ms=now_ms)
 
 
@@ -200,25 +209,25 @@ async def rows(tx: Tx, is_set: Callable[[str], bool]) -> list[ModelServiceView]:
     `is_set` returns whether `.env` has a value for a name; `has_key` is None if the service needs no key.
     """
     services = await model_services.every(tx)
-    chosen = await model_services.choices(tx)
+    choices = await model_services.choices(tx)
     used: dict[str, list[str]] = {}
-    for one in chosen:
-        used.setdefault(read_choice(one.model, services).service, []).append(one.work.value)
+    for choice in choices:
+        used.setdefault(read_choice(choice.model, services).service, []).append(choice.work.value)
     return [
         {
-            "name": one.name,
-            "kind": one.kind,
-            "url": one.url,
-            "model": one.model,
-            "window": one.window,
-            "price": _price_view(one.known_price),
-            "abilities": sorted(one.abilities),
-            "tested_ms": one.tested_ms,
-            "key_env": one.key_env,
-            "has_key": None if one.key_env is None else is_set(one.key_env),
-            "used_for": used.get(one.name, []),
+            "name": service.name,
+            "kind": service.kind,
+            "url": service.url,
+            "model": service.model,
+            "window": service.window,
+            "price": _price_view(service.known_price),
+            "abilities": sorted(service.abilities),
+            "tested_ms": service.tested_ms,
+            "key_env": service.key_env,
+            "has_key": None if service.key_env is None else is_set(service.key_env),
+            "used_for": used.get(service.name, []),
         }
-        for one in services
+        for service in services
     ]
 
 
@@ -235,13 +244,17 @@ async def conditions(tx: Tx, router: ModelRouter, *, is_live: bool = True) -> li
     router.catalog = await read_catalog(tx)
     used = await _uses(tx, router)
     troubles = await _troubles(tx, router.catalog.service) if is_live else {}
-    found: list[ServiceConditionView] = []
-    for name in (OF_DOTENV, *(one.name for one in router.catalog.services)):
+    rows: list[ServiceConditionView] = []
+    for name in (OF_DOTENV, *(service_entry.name for service_entry in router.catalog.services)):
         trouble, service = troubles.get(name), router.catalog.service(name)
         uses = used.get(name, {})
-        stand_ins = [str(one) for choice in uses.values() for one in router.stand_ins(choice)]
-        up = [one for one in stand_ins if read_choice(one, router.catalog.services).service not in troubles]
-        found.append(
+        stand_ins = [str(stand_in) for choice in uses.values() for stand_in in router.stand_ins(choice)]
+        answering = [
+            stand_in
+            for stand_in in stand_ins
+            if read_choice(stand_in, router.catalog.services).service not in troubles
+        ]
+        rows.append(
             {
                 "name": name,
                 "url": service.url if service is not None else None,
@@ -252,10 +265,10 @@ async def conditions(tx: Tx, router: ModelRouter, *, is_live: bool = True) -> li
                 "trouble": trouble.kind.value if trouble else None,
                 "cause": trouble.words.cause if trouble else None,
                 "mend": trouble.words.fix if trouble else None,
-                "stand_in": next(iter(up), None) if trouble else None,
+                "stand_in": next(iter(answering), None) if trouble else None,
             }
         )
-    return found
+    return rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,14 +279,17 @@ class _Trouble:
 
 
 async def _uses(tx: Tx, router: ModelRouter) -> dict[str, dict[str, ModelChoice]]:
-    """Return for each service the groups that use it; a kind of work is named if its service is another."""
+    """Map each service to the groups that use it, with the model that each has chosen there.
+
+    A kind of work is named in brackets, `group (tasks)`, if its service is not that of the group's chats.
+    """
     used: dict[str, dict[str, ModelChoice]] = {}
     for group in await groups.every(tx):
         config = group_settings.of(group)
-        of_chats = router.wanted(config, TurnKind.CHAT, is_isolated=False)
+        chat_choice = router.wanted(config, TurnKind.CHAT, is_isolated=False)
         for work, kind, is_isolated in _WORK:
             choice = router.wanted(config, kind, is_isolated=is_isolated)
-            if not work or choice.service != of_chats.service:
+            if not work or choice.service != chat_choice.service:
                 name = f"{group.folder} ({work})" if work else str(group.folder)
                 used.setdefault(choice.service, {})[name] = choice
     return used
@@ -281,33 +297,37 @@ async def _uses(tx: Tx, router: ModelRouter) -> dict[str, dict[str, ModelChoice]
 
 async def _troubles(tx: Tx, service_of: Callable[[str], ModelService | None]) -> dict[str, _Trouble]:
     """Return what is wrong now with services, by their names."""
-    found = {}
+    troubles = {}
     for refusal in await model_refusals.open_ones(tx):
         # A refusal of one model says nothing about the service: it answers for others.
         if refusal.model is None:
-            words = service_trouble(refusal.cause, setting=refusal.setting, model=None, status=refusal.status)
-            found[OF_DOTENV] = _Trouble(refusal.cause, words, refusal.since_ms)
+            explanation = service_trouble(
+                refusal.cause, setting=refusal.setting, model=None, status=refusal.status
+            )
+            troubles[OF_DOTENV] = _Trouble(refusal.cause, explanation, refusal.since_ms)
     for outage in await turn_moves.outages(tx):
         service = service_of(outage.service)
         setting = service.key_env if service is not None else None
-        words = service_trouble(outage.cause, setting=setting, model=None, status=outage.status)
-        found[outage.service] = _Trouble(outage.cause, words, outage.since_ms)
-    return found
+        explanation = service_trouble(outage.cause, setting=setting, model=None, status=outage.status)
+        troubles[outage.service] = _Trouble(outage.cause, explanation, outage.since_ms)
+    return troubles
 
 
-def lines(found: Sequence[ModelServiceView]) -> list[str]:
-    if not found:
+def lines(rows: Sequence[ModelServiceView]) -> list[str]:
+    """Return the services as a table for people."""
+    if not rows:
         return [
             "Only the service of .env is there, under the name 'anthropic': see 'andy models add --help'."
         ]
-    head = ("name", "model", "URL", "key", "can", "used for")
-    return table(head, [_cells(row) for row in found])
+    columns = ("name", "model", "URL", "key", "can", "used for")
+    return table(columns, [_cells(row) for row in rows])
 
 
 def _cells(row: ModelServiceView) -> tuple[str, ...]:
+    """Return the cells of one line of the table of services."""
     key = "none" if row["key_env"] is None else f"{row['key_env']}{'' if row['has_key'] else ', NOT SET'}"
-    can = ", ".join(row["abilities"]) + ("" if row["tested_ms"] else " (not tested)")
-    return row["name"], row["model"] or "-", row["url"], key, can, ", ".join(row["used_for"]) or "-"
+    abilities = ", ".join(row["abilities"]) + ("" if row["tested_ms"] else " (not tested)")
+    return row["name"], row["model"] or "-", row["url"], key, abilities, ", ".join(row["used_for"]) or "-"
 
 
 def check(service: ModelService) -> None:
@@ -336,6 +356,7 @@ def check(service: ModelService) -> None:
 
 
 def _check_url(service: ModelService) -> None:
+    """Refuse a URL that is none, shows a password, or goes over plain http far away, with `BadRequest`."""
     try:
         parts = urlsplit(service.url)
         is_usable = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0

@@ -21,7 +21,7 @@ from orchestrator.store.database import Tx
 from orchestrator.store.groups import groups
 from orchestrator.store.runs import turns
 
-MOST = 20
+MAX_ROWS = 20
 """Rows of each kind that are read."""
 FAILED_MS = 24 * 3_600_000
 """Milliseconds that a failed turn waits for somebody to look."""
@@ -43,6 +43,7 @@ class OwnerNeeds:
     """The budgets that are spent."""
 
     def __len__(self) -> int:
+        """Return the number of all matters."""
         rows = len(self.requests) + len(self.access) + len(self.budgets)
         return rows + len(self.questions) + len(self.failed) + len(self.overdue)
 
@@ -50,28 +51,34 @@ class OwnerNeeds:
 async def owner_needs(
     tx: Tx, *, now_ms: int, zone: ZoneInfo, zone_of: Callable[[Group], ZoneInfo]
 ) -> OwnerNeeds:
-    """Return what waits; `zone_of` gives the time zone in which the days of a group end."""
+    """Return what waits for the owner at `now_ms`.
+
+    Budgets end by `zone`; `zone_of` gives the time zone in which the days of a group end.
+    """
     zones = {group.folder: zone_of(group) for group in await groups.every(tx)}
-    late = await board_tasks.past_deadline(tx, now_ms=now_ms, limit=MOST)
+    late = await board_tasks.past_deadline(tx, now_ms=now_ms, limit=MAX_ROWS)
     budgets = await costs.budgets(tx, now_ms=now_ms, zone=zone)
     return OwnerNeeds(
         requests=[
-            approval_row(one, now_ms=now_ms) for one in await approvals.waiting(tx, None, now_ms=now_ms)
+            approval_row(approval, now_ms=now_ms)
+            for approval in await approvals.waiting(tx, None, now_ms=now_ms)
         ],
-        access=[access_row(one) for one in await access_requests.waiting(tx, limit=MOST)],
-        questions=await board_questions.unanswered_of_all(tx, limit=MOST),
+        access=[access_row(request) for request in await access_requests.waiting(tx, limit=MAX_ROWS)],
+        questions=await board_questions.unanswered_of_all(tx, limit=MAX_ROWS),
         failed=[
-            one
-            for one in await turns.last_failed(tx, since_ms=now_ms - FAILED_MS, limit=MOST)
-            if one.reason != STOPPED_BY_HAND
+            turn
+            for turn in await turns.last_failed(tx, since_ms=now_ms - FAILED_MS, limit=MAX_ROWS)
+            if turn.reason != STOPPED_BY_HAND
         ],
-        overdue=[one for one in late if _is_over(one.deadline, zones.get(one.folder, zone), now_ms=now_ms)],
-        budgets=[one for one in budgets if one["percent"] >= 100],
+        overdue=[
+            task for task in late if _is_over(task.deadline, zones.get(task.folder, zone), now_ms=now_ms)
+        ],
+        budgets=[budget for budget in budgets if budget["percent"] >= 100],
     )
 
 
 def _is_over(deadline: Deadline | None, zone: ZoneInfo, *, now_ms: int) -> bool:
-    """Return whether a moment, or the end of a day, has passed. Pure."""
+    """Return whether a deadline has passed: its moment, or the end of its day in `zone`. Pure."""
     if deadline is None:
         return False
     if deadline.date is None:

@@ -59,18 +59,18 @@ class UnknownNotice(BadRequest):
 
 
 async def every(tx: Tx, folder: str, *, with_over: bool, limit: int) -> list[NoticeView]:
-    """Return a group's notices that wait or were not acknowledged; all of them `with_over`.
+    """Return a group's notices that wait or were not acknowledged; all of them if `with_over`.
 
     Raises:
-        UnknownGroup: there is none.
+        UnknownGroup: the group is not registered.
     """
     group = await groups.known(tx, folder)
-    found = await notices.of_group(tx, group.folder, with_over=with_over, limit=limit)
-    return [row(notice) for notice in found]
+    group_notices = await notices.of_group(tx, group.folder, with_over=with_over, limit=limit)
+    return [row(notice) for notice in group_notices]
 
 
 async def one(tx: Tx, folder: str, number: str) -> NoticeView:
-    """Return one notice, whole. Raises `UnknownGroup`, `UnknownNotice`; `BadRequest` for no number."""
+    """Return the notice with this number. Raises `UnknownGroup`, `UnknownNotice`, `BadRequest`."""
     return row(await _known(tx, folder, number))
 
 
@@ -86,6 +86,7 @@ async def cancel(tx: Tx, folder: str, number: str, *, now_ms: int) -> NoticeRow:
 
 
 async def _known(tx: Tx, folder: str, number: str) -> NoticeRow:
+    """Return the notice with this number. Raises `UnknownGroup`, `UnknownNotice`, `BadRequest`."""
     group = await groups.known(tx, folder)
     if not _NUMBER.fullmatch(number):
         raise BadRequest(
@@ -134,52 +135,55 @@ def row(notice: NoticeRow) -> NoticeView:
 
 
 def list_lines(rows: list[NoticeView]) -> list[str]:
-    return [_line(one) for one in rows] or ["No notices."]
+    """Return a line for each notice."""
+    return [_line(notice) for notice in rows] or ["No notices."]
 
 
-def _line(found: NoticeView) -> str:
-    count = f" {found['count']}×" if found["count"] > 1 else ""
-    waits = f" ({when(found)})" if found["state"] == NoticeState.PENDING else ""
-    what = short(found["message"], 80)
-    return f"{found['id']:>4} {found['state']} {found['priority']} {found['made_by']}{count}: {what}{waits}"
+def _line(notice: NoticeView) -> str:
+    """Return a notice in one line: number, state, priority, maker, text, and what it waits for."""
+    count = f" {notice['count']}×" if notice["count"] > 1 else ""
+    waits = f" ({when(notice)})" if notice["state"] == NoticeState.PENDING else ""
+    excerpt = short(notice["message"], 80)
+    head = f"{notice['id']:>4} {notice['state']} {notice['priority']} {notice['made_by']}{count}"
+    return f"{head}: {excerpt}{waits}"
 
 
-def when(found: NoticeView) -> str:
-    """Return in words what a notice waits for."""
-    if found["told_now_in_turn"] is not None:
-        return f"turn {found['told_now_in_turn']} has it"
-    match found["deliver_at"]:
-        case "after_n_turns" if found["turns_remaining"]:
-            return f"{found['turns_remaining']} turns of the chat from now"
+def when(notice: NoticeView) -> str:
+    """Return in words what a waiting notice waits for before it is delivered."""
+    if notice["told_now_in_turn"] is not None:
+        return f"turn {notice['told_now_in_turn']} has it"
+    match notice["deliver_at"]:
+        case "after_n_turns" if notice["turns_remaining"]:
+            return f"{notice['turns_remaining']} turns of the chat from now"
         case "after_tool":
-            return f"after the next call of {found['tool_name'] or 'any tool'}"
+            return f"after the next call of {notice['tool_name'] or 'any tool'}"
         case "on_condition":
-            return f"once {found['condition']}"
+            return f"once {notice['condition']}"
         case _:
             return "next turn"
 
 
-def show_lines(found: NoticeView, zone: ZoneInfo) -> list[str]:
+def show_lines(notice: NoticeView, zone: ZoneInfo) -> list[str]:
     """Return all facts of one notice, a line each; those that it does not have are left out."""
-    at = {
-        "kept": found["created_ms"],
-        "told": found["delivered_ms"],
-        "over": found["ended_ms"],
-        "expires": found["expires_ms"],
+    times_ms = {
+        "kept": notice["created_ms"],
+        "told": notice["delivered_ms"],
+        "over": notice["ended_ms"],
+        "expires": notice["expires_ms"],
     }
     facts = {
-        "what": f"{found['event_type']}, {found['priority']}, by the {found['made_by']}",
-        "waits": when(found) if found["state"] == NoticeState.PENDING else None,
-        "why": found["reason"],
-        "times": f"noticed {found['count']} times" if found["count"] > 1 else None,
-        "lives": "until it expires" if found["outlives_session"] else "as long as its conversation",
-        **{name: None if ms is None else local_minute(ms, zone) for name, ms in at.items()},
-        "expires": "never" if found["expires_ms"] is None else local_minute(found["expires_ms"], zone),
-        "tellings": str(found["deliveries"]) if found["deliveries"] else None,
-        "as told": found["told_text"],
+        "what": f"{notice['event_type']}, {notice['priority']}, by the {notice['made_by']}",
+        "waits": when(notice) if notice["state"] == NoticeState.PENDING else None,
+        "why": notice["reason"],
+        "times": f"noticed {notice['count']} times" if notice["count"] > 1 else None,
+        "lives": "until it expires" if notice["outlives_session"] else "as long as its conversation",
+        **{name: None if ms is None else local_minute(ms, zone) for name, ms in times_ms.items()},
+        "expires": "never" if notice["expires_ms"] is None else local_minute(notice["expires_ms"], zone),
+        "tellings": str(notice["deliveries"]) if notice["deliveries"] else None,
+        "as told": notice["told_text"],
     }
-    head = f"Notice {found['id']} of {found['group']}: {found['state']}"
-    return [head, f"  {found['message']}", *(f"  {name:<9}{text}" for name, text in facts.items() if text)]
+    head = f"Notice {notice['id']} of {notice['group']}: {notice['state']}"
+    return [head, f"  {notice['message']}", *(f"  {name:<9}{text}" for name, text in facts.items() if text)]
 
 
 class DeliveredNoticeView(TypedDict):

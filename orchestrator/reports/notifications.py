@@ -35,10 +35,14 @@ async def rows(
     Raises:
         UnknownGroup
     """
-    known = None if folder is None else (await groups.known(tx, folder)).folder
+    known_folder = None if folder is None else (await groups.known(tx, folder)).folder
     statuses = (NotificationStatus(status),) if status else ()
-    found = await board_notifications.listed(tx, known, statuses=statuses, task_id=task, limit=limit)
-    zones = {one.folder: settings.zone_of(one, default=zone) for one in await groups.every(tx)}
+    listed = await board_notifications.listed(tx, known_folder, statuses=statuses, task_id=task, limit=limit)
+    zones = {group.folder: settings.zone_of(group, default=zone) for group in await groups.every(tx)}
     return [
-        {"group": one.folder, **serializers.notification(one, zones.get(one.folder, zone))} for one in found
+        {
+            "group": notification.folder,
+            **serializers.notification(notification, zones.get(notification.folder, zone)),
+        }
+        for notification in listed
     ]

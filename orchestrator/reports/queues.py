@@ -70,6 +70,7 @@ async def turn_rows(tx: Tx, folder: str | None, *, limit: int, before: int | Non
 
 
 def turn_row(turn: Turn) -> TurnView:
+    """Return a turn as the API and `--json` show it."""
     return {
         "id": turn.id,
         "group": turn.folder,
@@ -85,6 +86,7 @@ def turn_row(turn: Turn) -> TurnView:
 
 
 def turn_lines(rows: list[TurnView], *, zone: ZoneInfo) -> list[str]:
+    """Return the turns as a table for people."""
     if not rows:
         return ["No turns yet."]
     return table(
@@ -97,7 +99,7 @@ def turn_lines(rows: list[TurnView], *, zone: ZoneInfo) -> list[str]:
                 row["state"],
                 row["attempt"],
                 local_second(row["queued_ms"], zone),
-                _took(row),
+                _duration_text(row),
                 row["reason"] or "",
             )
             for row in rows
@@ -105,7 +107,8 @@ def turn_lines(rows: list[TurnView], *, zone: ZoneInfo) -> list[str]:
     )
 
 
-def _took(row: TurnView) -> str:
+def _duration_text(row: TurnView) -> str:
+    """Return how long a turn ran, in seconds; empty text while it runs or waits."""
     if row["started_ms"] is None or row["ended_ms"] is None:
         return ""
     return f"{(row['ended_ms'] - row['started_ms']) / 1000:.1f} s"
@@ -139,22 +142,23 @@ async def outbox_rows(tx: Tx, *, limit: int) -> list[OutboxView]:
     """Return the messages that wait, may have arrived (`unknown`) or are dead, oldest first."""
     return [
         {
-            "id": one.id,
-            "group": one.folder,
-            "chat": one.chat_jid,
-            "turn": one.turn_id,
-            "state": one.state.value,
-            "created_ms": one.created_ms,
-            "attempts": one.attempts,
-            "next_attempt_ms": one.next_attempt_ms,
-            "text": one.text,
-            "error": one.error,
+            "id": message.id,
+            "group": message.folder,
+            "chat": message.chat_jid,
+            "turn": message.turn_id,
+            "state": message.state.value,
+            "created_ms": message.created_ms,
+            "attempts": message.attempts,
+            "next_attempt_ms": message.next_attempt_ms,
+            "text": message.text,
+            "error": message.error,
         }
-        for one in await outbox.unsent(tx, limit=limit)
+        for message in await outbox.unsent(tx, limit=limit)
     ]
 
 
 def outbox_lines(rows: list[OutboxView]) -> list[str]:
+    """Return unsent messages as a table for people, and what to do about those that may have arrived."""
     if not rows:
         return ["Everything is sent."]
     lines = table(

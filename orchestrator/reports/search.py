@@ -41,7 +41,7 @@ async def rows(
     """
     terms = message_search.parse_terms(text)
     group = await groups.known(tx, folder) if folder is not None else None
-    found = await message_search.find(
+    messages = await message_search.find(
         tx,
         terms,
         folder=group.folder if group is not None else None,
@@ -49,10 +49,11 @@ async def rows(
         before_seq=before,
         limit=limit,
     )
-    return [_row(one, terms) for one in found]
+    return [_row(message, terms) for message in messages]
 
 
 def _row(message: Message, terms: list[str]) -> FoundView:
+    """Return a message as the API and `--json` show it; `excerpt` shows the first of `terms`."""
     text = redact(message.text)
     return {
         "seq": message.seq,
@@ -76,11 +77,12 @@ def excerpt(text: str, term: str) -> str:
     return ("…" if start else "") + line[start:end] + ("…" if end < len(line) else "")
 
 
-def lines(found: list[FoundView], *, zone: ZoneInfo) -> list[str]:
-    if not found:
+def lines(rows: list[FoundView], *, zone: ZoneInfo) -> list[str]:
+    """Return the messages as lines for people."""
+    if not rows:
         return ["No message has these words."]
     return [
         f"{row['seq']:>5}  {local_minute(row['at_ms'], zone)}  {row['group'] or row['chat']}  "
         f"{row['sender']}: {row['excerpt']}"
-        for row in found
+        for row in rows
     ]

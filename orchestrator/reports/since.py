@@ -20,7 +20,7 @@ def since_ms(text: str | None, *, now_ms: int, zone: ZoneInfo) -> int:
     if ago is not None:
         return now_ms - round(timedelta(**{_AGO_UNITS[ago[2]]: int(ago[1])}).total_seconds() * 1000)
     try:
-        at = datetime.fromisoformat(text)
-        return round((at if at.tzinfo else at.replace(tzinfo=zone)).timestamp() * 1000)
+        moment = datetime.fromisoformat(text)
+        return round((moment if moment.tzinfo else moment.replace(tzinfo=zone)).timestamp() * 1000)
     except (ValueError, OverflowError) as error:
         raise BadTime(f"'{text[:40]}' is no time: write 2h, 7d or 2026-11-22T09:00.") from error

@@ -44,9 +44,9 @@ log = structlog.get_logger(__name__)
 ChannelState = dict[str, Any]
 """A messenger's own document about its connection, with `state` and `advice` where it has them."""
 DAY_MS = 24 * 3_600_000
-NEXT = 3
-NOTICES = 10
-WAITING = 50
+MAX_NEXT = 3
+MAX_NOTICES = 10
+MAX_WAITING = 50
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -247,11 +247,11 @@ class StatusService:
         image_problem = await selected.image_problem() if has_engine else None
         failing = self._failing()
         channel_states = {
-            one.name: channel_state(one, failing.get(f"{CHANNEL_PREFIX}{one.name}"))
-            for one in self._channels.all
+            channel.name: channel_state(channel, failing.get(f"{CHANNEL_PREFIX}{channel.name}"))
+            for channel in self._channels.all
         }
         async with self._host.database.reading() as tx:
-            first = next(iter(await groups.every(tx)), None)
+            first_group = next(iter(await groups.every(tx)), None)
             # With 'auto' the agent depends on the credential; while that is unreadable, the setting is shown.
             is_known = not credential.problem
             facts = HostFacts(
@@ -260,7 +260,9 @@ class StatusService:
                 runtime=selected.runtime.name,
                 is_isolated=selected.runtime.is_isolated,
                 image=selected.image,
-                agent=self._containers.orders.agent(first) if first and is_known else settings.andy_agent,
+                agent=self._containers.orders.agent(first_group)
+                if first_group and is_known
+                else settings.andy_agent,
                 credential=credential,
                 slots=self._containers.cap(),
                 live=self._containers.pool.live(),
@@ -302,12 +304,12 @@ async def gather(tx: Tx, host: HostFacts) -> StatusView:
         "credential": host.credential.to_json_dict(),
         "models": list(host.models),
         "outages": [
-            {"cause": cause.value, "turns": one.turns, "since_ms": one.since_ms}
-            for cause, one in (await turn_outages.current(tx)).items()
+            {"cause": cause.value, "turns": outage.turns, "since_ms": outage.since_ms}
+            for cause, outage in (await turn_outages.current(tx)).items()
         ],
         "disk_free_bytes": host.disk_free_bytes,
         "channels": dict(host.channels),
-        "failing": [one.to_json_dict() for one in host.failing],
+        "failing": [failure.to_json_dict() for failure in host.failing],
         "zone": host.zone,
         "settings_changed": list(host.settings_changed),
         "groups": [group.folder for group in registered],
@@ -321,9 +323,9 @@ async def gather(tx: Tx, host: HostFacts) -> StatusView:
         "reminders": await _reminders(tx),
         "tasks": await _tasks(tx),
         "outbox": {
-            "waiting": sum(one.state not in ("unknown", "dead") for one in unsent),
-            "unknown": sum(one.state == "unknown" for one in unsent),
-            "dead": sum(one.state == "dead" for one in unsent),
+            "waiting": sum(message.state not in ("unknown", "dead") for message in unsent),
+            "unknown": sum(message.state == "unknown" for message in unsent),
+            "dead": sum(message.state == "dead" for message in unsent),
         },
         "errors": await _errors(tx, since_ms=host.now_ms - DAY_MS),
         "notices": await _notices(tx, since_ms=host.now_ms - DAY_MS),
@@ -355,11 +357,12 @@ def _conversation(run: Run) -> ConversationView:
 
 
 def _container(
-    live: LiveRun, recorded: dict[RunId, Run], unsettled: Sequence[Turn], host: HostFacts
+    live: LiveRun, runs_by_id: dict[RunId, Run], unsettled: Sequence[Turn], host: HostFacts
 ) -> ContainerView:
-    run = recorded.get(live.id)
+    """Return a live container as the API and `--json` show it, with the turn that it works on."""
+    run = runs_by_id.get(live.id)
     age_ms = host.now_ms - run.started_ms if run else host.steady_ms - live.started_ms
-    turn = next((one for one in unsettled if _is_turn_of(live, one)), None)
+    turn = next((candidate for candidate in unsettled if _is_turn_of(live, candidate)), None)
     return {
         "run": live.id,
         "group": live.folder,
@@ -371,10 +374,12 @@ def _container(
 
 
 def _is_turn_of(live: LiveRun, turn: Turn) -> bool:
+    """Return whether a container works on a turn."""
     return turn.id == live.turn_id or (turn.run_id == live.id and turn.state is TurnState.RUNNING)
 
 
 def _turn(turn: Turn, now_ms: int) -> TurnAtWorkView:
+    """Return the turn of a container, and for how many seconds it has run; 0 before it begins."""
     started_ms = turn.started_ms if turn.state is TurnState.RUNNING else None
     return {
         "id": turn.id,
@@ -385,9 +390,12 @@ def _turn(turn: Turn, now_ms: int) -> TurnAtWorkView:
 
 
 def _waiting(unsettled: Sequence[Turn], host: HostFacts) -> list[WaitingTurnView]:
+    """Return the first queued turns, with their places in the queue; at most `MAX_WAITING`."""
     # While its container starts, a turn is still queued; it is listed with the container.
-    begun = {run.turn_id for run in host.live}
-    queued = [turn for turn in unsettled if turn.state is TurnState.QUEUED and turn.id not in begun]
+    turns_at_containers = {run.turn_id for run in host.live}
+    queued = [
+        turn for turn in unsettled if turn.state is TurnState.QUEUED and turn.id not in turns_at_containers
+    ]
     return [
         {
             "turn": turn.id,
@@ -399,38 +407,42 @@ def _waiting(unsettled: Sequence[Turn], host: HostFacts) -> list[WaitingTurnView
             "next_try_seconds": _seconds(turn.not_before_ms - host.now_ms),
             "reason": turn.reason,
         }
-        for place, turn in enumerate(queued[:WAITING], start=1)
+        for place, turn in enumerate(queued[:MAX_WAITING], start=1)
     ]
 
 
 async def _reminders(tx: Tx) -> PendingReminders:
+    """Return the number of reminders to come, and the next ones."""
     pending = await board_notifications.reminders(tx)
     coming: list[DueView] = [
-        {"id": one.number, "group": one.folder, "due_ms": one.due_ms} for one in pending[:NEXT]
+        {"id": reminder.number, "group": reminder.folder, "due_ms": reminder.due_ms}
+        for reminder in pending[:MAX_NEXT]
     ]
     return {"pending": len(pending), "next": coming}
 
 
 async def _tasks(tx: Tx) -> ActiveTasks:
+    """Return the number of active tasks that have a next time, and the next ones."""
     active: list[DueView] = [
         {"id": task.id, "group": task.folder, "due_ms": task.next_ms}
         for task in await tasks.every(tx)
         if task.status is TaskStatus.ACTIVE and task.next_ms
     ]
-    return {"active": len(active), "next": active[:NEXT]}
+    return {"active": len(active), "next": active[:MAX_NEXT]}
 
 
 async def _errors(tx: Tx, *, since_ms: int) -> list[FailureCount]:
     """Return the counts of failures by kind, the latest first: of containers, and of turns given up."""
-    found = [*await runs.bad_ends(tx, since_ms=since_ms), *await turns.failures(tx, since_ms=since_ms)]
-    return sorted(found, key=lambda one: -one["last_ms"])
+    counts = [*await runs.bad_ends(tx, since_ms=since_ms), *await turns.failures(tx, since_ms=since_ms)]
+    return sorted(counts, key=lambda count: -count["last_ms"])
 
 
 async def _notices(tx: Tx, *, since_ms: int) -> list[DeliveredNoticeView]:
     """Return the newest notices of high or critical priority that models received."""
-    found = await notice_claims.recently_delivered(tx, since_ms=since_ms, limit=NOTICES)
-    return [notices.delivered_row(one) for one in found]
+    delivered = await notice_claims.recently_delivered(tx, since_ms=since_ms, limit=MAX_NOTICES)
+    return [notices.delivered_row(notice) for notice in delivered]
 
 
 def _seconds(milliseconds: int) -> float:
+    """Return milliseconds as seconds with one decimal; negative ones as 0."""
     return round(max(0, milliseconds) / 1000, 1)

@@ -34,49 +34,54 @@ NO_TASKS = "none scheduled"
 NO_ENGINE = "⚠️ Docker does not answer, so no turn is begun: start it ('andy doctor' says more)"
 
 
-def lines(found: StatusView, *, zone: ZoneInfo | None = None) -> list[str]:
+def lines(status: StatusView, *, zone: ZoneInfo | None = None) -> list[str]:
     """Return the lines of `andy status`; without a zone, times are by this machine's clock."""
-    isolation = "isolated" if found["isolated"] else "NOT isolated"
-    image = f", image {found['image']}" if found["image"] else ""
-    stopping = " and is stopping" if found["stopping"] else ""
-    states = [one["state"] for one in found["containers"]]
-    held = sum(state not in (RunState.LEFT, RunState.READY) for state in states)
+    isolation = "isolated" if status["isolated"] else "NOT isolated"
+    image = f", image {status['image']}" if status["image"] else ""
+    stopping = " and is stopping" if status["stopping"] else ""
+    states = [item["state"] for item in status["containers"]]
+    working = sum(state not in (RunState.LEFT, RunState.READY) for state in states)
     ready = states.count(RunState.READY)
+    tasks = status["tasks"]
     return [
-        f"Andy {found['version']} runs on {found['home']} for {_span(found['uptime_seconds'])}{stopping}",
-        f"agent       {found['agent']} in {found['runtime']} ({isolation}){image}",
-        *([] if found["engine"] else [f"engine      {NO_ENGINE}"]),
-        *([f"image       ⚠️ {found['image_problem']}"] if found["image_problem"] else []),
+        f"Andy {status['version']} runs on {status['home']} for {_span(status['uptime_seconds'])}{stopping}",
+        f"agent       {status['agent']} in {status['runtime']} ({isolation}){image}",
+        *([] if status["engine"] else [f"engine      {NO_ENGINE}"]),
+        *([f"image       ⚠️ {status['image_problem']}"] if status["image_problem"] else []),
         # `get`: an Andy of an earlier version, which still runs after an upgrade, sends no such key.
         *(
-            [f"settings    ⚠️ {_changed_text(found['settings_changed'])}"]
-            if found.get("settings_changed")
+            [f"settings    ⚠️ {_changed_text(status['settings_changed'])}"]
+            if status.get("settings_changed")
             else []
         ),
-        f"credential  {_credential_text(found['credential'], zone)}",
-        *_service_lines(found.get("models", ()), zone),
-        *(f"model       ⚠️ {outage_text(one, zone)}" for one in found["outages"] if one["cause"] == "model"),
-        *(f"model       ⚠️ {_refusal_text(one, zone)}" for one in found["credential"]["refusals"]),
-        f"disk        {found['disk_free_bytes'] / 2**30:,.1f} GiB free",
-        *(f"{name:<11} {_channel_text(one)}" for name, one in found["channels"].items()),
-        *(f"FAILING     ⚠️ {_failing_text(one, zone)}" for one in found.get("failing", ())),
-        f"groups      {', '.join(found['groups'])}",
-        *([f"OPEN        ⚠️ all of the internet: {', '.join(found['open'])}"] if found["open"] else []),
-        f"containers  {held} of {found['slots']}{f', {ready} ready' if ready else ''}",
-        *(f"  {_container_text(one)}" for one in found["containers"]),
-        *_foresight_lines(found["foresight"]),
-        *(["last starts"] if found["conversations"] else []),
-        *(f"  {_conversation_text(one, zone)}" for one in found["conversations"]),
-        f"waiting     {len(found['waiting']) or 'nothing'}",
-        *(f"  {_waiting_text(one)}" for one in found["waiting"]),
-        f"reminders   {_coming_text(found['reminders']['pending'], found['reminders']['next'], zone)}",
-        f"tasks       {_coming_text(found['tasks']['active'], found['tasks']['next'], zone, none=NO_TASKS)}",
-        f"turns       {_counts_text(found['turns'])}",
-        f"outbox      {_outbox_text(found['outbox'])}",
-        f"errors      {'of the last 24 hours:' if found['errors'] else 'none in 24 hours'}",
-        *(f"  {_error_text(one, zone)}" for one in found["errors"]),
-        *(["notices     urgent, told in the last 24 hours:"] if found["notices"] else []),
-        *(f"  {_notice_text(one, zone)}" for one in found["notices"]),
+        f"credential  {_credential_text(status['credential'], zone)}",
+        *_service_lines(status.get("models", ()), zone),
+        *(
+            f"model       ⚠️ {outage_text(item, zone)}"
+            for item in status["outages"]
+            if item["cause"] == "model"
+        ),
+        *(f"model       ⚠️ {_refusal_text(item, zone)}" for item in status["credential"]["refusals"]),
+        f"disk        {status['disk_free_bytes'] / 2**30:,.1f} GiB free",
+        *(f"{name:<11} {_channel_text(item)}" for name, item in status["channels"].items()),
+        *(f"FAILING     ⚠️ {_failing_text(item, zone)}" for item in status.get("failing", ())),
+        f"groups      {', '.join(status['groups'])}",
+        *([f"OPEN        ⚠️ all of the internet: {', '.join(status['open'])}"] if status["open"] else []),
+        f"containers  {working} of {status['slots']}{f', {ready} ready' if ready else ''}",
+        *(f"  {_container_text(item)}" for item in status["containers"]),
+        *_foresight_lines(status["foresight"]),
+        *(["last starts"] if status["conversations"] else []),
+        *(f"  {_conversation_text(item, zone)}" for item in status["conversations"]),
+        f"waiting     {len(status['waiting']) or 'nothing'}",
+        *(f"  {_waiting_text(item)}" for item in status["waiting"]),
+        f"reminders   {_coming_text(status['reminders']['pending'], status['reminders']['next'], zone)}",
+        f"tasks       {_coming_text(tasks['active'], tasks['next'], zone, none_text=NO_TASKS)}",
+        f"turns       {_counts_text(status['turns'])}",
+        f"outbox      {_outbox_text(status['outbox'])}",
+        f"errors      {'of the last 24 hours:' if status['errors'] else 'none in 24 hours'}",
+        *(f"  {_error_text(item, zone)}" for item in status["errors"]),
+        *(["notices     urgent, told in the last 24 hours:"] if status["notices"] else []),
+        *(f"  {_notice_text(item, zone)}" for item in status["notices"]),
     ]
 
 
@@ -87,6 +92,7 @@ def _changed_text(changed: Sequence[SettingChange]) -> str:
 
 
 def _credential_text(credential: CredentialView, zone: ZoneInfo | None) -> str:
+    """Return what is known of the key for the model: whether it is set, readable and accepted."""
     if credential["problem"]:
         return f"unusable: {credential['problem']}"
     if not credential["present"]:
@@ -94,67 +100,84 @@ def _credential_text(credential: CredentialView, zone: ZoneInfo | None) -> str:
     if credential["accepted"] is None:
         return f"{credential['setting']} is set; no model was asked yet"
     if credential["accepted"]:
-        return f"{credential['setting']} is accepted, last at {_at(credential['accepted_ms'] or 0, zone)}"
+        accepted_at = _minute_text(credential["accepted_ms"] or 0, zone)
+        return f"{credential['setting']} is accepted, last at {accepted_at}"
     return f"{credential['setting']} is set; the model does not answer"
 
 
 def _service_lines(models: Sequence[ServiceConditionView], zone: ZoneInfo | None) -> list[str]:
     """Return a line for each model service that is used or down; the one of `.env` alone needs none."""
-    shown = [one for one in models if one["used_by"] or one["down_since_ms"] is not None]
-    if len(models) < 2 and all(one["down_since_ms"] is None for one in shown):
+    shown = [service for service in models if service["used_by"] or service["down_since_ms"] is not None]
+    if len(models) < 2 and all(service["down_since_ms"] is None for service in shown):
         return []
-    return [f"service     {_service_text(one, zone)}" for one in shown]
+    return [f"service     {_service_text(service, zone)}" for service in shown]
 
 
-def _service_text(one: ServiceConditionView, zone: ZoneInfo | None) -> str:
-    whose = f"{one['name']} (for {', '.join(one['used_by']) or 'nobody now'})"
-    if one["down_since_ms"] is not None:
-        return f"⚠️ {whose} {service_trouble_text(one, zone)} {one['mend']}"
-    return whose if one["is_usable"] else f"⚠️ {whose} has no key: put {one['key_env'] or 'one'} into .env"
+def _service_text(service: ServiceConditionView, zone: ZoneInfo | None) -> str:
+    """Return the state of a model service in one line, with who uses it and the fix where it is down."""
+    name_and_users = f"{service['name']} (for {', '.join(service['used_by']) or 'nobody now'})"
+    if service["down_since_ms"] is not None:
+        return f"⚠️ {name_and_users} {service_trouble_text(service, zone)} {service['mend']}"
+    return (
+        name_and_users
+        if service["is_usable"]
+        else f"⚠️ {name_and_users} has no key: put {service['key_env'] or 'one'} into .env"
+    )
 
 
-def service_trouble_text(one: ServiceConditionView, zone: ZoneInfo | None) -> str:
+def service_trouble_text(service: ServiceConditionView, zone: ZoneInfo | None) -> str:
     """Say what is wrong with a model service, since when, and what answers meanwhile."""
-    meanwhile = f"{one['stand_in']} answers meanwhile" if one["stand_in"] else "nothing stands in for it"
-    return f"{one['cause']} since {_at(one['down_since_ms'] or 0, zone)}; {meanwhile}."
+    meanwhile = (
+        f"{service['stand_in']} answers meanwhile" if service["stand_in"] else "nothing stands in for it"
+    )
+    return f"{service['cause']} since {_minute_text(service['down_since_ms'] or 0, zone)}; {meanwhile}."
 
 
-def outage_text(one: OutageView, zone: ZoneInfo | None) -> str:
+def outage_text(outage: OutageView, zone: ZoneInfo | None) -> str:
     """Return the line about a model service that turns wait for."""
-    waiting = "1 turn waits" if one["turns"] == 1 else f"{one['turns']} turns wait"
-    return f"slow, overloaded or out of reach since {_at(one['since_ms'], zone)}: {waiting} for it"
+    waiting = "1 turn waits" if outage["turns"] == 1 else f"{outage['turns']} turns wait"
+    return (
+        f"slow, overloaded or out of reach since {_minute_text(outage['since_ms'], zone)}: {waiting} for it"
+    )
 
 
-def _refusal_text(one: RefusalView, zone: ZoneInfo | None) -> str:
-    return f"{one['text']}, since {_at(one['since_ms'], zone)}. {one['mend']}"
+def _refusal_text(refusal: RefusalView, zone: ZoneInfo | None) -> str:
+    """Return what the model service refuses, since when, and the fix."""
+    return f"{refusal['text']}, since {_minute_text(refusal['since_ms'], zone)}. {refusal['mend']}"
 
 
 def _channel_text(condition: ChannelState) -> str:
+    """Return the state of a channel, and what to do about it where there is something."""
     state = str(condition.get("state", "")).replace("_", " ")
     advice = condition.get("advice", "")
     return f"⚠️ {state}: {advice}" if advice else state
 
 
-def _container_text(one: ContainerView) -> str:
-    if one["state"] == RunState.LEFT:
-        since = f"given up {_span(one['state_seconds'])} ago"
-        return f"{one['group']}: LEFT, {since} and not seen to be gone yet; run {one['run']}"
-    turn = one["turn"]
+def _container_text(container: ContainerView) -> str:
+    """Return a container in one line: its group, its state, the turn it works on, its run and age."""
+    if container["state"] == RunState.LEFT:
+        since = f"given up {_span(container['state_seconds'])} ago"
+        return f"{container['group']}: LEFT, {since} and not seen to be gone yet; run {container['run']}"
+    turn = container["turn"]
     doing = (
         f", turn {turn['id']} ({turn['kind']}, try {turn['attempt']}) for {_span(turn['seconds'])}"
         if turn
         else ""
     )
-    state = f"{one['state']} for {_span(one['state_seconds'])}"
-    return f"{one['group']}: {state}{doing}; run {one['run']}, {_span(one['age_seconds'])} old"
+    state = f"{container['state']} for {_span(container['state_seconds'])}"
+    return (
+        f"{container['group']}: {state}{doing}; run {container['run']}, {_span(container['age_seconds'])} old"
+    )
 
 
-def _failing_text(one: LoopFailureView, zone: ZoneInfo | None) -> str:
-    since = f"since {_at(one['since_ms'], zone)}, {one['failures']} times"
-    return f"{one['name']}: {short(one['reason'], 90)}, {since}; it is tried again. See 'andy logs'."
+def _failing_text(failure: LoopFailureView, zone: ZoneInfo | None) -> str:
+    """Return which loop fails, why, since when and how often."""
+    since = f"since {_minute_text(failure['since_ms'], zone)}, {failure['failures']} times"
+    return f"{failure['name']}: {short(failure['reason'], 90)}, {since}; it is tried again. See 'andy logs'."
 
 
 def _foresight_lines(figures: ForesightView) -> list[str]:
+    """Return how many containers that were started ahead got a turn; nothing where none was started."""
     hits, misses = sum(figures["hits"].values()), sum(figures["misses"].values())
     if not hits + misses:
         return []
@@ -164,47 +187,59 @@ def _foresight_lines(figures: ForesightView) -> list[str]:
     ]
 
 
-def _conversation_text(one: ConversationView, zone: ZoneInfo | None) -> str:
-    reason = f": {short(one['reason'], 90)}" if one["reason"] else ""
-    return f"{one['group']}: {_at(one['started_ms'], zone)}, {(one['mode'] or '').replace('_', ' ')}{reason}"
+def _conversation_text(conversation: ConversationView, zone: ZoneInfo | None) -> str:
+    """Return when and how a group's newest container went on with the conversation."""
+    reason = f": {short(conversation['reason'], 90)}" if conversation["reason"] else ""
+    start = _minute_text(conversation["started_ms"], zone)
+    mode = (conversation["mode"] or "").replace("_", " ")
+    return f"{conversation['group']}: {start}, {mode}{reason}"
 
 
-def _waiting_text(one: WaitingTurnView) -> str:
-    again = f", try {one['attempt']}" if one["attempt"] > 1 else ""
-    later = f" in {_span(one['next_try_seconds'])}" if one["next_try_seconds"] else ""
-    reason = f": {short(one['reason'], 60)}" if one["reason"] else ""
-    what = f"turn {one['turn']} ({one['kind']}{again}{later})"
-    return f"{one['place']}. {one['group']}: {what}, waits {_span(one['waited_seconds'])}{reason}"
+def _waiting_text(turn: WaitingTurnView) -> str:
+    """Return a queued turn in one line: its place, group, kind, and how long it has waited."""
+    again = f", try {turn['attempt']}" if turn["attempt"] > 1 else ""
+    later = f" in {_span(turn['next_try_seconds'])}" if turn["next_try_seconds"] else ""
+    reason = f": {short(turn['reason'], 60)}" if turn["reason"] else ""
+    description = f"turn {turn['turn']} ({turn['kind']}{again}{later})"
+    return f"{turn['place']}. {turn['group']}: {description}, waits {_span(turn['waited_seconds'])}{reason}"
 
 
-def _coming_text(count: int, coming: Sequence[DueView], zone: ZoneInfo | None, *, none: str = "none") -> str:
-    next_wakes = ", ".join(f"{one['group']} {_at(one['due_ms'], zone)}" for one in coming)
-    return f"{count}, next: {next_wakes}" if next_wakes else none
+def _coming_text(
+    count: int, coming: Sequence[DueView], zone: ZoneInfo | None, *, none_text: str = "none"
+) -> str:
+    """Return how many are to come, and the next ones; `none_text` where there are none."""
+    next_wakes = ", ".join(f"{due['group']} {_minute_text(due['due_ms'], zone)}" for due in coming)
+    return f"{count}, next: {next_wakes}" if next_wakes else none_text
 
 
 def _counts_text(counts: dict[str, int]) -> str:
+    """Return the number of turns in each state."""
     return ", ".join(f"{count} {state}" for state, count in sorted(counts.items())) or "none yet"
 
 
 def _outbox_text(counts: OutboxCounts) -> str:
+    """Return the number of unsent messages of each kind, and the command that lists those that need help."""
     text = f"{counts['waiting']} waiting, {counts['dead']} dead"
     if counts["unknown"]:
         text += f", {counts['unknown']} unknown"
     return text + (": see 'andy outbox list'" if counts["dead"] or counts["unknown"] else "")
 
 
-def _error_text(one: FailureCount, zone: ZoneInfo | None) -> str:
-    last = f"last {_at(one['last_ms'], zone)} in {one['group']}"
-    return f"{one['count']} × {one['kind']}, {last}: {short(one['reason'] or 'no reason', 70)}"
+def _error_text(failure: FailureCount, zone: ZoneInfo | None) -> str:
+    """Return a kind of failure in one line: how often, and when, where and why the last time."""
+    last = f"last {_minute_text(failure['last_ms'], zone)} in {failure['group']}"
+    return f"{failure['count']} × {failure['kind']}, {last}: {short(failure['reason'] or 'no reason', 70)}"
 
 
-def _notice_text(one: DeliveredNoticeView, zone: ZoneInfo | None) -> str:
-    number = f" {one['id']}" if one["id"] is not None else ""
-    where = f"{_at(one['at_ms'], zone)} {one['group']}, turn {one['turn']}"
-    return f"{where}: {one['priority']}{number} {one['event_type']}: {short(one['text'], 80)}"
+def _notice_text(notice: DeliveredNoticeView, zone: ZoneInfo | None) -> str:
+    """Return an urgent notice in one line: when, where, its priority, number, type and text."""
+    number = f" {notice['id']}" if notice["id"] is not None else ""
+    where = f"{_minute_text(notice['at_ms'], zone)} {notice['group']}, turn {notice['turn']}"
+    return f"{where}: {notice['priority']}{number} {notice['event_type']}: {short(notice['text'], 80)}"
 
 
-def _at(at_ms: int, zone: ZoneInfo | None) -> str:
+def _minute_text(at_ms: int, zone: ZoneInfo | None) -> str:
+    """Return a moment as month, day and minute; without a zone, by this machine's clock."""
     return datetime.fromtimestamp(at_ms / 1000, zone).strftime("%m-%d %H:%M")
 
 

@@ -39,9 +39,12 @@ class TaskDocumentView(TaskView):
 
 
 async def every(tx: Tx, folder: str | None, *, with_over: bool) -> list[ScheduledTask]:
-    """Return a group's tasks, or those of all groups. Raises `UnknownGroup`."""
-    known = None if folder is None else (await groups.known(tx, folder)).folder
-    return await tasks.every(tx, known, with_over=with_over)
+    """Return a group's tasks, or those of all groups for None; with those that are over if `with_over`.
+
+    Raises `UnknownGroup`.
+    """
+    known_folder = None if folder is None else (await groups.known(tx, folder)).folder
+    return await tasks.every(tx, known_folder, with_over=with_over)
 
 
 async def one(tx: Tx, task_id: str) -> TaskDocumentView:
@@ -57,6 +60,7 @@ async def one(tx: Tx, task_id: str) -> TaskDocumentView:
 
 
 def _run_row(run: TaskRun, zone: ZoneInfo) -> TaskRunPart:
+    """Return a run of a task as the API and `--json` show it, with times as in `zone`."""
     return {
         "due": local_iso(run.due_ms, zone),
         "queued": local_iso(run.run_ms, zone),
@@ -69,8 +73,9 @@ def _run_row(run: TaskRun, zone: ZoneInfo) -> TaskRunPart:
     }
 
 
-def list_lines(found: list[ScheduledTask]) -> list[str]:
-    if not found:
+def list_lines(found_tasks: list[ScheduledTask]) -> list[str]:
+    """Return the tasks as a table for people."""
+    if not found_tasks:
         return ["There are no tasks."]
     return table(
         ("id", "group", "status", "when", "next", "last", "asks"),
@@ -84,24 +89,27 @@ def list_lines(found: list[ScheduledTask]) -> list[str]:
                 " ".join((task.last_result or "").split())[:30],
                 scheduled_task_turns.shorten(task)[:40],
             )
-            for task in found
+            for task in found_tasks
         ],
     )
 
 
-def show_lines(found: TaskDocumentView) -> list[str]:
-    """Show everything about a task, then its runs."""
+def show_lines(task: TaskDocumentView) -> list[str]:
+    """Return the facts of a task that has them, its request, its check, and then its runs as a table."""
     names = ("id", "groupFolder", "when", "context_mode", "overlap", "catch_up", "dst", "status_reason")
-    texts: Mapping[str, object] = found
-    fields = [f"{name:14}{texts[name]}" for name in names if texts.get(name)]
-    runs = [
+    fields_by_name: Mapping[str, object] = task
+    fields = [f"{name:14}{fields_by_name[name]}" for name in names if fields_by_name.get(name)]
+    run_cells = [
         (run["due"], run["cause"], run["status"], _seconds(run), run["error"] or run["result"] or "")
-        for run in found["runs"]
+        for run in task["runs"]
     ]
-    scripts = [f"check:\n{found['check']}"] if found.get("check") else []
-    listed = table(("due", "cause", "status", "took", "what"), runs) if runs else ["It has not run yet."]
-    return [*fields, "", found["prompt"], *scripts, "", *listed]
+    scripts = [f"check:\n{task['check']}"] if task.get("check") else []
+    run_lines = (
+        table(("due", "cause", "status", "took", "what"), run_cells) if run_cells else ["It has not run yet."]
+    )
+    return [*fields, "", task["prompt"], *scripts, "", *run_lines]
 
 
 def _seconds(run: TaskRunPart) -> str:
+    """Return how long a run took, in seconds; empty text while it is not over."""
     return "" if run["duration_ms"] is None else f"{run['duration_ms'] / 1000:.1f} s"

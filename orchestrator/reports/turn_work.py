@@ -15,7 +15,7 @@ from orchestrator.store.database import Tx
 from orchestrator.store.runs import tool_calls, turns
 from orchestrator.store.runs.tool_calls import ToolCallRecord
 
-OWN = "mcp__andy__"
+OWN_TOOL_PREFIX = "mcp__andy__"
 """The prefix of the names of tools that the host itself gives an agent."""
 
 
@@ -63,10 +63,11 @@ async def tool_rows(tx: Tx, turn: Turn) -> list[ToolCallView]:
 
 
 def _tool_row(turn: Turn, call: ToolCallRecord) -> ToolCallView:
+    """Return a call of a tool as the API and `--json` show it."""
     return {
         "call": call.call_id,
         "parent": call.parent_id,
-        "tool": call.tool.removeprefix(OWN),
+        "tool": call.tool.removeprefix(OWN_TOOL_PREFIX),
         "input": call.summary,
         "attempt": call.attempt,
         "run": call.run_id,
@@ -77,6 +78,7 @@ def _tool_row(turn: Turn, call: ToolCallRecord) -> ToolCallView:
 
 
 def _state(turn: Turn, call: ToolCallRecord) -> str:
+    """Return running, ok, failed, or `broken_off` for a call whose attempt is over without its end."""
     if call.is_ok is not None:
         return "ok" if call.is_ok else "failed"
     is_under_way = turn.state is TurnState.RUNNING and (turn.run_id, turn.attempt) == (
@@ -88,12 +90,13 @@ def _state(turn: Turn, call: ToolCallRecord) -> str:
 
 def tool_text(row: ToolCallView) -> str:
     """Return in one line what a call was and how it ended. Pure."""
-    who = "subagent: " if row["parent"] else ""
-    asked = f" {row['input']}" if row["input"] else ""
-    return f"{who}{row['tool']}{asked} ({_ended(row)})"
+    caller = "subagent: " if row["parent"] else ""
+    call_input = f" {row['input']}" if row["input"] else ""
+    return f"{caller}{row['tool']}{call_input} ({_ended(row)})"
 
 
 def _ended(row: ToolCallView) -> str:
+    """Return how a call ended and how long it took, in words."""
     match row["state"]:
         case "running":
             return "under way"
@@ -104,13 +107,15 @@ def _ended(row: ToolCallView) -> str:
             return took if state == "ok" else f"failed after {took}"
 
 
-def lines(found: TurnWorkView, *, zone: ZoneInfo) -> list[str]:
-    reason = f", {found['reason']}" if found["reason"] else ""
-    head = f"Turn {found['id']} of {found['group']} ({found['kind']}): {found['state']}{reason}"
-    return [head, *_tool_lines(found["tools"], zone=zone)]
+def lines(turn: TurnWorkView, *, zone: ZoneInfo) -> list[str]:
+    """Return a turn as lines for people: how it stands, then a table of its agent's calls of tools."""
+    reason = f", {turn['reason']}" if turn["reason"] else ""
+    head = f"Turn {turn['id']} of {turn['group']} ({turn['kind']}): {turn['state']}{reason}"
+    return [head, *_tool_lines(turn["tools"], zone=zone)]
 
 
 def _tool_lines(rows: Sequence[ToolCallView], *, zone: ZoneInfo) -> list[str]:
+    """Return the calls of tools as a table for people."""
     if not rows:
         return ["Its agent called no tool."]
     return table(

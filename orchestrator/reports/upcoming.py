@@ -24,7 +24,7 @@ from orchestrator.store.schedule.followed_calendars import FollowedEvent
 
 MAX_TIMES_A_DAY = 100
 """Times of one task that are counted in a day; a task that comes more often is shown as coming that often."""
-TO_COME = (NotificationStatus.PENDING, NotificationStatus.SENDING)
+OPEN_STATUSES = (NotificationStatus.PENDING, NotificationStatus.SENDING)
 
 
 class TimetableRow(TypedDict):
@@ -61,16 +61,19 @@ class UpcomingView(TypedDict):
 
 
 async def rows(tx: Tx, folder: str | None, *, with_over: bool, zone: ZoneInfo) -> list[TimetableRow]:
-    """Return the timetable by due time, with rows that have none last. Raises `UnknownGroup`."""
-    known = None if folder is None else (await groups.known(tx, folder)).folder
-    found = [
+    """Return the timetable of one group, or of all for None, by due time; rows without one come last.
+
+    With `with_over`, also what is over. Raises `UnknownGroup`.
+    """
+    known_folder = None if folder is None else (await groups.known(tx, folder)).folder
+    unsorted = [
         _row(zone, task.next_ms, "task", task.id, task.folder, task.status.value, task.prompt)
         for task in await tasks.every(tx, folder, with_over=with_over)
     ]
-    statuses = () if with_over else TO_COME
-    listed = await board_notifications.listed(tx, known, statuses=statuses)
-    found += [_notification_row(zone, one) for one in listed]
-    return sorted(found, key=lambda row: (row["due_ms"] is None, row["due_ms"] or 0, row["id"]))
+    statuses = () if with_over else OPEN_STATUSES
+    listed = await board_notifications.listed(tx, known_folder, statuses=statuses)
+    unsorted += [_notification_row(zone, notification) for notification in listed]
+    return sorted(unsorted, key=lambda row: (row["due_ms"] is None, row["due_ms"] or 0, row["id"]))
 
 
 async def week(
@@ -81,26 +84,32 @@ async def week(
     What is overdue comes first. A task is one row a day: `times` is how often it comes on that day, at most
     `MAX_TIMES_A_DAY`, and `last_due` its last time there. `date` is the day in `zone`. Raises `UnknownGroup`.
     """
-    known = None if folder is None else (await groups.known(tx, folder)).folder
+    known_folder = None if folder is None else (await groups.known(tx, folder)).folder
     until_ms = _midnight_ms(now_ms, zone, days_on=days + 1)
-    found = [
+    unsorted = [
         _on_day(
-            _row(zone, day[0], "task", task.id, task.folder, task.status.value, task.prompt),
+            _row(zone, times_ms[0], "task", task.id, task.folder, task.status.value, task.prompt),
             task.prompt,
-            day,
+            times_ms,
             now_ms=now_ms,
             zone=zone,
         )
         for task in await tasks.every(tx, folder, with_over=False)
         if task.status is TaskStatus.ACTIVE
-        for day in _days(task, until_ms, zone)
+        for times_ms in _days(task, until_ms, zone)
     ]
-    found += [
-        _on_day(_notification_row(zone, one), one.message, (one.due_ms,), now_ms=now_ms, zone=zone)
-        for one in await board_notifications.listed(tx, known, statuses=TO_COME)
-        if one.due_ms < until_ms
+    unsorted += [
+        _on_day(
+            _notification_row(zone, notification),
+            notification.message,
+            (notification.due_ms,),
+            now_ms=now_ms,
+            zone=zone,
+        )
+        for notification in await board_notifications.listed(tx, known_folder, statuses=OPEN_STATUSES)
+        if notification.due_ms < until_ms
     ]
-    found += [
+    unsorted += [
         _on_day(
             _row(zone, next_ms, "wake", loop.folder, loop.folder, loop.status.value, loop.reason),
             loop.reason,
@@ -109,20 +118,24 @@ async def week(
             zone=zone,
         )
         for loop in await loops.alive(tx)
-        if known in (None, loop.folder) and (next_ms := loop.next_wake_ms) is not None and next_ms < until_ms
+        if known_folder in (None, loop.folder)
+        and (next_ms := loop.next_wake_ms) is not None
+        and next_ms < until_ms
     ]
-    found += [
-        _event_row(one, now_ms=now_ms, zone=zone)
-        for one in await followed_calendars.between(tx, known, now_ms, until_ms)
+    unsorted += [
+        _event_row(followed_event, now_ms=now_ms, zone=zone)
+        for followed_event in await followed_calendars.between(tx, known_folder, now_ms, until_ms)
     ]
-    found += [
-        _deadline_row(one, one.deadline, now_ms=now_ms, zone=zone)
+    unsorted += [
+        _deadline_row(board_task, board_task.deadline, now_ms=now_ms, zone=zone)
         # From yesterday on: the moment of a deadline that has only a day may lie there in another zone.
         # `_is_to_come` leaves out those that are over.
-        for one in await board_tasks.due_between(tx, known, _midnight_ms(now_ms, zone, days_on=-1), until_ms)
-        if one.deadline is not None and _is_to_come(one.deadline, now_ms=now_ms, zone=zone)
+        for board_task in await board_tasks.due_between(
+            tx, known_folder, _midnight_ms(now_ms, zone, days_on=-1), until_ms
+        )
+        if board_task.deadline is not None and _is_to_come(board_task.deadline, now_ms=now_ms, zone=zone)
     ]
-    return sorted(found, key=lambda row: (row["due_ms"], row["kind"], row["id"]))
+    return sorted(unsorted, key=lambda row: (row["due_ms"], row["kind"], row["id"]))
 
 
 def _is_to_come(deadline: Deadline, *, now_ms: int, zone: ZoneInfo) -> bool:
@@ -131,28 +144,29 @@ def _is_to_come(deadline: Deadline, *, now_ms: int, zone: ZoneInfo) -> bool:
     return day >= local_iso(now_ms, zone)[:10]
 
 
-def _deadline_row(one: BoardTask, deadline: Deadline, *, now_ms: int, zone: ZoneInfo) -> UpcomingView:
+def _deadline_row(task: BoardTask, deadline: Deadline, *, now_ms: int, zone: ZoneInfo) -> UpcomingView:
     """Return the deadline of a task; one without a time is at the day's beginning, and not late that day."""
-    row = _row(zone, deadline.at_ms, "deadline", one.id, one.folder, one.status.value, one.title)
-    found = _on_day(row, one.title, (deadline.at_ms,), now_ms=now_ms, zone=zone)
-    of_day = {"date": deadline.date, "at": [""], "is_overdue": False} if deadline.date else {}
-    return cast("UpcomingView", {**found, **of_day})
+    row = _row(zone, deadline.at_ms, "deadline", task.id, task.folder, task.status.value, task.title)
+    upcoming = _on_day(row, task.title, (deadline.at_ms,), now_ms=now_ms, zone=zone)
+    whole_day = {"date": deadline.date, "at": [""], "is_overdue": False} if deadline.date else {}
+    return cast("UpcomingView", {**upcoming, **whole_day})
 
 
-def _event_row(one: FollowedEvent, *, now_ms: int, zone: ZoneInfo) -> UpcomingView:
+def _event_row(followed: FollowedEvent, *, now_ms: int, zone: ZoneInfo) -> UpcomingView:
     """Return an event of a calendar; one that has already begun is listed at the present time."""
-    event, due_ms = one.event, max(one.event.start_ms, now_ms)
-    row = _row(zone, due_ms, "event", event.id, one.calendar.folder, "", event.title)
-    found = _on_day(row, words(one), (due_ms,), now_ms=now_ms, zone=zone)
-    return {**found, "at": [""]} if event.is_all_day else found
+    event, due_ms = followed.event, max(followed.event.start_ms, now_ms)
+    row = _row(zone, due_ms, "event", event.id, followed.calendar.folder, "", event.title)
+    upcoming = _on_day(row, words(followed), (due_ms,), now_ms=now_ms, zone=zone)
+    return {**upcoming, "at": [""]} if event.is_all_day else upcoming
 
 
 def _on_day(
     row: TimetableRow, text: str, due_ms: tuple[int, ...], *, now_ms: int, zone: ZoneInfo
 ) -> UpcomingView:
-    due = [local_iso(one, zone) for one in due_ms]
+    """Return a row for one day; `due_ms` are its times on that day, in epoch milliseconds."""
+    local_times = [local_iso(moment_ms, zone) for moment_ms in due_ms]
     return {
-        "due": due[0],
+        "due": local_times[0],
         "due_ms": due_ms[0],
         "kind": row["kind"],
         "id": row["id"],
@@ -160,11 +174,11 @@ def _on_day(
         "status": row["status"],
         "what": row["what"],
         "text": text,
-        "date": due[0][:10],
+        "date": local_times[0][:10],
         "is_overdue": due_ms[0] < now_ms,
-        "times": len(due),
-        "at": [one[11:16] for one in due],
-        "last_due": due[-1] if row["kind"] == "task" else None,
+        "times": len(local_times),
+        "at": [local_time[11:16] for local_time in local_times],
+        "last_due": local_times[-1] if row["kind"] == "task" else None,
     }
 
 
@@ -172,14 +186,14 @@ def _days(task: ScheduledTask, until_ms: int, zone: ZoneInfo) -> Iterator[tuple[
     """Return the times of a task in epoch milliseconds, day by day; days without any are left out."""
     due_ms = task.next_ms
     while due_ms is not None and due_ms < until_ms:
-        found, midnight_ms = [due_ms], _midnight_ms(due_ms, zone, days_on=1)
+        times_ms, midnight_ms = [due_ms], _midnight_ms(due_ms, zone, days_on=1)
         following_ms = timing.following_ms(task.schedule, due_ms, after_ms=due_ms)
-        while following_ms is not None and following_ms < midnight_ms and len(found) < MAX_TIMES_A_DAY:
-            found.append(following_ms)
-            following_ms = timing.following_ms(task.schedule, found[-1], after_ms=found[-1])
-        yield tuple(found)
+        while following_ms is not None and following_ms < midnight_ms and len(times_ms) < MAX_TIMES_A_DAY:
+            times_ms.append(following_ms)
+            following_ms = timing.following_ms(task.schedule, times_ms[-1], after_ms=times_ms[-1])
+        yield tuple(times_ms)
         # From the end of the day on: a task that comes every minute costs a hundred steps a day, not 1,440.
-        due_ms = timing.following_ms(task.schedule, found[-1], after_ms=max(found[-1], midnight_ms - 1))
+        due_ms = timing.following_ms(task.schedule, times_ms[-1], after_ms=max(times_ms[-1], midnight_ms - 1))
 
 
 def _midnight_ms(at_ms: int, zone: ZoneInfo, *, days_on: int) -> int:
@@ -189,29 +203,44 @@ def _midnight_ms(at_ms: int, zone: ZoneInfo, *, days_on: int) -> int:
     return round((day + timedelta(days=days_on)).timestamp() * 1000)
 
 
-def lines(found: list[TimetableRow]) -> list[str]:
+def lines(rows: list[TimetableRow]) -> list[str]:
     """Return the timetable as a table for people."""
-    if not found:
+    if not rows:
         return ["Nothing is scheduled."]
     cells = [
         (_minute(row["due"]), row["kind"], row["id"], row["group"], row["status"], row["what"])
-        for row in found
+        for row in rows
     ]
     return table(("due", "kind", "id", "group", "status", "what"), cells)
 
 
 def _minute(due: str | None) -> str:
+    """Return a local time as people read it, with the day of the week; empty text for None."""
     return f"{datetime.fromisoformat(due):%a %Y-%m-%d %H:%M}" if due else ""
 
 
-def _notification_row(zone: ZoneInfo, one: Notification) -> TimetableRow:
-    kind, name = ("notification", one.id) if one.number is None else ("reminder", str(one.number))
-    return _row(zone, one.due_ms, kind, name, one.folder, one.status.value, one.message)
+def _notification_row(zone: ZoneInfo, notification: Notification) -> TimetableRow:
+    """Return a notification as a row of the timetable; one with a number is a reminder."""
+    kind, row_id = (
+        ("notification", notification.id)
+        if notification.number is None
+        else ("reminder", str(notification.number))
+    )
+    return _row(
+        zone,
+        notification.due_ms,
+        kind,
+        row_id,
+        notification.folder,
+        notification.status.value,
+        notification.message,
+    )
 
 
 def _row(
     zone: ZoneInfo, due_ms: int | None, kind: str, row_id: str, folder: str, status: str, text: str
 ) -> TimetableRow:
+    """Return a row of the timetable; `what` is the beginning of `text` on one line."""
     return {
         "due": None if due_ms is None else local_iso(due_ms, zone),
         "due_ms": due_ms,

@@ -64,7 +64,7 @@ def events(body: bytes) -> list[Any]:
 
 
 def written(*rows: UpcomingView, name: str = "Family") -> list[Any]:
-    return events(calendar_feed.written(a_group(name=name), rows, now_ms=NOON_MS))
+    return events(calendar_feed.as_icalendar(a_group(name=name), rows, now_ms=NOON_MS))
 
 
 def test_a_reminder_is_an_event_at_its_moment():

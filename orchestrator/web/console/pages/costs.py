@@ -44,7 +44,7 @@ async def set_budget(view: View, form: SentForm) -> Response:
     """Set a new budget; one that would stop its group at once is set only after it was confirmed."""
     whose, is_background = form.text("whose") or None, form.is_set("background")
     try:
-        amount = costs.parse_amount_of(form.text("amount"), costs.parse_unit(form.text("unit")))
+        amount = costs.parse_amount_in(form.text("amount"), costs.parse_unit(form.text("unit")))
         period = costs.parse_period(form.text("period"))
         async with view.host.database.transaction() as tx:
             folder = (await groups.known(tx, whose)).folder if whose is not None else None
@@ -82,7 +82,7 @@ async def change_budget(view: View, form: SentForm) -> Response:
     try:
         async with view.host.database.transaction() as tx:
             budget = await costs.budget(tx, number)
-            amount = costs.parse_amount_of(form.text("amount"), budget.unit)
+            amount = costs.parse_amount_in(form.text("amount"), budget.unit)
             form.check_unchanged({"amount": costs.in_unit(budget.unit, budget.amount)})
             changed = Budget(**{**_fields(budget), "amount": amount.value})
             stops = await _stops(view, tx, changed, form)

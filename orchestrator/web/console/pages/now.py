@@ -78,7 +78,7 @@ async def show(view: View) -> Response:
         recent = await messages.group_summaries(tx)
         asked = {one.id: await messages.requests_of(tx, one.id, limit=1) for one in waiting.needs.failed}
         next_lines = await coming.next_lines(view, tx, most=MOST_NEXT)
-        today = await costs.of_today(tx, now_ms=view.now_ms, zone=host.settings.zone)
+        today = await costs.usage_today(tx, now_ms=view.now_ms, zone=host.settings.zone)
         budgets = await costs.budgets(tx, now_ms=view.now_ms, zone=host.settings.zone)
     today_date = datetime.fromtimestamp(view.now_ms / 1000, host.settings.zone).date().isoformat()
     lights = list(_lights(view, found))
