@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, Mapping
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
@@ -12,6 +12,9 @@ from starlette.requests import Request
 from orchestrator.domain.errors import BadRequest
 
 MAX_BODY_BYTES = 512 * 1024
+"""Most bytes of a body, where a route has no limit of its own."""
+DISCARDED_BYTES = 8 * 2**20
+"""Most bytes beyond the limit that are read and thrown away before a body is refused."""
 
 Body = TypeVar("Body", bound=BaseModel)
 
@@ -31,13 +34,29 @@ class BodyTooLarge(BadRequest):
 
 
 async def read_body(request: Request, *, limit: int = MAX_BODY_BYTES) -> bytes:
-    """Return the body of a request. Raises `BodyTooLarge` as soon as more than `limit` bytes have arrived."""
-    body = bytearray()
+    """Return the body of a request. Raises `BodyTooLarge` if it has more than `limit` bytes."""
+    refusal = f"The body is over {limit / 1024:.0f} KiB: send less text."
+    return b"".join([chunk async for chunk in bounded(request, limit, refusal)])
+
+
+async def bounded(request: Request, limit: int, refusal: str) -> AsyncGenerator[bytes, None]:
+    """Yield the body of a request in pieces.
+
+    Raises:
+        BodyTooLarge: it has more than `limit` bytes; the error's text is `refusal`.
+    """
+    received = 0
+    # Counted as it arrives: the length in the headers may be missing or wrong.
     async for chunk in request.stream():
-        body += chunk
-        if len(body) > limit:
-            raise BodyTooLarge(f"The body is over {limit / 1024:.0f} KiB: send less text.")
-    return bytes(body)
+        received += len(chunk)
+        if received <= limit:
+            yield chunk
+        elif received > limit + DISCARDED_BYTES:
+            break
+    if received > limit:
+        # Only now: an answer before the end of the body closes the connection, and a client that is still
+        # sending then sees a broken connection instead of the answer.
+        raise BodyTooLarge(refusal)
 
 
 def parse_object(body: bytes) -> dict[str, Any]:

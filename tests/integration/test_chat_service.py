@@ -67,9 +67,14 @@ async def ask(
 
 
 async def waiting(family: StoreHarness) -> None:
-    """Wait until whoever asked has heard of the own message and of all since, and has come to rest."""
+    """Wait until the message is stored, and who sent it has read all events since."""
+
+    def is_waiting() -> bool:
+        is_stored = any(event.kind == "message.queued" for event in family.bus.ring)
+        return is_stored and all(events.empty() for events in family.bus._listeners)
+
     async with asyncio.timeout(WAIT_SECONDS):
-        while not (family.bus.ring and all(events.empty() for events in family.bus._listeners)):  # noqa: ASYNC110
+        while not is_waiting():  # noqa: ASYNC110
             await asyncio.sleep(0)
 
 

@@ -180,7 +180,7 @@ BUGS = (
     Planted(
         name="a request that comes again is done again",
         path="orchestrator/ipc/command_dispatcher.py",
-        right="                return answered, False\n",
+        right="                return earlier_reply, False\n",
         wrong="                pass\n",
     ),
     Planted(

@@ -80,8 +80,14 @@ class Leftovers:
 
 def shares(item: pytest.Item) -> bool:
     """Return whether a test uses a fixture that other tests of its file use, too."""
-    found = getattr(item, "_fixtureinfo", None)
-    scopes = {one.scope for ones in found.name2fixturedefs.values() for one in ones} if found else set()
+    fixtures = getattr(item, "_fixtureinfo", None)
+    scopes = {
+        definition.scope
+        for name, definitions in (fixtures.name2fixturedefs.items() if fixtures else ())
+        # pytest gives one to each class of unittest, such as a state machine of Hypothesis; it does nothing.
+        if not name.startswith("_unittest_")
+        for definition in definitions
+    }
     return not scopes <= {"function", "session"}
 
 

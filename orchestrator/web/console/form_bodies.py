@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from starlette.datastructures import UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import Request
 
-from orchestrator.web.bodies import BodyTooLarge, read_body
+from orchestrator.web.bodies import bounded, read_body
 from orchestrator.web.console.forms import FormForged, SentForm, UploadedFile
 
 MAX_FORM_BYTES = 2 * 1024 * 1024
@@ -29,7 +29,9 @@ async def read_form(request: Request, *, upload_bytes: int = 0) -> AsyncIterator
         return
     parser = MultiPartParser(
         request.headers,
-        _bounded(request, upload_bytes),
+        bounded(
+            request, upload_bytes, f"The file is over {upload_bytes / 2**20:.0f} MiB: send a smaller one."
+        ),
         max_files=MAX_FILES,
         max_fields=MAX_PARTS,
         max_part_size=MAX_FORM_BYTES,
@@ -54,13 +56,3 @@ async def read_form(request: Request, *, upload_bytes: int = 0) -> AsyncIterator
 def _uploaded(one: UploadFile) -> UploadedFile:
     mime = (one.content_type or "application/octet-stream")[:100]
     return UploadedFile(name=one.filename or "", mime=mime, size=one.size or 0, body=one.file)
-
-
-async def _bounded(request: Request, limit: int) -> AsyncGenerator[bytes, None]:
-    left = limit
-    # Counted as it arrives: the length in the headers may be missing or wrong.
-    async for chunk in request.stream():
-        left -= len(chunk)
-        if left < 0:
-            raise BodyTooLarge(f"The file is over {limit / 2**20:.0f} MiB: send a smaller one.")
-        yield chunk
