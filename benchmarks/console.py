@@ -16,7 +16,7 @@ import psutil
 from benchmarks.figures import Check, Figure, Series
 from benchmarks.host import RunningHost, cpu_seconds, running_host
 from benchmarks.places import Effort, progress
-from orchestrator.channels.local.channel import written
+from orchestrator.channels.local.channel import new_message
 from orchestrator.cli.terminal import change
 from orchestrator.domain.values import ChatJid
 from orchestrator.groups import registration
@@ -65,7 +65,7 @@ def _fill(host: RunningHost) -> None:
             await registration.register(tx, Registration(folder=f"group-{number}").to_group(now_ms))
         jid = ChatJid(local_address(LONG))
         for number in range(STORED):
-            one = written(
+            one = new_message(
                 jid, f"what was said on a day like any other, line {number}", sender="jane", now_ms=now_ms
             )
             await messages.add(

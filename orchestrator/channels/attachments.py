@@ -28,8 +28,8 @@ MAX_FETCHES = 4
 VOICE_NOTE = "voice note"
 LANGUAGE_MESSAGES = 50
 """The number of newest messages of a chat from which the language of its voice notes is guessed."""
-TO_COME = "not fetched yet"
-ENDINGS = {"audio/ogg": ".ogg", "audio/mp4": ".m4a", "image/jpeg": ".jpg", "image/webp": ".webp"}
+NOT_FETCHED_YET = "not fetched yet"
+FILE_ENDINGS = {"audio/ogg": ".ogg", "audio/mp4": ".m4a", "image/jpeg": ".jpg", "image/webp": ".webp"}
 """File name endings that the system's own table does not know, or knows differently on each system."""
 
 
@@ -64,44 +64,45 @@ class FileFacts(Protocol):
 class FetchedFile:
     """The text that represents a file in its message, and the transcription of a voice note."""
 
-    words: str
+    text: str
     spoken: str = ""
 
 
 async def keep(
-    context: ChannelContext, file: FileFacts, group: Group, body: Path, *, chat: ChatJid, sent_ms: int
+    context: ChannelContext, file: FileFacts, group: Group, source: Path, *, chat: ChatJid, sent_ms: int
 ) -> FetchedFile:
     """Copy a fetched file into its group's folder and transcribe a voice note in `chat`.
 
-    `body` lies in a folder of the host's own: the group's is in a container's hands, and `attachments.keep`
-    follows no link that is planted there.
+    `source` is in a folder of the host's own, because a container can change the group's folder:
+    `groups.attachments.keep` follows no link that is planted there.
 
     Raises:
         OSError: it cannot be copied; nothing is left half written.
     """
-    transcript = await _transcribe(context, file, group, chat, body)
+    transcript = await _transcribe(context, file, group, chat, source)
     path = await asyncio.to_thread(
-        attachments.keep, context.home, group.folder, file_name(file, sent_ms=sent_ms), body
+        attachments.keep, context.home, group.folder, file_name(file, sent_ms=sent_ms), source
     )
-    return FetchedFile(words=words_of(file, path, transcript), spoken=transcript.text)
+    return FetchedFile(text=file_text(file, path, transcript), spoken=transcript.text)
 
 
 async def _transcribe(
-    context: ChannelContext, file: FileFacts, group: Group, chat: ChatJid, body: Path
+    context: ChannelContext, file: FileFacts, group: Group, chat: ChatJid, source: Path
 ) -> SpokenText:
+    """Return the transcription of a voice note; an empty one for other files, or if transcribing is off."""
     if context.voice is None or file.kind != VOICE_NOTE:
         return SpokenText()
     newest = await context.database.read(lambda tx: messages.newest_texts(tx, chat, limit=LANGUAGE_MESSAGES))
     return await context.voice.transcribe(
-        body, seconds=file.seconds, language=language_of(newest), group=group.folder
+        source, seconds=file.seconds, language=language_of(newest), group=group.folder
     )
 
 
 def wait_seconds(context: ChannelContext, file: FileFacts) -> float:
     """Return for how many seconds a turn waits for a file of its message."""
     voice = context.voice
-    listening = voice.seconds_for(file.seconds) if voice and file.kind == VOICE_NOTE else 0
-    return fetch_seconds(file) + listening
+    listening_seconds = voice.seconds_for(file.seconds) if voice and file.kind == VOICE_NOTE else 0
+    return fetch_seconds(file) + listening_seconds
 
 
 def fetch_seconds(file: FileFacts) -> float:
@@ -109,9 +110,9 @@ def fetch_seconds(file: FileFacts) -> float:
     return FETCH_SECONDS + file.size / 1_000_000
 
 
-def failed(file: FileFacts) -> FetchedFile:
+def fetch_failed(file: FileFacts) -> FetchedFile:
     """Return the text for a file that could not be fetched. Pure."""
-    return FetchedFile(words=f"[{file.kind}: it could not be fetched]")
+    return FetchedFile(text=f"[{file.kind}: it could not be fetched]")
 
 
 def placeholder_of(file: FileFacts | None, *, is_to_come: bool, limit: int) -> str | None:
@@ -119,29 +120,30 @@ def placeholder_of(file: FileFacts | None, *, is_to_come: bool, limit: int) -> s
     if file is None:
         return None
     if file.size > limit:
-        return f"[{file.kind}, {_size(file.size)}: too large to fetch, at most {_size(limit)}]"
-    return f"[{file.kind}: {TO_COME}]" if is_to_come else f"[{file.kind}]"
+        return f"[{file.kind}, {_megabytes(file.size)}: too large to fetch, at most {_megabytes(limit)}]"
+    return f"[{file.kind}: {NOT_FETCHED_YET}]" if is_to_come else f"[{file.kind}]"
 
 
-def words_of(file: FileFacts, path: str, transcript: SpokenText | None = None) -> str:
+def file_text(file: FileFacts, path: str, transcript: SpokenText | None = None) -> str:
     """Return the text for a file at `path`: `[voice note attachments/a.ogg, 12 s]`. Pure."""
     seconds = f", {file.seconds} s" if file.seconds else ""
     failure = f": {transcript.failure}" if transcript and transcript.failure else ""
-    words = f"[{file.kind} {path}{seconds}{failure}]"
-    return f"🎤 {transcript.text}\n{words}" if transcript and transcript.text else words
+    text = f"[{file.kind} {path}{seconds}{failure}]"
+    return f"🎤 {transcript.text}\n{text}" if transcript and transcript.text else text
 
 
 def file_name(file: FileFacts, *, sent_ms: int) -> str:
     """Return the name to store a file under: when it was sent, then its own name or its kind. Pure."""
     # The sender's client sets this time: an impossible date must not keep the file away.
-    at = datetime.fromtimestamp(min(max(sent_ms, 0), 4_000_000_000_000) / 1000, UTC)
-    given = attachments.safe_name(file.name)
-    if given:
-        return f"{at:%Y%m%d-%H%M}-{given}"
+    sent_at = datetime.fromtimestamp(min(max(sent_ms, 0), 4_000_000_000_000) / 1000, UTC)
+    own_name = attachments.safe_name(file.name)
+    if own_name:
+        return f"{sent_at:%Y%m%d-%H%M}-{own_name}"
     mime = file.mime.partition(";")[0].strip().lower()
-    ending = ENDINGS.get(mime) or mimetypes.guess_extension(mime) or ""
-    return f"{at:%Y%m%d-%H%M}-{file.kind.replace(' ', '_')}{ending}"
+    ending = FILE_ENDINGS.get(mime) or mimetypes.guess_extension(mime) or ""
+    return f"{sent_at:%Y%m%d-%H%M}-{file.kind.replace(' ', '_')}{ending}"
 
 
-def _size(count: int) -> str:
-    return f"{count / 1024 / 1024:.1f} MB"
+def _megabytes(size: int) -> str:
+    """Return a number of bytes in MB, with one decimal: `1.5 MB`."""
+    return f"{size / 1024 / 1024:.1f} MB"

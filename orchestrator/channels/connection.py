@@ -34,7 +34,7 @@ class LoggedOut(ChannelError):
 
 
 class ChannelConnection(Generic[Login]):
-    """Reconnects a channel again and again, and has its status. One task calls `keep`."""
+    """Reconnects a channel again and again, and has its status. One task calls `stay_connected`."""
 
     def __init__(
         self,
@@ -45,9 +45,12 @@ class ChannelConnection(Generic[Login]):
         chats: str,
         chance: Callable[[], float],
     ) -> None:
-        """`read_login` returns the login of a home; it blocks. `chats` is the prefix of the chats' addresses.
+        """Set up the connection; nothing connects before `stay_connected`.
 
-        `chance` returns a number from [0, 1), by which waits vary.
+        Args:
+            read_login: returns the login of a home, or None; it blocks.
+            chats: the prefix of the addresses of the channel's chats.
+            chance: returns a number from [0, 1), by which waits vary.
         """
         self._context = context
         self._channel = channel
@@ -56,28 +59,28 @@ class ChannelConnection(Generic[Login]):
         self._chance = chance
         self.status = StatusFile(context.home / channel.status_file)
 
-    async def keep(self, hold: Callable[[Login], Awaitable[None]]) -> None:
-        """Let `hold` connect with a login, again and again, until cancelled.
+    async def stay_connected(self, connect: Callable[[Login], Awaitable[None]]) -> None:
+        """Let `connect` connect with a login, again and again, until cancelled.
 
-        Once connected, `hold` calls `note_connected`, and goes on until it raises: `LoggedOut` when the login
-        has ended, else `ChannelDown`. A missing or ended login is a state, not an error.
+        Once connected, `connect` calls `note_connected`, and goes on until it raises: `LoggedOut` when the
+        login has ended, else `ChannelDown`. A missing or ended login is a state, not an error.
         """
         await self.status.load()
         failures = 0
         while True:
             try:
-                found = await asyncio.to_thread(self._read_login, self._context.home)
-                if found is None:
+                login = await asyncio.to_thread(self._read_login, self._context.home)
+                if login is None:
                     await self._wait_for_login()
                     continue
-                await hold(found)
+                await connect(login)
             # `hold` may run tasks in groups, whose errors come in exception groups: `except*` matches them in
             # both forms.
-            except* LoggedOut as ended:
-                await self._wait_for_another_login(found, str(_first(ended)))
-            except* ChannelError as ended:
+            except* LoggedOut as error:
+                await self._wait_for_another_login(login, str(_first_error(error)))
+            except* ChannelError as error:
                 failures = 1 if self._was_healthy() else failures + 1
-                await self._pause(str(_first(ended)), failures)
+                await self._pause(str(_first_error(error)), failures)
 
     def _was_healthy(self) -> bool:
         """Return whether the connection that just ended had lasted a while."""
@@ -101,25 +104,28 @@ class ChannelConnection(Generic[Login]):
         return ChannelDown(status.advice or f"{self._channel.title} is {status.state.replace('_', ' ')}.")
 
     async def _wait_for_login(self) -> None:
+        """Record that nobody is logged in, and wait until the next check for a login."""
         if self.status.current.state != "unpaired":
             await self.status.record(state="unpaired", account="", connected_since_ms=None)
         await asyncio.sleep(LOGIN_SECONDS)
 
     async def _pause(self, reason: str, failures: int) -> None:
+        """Record that the connection ended, and wait; the more failures in a row, the longer."""
         # Pauses grow, because messengers ban an address that reconnects without end. The exponent has a
         # bound: after a thousand failures the power would overflow a float.
-        longest = min(FIRST_PAUSE_SECONDS * 2.0 ** min(failures - 1, 20), LONGEST_PAUSE_SECONDS)
+        longest_seconds = min(FIRST_PAUSE_SECONDS * 2.0 ** min(failures - 1, 20), LONGEST_PAUSE_SECONDS)
         # Random waits, so that not all hosts reconnect at once.
-        seconds = longest * (1 - self._chance() / 2)
+        seconds = longest_seconds * (1 - self._chance() / 2)
         await self._record_end("disconnected", reason, seconds=seconds)
         log.warning("channel.down", channel=self._channel.name, reason=reason, pause_seconds=seconds)
         await asyncio.sleep(seconds)
 
-    async def _wait_for_another_login(self, ended: Login | None, reason: str) -> None:
+    async def _wait_for_another_login(self, ended_login: Login | None, reason: str) -> None:
+        """Record that the login has ended, and wait until another one, or none, is stored."""
         await self._record_end("logged_out", reason, seconds=None)
         log.error("channel.logged_out", channel=self._channel.name, reason=reason)
         # Another process writes the file: there is no event to wait for.
-        while await asyncio.to_thread(self._read_login, self._context.home) == ended:  # noqa: ASYNC110
+        while await asyncio.to_thread(self._read_login, self._context.home) == ended_login:  # noqa: ASYNC110
             await asyncio.sleep(LOGIN_SECONDS)
 
     def _advice(self, state: str, reason: str) -> str:
@@ -133,6 +139,7 @@ class ChannelConnection(Generic[Login]):
             return text  # another package's description may contain other braces
 
     async def _record_end(self, state: str, reason: str, *, seconds: float | None) -> None:
+        """Store and publish that the connection ended; `seconds` are until the next try, None for no try."""
         now_ms = self._context.clock.now_ms()
         await self.status.record(
             state=state,
@@ -146,6 +153,7 @@ class ChannelConnection(Generic[Login]):
         self._context.bus.publish("channel.state", detail=f"{self._channel.name} {state}", reason=reason)
 
 
-def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
+def _first_error(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """Return the first error in a group of errors, which may contain groups."""
     error = group.exceptions[0]
-    return _first(error) if isinstance(error, BaseExceptionGroup) else error
+    return _first_error(error) if isinstance(error, BaseExceptionGroup) else error

@@ -57,10 +57,12 @@ def deferred(name: str) -> Callable[..., Any]:
 
 
 def _import_and_call(name: str, *arguments: Any) -> Any:
+    """Import `name`, which is `module:function`, and call it."""
     return resolve_name(name)(*arguments)
 
 
 def _no_account(_: Path) -> str:
+    """Return that nobody is logged in: for channels without a login."""
     return ""
 
 
@@ -139,7 +141,7 @@ class ChannelDescription:
 
     @property
     def shown_status_command(self) -> str:
-        """The command that tells how the connection is."""
+        """The command that shows the state of the connection."""
         return self.status_command or f"andy channels status {self.name}"
 
     @property

@@ -40,17 +40,22 @@ def shipped() -> tuple[str, ...]:
     return tuple(sorted(path.parent.name for path in Path(__file__).parent.glob("*/description.py")))
 
 
-def _others() -> dict[str, Any]:
+def _other_entry_points() -> dict[str, Any]:
+    """Return the entry points of channels of other packages, by name, without names of shipped channels."""
     # Searching the metadata of all packages takes tens of milliseconds: only on request.
     from importlib.metadata import entry_points
 
-    found = {one.name: one for one in entry_points(group=ENTRY_POINTS)}
-    return {name: one for name, one in sorted(found.items()) if name not in shipped()}
+    entry_points_by_name = {entry_point.name: entry_point for entry_point in entry_points(group=ENTRY_POINTS)}
+    return {
+        name: entry_point
+        for name, entry_point in sorted(entry_points_by_name.items())
+        if name not in shipped()
+    }
 
 
 def names() -> list[str]:
     """Return the name of every channel that is installed, those that come with Andy first."""
-    return [*shipped(), *_others()]
+    return [*shipped(), *_other_entry_points()]
 
 
 def find(name: str) -> ChannelDescription:
@@ -61,35 +66,35 @@ def find(name: str) -> ChannelDescription:
         BrokenChannel: its package cannot be loaded.
     """
     if name in shipped():
-        found = import_module(f"orchestrator.channels.{name}.description").CHANNEL
+        description = import_module(f"orchestrator.channels.{name}.description").CHANNEL
     else:
-        entry = _others().get(name)
+        entry = _other_entry_points().get(name)
         if entry is None:
             raise UnknownChannel(name)
         try:
-            found = entry.load()
+            description = entry.load()
         except Exception as error:
             raise BrokenChannel(
                 f"The channel '{name}' cannot be loaded ({error}): fix or remove {entry.dist.name}."
             ) from error
-    if not isinstance(found, ChannelDescription) or found.name != name:
+    if not isinstance(description, ChannelDescription) or description.name != name:
         raise BrokenChannel(f"The channel '{name}' does not describe itself as a ChannelDescription.")
-    return found
+    return description
 
 
 def installed() -> list[ChannelDescription]:
     """Return every description that can be loaded; those that cannot are left out."""
-    found = []
+    descriptions = []
     for name in names():
         with suppress(BrokenChannel):
-            found.append(find(name))
-    return found
+            descriptions.append(find(name))
+    return descriptions
 
 
-def switched_on(wanted: Sequence[str]) -> list[ChannelDescription]:
+def switched_on(names: Sequence[str]) -> list[ChannelDescription]:
     """Return the descriptions of the chats of this machine and of `wanted`, in this order.
 
     Raises:
         UnknownChannel, BrokenChannel: one of `wanted` cannot be had.
     """
-    return [find(name) for name in dict.fromkeys((ALWAYS_ON, *wanted))]
+    return [find(name) for name in dict.fromkeys((ALWAYS_ON, *names))]

@@ -27,21 +27,21 @@ async def hand_in(receive: Receive, message: Inbound, *, cursor: str | None) -> 
 
     `cursor` is the position in the messenger's stream that is stored with it; None stores none.
     """
-    about = {"channel": message.channel, "message": message.id}
+    log_fields = {"channel": message.channel, "message": message.id}
     tries = 0
     while tries < TAKE_TRIES:
         try:
             await receive(message, cursor=cursor)
-        except BadRequest as refused:
-            log.warning("channel.message_refused", **about, reason=str(refused))
+        except BadRequest as error:
+            log.warning("channel.message_refused", **log_fields, reason=str(error))
             return False
         except StoreError as error:
             # Not the message's fault, so it does not count as an attempt.
-            log.warning("channel.message_waits", **about, reason=str(error))
+            log.warning("channel.message_waits", **log_fields, reason=str(error))
         except Exception:
             # An odd message is skipped after some attempts, so that it does not stop those behind it.
             tries += 1
-            log.exception("channel.message_not_taken", **about, attempt=tries)
+            log.exception("channel.message_not_taken", **log_fields, attempt=tries)
         else:
             return True
         await asyncio.sleep(TAKE_PAUSE_SECONDS)
@@ -54,5 +54,5 @@ def storable(document: dict[str, Any]) -> dict[str, Any]:
     Raises what `json` raises for an object that it cannot write.
     """
     text = json.dumps(document, ensure_ascii=False)
-    whole = text.encode("utf-8", "replace").decode()
-    return document if whole == text else dict(json.loads(whole))
+    encodable = text.encode("utf-8", "replace").decode()
+    return document if encodable == text else dict(json.loads(encodable))

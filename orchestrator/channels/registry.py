@@ -23,12 +23,16 @@ from orchestrator.groups.host_context import HostContext
 log = structlog.get_logger(__name__)
 
 
-def build(context: ChannelContext, wanted: Sequence[str]) -> tuple[Channel, ...]:
-    """Return the channels that are on. None connects before its `run` is called."""
-    return tuple(_made(one, context) for one in switched_on(wanted))
+def build(context: ChannelContext, names: Sequence[str]) -> tuple[Channel, ...]:
+    """Return the channels of these names, and that of this machine. None connects before its `run`.
+
+    Raises `SettingError`.
+    """
+    return tuple(_build_channel(description, context) for description in switched_on(names))
 
 
-def _made(description: ChannelDescription, context: ChannelContext) -> Channel:
+def _build_channel(description: ChannelDescription, context: ChannelContext) -> Channel:
+    """Return the channel of a description; one whose library is missing or broken is an `UnusableChannel`."""
     try:
         return description.build(context)
     except ImportError as error:
@@ -68,14 +72,17 @@ def build_channels(host: HostContext) -> Channels:
 
 
 class PairingService(Protocol):
-    """Pairs a channel with a phone. Both methods return what serializes as `web.api.pairing.Told`.
+    """Pairs a channel with a phone.
 
-    Both raise `AndyError`.
+    Both methods return the progress, which serializes as `web.api.pairing.PairingView`. They may raise
+    `AndyError`.
     """
 
-    async def look(self) -> BaseModel: ...
+    async def progress(self) -> BaseModel:
+        """Return how far pairing is."""
+        ...
 
-    async def ask(self, phone: str = "") -> BaseModel:
+    async def request_code(self, phone: str = "") -> BaseModel:
         """Request a code: a QR code, or one for the phone with a number."""
         ...
 
@@ -97,12 +104,12 @@ class Channels:
     @property
     def pairings(self) -> Mapping[str, PairingService]:
         """The pairing services by channel name, for the channels that are paired with a phone."""
-        return {one.name: one.pairing for one in self.all if isinstance(one, PairedChannel)}
+        return {channel.name: channel.pairing for channel in self.all if isinstance(channel, PairedChannel)}
 
     @property
     def messengers(self) -> list[ChannelDescription]:
         """The descriptions of those channels that connect to a messenger."""
-        return [found for one in self.all if not (found := find(one.name)).is_always_on]
+        return [description for channel in self.all if not (description := find(channel.name)).is_always_on]
 
     def owner(self, jid: ChatJid) -> Channel | None:
         """Return the channel that owns `jid`, or None when none does."""

@@ -8,21 +8,26 @@ from urllib.parse import urlsplit
 from orchestrator.domain.errors import BadRequest
 
 
-def checked_address(text: str, *, carries: str) -> str:
+def checked_address(text: str, *, credential_kind: str) -> str:
     """Return the address of a server, without a trailing slash.
 
+    `credential_kind` is what will be sent there, such as "password", for the error.
+
     Raises:
-        BadRequest: it is no address, or would transmit the secret, such as the "password", unencrypted.
+        BadRequest: it is no address, or would transmit the secret unencrypted.
     """
     parts = urlsplit(text if "://" in text else f"https://{text}")
     if parts.scheme not in ("https", "http") or not parts.hostname or parts.username or parts.query:
         raise BadRequest(f"'{text}' is no address of a server, such as https://matrix.org.")
     if parts.scheme == "http" and not _is_loopback(parts.hostname):
-        raise BadRequest(f"The {carries} would cross the network in the open: use https://{parts.netloc}.")
+        raise BadRequest(
+            f"The {credential_kind} would cross the network in the open: use https://{parts.netloc}."
+        )
     return f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}"
 
 
 def _is_loopback(host: str) -> bool:
+    """Return whether a host name or address is this machine itself."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

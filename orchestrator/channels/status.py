@@ -68,8 +68,8 @@ class StatusFile:
 
     def as_data(self) -> dict[str, Any]:
         """Return the state and its set fields, for `/status`."""
-        shown = self.current.model_dump(exclude_defaults=True, exclude={"state"})
-        return shown | {"state": self.current.state}
+        set_fields = self.current.model_dump(exclude_defaults=True, exclude={"state"})
+        return set_fields | {"state": self.current.state}
 
 
 def read(path: Path) -> ChannelStatus:

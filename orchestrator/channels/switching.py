@@ -12,7 +12,7 @@ from orchestrator.domain import settings as config
 from orchestrator.domain.errors import SettingError
 from orchestrator.domain.home import Home
 
-SETTING = "ANDY_CHANNELS"
+CHANNELS_SETTING = "ANDY_CHANNELS"
 
 
 async def switch_on(home: Home, channel: ChannelDescription, answers: Mapping[str, str]) -> str:
@@ -24,29 +24,31 @@ async def switch_on(home: Home, channel: ChannelDescription, answers: Mapping[st
         BadRequest, ChannelError: the messenger refuses the login; nothing is changed then.
         SettingError: its library is not installed, or the setting cannot be written.
     """
-    said = ""
+    login_text = ""
     if channel.log_in is not None:
         await asyncio.to_thread(home.make)
         try:
-            said = await channel.log_in(home.root, answers)
+            login_text = await channel.log_in(home.root, answers)
         except ImportError as error:
             raise SettingError(channel.missing_library) from error
-    wanted = await asyncio.to_thread(_wanted, home)
-    await asyncio.to_thread(write_setting, home, [*wanted, channel.name])
-    return said
+    names = await asyncio.to_thread(_enabled_names, home)
+    await asyncio.to_thread(write_setting, home, [*names, channel.name])
+    return login_text
 
 
-def _wanted(home: Home) -> tuple[str, ...]:
+def _enabled_names(home: Home) -> tuple[str, ...]:
+    """Return the names of the messengers that the settings enable. Blocks."""
     return tuple(config.load(home.root).channels)
 
 
-def write_setting(home: Home, wanted: Sequence[str]) -> None:
+def write_setting(home: Home, names: Sequence[str]) -> None:
     """Write the enabled messengers to `.env`, for the next start. Blocks. Raises `SettingError`."""
-    value = ",".join(dict.fromkeys(wanted))
+    value = ",".join(dict.fromkeys(names))
     # A name without a value has no effect in `.env`.
-    dotenv_file.put(home.root / ".env", {SETTING: value or "none"})
+    dotenv_file.put(home.root / ".env", {CHANNELS_SETTING: value or "none"})
     if config.load(home.root).andy_channels != value:
-        where = "the environment" if os.environ.get(SETTING) is not None else "andy.toml"
+        overriding_source = "the environment" if os.environ.get(CHANNELS_SETTING) is not None else "andy.toml"
         raise SettingError(
-            f"{SETTING} of {where} counts before that of .env: set it there to '{value or 'none'}'."
+            f"{CHANNELS_SETTING} of {overriding_source} counts before that of .env: set it there to"
+            f" '{value or 'none'}'."
         )

@@ -57,7 +57,7 @@ def install(
     try:
         if folder is not None:
             if not transcriber.is_model(folder):
-                raise UsageError(f"{folder} holds no model: it needs {', '.join(transcriber.FILES)}.")
+                raise UsageError(f"{folder} holds no model: it needs {', '.join(transcriber.MODEL_FILES)}.")
             print(f"Copying {folder} …", flush=True)
             shutil.copytree(folder, partial)
         else:

@@ -127,7 +127,7 @@ async def _here(home: Home, *, phone: str, anew: bool) -> AsyncGenerator[Pairing
     pairing = Pairing(
         store, clock=clock, on_change=lambda now: changes.put_nowait(cast("PairingView", now.model_dump()))
     )
-    await pairing.ask(phone)
+    await pairing.request_code(phone)
     task = asyncio.create_task(pairing.run(), name="pairing")
     # Ends the loop below also when the pairing breaks off without a last state.
     task.add_done_callback(lambda _: changes.put_nowait(None))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.base.asgi_server import BoundedConfig, Server, fronted, listen
 from orchestrator.base.supervision import LoopFailure
-from orchestrator.channels.local.channel import written
+from orchestrator.channels.local.channel import new_message
 from orchestrator.channels.registry import Channels
 from orchestrator.containers.feature import ContainersFeature
 from orchestrator.context.feature import ContextFeature
@@ -175,7 +175,7 @@ class WebFeature:
             return [*more_routes(services), *self._addresses(services, on_refusal), *console]
 
         return web_app(
-            first_routes(chat, written, status.status, host.bus),
+            first_routes(chat, new_message, status.status, host.bus),
             token=self.token,
             on_refusal=on_refusal,
             more_routes=more_routes,
@@ -212,7 +212,7 @@ class WebFeature:
                 use=self.dashboards.call_tool,
                 ask_worker=self.dashboards.ask_worker,
             ),
-            write=written,
+            write=new_message,
             status=status.status,
             metrics=Metrics(
                 self.host.database,

@@ -17,7 +17,7 @@ import pytest
 
 from orchestrator.channels import discovery
 from orchestrator.channels.context import ChannelContext
-from orchestrator.channels.local.channel import LocalChannel, written
+from orchestrator.channels.local.channel import LocalChannel, new_message
 from orchestrator.channels.telegram.description import MAX_FILE_BYTES
 from orchestrator.channels.whatsapp import bridge_process
 from orchestrator.channels.whatsapp.channel import WhatsAppChannel
@@ -64,7 +64,7 @@ class LocalHarness:
         return LocalChannel()
 
     def write(self, text: str) -> Inbound:
-        return written(self.jid, text, sender="jane", now_ms=1)
+        return new_message(self.jid, text, sender="jane", now_ms=1)
 
     def shown(self) -> list[str]:
         return []

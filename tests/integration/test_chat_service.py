@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from orchestrator.channels.local.channel import written
+from orchestrator.channels.local.channel import new_message
 from orchestrator.domain.values import Group, Inbound
 from orchestrator.web.api.chat import id_by_key
 from orchestrator.web.chat_service import ChatService, KeyReused, MessageStatus
@@ -60,7 +60,7 @@ async def ask(
     door: ChatService, text: str, *, wait_seconds: float = WAIT_SECONDS, key: str | None = None
 ) -> MessageStatus:
     def message(group: Group, now_ms: int) -> Inbound:
-        made = written(group.jid, text, sender="jane", now_ms=now_ms)
+        made = new_message(group.jid, text, sender="jane", now_ms=now_ms)
         return made if key is None else replace(made, id=id_by_key(group.jid, key))
 
     return await door.say(message, "family", wait_seconds=wait_seconds)

@@ -532,7 +532,7 @@ async def test_a_crash_between_two_messages_of_a_page_stores_each_once(harness):
 async def test_a_login_that_the_homeserver_has_ended_is_told_and_another_one_goes_on(harness, homeserver):
     async with harness.living():
         room = await harness.add_room()
-        ended = login.read(harness.home)
+        ended = login.read_login(harness.home)
         await ask(lambda: homeserver.post("logout", token=ended.token))
         await harness.until_state("logged_out")
         assert "andy channels add matrix" in harness.channel.status()["advice"]
@@ -545,7 +545,7 @@ async def test_a_login_that_the_homeserver_has_ended_is_told_and_another_one_goe
         await harness.until_state("connected")
         await harness.channel.send(address_of(room), "x", "M1")
     async with harness.database.reading() as tx:
-        assert login.read(harness.home).device_id in (await chats.cursor(tx, "matrix"))
+        assert login.read_login(harness.home).device_id in (await chats.cursor(tx, "matrix"))
 
 
 # Nothing twice
@@ -776,7 +776,7 @@ async def test_a_login_by_password_leaves_a_token_that_only_the_owner_can_read(t
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert "secret" not in path.read_text()
     assert doctor_checks.account(tmp_path) == andy.user_id
-    first = login.read(tmp_path)
+    first = login.read_login(tmp_path)
     await login.log_in(tmp_path, answers)
     with pytest.raises(AssertionError):
         await ask(lambda: homeserver.post("account/whoami", token=first.token, method="GET"))
@@ -814,7 +814,7 @@ async def test_the_token_is_in_no_address_that_the_homeserver_writes_down(tmp_pa
         await harness.until_sent()
     asked = homeserver.requests()
     assert any("/send/m.room.message/" in line for line in asked)
-    assert not any("access_token" in line or login.read(tmp_path).token in line for line in asked)
+    assert not any("access_token" in line or login.read_login(tmp_path).token in line for line in asked)
 
 
 async def test_setup_logs_in_and_makes_a_room_of_it_main(tmp_path, homeserver, monkeypatch):
@@ -852,15 +852,15 @@ async def test_an_encrypted_room_is_read_and_answered(harness, tmp_path, homeser
     )
     encryption = {"type": "m.room.encryption", "content": {"algorithm": "m.megolm.v1.aes-sha2"}}
     async with harness.living(), MatrixSession.open(tmp_path / "owners", own) as owner:
-        place = (await owner.look(None)).place
+        place = (await owner.sync(None)).position
         room = await harness.add_room(initial_state=[encryption])
         heard: list[str] = []
 
         async def look() -> bool:
             nonlocal place
-            news = await owner.look(place)
-            place = news.place
-            heard.extend(one["content"].get("body", "") for part in news.rooms for one in part.events)
+            changes = await owner.sync(place)
+            place = changes.position
+            heard.extend(one["content"].get("body", "") for part in changes.rooms for one in part.events)
             return "Hello **Jane**" in heard
 
         await look()
@@ -883,7 +883,7 @@ async def test_a_file_of_an_encrypted_room_goes_with_the_keys_that_open_it(harne
         source = (await harness.channel._session.upload(room, file))["source"]["file"]
         body = await ask(harness.owner.download, source["url"])
     assert body != file.path.read_bytes()
-    assert session_module._opened(body, source) == file.path.read_bytes()
+    assert session_module._decrypted_file(body, source) == file.path.read_bytes()
 
 
 async def test_the_keys_of_a_file_are_there_before_a_homeserver_can_have_all_of_it(tmp_path):
@@ -895,7 +895,7 @@ async def test_the_keys_of_a_file_are_there_before_a_homeserver_can_have_all_of_
             sent += piece
             # From here on the answer may be there, and nothing more is read.
             assert len(sent) < len(plain) or keys
-    assert session_module._opened(sent, keys) == plain
+    assert session_module._decrypted_file(sent, keys) == plain
 
 
 async def test_a_file_that_is_refused_before_it_is_read_is_closed(tmp_path, database, homeserver):

@@ -30,8 +30,8 @@ from orchestrator.channels.matrix import events, login
 from orchestrator.channels.matrix import session as session_module
 from orchestrator.channels.matrix.incoming import RoomReceiver, address_of
 from orchestrator.channels.matrix.login import MatrixLogin
-from orchestrator.channels.matrix.screening import readable, screened, unwrapped
-from orchestrator.channels.matrix.session import MatrixSession, News, RoomNews, _source
+from orchestrator.channels.matrix.screening import original_event, parse_hostile_json, with_parsable_events
+from orchestrator.channels.matrix.session import MatrixSession, RoomEvents, SyncChanges, _json_of
 from orchestrator.domain.errors import ChannelDown, ChannelRefused
 from orchestrator.groups import registration
 from orchestrator.inbound.intake import Intake
@@ -152,11 +152,11 @@ def client(tmp_path_factory):
 def test_what_the_library_cannot_parse_costs_no_other_event(client, found, part):
     answer = json.loads(json.dumps(an_answer(len(client.next_batch or "") + 1, **{part: numbered(found)})))
 
-    response = nio.SyncResponse.from_dict(screened(answer))
+    response = nio.SyncResponse.from_dict(with_parsable_events(answer))
 
     assert not isinstance(response, nio.ErrorResponse)
     asyncio.run(client.receive_response(response))
-    sources = [_source(one) for one in response.rooms.join[ROOM].timeline.events]
+    sources = [_json_of(one) for one in response.rooms.join[ROOM].timeline.events]
     assert sources[-1] == GOOD
     client.next_batch = ""
     client.rooms.clear()
@@ -168,13 +168,13 @@ def test_what_the_library_can_parse_is_left_as_it_came():
         1, invite=[{**member, "content": {"membership": "invite"}}], state=[GOOD], timeline=[GOOD]
     )
     before = json.loads(json.dumps(found))
-    assert screened(found) == before
+    assert with_parsable_events(found) == before
 
 
 def test_an_event_that_the_library_cannot_parse_is_read_as_it_came():
     sticker = {**HEAD, "type": "m.sticker", "event_id": "$s"}
-    response = nio.SyncResponse.from_dict(screened(an_answer(1, timeline=[sticker])))
-    assert [_source(one) for one in response.rooms.join[ROOM].timeline.events] == [sticker, GOOD]
+    response = nio.SyncResponse.from_dict(with_parsable_events(an_answer(1, timeline=[sticker])))
+    assert [_json_of(one) for one in response.rooms.join[ROOM].timeline.events] == [sticker, GOOD]
 
 
 @pytest.mark.parametrize("depth", [2, 100_000])
@@ -182,7 +182,7 @@ def test_an_event_of_any_depth_and_with_half_a_letter_can_be_stored(depth):
     deep: Any = "\ud800"
     for _ in range(depth):
         deep = [deep]
-    found = unwrapped({**HEAD, "content": {"body": deep}})
+    found = original_event({**HEAD, "content": {"body": deep}})
     assert found == {**HEAD, "content": {} if depth > 2 else {"body": [["?"]]}}
 
 
@@ -191,9 +191,9 @@ def test_an_event_of_any_depth_and_with_half_a_letter_can_be_stored(depth):
 )
 def test_a_page_in_place_of_an_answer_is_an_error_and_no_exception(body):
     try:
-        found = screened(json.loads(body))
+        found = with_parsable_events(json.loads(body))
     except ValueError:
-        found = screened({})
+        found = with_parsable_events({})
     assert isinstance(nio.SyncResponse.from_dict(found), nio.ErrorResponse)
 
 
@@ -245,26 +245,26 @@ async def take_all(home: Path, database: Database, found: list[dict[str, Any]]) 
     session: Any = QuietSession()
     async with asyncio.TaskGroup() as tasks:
         receiver = RoomReceiver(context, session, ANDY, intake.receive, tasks=tasks)
-        await receiver.place()
-        news = News(
-            place="s1",
-            rooms=[RoomNews(room_id=ROOM, events=[*found, GOOD])],
+        await receiver.stored_position()
+        changes = SyncChanges(
+            position="s1",
+            rooms=[RoomEvents(room_id=ROOM, events=[*found, GOOD])],
             invited_by={},
             left=frozenset(),
             typed_in=[],
         )
-        await receiver.take(news)
+        await receiver.deliver(changes)
     async with database.reading() as tx:
         rows = await tx.execute_fetchall("SELECT * FROM messages")
         places = await tx.execute_fetchall("SELECT value FROM router_state WHERE key LIKE '%matrix'")
-    assert [row["value"] for row in places] == [f"{receiver.stored_as}s1"]
+    assert [row["value"] for row in places] == [f"{receiver.position_prefix}s1"]
     return [dict(row) for row in rows]
 
 
 @settings(ANY, max_examples=examples(60))
 @given(found=st.lists(EVENT, min_size=1, max_size=12))
 def test_events_of_any_shape_have_one_outcome_each_and_the_next_message_is_taken(migrated_database, found):
-    events = [unwrapped(one) for one in numbered(found)]
+    events = [original_event(one) for one in numbered(found)]
 
     async def taken(home: Path) -> list[dict[str, Any]]:
         database = await Database.open(home / "messages.db")
@@ -307,10 +307,10 @@ def test_a_message_that_breaks_the_reader_is_stepped_over(migrated_database, tmp
 async def test_a_session_that_is_over_opens_no_new_connection(tmp_path):
     async with MatrixSession.open(tmp_path, ANDY) as session:
         with pytest.raises(ChannelDown):
-            await session.look(None)
+            await session.sync(None)
     connections = session._client.client_session
     with pytest.raises(ChannelDown, match="is over"):
-        await session.look(None)
+        await session.sync(None)
     assert session._client.client_session is connections
     assert connections.closed
 
@@ -329,8 +329,8 @@ def test_an_event_that_json_itself_refuses_costs_no_other_event(strange):
     body = an_answer_text(strange)
     with pytest.raises((RecursionError, ValueError)):
         json.loads(body)
-    response = nio.SyncResponse.from_dict(screened(readable(body)))
-    ids = [_source(one)["event_id"] for one in response.rooms.join[ROOM].timeline.events]
+    response = nio.SyncResponse.from_dict(with_parsable_events(parse_hostile_json(body)))
+    ids = [_json_of(one)["event_id"] for one in response.rooms.join[ROOM].timeline.events]
     assert ids == ["$s", GOOD["event_id"]]
 
 
@@ -339,12 +339,12 @@ PLAIN = st.none() | st.text() | st.integers()
 
 @given(st.recursive(PLAIN, lambda one: st.lists(one) | st.dictionaries(st.text(), one)))
 def test_what_json_takes_is_read_as_it_stands(found):
-    assert readable(json.dumps(found).encode()) == found
+    assert parse_hostile_json(json.dumps(found).encode()) == found
 
 
 @pytest.mark.parametrize("body", [b"<html>", b"", b"[" * 1_000, b'{"a": "', b"}" * 300], ids=range(5))
 def test_what_is_no_json_is_nothing(body):
-    assert readable(body) is None
+    assert parse_hostile_json(body) is None
 
 
 @pytest.mark.parametrize(
@@ -360,7 +360,7 @@ def test_what_is_no_json_is_nothing(body):
 )
 def test_a_file_whose_keys_are_no_keys_is_refused(key):
     with pytest.raises(ChannelRefused):
-        session_module._opened(b"abc", key)
+        session_module._decrypted_file(b"abc", key)
 
 
 @pytest.mark.parametrize(
@@ -376,5 +376,5 @@ def test_a_file_whose_keys_are_no_keys_is_refused(key):
 )
 def test_an_address_of_a_file_leads_nowhere_else(uri):
     content = {"msgtype": "m.file", "body": "x", "url": uri}
-    read = events.read({**HEAD, "type": "m.room.message", "content": content})
+    read = events.read_event({**HEAD, "type": "m.room.message", "content": content})
     assert getattr(read, "file", None) is None

@@ -638,7 +638,7 @@ async def test_pauses_grow_where_each_connection_breaks_at_once(home, monkeypatc
         return [one["pause_seconds"] for one in logs if one["event"] == "channel.down"]
 
     with structlog.testing.capture_logs() as logs:
-        task = asyncio.create_task(keeper.keep(hold), name="keep")
+        task = asyncio.create_task(keeper.stay_connected(hold), name="keep")
         await until(lambda: len(pauses()) >= 6, "six pauses")
         task.cancel()
         await asyncio.wait([task])

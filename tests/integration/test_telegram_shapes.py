@@ -190,7 +190,7 @@ async def take_all(home: Path, found: list[dict[str, Any]]) -> list[dict[str, An
         async with asyncio.TaskGroup() as tasks:
             receiver = UpdateReceiver(context, bot, LOGIN, intake.receive, tasks=tasks)
             for number, update in enumerate([*found, GOOD], start=1):
-                assert await receiver.take([{**update, "update_id": number}]) == number + 1
+                assert await receiver.deliver_page([{**update, "update_id": number}]) == number + 1
                 async with database.reading() as tx:
                     assert await chats.cursor(tx, "telegram") == f"1 {number + 1}"
         async with database.reading() as tx:

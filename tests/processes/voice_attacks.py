@@ -97,7 +97,7 @@ def main() -> None:
         os.setresgid(ORDINARY_USER, ORDINARY_USER, ORDINARY_USER)
         os.setresuid(ORDINARY_USER, ORDINARY_USER, ORDINARY_USER)
         libc.prctl(4, 1, 0, 0, 0)
-    missing = fence.enter(readable=[], library="json") if mode == "fenced" else []
+    missing = fence.restrict_process(readable=[], library="json") if mode == "fenced" else []
     found: dict[str, str] = {}
     for name, attack in attacks(folder, victim).items():
         if name == "run a program" and mode != "fenced":

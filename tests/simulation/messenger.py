@@ -226,7 +226,7 @@ class MessengerChannel:
         return self._connection.status.as_data()
 
     async def run(self, receive: Receive) -> None:
-        await self._connection.keep(lambda _: self._hold(receive))
+        await self._connection.stay_connected(lambda _: self._hold(receive))
 
     async def _hold(self, receive: Receive) -> None:
         server = self._server

@@ -233,7 +233,7 @@ class World:
             ("orchestrator.ipc.watcher.new_observer", surroundings.Observer),
             ("orchestrator.loop.workspace.Observer", surroundings.Observer),
             ("orchestrator.containers.runtime_selection.choose", self._choose),
-            ("orchestrator.channels.discovery._others", self._entry_points),
+            ("orchestrator.channels.discovery._other_entry_points", self._entry_points),
             ("orchestrator.app.listen_locally", _listen_locally),
             ("orchestrator.proxies.feature.bind", lambda *_: _Listener(8701)),
             ("orchestrator.proxies.model.server.ProxyServer.serve", self._serve_containers()),

@@ -57,7 +57,7 @@ class MatrixHome:
             token=andy.token,
             owner=self.owner.user_id,
         )
-        login._write(home, made)
+        login._write_login(home, made)
         self.context = ChannelContext(
             home=home,
             database=database,

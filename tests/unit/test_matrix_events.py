@@ -22,7 +22,7 @@ JSON = st.recursive(
 
 
 def message(kind="m.room.message", **fields):
-    return events.read({**HEAD, "type": kind, "content": fields})
+    return events.read_event({**HEAD, "type": kind, "content": fields})
 
 
 def test_a_text_is_a_message_of_its_sender():
@@ -48,7 +48,7 @@ def test_an_answer_that_only_shows_a_thread_to_older_clients_answers_nobody():
 
 @pytest.mark.parametrize("redaction", [{"redacts": "$r"}, {"content": {"redacts": "$r"}}])
 def test_a_redaction_names_its_event_in_either_of_two_places(redaction):
-    read = events.read({**HEAD, "type": "m.room.redaction", "content": {}, **redaction})
+    read = events.read_event({**HEAD, "type": "m.room.redaction", "content": {}, **redaction})
     assert read.redacts == "$r"
 
 
@@ -81,7 +81,7 @@ def test_somebody_comes_only_when_they_were_not_there():
     st.dictionaries(st.sampled_from(["type", "content", "redacts", "state_key", "origin_server_ts"]), JSON)
 )
 def test_no_event_of_any_shape_raises(fields):
-    events.read({**HEAD, **fields})
+    events.read_event({**HEAD, **fields})
 
 
 KEYS = ["body", "msgtype", "url", "file", "filename", "info", "m.relates_to", "m.new_content", "m.mentions"]
@@ -95,11 +95,11 @@ RELATIONS = st.fixed_dictionaries(
     st.dictionaries(st.sampled_from(KEYS), JSON | RELATIONS),
 )
 def test_no_content_of_any_shape_raises(kind, fields):
-    events.read({**HEAD, "type": kind, "content": fields})
+    events.read_event({**HEAD, "type": kind, "content": fields})
 
 
 def of_kind(kind, **content):
-    return events.read({**HEAD, "type": kind, "content": content})
+    return events.read_event({**HEAD, "type": kind, "content": content})
 
 
 def test_what_a_program_says_is_read_and_asks_for_nothing():
@@ -127,7 +127,7 @@ def test_a_link_to_an_account_is_a_mention_where_the_client_names_none_itself():
     ("Andy", "@Andy"), ("Andys figs", "Andys figs"), ("figs, Andy", "figs, Andy"),
 ])  # fmt: skip
 def test_a_mention_at_the_begin_of_a_text_is_the_call_that_people_write(text, shown):
-    assert events.with_call(text, {"Andy B", "andy", "@andy:x", ""}, call="@Andy") == shown
+    assert events.with_call(text, {"Andy B", "andy", "@andy:x", ""}, call_text="@Andy") == shown
 
 
 def test_a_sticker_is_its_words_and_its_picture():
@@ -173,7 +173,7 @@ def test_what_nobody_here_knows_leaves_a_row_that_asks_for_nothing():
     assert message(msgtype="com.example.card").ignored == events.UNKNOWN_KIND
     assert of_kind("m.call.candidates", candidates=[]) is None
     gone = {**HEAD, "type": "m.room.message", "content": {}, "unsigned": {"redacted_because": {}}}
-    assert events.read(gone) is None
+    assert events.read_event(gone) is None
 
 
 def test_html_of_an_answer_is_only_text():

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.channels.telegram.entities import MAX_MARKS, Mark, marked, pieces, units
+from orchestrator.channels.telegram.entities import MAX_MARKS, Mark, parse_markdown, split_text, utf16_units
 
 TABLE = {
     "hello": ("hello", []),
@@ -32,17 +32,17 @@ TABLE = {
 
 @pytest.mark.parametrize("markdown", list(TABLE))
 def test_marks_are_at_their_places(markdown):
-    text, marks = marked(markdown)
+    text, marks = parse_markdown(markdown)
     assert (text, list(marks)) == TABLE[markdown]
 
 
 @given(st.text(alphabet="ab *_`~[]()#>-\n1.😀한<&|!\\", max_size=60))
 def test_no_text_raises_and_every_mark_lies_within_it(markdown):
-    text, marks = marked(markdown)
+    text, marks = parse_markdown(markdown)
     for mark in marks:
         assert mark.offset >= 0
         assert mark.length > 0
-        assert mark.offset + mark.length <= units(text)
+        assert mark.offset + mark.length <= utf16_units(text)
 
 
 def shown(text, mark):
@@ -52,8 +52,8 @@ def shown(text, mark):
 
 
 def test_a_text_with_more_marks_than_telegram_shows_is_cut_where_they_would_be_dropped():
-    text, marks = marked(" ".join(f"**w{number}**" for number in range(367)))
-    found = pieces(text, marks, most_units=4_096)
+    text, marks = parse_markdown(" ".join(f"**w{number}**" for number in range(367)))
+    found = split_text(text, marks, max_units=4_096)
     assert [len(of) for _, of in found] == [100, 100, 100, 67]
     assert " ".join(piece for piece, _ in found) == text
     assert all(
@@ -64,8 +64,8 @@ def test_a_text_with_more_marks_than_telegram_shows_is_cut_where_they_would_be_d
 
 
 def test_a_mark_over_a_cut_is_in_both_pieces():
-    text, marks = marked(f"**{'word ' * 30}end** after")
-    (first, [one]), (second, [two]) = pieces(text, marks, most_units=100)
+    text, marks = parse_markdown(f"**{'word ' * 30}end** after")
+    (first, [one]), (second, [two]) = split_text(text, marks, max_units=100)
     assert (shown(first, one), shown(second, two)) == (first, second.removesuffix(" after"))
     assert f"{first} {second}" == text
 
@@ -74,17 +74,17 @@ FAMILY = "👨‍👩‍👧‍👦"
 
 
 def test_no_sign_is_cut_in_two():
-    found = pieces(FAMILY * 900, (), most_units=4_096)
+    found = split_text(FAMILY * 900, (), max_units=4_096)
     assert "".join(piece for piece, _ in found) == FAMILY * 900
     assert all(piece == FAMILY * (len(piece) // len(FAMILY)) for piece, _ in found)
 
 
 @given(st.text(alphabet="ab *_`~[]()#>-\n1.😀한\u200d👩\u0301", max_size=200), st.integers(2, 40))
 def test_pieces_are_all_of_a_text_within_their_bounds(markdown, most):
-    text, marks = marked(markdown)
-    found = pieces(text, marks, most_units=most)
+    text, marks = parse_markdown(markdown)
+    found = split_text(text, marks, max_units=most)
     assert "".join("".join(piece.split()) for piece, _ in found) == "".join(text.split())
     for piece, of in found:
-        assert 0 < units(piece) <= max(most, 2 * 32)
+        assert 0 < utf16_units(piece) <= max(most, 2 * 32)
         assert len(of) <= MAX_MARKS
-        assert all(0 <= mark.offset < mark.offset + mark.length <= units(piece) for mark in of)
+        assert all(0 <= mark.offset < mark.offset + mark.length <= utf16_units(piece) for mark in of)

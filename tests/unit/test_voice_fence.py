@@ -95,7 +95,7 @@ def test_without_landlock_the_rest_of_the_fence_stands_and_that_is_said(folder: 
         "import os, sys\n"
         "from orchestrator.channels.voice import fence\n"
         "fence._restrict_files = lambda *_: False\n"
-        "print(fence.enter(readable=[], library='json'))\n"
+        "print(fence.restrict_process(readable=[], library='json'))\n"
         "print(len(open(sys.argv[1]).read()))\n"
         "os.unlink(sys.argv[1])\n"
     )
@@ -111,6 +111,6 @@ def test_without_landlock_the_rest_of_the_fence_stands_and_that_is_said(folder: 
 def test_a_system_without_any_fence_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(platform, "machine", lambda: "riscv64")
 
-    assert fence.enter(readable=[], library="json") == [
+    assert fence.restrict_process(readable=[], library="json") == [
         "this system has no filter of system calls that Andy knows"
     ]

@@ -36,7 +36,7 @@ class LocalChannel:
         return CHANNEL.owns(jid)
 
     async def run(self, receive: Receive) -> None:
-        """Wait until cancelled: there is no connection, because messages come over HTTP through `written`."""
+        """Wait until cancelled: there is no connection. Messages come over HTTP, through `new_message`."""
         del receive
         await asyncio.Event().wait()
 
@@ -71,7 +71,7 @@ class LocalChannel:
         return {}
 
 
-def written(jid: ChatJid, text: str, *, sender: str, now_ms: int, quote: Quote | None = None) -> Inbound:
+def new_message(jid: ChatJid, text: str, *, sender: str, now_ms: int, quote: Quote | None = None) -> Inbound:
     """Return a message that somebody at this machine wrote, with a new id."""
     return Inbound(
         chat_jid=jid,

@@ -23,7 +23,12 @@ from orchestrator.channels.matrix import content, events, login
 from orchestrator.channels.matrix.description import CHANNEL, MAX_TEXT_CHARS, PREFIX
 from orchestrator.channels.matrix.incoming import RoomReceiver
 from orchestrator.channels.matrix.login import MatrixLogin
-from orchestrator.channels.matrix.session import CALL_SECONDS, MatrixSession, UploadTooSlow, patiently
+from orchestrator.channels.matrix.session import (
+    CALL_SECONDS,
+    MatrixSession,
+    UploadTooSlow,
+    retry_after_pauses,
+)
 from orchestrator.domain.errors import ChannelDown, ChannelError, ChannelRefused
 from orchestrator.domain.polls import Poll
 from orchestrator.domain.protocols import Receive
@@ -58,11 +63,11 @@ class MatrixChannel:
         """`chance` returns a number from [0, 1), by which waits vary."""
         self._context = context
         self._connection = ChannelConnection(
-            context, CHANNEL, read_login=login.read, chats=PREFIX, chance=chance
+            context, CHANNEL, read_login=login.read_login, chats=PREFIX, chance=chance
         )
         self._session: MatrixSession | None = None
         self._login: MatrixLogin | None = None
-        self._slow: Counter[MessageId] = Counter()
+        self._slow_uploads: Counter[MessageId] = Counter()
         """For each message, uploads that took too long although the connection works."""
         self._uploaded: OrderedDict[tuple[str, MessageId], dict[str, Any]] = OrderedDict()
         """For each unsent message, where its file was uploaded, so that a pause does not repeat the upload.
@@ -80,27 +85,33 @@ class MatrixChannel:
 
     async def run(self, receive: Receive) -> None:
         """Stay connected until cancelled. A missing or ended login is a state, not an error."""
-        await self._connection.keep(partial(self._run_session, receive=receive))
+        await self._connection.stay_connected(partial(self._run_session, receive=receive))
 
-    async def _run_session(self, found: MatrixLogin, *, receive: Receive) -> None:
-        await self._connection.status.record(state="connecting", account=found.user_id, next_try_ms=None)
+    async def _run_session(self, matrix_login: MatrixLogin, *, receive: Receive) -> None:
+        """Connect with a login, and deliver what happens until the connection ends.
+
+        Raises `ChannelDown`, `LoggedOut`.
+        """
+        await self._connection.status.record(
+            state="connecting", account=matrix_login.user_id, next_try_ms=None
+        )
         try:
             async with (
-                MatrixSession.open(self._context.home, found) as session,
+                MatrixSession.open(self._context.home, matrix_login) as session,
                 asyncio.TaskGroup() as tasks,
             ):
-                receiver = RoomReceiver(self._context, session, found, receive, tasks=tasks)
-                place = await receiver.place()
+                receiver = RoomReceiver(self._context, session, matrix_login, receive, tasks=tasks)
+                position = await receiver.stored_position()
                 tasks.create_task(receiver.answer_invitations(), name="matrix:invitations")
                 while True:
-                    news = await session.look(place)
-                    place = news.place
-                    self._login = found
+                    changes = await session.sync(position)
+                    position = changes.position
+                    self._login = matrix_login
                     if self._session is None:
                         self.max_file_bytes = await session.max_file_bytes()
                         self._session = session
                         await self._connection.note_connected()
-                    if await receiver.take(news):
+                    if await receiver.deliver(changes):
                         self._connection.status.change(last_message_ms=self._context.clock.now_ms())
         finally:
             self._session = None
@@ -122,28 +133,28 @@ class MatrixChannel:
         """Send a message, as `Channel.send` says; return the id of its event."""
         session, room = self._connected(), jid.removeprefix(PREFIX)
         # An upload is useless on another homeserver, which a later login may use.
-        key = (session.homeserver, message_id)
-        answers = await self._event_of(jid, quote.id) if quote is not None else ""
+        upload_key = (session.homeserver, message_id)
+        answered_event = await self._event_id_of(jid, quote.id) if quote is not None else ""
         try:
-            if (earlier := await self._earlier_event(session, room, message_id)) is not None:
-                return MessageId(earlier)
+            if (earlier_event := await self._earlier_event(session, room, message_id)) is not None:
+                return MessageId(earlier_event)
             kind = events.MESSAGE if poll is None else events.POLL_START
             if poll is not None:
                 body = content.poll_content(poll, text)
             elif attachment is None:
                 body = content.text_content(text, mention=mention)
             else:
-                uploaded = await self._upload_once(session, room, key, attachment)
+                uploaded = await self._upload_once(session, room, upload_key, attachment)
                 body = content.file_content(**{**uploaded, "caption": text})
-            body = content.with_relations(body, answers=answers, thread=thread or "")
+            body = content.with_relations(body, answered_event=answered_event, thread_root=thread or "")
             body[content.MESSAGE_ID] = message_id
             event = await session.send(room, kind, body, transaction=message_id)
         except LoggedOut as error:
             raise ChannelDown(f"Matrix has logged Andy out: {error}") from error
         except ChannelRefused:
-            self._uploaded.pop(key, None)
+            self._uploaded.pop(upload_key, None)
             raise
-        self._uploaded.pop(key, None)
+        self._uploaded.pop(upload_key, None)
         return MessageId(event)
 
     async def _earlier_event(self, session: MatrixSession, room: str, message_id: MessageId) -> str | None:
@@ -151,39 +162,42 @@ class MatrixChannel:
 
         Raises as `MatrixSession.find_own` does.
         """
-        now_ms, by = self._context.clock.now_ms(), session.account
-        first = await self._context.database.write(
-            lambda tx: outbox.note_try(tx, message_id, by=by, now_ms=now_ms)
+        now_ms, account = self._context.clock.now_ms(), session.account
+        first_try = await self._context.database.write(
+            lambda tx: outbox.note_try(tx, message_id, by=account, now_ms=now_ms)
         )
-        if first is None or (first.by == by and 0 <= now_ms - first.at_ms <= TRUSTED_MS):
+        if first_try is None or (first_try.by == account and 0 <= now_ms - first_try.at_ms <= TRUSTED_MS):
             return None
-        event = await session.find_own(room, message_id, since_ms=min(first.at_ms, now_ms))
+        event = await session.find_own(room, message_id, since_ms=min(first_try.at_ms, now_ms))
         if event is None:
             await self._context.database.write(
-                lambda tx: outbox.renew_try(tx, message_id, by=by, now_ms=now_ms)
+                lambda tx: outbox.renew_try(tx, message_id, by=account, now_ms=now_ms)
             )
         return event
 
     async def _upload_once(
-        self, session: MatrixSession, room: str, key: tuple[str, MessageId], file: Attachment
+        self, session: MatrixSession, room: str, upload_key: tuple[str, MessageId], file: Attachment
     ) -> dict[str, Any]:
-        """Upload the file of a message, unless that was done; raises as `MatrixSession.upload` does."""
-        if key not in self._uploaded:
+        """Upload the file of a message, unless that was done; return its part of the message's content.
+
+        `upload_key` is the homeserver and the id of the message. Raises as `MatrixSession.upload` does.
+        """
+        if upload_key not in self._uploaded:
             try:
-                self._uploaded[key] = await session.upload(room, file)
-            except UploadTooSlow as slow:
-                self._slow[key[1]] += 1
-                if self._slow[key[1]] < SLOW_UPLOADS:
+                self._uploaded[upload_key] = await session.upload(room, file)
+            except UploadTooSlow as error:
+                self._slow_uploads[upload_key[1]] += 1
+                if self._slow_uploads[upload_key[1]] < SLOW_UPLOADS:
                     raise
-                del self._slow[key[1]]
-                raise ChannelRefused(slow.advice, is_chat_fine=True) from slow
-            self._slow.pop(key[1], None)
+                del self._slow_uploads[upload_key[1]]
+                raise ChannelRefused(error.advice, is_chat_fine=True) from error
+            self._slow_uploads.pop(upload_key[1], None)
             if len(self._uploaded) > MAX_UPLOADED:
                 self._uploaded.popitem(last=False)
-        return self._uploaded[key]
+        return self._uploaded[upload_key]
 
-    async def _event_of(self, jid: ChatJid, message_id: MessageId) -> str:
-        """Return the event of a message; the ids of Andy's own are not those of their events."""
+    async def _event_id_of(self, jid: ChatJid, message_id: MessageId) -> str:
+        """Return the id of a message's event; it differs from the host's id for messages of Andy's own."""
         async with self._context.database.reading() as tx:
             return await messages.channel_id_of(tx, jid, message_id) or message_id
 
@@ -204,29 +218,32 @@ class MatrixChannel:
             log.debug("matrix.typing_failed", reason=str(error))
 
     async def react(self, message: Message, sign: str) -> None:
-        """Put a sign under a message in place of the previous one; an empty sign removes it."""
-        session, own = self._connected(), self._login
-        assert own is not None
+        """Put a sign under a message in place of the previous one; an empty sign removes it.
+
+        Raises as `Channel.react` says.
+        """
+        session, own_login = self._connected(), self._login
+        assert own_login is not None
         room, jid = message.chat_jid.removeprefix(PREFIX), message.chat_jid
         try:
             async with asyncio.timeout(CALL_SECONDS):
-                event = await self._event_of(jid, message.id)
-                before = await session.own_reaction(room, event, own.user_id)
-                if before is not None:
-                    await patiently(lambda: session.redact(room, before))
+                event = await self._event_id_of(jid, message.id)
+                previous_reaction = await session.own_reaction(room, event, own_login.user_id)
+                if previous_reaction is not None:
+                    await retry_after_pauses(lambda: session.redact(room, previous_reaction))
                 if sign:
                     body, transaction = content.reaction_content(event, sign), secrets.token_hex(10)
-                    await patiently(
+                    await retry_after_pauses(
                         lambda: session.send(room, events.REACTION, body, transaction=transaction)
                     )
         except TimeoutError as error:
             raise ChannelDown("The homeserver did not answer in time.") from error
         except LoggedOut as error:
             raise ChannelDown(f"Matrix has logged Andy out: {error}") from error
-        except ChannelDown as down:
-            if UNKNOWN_EVENT in str(down):
-                raise ChannelRefused(str(down)) from down
-            if SAME_SIGN not in str(down):
+        except ChannelDown as error:
+            if UNKNOWN_EVENT in str(error):
+                raise ChannelRefused(str(error)) from error
+            if SAME_SIGN not in str(error):
                 raise
 
     async def end_poll(self, message: Message) -> None:
@@ -234,7 +251,7 @@ class MatrixChannel:
         session, room = self._connected(), message.chat_jid.removeprefix(PREFIX)
         try:
             async with asyncio.timeout(CALL_SECONDS):
-                body = content.poll_end_content(await self._event_of(message.chat_jid, message.id))
+                body = content.poll_end_content(await self._event_id_of(message.chat_jid, message.id))
                 await session.send(room, events.POLL_END, body, transaction=f"{message.id}.end")
         except TimeoutError as error:
             raise ChannelDown("The homeserver did not answer in time.") from error
@@ -246,7 +263,7 @@ class MatrixChannel:
         session, room = self._connected(), message.chat_jid.removeprefix(PREFIX)
         try:
             async with asyncio.timeout(CALL_SECONDS):
-                await session.redact(room, await self._event_of(message.chat_jid, message.id))
+                await session.redact(room, await self._event_id_of(message.chat_jid, message.id))
         except TimeoutError as error:
             raise ChannelDown("The homeserver did not answer in time.") from error
         except LoggedOut as error:

@@ -29,6 +29,7 @@ MSGTYPES = {"image": "m.image", "audio": "m.audio", "video": "m.video"}
 
 @cache
 def _markdown() -> MarkdownIt:
+    """Return the parser of Markdown, made once: its library loads slowly."""
     from markdown_it import MarkdownIt
 
     options = {"html": False, "breaks": True, "linkify": False}
@@ -37,22 +38,23 @@ def _markdown() -> MarkdownIt:
 
 def text_content(text: str, *, mention: ChatMember | None = None) -> dict[str, Any]:
     """Return the content of a message with Markdown, addressed to `mention` if set."""
-    plain = _addressed(text, mention)
+    plain = _with_name(text, mention)
     content: dict[str, Any] = {"msgtype": "m.text", "body": plain, "m.mentions": {}}
-    shown = _markdown().render(plain).strip()
+    rendered = _markdown().render(plain).strip()
     if mention is not None:
         content["m.mentions"] = {"user_ids": [mention.jid]}
         name = html.escape(mention.name or mention.jid)
         link = f'<a href="https://matrix.to/#/{percent(mention.jid)}">{name}</a>'
-        shown = shown.replace(name, link, 1)
-    if shown != f"<p>{html.escape(plain)}</p>":
-        formatted = content | {"format": "org.matrix.custom.html", "formatted_body": shown}
+        rendered = rendered.replace(name, link, 1)
+    if rendered != f"<p>{html.escape(plain)}</p>":
+        formatted = content | {"format": "org.matrix.custom.html", "formatted_body": rendered}
         if len(json.dumps(formatted, ensure_ascii=False).encode()) <= MAX_CONTENT_BYTES:
             return formatted
     return content
 
 
-def _addressed(text: str, mention: ChatMember | None) -> str:
+def _with_name(text: str, mention: ChatMember | None) -> str:
+    """Return a text that begins with the name of the mentioned person, unless it contains the name."""
     name = (mention.name or mention.jid) if mention else ""
     return text if not name or name in text else f"{name}: {text}"
 
@@ -66,7 +68,7 @@ def file_content(*, caption: str, name: str, mime: str, size: int, source: dict[
 
 def poll_content(poll: Poll, text: str) -> dict[str, Any]:
     """Return the content of a poll (MSC3381, as clients read it), with a text for clients that do not."""
-    answers = [{"id": str(place), TEXT: option} for place, option in enumerate(poll.options)]
+    answers = [{"id": str(index), TEXT: option} for index, option in enumerate(poll.options)]
     start = {
         "question": {"msgtype": "m.text", "body": poll.question, TEXT: poll.question},
         "kind": f"{POLL}.disclosed",
@@ -77,20 +79,25 @@ def poll_content(poll: Poll, text: str) -> dict[str, Any]:
 
 
 def poll_end_content(event_id: str) -> dict[str, Any]:
+    """Return the content of the event that closes a poll."""
     relation = {"rel_type": "m.reference", "event_id": event_id}
     return {f"{POLL}.end": {}, TEXT: "The question is closed.", "m.relates_to": relation}
 
 
-def with_relations(content: dict[str, Any], *, answers: str, thread: str) -> dict[str, Any]:
-    """Return the content as an answer to an event, in a thread, or both."""
+def with_relations(content: dict[str, Any], *, answered_event: str, thread_root: str) -> dict[str, Any]:
+    """Return the content as an answer to an event, in a thread, or both; an empty id is none.
+
+    `thread_root` is the first event of the thread.
+    """
     relation: dict[str, Any] = {}
-    if thread:
+    if thread_root:
         # Clients without threads show it as an answer to the first message of the thread.
-        relation = {"rel_type": "m.thread", "event_id": thread, "is_falling_back": not answers}
-    if answers or thread:
-        relation["m.in_reply_to"] = {"event_id": answers or thread}
+        relation = {"rel_type": "m.thread", "event_id": thread_root, "is_falling_back": not answered_event}
+    if answered_event or thread_root:
+        relation["m.in_reply_to"] = {"event_id": answered_event or thread_root}
     return content | {"m.relates_to": relation} if relation else content
 
 
 def reaction_content(event_id: str, sign: str) -> dict[str, Any]:
+    """Return the content of a reaction with the emoji `sign` to an event."""
     return {"m.relates_to": {"rel_type": "m.annotation", "event_id": event_id, "key": sign}}

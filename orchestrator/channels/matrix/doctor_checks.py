@@ -22,6 +22,7 @@ def account(home: Path) -> str:
 
 
 def check_library(home: Path) -> ChannelFinding:
+    """Check that the library is installed and can read encrypted rooms."""
     del home
     try:
         import nio
@@ -34,9 +35,10 @@ def check_library(home: Path) -> ChannelFinding:
 
 
 def check_login(home: Path) -> ChannelFinding:
+    """Check that the stored login can be read, and name its account. Blocks."""
     try:
-        found = account(home)
+        account_name = account(home)
     except ChannelDown as error:
         return ChannelFinding(is_problem=True, text=str(error))
-    text = f"Logged in as {found}." if found else "Nobody is logged in to Matrix."
+    text = f"Logged in as {account_name}." if account_name else "Nobody is logged in to Matrix."
     return ChannelFinding(is_problem=False, text=text)

@@ -101,30 +101,31 @@ class RoomMessage:
     is_unreadable: bool = False
 
 
-def read(event: dict[str, Any]) -> RoomMessage | None:
+def read_event(event: dict[str, Any]) -> RoomMessage | None:
     """Return the message in an event, or None if it has none for anybody."""
     event_id, sender = _id(event.get("event_id")), _id(event.get("sender"))
     content = event.get("content")
     if not event_id or not sender or not isinstance(content, dict) or "state_key" in event:
         return None
     sent_ms = event.get("origin_server_ts")
-    head: dict[str, Any] = {
+    common_fields: dict[str, Any] = {
         "event_id": event_id,
         "sender": sender,
         "sent_ms": sent_ms if isinstance(sent_ms, int) and not isinstance(sent_ms, bool) else -1,
     }
-    body = _body(event, str(event.get("type")), content)
-    return RoomMessage(**head, **body) if body else None
+    kind_fields = _fields_of_kind(event, str(event.get("type")), content)
+    return RoomMessage(**common_fields, **kind_fields) if kind_fields else None
 
 
-def _body(event: dict[str, Any], kind: str, content: dict[str, Any]) -> dict[str, Any] | None:
+def _fields_of_kind(event: dict[str, Any], kind: str, content: dict[str, Any]) -> dict[str, Any] | None:
+    """Return the fields of `RoomMessage` that depend on the event's kind; None for one that is not shown."""
     if "redacted_because" in _table(event.get("unsigned")):
         return None
     match kind:
         case "m.room.message":
-            return _message(content)
+            return _message_fields(content)
         case "m.reaction":
-            return _reaction(content)
+            return _reaction_fields(content)
         case "m.room.redaction":
             target = _id(event.get("redacts")) or _id(content.get("redacts"))
             return {"redacts": target} if target else None
@@ -138,55 +139,73 @@ def _body(event: dict[str, Any], kind: str, content: dict[str, Any]) -> dict[str
             }
     if kind.startswith(_SILENT):
         return None
-    return _poll(kind, content) or _unknown(kind, content)
+    return _poll_fields(kind, content) or _unknown_fields(kind, content)
 
 
-def _unknown(kind: str, content: dict[str, Any]) -> dict[str, Any]:
-    """Return an event of an unknown kind, with its text if it has any."""
-    words = _text(content) or _words(content)
-    text = words or f"[something that cannot be read here: {kind[:MAX_KIND_CHARS]}]"
+def _unknown_fields(kind: str, content: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields for an event of an unknown kind, with its text if it has any."""
+    own_text = _text(content) or _extensible_text(content)
+    text = own_text or f"[something that cannot be read here: {kind[:MAX_KIND_CHARS]}]"
     return {"text": text, "ignored": UNKNOWN_KIND}
 
 
-def _poll(kind: str, content: dict[str, Any]) -> dict[str, Any] | None:
-    """Return a poll, a vote or the end of one (MSC3381, before and after its acceptance)."""
+def _poll_fields(kind: str, content: dict[str, Any]) -> dict[str, Any] | None:
+    """Return the fields for a poll, a vote or the end of one (MSC3381, before and after its acceptance)."""
     if kind == "m.poll.response" or f"{POLL}.response" in content or "m.poll.response" in content:
-        words = {"text": "[voted in a poll]", "ignored": VOTE, "answers": _referred(content)}
-        return {**words, "chosen": _chosen(content)}
+        fields = {"text": "[voted in a poll]", "ignored": VOTE, "answers": _referenced_event(content)}
+        return {**fields, "chosen": _chosen(content)}
     for prefix, poll in (("m.poll", "m.poll"), (POLL, f"{POLL}.start")):
         if isinstance(content.get(poll), dict):
-            return {"text": _poll_words(content[poll])}
+            return {"text": _poll_text(content[poll])}
         if f"{prefix}.end" in content:
-            return {"text": "[closed a poll]", "ignored": VOTE, "answers": _referred(content)}
+            return {"text": "[closed a poll]", "ignored": VOTE, "answers": _referenced_event(content)}
     return None
 
 
 def _chosen(content: dict[str, Any]) -> tuple[str, ...] | None:
     """Return the valid answer ids of a vote; None if it has no list."""
-    old = _table(content.get(f"{POLL}.response")).get("answers")
-    found = old if isinstance(old, list) else content.get("m.selections")
-    if not isinstance(found, list):
+    listed_before_acceptance = _table(content.get(f"{POLL}.response")).get("answers")
+    listed = (
+        listed_before_acceptance
+        if isinstance(listed_before_acceptance, list)
+        else content.get("m.selections")
+    )
+    if not isinstance(listed, list):
         return None
-    known = (one for one in found[:MAX_OPTIONS] if isinstance(one, str) and len(one) <= MAX_ID_CHARS)
-    return tuple(dict.fromkeys(known))
+    valid_ids = (
+        answer_id
+        for answer_id in listed[:MAX_OPTIONS]
+        if isinstance(answer_id, str) and len(answer_id) <= MAX_ID_CHARS
+    )
+    return tuple(dict.fromkeys(valid_ids))
 
 
-def _poll_words(poll: dict[str, Any]) -> str:
+def _poll_text(poll: dict[str, Any]) -> str:
+    """Return a poll as text: its question, then a line for each option."""
     answers = poll.get("answers")
-    options = [_words(one) for one in answers[:MAX_OPTIONS]] if isinstance(answers, list) else []
-    return "\n".join([f"[poll] {_words(poll.get('question'))}", *(f"- {one}" for one in options if one)])
+    options = (
+        [_extensible_text(answer) for answer in answers[:MAX_OPTIONS]] if isinstance(answers, list) else []
+    )
+    return "\n".join(
+        [f"[poll] {_extensible_text(poll.get('question'))}", *(f"- {option}" for option in options if option)]
+    )
 
 
-def _referred(content: dict[str, Any]) -> str:
+def _referenced_event(content: dict[str, Any]) -> str:
+    """Return the event that a vote or the end of a poll refers to; empty if there is none."""
     return _id(_table(content.get("m.relates_to")).get("event_id"))
 
 
-def _words(value: object) -> str:
+def _extensible_text(value: object) -> str:
     """Return the text of an extensible event (MSC1767), or of a part of one."""
-    part = _table(value)
-    for found in (part.get("m.text"), part.get("org.matrix.msc1767.text"), part.get("body")):
-        first = found[0] if isinstance(found, list) and found else found
-        text = _table(first).get("body") if isinstance(first, dict) else first
+    table = _table(value)
+    for candidate in (table.get("m.text"), table.get("org.matrix.msc1767.text"), table.get("body")):
+        value_of_candidate = candidate[0] if isinstance(candidate, list) and candidate else candidate
+        text = (
+            _table(value_of_candidate).get("body")
+            if isinstance(value_of_candidate, dict)
+            else value_of_candidate
+        )
         if isinstance(text, str) and text.strip():
             return text[:MAX_TEXT_CHARS]
     return ""
@@ -199,12 +218,15 @@ def replacement_of(event: dict[str, Any]) -> str:
     return _id(_table(event.get("content")).get("replacement_room"))
 
 
-def with_call(text: str, names: Collection[str], *, call: str) -> str:
-    """Return a text that starts with one of Andy's names, as clients write a mention, with `call` instead."""
+def with_call(text: str, names: Collection[str], *, call_text: str) -> str:
+    """Return a text that starts with one of Andy's names, as clients write a mention, with `call_text` there.
+
+    Longer names are tried first; other texts are returned unchanged.
+    """
     for name in sorted(filter(None, names), key=len, reverse=True):
         rest = text[len(name) :]
         if text[: len(name)].casefold() == name.casefold() and not rest[:1].isalnum():
-            return f"{call} {rest.lstrip(' ,:')}".rstrip()
+            return f"{call_text} {rest.lstrip(' ,:')}".rstrip()
     return text
 
 
@@ -234,7 +256,8 @@ def is_join_of(event: dict[str, Any], user_id: str) -> bool:
     )
 
 
-def _message(content: dict[str, Any]) -> dict[str, Any] | None:
+def _message_fields(content: dict[str, Any]) -> dict[str, Any] | None:
+    """Return the fields for a message or an edit; None for an edit without text or target."""
     relation = _table(content.get("m.relates_to"))
     if relation.get("rel_type") == "m.replace":
         target, new = _id(relation.get("event_id")), _table(content.get("m.new_content"))
@@ -244,9 +267,9 @@ def _message(content: dict[str, Any]) -> dict[str, Any] | None:
     file = file_of(content, KINDS.get(kind))
     text = _caption(content) if file else _text(content)
     if kind == "m.location":
-        text = _place(content, text)
+        text = _location_text(content, text)
     if not text and file is None:
-        return _unknown(kind, content)
+        return _unknown_fields(kind, content)
     answered = _id(_table(relation.get("m.in_reply_to")).get("event_id"))
     is_thread = relation.get("rel_type") == "m.thread"
     if is_thread and relation.get("is_falling_back"):
@@ -261,11 +284,12 @@ def _message(content: dict[str, Any]) -> dict[str, Any] | None:
         "thread": _id(relation.get("event_id")) if is_thread else "",
         "mentions": _mentions(content),
         "pills": tuple(_pills(content).items()),
-        **_ignored(kind, content),
+        **_ignored_fields(kind, content),
     }
 
 
-def _ignored(kind: str, content: dict[str, Any]) -> dict[str, str]:
+def _ignored_fields(kind: str, content: dict[str, Any]) -> dict[str, str]:
+    """Return the fields that keep a program's message, or a request to compare keys, from a turn."""
     if kind == "m.notice":
         # The specification forbids answers to notices: two programs would talk for ever.
         return {"ignored": NOTICE}
@@ -274,13 +298,15 @@ def _ignored(kind: str, content: dict[str, Any]) -> dict[str, str]:
     return {}
 
 
-def _place(content: dict[str, Any], text: str) -> str:
+def _location_text(content: dict[str, Any], text: str) -> str:
+    """Return a location as text, with its coordinates if they are valid."""
     uri = content.get("geo_uri") or _table(content.get("org.matrix.msc3488.location")).get("uri")
-    found = _GEO.match(uri) if isinstance(uri, str) else None
-    return f"[place] {found[1]}, {found[2]} {text}".rstrip() if found else text
+    coordinates = _GEO.match(uri) if isinstance(uri, str) else None
+    return f"[place] {coordinates[1]}, {coordinates[2]} {text}".rstrip() if coordinates else text
 
 
-def _reaction(content: dict[str, Any]) -> dict[str, Any] | None:
+def _reaction_fields(content: dict[str, Any]) -> dict[str, Any] | None:
+    """Return the fields for a reaction; None if it is incomplete."""
     relation = _table(content.get("m.relates_to"))
     target, sign = _id(relation.get("event_id")), relation.get("key")
     if relation.get("rel_type") != "m.annotation" or not target or not isinstance(sign, str) or not sign:
@@ -311,6 +337,7 @@ def file_of(content: dict[str, Any], kind: str | None) -> MatrixFile | None:
 
 
 def _caption(content: dict[str, Any]) -> str:
+    """Return the text beside a file; empty if the message has only the file's name."""
     # Without `filename` the body is the file's name; with a different `filename`, a caption.
     name = content.get("filename")
     text = _text(content)
@@ -318,6 +345,7 @@ def _caption(content: dict[str, Any]) -> str:
 
 
 def _text(content: dict[str, Any]) -> str:
+    """Return the text of a message's content, cut to `MAX_TEXT_CHARS`; empty if there is none."""
     body = content.get("body")
     if not isinstance(body, str):
         return ""
@@ -326,38 +354,42 @@ def _text(content: dict[str, Any]) -> str:
 
 
 def _mentions(content: dict[str, Any]) -> frozenset[str]:
+    """Return the accounts that a message mentions, at most `MAX_MENTIONS`."""
     if "m.mentions" not in content:
         # Older clients mention only by a link in the text.
         return frozenset(_pills(content))
     users = _table(content["m.mentions"]).get("user_ids")
     return (
-        frozenset(one for one in users[:MAX_MENTIONS] if isinstance(one, str))
+        frozenset(user for user in users[:MAX_MENTIONS] if isinstance(user, str))
         if isinstance(users, list)
         else frozenset()
     )
 
 
 def _pills(content: dict[str, Any]) -> dict[str, str]:
-    """Return the accounts that links in the text lead to, with the names that the links show."""
+    """Map the accounts that links in the text lead to, to the names that the links show."""
     formatted = content.get("formatted_body")
     if not isinstance(formatted, str) or len(formatted) > MAX_TEXT_CHARS:
         return {}
     # The quote of older clients links to the quoted person, and mentions nobody.
-    own = formatted.rpartition("</mx-reply>")[2]
-    links = islice(_PILL.finditer(own), MAX_MENTIONS)
-    return {f"@{unquote(one[2])}": html.unescape(one[3]).strip() for one in links}
+    without_quote = formatted.rpartition("</mx-reply>")[2]
+    links = islice(_PILL.finditer(without_quote), MAX_MENTIONS)
+    return {f"@{unquote(link[2])}": html.unescape(link[3]).strip() for link in links}
 
 
 def _id(value: object) -> str:
+    """Return a value as an id of an event or account; empty if it cannot be one."""
     # Without half of a surrogate pair, which no database accepts; `screening` has replaced those in events.
     is_id = isinstance(value, str) and 0 < len(value) <= MAX_ID_CHARS
     return str(value) if is_id and value == str(value).encode("utf-8", "replace").decode() else ""
 
 
 def _table(value: object) -> dict[str, Any]:
+    """Return a value if it is a JSON object, else an empty one: its sender may write anything."""
     return value if isinstance(value, dict) else {}
 
 
 def _count(value: object) -> int:
+    """Return a value if it is a whole number from 0 on, else 0."""
     is_number = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**53
     return int(value) if is_number else 0  # type: ignore[call-overload]

@@ -22,7 +22,7 @@ from orchestrator.channels.matrix import events
 from orchestrator.channels.matrix.description import CHANNEL, FOLDER, PREFIX, owns
 from orchestrator.channels.matrix.events import MatrixFile, RoomMessage
 from orchestrator.channels.matrix.login import MatrixLogin
-from orchestrator.channels.matrix.session import MatrixSession, News
+from orchestrator.channels.matrix.session import MatrixSession, SyncChanges
 from orchestrator.channels.receiving import hand_in
 from orchestrator.domain.errors import ChannelError, ChannelRefused, StoreError
 from orchestrator.domain.protocols import Receive
@@ -49,11 +49,12 @@ UNREADABLE = (
 
 
 def address_of(room_id: str) -> ChatJid:
+    """Return the address of a room."""
     return ChatJid(f"{PREFIX}{room_id}")
 
 
 class RoomReceiver:
-    """Delivers the events of one session. One task calls `take`, another one `answer_invitations`."""
+    """Delivers the events of one session. One task calls `deliver`, another one `answer_invitations`."""
 
     def __init__(
         self,
@@ -71,43 +72,49 @@ class RoomReceiver:
         self._tasks = tasks
         self._fetching: set[asyncio.Task[None]] = set()
         self._slots = asyncio.Semaphore(attachments.MAX_FETCHES)
-        self._place = ""
+        self._position = ""
         self._invitations: dict[str, str] = {}
         """The rooms that wait for an answer, with the inviting account: the homeserver reports each once."""
         self._has_invitations = asyncio.Event()
 
     @property
-    def stored_as(self) -> str:
+    def position_prefix(self) -> str:
         """The prefix that marks a stored sync position as this login's; another login's cannot be used."""
         return f"{self._login.user_id} {self._login.device_id} "
 
-    async def place(self) -> str | None:
+    async def stored_position(self) -> str | None:
         """Return the stored position, up to which an earlier host has stored everything, or None."""
         async with self._context.database.reading() as tx:
             stored = await chats.cursor(tx, CHANNEL.name) or ""
             invitations = json.loads(await chats.cursor(tx, INVITATIONS) or "{}")
         self._invitations = invitations.get(self._login.user_id, {})
         self._has_invitations.set()
-        return stored.removeprefix(self.stored_as) if stored.startswith(self.stored_as) else None
+        return stored.removeprefix(self.position_prefix) if stored.startswith(self.position_prefix) else None
 
-    async def take(self, news: News) -> int:
+    async def deliver(self, changes: SyncChanges) -> int:
         """Deliver all changes since the last sync; return the number of messages."""
-        for room_id in news.typed_in:
+        for room_id in changes.typed_in:
             self._context.on_typing(address_of(room_id))
-        await self._change_invitations(news.invited_by, without=news.left)
-        for room in news.rooms:
+        await self._update_invitations(changes.invited_by, removed=changes.left)
+        for room in changes.rooms:
             for event in room.events:
                 if replacement := events.replacement_of(event):
                     await self._notify_upgrade(room.room_id, replacement)
-        found = [
-            (room.room_id, one) for room in news.rooms for event in room.events if (one := events.read(event))
+        messages = [
+            (room.room_id, message)
+            for room in changes.rooms
+            for event in room.events
+            if (message := events.read_event(event))
         ]
-        found = [one for one in found if one[1].sender != self._login.user_id]
-        self._place = news.place
+        # Andy's own messages come back from the homeserver, too.
+        messages = [
+            (room_id, message) for room_id, message in messages if message.sender != self._login.user_id
+        ]
+        self._position = changes.position
         is_stored = False
-        for number, (room_id, message) in enumerate(found, start=1):
+        for number, (room_id, message) in enumerate(messages, start=1):
             try:
-                is_stored = await self._take(room_id, message, is_last=number == len(found))
+                is_stored = await self._deliver_message(room_id, message, is_last=number == len(messages))
             except (ChannelError, StoreError):
                 raise
             except Exception:
@@ -115,23 +122,26 @@ class RoomReceiver:
                 log.exception("matrix.message_not_read", room=room_id, message=message.event_id)
                 is_stored = False
         if not is_stored and not self._fetching:
-            await self._store_place()
-        await self._mark_read(dict(found))
-        return len(found)
+            await self._store_position()
+        await self._mark_read(dict(messages))
+        return len(messages)
 
-    async def _store_place(self) -> None:
+    async def _store_position(self) -> None:
+        """Store the position in the stream up to which everything is delivered."""
         async with self._context.database.transaction() as tx:
-            await chats.set_cursor(tx, CHANNEL.name, self.stored_as + self._place)
+            await chats.set_cursor(tx, CHANNEL.name, self.position_prefix + self._position)
 
-    async def _change_invitations(self, new: Mapping[str, str], *, without: Collection[str]) -> None:
+    async def _update_invitations(self, added: Mapping[str, str], *, removed: Collection[str]) -> None:
         """Store the unanswered invitations, before the position in the stream is stored."""
-        waiting = {room: by for room, by in {**self._invitations, **new}.items() if room not in without}
-        waiting = dict(list(waiting.items())[-MAX_INVITATIONS:])
-        if waiting == self._invitations:
+        unanswered = {
+            room: inviter for room, inviter in {**self._invitations, **added}.items() if room not in removed
+        }
+        unanswered = dict(list(unanswered.items())[-MAX_INVITATIONS:])
+        if unanswered == self._invitations:
             return
-        self._invitations = waiting
+        self._invitations = unanswered
         async with self._context.database.transaction() as tx:
-            await chats.set_cursor(tx, INVITATIONS, json.dumps({self._login.user_id: waiting}))
+            await chats.set_cursor(tx, INVITATIONS, json.dumps({self._login.user_id: unanswered}))
         self._has_invitations.set()
 
     async def answer_invitations(self) -> None:
@@ -144,7 +154,7 @@ class RoomReceiver:
                 for room_id, inviter in list(self._invitations.items())
                 if await self._answer_invitation(room_id, inviter)
             ]
-            await self._change_invitations({}, without=answered)
+            await self._update_invitations({}, removed=answered)
             if answered or not self._invitations:
                 pause_seconds = FIRST_PAUSE_SECONDS
             with suppress(TimeoutError):
@@ -181,9 +191,9 @@ class RoomReceiver:
         if is_new:
             self._context.wake_outbox()
 
-    async def _mark_read(self, newest: dict[str, RoomMessage]) -> None:
-        """Mark messages of registered rooms as read."""
-        for room_id, message in newest.items():
+    async def _mark_read(self, newest_by_room: dict[str, RoomMessage]) -> None:
+        """Mark the newest message of each registered room as read; errors are only logged."""
+        for room_id, message in newest_by_room.items():
             async with self._context.database.reading() as tx:
                 group = await groups.by_jid(tx, address_of(room_id))
             if group is not None:
@@ -194,25 +204,27 @@ class RoomReceiver:
 
     # One message
 
-    async def _take(self, room_id: str, message: RoomMessage, *, is_last: bool) -> bool:
+    async def _deliver_message(self, room_id: str, message: RoomMessage, *, is_last: bool) -> bool:
         """Deliver a message; return whether the position was stored with it."""
         inbound = await self._inbound(room_id, message)
         if inbound.is_unreadable and not self._session.is_readable(room_id):
-            await self._refuse_room(room_id)
+            await self._leave_unreadable_room(room_id)
         file = message.file if inbound.file_until_ms is not None else None
-        cursor = self.stored_as + self._place if is_last and file is None and not self._fetching else None
+        cursor = (
+            self.position_prefix + self._position if is_last and file is None and not self._fetching else None
+        )
         if message.verifies == self._login.user_id:
             await self._session.decline_verification(room_id, message.event_id)
         if not await hand_in(self._receive, inbound, cursor=cursor):
             return False
         if file is not None:
             task = self._tasks.create_task(
-                self._take_with_file(inbound, file), name=f"matrix:file:{message.event_id}"
+                self._fetch_and_deliver(inbound, file), name=f"matrix:file:{message.event_id}"
             )
             self._fetching.add(task)
         return cursor is not None
 
-    async def _refuse_room(self, room_id: str) -> None:
+    async def _leave_unreadable_room(self, room_id: str) -> None:
         """Explain in an encrypted room that nobody here can read it, and leave it."""
         try:
             body = {"msgtype": "m.notice", "body": UNREADABLE}
@@ -222,16 +234,20 @@ class RoomReceiver:
             log.warning("matrix.encrypted_room", room=room_id, reason=str(error))
 
     async def _inbound(self, room_id: str, message: RoomMessage) -> Inbound:
+        """Return a room's message as the host takes it, with its quote, its vote and its file's placeholder.
+
+        `file_until_ms` is set if the file will be fetched.
+        """
         jid = address_of(room_id)
         quote = await self._quote(room_id, message) if message.answers else None
         async with self._context.database.reading() as tx:
             group = await groups.by_jid(tx, jid)
-            known = await messages.find(tx, jid, MessageId(message.event_id))
-        limit, file_until_ms = self._context.attachment_bytes, None
-        if known is not None:
+            stored = await messages.find(tx, jid, MessageId(message.event_id))
+        limit_bytes, file_until_ms = self._context.attachment_bytes, None
+        if stored is not None:
             # The turn's wait does not grow, however often the message is delivered again.
-            file_until_ms = known.file_until_ms
-        elif group is not None and message.file is not None and message.file.size <= limit:
+            file_until_ms = stored.file_until_ms
+        elif group is not None and message.file is not None and message.file.size <= limit_bytes:
             seconds = attachments.wait_seconds(self._context, message.file)
             file_until_ms = self._context.clock.now_ms() + int(seconds * 1000)
         is_group = self._session.is_group(room_id)
@@ -244,7 +260,7 @@ class RoomReceiver:
             id=MessageId(message.event_id),
             sender=message.sender,
             sender_name=name,
-            text=f"[reacted {message.sign}]" if message.sign else self._text(room_id, message),
+            text=f"[reacted {message.sign}]" if message.sign else self._text_with_call(room_id, message),
             sent_ms=message.sent_ms,
             is_from_me=message.sender == self._login.owner,
             chat_name=self._session.room_name(room_id),
@@ -255,20 +271,22 @@ class RoomReceiver:
             quote=quote,
             is_call=self._login.user_id in message.mentions,
             edits=MessageId(message.edits) if message.edits else None,
-            deletes=await self._redacted(jid, message.redacts) if message.redacts else None,
+            deletes=await self._redacted_message(jid, message.redacts) if message.redacts else None,
             # A homeserver passes a redaction on only if its sender has the right to it.
             is_moderated=bool(message.redacts),
             ignored=REACTION if message.sign else message.ignored or None,
             reaction=message.sign or None,
             vote=vote,
             is_unreadable=message.is_unreadable,
-            file=attachments.placeholder_of(message.file, is_to_come=file_until_ms is not None, limit=limit),
+            file=attachments.placeholder_of(
+                message.file, is_to_come=file_until_ms is not None, limit=limit_bytes
+            ),
             file_until_ms=file_until_ms,
             thread=message.thread or None,
         )
 
-    async def _vote(self, poll_id: MessageId, chosen: tuple[str, ...]) -> tuple[int, ...] | None:
-        """Return the places of the options that a vote chooses; None for a poll that is not Andy's own.
+    async def _vote(self, poll_id: MessageId, answer_ids: tuple[str, ...]) -> tuple[int, ...] | None:
+        """Return the indexes of the options that a vote chooses; None for a poll that is not Andy's own.
 
         A vote with an unknown option is invalid, by the specification.
         """
@@ -276,22 +294,26 @@ class RoomReceiver:
             poll = await polls.of_message(tx, poll_id)
         if poll is None:
             return None
-        known = {str(place): place for place in range(len(poll.options))}
-        if not all(one in known for one in chosen):
+        index_by_id = {str(index): index for index in range(len(poll.options))}
+        if not all(answer_id in index_by_id for answer_id in answer_ids):
             return None
-        places = tuple(known[one] for one in chosen)
-        return places if poll.is_multiple else places[:1]
+        chosen_indexes = tuple(index_by_id[answer_id] for answer_id in answer_ids)
+        return chosen_indexes if poll.is_multiple else chosen_indexes[:1]
 
-    def _text(self, room_id: str, message: RoomMessage) -> str:
+    def _text_with_call(self, room_id: str, message: RoomMessage) -> str:
         """Return the text of a message; a leading mention of Andy becomes the call that people type."""
-        own = self._login.user_id
-        if own not in message.mentions:
+        own_account = self._login.user_id
+        if own_account not in message.mentions:
             return message.text
-        names = {own, own[1:].partition(":")[0], self._session.member_name(room_id, own)}
-        names |= {name for account, name in message.pills if account == own}
-        return events.with_call(message.text, names, call=f"@{self._context.assistant}")
+        names = {
+            own_account,
+            own_account[1:].partition(":")[0],
+            self._session.member_name(room_id, own_account),
+        }
+        names |= {name for account, name in message.pills if account == own_account}
+        return events.with_call(message.text, names, call_text=f"@{self._context.assistant}")
 
-    async def _redacted(self, jid: ChatJid, event_id: str) -> MessageId:
+    async def _redacted_message(self, jid: ChatJid, event_id: str) -> MessageId:
         """Return the host's id of a message that was redacted."""
         async with self._context.database.reading() as tx:
             own = await messages.own_by_channel_id(tx, jid, MessageId(event_id))
@@ -301,50 +323,55 @@ class RoomReceiver:
         """Return the quoted message; Andy's own with the host's id."""
         jid, answered = address_of(room_id), MessageId(message.answers)
         async with self._context.database.reading() as tx:
-            own = await messages.own_by_channel_id(tx, jid, answered)
-            if own is not None:
-                return Quote(message_id=own, sender=self._context.assistant, text="")
-            known = await messages.find(tx, jid, answered)
-        if known is not None:
-            return Quote(message_id=answered, sender=known.sender_name, text=known.text)
+            own_id = await messages.own_by_channel_id(tx, jid, answered)
+            if own_id is not None:
+                return Quote(message_id=own_id, sender=self._context.assistant, text="")
+            stored = await messages.find(tx, jid, answered)
+        if stored is not None:
+            return Quote(message_id=answered, sender=stored.sender_name, text=stored.text)
         event = await self._session.event(room_id, message.answers)
-        found = events.read(event) if event else None
-        if found is None:
+        quoted = events.read_event(event) if event else None
+        if quoted is None:
             return Quote(message_id=answered, sender="", text="")
         return Quote(
-            message_id=answered, sender=self._session.member_name(room_id, found.sender), text=found.text
+            message_id=answered, sender=self._session.member_name(room_id, quoted.sender), text=quoted.text
         )
 
     # Its file
 
-    async def _take_with_file(self, inbound: Inbound, file: MatrixFile) -> None:
+    async def _fetch_and_deliver(self, inbound: Inbound, file: MatrixFile) -> None:
+        """Fetch the file of a message, and deliver the message again with it.
+
+        The position in the stream is stored after the last file.
+        """
         try:
-            words = await self._fetched(inbound, file)
-            whole = replace(inbound, file=words.words, spoken=words.spoken, file_until_ms=None)
-            await hand_in(self._receive, whole, cursor=None)
+            fetched = await self._fetch_file(inbound, file)
+            complete = replace(inbound, file=fetched.text, spoken=fetched.spoken, file_until_ms=None)
+            await hand_in(self._receive, complete, cursor=None)
         finally:
             task = asyncio.current_task()
             assert task is not None
             self._fetching.discard(task)
         if not self._fetching:
-            await self._store_place()
+            await self._store_position()
 
-    async def _fetched(self, inbound: Inbound, file: MatrixFile) -> attachments.FetchedFile:
-        body = Path(self._context.home, FOLDER, f"in-{secrets.token_hex(8)}")
+    async def _fetch_file(self, inbound: Inbound, file: MatrixFile) -> attachments.FetchedFile:
+        """Return the text for a message's file: where it is stored, or that it could not be fetched."""
+        download_path = Path(self._context.home, FOLDER, f"in-{secrets.token_hex(8)}")
         try:
             async with self._context.database.reading() as tx:
                 group = await groups.by_jid(tx, inbound.chat_jid)
             if group is None:
-                return attachments.failed(file)
-            limit, seconds = self._context.attachment_bytes, attachments.fetch_seconds(file)
+                return attachments.fetch_failed(file)
+            limit_bytes, seconds = self._context.attachment_bytes, attachments.fetch_seconds(file)
             # The limit excludes later work: a voice note may wait long for its transcription.
             async with self._slots:
-                await self._session.download(file, body, limit=limit, seconds=seconds)
+                await self._session.download(file, download_path, limit_bytes=limit_bytes, seconds=seconds)
             return await attachments.keep(
-                self._context, file, group, body, chat=inbound.chat_jid, sent_ms=inbound.sent_ms
+                self._context, file, group, download_path, chat=inbound.chat_jid, sent_ms=inbound.sent_ms
             )
         except Exception as error:  # noqa: BLE001 - one file costs no connection, whatever is wrong with it
             log.warning("matrix.file_not_fetched", message=inbound.id, reason=repr(error)[:200])
-            return attachments.failed(file)
+            return attachments.fetch_failed(file)
         finally:
-            await asyncio.to_thread(body.unlink, missing_ok=True)
+            await asyncio.to_thread(download_path.unlink, missing_ok=True)

@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from agent_runner.wire.files import write_whole
 from orchestrator.channels.matrix.content import MESSAGE_ID
 from orchestrator.channels.matrix.description import FOLDER, LOGIN
-from orchestrator.channels.matrix.screening import readable, screened
+from orchestrator.channels.matrix.screening import parse_hostile_json, with_parsable_events
 from orchestrator.channels.server_address import checked_address
 from orchestrator.domain.errors import BadRequest, ChannelDown, ChannelRefused
 
@@ -26,7 +26,7 @@ log = structlog.get_logger(__name__)
 DEVICE = "Andy"
 CRYPTO = f"{FOLDER}/crypto"
 UNREACHABLE = (aiohttp.ClientError, TimeoutError, OSError)
-SECONDS = 60.0
+REQUEST_SECONDS = 60.0
 UNNAMED_PAUSE_SECONDS, LEAST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 5.0, 0.2, 3600.0
 _ACCOUNT = re.compile(r"@[^\s:@]{1,200}:[^\s@]{1,200}")
 
@@ -44,7 +44,7 @@ class MatrixLogin(BaseModel):
     """The account whose invitations are accepted."""
 
 
-def read(home: Path) -> MatrixLogin | None:
+def read_login(home: Path) -> MatrixLogin | None:
     """Return the login of a home, or None. Blocks.
 
     Raises:
@@ -72,11 +72,11 @@ class _Client(nio.AsyncClient):  # type: ignore[misc]  # the library is not type
         await super().close()
         self.client_session = session
 
-    async def send(self, *given: Any, **more: Any) -> Any:
+    async def send(self, *arguments: Any, **options: Any) -> Any:
         """Send a request. Raises `aiohttp.ClientError`."""
         if self.is_closed:
             raise aiohttp.ClientConnectionError("The session is over.")
-        return await super().send(*given, **more)
+        return await super().send(*arguments, **options)
 
     async def parse_body(self, transport_response: Any) -> dict[Any, Any]:
         """Return the JSON of an answer without what the library cannot parse; empty if it is no JSON."""
@@ -84,10 +84,11 @@ class _Client(nio.AsyncClient):  # type: ignore[misc]  # the library is not type
             answer = await super().parse_body(transport_response)
         except (RecursionError, ValueError):
             # Otherwise it would come again with each look, and hold up all rooms.
-            answer = readable(await transport_response.read())
-        return screened(answer)
+            answer = parse_hostile_json(await transport_response.read())
+        return with_parsable_events(answer)
 
     def _handle_decrypt_to_device(self, to_device_event: nio.ToDeviceEvent) -> nio.ToDeviceEvent | None:
+        """Decrypt an event from another device; return None for one that the library cannot read."""
         try:
             return super()._handle_decrypt_to_device(to_device_event)
         except Exception as error:  # noqa: BLE001 - of the library; a device wrote it
@@ -95,12 +96,10 @@ class _Client(nio.AsyncClient):  # type: ignore[misc]  # the library is not type
             return None
 
     def guard_decryption(self) -> None:
-        """Treat events that cannot be read after decryption as undecrypted, because their
-        sender wrote them.
-        """
+        """Treat an event that cannot be read after decryption as undecrypted: its sender wrote it."""
         if self.olm is None:
             return
-        self.olm.decrypt_megolm_event = _guarded(self.olm.decrypt_megolm_event)
+        self.olm.decrypt_megolm_event = _with_encryption_errors(self.olm.decrypt_megolm_event)
 
     def encrypt(self, room_id: str, message_type: str, content: dict[Any, Any]) -> tuple[str, dict[str, str]]:
         """Encrypt a message; its id stays readable for a later login, which has other keys."""
@@ -110,10 +109,12 @@ class _Client(nio.AsyncClient):  # type: ignore[misc]  # the library is not type
         return kind, encrypted
 
 
-def _guarded(decrypt: Callable[..., Any]) -> Callable[..., Any]:
-    def guarded(*given: Any, **more: Any) -> Any:
+def _with_encryption_errors(decrypt: Callable[..., Any]) -> Callable[..., Any]:
+    """Return `decrypt` with any error of its own raised as `EncryptionError`, which the library handles."""
+
+    def guarded(*arguments: Any, **options: Any) -> Any:
         try:
-            return decrypt(*given, **more)
+            return decrypt(*arguments, **options)
         except nio.exceptions.EncryptionError:
             raise
         except Exception as error:
@@ -133,12 +134,13 @@ def make_client(home: Path, login: MatrixLogin) -> nio.AsyncClient:
 
 
 def _client(homeserver: str, user: str, *, store: str = "", device_id: str = "") -> _Client:
+    """Return the library's client for an account, with timeouts but no retries of its own."""
     # No retry of the library's own: the channel has to know that it is down, and waits longer each time. No
     # pause of its own either: it would delay a send until the delivery considers the channel dead.
     config = nio.AsyncClientConfig(
         max_timeouts=0,
         max_limit_exceeded=0,
-        request_timeout=SECONDS,
+        request_timeout=REQUEST_SECONDS,
         store_sync_tokens=False,
         encryption_enabled=nio.crypto.ENCRYPTION_ENABLED and bool(store),
     )
@@ -151,12 +153,12 @@ def pause_of(error: nio.ErrorResponse) -> float:
     if error.status_code != "M_LIMIT_EXCEEDED" and (http is None or http.status != 429):
         return 0.0
     # A proxy before the homeserver sets it only in the header, if at all.
-    head = http.headers.get("Retry-After", "") if http is not None else ""
+    retry_after = http.headers.get("Retry-After", "") if http is not None else ""
     seconds = UNNAMED_PAUSE_SECONDS
     if error.retry_after_ms:
         seconds = min(error.retry_after_ms, int(LONGEST_PAUSE_SECONDS * 1000)) / 1000
-    elif head.isascii() and head.isdecimal():
-        seconds = float(head[:9])
+    elif retry_after.isascii() and retry_after.isdecimal():
+        seconds = float(retry_after[:9])
     return min(max(seconds, LEAST_PAUSE_SECONDS), LONGEST_PAUSE_SECONDS)
 
 
@@ -168,39 +170,40 @@ async def log_in(home: Path, answers: Mapping[str, str]) -> str:
         ChannelRefused: the homeserver rejects the password.
         ChannelDown: it cannot be reached, or asks for a pause.
     """
-    homeserver = checked_address(answers["homeserver"], carries="password")
+    homeserver = checked_address(answers["homeserver"], credential_kind="password")
     user, owner = answers["user"], answers["owner"]
-    for account in (user, owner):
-        if not _ACCOUNT.fullmatch(account):
-            raise BadRequest(f"'{account}' is no account of Matrix, such as @andy:matrix.org.")
+    for account_name in (user, owner):
+        if not _ACCOUNT.fullmatch(account_name):
+            raise BadRequest(f"'{account_name}' is no account of Matrix, such as @andy:matrix.org.")
     if user == owner:
         raise BadRequest("Andy needs an account of his own: make a second one, and name yours as the owner.")
     client = _client(homeserver, user)
     try:
-        answer = await client.login(answers["password"], device_name=DEVICE)
+        response = await client.login(answers["password"], device_name=DEVICE)
     except UNREACHABLE as error:
         raise ChannelDown(f"{homeserver} cannot be reached ({_reason(error)}).") from error
     finally:
         await client.close()
-    if not isinstance(answer, nio.LoginResponse):
-        if pause := pause_of(answer):
+    if not isinstance(response, nio.LoginResponse):
+        if pause := pause_of(response):
             raise ChannelDown(f"{homeserver} has had too many tries: try again in {pause:.0f} s.")
-        raise ChannelRefused(f"{homeserver} refuses the login: {answer.message or answer.status_code}.")
+        raise ChannelRefused(f"{homeserver} refuses the login: {response.message or response.status_code}.")
     login = MatrixLogin(
         homeserver=homeserver,
-        user_id=answer.user_id,
-        device_id=answer.device_id,
-        token=answer.access_token,
+        user_id=response.user_id,
+        device_id=response.device_id,
+        token=response.access_token,
         owner=owner,
     )
-    before = await asyncio.to_thread(read, home)
-    await asyncio.to_thread(_write, home, login)
-    if before is not None:
-        await _end(before)
+    previous_login = await asyncio.to_thread(read_login, home)
+    await asyncio.to_thread(_write_login, home, login)
+    if previous_login is not None:
+        await _log_out_at_server(previous_login)
     return f"Logged in as {login.user_id}; {owner} may invite it."
 
 
-def _write(home: Path, login: MatrixLogin) -> None:
+def _write_login(home: Path, login: MatrixLogin) -> None:
+    """Store a login, and delete the keys of the previous one. Blocks."""
     path = home / LOGIN
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     # Keys belong to a device: another login has others.
@@ -210,17 +213,18 @@ def _write(home: Path, login: MatrixLogin) -> None:
 
 async def log_out(home: Path) -> str:
     """End the login at the homeserver and delete it here; return a sentence about the result."""
-    login = await asyncio.to_thread(read, home)
+    login = await asyncio.to_thread(read_login, home)
     if login is None:
         return "Nobody was logged in."
-    is_ended = await _end(login)
+    is_ended = await _log_out_at_server(login)
     await asyncio.to_thread(shutil.rmtree, home / FOLDER, ignore_errors=True)
     if is_ended:
         return f"{login.user_id} is logged out."
     return f"The login is deleted here; {login.homeserver} did not answer: end the session '{DEVICE}' there."
 
 
-async def _end(login: MatrixLogin) -> bool:
+async def _log_out_at_server(login: MatrixLogin) -> bool:
+    """End a login at its homeserver; return whether that worked."""
     client = _client(login.homeserver, login.user_id)
     client.access_token = login.token
     try:
@@ -232,4 +236,5 @@ async def _end(login: MatrixLogin) -> bool:
 
 
 def _reason(error: BaseException) -> str:
+    """Return an error's text on one line, or its type's name if it has none."""
     return " ".join(str(error).split())[:200] or type(error).__name__

@@ -42,50 +42,50 @@ _LISTS: tuple[tuple[str, Parse], ...] = (
 )
 
 
-def readable(body: bytes) -> object:
-    """Parse JSON that the standard parser refuses, without parts that are nested too
-    deep or have too many digits.
+def parse_hostile_json(body: bytes) -> object:
+    """Parse JSON that the standard parser refuses, without the parts that it cannot take.
 
-    Return None if it is no JSON at all.
+    Those are nested too deep, or are numbers of too many digits. Return None if it is no JSON at all.
     """
     text = body.decode("utf-8", "replace")
     pieces: list[str] = []
-    start = depth = 0
-    for found in _TOKENS.finditer(text):
-        sign = found[0]
-        if sign in "[{":
+    copied_until = depth = 0
+    for token in _TOKENS.finditer(text):
+        bracket = token[0]
+        if bracket in "[{":
             depth += 1
             if depth == MAX_DEPTH + 1:
-                pieces.append(f"{text[start : found.start()]}null")
-        elif sign in "]}":
+                pieces.append(f"{text[copied_until : token.start()]}null")
+        elif bracket in "]}":
             if depth == MAX_DEPTH + 1:
-                start = found.end()
+                copied_until = token.end()
             depth -= 1
-    pieces.append(text[start:])
+    pieces.append(text[copied_until:])
     try:
-        return json.loads("".join(pieces), parse_int=_number)
+        return json.loads("".join(pieces), parse_int=_bounded_int)
     except (RecursionError, ValueError):
         return None
 
 
-def _number(digits: str) -> int:
+def _bounded_int(digits: str) -> int:
+    """Return a number; 0 for one with more than `MAX_DIGITS` digits."""
     return int(digits) if len(digits) <= MAX_DIGITS else 0
 
 
-def screened(answer: object) -> dict[Any, Any]:
+def with_parsable_events(answer: object) -> dict[Any, Any]:
     """Return the JSON of an answer with every event in it as the library can parse it."""
     if not isinstance(answer, dict):
         return {}
     if isinstance(answer.get("chunk"), list):
-        answer["chunk"] = list(_readable(answer["chunk"], nio.Event.parse_event, wraps=True))
-    for section in _tables(answer.get("rooms")):
-        for room in _tables(section):
-            _screen(room, _ROOM_LISTS)
-    _screen(answer, _LISTS)
+        answer["chunk"] = list(_parsable(answer["chunk"], nio.Event.parse_event, wraps_others=True))
+    for section in _objects_in(answer.get("rooms")):
+        for room in _objects_in(section):
+            _screen_lists(room, _ROOM_LISTS)
+    _screen_lists(answer, _LISTS)
     return answer
 
 
-def unwrapped(event: dict[str, Any]) -> dict[str, Any]:
+def original_event(event: dict[str, Any]) -> dict[str, Any]:
     """Return an event as received, in text that can be stored: half a surrogate pair becomes `?`."""
     if event.get("type") == _WRAPPED:
         event = event["content"]["event"]
@@ -95,36 +95,44 @@ def unwrapped(event: dict[str, Any]) -> dict[str, Any]:
         return {**event, "content": {}}
 
 
-def _screen(holder: dict[str, Any], lists: tuple[tuple[str, Parse], ...]) -> None:
+def _screen_lists(holder: dict[str, Any], lists: tuple[tuple[str, Parse], ...]) -> None:
+    """Replace the lists of events in `holder` by those that the library can parse.
+
+    `lists` has the name of each list with the function that parses its events.
+    """
     for name, parse in lists:
         part = holder.get(name)
         if isinstance(part, dict) and isinstance(part.get("events"), list):
-            part["events"] = list(_readable(part["events"], parse, wraps=name == "timeline"))
+            part["events"] = list(_parsable(part["events"], parse, wraps_others=name == "timeline"))
 
 
-def _readable(found: list[Any], parse: Parse, *, wraps: bool) -> Iterator[dict[str, Any]]:
-    """Yield events that `parse` accepts; with `wraps` also the others, wrapped in an
-    event that it accepts.
+def _parsable(items: list[Any], parse: Parse, *, wraps_others: bool) -> Iterator[dict[str, Any]]:
+    """Yield events that `parse` accepts; with `wraps_others` also the others, wrapped in one that it accepts.
+
+    Items that are no JSON objects are left out.
     """
-    for one in found:
-        if not isinstance(one, dict):
+    for event in items:
+        if not isinstance(event, dict):
             continue
         try:
-            # The library modifies an invitation while it parses it.
-            parse(deepcopy(one))
+            # A copy, because the library modifies an invitation while it parses it.
+            parse(deepcopy(event))
         except Exception as error:  # noqa: BLE001 - of the library
-            log.warning("matrix.event_not_parsed", type=str(one.get("type"))[:80], reason=repr(error)[:200])
-            if wraps:
+            log.warning("matrix.event_not_parsed", type=str(event.get("type"))[:80], reason=repr(error)[:200])
+            if wraps_others:
                 yield {
                     "type": _WRAPPED,
                     "event_id": "$unparsed",
                     "sender": "@unparsed:unparsed",
                     "origin_server_ts": 0,
-                    "content": {"event": one},
+                    "content": {"event": event},
                 }
         else:
-            yield one
+            yield event
 
 
-def _tables(value: object) -> list[dict[str, Any]]:
-    return [one for one in value.values() if isinstance(one, dict)] if isinstance(value, dict) else []
+def _objects_in(value: object) -> list[dict[str, Any]]:
+    """Return the members of a JSON object that are objects themselves; none if `value` is no object."""
+    return (
+        [member for member in value.values() if isinstance(member, dict)] if isinstance(value, dict) else []
+    )

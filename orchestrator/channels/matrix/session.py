@@ -98,7 +98,7 @@ class UploadTooSlow(ChannelDown):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RoomNews:
+class RoomEvents:
     """The events of a room since the last sync, oldest first."""
 
     room_id: str
@@ -106,11 +106,11 @@ class RoomNews:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class News:
+class SyncChanges:
     """The changes since the last sync, and the position in the stream after them."""
 
-    place: str
-    rooms: list[RoomNews]
+    position: str
+    rooms: list[RoomEvents]
     invited_by: dict[str, str]
     """Each room that Andy was invited to since the last sync, with the inviting account."""
     left: frozenset[str]
@@ -120,7 +120,7 @@ class News:
 
 
 class MatrixSession:
-    """One client that is logged in. One task calls `look`; other methods may be
+    """One client that is logged in. One task calls `sync`; other methods may be
     called from other tasks at any time.
     """
 
@@ -131,8 +131,8 @@ class MatrixSession:
         self.account = f"{login.user_id} {login.device_id}"
         """The account and device: a homeserver recognises a repeated transaction only from the same device.
         """
-        self._has_state = False
-        self._sending: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._has_synced = False
+        self._send_locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         """A lock per room: nio shares the keys of an encrypted one in several steps, which must not overlap.
         """
         self._silent_until = 0.0
@@ -141,14 +141,14 @@ class MatrixSession:
     @classmethod
     @asynccontextmanager
     async def open(cls, home: Path, login: MatrixLogin) -> AsyncGenerator[MatrixSession]:
-        """Open a client; the connection is made by the first `look`."""
+        """Open a client; the connection is made by the first `sync`."""
         client = make_client(home, login)
         try:
             yield cls(client, login)
         finally:
             await client.close()
 
-    async def look(self, place: str | None) -> News:
+    async def sync(self, since: str | None) -> SyncChanges:
         """Wait for events after `place` and return them. Without a place, past events are left out.
 
         Raises:
@@ -157,46 +157,56 @@ class MatrixSession:
         """
         answer = await self._request_patiently(
             lambda: self._client.sync(
-                timeout=POLL_MS if self._has_state else 0,
+                timeout=POLL_MS if self._has_synced else 0,
                 sync_filter=FILTER,
-                since=place,
+                since=since,
                 # The rooms, their names and members are not stored between two lives of the host.
-                full_state=not self._has_state or None,
+                full_state=not self._has_synced or None,
             )
         )
-        self._has_state = True
+        self._has_synced = True
         rooms = [
-            RoomNews(room_id=room_id, events=await self._timeline(room_id, info, place))
-            for room_id, info in answer.rooms.join.items()
-            if place is not None
+            RoomEvents(room_id=room_id, events=await self._new_events(room_id, room_info, since))
+            for room_id, room_info in answer.rooms.join.items()
+            if since is not None
         ]
         await self._exchange_keys()
-        for one in answer.to_device_events[:MAX_VERIFICATIONS]:
-            await self._decline_verification_by(_source(one))
-        return News(
-            place=answer.next_batch,
-            rooms=[one for one in rooms if one.events],
-            invited_by={room_id: self._inviter(info) for room_id, info in answer.rooms.invite.items()},
+        for event in answer.to_device_events[:MAX_VERIFICATIONS]:
+            await self._decline_device_verification(_json_of(event))
+        return SyncChanges(
+            position=answer.next_batch,
+            rooms=[room for room in rooms if room.events],
+            invited_by={
+                room_id: self._inviter(invitation) for room_id, invitation in answer.rooms.invite.items()
+            },
             left=frozenset(answer.rooms.leave),
-            typed_in=[room_id for room_id, info in answer.rooms.join.items() if self._is_typed_in(info)],
+            typed_in=[
+                room_id for room_id, room_info in answer.rooms.join.items() if self._is_typed_in(room_info)
+            ],
         )
 
-    async def _timeline(self, room_id: str, info: Any, place: str | None) -> list[dict[str, Any]]:
-        found = [_source(one) for one in info.timeline.events]
-        joined = [number for number, one in enumerate(found) if events.is_join_of(one, self._login.user_id)]
+    async def _new_events(self, room_id: str, room_info: Any, since: str | None) -> list[dict[str, Any]]:
+        """Return the events of a room since the last sync, also those that the sync left out.
+
+        `since` is the position of that sync; events from before Andy joined are not among them.
+        """
+        received = [_json_of(event) for event in room_info.timeline.events]
+        joined = [
+            number for number, event in enumerate(received) if events.is_join_of(event, self._login.user_id)
+        ]
         if joined:
             # Messages from before Andy joined are not for him.
-            return found[joined[-1] + 1 :]
-        if info.timeline.limited and info.timeline.prev_batch and place:
-            missed = await self._missed(room_id, start=info.timeline.prev_batch, end=place)
-            known = {one.get("event_id") for one in found}
-            found = [one for one in missed if one.get("event_id") not in known] + found
-        return found
+            return received[joined[-1] + 1 :]
+        if room_info.timeline.limited and room_info.timeline.prev_batch and since:
+            missed = await self._missed_events(room_id, start=room_info.timeline.prev_batch, end=since)
+            known_ids = {event.get("event_id") for event in received}
+            received = [event for event in missed if event.get("event_id") not in known_ids] + received
+        return received
 
-    async def _missed(self, room_id: str, *, start: str, end: str) -> list[dict[str, Any]]:
+    async def _missed_events(self, room_id: str, *, start: str, end: str) -> list[dict[str, Any]]:
         """Return the events between two pages of the stream, oldest first."""
-        found: list[dict[str, Any]] = []
-        while len(found) < MAX_GAP_EVENTS:
+        missed: list[dict[str, Any]] = []
+        while len(missed) < MAX_GAP_EVENTS:
             answer = await self._request_patiently(
                 partial(
                     self._client.room_messages,
@@ -207,14 +217,15 @@ class MatrixSession:
                     limit=PAGE_EVENTS,
                 )
             )
-            found += [_source(self._decrypted(one)) for one in answer.chunk]
+            missed += [_json_of(self._decrypted(event)) for event in answer.chunk]
             if not answer.chunk or not answer.end or answer.end == start:
                 break
             start = answer.end
-        log.info("matrix.caught_up", room=room_id, events=len(found))
-        return found[::-1]
+        log.info("matrix.caught_up", room=room_id, events=len(missed))
+        return missed[::-1]
 
     def _decrypted(self, event: Any) -> Any:
+        """Return an event decrypted; unchanged if it is not encrypted or cannot be decrypted."""
         if not isinstance(event, nio.MegolmEvent) or self._client.olm is None:
             return event
         try:
@@ -222,23 +233,24 @@ class MatrixSession:
         except nio.exceptions.EncryptionError:
             return event
 
-    def _inviter(self, info: Any) -> str:
+    def _inviter(self, invitation: Any) -> str:
         """Return the inviting account; empty when the invitation does not name it."""
         return next(
             (
-                one.sender
-                for one in info.invite_state
-                if isinstance(one, nio.InviteMemberEvent)
-                and one.state_key == self._login.user_id
-                and one.membership == "invite"
+                event.sender
+                for event in invitation.invite_state
+                if isinstance(event, nio.InviteMemberEvent)
+                and event.state_key == self._login.user_id
+                and event.membership == "invite"
             ),
             "",
         )
 
-    def _is_typed_in(self, info: Any) -> bool:
-        notices = [one for one in info.ephemeral if isinstance(one, nio.TypingNoticeEvent)]
+    def _is_typed_in(self, room_info: Any) -> bool:
+        """Return whether somebody else types in a room."""
+        notices = [event for event in room_info.ephemeral if isinstance(event, nio.TypingNoticeEvent)]
         # The homeserver reports Andy's own typing sign to him, too.
-        return any(user != self._login.user_id for one in notices for user in one.users)
+        return any(user != self._login.user_id for notice in notices for user in notice.users)
 
     async def _exchange_keys(self) -> None:
         """Exchange the keys that encrypted rooms need between two syncs."""
@@ -271,7 +283,7 @@ class MatrixSession:
             log.exception("matrix.library_broke")
             raise ChannelDown(f"The Matrix library broke ({type(error).__name__}).") from error
 
-    async def _judged(self, call: Any, *, seconds: float = LONGEST_SECONDS) -> Any:
+    async def _request_for_message(self, call: Any, *, seconds: float = LONGEST_SECONDS) -> Any:
         """Return the answer to a request that carries a message. Raises as `send` does.
 
         A refusal that is not Matrix's comes from a proxy in between. If the homeserver answers other
@@ -286,18 +298,19 @@ class MatrixSession:
                 raise ChannelDown(str(refusal)) from refusal
             raise ChannelRefused(refusal.advice, is_chat_fine=True) from refusal
 
-    async def _request_patiently(self, ask: Callable[[], Awaitable[Any]]) -> Any:
-        """Return the answer to a request, repeated after each pause the homeserver asks for.
+    async def _request_patiently(self, make_request: Callable[[], Awaitable[Any]]) -> Any:
+        """Return the answer to a request, repeated after each pause that the homeserver asks for.
 
-        Raises `ChannelDown`, `LoggedOut`.
+        `make_request` starts the request anew for each attempt. Raises `ChannelDown`, `LoggedOut`.
         """
         # Messages to send wait in the outbox instead. These requests would start over, or be lost, if given
         # up: a long gap is fetched from its start, and the homeserver reports an invitation once.
-        return await patiently(lambda: self._request(ask()))
+        return await retry_after_pauses(lambda: self._request(make_request()))
 
     # Rooms
 
     def room_name(self, room_id: str) -> str | None:
+        """Return the name of a room to show; None for an unknown room."""
         room = self._client.rooms.get(room_id)
         return str(room.display_name) if room is not None else None
 
@@ -323,6 +336,7 @@ class MatrixSession:
         return str(name or user_id.removeprefix("@").partition(":")[0])
 
     async def join(self, room_id: str) -> None:
+        """Join a room to which Andy was invited. Raises `ChannelDown`, `LoggedOut`, `ChannelRefused`."""
         await self._request_patiently(lambda: self._client.join(room_id))
 
     async def leave(self, room_id: str) -> None:
@@ -335,12 +349,14 @@ class MatrixSession:
             answer = await self._request(self._client.room_get_event(room_id, event_id))
         except ChannelError:
             return None
-        return _source(self._decrypted(answer.event))
+        return _json_of(self._decrypted(answer.event))
 
     async def mark_read(self, room_id: str, event_id: str) -> None:
+        """Mark the messages of a room up to an event as read."""
         await self._request(self._client.room_read_markers(room_id, event_id, event_id))
 
     async def set_typing(self, room_id: str, *, is_typing: bool) -> None:
+        """Show or hide the typing sign in a room."""
         await self._request(self._client.room_typing(room_id, typing_state=is_typing, timeout=TYPING_MS))
 
     # Sending
@@ -355,19 +371,19 @@ class MatrixSession:
         if room_id not in self._client.rooms:
             raise ChannelRefused("Andy is not in this room: invite him again.")
         loop = asyncio.get_running_loop()
-        async with self._sending[room_id]:
+        async with self._send_locks[room_id]:
             # The limit covers all rooms: while it lasts, a request for another room fails, too.
-            if (left := self._silent_until - loop.time()) > 0:
-                raise ChannelDown("The homeserver asked for a pause.", pause_seconds=left)
+            if (remaining_seconds := self._silent_until - loop.time()) > 0:
+                raise ChannelDown("The homeserver asked for a pause.", pause_seconds=remaining_seconds)
             try:
-                answer = await self._judged(
+                answer = await self._request_for_message(
                     self._client.room_send(
                         room_id, kind, body, tx_id=transaction, ignore_unverified_devices=True
                     )
                 )
-            except ChannelDown as down:
-                if down.pause_seconds:
-                    self._silent_until = loop.time() + down.pause_seconds
+            except ChannelDown as error:
+                if error.pause_seconds:
+                    self._silent_until = loop.time() + error.pause_seconds
                 raise
             finally:
                 # nio leaves this state behind when it cannot claim keys, and each later send would wait for
@@ -383,12 +399,12 @@ class MatrixSession:
             ChannelDown, LoggedOut, ChannelRefused: as `send` does.
             OutcomeUnknown: the room has too many messages to search, or one was redacted.
         """
-        start, count, is_perhaps = None, 0, False
-        while count < SOUGHT_EVENTS:
+        page_start, searched, may_be_there = None, 0, False
+        while searched < SOUGHT_EVENTS:
             answer = await self._request(
                 self._client.room_messages(
                     room_id,
-                    start,
+                    page_start,
                     direction=nio.MessageDirection.back,
                     limit=PAGE_EVENTS,
                     message_filter={
@@ -397,17 +413,17 @@ class MatrixSession:
                     },
                 )
             )
-            page = [_source(one) for one in answer.chunk]
-            found = [events.own_message(one, message_id, since_ms=since_ms - CLOCKS_MS) for one in page]
-            if "it" in found:
-                return str(page[found.index("it")]["event_id"])
-            is_perhaps |= "perhaps" in found
-            is_at_end = "earlier" in found or not answer.end or answer.end == start
-            if is_at_end and not is_perhaps:
+            page = [_json_of(event) for event in answer.chunk]
+            matches = [events.own_message(event, message_id, since_ms=since_ms - CLOCKS_MS) for event in page]
+            if "it" in matches:
+                return str(page[matches.index("it")]["event_id"])
+            may_be_there |= "perhaps" in matches
+            is_at_end = "earlier" in matches or not answer.end or answer.end == page_start
+            if is_at_end and not may_be_there:
                 return None
             if is_at_end:
                 break
-            start, count = answer.end, count + max(1, len(page))
+            page_start, searched = answer.end, searched + max(1, len(page))
         raise OutcomeUnknown
 
     async def decline_verification(self, room_id: str, event_id: str) -> None:
@@ -421,15 +437,15 @@ class MatrixSession:
         except (ChannelError, TimeoutError) as error:
             log.warning("matrix.verification", room=room_id, reason=str(error))
 
-    async def _decline_verification_by(self, event: dict[str, Any]) -> None:
+    async def _decline_device_verification(self, request: dict[str, Any]) -> None:
         """Refuse a comparison of keys that one device requested directly from this one."""
-        content = event.get("content")
-        if event.get("type") != "m.key.verification.request" or not isinstance(content, dict):
+        content = request.get("content")
+        if request.get("type") != "m.key.verification.request" or not isinstance(content, dict):
             return
         sender, device, transaction = (
-            event.get("sender"), content.get("from_device"), content.get("transaction_id")
+            request.get("sender"), content.get("from_device"), content.get("transaction_id")
         )  # fmt: skip
-        if not all(isinstance(one, str) and one for one in (sender, device, transaction)):
+        if not all(isinstance(field, str) and field for field in (sender, device, transaction)):
             return
         message = nio.ToDeviceMessage(
             VERIFICATION_END, sender, device, {**DECLINED, "transaction_id": transaction}
@@ -441,6 +457,7 @@ class MatrixSession:
             log.warning("matrix.verification", by=sender, reason=str(error))
 
     async def redact(self, room_id: str, event_id: str) -> None:
+        """Redact an event, which deletes its content for everybody."""
         await self._request(self._client.room_redact(room_id, event_id, tx_id=secrets.token_hex(10)))
 
     async def max_file_bytes(self) -> int | None:
@@ -464,12 +481,13 @@ class MatrixSession:
         size = (await asyncio.to_thread(file.path.stat)).st_size
 
         async def uploaded() -> Any:
+            """Upload the file, encrypted for an encrypted room, and return the answer with the keys."""
             keys: dict[str, Any] = {}
             # The library is passed an open file, not the path: it would leave its own file open if the
             # homeserver answers before the last read.
-            async with aiofiles.open(file.path, "rb") as opened:
+            async with aiofiles.open(file.path, "rb") as open_file:
                 answer, _ = await self._client.upload(
-                    (lambda *_: _encrypted(opened, keys)) if is_encrypted else opened,
+                    (lambda *_: _encrypted(open_file, keys)) if is_encrypted else open_file,
                     content_type="application/octet-stream" if is_encrypted else file.mime,
                     filename=None if is_encrypted else file.name,
                     filesize=size,
@@ -479,23 +497,23 @@ class MatrixSession:
         seconds = UPLOAD_SECONDS + size / UPLOAD_BYTES_PER_SECOND
         try:
             async with asyncio.timeout(seconds):
-                found = await self._judged(uploaded(), seconds=2 * seconds)
+                result = await self._request_for_message(uploaded(), seconds=2 * seconds)
         except TimeoutError as error:
             async with asyncio.timeout(CALL_SECONDS):
                 await self._request(self._client.whoami())
             raise UploadTooSlow(file.name, size=size, seconds=seconds) from error
-        body = {"caption": "", "name": file.name, "mime": file.mime, "size": size}
-        uri = found.answer.content_uri
-        return body | {"source": {"file": {**found.keys, "url": uri}} if found.keys else {"url": uri}}
+        reference = {"caption": "", "name": file.name, "mime": file.mime, "size": size}
+        uri = result.answer.content_uri
+        return reference | {"source": {"file": {**result.keys, "url": uri}} if result.keys else {"url": uri}}
 
     async def own_reaction(self, room_id: str, event_id: str, user_id: str) -> str | None:
         """Return an account's newest reaction to an event, by its id, or None."""
         try:
-            async for one in self._client.room_get_event_relations(
+            async for reaction in self._client.room_get_event_relations(
                 room_id, event_id, RelationshipType.annotation, events.REACTION
             ):
-                if one.sender == user_id and not isinstance(one, nio.RedactedEvent):
-                    return str(one.event_id)
+                if reaction.sender == user_id and not isinstance(reaction, nio.RedactedEvent):
+                    return str(reaction.event_id)
         except (AttributeError, *UNREACHABLE):
             # The library (0.26) raises the first one when the homeserver knows no such event.
             return None
@@ -503,7 +521,7 @@ class MatrixSession:
 
     # Files
 
-    async def download(self, file: MatrixFile, target: Path, *, limit: int, seconds: float) -> None:
+    async def download(self, file: MatrixFile, target: Path, *, limit_bytes: int, seconds: float) -> None:
         """Write a file to `target`, which must not exist; `seconds` includes all pauses.
 
         Raises:
@@ -512,26 +530,27 @@ class MatrixSession:
         """
         try:
             async with asyncio.timeout(seconds):
-                body = await patiently(lambda: self._downloaded(file, limit=limit))
+                content = await retry_after_pauses(lambda: self._download(file, limit_bytes=limit_bytes))
         except UNREACHABLE as error:
             raise ChannelDown(f"The file could not be fetched ({type(error).__name__}).") from error
-        await asyncio.to_thread(_write, target, _opened(body, file.key))
+        await asyncio.to_thread(_write_new, target, _decrypted_file(content, file.key))
 
-    async def _downloaded(self, file: MatrixFile, *, limit: int) -> bytes:
+    async def _download(self, file: MatrixFile, *, limit_bytes: int) -> bytes:
+        """Return a file as it is stored at the homeserver. Raises `ChannelRefused`, `ChannelDown`."""
         path = f"/_matrix/client/v1/media/download/{file.uri.removeprefix('mxc://')}"
         headers = {"Authorization": f"Bearer {self._login.token}"}
-        answer = await self._client.send("GET", path, headers=headers)
-        async with answer:
-            if answer.status == 429:
+        response = await self._client.send("GET", path, headers=headers)
+        async with response:
+            if response.status == 429:
                 # Of all refusals only this one ends by itself.
-                _raise_for_error(_refusal(answer, await answer.content.read(CHUNK_BYTES)))
-            if answer.status != 200:
-                raise ChannelRefused(f"The homeserver does not give the file (HTTP {answer.status}).")
+                _raise_for_error(_refusal(response, await response.content.read(CHUNK_BYTES)))
+            if response.status != 200:
+                raise ChannelRefused(f"The homeserver does not give the file (HTTP {response.status}).")
             body = bytearray()
-            async for chunk in answer.content.iter_chunked(CHUNK_BYTES):
+            async for chunk in response.content.iter_chunked(CHUNK_BYTES):
                 body += chunk
-                if len(body) > limit:
-                    raise ChannelRefused(f"The file has more than {limit} bytes.")
+                if len(body) > limit_bytes:
+                    raise ChannelRefused(f"The file has more than {limit_bytes} bytes.")
         return bytes(body)
 
 
@@ -542,26 +561,26 @@ class _Uploaded:
     """The keys by which a receiver decrypts the file; empty if it is not encrypted."""
 
 
-async def _encrypted(opened: Any, keys: dict[str, Any]) -> AsyncGenerator[bytes]:
-    """Yield a file encrypted; `keys` receives the keys to decrypt it."""
-    waiting = b""
+async def _encrypted(open_file: Any, keys: dict[str, Any]) -> AsyncGenerator[bytes]:
+    """Yield the pieces of an open file encrypted; `keys` receives the keys to decrypt it."""
+    last_piece = b""
     # The library's own upload learns the keys after the last piece is sent, and never if the homeserver has
     # answered by then. So the last piece waits here for the keys.
-    async for piece in async_encrypt_attachment(opened):
+    async for piece in async_encrypt_attachment(open_file):
         if isinstance(piece, dict):
             keys.update(piece)
         else:
-            if waiting:
-                yield waiting
-            waiting = piece
-    yield waiting
+            if last_piece:
+                yield last_piece
+            last_piece = piece
+    yield last_piece
 
 
-def _raise_for_error(answer: Any) -> Any:
+def _raise_for_error(response: Any) -> Any:
     """Return an answer that is no error. Raises `ChannelDown`, `LoggedOut`, `ChannelRefused`."""
-    error = answer.answer if isinstance(answer, _Uploaded) else answer
+    error = response.answer if isinstance(response, _Uploaded) else response
     if not isinstance(error, nio.ErrorResponse):
-        return answer
+        return response
     code = str(error.status_code or "")
     text = f"{error.message or code or 'the homeserver did not say why'}"[:200]
     if code in _LOGGED_OUT:
@@ -576,34 +595,35 @@ def _raise_for_error(answer: Any) -> Any:
     raise ChannelDown(f"The homeserver has trouble of its own: {text}.")
 
 
-def _refusal(answer: Any, body: bytes) -> nio.ErrorResponse:
+def _refusal(response: Any, body: bytes) -> nio.ErrorResponse:
     """Return the homeserver's reason in an answer that the library has not parsed."""
     try:
         error = nio.ErrorResponse.from_dict(json.loads(body))
     except ValueError:
         error = nio.ErrorResponse("too many requests")
-    error.transport_response = answer
+    error.transport_response = response
     return error
 
 
-async def patiently(do: Callable[[], Awaitable[T]]) -> T:
-    """Run `do`, again after each pause that the homeserver asks for. Raises what else `do` raises."""
+async def retry_after_pauses(request: Callable[[], Awaitable[T]]) -> T:
+    """Run `request`, again after each pause that the homeserver asks for. Raises its other errors."""
     while True:
         try:
-            return await do()
-        except ChannelDown as down:
-            if not down.pause_seconds:
+            return await request()
+        except ChannelDown as error:
+            if not error.pause_seconds:
                 raise
-            log.info("matrix.waits", pause_seconds=down.pause_seconds)
-            await asyncio.sleep(down.pause_seconds)
+            log.info("matrix.waits", pause_seconds=error.pause_seconds)
+            await asyncio.sleep(error.pause_seconds)
 
 
-def _source(event: Any) -> dict[str, Any]:
+def _json_of(event: Any) -> dict[str, Any]:
+    """Return an event of the library as received JSON; empty if it has none."""
     source = event.source
-    return screening.unwrapped(source) if isinstance(source, dict) else {}
+    return screening.original_event(source) if isinstance(source, dict) else {}
 
 
-def _opened(body: bytes, key: dict[str, Any] | None) -> bytes:
+def _decrypted_file(body: bytes, key: dict[str, Any] | None) -> bytes:
     """Decrypt a file of an encrypted room. Raises `ChannelRefused` when that cannot be done."""
     if key is None:
         return body
@@ -614,7 +634,8 @@ def _opened(body: bytes, key: dict[str, Any] | None) -> bytes:
     return plain
 
 
-def _write(target: Path, body: bytes) -> None:
+def _write_new(target: Path, body: bytes) -> None:
+    """Write a file that does not exist yet. Blocks."""
     target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with target.open("xb") as file:
         file.write(body)

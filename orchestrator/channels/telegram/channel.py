@@ -34,7 +34,7 @@ from orchestrator.channels.connection import ChannelConnection, LoggedOut
 from orchestrator.channels.context import ChannelContext
 from orchestrator.channels.telegram import login, updates
 from orchestrator.channels.telegram.description import CHANNEL, MAX_TEXT_CHARS, PREFIX
-from orchestrator.channels.telegram.entities import MAX_MARKS, Mark, marked, pieces, units
+from orchestrator.channels.telegram.entities import MAX_MARKS, Mark, parse_markdown, split_text, utf16_units
 from orchestrator.channels.telegram.incoming import UpdateReceiver, move_chat
 from orchestrator.channels.telegram.login import TelegramLogin
 from orchestrator.domain.errors import ChannelDown, ChannelError, ChannelRefused, OutcomeUnknown
@@ -46,7 +46,7 @@ from orchestrator.store.conversation import messages, polls
 log = structlog.get_logger(__name__)
 
 POLL_SECONDS = 50
-TRIES_OF_TOKEN = 5
+MAX_TOKEN_REFUSALS = 5
 """Answers in a row that the token is unknown, after growing pauses, before they are believed."""
 MAX_PAUSE_SECONDS = 3_600.0
 MAX_CAPTION = 1_024
@@ -54,14 +54,14 @@ MAX_REMEMBERED = 1_000
 """Most sent parts of messages that are remembered, so that this process sends none twice."""
 NOT_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
 """Errors that are raised before a request is sent, so that a retry repeats nothing."""
-GONE = "message to delete not found"
+ALREADY_DELETED = "message to delete not found"
 TOPIC_GONE = ("message thread not found", "topic_deleted", "topic_closed")
 """Parts of Telegram's errors about a topic that takes no message."""
 TOO_LARGE = "Entity Too Large"
 """A part of the library's text for status 413, from Telegram or a proxy."""
-MOVED_SECONDS = 0.2
+MOVED_PAUSE_SECONDS = 0.2
 """Seconds until a message is sent to the new address of its group."""
-VARIATION = "\ufe0f"
+VARIATION_SELECTOR = "\ufe0f"
 KNOWN_SIGNS = frozenset(str(one.value) for one in ReactionEmoji)
 """The emoji that Telegram takes as reactions."""
 REACTIONS = {"⏳": "👀", "✅": "👍", "❌": "👎"}
@@ -93,7 +93,7 @@ class TelegramChannel:
         self._receiver: UpdateReceiver | None = None
         self._sent: OrderedDict[str, MessageId] = OrderedDict()
         self._silent_until = 0.0
-        self._unknown = 0
+        self._token_refusals = 0
         """Answers in a row that the token is unknown."""
 
     def owns(self, jid: ChatJid) -> bool:
@@ -108,62 +108,70 @@ class TelegramChannel:
 
     async def run(self, receive: Receive) -> None:
         """Stay connected until cancelled. A missing or revoked token is a state, not an error."""
-        await self._connection.keep(partial(self._poll, receive=receive))
+        await self._connection.stay_connected(partial(self._poll, receive=receive))
 
-    async def _poll(self, found: TelegramLogin, *, receive: Receive) -> None:
+    async def _poll(self, stored_login: TelegramLogin, *, receive: Receive) -> None:
+        """Connect with a stored login, and deliver updates until the connection ends.
+
+        Raises `ChannelDown`, `LoggedOut`.
+        """
         await self._connection.status.record(
-            state="connecting", account=f"@{found.username}", next_try_ms=None
+            state="connecting", account=f"@{stored_login.username}", next_try_ms=None
         )
-        bot = login.make_bot(found.token, found.server)
+        bot = login.make_bot(stored_login.token, stored_login.server)
         try:
             try:
                 await _request(bot.initialize())
-            except PauseRequested as asked:
+            except PauseRequested as pause:
                 raise ChannelDown(
-                    f"Telegram asks for a pause {asked}", pause_seconds=asked.seconds
-                ) from asked
+                    f"Telegram asks for a pause {pause}", pause_seconds=pause.seconds
+                ) from pause
             async with asyncio.TaskGroup() as tasks:
-                self._receiver = UpdateReceiver(self._context, bot, found, receive, tasks=tasks)
-                await self._hear(bot, self._receiver)
+                self._receiver = UpdateReceiver(self._context, bot, stored_login, receive, tasks=tasks)
+                await self._receive_updates(bot, self._receiver)
         except* LoggedOut:
             # A proxy in between, or Telegram itself for a moment, may also answer 404 and 401.
-            self._unknown += 1
-            if self._unknown < TRIES_OF_TOKEN:
-                tries = f"{self._unknown} of {TRIES_OF_TOKEN} times"
+            self._token_refusals += 1
+            if self._token_refusals < MAX_TOKEN_REFUSALS:
+                tries = f"{self._token_refusals} of {MAX_TOKEN_REFUSALS} times"
                 raise ChannelDown(f"Telegram did not know the token ({tries})") from None
-            self._unknown = 0
+            self._token_refusals = 0
             raise
         finally:
             self._bot = self._receiver = None
             await asyncio.shield(bot.shutdown())
 
-    async def _hear(self, bot: login.PollingBot, receiver: UpdateReceiver) -> None:
+    async def _receive_updates(self, bot: login.PollingBot, receiver: UpdateReceiver) -> None:
         """Deliver updates until the connection ends. Raises `ChannelDown`, `LoggedOut`."""
-        place, is_first = await receiver.next_update(), True
+        next_update, is_first = await receiver.first_unstored_update(), True
         while True:
             # The first request does not wait: it shows whether the token is accepted.
-            page = await self._page(bot, place, seconds=0 if is_first else self._poll_seconds)
+            page = await self._next_page(bot, next_update, seconds=0 if is_first else self._poll_seconds)
             if is_first:
-                self._bot, self._unknown, is_first = bot, 0, False
+                self._bot, self._token_refusals, is_first = bot, 0, False
                 await self._connection.note_connected()
-                await receiver.resume()
-                await receiver.take_waiting_votes()
-            place = await receiver.take(page) or place
+                await receiver.resume_downloads()
+                await receiver.deliver_waiting_votes()
+            next_update = await receiver.deliver_page(page) or next_update
             if page:
                 self._connection.status.change(last_message_ms=self._context.clock.now_ms())
 
-    async def _page(self, bot: login.PollingBot, place: int | None, *, seconds: int) -> list[Any]:
-        """Return the next updates as JSON. A pause that Telegram asks for is kept, and is no outage.
+    async def _next_page(self, bot: login.PollingBot, next_update: int | None, *, seconds: int) -> list[Any]:
+        """Return the next updates as JSON, from the number `next_update` on.
+
+        A pause that Telegram asks for is waited for, and is no outage.
 
         Raises:
             ChannelDown, LoggedOut
         """
         while True:
             try:
-                page = await _request(bot.raw_updates(offset=place, seconds=seconds, kinds=updates.KINDS))
-            except PauseRequested as asked:
-                log.info("telegram.pause", seconds=asked.seconds)
-                await asyncio.sleep(asked.seconds)
+                page = await _request(
+                    bot.raw_updates(offset=next_update, seconds=seconds, kinds=updates.KINDS)
+                )
+            except PauseRequested as pause:
+                log.info("telegram.pause", seconds=pause.seconds)
+                await asyncio.sleep(pause.seconds)
                 continue
             if not isinstance(page, list):
                 raise ChannelDown("Telegram's answer was no list of updates")
@@ -185,74 +193,79 @@ class TelegramChannel:
     ) -> MessageId | None:
         """Send a message, as `Channel.send` describes; return Telegram's number of it."""
         answered = await self._number_of(jid, quote.id) if quote is not None else None
-        common: dict[str, Any] = {"chat_id": int(jid.removeprefix(PREFIX)), "message_thread_id": None}
-        in_topic = common | {"message_thread_id": int(thread) if thread else None}
+        outside_topic: dict[str, Any] = {"chat_id": int(jid.removeprefix(PREFIX)), "message_thread_id": None}
+        target = outside_topic | {"message_thread_id": int(thread) if thread else None}
         if answered is not None:
             # A deleted message must not prevent the answer to it.
-            in_topic["reply_parameters"] = ReplyParameters(answered, allow_sending_without_reply=True)
-        send = partial(self._send_all, message_id, text, attachment, mention)
+            target["reply_parameters"] = ReplyParameters(answered, allow_sending_without_reply=True)
+        send = partial(self._send_parts, message_id, text, attachment, mention)
         if poll is not None:
             send = partial(self._send_poll, message_id, poll)
         try:
             try:
-                return await send(in_topic)
+                return await send(target)
             except _TopicGone:
                 log.info("telegram.topic_gone", chat=jid, thread=thread)
-                return await send(common)
+                return await send(outside_topic)
         except ChatMigrated as error:
             new = ChatJid(f"{PREFIX}{error.new_chat_id}")
             await move_chat(self._context, jid, new)
             text = f"This group's address is {new} now."
-            raise ChannelDown(text, pause_seconds=MOVED_SECONDS, moved_to=new) from error
+            raise ChannelDown(text, pause_seconds=MOVED_PAUSE_SECONDS, moved_to=new) from error
 
-    async def _send_all(
+    async def _send_parts(
         self,
         message_id: MessageId,
         text: str,
         attachment: Attachment | None,
         mention: ChatMember | None,
-        common: dict[str, Any],
+        target: dict[str, Any],
     ) -> MessageId:
         """Send a message in as many parts as it needs, and return the number of the first.
+
+        `target` has the chat, the topic and the quoted message, as arguments of the library's methods.
 
         Raises:
             ChannelDown, ChannelRefused, OutcomeUnknown, ChatMigrated
         """
         bot = self._connected()
-        plain, marks = _addressed(*(marked(text) if text else ("", ())), mention)
-        steps: list[Callable[[], Awaitable[Any]]] = []
+        plain, plain_marks = _with_mention(*(parse_markdown(text) if text else ("", ())), mention)
+        requests: list[Callable[[], Awaitable[Any]]] = []
         if attachment is not None:
             caption = {}
-            if plain and units(plain) <= MAX_CAPTION and len(marks) <= MAX_MARKS:
-                caption = {"caption": plain, "caption_entities": [_entity(mark) for mark in marks]}
+            if plain and utf16_units(plain) <= MAX_CAPTION and len(plain_marks) <= MAX_MARKS:
+                caption = {"caption": plain, "caption_entities": [_entity(mark) for mark in plain_marks]}
                 plain = ""
-            steps.append(partial(_send_file, bot, attachment, {**common, **caption}))
-        for piece, of_piece in pieces(plain, marks, most_units=MAX_TEXT_CHARS):
-            entities = [_entity(mark) for mark in of_piece]
-            steps.append(partial(bot.send_message, text=piece, entities=entities, **common))
+            requests.append(partial(_send_file, bot, attachment, {**target, **caption}))
+        for part_text, part_marks in split_text(plain, plain_marks, max_units=MAX_TEXT_CHARS):
+            entities = [_entity(mark) for mark in part_marks]
+            requests.append(partial(bot.send_message, text=part_text, entities=entities, **target))
         # A text of only formatting leaves no text.
-        steps = steps or [partial(bot.send_message, text="…", **common)]
-        numbers = [await self._send_once(f"{message_id}.{at}", step) for at, step in enumerate(steps)]
-        return numbers[0]
+        requests = requests or [partial(bot.send_message, text="…", **target)]
+        message_numbers = [
+            await self._send_part_once(f"{message_id}.{index}", request)
+            for index, request in enumerate(requests)
+        ]
+        return message_numbers[0]
 
-    async def _send_poll(self, message_id: MessageId, poll: Poll, common: dict[str, Any]) -> MessageId:
-        """Send a poll whose votes have names; store Telegram's id of it. Raises as `_send_all` does."""
-        step = partial(
+    async def _send_poll(self, message_id: MessageId, poll: Poll, target: dict[str, Any]) -> MessageId:
+        """Send a poll whose votes have names; store Telegram's id of it. Raises as `_send_parts` does."""
+        request = partial(
             self._connected().send_poll,
             question=poll.question,
             options=list(poll.options),
             is_anonymous=False,
             allows_multiple_answers=poll.is_multiple,
-            **common,
+            **target,
         )
         if message_id not in self._sent:
-            sent = await self._send(step)
+            sent = await self._send_request(request)
             self._remember(message_id, MessageId(str(sent.message_id)))
             await self._context.database.write(
                 lambda tx: polls.note_ref(tx, message_id, f"{CHANNEL.name} {sent.poll.id}")
             )
             if self._receiver is not None:
-                await self._receiver.take_waiting_votes()
+                await self._receiver.deliver_waiting_votes()
         return self._sent[message_id]
 
     async def end_poll(self, message: Message) -> None:
@@ -261,34 +274,40 @@ class TelegramChannel:
         if number is None:
             raise ChannelRefused("Telegram does not know this message.")
         try:
-            await self._send(partial(bot.stop_poll, int(message.chat_jid.removeprefix(PREFIX)), number))
+            await self._send_request(
+                partial(bot.stop_poll, int(message.chat_jid.removeprefix(PREFIX)), number)
+            )
         except ChatMigrated as error:
             raise ChannelRefused("This group has another address now.") from error
         except OutcomeUnknown as error:
             raise ChannelDown(str(error)) from error
 
     def _remember(self, key: str, number: MessageId) -> None:
+        """Remember Telegram's number of a sent part; the oldest are forgotten."""
         self._sent[key] = number
         if len(self._sent) > MAX_REMEMBERED:
             self._sent.popitem(last=False)
 
-    async def _send_once(self, key: str, step: Callable[[], Awaitable[Any]]) -> MessageId:
-        """Send one part of a message, unless this process has; return its number. Raises as `_send` does."""
+    async def _send_part_once(self, key: str, request: Callable[[], Awaitable[Any]]) -> MessageId:
+        """Send one part of a message, unless this process has; return its number.
+
+        `key` is the host's id of the message and the index of the part. Raises as `_send_request` does.
+        """
         if key not in self._sent:
-            self._remember(key, MessageId(str((await self._send(step)).message_id)))
+            self._remember(key, MessageId(str((await self._send_request(request)).message_id)))
         return self._sent[key]
 
-    async def _send(self, step: Callable[[], Awaitable[Any]]) -> Any:
-        """Send a request that shows something.
+    async def _send_request(self, request: Callable[[], Awaitable[Any]]) -> Any:
+        """Send a request that people can see the effect of, and return Telegram's answer.
 
         Raises:
             ChannelDown, ChannelRefused, OutcomeUnknown, ChatMigrated
         """
         loop = asyncio.get_running_loop()
-        if (left := self._silent_until - loop.time()) > 0:
-            raise ChannelDown("Telegram asked for a pause.", pause_seconds=left)
+        if (remaining_seconds := self._silent_until - loop.time()) > 0:
+            raise ChannelDown("Telegram asked for a pause.", pause_seconds=remaining_seconds)
         try:
-            return await step()
+            return await request()
         except RetryAfter as error:
             seconds = _pause_of(error)
             self._silent_until = loop.time() + seconds
@@ -298,24 +317,27 @@ class TelegramChannel:
             raise
         except (BadRequest, Forbidden) as error:
             is_topic_gone = any(sign in str(error).casefold() for sign in TOPIC_GONE)
-            kind = _TopicGone if is_topic_gone else ChannelRefused
-            raise kind(f"Telegram refuses: {error}.") from error
+            error_class = _TopicGone if is_topic_gone else ChannelRefused
+            raise error_class(f"Telegram refuses: {error}.") from error
         except InvalidToken as error:
             raise ChannelDown("Telegram does not take the bot's token any more.") from error
         except NetworkError as error:
-            raise _lost(error) from error
+            raise _error_for_lost_answer(error) from error
         except TelegramError as error:
             raise ChannelDown(f"Telegram has trouble: {error}.") from error
 
     async def _number_of(self, jid: ChatJid, message_id: MessageId) -> int | None:
-        """Return Telegram's number of a message; the ids of Andy's own are others."""
+        """Return Telegram's number of a message, which differs from the host's id for messages of Andy's own.
+
+        None if it is not known.
+        """
         async with self._context.database.reading() as tx:
             number = await messages.channel_id_of(tx, jid, message_id) or message_id
         number = MessageId(number.partition(".")[0])
         return int(number) if number.isdecimal() else None
 
     def _connected(self) -> telegram.Bot:
-        """Return the bot. Raises `ChannelDown` when it is not connected."""
+        """Return the connected bot. Raises `ChannelDown` when there is none."""
         if self._bot is None:
             raise self._connection.why_down()
         return self._bot
@@ -338,11 +360,11 @@ class TelegramChannel:
             sign = REACTIONS[sign]
         elif sign not in KNOWN_SIGNS:
             # Telegram's own emoji lack the selector for colours that keyboards add.
-            sign = sign.replace(VARIATION, "")
+            sign = sign.replace(VARIATION_SELECTOR, "")
         signs = [ReactionTypeEmoji(sign)] if sign else []
         chat = int(message.chat_jid.removeprefix(PREFIX))
         try:
-            await self._send(partial(bot.set_message_reaction, chat, number, reaction=signs))
+            await self._send_request(partial(bot.set_message_reaction, chat, number, reaction=signs))
         except ChatMigrated as error:
             raise ChannelRefused("This group has another address now.") from error
         except OutcomeUnknown as error:
@@ -354,12 +376,12 @@ class TelegramChannel:
         number = await self._number_of(message.chat_jid, message.id)
         if number is None:
             raise ChannelRefused("Telegram's number of the message is not known.")
-        others = [int(sent) for key, sent in self._sent.items() if key.startswith(f"{message.id}.")]
-        for each in dict.fromkeys((number, *others)):
+        other_parts = [int(sent) for key, sent in self._sent.items() if key.startswith(f"{message.id}.")]
+        for part in dict.fromkeys((number, *other_parts)):
             try:
-                await self._send(partial(bot.delete_message, chat, each))
+                await self._send_request(partial(bot.delete_message, chat, part))
             except ChannelRefused as error:
-                if GONE not in str(error).casefold():
+                if ALREADY_DELETED not in str(error).casefold():
                     raise
             except OutcomeUnknown as error:
                 raise ChannelDown(str(error)) from error
@@ -377,7 +399,7 @@ class PauseRequested(Exception):
         super().__init__(f"for {seconds:.0f} s")
 
 
-def _lost(error: NetworkError) -> ChannelError:
+def _error_for_lost_answer(error: NetworkError) -> ChannelError:
     """Return the error for an answer that is not Telegram's, or for none at all."""
     if isinstance(error.__cause__, NOT_SENT):
         return ChannelDown("Telegram cannot be reached.")
@@ -388,19 +410,20 @@ def _lost(error: NetworkError) -> ChannelError:
 
 
 def _pause_of(error: RetryAfter) -> float:
-    pause = error.retry_after
-    seconds = pause.total_seconds() if isinstance(pause, timedelta) else float(pause)
+    """Return the seconds that Telegram asks to wait, at most `MAX_PAUSE_SECONDS`."""
+    retry_after = error.retry_after
+    seconds = retry_after.total_seconds() if isinstance(retry_after, timedelta) else float(retry_after)
     return min(seconds, MAX_PAUSE_SECONDS)
 
 
-async def _request(call: Any) -> Any:
-    """Return the answer to a request that shows nothing.
+async def _request(request: Any) -> Any:
+    """Return the answer to a request that nobody sees the effect of.
 
     Raises:
         ChannelDown, LoggedOut, PauseRequested
     """
     try:
-        return await call
+        return await request
     except InvalidToken as error:
         raise LoggedOut("the token is not known there") from error
     except RetryAfter as error:
@@ -417,35 +440,41 @@ async def _request(call: Any) -> Any:
         raise ChannelDown(" ".join(str(error).split())[:200] or type(error).__name__) from error
 
 
-async def _send_file(bot: telegram.Bot, file: Attachment, common: dict[str, Any]) -> Any:
+async def _send_file(bot: telegram.Bot, file: Attachment, target: dict[str, Any]) -> Any:
     """Send a file as its kind: Telegram displays pictures, voice notes, music and films as such."""
-    body = await asyncio.to_thread(file.path.read_bytes)
+    content = await asyncio.to_thread(file.path.read_bytes)
     kind = file.mime.partition("/")[0]
-    if file.mime in {"image/jpeg", "image/png"} and len(body) <= 10 * 1000**2:
-        return await bot.send_photo(photo=body, filename=file.name, **common)
+    if file.mime in {"image/jpeg", "image/png"} and len(content) <= 10 * 1000**2:
+        return await bot.send_photo(photo=content, filename=file.name, **target)
     if file.mime == "audio/ogg":
-        return await bot.send_voice(voice=body, filename=file.name, **common)
+        return await bot.send_voice(voice=content, filename=file.name, **target)
     if kind == "audio":
-        return await bot.send_audio(audio=body, filename=file.name, **common)
+        return await bot.send_audio(audio=content, filename=file.name, **target)
     if kind == "video":
-        return await bot.send_video(video=body, filename=file.name, **common)
-    return await bot.send_document(document=body, filename=file.name, **common)
+        return await bot.send_video(video=content, filename=file.name, **target)
+    return await bot.send_document(document=content, filename=file.name, **target)
 
 
-def _addressed(
+def _with_mention(
     text: str, marks: tuple[Mark, ...], mention: ChatMember | None
 ) -> tuple[str, tuple[Mark, ...]]:
-    """Put a person's name before a text, with a mark by which they are notified."""
+    """Put a person's name before a text, with a mark by which they are notified; return text and marks.
+
+    A text that contains the name gets only the mark.
+    """
     if mention is None or not text:
         return text, marks
     name = mention.name or mention.jid
     url = f"tg://user?id={mention.jid.removeprefix(PREFIX)}"
-    if (at := text.find(name)) >= 0:
-        return text, (*marks, Mark("text_link", units(text[:at]), units(name), url))
-    shift = units(f"{name}: ")
-    moved = [Mark(m.kind, m.offset + shift, m.length, m.url, m.language) for m in marks]
-    return f"{name}: {text}", (Mark("text_link", 0, units(name), url), *moved)
+    if (name_index := text.find(name)) >= 0:
+        return text, (*marks, Mark("text_link", utf16_units(text[:name_index]), utf16_units(name), url))
+    shift_units = utf16_units(f"{name}: ")
+    moved_marks = [
+        Mark(mark.kind, mark.offset + shift_units, mark.length, mark.url, mark.language) for mark in marks
+    ]
+    return f"{name}: {text}", (Mark("text_link", 0, utf16_units(name), url), *moved_marks)
 
 
 def _entity(mark: Mark) -> MessageEntity:
+    """Return a mark as the library's own type."""
     return MessageEntity(mark.kind, mark.offset, mark.length, url=mark.url, language=mark.language)

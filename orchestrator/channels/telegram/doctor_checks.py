@@ -24,6 +24,7 @@ def account(home: Path) -> str:
 
 
 def check_library(home: Path) -> ChannelFinding:
+    """Check that the library is installed, and name its version."""
     del home
     try:
         import telegram
@@ -33,9 +34,10 @@ def check_library(home: Path) -> ChannelFinding:
 
 
 def check_login(home: Path) -> ChannelFinding:
+    """Check that the stored login can be read, and name its bot. Blocks."""
     try:
-        found = account(home)
+        account_name = account(home)
     except ChannelDown as error:
         return ChannelFinding(is_problem=True, text=str(error))
-    text = f"The bot is {found}." if found else "No bot is logged in to Telegram."
+    text = f"The bot is {account_name}." if account_name else "No bot is logged in to Telegram."
     return ChannelFinding(is_problem=False, text=text)

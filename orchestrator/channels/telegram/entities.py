@@ -27,7 +27,7 @@ MAX_MARKS = 100
 """Marks that Telegram shows of a message; it drops the rest."""
 MAX_CLUSTER_CHARS = 32
 """Most characters that combine to one visible sign; nobody writes longer ones in good faith."""
-LINKED = ("http://", "https://", "mailto:", "tg://")
+LINK_SCHEMES = ("http://", "https://", "mailto:", "tg://")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,105 +50,122 @@ class _Writer:
     """The number of the next item of each open list; None for a list with bullets."""
 
     def mark(self, kind: str, begin: int, *, url: str | None = None, language: str | None = None) -> None:
-        length = units(self.text) - begin
+        """Add a mark from the offset `begin` to the end of the text, unless that is empty."""
+        length = utf16_units(self.text) - begin
         if length > 0:
             self.marks.append(Mark(kind, begin, length, url, language))
 
     def end_block(self) -> None:
+        """End the text's last block: by one line break inside a list, else by a blank line."""
         self.text = self.text.rstrip("\n") + ("\n" if self.lists else "\n\n")
 
 
-def units(text: str) -> int:
+def utf16_units(text: str) -> int:
     """Return the length of a text in UTF-16 units."""
     return len(text.encode("utf-16-le", "surrogatepass")) // 2
 
 
-def marked(markdown: str) -> tuple[str, tuple[Mark, ...]]:
+def parse_markdown(markdown: str) -> tuple[str, tuple[Mark, ...]]:
     """Return the text without its marks, and their positions; blank lines in a row become one."""
     writer = _Writer()
     for token in _markdown().parse(markdown):
-        _block(writer, token)
+        _write_block(writer, token)
     text = writer.text.rstrip("\n")
-    size = units(text)
-    marks = [Mark(m.kind, m.offset, min(m.length, size - m.offset), m.url, m.language) for m in writer.marks]
-    return text, tuple(sorted((m for m in marks if m.length > 0), key=lambda m: (m.offset, -m.length)))
+    length = utf16_units(text)
+    marks = [
+        Mark(mark.kind, mark.offset, min(mark.length, length - mark.offset), mark.url, mark.language)
+        for mark in writer.marks
+    ]
+    return text, tuple(
+        sorted((mark for mark in marks if mark.length > 0), key=lambda mark: (mark.offset, -mark.length))
+    )
 
 
-def pieces(text: str, marks: Sequence[Mark], *, most_units: int) -> list[tuple[str, tuple[Mark, ...]]]:
+def split_text(text: str, marks: Sequence[Mark], *, max_units: int) -> list[tuple[str, tuple[Mark, ...]]]:
     """Cut a text with its marks into messages that Telegram shows whole, at white space if possible.
 
     A divided mark is in both pieces, and no visible sign is divided.
     """
-    signs = _signs(text)
-    places = list(accumulate((units(sign) for sign in signs), initial=0))
-    found, begin = [], 0
+    signs = _visible_signs(text)
+    unit_offsets = list(accumulate((utf16_units(sign) for sign in signs), initial=0))
+    pieces, begin = [], 0
     while begin < len(signs):
-        end = _end_of_piece(signs, places, marks, begin, most_units)
+        end = _piece_end(signs, unit_offsets, marks, begin, max_units)
         piece = "".join(signs[begin:end])
         if end < len(signs) or begin:
             piece = piece.rstrip()
         if piece:
-            found.append((piece, _clipped(marks, places[begin], places[begin] + units(piece))))
+            pieces.append(
+                (piece, _marks_within(marks, unit_offsets[begin], unit_offsets[begin] + utf16_units(piece)))
+            )
         begin = end
         while begin < len(signs) and signs[begin].isspace():
             begin += 1
-    return found
+    return pieces
 
 
-def _signs(text: str) -> list[str]:
-    """Return a text in pieces that may not be divided."""
+def _visible_signs(text: str) -> list[str]:
+    """Return a text in visible signs, such as an emoji of several characters, which may not be divided."""
     import regex
 
-    found = []
+    signs = []
     for cluster in regex.findall(r"\X", text):
-        found += [cluster] if len(cluster) <= MAX_CLUSTER_CHARS else list(cluster)
-    return found
+        signs += [cluster] if len(cluster) <= MAX_CLUSTER_CHARS else list(cluster)
+    return signs
 
 
-def _end_of_piece(
-    signs: Sequence[str], places: Sequence[int], marks: Sequence[Mark], begin: int, most_units: int
+def _piece_end(
+    signs: Sequence[str], unit_offsets: Sequence[int], marks: Sequence[Mark], begin: int, max_units: int
 ) -> int:
-    """Return the index of the sign before which the piece that starts with `begin` ends."""
-    begins = [mark.offset for mark in marks if mark.offset + mark.length > places[begin]]
+    """Return the index of the sign before which the piece that starts with the sign `begin` ends.
+
+    `unit_offsets` has the offset of each sign in UTF-16 units, and the end of the text.
+    """
+    mark_begins = [mark.offset for mark in marks if mark.offset + mark.length > unit_offsets[begin]]
     # The marks are in order: the first one too many ends the piece.
-    least_units = begins[MAX_MARKS] if len(begins) > MAX_MARKS else places[-1]
+    marks_limit = mark_begins[MAX_MARKS] if len(mark_begins) > MAX_MARKS else unit_offsets[-1]
     end = begin + 1
     while (
-        end < len(signs) and places[end + 1] - places[begin] <= most_units and places[end + 1] <= least_units
+        end < len(signs)
+        and unit_offsets[end + 1] - unit_offsets[begin] <= max_units
+        and unit_offsets[end + 1] <= marks_limit
     ):
         end += 1
     if end == len(signs):
         return end
     for kind in ("\n", None):
-        for at in range(end, begin + (end - begin) // 4, -1):
-            if signs[at] == kind or (kind is None and signs[at].isspace()):
-                return at
+        for index in range(end, begin + (end - begin) // 4, -1):
+            if signs[index] == kind or (kind is None and signs[index].isspace()):
+                return index
     return end
 
 
-def _clipped(marks: Sequence[Mark], begin: int, end: int) -> tuple[Mark, ...]:
-    found = []
+def _marks_within(marks: Sequence[Mark], begin: int, end: int) -> tuple[Mark, ...]:
+    """Return the parts of marks between two offsets in UTF-16 units, relative to `begin`."""
+    clipped = []
     for mark in marks:
-        first, last = max(mark.offset, begin), min(mark.offset + mark.length, end)
-        if first < last:
-            found.append(replace(mark, offset=first - begin, length=last - first))
-    return tuple(found[:MAX_MARKS])
+        start, stop = max(mark.offset, begin), min(mark.offset + mark.length, end)
+        if start < stop:
+            clipped.append(replace(mark, offset=start - begin, length=stop - start))
+    return tuple(clipped[:MAX_MARKS])
 
 
 @cache
 def _markdown() -> MarkdownIt:
+    """Return the parser of Markdown, made once: its library loads slowly."""
     from markdown_it import MarkdownIt
 
     return MarkdownIt("commonmark", {"html": False, "linkify": False}).enable("strikethrough")
 
 
-def _block(writer: _Writer, token: Token) -> None:
-    kind, _, edge = token.type.rpartition("_")
+def _write_block(writer: _Writer, token: Token) -> None:
+    """Write one token of the parser that is a block or a side of one: a paragraph, a list, code."""
+    kind, _, side = token.type.rpartition("_")
     if token.type == "inline":
         for child in token.children or ():
-            _inline(writer, child)
+            _write_inline(writer, child)
     elif token.type in {"fence", "code_block"}:
-        begin = units(writer.text)
+        begin = utf16_units(writer.text)
         writer.text += token.content.rstrip("\n")
         writer.mark("pre", begin, language=token.info.split()[0] if token.info.strip() else None)
         writer.end_block()
@@ -156,20 +173,21 @@ def _block(writer: _Writer, token: Token) -> None:
         writer.text += "———"
         writer.end_block()
     elif kind in {"bullet_list", "ordered_list"}:
-        _list(writer, token, is_open=edge == "open", is_ordered=kind == "ordered_list")
+        _begin_or_end_list(writer, token, is_open=side == "open", is_ordered=kind == "ordered_list")
     elif token.type == "list_item_open":
         number = writer.lists[-1]
         writer.text += "  " * (len(writer.lists) - 1) + ("• " if number is None else f"{number}. ")
         writer.lists[-1] = None if number is None else number + 1
     elif kind in MARKS:
-        _edge(writer, MARKS[kind], is_open=edge == "open")
-        if edge == "close" and kind == "heading":
+        _begin_or_end_mark(writer, MARKS[kind], is_open=side == "open")
+        if side == "close" and kind == "heading":
             writer.end_block()
     elif token.type == "paragraph_close":
         writer.end_block()
 
 
-def _list(writer: _Writer, token: Token, *, is_open: bool, is_ordered: bool) -> None:
+def _begin_or_end_list(writer: _Writer, token: Token, *, is_open: bool, is_ordered: bool) -> None:
+    """Begin a list, or end the innermost one."""
     if is_open:
         writer.lists.append(int(token.attrs.get("start") or 1) if is_ordered else None)
     else:
@@ -177,32 +195,34 @@ def _list(writer: _Writer, token: Token, *, is_open: bool, is_ordered: bool) -> 
         writer.end_block()
 
 
-def _inline(writer: _Writer, token: Token) -> None:
-    kind, _, edge = token.type.rpartition("_")
+def _write_inline(writer: _Writer, token: Token) -> None:
+    """Write one token of the parser inside a block: text, code, a link, a side of a mark."""
+    kind, _, side = token.type.rpartition("_")
     if token.type in {"softbreak", "hardbreak"}:
         writer.text += "\n"
     elif token.type == "code_inline":
-        begin = units(writer.text)
+        begin = utf16_units(writer.text)
         writer.text += token.content
         writer.mark("code", begin)
     elif token.type == "image":
         writer.text += f"{token.content} ({token.attrs.get('src', '')})"
     elif kind == "link":
         target = str(token.attrs.get("href") or "")
-        _edge(writer, "text_link", is_open=edge == "open", url=target)
+        _begin_or_end_mark(writer, "text_link", is_open=side == "open", url=target)
     elif kind in MARKS:
-        _edge(writer, MARKS[kind], is_open=edge == "open")
+        _begin_or_end_mark(writer, MARKS[kind], is_open=side == "open")
     else:
         writer.text += token.content
 
 
-def _edge(writer: _Writer, kind: str, *, is_open: bool, url: str | None = None) -> None:
+def _begin_or_end_mark(writer: _Writer, kind: str, *, is_open: bool, url: str | None = None) -> None:
+    """Begin a mark of a kind, or end the innermost one; a link that Telegram cannot open is written out."""
     if is_open:
-        writer.opened.append((kind, units(writer.text), url))
+        writer.opened.append((kind, utf16_units(writer.text), url))
         return
     if writer.opened:
-        opened, begin, target = writer.opened.pop()
-        if target is None or target.startswith(LINKED):
-            writer.mark(opened, begin, url=target)
+        opened_kind, begin, target = writer.opened.pop()
+        if target is None or target.startswith(LINK_SCHEMES):
+            writer.mark(opened_kind, begin, url=target)
         elif target:
             writer.text += f" ({target})"

@@ -50,7 +50,7 @@ MAX_FETCH_BYTES = 20 * 1000**2
 
 
 class UpdateReceiver:
-    """Delivers the updates of one bot. One task calls `take`; `tasks` fetches the files."""
+    """Delivers the updates of one bot. One task calls `deliver_page`; `tasks` fetches the files."""
 
     def __init__(
         self,
@@ -66,18 +66,18 @@ class UpdateReceiver:
         self._login = login
         self._receive = receive
         self._tasks = tasks
-        self._slots = asyncio.Semaphore(attachments.MAX_FETCHES)
-        self._room = asyncio.Semaphore(MAX_WAITING_FILES)
+        self._fetch_slots = asyncio.Semaphore(attachments.MAX_FETCHES)
+        self._waiting_slots = asyncio.Semaphore(MAX_WAITING_FILES)
         self._limit = min(context.attachment_bytes, MAX_FETCH_BYTES)
 
-    async def next_update(self) -> int | None:
+    async def first_unstored_update(self) -> int | None:
         """Return the number of the first update that is not stored yet; None when that is not known."""
         async with self._context.database.reading() as tx:
             stored = await chats.cursor(tx, CHANNEL.name) or ""
         bot, _, number = stored.partition(" ")
         return int(number) if bot == str(self._login.bot_id) and number.isdecimal() else None
 
-    async def take(self, page: Sequence[Any]) -> int | None:
+    async def deliver_page(self, page: Sequence[Any]) -> int | None:
         """Store a whole page of JSON; return the number of the next update, or None for an empty page.
 
         An update that cannot be read is recorded and skipped.
@@ -85,66 +85,67 @@ class UpdateReceiver:
         Raises:
             ChannelDown: nothing in the page has a number, so it cannot be confirmed.
         """
-        numbered = [(number, one) for one in page if (number := _number_of(one)) is not None]
+        numbered = [(number, update) for update in page if (number := _number_of(update)) is not None]
         if page and not numbered:
             raise ChannelDown("Telegram's updates have no numbers")
         for number, update in numbered:
-            await self._take(number, update)
+            await self._deliver_update(number, update)
         return max(number for number, _ in numbered) + 1 if numbered else None
 
-    async def _take(self, number: int, update: dict[str, Any]) -> None:
-        place = self._place_after(number)
+    async def _deliver_update(self, number: int, update: dict[str, Any]) -> None:
+        """Deliver the update with this number, and store the position after it."""
+        position = self._position_after(number)
         try:
             # In an id, half a surrogate pair would end the connection again at each attempt.
             update = storable(update)
-            found = self._read(update)
+            content = self._read(update)
         except Exception as error:  # noqa: BLE001 - the library raises what it likes for what it does not know
-            await self._step_over(update, place, error)
+            await self._skip_unreadable(update, position, error)
             return
-        if isinstance(found, ChatMove):
-            await self._move_chat(found, place)
+        if isinstance(content, ChatMove):
+            await self._move_chat(content, position)
             return
-        if found is None or found.sender_id == self._login.bot_id:
-            await self._move_place(place)
+        if content is None or content.sender_id == self._login.bot_id:
+            await self._store_position(position)
             return
-        if isinstance(found, PollAnswer):
-            await self._take_answer(found, update, place)
+        if isinstance(content, PollAnswer):
+            await self._deliver_vote(content, update, position)
             return
-        inbound = await self._inbound(found)
-        file = found.file if inbound.file_until_ms is not None else None
-        if not await hand_in(self._receive, inbound, cursor=place if file is None else None):
-            await self._move_place(place)
+        inbound = await self._inbound(content)
+        file = content.file if inbound.file_until_ms is not None else None
+        if not await hand_in(self._receive, inbound, cursor=position if file is None else None):
+            await self._store_position(position)
         elif file is not None:
             async with self._context.database.transaction() as tx:
-                await chats.set_cursor(tx, self._stored_as(number), json.dumps(update))
-                await chats.set_cursor(tx, CHANNEL.name, place)
-            await self._fetch(number, inbound, file)
+                await chats.set_cursor(tx, self._stored_update_key(number), json.dumps(update))
+                await chats.set_cursor(tx, CHANNEL.name, position)
+            await self._start_fetching(number, inbound, file)
 
-    async def _take_answer(self, answer: PollAnswer, update: dict[str, Any], place: str) -> None:
+    async def _deliver_vote(self, answer: PollAnswer, update: dict[str, Any], position: str) -> None:
         """Deliver a vote; one whose poll is unknown waits, because that poll may just be being sent."""
         inbound = await self._vote(answer)
-        if inbound is not None and await hand_in(self._receive, inbound, cursor=place):
+        if inbound is not None and await hand_in(self._receive, inbound, cursor=position):
             return
         async with self._context.database.transaction() as tx:
             waiting = await chats.cursors_of(tx, self._waiting_votes)
             if inbound is None and len(waiting) < MAX_WAITING_VOTES:
                 key = f"{self._waiting_votes}{answer.update_id}"
                 await chats.set_cursor(tx, key, json.dumps(update))
-            await chats.set_cursor(tx, CHANNEL.name, place)
+            await chats.set_cursor(tx, CHANNEL.name, position)
 
     @property
     def _waiting_votes(self) -> str:
         return f"{WAITING_VOTES}{self._login.bot_id}:"
 
-    async def take_waiting_votes(self) -> None:
+    async def deliver_waiting_votes(self) -> None:
         """Deliver the votes whose poll is known by now; forget those whose poll never will be."""
         async with self._context.database.reading() as tx:
             stored = await chats.cursors_of(tx, self._waiting_votes)
         for number, text in sorted((int(key), text) for key, text in stored.items()):
             inbound = None
             with suppress(Exception):  # another version of the library may no longer parse it
-                found = self._read(json.loads(text))
-                inbound = await self._vote(found) if isinstance(found, PollAnswer) else None
+                content = self._read(json.loads(text))
+                inbound = await self._vote(content) if isinstance(content, PollAnswer) else None
             if inbound is not None:
                 await hand_in(self._receive, inbound, cursor=None)
             if inbound is not None or len(stored) >= MAX_WAITING_VOTES:
@@ -176,148 +177,162 @@ class UpdateReceiver:
             vote=answer.chosen if is_known else None,
         )
 
-    async def _move_chat(self, move: ChatMove, place: str) -> None:
+    async def _move_chat(self, move: ChatMove, position: str) -> None:
+        """Move a group to its new address, and store the position after the update."""
         old, new = (ChatJid(f"{PREFIX}{chat_id}") for chat_id in (move.old, move.new))
         try:
-            await move_chat(self._context, old, new, cursor=place)
+            await move_chat(self._context, old, new, cursor=position)
         except ChannelRefused as error:
             log.warning("telegram.chat_not_moved", chat=old, to=new, reason=str(error))
 
     def _read(self, update: dict[str, Any]) -> ChatUpdate | ChatMove | PollAnswer | None:
-        read = telegram.Update.de_json(_as_today(update), self._bot)
+        """Parse an update with the library, and return its content; None for one without meaning here."""
+        parsed = telegram.Update.de_json(_with_expected_fields(update), self._bot)
         return updates.read(
-            read,
+            parsed,
             bot_id=self._login.bot_id,
             username=self._login.username,
             assistant=self._context.assistant,
         )
 
-    async def _step_over(self, update: dict[str, Any], place: str, error: Exception) -> None:
+    async def _skip_unreadable(self, update: dict[str, Any], position: str, error: Exception) -> None:
         """Record an update that cannot be read, and tell the chat if the message's sender is known."""
         kinds = [name[:40] for name in update if name != "update_id"][:3]
         log.warning("telegram.unreadable", kinds=kinds, reason=f"{type(error).__name__}: {error}"[:200])
         self._context.bus.publish("channel.unreadable", detail=f"{CHANNEL.name} {' '.join(kinds)}"[:100])
-        inbound = _unreadable(update, owner=self._login.owner)
-        if inbound is None or not await hand_in(self._receive, inbound, cursor=place):
-            await self._move_place(place)
+        inbound = _recover_message(update, owner=self._login.owner)
+        if inbound is None or not await hand_in(self._receive, inbound, cursor=position):
+            await self._store_position(position)
 
-    def _place_after(self, number: int) -> str:
+    def _position_after(self, number: int) -> str:
+        """Return the position in the stream after an update, as it is stored: the bot and the next number."""
         return f"{self._login.bot_id} {number + 1}"
 
-    async def _move_place(self, place: str) -> None:
+    async def _store_position(self, position: str) -> None:
+        """Store the position in the stream up to which everything is delivered."""
         async with self._context.database.transaction() as tx:
-            await chats.set_cursor(tx, CHANNEL.name, place)
+            await chats.set_cursor(tx, CHANNEL.name, position)
 
-    async def _inbound(self, found: ChatUpdate) -> Inbound:
-        jid = ChatJid(f"{PREFIX}{found.chat_id}")
+    async def _inbound(self, update: ChatUpdate) -> Inbound:
+        """Return a message or a reaction as the host takes it, with its quote and its file's placeholder.
+
+        `file_until_ms` is set if the file will be fetched.
+        """
+        jid = ChatJid(f"{PREFIX}{update.chat_id}")
         async with self._context.database.reading() as tx:
             group = await groups.by_jid(tx, jid)
-            known = await messages.find(tx, jid, MessageId(found.message_id))
+            stored = await messages.find(tx, jid, MessageId(update.message_id))
         file_until_ms = None
-        if known is not None:
-            file_until_ms = known.file_until_ms
-        elif group is not None and found.file is not None and found.file.size <= self._limit:
-            seconds = attachments.wait_seconds(self._context, found.file)
+        if stored is not None:
+            file_until_ms = stored.file_until_ms
+        elif group is not None and update.file is not None and update.file.size <= self._limit:
+            seconds = attachments.wait_seconds(self._context, update.file)
             file_until_ms = self._context.clock.now_ms() + int(seconds * 1000)
         return Inbound(
             chat_jid=jid,
-            id=MessageId(found.message_id),
-            sender=f"{PREFIX}{found.sender_id}",
-            sender_name=found.sender_name,
-            text=f"[reacted {found.sign}]" if found.sign else found.text,
-            sent_ms=found.sent_ms,
-            is_from_me=found.sender_id == self._login.owner,
-            chat_name=found.chat_name,
+            id=MessageId(update.message_id),
+            sender=f"{PREFIX}{update.sender_id}",
+            sender_name=update.sender_name,
+            text=f"[reacted {update.sign}]" if update.sign else update.text,
+            sent_ms=update.sent_ms,
+            is_from_me=update.sender_id == self._login.owner,
+            chat_name=update.chat_name,
             channel=CHANNEL.name,
-            is_group=found.is_group,
-            is_direct=not found.is_group,
-            quote=await self._quote(jid, found) if found.answers else None,
-            is_call=found.is_call or found.answers_bot,
-            edits=MessageId(str(found.edits)) if found.edits else None,
-            ignored=REACTION if found.sign else found.ignored or None,
-            reaction=found.sign or None,
+            is_group=update.is_group,
+            is_direct=not update.is_group,
+            quote=await self._quote(jid, update) if update.answers else None,
+            is_call=update.is_call or update.answers_bot,
+            edits=MessageId(str(update.edits)) if update.edits else None,
+            ignored=REACTION if update.sign else update.ignored or None,
+            reaction=update.sign or None,
             file=attachments.placeholder_of(
-                found.file, is_to_come=file_until_ms is not None, limit=self._limit
+                update.file, is_to_come=file_until_ms is not None, limit=self._limit
             ),
             file_until_ms=file_until_ms,
-            thread=found.thread or None,
+            thread=update.thread or None,
         )
 
-    async def _quote(self, jid: ChatJid, found: ChatUpdate) -> Quote:
+    async def _quote(self, jid: ChatJid, update: ChatUpdate) -> Quote:
         """Return the quoted message; Andy's own with the host's id."""
-        answered = MessageId(str(found.answers))
+        answered = MessageId(str(update.answers))
         async with self._context.database.reading() as tx:
-            own = await messages.own_by_channel_id(tx, jid, answered)
-        return Quote(message_id=own or answered, sender=found.answered_name, text=found.answered_text)
+            own_id = await messages.own_by_channel_id(tx, jid, answered)
+        return Quote(message_id=own_id or answered, sender=update.answered_name, text=update.answered_text)
 
     # Files
 
-    async def resume(self) -> None:
+    async def resume_downloads(self) -> None:
         """Continue to fetch the files of updates that an earlier host has stored."""
         prefix = f"{FETCHING}{self._login.bot_id}:"
         async with self._context.database.reading() as tx:
             stored = await chats.cursors_of(tx, prefix)
         for number, text in sorted((int(key), text) for key, text in stored.items()):
-            found = None
+            update = None
             try:
-                read = self._read(json.loads(text))
-                found = read if isinstance(read, ChatUpdate) else None
+                content = self._read(json.loads(text))
+                update = content if isinstance(content, ChatUpdate) else None
             except Exception as error:  # noqa: BLE001 - another version of the library may read it no more
                 log.warning("telegram.unreadable", kinds=["file"], reason=repr(error)[:200])
-            inbound = await self._inbound(found) if found is not None else None
-            if found is None or found.file is None or inbound is None or inbound.file_until_ms is None:
-                await self._forget(number)
+            inbound = await self._inbound(update) if update is not None else None
+            if update is None or update.file is None or inbound is None or inbound.file_until_ms is None:
+                await self._forget_stored_update(number)
             else:
-                await self._fetch(number, inbound, found.file)
+                await self._start_fetching(number, inbound, update.file)
 
-    async def _fetch(self, number: int, inbound: Inbound, file: TelegramFile) -> None:
+    async def _start_fetching(self, number: int, inbound: Inbound, file: TelegramFile) -> None:
         """Start to fetch a file; wait only if very many are being fetched."""
-        await self._room.acquire()
-        self._tasks.create_task(self._take_file(number, inbound, file), name=f"telegram:file:{number}")
+        await self._waiting_slots.acquire()
+        self._tasks.create_task(
+            self._fetch_and_deliver(number, inbound, file), name=f"telegram:file:{number}"
+        )
 
-    async def _take_file(self, number: int, inbound: Inbound, file: TelegramFile) -> None:
+    async def _fetch_and_deliver(self, number: int, inbound: Inbound, file: TelegramFile) -> None:
+        """Fetch the file of a message, and deliver the message again with it."""
         try:
-            words = await self._fetched(inbound, file)
-            whole = replace(inbound, file=words.words, spoken=words.spoken, file_until_ms=None)
-            await hand_in(self._receive, whole, cursor=None)
-            await self._forget(number)
+            fetched = await self._fetch_file(inbound, file)
+            complete = replace(inbound, file=fetched.text, spoken=fetched.spoken, file_until_ms=None)
+            await hand_in(self._receive, complete, cursor=None)
+            await self._forget_stored_update(number)
         finally:
-            self._room.release()
+            self._waiting_slots.release()
 
-    async def _forget(self, number: int) -> None:
+    async def _forget_stored_update(self, number: int) -> None:
+        """Delete a stored update, whose file needs no further attempt."""
         async with self._context.database.transaction() as tx:
-            await chats.forget_cursor(tx, self._stored_as(number))
+            await chats.forget_cursor(tx, self._stored_update_key(number))
 
-    def _stored_as(self, number: int) -> str:
+    def _stored_update_key(self, number: int) -> str:
+        """Return the name under which an update is stored until its file is fetched."""
         return f"{FETCHING}{self._login.bot_id}:{number}"
 
-    async def _fetched(self, inbound: Inbound, file: TelegramFile) -> attachments.FetchedFile:
-        body = Path(self._context.home, FOLDER, f"in-{secrets.token_hex(8)}")
+    async def _fetch_file(self, inbound: Inbound, file: TelegramFile) -> attachments.FetchedFile:
+        """Return the text for a message's file: where it is stored, or that it could not be fetched."""
+        download_path = Path(self._context.home, FOLDER, f"in-{secrets.token_hex(8)}")
         try:
             async with self._context.database.reading() as tx:
                 group = await groups.by_jid(tx, inbound.chat_jid)
             if group is None:
-                return attachments.failed(file)
+                return attachments.fetch_failed(file)
             # The limit excludes later work: a voice note may wait long for its transcription.
-            async with self._slots:
+            async with self._fetch_slots:
                 async with asyncio.timeout(attachments.fetch_seconds(file)):
-                    found = await self._bot.get_file(file.file_id)
-                    data = await found.download_as_bytearray()
-                if len(data) > self._limit:
-                    return attachments.failed(file)
-                await asyncio.to_thread(_write, body, bytes(data))
+                    remote_file = await self._bot.get_file(file.file_id)
+                    content = await remote_file.download_as_bytearray()
+                if len(content) > self._limit:
+                    return attachments.fetch_failed(file)
+                await asyncio.to_thread(_write_new, download_path, bytes(content))
             return await attachments.keep(
-                self._context, file, group, body, chat=inbound.chat_jid, sent_ms=inbound.sent_ms
+                self._context, file, group, download_path, chat=inbound.chat_jid, sent_ms=inbound.sent_ms
             )
         except (TelegramError, OSError, TimeoutError) as error:
             log.warning("telegram.file_not_fetched", message=inbound.id, reason=str(error))
-            return attachments.failed(file)
+            return attachments.fetch_failed(file)
         except Exception:
             # An error would end the connection, and be repeated with the next one, for ever.
             log.exception("telegram.file_not_fetched", message=inbound.id)
-            return attachments.failed(file)
+            return attachments.fetch_failed(file)
         finally:
-            await asyncio.to_thread(body.unlink, missing_ok=True)
+            await asyncio.to_thread(download_path.unlink, missing_ok=True)
 
 
 async def move_chat(
@@ -355,7 +370,7 @@ async def move_chat(
         context.bus.publish("group.chat_moved", group=group.folder, detail=f"{old} {new}")
 
 
-def _as_today(update: dict[str, Any]) -> dict[str, Any]:
+def _with_expected_fields(update: dict[str, Any]) -> dict[str, Any]:
     """Return an update with the fields of a vote that the library expects and older servers do not send."""
     answer = update.get("poll_answer")
     if not isinstance(answer, dict):
@@ -364,11 +379,12 @@ def _as_today(update: dict[str, Any]) -> dict[str, Any]:
 
 
 def _number_of(update: Any) -> int | None:
+    """Return the number of an update; None for JSON that has no valid one."""
     number = update.get("update_id") if isinstance(update, dict) else None
     return number if isinstance(number, int) and not isinstance(number, bool) and number >= 0 else None
 
 
-def _unreadable(update: dict[str, Any], *, owner: int) -> Inbound | None:
+def _recover_message(update: dict[str, Any], *, owner: int) -> Inbound | None:
     """Return the message of an update that the library cannot parse, or None if none can be recovered."""
     message = update.get("message")
     if not isinstance(message, dict):
@@ -377,7 +393,7 @@ def _unreadable(update: dict[str, Any], *, owner: int) -> Inbound | None:
     if not isinstance(chat, dict) or not isinstance(sender, dict):
         return None
     ids = (chat.get("id"), sender.get("id"), number)
-    if not all(isinstance(one, int) and not isinstance(one, bool) for one in ids):
+    if not all(isinstance(number_or_id, int) and not isinstance(number_or_id, bool) for number_or_id in ids):
         return None
     name, title = sender.get("first_name"), chat.get("title")
     return Inbound(
@@ -395,7 +411,8 @@ def _unreadable(update: dict[str, Any], *, owner: int) -> Inbound | None:
     )
 
 
-def _write(target: Path, body: bytes) -> None:
+def _write_new(target: Path, body: bytes) -> None:
+    """Write a file that does not exist yet. Blocks."""
     target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with target.open("xb") as file:
         file.write(body)

@@ -26,7 +26,7 @@ from orchestrator.domain.errors import BadRequest, ChannelDown, ChannelRefused
 os.environ.setdefault("PTB_TIMEDELTA", "1")
 
 API = "https://api.telegram.org"
-SECONDS = 30.0
+REQUEST_SECONDS = 30.0
 _TOKEN = re.compile(r"[0-9]{3,20}:[A-Za-z0-9_-]{20,100}")
 
 
@@ -60,7 +60,7 @@ def read(home: Path) -> TelegramLogin | None:
 
 
 def write(home: Path, login: TelegramLogin) -> None:
-    """Store a login. Blocks."""
+    """Store a login in a file that only the owner can read. Blocks."""
     path = home / LOGIN
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     write_whole(path, login.model_dump_json(indent=2) + "\n", mode=0o600)
@@ -76,7 +76,7 @@ class PollingBot(telegram.Bot):
     async def raw_updates(self, *, offset: int | None, seconds: int, kinds: Sequence[str]) -> Any:
         """Return the result of `getUpdates` as JSON, a list of objects as a rule. Raises `TelegramError`."""
         data = {"offset": offset, "timeout": seconds, "allowed_updates": list(kinds)}
-        return await self._post("getUpdates", data, read_timeout=SECONDS + seconds)
+        return await self._post("getUpdates", data, read_timeout=REQUEST_SECONDS + seconds)
 
 
 def make_bot(token: str, server: str) -> PollingBot:
@@ -88,17 +88,18 @@ def make_bot(token: str, server: str) -> PollingBot:
         token,
         base_url=f"{server}/bot",
         base_file_url=f"{server}/file/bot",
-        request=_requests(connections=16),
-        get_updates_request=_requests(connections=1),
+        request=_http_client(connections=16),
+        get_updates_request=_http_client(connections=1),
     )
 
 
-def _requests(*, connections: int) -> HTTPXRequest:
+def _http_client(*, connections: int) -> HTTPXRequest:
+    """Return the HTTP client of the library, with so many connections and the timeouts of this module."""
     return HTTPXRequest(
         connection_pool_size=connections,
         connect_timeout=10.0,
-        read_timeout=SECONDS,
-        write_timeout=SECONDS,
+        read_timeout=REQUEST_SECONDS,
+        write_timeout=REQUEST_SECONDS,
         pool_timeout=10.0,
     )
 
@@ -116,7 +117,7 @@ async def log_in(home: Path, answers: Mapping[str, str]) -> str:
         raise BadRequest("That is no token of a bot: @BotFather gives one such as 123456:ABC-def….")
     if not owner.isdecimal():
         raise BadRequest(f"'{owner}' is no user id: it is a number, which @userinfobot tells you.")
-    server = checked_address(answers["server"], carries="token")
+    server = checked_address(answers["server"], credential_kind="token")
     try:
         async with make_bot(token, server) as bot:
             me = await bot.get_me()

@@ -10,7 +10,7 @@ from telegram import Gift, Message, MessageEntity, UniqueGift
 UNKNOWN_KIND = "of a kind that cannot be read"
 """The reason why a message asks for nothing."""
 MAX_KINDS, MAX_KIND_CHARS = 3, 40
-_HEAD = frozenset({
+_COMMON_FIELDS = frozenset({
     "message_id", "message_thread_id", "direct_messages_topic", "from_user", "sender_chat",
     "sender_boost_count", "sender_business_bot", "sender_tag", "date", "chat", "forward_origin",
     "is_topic_message", "is_automatic_forward", "reply_to_message", "external_reply", "quote",
@@ -22,7 +22,7 @@ _HEAD = frozenset({
     "guest_bot_caller_user", "guest_bot_caller_chat", "text", "caption",
 })  # fmt: skip
 """Fields of every message, which have no content by themselves."""
-_SERVICE = frozenset({
+_SERVICE_FIELDS = frozenset({
     "new_chat_members", "left_chat_member", "new_chat_title", "new_chat_photo", "delete_chat_photo",
     "group_chat_created", "supergroup_chat_created", "channel_chat_created", "migrate_to_chat_id",
     "migrate_from_chat_id", "message_auto_delete_timer_changed", "pinned_message", "forum_topic_created",
@@ -40,8 +40,10 @@ _SERVICE = frozenset({
 def text_of(message: Message) -> str:
     """Return what a reader sees, in words, without its file; empty if there is nothing to read."""
     text = message.text or message.caption or ""
-    words = next((words(part) for name, words in _WORDS if (part := getattr(message, name))), "")
-    return "\n".join(one for one in (text, words) if one)
+    part_text = next(
+        (part_text(part) for name, part_text in _TEXT_OF_PART if (part := getattr(message, name))), ""
+    )
+    return "\n".join(line for line in (text, part_text) if line)
 
 
 def unknown_kind(message: Message) -> str:
@@ -50,8 +52,8 @@ def unknown_kind(message: Message) -> str:
     It uses the names of the fields, so that future kinds leave a trace as well.
     """
     parts = message.to_dict(recursive=False)
-    names = [name for name, part in parts.items() if part and name not in _HEAD]
-    if not names or any(name in _SERVICE for name in names):
+    names = [name for name, part in parts.items() if part and name not in _COMMON_FIELDS]
+    if not names or any(name in _SERVICE_FIELDS for name in names):
         return ""
     return ", ".join(name.replace("_", " ")[:MAX_KIND_CHARS] for name in names[:MAX_KINDS])
 
@@ -61,89 +63,114 @@ def with_call(text: str, entities: Iterable[MessageEntity], *, bot_id: int, user
 
     Telegram's clients write `/clear@andy_bot` in groups for `/clear`.
     """
-    units, own = text.encode("utf-16-le"), f"@{username}".casefold()
-    for entity in sorted(entities, key=lambda one: one.offset, reverse=True):
+    utf16, own_name = text.encode("utf-16-le"), f"@{username}".casefold()
+    for entity in sorted(entities, key=lambda item: item.offset, reverse=True):
         begin, end = 2 * entity.offset, 2 * (entity.offset + entity.length)
-        shown = units[begin:end].decode("utf-16-le", "replace")
-        if entity.type == MessageEntity.BOT_COMMAND and shown.casefold().endswith(own):
-            new = shown[: -len(own)]
-        elif (entity.type == MessageEntity.MENTION and shown.casefold() == own) or _names(entity, bot_id):
-            new = call
+        entity_text = utf16[begin:end].decode("utf-16-le", "replace")
+        if entity.type == MessageEntity.BOT_COMMAND and entity_text.casefold().endswith(own_name):
+            replacement = entity_text[: -len(own_name)]
+        elif (entity.type == MessageEntity.MENTION and entity_text.casefold() == own_name) or _mentions_bot(
+            entity, bot_id
+        ):
+            replacement = call
         else:
             continue
-        units = units[:begin] + new.encode("utf-16-le") + units[end:]
-    return units.decode("utf-16-le", "replace")
+        utf16 = utf16[:begin] + replacement.encode("utf-16-le") + utf16[end:]
+    return utf16.decode("utf-16-le", "replace")
 
 
-def _names(entity: MessageEntity, bot_id: int) -> bool:
+def _mentions_bot(entity: MessageEntity, bot_id: int) -> bool:
+    """Return whether an entity mentions the bot by its account instead of its name."""
     user = entity.user if entity.type == MessageEntity.TEXT_MENTION else None
     return user is not None and user.id == bot_id
 
 
 def _poll(part: Any) -> str:
-    return _lines(f"[poll] {part.question}", (f"- {one.text}" for one in part.options))
+    """Return a poll as text: its question, then a line for each option."""
+    return _lines(f"[poll] {part.question}", (f"- {option.text}" for option in part.options))
 
 
 def _checklist(part: Any) -> str:
-    tasks = (f"- [{'x' if one.completion_date else ' '}] {one.text}" for one in part.tasks)
+    """Return a checklist as text, with a cross at each task that is done."""
+    tasks = (f"- [{'x' if task.completion_date else ' '}] {task.text}" for task in part.tasks)
     return _lines(f"[checklist] {part.title}", tasks)
 
 
 def _tasks_added(part: Any) -> str:
-    return _lines("[added to the checklist]", (f"- {one.text}" for one in part.tasks))
+    """Return the tasks that were added to a checklist, as text."""
+    return _lines("[added to the checklist]", (f"- {task.text}" for task in part.tasks))
 
 
 def _tasks_done(part: Any) -> str:
-    titles = {one.id: one.text for one in part.checklist_message.checklist.tasks} if _has_list(part) else {}
-    marks = ((part.marked_as_done_task_ids, "x"), (part.marked_as_not_done_task_ids, " "))
-    lines = (f"- [{mark}] {titles.get(one, f'task {one}')}" for ids, mark in marks for one in ids or ())
+    """Return the tasks of a checklist that were marked as done or not done, as text."""
+    titles = (
+        {task.id: task.text for task in part.checklist_message.checklist.tasks}
+        if _has_checklist(part)
+        else {}
+    )
+    changes = ((part.marked_as_done_task_ids, "x"), (part.marked_as_not_done_task_ids, " "))
+    lines = (
+        f"- [{sign}] {titles.get(task_id, f'task {task_id}')}"
+        for ids, sign in changes
+        for task_id in ids or ()
+    )
     return _lines("[marked in the checklist]", lines)
 
 
-def _has_list(part: Any) -> bool:
+def _has_checklist(part: Any) -> bool:
+    """Return whether an event about tasks contains the checklist itself, and so the titles of its tasks."""
     return part.checklist_message is not None and part.checklist_message.checklist is not None
 
 
 def _contact(part: Any) -> str:
-    name = " ".join(one for one in (part.first_name, part.last_name) if one)
+    """Return a contact as text: its name and phone number."""
+    name = " ".join(name_part for name_part in (part.first_name, part.last_name) if name_part)
     return f"[contact] {name}: {part.phone_number or 'no number'}"
 
 
 def _place(part: Any, kind: str = "place") -> str:
+    """Return a position as text, in degrees of latitude and longitude."""
     return f"[{kind}] {part.latitude:.6f}, {part.longitude:.6f}"
 
 
 def _location(part: Any) -> str:
+    """Return a shared location as text; a live one moves with its sender."""
     return _place(part, "live place" if part.live_period else "place")
 
 
 def _venue(part: Any) -> str:
-    return f"{_place(part.location)} {', '.join(one for one in (part.title, part.address) if one)}"
+    """Return a venue as text: its position, title and address."""
+    return f"{_place(part.location)} {', '.join(line for line in (part.title, part.address) if line)}"
 
 
 def _story(part: Any) -> str:
+    """Return a story as text: bots cannot see more of it."""
     return f"[story of {part.chat.effective_name or 'somebody'}: bots cannot see it]"
 
 
 def _gift(part: Any) -> str:
+    """Return a gift as text: its name or emoji, and the text with it."""
     gift: Gift | UniqueGift = part.gift
     name = gift.base_name if isinstance(gift, UniqueGift) else (gift.sticker.emoji or "")
-    return " ".join(one for one in ("[gift]", name, getattr(part, "text", "")) if one)
+    return " ".join(word for word in ("[gift]", name, getattr(part, "text", "")) if word)
 
 
 def _giveaway(part: Any) -> str:
+    """Return a giveaway as text: the number of winners and the prize."""
     return f"[giveaway] {part.winner_count} winners {part.prize_description or ''}".rstrip()
 
 
 def _titled(kind: str) -> Callable[[Any], str]:
+    """Return a function that describes a part by its kind, its title and its description."""
     return lambda part: f"[{kind}] {part.title}: {part.description}"
 
 
 def _lines(first: str, rest: Iterable[str]) -> str:
+    """Return texts as lines of one text."""
     return "\n".join([first, *rest])
 
 
-_WORDS: tuple[tuple[str, Callable[[Any], str]], ...] = (
+_TEXT_OF_PART: tuple[tuple[str, Callable[[Any], str]], ...] = (
     ("poll", _poll),
     ("checklist", _checklist),
     ("checklist_tasks_added", _tasks_added),

@@ -20,17 +20,17 @@ MAX_OPTIONS = 100
 _TYPES: dict[object, type] = {"bool": bool, "int": int, "str": str}
 
 
-def _check_types(made: Any) -> None:
+def _check_types(instance: Any) -> None:
     """Refuse values of undeclared types: the library passes on whatever a server sends.
 
     Raises:
         TypeError: one is of another type, or a number is too large for the store.
     """
-    for one in fields(made):
-        value, expected = getattr(made, one.name), _TYPES.get(one.type)
+    for field in fields(instance):
+        value, expected = getattr(instance, field.name), _TYPES.get(field.type)
         is_too_large = expected is int and type(value) is int and abs(value) >= 2**63
         if expected is not None and (type(value) is not expected or is_too_large):
-            raise TypeError(f"{one.name} is no {one.type} that can be used")
+            raise TypeError(f"{field.name} is no {field.type} that can be used")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,7 +100,7 @@ class PollAnswer:
 
     def __post_init__(self) -> None:
         _check_types(self)
-        if not all(type(one) is int and 0 <= one < MAX_OPTIONS for one in self.chosen):
+        if not all(type(index) is int and 0 <= index < MAX_OPTIONS for index in self.chosen):
             raise TypeError("chosen holds no numbers of options")
 
 
@@ -133,12 +133,13 @@ class _Bot:
 
 
 def _message(update: Update, message: Message, *, is_edit: bool, bot: _Bot) -> ChatUpdate | None:
+    """Return a message or an edit; None for one without content."""
     text, file = _text(message, bot), _file(message)
-    unknown = "" if text or file is not None or is_edit else message_text.unknown_kind(message)
-    if not text and file is None and not unknown:
+    unknown_kind = "" if text or file is not None or is_edit else message_text.unknown_kind(message)
+    if not text and file is None and not unknown_kind:
         return None
     sender = message.sender_chat or message.from_user
-    named = message.from_user or message.sender_chat
+    author = message.from_user or message.sender_chat
     edited_s = int(message.edit_date.timestamp()) if message.edit_date else 0
     return ChatUpdate(
         update_id=update.update_id,
@@ -147,9 +148,9 @@ def _message(update: Update, message: Message, *, is_edit: bool, bot: _Bot) -> C
         is_group=message.chat.type != "private",
         message_id=f"{message.message_id}.{edited_s}" if is_edit else str(message.message_id),
         sender_id=sender.id if sender is not None else 0,
-        sender_name=(named.full_name if named is not None else "") or "",
-        text=text or (f"[something that cannot be read here: {unknown}]" if unknown else ""),
-        ignored=message_text.UNKNOWN_KIND if unknown else "",
+        sender_name=(author.full_name if author is not None else "") or "",
+        text=text or (f"[something that cannot be read here: {unknown_kind}]" if unknown_kind else ""),
+        ignored=message_text.UNKNOWN_KIND if unknown_kind else "",
         sent_ms=int(message.date.timestamp() * 1000),
         is_call=_calls(message, bot),
         edits=message.message_id if is_edit else 0,
@@ -169,6 +170,7 @@ def _text(message: Message, bot: _Bot) -> str:
 
 
 def _answered(message: Message, bot: _Bot) -> dict[str, Any]:
+    """Return the fields of `ChatUpdate` about the answered message; none if the message answers nothing."""
     answered = message.reply_to_message
     # In a topic each message formally answers the one that opened it: ignore that.
     if answered is None or answered.forum_topic_created is not None:
@@ -183,21 +185,27 @@ def _answered(message: Message, bot: _Bot) -> dict[str, Any]:
 
 
 def _calls(message: Message, bot: _Bot) -> bool:
+    """Return whether a message mentions the bot or gives it a command."""
     kinds: list[str | None] = [MessageEntity.MENTION, MessageEntity.TEXT_MENTION, MessageEntity.BOT_COMMAND]
-    found = {**message.parse_entities(kinds), **message.parse_caption_entities(kinds)}
-    own = f"@{bot.username}".lower()
-    for entity, text in found.items():
+    mentions = {**message.parse_entities(kinds), **message.parse_caption_entities(kinds)}
+    own_name = f"@{bot.username}".lower()
+    for entity, text in mentions.items():
         if entity.type == "text_mention" and entity.user is not None and entity.user.id == bot.id:
             return True
-        if entity.type in {"mention", "bot_command"} and text.lower().endswith(own):
+        if entity.type in {"mention", "bot_command"} and text.lower().endswith(own_name):
             return True
     return False
 
 
 def _reaction(update: Update) -> ChatUpdate | None:
+    """Return a reaction; None for one that was taken back, or is no emoji, or has no known sender."""
     reaction = update.message_reaction
     assert reaction is not None
-    signs = [one.emoji for one in reaction.new_reaction if isinstance(one, ReactionTypeEmoji)]
+    signs = [
+        reaction_type.emoji
+        for reaction_type in reaction.new_reaction
+        if isinstance(reaction_type, ReactionTypeEmoji)
+    ]
     if not signs or reaction.user is None:
         return None
     return ChatUpdate(
@@ -215,6 +223,7 @@ def _reaction(update: Update) -> ChatUpdate | None:
 
 
 def _poll_answer(update: Update, answer: telegram.PollAnswer) -> PollAnswer | None:
+    """Return a vote; None if its voter is not known."""
     # Somebody who writes as a channel or a group also votes as that.
     voter = answer.voter_chat or answer.user
     if voter is None:
@@ -230,12 +239,17 @@ def _poll_answer(update: Update, answer: telegram.PollAnswer) -> PollAnswer | No
 
 
 def _file(message: Message) -> TelegramFile | None:
+    """Return the file of a message; None if it has none."""
     if message.photo:
-        best = message.photo[-1]
+        largest_photo = message.photo[-1]
         return TelegramFile(
-            file_id=best.file_id, kind="image", mime="image/jpeg", name="", size=best.file_size or 0
+            file_id=largest_photo.file_id,
+            kind="image",
+            mime="image/jpeg",
+            name="",
+            size=largest_photo.file_size or 0,
         )
-    for kind, found in (
+    for kind, part in (
         ("voice note", message.voice),
         ("audio", message.audio),
         ("video", message.video),
@@ -243,18 +257,19 @@ def _file(message: Message) -> TelegramFile | None:
         ("sticker", message.sticker),
         ("document", message.document),
     ):
-        if found is not None:
+        if part is not None:
             return TelegramFile(
-                file_id=found.file_id,
+                file_id=part.file_id,
                 kind=kind,
-                mime=getattr(found, "mime_type", None) or ("image/webp" if kind == "sticker" else ""),
-                name=getattr(found, "file_name", None) or "",
-                size=found.file_size or 0,
-                seconds=_seconds(found),
+                mime=getattr(part, "mime_type", None) or ("image/webp" if kind == "sticker" else ""),
+                name=getattr(part, "file_name", None) or "",
+                size=part.file_size or 0,
+                seconds=_seconds(part),
             )
     return None
 
 
-def _seconds(found: Any) -> int:
-    duration = getattr(found, "duration", None) or 0
+def _seconds(part: Any) -> int:
+    """Return the playing time of a file in seconds; 0 if it has none."""
+    duration = getattr(part, "duration", None) or 0
     return int(duration.total_seconds()) if isinstance(duration, timedelta) else int(duration)

@@ -34,7 +34,7 @@ _ARCHITECTURES = {"x86_64": (0xC000003E, 0), "aarch64": (0xC00000B7, 1)}
 """For each machine: its number in a filter, and its column in the tables of system calls."""
 
 _Step = tuple[int, int, int, int]
-_FREE: Mapping[str, tuple[int | None, int | None]] = {
+_ALLOWED_CALLS: Mapping[str, tuple[int | None, int | None]] = {
     "read": (0, 63), "readv": (19, 65), "pread64": (17, 67), "preadv": (295, 69),
     "write": (1, 64), "writev": (20, 66), "close": (3, 57), "lseek": (8, 62),
     "fstat": (5, 80), "newfstatat": (262, 79), "stat": (4, None), "lstat": (6, None), "statx": (332, 291),
@@ -56,7 +56,7 @@ _FREE: Mapping[str, tuple[int | None, int | None]] = {
 """System calls that are allowed with any arguments, with their numbers on each machine. A writable shared
 mapping needs a file that is open for writing, and none can be opened.
 """
-_ABSENT = {"clone3": (435, 435), "openat2": (437, 437)}
+_ABSENT_CALLS = {"clone3": (435, 435), "openat2": (437, 437)}
 """Calls whose arguments a filter cannot see. They fail as on an older kernel, and callers fall back to
 `clone` and `openat`.
 """
@@ -70,13 +70,13 @@ _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446  # the same everywher
 _READ_FILE, _READ_DIRECTORY = 1 << 2, 1 << 3
 _FILE_RIGHTS = ((1, 13), (2, 14), (3, 15), (5, 16))
 """For each version of Landlock: how many rights on files it knows, each a bit from the lowest on."""
-_SYSTEM = (
+_SYSTEM_PATHS = (
     "/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/lib", "/etc/ld.so.cache",
     "/proc/cpuinfo", "/proc/sys/vm/overcommit_memory", "/sys/devices/system/cpu", "/dev/null", "/dev/urandom",
 )  # fmt: skip
 
 
-class _Narrow(NamedTuple):
+class _RestrictedCall(NamedTuple):
     """A system call that is allowed if one argument has an allowed value."""
 
     numbers: tuple[int | None, int | None]
@@ -85,22 +85,23 @@ class _Narrow(NamedTuple):
     values: tuple[int, ...]
 
 
-def _narrow() -> tuple[_Narrow, ...]:
-    own = os.getpid()
+def _restricted_calls() -> tuple[_RestrictedCall, ...]:
+    """Return the calls that are allowed with some values of one argument only."""
+    own_pid = os.getpid()
     return (
-        _Narrow((2, None), 1, "lacks", (_WRITES,)),  # open
-        _Narrow((257, 56), 2, "lacks", (_WRITES,)),  # openat
-        _Narrow((56, 220), 0, "has", (_CLONE_THREAD,)),  # clone: threads, and no process
-        _Narrow((157, 167), 0, "equals", (_PR_SET_NAME,)),  # prctl
-        _Narrow((16, 29), 1, "equals", (_TERMINAL_IS, _CLOSE_ON_EXEC)),  # ioctl
-        _Narrow((72, 25), 1, "equals", (_GETFD, _SETFD, _GETFL, _DUPFD_CLOEXEC)),  # fcntl
-        _Narrow((234, 131), 0, "equals", (own,)),  # tgkill: abort() ends this process
-        _Narrow((302, 261), 0, "equals", (0,)),  # prlimit64: of this process
-        _Narrow((203, 122), 0, "equals", (0,)),  # sched_setaffinity: of this thread
+        _RestrictedCall((2, None), 1, "lacks", (_WRITES,)),  # open
+        _RestrictedCall((257, 56), 2, "lacks", (_WRITES,)),  # openat
+        _RestrictedCall((56, 220), 0, "has", (_CLONE_THREAD,)),  # clone: threads, and no process
+        _RestrictedCall((157, 167), 0, "equals", (_PR_SET_NAME,)),  # prctl
+        _RestrictedCall((16, 29), 1, "equals", (_TERMINAL_IS, _CLOSE_ON_EXEC)),  # ioctl
+        _RestrictedCall((72, 25), 1, "equals", (_GETFD, _SETFD, _GETFL, _DUPFD_CLOEXEC)),  # fcntl
+        _RestrictedCall((234, 131), 0, "equals", (own_pid,)),  # tgkill: abort() ends this process
+        _RestrictedCall((302, 261), 0, "equals", (0,)),  # prlimit64: of this process
+        _RestrictedCall((203, 122), 0, "equals", (0,)),  # sched_setaffinity: of this thread
     )
 
 
-def bound(*, cpu_seconds: int) -> None:
+def limit_resources(*, cpu_seconds: int) -> None:
     """Limit memory and processor time, and forbid this process to write files and dump core."""
     for limit, value in (
         (resource.RLIMIT_AS, MEMORY_BYTES),
@@ -111,7 +112,7 @@ def bound(*, cpu_seconds: int) -> None:
         resource.setrlimit(limit, (value, value))
 
 
-def enter(*, readable: Iterable[str], library: str) -> list[str]:
+def restrict_process(*, readable: Iterable[str], library: str) -> list[str]:
     """Restrict this process to its open files and to reading `readable` and the
     `library`; return what is missing.
 
@@ -123,82 +124,101 @@ def enter(*, readable: Iterable[str], library: str) -> list[str]:
     if libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0:
         return ["the kernel refuses a fence"]
     missing = []
-    if not _restrict_files(libc, {*_SYSTEM, *readable, *_libraries(library)}):
+    if not _restrict_files(libc, {*_SYSTEM_PATHS, *readable, *_library_folders(library)}):
         missing.append("the kernel has no Landlock, so files that this user may read can be read")
     if not _filter_calls(libc):
         missing.append("the kernel refuses the filter of system calls")
     return missing
 
 
-def _libraries(name: str) -> set[str]:
+def _library_folders(name: str) -> set[str]:
     """Return the folders from which Python and the library `name` are loaded."""
-    places = {sysconfig.get_path(key) for key in ("stdlib", "platstdlib", "purelib", "platlib")}
-    found = importlib.util.find_spec(name)
-    if found is not None and found.submodule_search_locations:
-        places.add(str(Path(found.submodule_search_locations[0]).parent))
-    linked = {one for one in os.environ.get("LD_LIBRARY_PATH", "").split(":") if one.startswith("/")}
-    return places | linked | {f"{sys.base_prefix}/lib"}
+    folders = {sysconfig.get_path(key) for key in ("stdlib", "platstdlib", "purelib", "platlib")}
+    library_spec = importlib.util.find_spec(name)
+    if library_spec is not None and library_spec.submodule_search_locations:
+        folders.add(str(Path(library_spec.submodule_search_locations[0]).parent))
+    linked_folders = {
+        path for path in os.environ.get("LD_LIBRARY_PATH", "").split(":") if path.startswith("/")
+    }
+    return folders | linked_folders | {f"{sys.base_prefix}/lib"}
 
 
 def _restrict_files(libc: Any, readable: Iterable[str]) -> bool:
-    """Forbid all but reading below `readable`; with newer kernels also signals and sockets to outside."""
+    """Forbid all but reading below `readable`; with newer kernels also signals and sockets to outside.
+
+    Return whether the kernel could do that; `libc` is the C library, through which it is called.
+    """
     version = libc.syscall(_CREATE_RULESET, None, 0, 1)
     if version < 1:
         return False
     rights = (1 << max(count for since, count in _FILE_RIGHTS if version >= since)) - 1
-    fields = [rights] + [3] * (version >= 4) + [3] * (version >= 6)  # files; TCP; sockets by name, signals
-    wanted = ctypes.create_string_buffer(struct.pack(f"{len(fields)}Q", *fields))
-    rules = libc.syscall(_CREATE_RULESET, wanted, 8 * len(fields), 0)
-    if rules < 0:
+    handled_rights = (
+        [rights] + [3] * (version >= 4) + [3] * (version >= 6)
+    )  # files; TCP; sockets by name, signals
+    attributes = ctypes.create_string_buffer(struct.pack(f"{len(handled_rights)}Q", *handled_rights))
+    ruleset = libc.syscall(_CREATE_RULESET, attributes, 8 * len(handled_rights), 0)
+    if ruleset < 0:
         return False
     try:
         for path in readable:
-            _allow_reading(libc, rules, path)
-        return bool(libc.syscall(_RESTRICT_SELF, rules, 0) == 0)
+            _allow_reading(libc, ruleset, path)
+        return bool(libc.syscall(_RESTRICT_SELF, ruleset, 0) == 0)
     finally:
-        os.close(rules)
+        os.close(ruleset)
 
 
-def _allow_reading(libc: Any, rules: int, path: str) -> None:
+def _allow_reading(libc: Any, ruleset: int, path: str) -> None:
+    """Allow to read a file, or all files below a folder; a path that does not exist is ignored.
+
+    `ruleset` is the descriptor of the rules of Landlock.
+    """
     try:
-        place = os.open(path, os.O_PATH | os.O_CLOEXEC)
+        descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
     except OSError:
         return  # not every system has every path
     try:
         allowed = _READ_FILE | (_READ_DIRECTORY if Path(path).is_dir() else 0)
-        rule = ctypes.create_string_buffer(struct.pack("=Qi", allowed, place))
-        libc.syscall(_ADD_RULE, rules, 1, rule, 0)
+        rule = ctypes.create_string_buffer(struct.pack("=Qi", allowed, descriptor))
+        libc.syscall(_ADD_RULE, ruleset, 1, rule, 0)
     finally:
-        os.close(place)
+        os.close(descriptor)
 
 
 def _filter_calls(libc: Any) -> bool:
-    program = b"".join(struct.pack("HBBI", *step) for step in _steps(*_ARCHITECTURES[platform.machine()]))
+    """Make the kernel check each further system call by `_filter_program`; return whether that worked."""
+    program = b"".join(
+        struct.pack("HBBI", *step) for step in _filter_program(*_ARCHITECTURES[platform.machine()])
+    )
     steps = ctypes.create_string_buffer(program, len(program))
-    described = ctypes.create_string_buffer(struct.pack("HP", len(program) // 8, ctypes.addressof(steps)))
-    return bool(libc.prctl(_PR_SET_SECCOMP, _FILTER_MODE, described, 0, 0) == 0)
+    program_header = ctypes.create_string_buffer(
+        struct.pack("HP", len(program) // 8, ctypes.addressof(steps))
+    )
+    return bool(libc.prctl(_PR_SET_SECCOMP, _FILTER_MODE, program_header, 0, 0) == 0)
 
 
-def _steps(architecture: int, column: int) -> Iterator[_Step]:
-    """Yield the filter: calls that are not allowed fail with EPERM."""
+def _filter_program(machine_number: int, column: int) -> Iterator[_Step]:
+    """Yield the steps of the filter: calls that are not allowed fail with EPERM.
+
+    `machine_number` and `column` are those of `_ARCHITECTURES` for this machine.
+    """
     yield (_LOAD, 0, 0, 4)  # the architecture of the call
-    yield (_EQUAL, 1, 0, architecture)
+    yield (_EQUAL, 1, 0, machine_number)
     yield (_RETURN, 0, 0, _KILL)
     yield (_LOAD, 0, 0, 0)  # the number of the call
     yield (_AT_LEAST, 0, 1, _X32)
     yield (_RETURN, 0, 0, _ERRNO | errno.EPERM)
-    answers = {numbers[column]: _ALLOW for numbers in _FREE.values()}
-    answers |= {numbers[column]: _ERRNO | errno.ENOSYS for numbers in _ABSENT.values()}
-    for number, answer in answers.items():
+    results = {numbers[column]: _ALLOW for numbers in _ALLOWED_CALLS.values()}
+    results |= {numbers[column]: _ERRNO | errno.ENOSYS for numbers in _ABSENT_CALLS.values()}
+    for number, result in results.items():
         if number is not None:
             yield (_EQUAL, 0, 1, number)
-            yield (_RETURN, 0, 0, answer)
-    for call in _narrow():
-        yield from _checked(call, call.numbers[column])
+            yield (_RETURN, 0, 0, result)
+    for call in _restricted_calls():
+        yield from _steps_of_call(call, call.numbers[column])
     yield (_RETURN, 0, 0, _ERRNO | errno.EPERM)
 
 
-def _checked(call: _Narrow, number: int | None) -> Iterator[_Step]:
+def _steps_of_call(call: _RestrictedCall, number: int | None) -> Iterator[_Step]:
     """Yield the steps that decide about one call by the lower half of an argument."""
     if number is None:
         return

@@ -22,18 +22,18 @@ NO_WORDS = "I hear no words in it"
 
 
 def main(arguments: list[str]) -> int:
-    """Print the transcription as one line of JSON."""
+    """Print the transcription as one line of JSON. `arguments` are MODEL FILE [LANGUAGE]."""
     model, path, *language = arguments
     with Path(path).open("rb") as sound:
         # Before any library is loaded: onnxruntime, for one, would send telemetry about this machine.
-        fence.bound(cpu_seconds=CPU_SECONDS)
-        missing = fence.enter(readable=[model], library="faster_whisper")
+        fence.limit_resources(cpu_seconds=CPU_SECONDS)
+        missing_protections = fence.restrict_process(readable=[model], library="faster_whisper")
         from faster_whisper import WhisperModel
 
         recognizer = WhisperModel(model, device="cpu", compute_type="int8", local_files_only=True)
-        found = {"warning": "; ".join(missing)} if missing else {}
-        found |= transcript_of(recognizer, sound, language[0] if language else None)
-    sys.stdout.write(json.dumps(found) + "\n")
+        result = {"warning": "; ".join(missing_protections)} if missing_protections else {}
+        result |= transcript_of(recognizer, sound, language[0] if language else None)
+    sys.stdout.write(json.dumps(result) + "\n")
     return 0
 
 
@@ -47,7 +47,7 @@ def transcript_of(recognizer: Any, sound: BinaryIO, language: str | None) -> dic
         if seconds > MAX_SECONDS:
             return {"failure": TOO_LONG}
         # The silence filter prevents noise from becoming words that nobody spoke.
-        segments, about = recognizer.transcribe(sound, language=language, vad_filter=True)
+        segments, info = recognizer.transcribe(sound, language=language, vad_filter=True)
         text = " ".join(segment.text.strip() for segment in segments if segment.no_speech_prob < 0.9)
     except MemoryError:
         return {"failure": TOO_LONG}
@@ -55,23 +55,23 @@ def transcript_of(recognizer: Any, sound: BinaryIO, language: str | None) -> dic
         return {"failure": UNREADABLE}
     if not text.strip():
         return {"failure": NO_WORDS}
-    return {"text": " ".join(text.split()), "language": about.language, "seconds": round(seconds, 1)}
+    return {"text": " ".join(text.split()), "language": info.language, "seconds": round(seconds, 1)}
 
 
 def _duration(sound: BinaryIO) -> float:
     """Return the seconds of sound in a file, by its packets: its header may be wrong."""
     import av
 
-    with av.open(sound, metadata_errors="ignore") as container:
+    with av.open(sound, "r", metadata_errors="ignore") as container:
         if not container.streams.audio:
             raise ValueError(UNREADABLE)
         stream = container.streams.audio[0]
-        total = 0
+        total_ticks = 0
         for packet in container.demux(stream):
-            total += packet.duration or 0
-            if total * (stream.time_base or 0) > MAX_SECONDS:
+            total_ticks += packet.duration or 0
+            if total_ticks * (stream.time_base or 0) > MAX_SECONDS:
                 break
-        return float(total * (stream.time_base or 0))
+        return float(total_ticks * (stream.time_base or 0))
 
 
 if __name__ == "__main__":

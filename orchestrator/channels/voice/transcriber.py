@@ -22,7 +22,7 @@ from orchestrator.domain.home import Home
 log = structlog.get_logger(__name__)
 
 LIBRARY = "faster_whisper"
-FILES = ("model.bin", "config.json", "tokenizer.json")
+MODEL_FILES = ("model.bin", "config.json", "tokenizer.json")
 """Files that a model's folder must contain, beside a `vocabulary.*`, whose name varies."""
 START_SECONDS = 60.0
 """Seconds that the program may take besides listening: it loads a model, maybe on a busy machine."""
@@ -33,9 +33,18 @@ ERRORS_LOGGED_BYTES = 500
 """Bytes of the program's last stderr output that are logged."""
 MAX_WAITING = 10
 """Notes of one group that may wait for their turn at once."""
-TOO_MANY = f"{MAX_WAITING} others of this group were still to be written down"
-NOT_NOW = "writing down what it says took too long, or failed"
-_PASSED_ON = ("PATH", "HOME", "LANG", "LC_ALL", "PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "LD_LIBRARY_PATH")
+TOO_MANY_WAITING = f"{MAX_WAITING} others of this group were still to be written down"
+FAILED = "writing down what it says took too long, or failed"
+_INHERITED_VARIABLES = (
+    "PATH",
+    "HOME",
+    "LANG",
+    "LC_ALL",
+    "PYTHONPATH",
+    "PYTHONHOME",
+    "VIRTUAL_ENV",
+    "LD_LIBRARY_PATH",
+)
 _HANGUL = re.compile("[가-힣]")
 _LETTER = re.compile(r"[^\W\d_]")
 
@@ -56,7 +65,7 @@ def model_folder(home: Home, name: str) -> Path:
 
 def is_model(folder: Path) -> bool:
     """Return whether a folder contains a whole model. Blocks."""
-    return all((folder / name).is_file() for name in FILES)
+    return all((folder / name).is_file() for name in MODEL_FILES)
 
 
 def has_library() -> bool:
@@ -102,28 +111,28 @@ class VoiceTranscriber:
             return SpokenText(failure=listen.TOO_LONG)
         if len(self._waiting.get(group, ())) >= MAX_WAITING:
             log.warning("voice.too_many", group=group)
-            return SpokenText(failure=TOO_MANY)
+            return SpokenText(failure=TOO_MANY_WAITING)
         async with self._turn(group):
             try:
                 async with asyncio.timeout(self.seconds_for(seconds)):
                     return await self._listen(file, language)
             except TimeoutError:
                 log.warning("voice.too_slow", seconds=seconds)
-                return SpokenText(failure=NOT_NOW)
+                return SpokenText(failure=FAILED)
 
     @asynccontextmanager
     async def _turn(self, group: str) -> AsyncIterator[None]:
         """Wait until nothing else is transcribed and it is this group's turn."""
         if self._is_listening:
-            mine = asyncio.get_running_loop().create_future()
-            self._waiting.setdefault(group, deque()).append(mine)
+            own_turn = asyncio.get_running_loop().create_future()
+            self._waiting.setdefault(group, deque()).append(own_turn)
             try:
-                await mine
+                await own_turn
             except asyncio.CancelledError:
-                if mine.cancelled():
-                    self._forget(group, mine)
+                if own_turn.cancelled():
+                    self._forget_waiting(group, own_turn)
                 else:  # the turn had come at the same moment
-                    self._pass_on()
+                    self._start_next_turn()
                 raise
         self._is_listening = True
         self._turns += 1
@@ -131,24 +140,26 @@ class VoiceTranscriber:
         try:
             yield
         finally:
-            self._pass_on()
+            self._start_next_turn()
 
-    def _forget(self, group: str, one: asyncio.Future[None]) -> None:
+    def _forget_waiting(self, group: str, turn: asyncio.Future[None]) -> None:
+        """Remove a note that waits for its turn."""
         waiting = self._waiting[group]
-        waiting.remove(one)
+        waiting.remove(turn)
         if not waiting:
             del self._waiting[group]
 
-    def _pass_on(self) -> None:
+    def _start_next_turn(self) -> None:
         """Give the turn to the group that has waited longest, if any."""
         self._is_listening = bool(self._waiting)
         if self._waiting:
-            group = min(self._waiting, key=lambda one: self._last_turn.get(one, 0))
-            following = self._waiting[group][0]
-            self._forget(group, following)
-            following.set_result(None)
+            group = min(self._waiting, key=lambda name: self._last_turn.get(name, 0))
+            next_turn = self._waiting[group][0]
+            self._forget_waiting(group, next_turn)
+            next_turn.set_result(None)
 
     async def _listen(self, file: Path, language: str | None) -> SpokenText:
+        """Return the transcription of a file by one run of the program; cancellation kills that."""
         process = await asyncio.create_subprocess_exec(
             *self._command,
             str(self._model),
@@ -161,14 +172,14 @@ class VoiceTranscriber:
             start_new_session=True,
         )
         assert process.stdout is not None and process.stderr is not None  # noqa: PT018
-        errors = asyncio.create_task(_tail(process.stderr), name="voice-errors")
+        errors = asyncio.create_task(_read_tail(process.stderr), name="voice-errors")
         try:
-            output = await _bounded(process.stdout)
+            output = await _read_bounded(process.stdout)
             if output is None:
                 log.warning("voice.too_much_output", bytes=MAX_OUTPUT_BYTES)
-                return SpokenText(failure=NOT_NOW)
+                return SpokenText(failure=FAILED)
             code = await process.wait()
-            return _parsed(output, await errors, code)
+            return _parse_output(output, await errors, code)
         finally:
             if process.returncode is None:
                 process.kill()
@@ -176,41 +187,45 @@ class VoiceTranscriber:
             errors.cancel()
 
 
-async def _bounded(stream: asyncio.StreamReader) -> bytes | None:
+async def _read_bounded(stream: asyncio.StreamReader) -> bytes | None:
     """Return all output, or None if it is more than the program may print."""
-    found = b""
-    while some := await stream.read(MAX_OUTPUT_BYTES):
-        found += some
-        if len(found) > MAX_OUTPUT_BYTES:
+    output = b""
+    while chunk := await stream.read(MAX_OUTPUT_BYTES):
+        output += chunk
+        if len(output) > MAX_OUTPUT_BYTES:
             return None
-    return found
+    return output
 
 
-async def _tail(stream: asyncio.StreamReader) -> bytes:
+async def _read_tail(stream: asyncio.StreamReader) -> bytes:
     """Read to the end and return the last bytes."""
     tail = b""
-    while some := await stream.read(MAX_OUTPUT_BYTES):
-        tail = (tail + some)[-ERRORS_LOGGED_BYTES:]
+    while chunk := await stream.read(MAX_OUTPUT_BYTES):
+        tail = (tail + chunk)[-ERRORS_LOGGED_BYTES:]
     return tail
 
 
 def _environment() -> dict[str, str]:
+    """Return the environment variables of the program."""
     # It needs no key and no proxy address, so it gets none. Two threads, or it would use all processors.
-    passed_on = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
-    return passed_on | {"OMP_NUM_THREADS": "2", "HF_HUB_OFFLINE": "1"}
+    inherited = {name: os.environ[name] for name in _INHERITED_VARIABLES if name in os.environ}
+    return inherited | {"OMP_NUM_THREADS": "2", "HF_HUB_OFFLINE": "1"}
 
 
-def _parsed(output: bytes, errors: bytes, code: int | None) -> SpokenText:
-    """Return the transcription in the program's output; a compromised decoder may print anything."""
+def _parse_output(output: bytes, errors: bytes, code: int | None) -> SpokenText:
+    """Return the transcription in the program's output; a compromised decoder may print anything.
+
+    `errors` is the end of its stderr and `code` its exit code, for the log.
+    """
     try:
-        found = json.loads(output.splitlines()[-1])
-        text, failure, language = (found.get(key) for key in ("text", "failure", "language"))
+        result = json.loads(output.splitlines()[-1])
+        text, failure, language = (result.get(key) for key in ("text", "failure", "language"))
     except (ValueError, IndexError, AttributeError, RecursionError):
         log.warning("voice.failed", code=code, stderr=errors.decode("utf-8", "replace"))
-        return SpokenText(failure=NOT_NOW)
-    if found.get("warning"):
-        log.warning("voice.not_isolated", missing=str(found["warning"])[:200])
+        return SpokenText(failure=FAILED)
+    if result.get("warning"):
+        log.warning("voice.not_isolated", missing=str(result["warning"])[:200])
     if not isinstance(text, str) or not text.strip():
-        return SpokenText(failure=str(failure)[:200] if failure else NOT_NOW)
-    cut = text if len(text) <= MAX_CHARS else f"{text[:MAX_CHARS]}… [cut]"
-    return SpokenText(text=" ".join(cut.split()), language=str(language)[:8] if language else None)
+        return SpokenText(failure=str(failure)[:200] if failure else FAILED)
+    bounded_text = text if len(text) <= MAX_CHARS else f"{text[:MAX_CHARS]}… [cut]"
+    return SpokenText(text=" ".join(bounded_text.split()), language=str(language)[:8] if language else None)

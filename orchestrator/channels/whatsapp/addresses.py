@@ -31,10 +31,12 @@ class Address:
     server: str
 
     def __str__(self) -> str:
+        """Return the address as text: `4917…@s.whatsapp.net`."""
         return f"{self.user}@{self.server}"
 
     @property
     def is_person(self) -> bool:
+        """Whether it is a person's address, by phone number or LID."""
         return self.server in (PHONE, LID)
 
 
@@ -52,11 +54,11 @@ class Directory:
         phone = self.phones.get(address.user) if address.server == LID else None
         return Address(user=phone, server=PHONE) if phone else address
 
-    def called(self, address: Address) -> str:
+    def display_name(self, address: Address) -> str:
         """Return the name to show for a person: the one they chose, else `+` and the number, else the LID."""
-        person = self.resolved(address)
-        known = self.names.get(person.user)
-        return known or (f"+{person.user}" if person.server == PHONE else person.user)
+        resolved = self.resolved(address)
+        chosen_name = self.names.get(resolved.user)
+        return chosen_name or (f"+{resolved.user}" if resolved.server == PHONE else resolved.user)
 
 
 def of(jid: JidLike) -> Address | None:
@@ -80,6 +82,7 @@ def is_group(text: str) -> bool:
 
 
 def _address(user: str, server: str) -> Address | None:
+    """Return an address with its server's usual name; None if it is no person's or group's."""
     server = _SERVERS.get(server, server)
     if server not in (PHONE, LID, GROUP) or not _USER.fullmatch(user):
         return None

@@ -30,7 +30,7 @@ from orchestrator.channels.whatsapp.spool import Spool
 
 log = logging.getLogger(__name__)
 
-ENDED, TAKEN_BY_OTHER, NO_LIBRARY = 1, 4, 5
+LOGIN_ENDED, TAKEN_BY_OTHER, NO_LIBRARY = 1, 4, 5
 THREADS = 16
 """Threads for calls of the library. Each call occupies one until it returns."""
 
@@ -39,8 +39,8 @@ BUSY = "another process of this machine has the WhatsApp login open: wait for it
 Job = Callable[[], Coroutine[Any, Any, int]]
 
 
-def arguments(given: list[str]) -> argparse.Namespace:
-    """Parse the command line; end the process with a message when it is wrong."""
+def parse_arguments(words: list[str]) -> argparse.Namespace:
+    """Parse the command line, given as words; end the process with a message when it is wrong."""
     parser = argparse.ArgumentParser(prog="whatsapp bridge", description=__doc__)
     parser.add_argument("--store", type=Path, help="The login: whatsapp.db.")
     parser.add_argument("--spool", type=Path, help="What must not be forgotten.")
@@ -52,7 +52,7 @@ def arguments(given: list[str]) -> argparse.Namespace:
     parser.add_argument("--assistant", default="", help="The assistant's name.")
     parser.add_argument("--pair", action="store_true", help="Pair with a phone instead.")
     parser.add_argument("--phone", default="", help="With --pair: by this number, not by a QR code.")
-    options = parser.parse_args(given)
+    options = parser.parse_args(words)
     if not options.check and not (options.store and options.spool):
         parser.error("--store and --spool are needed")
     return options
@@ -60,7 +60,7 @@ def arguments(given: list[str]) -> argparse.Namespace:
 
 def main() -> None:
     """Run the bridge until stdin is closed or the login ends, then exit with the code of the reason."""
-    options = arguments(sys.argv[1:])
+    options = parse_arguments(sys.argv[1:])
     os.umask(0o077)
     # The library's Go code prints to stdout, which would break the protocol. So stdout becomes a copy of
     # stderr, and the lines for the host go to a duplicate of the original stdout.
@@ -73,8 +73,12 @@ def main() -> None:
     os._exit(code)
 
 
-async def _main(options: argparse.Namespace, out: int) -> int:
-    lines = HostLines(out)
+async def _main(options: argparse.Namespace, output: int) -> int:
+    """Run what the options demand, with the lock on the login; return the exit code.
+
+    `output` is the file descriptor for lines to the host.
+    """
+    lines = HostLines(output)
     if options.check:
         return await _check(lines)
     try:
@@ -92,6 +96,7 @@ async def _main(options: argparse.Namespace, out: int) -> int:
 
 
 async def _check(lines: HostLines) -> int:
+    """Load the library, and report to the host if that fails; return the exit code."""
     code = 0
     try:
         library.load()
@@ -103,31 +108,33 @@ async def _check(lines: HostLines) -> int:
 
 
 async def _serve(options: argparse.Namespace, lines: HostLines) -> int:
+    """Run a session, or pair with a phone, until it ends or stdin is closed; return the exit code."""
     make_client = library.load()
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(THREADS, "whatsapp"))
-    _protect(options.store)
+    _make_private(options.store)
     client = make_client(str(options.store), uuid="andy")
     if options.pair:
         pairing = PairingSession(client, lines.put, phone=options.phone)
-        return await _until_either(pairing.run, lambda: _drain(_no_line))
-    own = addresses.parse(options.own)
-    if own is None:
+        return await _until_either(pairing.run, lambda: _pass_lines(_no_line))
+    own_address = addresses.parse(options.own)
+    if own_address is None:
         lines.put(StateReport(state="disconnected", reason=f"'{options.own}' is no account"))
         return 2
     spool = Spool(options.spool)
     session = NeonizeSession(
-        client, spool, lines.put, own=own, name=options.name, assistant=options.assistant
+        client, spool, lines.put, own=own_address, name=options.name, assistant=options.assistant
     )
     try:
         async with asyncio.TaskGroup() as tasks:
             requests: set[asyncio.Task[None]] = set()
 
             async def take(line: bytes) -> None:
+                """Start a task that carries out one request of the host."""
                 task = tasks.create_task(session.handle(protocol.from_host(line)), name="whatsapp:request")
                 requests.add(task)
                 task.add_done_callback(requests.discard)
 
-            code = await _until_either(lambda: _login(session, lines), lambda: _drain(take))
+            code = await _until_either(lambda: _run_session(session, lines), lambda: _pass_lines(take))
             await session.stop()
             # The session has stopped, so nobody needs the responses of calls that the library has not
             # answered.
@@ -138,7 +145,7 @@ async def _serve(options: argparse.Namespace, lines: HostLines) -> int:
     return code
 
 
-def _protect(store: Path) -> None:
+def _make_private(store: Path) -> None:
     """Make the login's files readable by their owner alone, including files that another tool created."""
     store.parent.mkdir(parents=True, exist_ok=True)
     for path in (store, *store.parent.glob(f"{store.name}-*")):
@@ -146,19 +153,21 @@ def _protect(store: Path) -> None:
             path.chmod(0o600)
 
 
-async def _login(session: NeonizeSession, lines: HostLines) -> int:
+async def _run_session(session: NeonizeSession, lines: HostLines) -> int:
+    """Run the session and report to the host why it ended; return the exit code."""
     try:
         await session.run()
     except Exception as error:  # noqa: BLE001 - the library raises anything; the host retries with growing pauses
-        reason = " ".join(str(_first(error)).split())[:300]
+        reason = " ".join(str(_first_error(error)).split())[:300]
         lines.put(StateReport(state="disconnected", reason=reason or type(error).__name__))
-        return ENDED
+        return LOGIN_ENDED
     lines.put(StateReport(state="disconnected", reason="the login ended"))
-    return ENDED
+    return LOGIN_ENDED
 
 
-def _first(error: BaseException) -> BaseException:
-    return _first(error.exceptions[0]) if isinstance(error, BaseExceptionGroup) else error
+def _first_error(error: BaseException) -> BaseException:
+    """Return the first error in a group of errors, which may contain groups; any other error unchanged."""
+    return _first_error(error.exceptions[0]) if isinstance(error, BaseExceptionGroup) else error
 
 
 async def _until_either(serve: Job, listen: Job) -> int:
@@ -167,15 +176,15 @@ async def _until_either(serve: Job, listen: Job) -> int:
         asyncio.create_task(serve(), name="bridge-serve"),
         asyncio.create_task(listen(), name="bridge-listen"),
     ]
-    done, rest = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-    for task in rest:
+    done, unfinished = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    for task in unfinished:
         task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await task
     return next(iter(done)).result()
 
 
-async def _drain(take: Callable[[bytes], Awaitable[None]]) -> int:
+async def _pass_lines(take: Callable[[bytes], Awaitable[None]]) -> int:
     """Pass each line of stdin to `take` until stdin ends; return 0.
 
     A line that cannot be parsed is logged and skipped.
@@ -211,6 +220,7 @@ class HostLines:
         self._lines.put_nowait(protocol.line_of(report))
 
     async def _write(self) -> None:
+        """Write queued lines until an empty one, or until the host no longer reads."""
         while line := await self._lines.get():
             try:
                 await asyncio.to_thread(_write_all, self._descriptor, line)
@@ -226,6 +236,7 @@ class HostLines:
 
 
 def _write_all(descriptor: int, line: bytes) -> None:
+    """Write all of a line to a file descriptor. Blocks."""
     while line:
         line = line[os.write(descriptor, line) :]
 

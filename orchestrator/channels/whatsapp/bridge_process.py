@@ -21,8 +21,8 @@ log = structlog.get_logger(__name__)
 
 STOP_SECONDS = 8.0
 """Seconds that the process has to exit after its stdin was closed, before it is killed."""
-GONE = "WhatsApp is not connected."
-KEPT = (
+NOT_CONNECTED = "WhatsApp is not connected."
+INHERITED_VARIABLES = (
     "PATH", "HOME", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR", "PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV",
     "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "SSL_CERT_FILE", "SSL_CERT_DIR",
     "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy", "SYSTEMROOT",
@@ -31,10 +31,10 @@ KEPT = (
 _PROGRAM = (sys.executable, "-m", "orchestrator.channels.whatsapp.bridge")
 
 
-def command(store: Path, *more: str) -> tuple[str, ...]:
+def command(store: Path, *options: str) -> tuple[str, ...]:
     """Return the command line that starts the bridge on the login at `store`."""
     spool = store.with_name(f"{store.stem}-bridge.db")
-    return (*_PROGRAM, "--store", str(store), "--spool", str(spool), *more)
+    return (*_PROGRAM, "--store", str(store), "--spool", str(spool), *options)
 
 
 def check_command() -> tuple[str, ...]:
@@ -44,10 +44,10 @@ def check_command() -> tuple[str, ...]:
 
 def environment() -> dict[str, str]:
     """Return the variables of this process's environment that the bridge inherits."""
-    return {name: os.environ[name] for name in KEPT if name in os.environ}
+    return {name: os.environ[name] for name in INHERITED_VARIABLES if name in os.environ}
 
 
-async def _see_through(ending: asyncio.Task[None]) -> None:
+async def _finish_despite_cancellation(ending: asyncio.Task[None]) -> None:
     """Wait until `ending` is done, also if the caller is cancelled, and raise the cancellation only then.
 
     `ending` must end within a bounded time.
@@ -97,7 +97,7 @@ class BridgeProcess:
             await self._read(self._process)
         finally:
             ending = asyncio.create_task(self._end(self._process, errors), name="whatsapp:end")
-            await _see_through(ending)
+            await _finish_despite_cancellation(ending)
         return self._process.returncode or 0
 
     @property
@@ -112,11 +112,16 @@ class BridgeProcess:
         A panic in the library's Go code ends the whole process and is visible on stderr alone.
         """
         code = self._process.returncode if self._process is not None else None
-        signs = [line for line in self.stderr_tail if line.startswith(("panic:", "fatal error:", "SIGSEGV"))]
-        words = (signs or list(self.stderr_tail)[-1:] or ["it said nothing"])[0]
-        return StateReport(state="disconnected", reason=f"its process ended with code {code}: {words}"[:300])
+        crash_lines = [
+            line for line in self.stderr_tail if line.startswith(("panic:", "fatal error:", "SIGSEGV"))
+        ]
+        last_words = (crash_lines or list(self.stderr_tail)[-1:] or ["it said nothing"])[0]
+        return StateReport(
+            state="disconnected", reason=f"its process ended with code {code}: {last_words}"[:300]
+        )
 
     async def _read(self, process: asyncio.subprocess.Process) -> None:
+        """Route each line of the process's stdout until that ends; a bad line is logged and skipped."""
         assert process.stdout is not None
         while True:
             try:
@@ -127,6 +132,7 @@ class BridgeProcess:
                 log.warning("whatsapp.bad_line", reason=str(error)[:200])
 
     def _route(self, report: FromBridge) -> None:
+        """Give a response to the request that waits for it, and every other report to `on_report`."""
         if not isinstance(report, BridgeResponse):
             self._on_report(report)
             return
@@ -135,6 +141,7 @@ class BridgeProcess:
             pending.set_result(report)
 
     async def _read_errors(self, process: asyncio.subprocess.Process) -> None:
+        """Store and log the lines of the process's stderr until that ends."""
         assert process.stderr is not None
         with contextlib.suppress(ValueError):  # raised by readline for an overlong line; reading stops there
             while line := await process.stderr.readline():
@@ -142,10 +149,11 @@ class BridgeProcess:
                 self.stderr_tail.append(text)
                 log.debug("whatsapp.bridge", stderr=text)
 
-    async def _end(self, process: asyncio.subprocess.Process, errors: asyncio.Task[None]) -> None:
+    async def _end(self, process: asyncio.subprocess.Process, stderr_reader: asyncio.Task[None]) -> None:
+        """Fail the open requests and ask the process to exit by closing its stdin; kill it if it does not."""
         for pending in self._pending.values():
             if not pending.done():
-                pending.set_exception(ChannelDown(GONE))
+                pending.set_exception(ChannelDown(NOT_CONNECTED))
         self._pending.clear()
         assert process.stdin is not None
         process.stdin.close()
@@ -156,8 +164,8 @@ class BridgeProcess:
             with contextlib.suppress(ProcessLookupError):
                 process.kill()
             await process.wait()
-        errors.cancel()
-        await asyncio.gather(errors, return_exceptions=True)
+        stderr_reader.cancel()
+        await asyncio.gather(stderr_reader, return_exceptions=True)
 
     async def request(self, make: Callable[[int], FromHost]) -> BridgeResponse:
         """Send a request and return its response; `make` builds the request from its number.
@@ -171,12 +179,12 @@ class BridgeProcess:
         self._pending[number] = pending
         try:
             await self.notify(make(number))
-            answer = await pending
+            response = await pending
         finally:
             self._pending.pop(number, None)
-        if answer.ok:
-            return answer
-        raise (ChannelRefused if answer.code == "refused" else ChannelDown)(f"WhatsApp: {answer.text}")
+        if response.ok:
+            return response
+        raise (ChannelRefused if response.code == "refused" else ChannelDown)(f"WhatsApp: {response.text}")
 
     async def notify(self, message: FromHost) -> None:
         """Send a message without waiting for a response.
@@ -184,11 +192,11 @@ class BridgeProcess:
         Raises `ChannelDown` when the process does not take it.
         """
         if not self.is_alive:
-            raise ChannelDown(GONE)
+            raise ChannelDown(NOT_CONNECTED)
         assert self._process is not None
         assert self._process.stdin is not None
         try:
             self._process.stdin.write(protocol.line_of(message))
             await self._process.stdin.drain()
         except ConnectionError as error:
-            raise ChannelDown(GONE) from error
+            raise ChannelDown(NOT_CONNECTED) from error

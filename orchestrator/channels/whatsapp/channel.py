@@ -55,15 +55,15 @@ MAX_QUOTE_CHARS = 1_000
 """Characters of a quoted message that are sent with the reply to it; the rest is cut off."""
 UNPAIRED_SECONDS = 5.0
 """Seconds between two checks whether somebody has paired. Short, because a check only reads one file."""
-SPARE_SECONDS = 10.0
+REACTION_RETRY_SECONDS = 10.0
 """Seconds after which a reaction is tried again when the send rate had no room for it."""
 DAY_SECONDS = 24 * 3600.0
-WITHDRAWN_MS = 48 * 3_600_000
+MAX_WITHDRAW_AGE_MS = 48 * 3_600_000
 """Age in milliseconds up to which a message of Andy's own is deleted for everybody.
 
 WhatsApp's own limit is some hours longer.
 """
-LEFT = (
+REMOVED_FROM_GROUP = (
     "⚠️ I was removed from the WhatsApp group '{name}', so nothing that waits for it can be sent. Add me to it"
     " again, or take it off my list: andy groups remove {folder}"
 )
@@ -103,7 +103,7 @@ class WhatsAppChannel:
         self.max_text_chars: int | None = MAX_TEXT_CHARS - len(self._prefix) - MAX_GROWTH
         self.paired = Wakeup()
         """Wakes the loop when pairing is requested or proceeds, so that it checks the login at once."""
-        self._left: set[ChatJid] = set()
+        self._removed_from: set[ChatJid] = set()
         """Registered groups from which the account was removed."""
         self._bridge: BridgeProcess | None = None
         self._is_connected = False
@@ -147,18 +147,20 @@ class WhatsAppChannel:
             await self._pause(end, account)
 
     async def _wait_for_pairing(self) -> None:
+        """Record that nobody is paired, and wait a moment; pair if somebody requested it."""
         state = "logged_out" if self._status.current.state == "logged_out" else "unpaired"
         if self._status.current.state != state:
             await self._status.record(state=state, connected_since_ms=None, account="")
         await self.paired.wait(at_most_seconds=UNPAIRED_SECONDS)
         # Pairing runs only here, where no bridge runs, so that one login never has two sessions.
-        if self.pairing.is_asked:
+        if self.pairing.is_requested:
             progress = await self.pairing.run()
             now_ms = self._context.clock.now_ms()
-            after = self._status.current.after_pairing(failure=progress.failure, now_ms=now_ms)
-            await self._status.record(**after.model_dump(include={"last_pairing", "last_pairing_ms"}))
+            updated = self._status.current.after_pairing(failure=progress.failure, now_ms=now_ms)
+            await self._status.record(**updated.model_dump(include={"last_pairing", "last_pairing_ms"}))
 
     def _on_pairing(self, progress: PairingProgress) -> None:
+        """Log and publish how far pairing is, and wake the loop."""
         reason = progress.text if progress.state == "failed" else ""
         log.info("whatsapp.pairing", state=progress.state, reason=reason)
         self._context.bus.publish("channel.pairing", detail=f"whatsapp {progress.state}")
@@ -167,11 +169,11 @@ class WhatsAppChannel:
     async def _run_bridge(self, account: Account, receive: Receive) -> StateReport:
         """Run a bridge on a login until it ends; return the state that says why it ended."""
         self._last_state = StateReport(state="disconnected")
-        own = ["--own", str(account.address)]
-        name = ["--assistant", self._context.assistant]
+        account_options = ["--own", str(account.address)]
+        name_options = ["--assistant", self._context.assistant]
         if self._context.has_own_number:
-            name += ["--name", self._context.assistant]
-        bridge = BridgeProcess(self._command(self._store, *own, *name), self._on_report)
+            name_options += ["--name", self._context.assistant]
+        bridge = BridgeProcess(self._command(self._store, *account_options, *name_options), self._on_report)
         await self._status.record(state="connecting", account=account.number, next_try_ms=None)
         async with asyncio.TaskGroup() as tasks:
             self._receiver = MessageReceiver(
@@ -179,7 +181,7 @@ class WhatsAppChannel:
             )
             self._bridge = bridge
             process = tasks.create_task(bridge.run(), name="whatsapp:bridge")
-            beside = [
+            watchers = [
                 tasks.create_task(self._end_if_down_too_long(process), name="whatsapp:watch"),
                 tasks.create_task(self._sync_groups_daily(bridge), name="whatsapp:daily"),
                 tasks.create_task(self._write_reports(), name="whatsapp:reports"),
@@ -188,7 +190,7 @@ class WhatsAppChannel:
                 await asyncio.wait([process])
             finally:
                 self._bridge, self._is_connected = None, False
-            for task in beside:
+            for task in watchers:
                 task.cancel()
             self._receiver.cancel()
         log.debug("whatsapp.bridge_ended", stderr=list(bridge.stderr_tail)[-3:])
@@ -223,19 +225,19 @@ class WhatsAppChannel:
         seconds = reconnect_policy.rest_seconds(
             end, failures=self._failures, now_ms=now_ms, chance=self._chance()
         )
-        self._note_end(end, advice=advice, next_try_ms=now_ms + int(seconds * 1000))
+        self._record_end(end, advice=advice, next_try_ms=now_ms + int(seconds * 1000))
         await self._status.record()
-        self._tell_state(end)
+        self._publish_state(end)
         # Waiting alone may not fix these states.
         is_grave = end.state in reconnect_policy.FINAL
         (log.error if is_grave else log.warning)(
             "whatsapp.down", state=end.state, advice=advice, pause_seconds=seconds
         )
         until_ms = self._context.clock.steady_ms() + seconds * 1000
-        while (left := until_ms - self._context.clock.steady_ms()) > 0:
-            await self.paired.wait(at_most_seconds=min(left / 1000, UNPAIRED_SECONDS))
+        while (remaining_ms := until_ms - self._context.clock.steady_ms()) > 0:
+            await self.paired.wait(at_most_seconds=min(remaining_ms / 1000, UNPAIRED_SECONDS))
             if await self._has_login_changed(account):
-                self._tell_state(end)  # published again: subscribers see that pairing can start now
+                self._publish_state(end)  # published again: subscribers see that pairing can start now
                 return
 
     async def _has_login_changed(self, account: Account | None) -> bool:
@@ -249,6 +251,7 @@ class WhatsAppChannel:
             return False
 
     async def _sync_groups_daily(self, bridge: BridgeProcess) -> None:
+        """Ask the bridge for all groups once a day."""
         # The bridge reports groups when it connects and when one changes. This daily request catches up on
         # changes whose report was missed.
         while True:
@@ -261,6 +264,7 @@ class WhatsAppChannel:
     # Reports of the bridge
 
     def _on_report(self, report: FromBridge) -> None:
+        """Handle a report of the bridge: at once if that is quick, else in a queued write."""
         # Called from the loop that reads the bridge's output, so it must not wait: slow work is queued.
         match report:
             case Delivered():
@@ -278,6 +282,7 @@ class WhatsAppChannel:
                 log.warning("whatsapp.unexpected_report", kind=report.kind)
 
     def _on_state(self, report: StateReport) -> None:
+        """Update the status by a state that the bridge reports, and publish the state."""
         self._is_connected = report.state == "connected"
         # The status changes before the event is published, because subscribers read the status at once.
         if self._is_connected:
@@ -287,30 +292,33 @@ class WhatsAppChannel:
             self._writes.put_nowait(self._on_connected)
         elif report.state in reconnect_policy.FINAL:
             self._last_state = report
-            self._note_end(report, advice=reconnect_policy.advice(report))
+            self._record_end(report, advice=reconnect_policy.advice(report))
             self._writes.put_nowait(self._status.record)
         elif report.state != "starting":
             self._last_state = report
-            self._note_end(report)
+            self._record_end(report)
             self._writes.put_nowait(self._status.record)
         log.info("whatsapp.state", state=report.state, reason=report.reason)
-        self._tell_state(report)
+        self._publish_state(report)
         self._state_changed.set()
 
-    def _note_end(self, end: StateReport, **more: Any) -> None:
+    def _record_end(self, end: StateReport, **changes: Any) -> None:
+        """Change the status in memory to an ended connection, with other `changes`."""
         self._status.change(
             state=end.state,
             connected_since_ms=None,
             last_disconnect=end.reason,
             last_disconnect_ms=self._context.clock.now_ms(),
             last_error=end.reason,
-            **more,
+            **changes,
         )
 
-    def _tell_state(self, report: StateReport) -> None:
+    def _publish_state(self, report: StateReport) -> None:
+        """Publish the state of the connection for subscribers of the event bus."""
         self._context.bus.publish("channel.state", detail=f"whatsapp {report.state}", reason=report.reason)
 
     async def _write_reports(self) -> None:
+        """Carry out the queued writes one after another; a failed one is logged and skipped."""
         while True:
             write = await self._writes.get()
             try:
@@ -319,6 +327,7 @@ class WhatsAppChannel:
                 log.exception("whatsapp.report_not_written")
 
     async def _on_connected(self) -> None:
+        """Store that the connection works, and hurry the messages that waited for it."""
         now_ms = self._context.clock.now_ms()
         await self._status.record()
         # Messages that failed while WhatsApp was down are due now; otherwise each would wait for its retry
@@ -328,6 +337,7 @@ class WhatsAppChannel:
         self._context.wake_outbox()
 
     def _note_received(self) -> None:
+        """Record in memory that a message arrived now."""
         self._status.change(last_message_ms=self._context.clock.now_ms())
 
     async def _store_groups(self, report: GroupsReport) -> None:
@@ -342,29 +352,32 @@ class WhatsAppChannel:
                 ]
                 if await chats.replace_members(tx, jid, members):
                     await people.note_members(tx, jid, now_ms=self._context.clock.now_ms())
-            await self._note_left(tx, report)
+            await self._note_removals(tx, report)
         log.info("whatsapp.groups", count=len(report.groups), is_all=report.is_all)
         self._context.bus.publish("chats.seen", detail=f"{len(report.groups)} groups")
         self._context.wake_outbox()
 
-    async def _note_left(self, tx: Tx, report: GroupsReport) -> None:
+    async def _note_removals(self, tx: Tx, report: GroupsReport) -> None:
         """Record from which registered groups the account was removed; notify the owner once of each."""
-        current, left = {ChatJid(one.jid) for one in report.groups}, {ChatJid(one) for one in report.left}
+        member_of, removed_from = (
+            {ChatJid(seen_group.jid) for seen_group in report.groups},
+            {ChatJid(address) for address in report.left},
+        )
         # A complete list without any group is more likely a fault of the connection than a removal from all
         # groups.
-        if report.is_all and current:
+        if report.is_all and member_of:
             registered = (jid for group in await groups.every(tx) for jid in group.chats)
-            left |= {jid for jid in registered if addresses.is_group(jid)} - current
-        self._left -= current
-        for jid in left:
+            removed_from |= {jid for jid in registered if addresses.is_group(jid)} - member_of
+        self._removed_from -= member_of
+        for jid in removed_from:
             group = await groups.by_jid(tx, jid)
             if group is None:
                 continue
-            self._left.add(jid)
+            self._removed_from.add(jid)
             # The stored members are removed too. If there were none, the owner was already notified of this
             # removal.
             if await chats.replace_members(tx, jid, []):
-                text = LEFT.format(name=group.name, folder=group.folder)
+                text = REMOVED_FROM_GROUP.format(name=group.name, folder=group.folder)
                 now_ms = self._context.clock.now_ms()
                 await owner.notify(tx, text, about=f"left:{jid}:{now_ms}", now_ms=now_ms)
 
@@ -388,24 +401,24 @@ class WhatsAppChannel:
         """
         del thread  # WhatsApp has no threads
         self._connected()
-        if jid in self._left:
+        if jid in self._removed_from:
             raise ChannelRefused("Andy is no member of this WhatsApp group any more: add him again.")
         await self._send_rate.wait_for_turn(jid)
         # The connection may have broken during the wait, so it is checked again.
         bridge = self._connected()
         # A chat between two needs no mention: there is only one other person.
         mention = mention if addresses.is_group(jid) else None
-        earlier = await asyncio.to_thread(self._login.ids_of, message_id)
-        shown = self._shown(
+        earlier_ids = await asyncio.to_thread(self._login.ids_of, message_id)
+        formatted = self._formatted(
             text if poll is None else poll.question, is_caption=attachment is not None, mention=mention
         )
         await bridge.request(
             lambda number: SendRequest(
                 id=number,
                 chat=jid,
-                text=shown,
+                text=formatted,
                 mark=message_id,
-                earlier=earlier,
+                earlier=earlier_ids,
                 file=str(attachment.path) if attachment else "",
                 file_name=attachment.name if attachment else "",
                 mime=attachment.mime if attachment else "",
@@ -426,7 +439,7 @@ class WhatsAppChannel:
         """
         bridge = self._connected()
         if sign and not self._send_rate.take_spare():
-            raise ChannelDown("Messages go first.", pause_seconds=SPARE_SECONDS)
+            raise ChannelDown("Messages go first.", pause_seconds=REACTION_RETRY_SECONDS)
         await bridge.request(
             lambda number: React(
                 id=number, chat=message.chat_jid, message=message.id, author=message.sender, sign=sign
@@ -443,11 +456,11 @@ class WhatsAppChannel:
 
         Raises `ChannelRefused` for one that is older than WhatsApp's time limit.
         """
-        if self._context.clock.now_ms() - message.sent_ms > WITHDRAWN_MS:
+        if self._context.clock.now_ms() - message.sent_ms > MAX_WITHDRAW_AGE_MS:
             raise ChannelRefused("WhatsApp deletes no message that is older than two days.")
-        known = await asyncio.to_thread(self._login.ids_of, message.id)
+        known_ids = await asyncio.to_thread(self._login.ids_of, message.id)
         await self._connected().request(
-            lambda number: Withdraw(id=number, chat=message.chat_jid, mark=message.id, messages=known)
+            lambda number: Withdraw(id=number, chat=message.chat_jid, mark=message.id, messages=known_ids)
         )
 
     def _connected(self) -> BridgeProcess:
@@ -457,10 +470,11 @@ class WhatsAppChannel:
             raise ChannelDown(status.advice or f"WhatsApp is {status.state}.")
         return self._bridge
 
-    def _shown(self, text: str, *, is_caption: bool, mention: ChatMember | None = None) -> str:
-        person = addresses.parse(mention.jid) if mention else None
-        if mention is not None and person is not None:
-            text = with_mention(text, mention.name, person.user)
+    def _formatted(self, text: str, *, is_caption: bool, mention: ChatMember | None = None) -> str:
+        """Return a text in WhatsApp's formatting, with the assistant's name before it and the mention."""
+        mentioned_address = addresses.parse(mention.jid) if mention else None
+        if mention is not None and mentioned_address is not None:
+            text = with_mention(text, mention.name, mentioned_address.user)
         return with_prefix(to_whatsapp(text), self._prefix, is_caption=is_caption)
 
     async def set_typing(self, jid: ChatJid, *, is_typing: bool) -> None:

@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 
 LOOKUP_SECONDS = 5.0
 """Seconds that one lookup of a number or LID may take."""
-MAX_KNOWN = 20_000
+MAX_PEOPLE = 20_000
 """People in memory at which a mapping is cleared and filled anew, so that it cannot grow without bound."""
 
 
@@ -35,7 +35,7 @@ class Contacts:
 
     def learn(self, pairs: Mapping[str, str]) -> None:
         """Store the phone numbers of LIDs; `pairs` maps each LID to its number."""
-        if len(self._phones) > MAX_KNOWN:
+        if len(self._phones) > MAX_PEOPLE:
             self._phones.clear()
             self._lids.clear()
         self._phones.update(pairs)
@@ -46,7 +46,7 @@ class Contacts:
         if person is not None and person.is_person:
             (self._lid_chats.add if person.server == LID else self._lid_chats.discard)(chat)
 
-    async def as_in(self, chat: str, person: Address) -> Address:
+    async def address_in_chat(self, chat: str, person: Address) -> Address:
         """Return the address that a chat uses for a person: their LID in chats with LIDs, else `person`.
 
         Return `person` also when the LID cannot be found.
@@ -56,38 +56,39 @@ class Contacts:
         if person.user not in self._lids:
             try:
                 async with asyncio.timeout(LOOKUP_SECONDS):
-                    found = addresses.of(await self._client.get_lid_from_pn(jid_of(person)))
+                    lid_address = addresses.of(await self._client.get_lid_from_pn(jid_of(person)))
             except Exception as error:  # noqa: BLE001 - without a LID the number is used, which WhatsApp accepts too
                 log.info("no LID for a number: %s", type(error).__name__)
                 return person
-            if found is None or found.server != LID:
+            if lid_address is None or lid_address.server != LID:
                 return person
-            self._lids[person.user] = found.user
+            self._lids[person.user] = lid_address.user
         return Address(user=self._lids[person.user], server=LID)
 
     def learn_name(self, address: Address | None, name: str) -> None:
         """Store the name that a person chose for themselves, at most 80 characters; ignore an empty one."""
         if address is None or not name.strip():
             return
-        if len(self._names) > MAX_KNOWN:
+        if len(self._names) > MAX_PEOPLE:
             self._names.clear()
         self._names[self.directory.resolved(address).user] = " ".join(name.split())[:80]
 
     async def look_up(self, people: Iterable[Address]) -> None:
         """Look up the phone numbers of those people whose address is a LID; some may stay unknown."""
-        for one in people:
-            if one.server == LID and one.user not in self._phones:
-                await self._look_up(one)
+        for person in people:
+            if person.server == LID and person.user not in self._phones:
+                await self._look_up(person)
 
-    async def _look_up(self, one: Address) -> None:
+    async def _look_up(self, person: Address) -> None:
+        """Look up a person's phone number by their LID; without an answer it stays unknown."""
         try:
             async with asyncio.timeout(LOOKUP_SECONDS):
-                found = addresses.of(await self._client.get_pn_from_lid(jid_of(one)))
+                phone_address = addresses.of(await self._client.get_pn_from_lid(jid_of(person)))
         except Exception as error:  # noqa: BLE001 - without a number the message keeps the LID
             log.info("no number for a LID: %s", type(error).__name__)
             return
-        if found is not None and found.server == PHONE:
-            self._phones[one.user] = found.user
+        if phone_address is not None and phone_address.server == PHONE:
+            self._phones[person.user] = phone_address.user
 
 
 def jid_of(address: Address) -> addresses.JidLike:

@@ -40,7 +40,7 @@ MAX_ID_CHARS = 128
 REACTION = "reaction"
 UNKNOWN_KIND = "of a kind that cannot be read"
 # Parts of messages that show no new text in the chat.
-_SILENT = ("encReactionMessage", "keepInChatMessage", "pinInChatMessage", "encEventResponseMessage")
+_SILENT_PARTS = ("encReactionMessage", "keepInChatMessage", "pinInChatMessage", "encEventResponseMessage")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +61,7 @@ class OwnAccount:
     """
 
     def is_me(self, address: Address) -> bool:
+        """Return whether an address, by phone number or LID, is the account's own."""
         return bool(address.user) and address.user in (self.phone, self.lid)
 
 
@@ -90,27 +91,39 @@ def convert(
 
     `vote` is the decrypted vote of a poll update.
     """
-    head = _head_of(event, people)
-    if isinstance(head, IgnoredEvent):
-        return head
+    common_fields = _common_fields(event, people)
+    if isinstance(common_fields, IgnoredEvent):
+        return common_fields
     message = message_text.unwrapped(event.Message)
     if message.HasField("pollUpdateMessage"):
         key = message.pollUpdateMessage.pollCreationMessageKey
-        body: dict[str, Any] | IgnoredEvent = _vote(key, vote or Vote(), people=people, me=me)
+        content_fields: dict[str, Any] | IgnoredEvent = _vote_fields(
+            key, vote or Vote(), people=people, me=me
+        )
     else:
-        body = _body_of(message, people=people, me=me)
-    return BridgeMessage(**head, **body) if isinstance(body, dict) else body
+        content_fields = _content_fields(message, people=people, me=me)
+    return (
+        BridgeMessage(**common_fields, **content_fields)
+        if isinstance(content_fields, dict)
+        else content_fields
+    )
 
 
 def unreadable(event: UndecryptableEvent, *, people: Directory) -> BridgeMessage | IgnoredEvent:
     """Return a message without text for one that could not be decrypted, or the reason to ignore it."""
     if event.Info.MessageSource.IsFromMe:
         return IgnoredEvent(reason="unreadable, of the account itself")
-    head = _head_of(event, people)
-    return head if isinstance(head, IgnoredEvent) else BridgeMessage(**head, is_unreadable=True)
+    common_fields = _common_fields(event, people)
+    return (
+        common_fields
+        if isinstance(common_fields, IgnoredEvent)
+        else BridgeMessage(**common_fields, is_unreadable=True)
+    )
 
 
-def _head_of(event: MessageEvent | UndecryptableEvent, people: Directory) -> dict[str, Any] | IgnoredEvent:
+def _common_fields(
+    event: MessageEvent | UndecryptableEvent, people: Directory
+) -> dict[str, Any] | IgnoredEvent:
     """Return chat, id, sender and time of a message as fields of `BridgeMessage`, or why to ignore it."""
     source = event.Info.MessageSource
     chat, sender = chat_of(event), sender_of(event)
@@ -120,86 +133,99 @@ def _head_of(event: MessageEvent | UndecryptableEvent, people: Directory) -> dic
         return IgnoredEvent(reason=f"not a chat: {source.Chat.Server[:40]}")
     if not event.Info.ID or len(event.Info.ID) > MAX_ID_CHARS:
         return IgnoredEvent(reason="no id")
-    given = [one for jid in (source.Sender, source.SenderAlt) if (one := addresses.of(jid)) is not None]
+    sender_addresses = [
+        item for jid in (source.Sender, source.SenderAlt) if (item := addresses.of(jid)) is not None
+    ]
     chat, sender = people.resolved(chat), people.resolved(sender)
-    alias = next((str(one) for one in given if one.is_person and one != sender), None)
+    alias = next(
+        (str(address) for address in sender_addresses if address.is_person and address != sender), None
+    )
     return {
         "chat": str(chat),
         "is_group": chat.server == GROUP,
         "id": event.Info.ID,
         "sender": str(sender),
         "sender_alias": alias,
-        "sender_name": event.Info.Pushname.strip()[:80] or people.called(sender),
+        "sender_name": event.Info.Pushname.strip()[:80] or people.display_name(sender),
         "sent_ms": _ms(event.Info.Timestamp),
         "is_from_me": source.IsFromMe,
     }
 
 
-def _body_of(message: Message, *, people: Directory, me: OwnAccount) -> dict[str, Any] | IgnoredEvent:
+def _content_fields(message: Message, *, people: Directory, me: OwnAccount) -> dict[str, Any] | IgnoredEvent:
+    """Return the fields of `BridgeMessage` that depend on the content, or why to ignore the message."""
     if message.HasField("protocolMessage"):
-        return _protocol(message.protocolMessage, people=people, me=me)
+        return _edit_or_deletion_fields(message.protocolMessage, people=people, me=me)
     if message.HasField("reactionMessage"):
-        return _reaction(message.reactionMessage, people=people, me=me)
-    silent = next((name for name in _SILENT if message.HasField(name)), None)
-    if silent is not None:
-        return IgnoredEvent(reason=silent)
-    body = _content(message, people=people, me=me)
-    if body["text"] or body["media"] is not None:
-        return body
-    return _unread(message, body, people=people, me=me)
+        return _reaction_fields(message.reactionMessage, people=people, me=me)
+    silent_part = next((name for name in _SILENT_PARTS if message.HasField(name)), None)
+    if silent_part is not None:
+        return IgnoredEvent(reason=silent_part)
+    fields = _text_fields(message, people=people, me=me)
+    if fields["text"] or fields["media"] is not None:
+        return fields
+    return _unreadable_fields(message, fields, people=people, me=me)
 
 
-def _unread(
-    message: Message, body: dict[str, Any], *, people: Directory, me: OwnAccount
+def _unreadable_fields(
+    message: Message, fields: dict[str, Any], *, people: Directory, me: OwnAccount
 ) -> dict[str, Any] | IgnoredEvent:
     """Return a one-line description of unreadable content, which triggers no turn, or why to ignore it."""
     if message.HasField("secretEncryptedMessage"):
-        key = message.secretEncryptedMessage.targetMessageKey
-        quote = _target(key, people=people, me=me) if key.ID else None
+        target_key = message.secretEncryptedMessage.targetMessageKey
+        quote = _referenced_message(target_key, people=people, me=me) if target_key.ID else None
         return {"text": "[changed a message; how cannot be read]", "quote": quote, "ignored": UNKNOWN_KIND}
     kind = message_text.unknown_kind(message)
     if not kind:
         return IgnoredEvent(reason="nothing to read")
-    words = message_text.words_of_unknown(message)
-    text = f"[{kind}] {words}" if words else f"[something that cannot be read here: {kind}]"
-    return {**body, "text": _cut(text, MAX_TEXT_CHARS), "ignored": UNKNOWN_KIND}
+    contained_text = message_text.text_of_unknown(message)
+    text = f"[{kind}] {contained_text}" if contained_text else f"[something that cannot be read here: {kind}]"
+    return {**fields, "text": _cut(text, MAX_TEXT_CHARS), "ignored": UNKNOWN_KIND}
 
 
-def _content(message: Message, *, people: Directory, me: OwnAccount) -> dict[str, Any]:
+def _text_fields(message: Message, *, people: Directory, me: OwnAccount) -> dict[str, Any]:
+    """Return the fields for a message's own content: text, file, quote and mentions."""
     context = _context(message)
-    names = dict.fromkeys(islice(context.mentionedJID, MAX_MENTIONS) if context else ())
-    mentioned = [found for one in names if (found := addresses.parse(one))]
+    mentioned_jids = dict.fromkeys(islice(context.mentionedJID, MAX_MENTIONS) if context else ())
+    mentioned = [address for jid in mentioned_jids if (address := addresses.parse(jid))]
     text = message_text.text_of(message)[: MAX_TEXT_CHARS + 1]
     return {
-        "text": _cut(_named(text, mentioned, people, me), MAX_TEXT_CHARS),
-        "call_text": _cut(_numbered(text, mentioned, people, me), MAX_TEXT_CHARS) if mentioned else None,
+        "text": _cut(_with_names(text, mentioned, people, me), MAX_TEXT_CHARS),
+        "call_text": _cut(_with_numbers(text, mentioned, people, me), MAX_TEXT_CHARS) if mentioned else None,
         "media": message_text.media_of(message),
         "quote": _quote(context, people, me) if context is not None else None,
-        "calls_me": bool(me.called) and any(me.is_me(one) for one in mentioned),
-        "mentions": tuple(dict.fromkeys(str(people.resolved(one)) for one in mentioned)),
+        "calls_me": bool(me.called) and any(me.is_me(person) for person in mentioned),
+        "mentions": tuple(dict.fromkeys(str(people.resolved(person)) for person in mentioned)),
     }
 
 
-def _protocol(part: Any, *, people: Directory, me: OwnAccount) -> dict[str, Any] | IgnoredEvent:
+def _edit_or_deletion_fields(
+    part: Any, *, people: Directory, me: OwnAccount
+) -> dict[str, Any] | IgnoredEvent:
     """Return the fields of an edit or a deletion. Other kinds, exchanged between devices, are ignored."""
-    target = part.key.ID[:MAX_ID_CHARS]
-    if part.type == REVOKE and part.HasField("key") and target:
-        return {"deletes": target}
-    if part.type == EDIT and part.HasField("editedMessage") and target:
-        body = _content(message_text.unwrapped(part.editedMessage), people=people, me=me)
-        return {**body, "media": None, "edits": target} if body["text"] else IgnoredEvent(reason="empty edit")
+    target_id = part.key.ID[:MAX_ID_CHARS]
+    if part.type == REVOKE and part.HasField("key") and target_id:
+        return {"deletes": target_id}
+    if part.type == EDIT and part.HasField("editedMessage") and target_id:
+        fields = _text_fields(message_text.unwrapped(part.editedMessage), people=people, me=me)
+        return (
+            {**fields, "media": None, "edits": target_id}
+            if fields["text"]
+            else IgnoredEvent(reason="empty edit")
+        )
     return IgnoredEvent(reason="protocol message")
 
 
-def _reaction(part: Any, *, people: Directory, me: OwnAccount) -> dict[str, Any] | IgnoredEvent:
+def _reaction_fields(part: Any, *, people: Directory, me: OwnAccount) -> dict[str, Any] | IgnoredEvent:
+    """Return the fields for a reaction, or why to ignore it."""
     if not part.text or not part.key.ID:
         return IgnoredEvent(reason="reaction taken back")
-    quote = _target(part.key, people=people, me=me)
-    sign = part.text[:20]
-    return {"text": f"[reacted {sign}]", "quote": quote, "ignored": REACTION, "reaction": sign}
+    quote = _referenced_message(part.key, people=people, me=me)
+    emoji = part.text[:20]
+    return {"text": f"[reacted {emoji}]", "quote": quote, "ignored": REACTION, "reaction": emoji}
 
 
-def _target(key: Any, *, people: Directory, me: OwnAccount, text: str = "") -> QuotedMessage:
+def _referenced_message(key: Any, *, people: Directory, me: OwnAccount, text: str = "") -> QuotedMessage:
     """Return the message that a reaction or a vote refers to.
 
     Its `text` is often empty, since the event only has the message's id; the host may have the text stored.
@@ -207,20 +233,25 @@ def _target(key: Any, *, people: Directory, me: OwnAccount, text: str = "") -> Q
     author = addresses.parse(key.participant)
     return QuotedMessage(
         id=key.ID[:MAX_ID_CHARS],
-        author=people.called(author) if author else "",
+        author=people.display_name(author) if author else "",
         is_mine=key.fromMe if author is None else me.is_me(people.resolved(author)),
         text=_cut(text, MAX_QUOTE_CHARS),
     )
 
 
-def _vote(key: Any, vote: Vote, *, people: Directory, me: OwnAccount) -> dict[str, Any] | IgnoredEvent:
-    if not key.ID:
+def _vote_fields(
+    poll_key: Any, vote: Vote, *, people: Directory, me: OwnAccount
+) -> dict[str, Any] | IgnoredEvent:
+    """Return the fields for a vote, which quotes the poll that `poll_key` names, or why to ignore it."""
+    if not poll_key.ID:
         return IgnoredEvent(reason="a vote in no poll")
     if vote.chosen is None:
         text = UNREADABLE_VOTE
     else:
         text = f"[voted for {', '.join(vote.chosen)}]" if vote.chosen else "[took a vote back]"
-    quote = _target(key, people=people, me=me, text=f"[poll] {vote.question}" if vote.question else "")
+    quote = _referenced_message(
+        poll_key, people=people, me=me, text=f"[poll] {vote.question}" if vote.question else ""
+    )
     return {
         "text": _cut(text, MAX_TEXT_CHARS),
         "quote": quote,
@@ -230,13 +261,14 @@ def _vote(key: Any, vote: Vote, *, people: Directory, me: OwnAccount) -> dict[st
 
 
 def _quote(context: Any, people: Directory, me: OwnAccount) -> QuotedMessage | None:
+    """Return the message that a message replies to, by its context; None if it replies to none."""
     if not context.stanzaID:
         return None
     author = addresses.parse(context.participant)
     quoted = message_text.unwrapped(context.quotedMessage)
     return QuotedMessage(
         id=context.stanzaID[:MAX_ID_CHARS],
-        author=people.called(author) if author else "",
+        author=people.display_name(author) if author else "",
         is_mine=author is not None and me.is_me(author),
         text=_cut(message_text.text_of(quoted), MAX_QUOTE_CHARS),
         media=message_text.media_of(quoted),
@@ -244,42 +276,44 @@ def _quote(context: Any, people: Directory, me: OwnAccount) -> QuotedMessage | N
 
 
 def _context(message: Message) -> Any | None:
-    part = message_text.body(message)
-    if part is None or "contextInfo" not in part.DESCRIPTOR.fields_by_name:
+    """Return the part of a message that has its quote, its mentions and its timer; None without one."""
+    body_part = message_text.content_part(message)
+    if body_part is None or "contextInfo" not in body_part.DESCRIPTOR.fields_by_name:
         return None
-    return part.contextInfo if part.HasField("contextInfo") else None
+    return body_part.contextInfo if body_part.HasField("contextInfo") else None
 
 
-def _named(text: str, mentioned: list[Address], people: Directory, me: OwnAccount) -> str:
+def _with_names(text: str, mentioned: list[Address], people: Directory, me: OwnAccount) -> str:
     """Return the text with each `@number` of a mentioned person replaced by `@name`.
 
     All are replaced in one pass, because a name may itself contain such a number.
     """
-    shown = {
+    name_by_user = {
         address.user: me.called if bool(me.called) and me.is_me(address) else _shown_name(address, people, me)
         for address in mentioned
     }
-    return _replaced(text, shown)
+    return _replace_mentions(text, name_by_user)
 
 
-def _numbered(text: str, mentioned: list[Address], people: Directory, me: OwnAccount) -> str:
+def _with_numbers(text: str, mentioned: list[Address], people: Directory, me: OwnAccount) -> str:
     """Return the text with the assistant's name in mentions of it, and phone numbers in other mentions.
 
     The host looks for the trigger in this text and not in the one with names, because a mentioned person may
     have the same name as a group's trigger.
     """
-    shown = {
+    name_by_user = {
         address.user: me.called if me.called and me.is_me(address) else _number(address, people)
         for address in mentioned
     }
-    return _replaced(text, shown)
+    return _replace_mentions(text, name_by_user)
 
 
-def _replaced(text: str, shown: dict[str, str]) -> str:
-    if not shown:
+def _replace_mentions(text: str, name_by_user: dict[str, str]) -> str:
+    """Return the text with each `@user` replaced by `@` and the name in `name_by_user`."""
+    if not name_by_user:
         return text
-    numbers = "|".join(map(re.escape, sorted(shown, key=len, reverse=True)))
-    return re.sub(rf"@({numbers})(?!\d)", lambda found: f"@{shown[found[1]]}", text)
+    numbers = "|".join(map(re.escape, sorted(name_by_user, key=len, reverse=True)))
+    return re.sub(rf"@({numbers})(?!\d)", lambda match: f"@{name_by_user[match[1]]}", text)
 
 
 def _shown_name(address: Address, people: Directory, me: OwnAccount) -> str:
@@ -287,14 +321,17 @@ def _shown_name(address: Address, people: Directory, me: OwnAccount) -> str:
 
     A name would if it begins with the assistant's name, or contains "@" followed by the assistant's name.
     """
-    name = people.called(address)
-    call = re.escape(composed(me.assistant))
-    if not call or not re.search(rf"(?:^|[@\uff20\ufe6b]){call}", composed(name), re.IGNORECASE):
+    name = people.display_name(address)
+    assistant_name = re.escape(composed(me.assistant))
+    if not assistant_name or not re.search(
+        rf"(?:^|[@\uff20\ufe6b]){assistant_name}", composed(name), re.IGNORECASE
+    ):
         return name
     return _number(address, people)
 
 
 def _number(address: Address, people: Directory) -> str:
+    """Return a person's phone number with `+`, or the LID if the number is unknown."""
     person = people.resolved(address)
     return f"+{person.user}" if person.server == PHONE else person.user
 
@@ -317,35 +354,38 @@ def chat_typed_in(event: PresenceEvent) -> Address | None:
 
 
 def _chat_in(source: MessageSource) -> Address | None:
+    """Return the chat of an event's source; a chat between two by phone number, if the source has that."""
     if source.Chat.Server == "broadcast" and not source.IsFromMe:
         # WhatsApp shows a message to a broadcast list in each receiver's chat with its sender.
-        sender, other = addresses.of(source.Sender), addresses.of(source.SenderAlt)
-        return other if other is not None and other.server == PHONE else sender
+        sender, other_address = addresses.of(source.Sender), addresses.of(source.SenderAlt)
+        return other_address if other_address is not None and other_address.server == PHONE else sender
     chat = addresses.of(source.Chat)
     if chat is None or chat.server != LID:
         return chat
-    other = addresses.of(source.RecipientAlt if source.IsFromMe else source.SenderAlt)
-    return other if other is not None and other.server == PHONE else chat
+    other_address = addresses.of(source.RecipientAlt if source.IsFromMe else source.SenderAlt)
+    return other_address if other_address is not None and other_address.server == PHONE else chat
 
 
 def sender_of(event: MessageEvent | UndecryptableEvent) -> Address | None:
     """Return the sender, by phone number if the event contains it; None when it is a group or unknown."""
     source = event.Info.MessageSource
-    sender, other = addresses.of(source.Sender), addresses.of(source.SenderAlt)
+    sender, other_address = addresses.of(source.Sender), addresses.of(source.SenderAlt)
     if sender is not None and sender.server == GROUP:
         return None
-    return other if other is not None and other.server == PHONE else sender
+    return other_address if other_address is not None and other_address.server == PHONE else sender
 
 
 def pairs_of(event: MessageEvent) -> dict[str, str]:
     """Return a map from LID to phone number, of the pairs that the event itself contains."""
     source = event.Info.MessageSource
-    known = {}
-    for one, alternative in ((source.Sender, source.SenderAlt), (source.Chat, source.RecipientAlt)):
-        pair = {found.server: found.user for jid in (one, alternative) if (found := addresses.of(jid))}
-        if LID in pair and PHONE in pair:
-            known[pair[LID]] = pair[PHONE]
-    return known
+    pairs = {}
+    for main, alternative in ((source.Sender, source.SenderAlt), (source.Chat, source.RecipientAlt)):
+        user_by_server = {
+            parsed.server: parsed.user for jid in (main, alternative) if (parsed := addresses.of(jid))
+        }
+        if LID in user_by_server and PHONE in user_by_server:
+            pairs[user_by_server[LID]] = user_by_server[PHONE]
+    return pairs
 
 
 def timer_of(event: MessageEvent) -> int | None:
@@ -363,12 +403,13 @@ def timer_of(event: MessageEvent) -> int | None:
 
 def people_in(event: MessageEvent) -> frozenset[Address]:
     """Return the addresses of all people in the event: chat, sender, quoted author and mentions."""
-    named = {found for found in (chat_of(event), sender_of(event)) if found is not None}
-    named.update(found for text in _texts_with_addresses(event) if (found := addresses.parse(text)))
-    return frozenset(one for one in named if one.is_person)
+    people = {address for address in (chat_of(event), sender_of(event)) if address is not None}
+    people.update(address for text in _texts_with_addresses(event) if (address := addresses.parse(text)))
+    return frozenset(address for address in people if address.is_person)
 
 
 def _texts_with_addresses(event: MessageEvent) -> Iterator[str]:
+    """Yield the addresses of people that a message's content names, as text; some may be empty."""
     message = message_text.unwrapped(event.Message)
     if message.HasField("reactionMessage"):
         yield message.reactionMessage.key.participant
@@ -384,11 +425,13 @@ def _texts_with_addresses(event: MessageEvent) -> Iterator[str]:
 
 
 def _ms(timestamp: int) -> int:
+    """Return a time in epoch milliseconds."""
     # The library gives seconds or milliseconds here. The host replaces impossible times.
     return timestamp if timestamp > 100_000_000_000 else timestamp * 1000
 
 
 def _cut(text: str, limit: int) -> str:
+    """Return a text of at most `limit` characters, with a note if the rest was cut off."""
     return text if len(text) <= limit else f"{text[:limit]}… [cut]"
 
 
@@ -397,30 +440,37 @@ def seen_group(info: GroupInfo, people: Directory) -> SeenGroup | None:
     address = addresses.of(info.JID)
     if address is None or address.server != GROUP:
         return None
-    members = [found for one in info.Participants if (found := _member(one, people)) is not None]
+    members = [
+        member for participant in info.Participants if (member := _member(participant, people)) is not None
+    ]
     return SeenGroup(
         jid=str(address), name=info.GroupName.Name.strip()[:200] or str(address), members=tuple(members)
     )
 
 
-def _member(one: GroupParticipant, people: Directory) -> GroupMember | None:
-    known = addresses.of(one.PhoneNumber) or addresses.of(one.JID) or addresses.of(one.LID)
-    if known is None or not known.is_person:
+def _member(participant: GroupParticipant, people: Directory) -> GroupMember | None:
+    """Return a member of a group; None if the entry has no person's address."""
+    address = (
+        addresses.of(participant.PhoneNumber)
+        or addresses.of(participant.JID)
+        or addresses.of(participant.LID)
+    )
+    if address is None or not address.is_person:
         return None
-    person = people.resolved(known)
-    name = one.DisplayName.strip()[:80] or people.names.get(person.user, "")
-    return GroupMember(jid=str(person), name=name, is_admin=one.IsAdmin or one.IsSuperAdmin)
+    person = people.resolved(address)
+    name = participant.DisplayName.strip()[:80] or people.names.get(person.user, "")
+    return GroupMember(jid=str(person), name=name, is_admin=participant.IsAdmin or participant.IsSuperAdmin)
 
 
 def pairs_of_group(info: GroupInfo) -> dict[str, str]:
     """Return a map from LID to phone number, of the pairs that a group's member list contains."""
-    known = {}
-    for one in info.Participants:
-        pair = {
-            found.server: found.user
-            for jid in (one.JID, one.LID, one.PhoneNumber)
-            if (found := addresses.of(jid))
+    pairs = {}
+    for participant in info.Participants:
+        user_by_server = {
+            parsed.server: parsed.user
+            for jid in (participant.JID, participant.LID, participant.PhoneNumber)
+            if (parsed := addresses.of(jid))
         }
-        if LID in pair and PHONE in pair:
-            known[pair[LID]] = pair[PHONE]
-    return known
+        if LID in user_by_server and PHONE in user_by_server:
+            pairs[user_by_server[LID]] = user_by_server[PHONE]
+    return pairs

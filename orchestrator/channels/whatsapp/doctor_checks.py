@@ -15,7 +15,7 @@ from orchestrator.domain.errors import ChannelDown
 
 LOAD_SECONDS = 120.0
 """Seconds that the library may take to load; on a small machine it takes 20 s."""
-PASSING = ("connected", "connecting", "starting", "disconnected", "logged_out")
+HARMLESS_STATES = ("connected", "connecting", "starting", "disconnected", "logged_out")
 """States that are no problem while somebody is paired.
 
 "logged_out" is one of them: a login exists, so the account was paired again after that state was recorded.
@@ -36,7 +36,7 @@ def check_library(home: Path) -> ChannelFinding:
     """Check in a separate process whether the library loads. Blocks for up to `LOAD_SECONDS`."""
     del home
     try:
-        done = subprocess.run(
+        check_run = subprocess.run(
             bridge_process.check_command(),
             env=bridge_process.environment(),
             capture_output=True,
@@ -45,21 +45,25 @@ def check_library(home: Path) -> ChannelFinding:
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         return ChannelFinding(is_problem=True, text=f"The WhatsApp library could not be tried: {error}.")
-    if done.returncode == 0:
+    if check_run.returncode == 0:
         return ChannelFinding(is_problem=False, text="The WhatsApp library loads.")
-    return ChannelFinding(is_problem=True, text=_reported_reason(done.stdout) or _last_line(done.stderr))
+    return ChannelFinding(
+        is_problem=True, text=_reported_reason(check_run.stdout) or _last_line(check_run.stderr)
+    )
 
 
-def _reported_reason(out: bytes) -> str:
+def _reported_reason(stdout: bytes) -> str:
+    """Return the reason in the state that the bridge reported; empty if it reported none."""
     try:
-        report = protocol.from_bridge(out.splitlines()[0])
+        report = protocol.from_bridge(stdout.splitlines()[0])
     except (IndexError, protocol.BadBridgeLine):
         return ""
     return report.reason if isinstance(report, StateReport) else ""
 
 
-def _last_line(errors: bytes) -> str:
-    lines = errors.decode(errors="replace").strip().splitlines() or ["it said nothing"]
+def _last_line(stderr: bytes) -> str:
+    """Return the problem with the last line that the bridge wrote to stderr."""
+    lines = stderr.decode(errors="replace").strip().splitlines() or ["it said nothing"]
     return f"The WhatsApp library does not load on this machine ({lines[-1][:200]}): reinstall neonize."
 
 
@@ -82,6 +86,6 @@ def check_login(home: Path) -> ChannelFinding:
         return ChannelFinding(
             is_problem=True, text=f"Others on this machine can read the WhatsApp login: chmod 600 {store}"
         )
-    if stored.state not in PASSING and stored.advice:
+    if stored.state not in HARMLESS_STATES and stored.advice:
         return ChannelFinding(is_problem=True, text=stored.advice)
     return ChannelFinding(is_problem=False, text=f"WhatsApp is paired with {paired.number}.")

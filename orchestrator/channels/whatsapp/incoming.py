@@ -40,9 +40,9 @@ from orchestrator.store.groups import groups
 
 log = structlog.get_logger(__name__)
 
-TAKE_TRIES = 5
+MAX_FAILED_TRIES = 5
 """Failed tries to hand a message to the host after which it waits until the next bridge delivers it again."""
-TAKE_PAUSE_SECONDS = 5.0
+RETRY_PAUSE_SECONDS = 5.0
 """Seconds between two tries."""
 
 
@@ -76,7 +76,7 @@ class MessageReader:
         quote = await self._quote(message.quote) if message.quote is not None else None
         async with self._context.database.reading() as tx:
             group = await groups.by_jid(tx, ChatJid(message.chat))
-            known = await messages.find(tx, ChatJid(message.chat), MessageId(message.id))
+            stored = await messages.find(tx, ChatJid(message.chat), MessageId(message.id))
             files = await media_download.files_to_fetch(
                 tx, message, quote, limit=self._context.attachment_bytes
             )
@@ -85,10 +85,10 @@ class MessageReader:
         if group is None and message.deletes:
             return None
         file_until_ms = None
-        if known is not None:
+        if stored is not None:
             # A message that is delivered again keeps its first deadline; otherwise each restart of the bridge
             # would make its turn wait longer.
-            file_until_ms = known.file_until_ms
+            file_until_ms = stored.file_until_ms
         elif group is not None and files:
             file_until_ms = self._context.clock.now_ms() + int(self._downloader.wait_seconds(files) * 1000)
         vote, people = await self._vote(message), None
@@ -118,8 +118,8 @@ class MessageReader:
             quote=quote,
             is_call=message.calls_me or self._answers_assistant(message.quote),
             edits=MessageId(message.edits) if message.edits else None,
-            deletes=await self._deleted(message),
-            is_moderated=any(one.jid == message.sender and one.is_admin for one in members),
+            deletes=await self._deleted_message(message),
+            is_moderated=any(member.jid == message.sender and member.is_admin for member in members),
             ignored=message.ignored,
             reaction=message.reaction,
             vote=vote.chosen if vote is not None else None,
@@ -142,21 +142,23 @@ class MessageReader:
             files = await media_download.files_to_fetch(
                 tx, message, inbound.quote, limit=self._context.attachment_bytes
             )
-        fetched: dict[str, FetchedFile] = {}
+        fetched_by_ref: dict[str, FetchedFile] = {}
         if group is not None:
-            fetched = await self._downloader.download_all(message, files, group, bridge)
+            fetched_by_ref = await self._downloader.download_all(message, files, group, bridge)
         if not bridge.is_alive:
             # The next bridge delivers the message again, so its files are fetched again then.
             return None
         file, quote, spoken = inbound.file, inbound.quote, ""
         if message.media is not None:
-            own = fetched.get(message.media.ref)
-            file = own.words if own else self._placeholder(message.media, is_to_come=False)
-            spoken = own.spoken if own else ""
+            own_file = fetched_by_ref.get(message.media.ref)
+            file = own_file.text if own_file else self._placeholder(message.media, is_to_come=False)
+            spoken = own_file.spoken if own_file else ""
         if quote is not None and message.quote is not None and message.quote.media is not None:
-            shown = fetched.get(message.quote.media.ref)
+            quoted_file = fetched_by_ref.get(message.quote.media.ref)
             quote = (
-                replace(quote, text=messages.with_file(message.quote.text, shown.words)) if shown else quote
+                replace(quote, text=messages.with_file(message.quote.text, quoted_file.text))
+                if quoted_file
+                else quote
             )
         return replace(inbound, file=file, spoken=spoken, quote=quote, file_until_ms=None)
 
@@ -174,9 +176,11 @@ class MessageReader:
         return Read(chat=message.chat, message=message.id, author=message.sender)
 
     def _placeholder(self, media: MediaReference | None, *, is_to_come: bool) -> str | None:
+        """Return the text for a file that is not fetched yet, or never will be; None without a file."""
         return attachments.placeholder_of(media, is_to_come=is_to_come, limit=self._context.attachment_bytes)
 
     def _answers_assistant(self, quoted: QuotedMessage | None) -> bool:
+        """Return whether a quoted message is by the assistant, because the account is its own."""
         # Every message of the assistant's own account is by the assistant, including those that an earlier
         # login sent and that have no mark in the present database.
         return quoted is not None and quoted.is_mine and self._context.has_own_number
@@ -190,12 +194,17 @@ class MessageReader:
             poll = await polls.of_message(tx, MessageId(mark)) if mark is not None else None
         if poll is None:
             return None
-        places = {hashlib.sha256(one.encode()).hexdigest(): at for at, one in enumerate(poll.options)}
-        if not all(one in places for one in message.chosen):
+        index_by_hash = {
+            hashlib.sha256(option.encode()).hexdigest(): index for index, option in enumerate(poll.options)
+        }
+        if not all(option_hash in index_by_hash for option_hash in message.chosen):
             return None
-        return _Vote(poll=poll, chosen=tuple(dict.fromkeys(places[one] for one in message.chosen)))
+        return _Vote(
+            poll=poll,
+            chosen=tuple(dict.fromkeys(index_by_hash[option_hash] for option_hash in message.chosen)),
+        )
 
-    async def _deleted(self, message: BridgeMessage) -> MessageId | None:
+    async def _deleted_message(self, message: BridgeMessage) -> MessageId | None:
         """Return the host's id of the message that this one deletes, or None if it deletes none."""
         if not message.deletes:
             return None
@@ -205,6 +214,7 @@ class MessageReader:
         return MessageId(mark or message.deletes)
 
     async def _mark_of(self, message_id: str) -> str | None:
+        """Return the mark of a message that this host sent, or None for any other message."""
         return await asyncio.to_thread(self._login.mark_of, message_id)
 
     async def _quote(self, quoted: QuotedMessage) -> Quote:
@@ -258,7 +268,7 @@ class MessageReceiver:
         has_worker = chat in self._waiting
         self._waiting[chat].append(delivered)
         if not has_worker:
-            self._start(self._work(chat), name=f"whatsapp:{chat}")
+            self._start(self._hand_in_chat(chat), name=f"whatsapp:{chat}")
 
     def cancel(self) -> None:
         """Stop all work. The next bridge delivers the messages again that were not acknowledged."""
@@ -266,35 +276,38 @@ class MessageReceiver:
             task.cancel()
 
     def _start(self, work: Coroutine[Any, Any, None], *, name: str) -> None:
+        """Start a task that ends with this bridge at the latest."""
         task = self._tasks.create_task(work, name=name)
         self._running.add(task)
         task.add_done_callback(self._running.discard)
 
-    async def _work(self, chat: str) -> None:
+    async def _hand_in_chat(self, chat: str) -> None:
+        """Hand in the queued messages of a chat, one after another, until none is left."""
         # The task ends after the chat's last message, so that idle chats have no task.
         waiting = self._waiting[chat]
         while waiting:
-            await self._take(waiting[0])
+            await self._hand_in_and_acknowledge(waiting[0])
             waiting.popleft()
         del self._waiting[chat]
 
-    async def _take(self, delivered: Delivered) -> None:
+    async def _hand_in_and_acknowledge(self, delivered: Delivered) -> None:
         """Hand a message in and acknowledge it; the bridge delivers a message again that is not acknowledged.
 
         A message with a file to fetch is acknowledged only after the file was fetched, so that the message is
         delivered again if the host crashes before.
         """
         message = delivered.message
-        handed = await self._hand_in(message, partial(self._reader.read, message))
-        if handed is None:
+        handed_in = await self._hand_in(message, partial(self._reader.read, message))
+        if handed_in is None:
             return
-        if handed.inbound is not None and handed.inbound.file_until_ms is not None:
-            work = self._take_with_files(delivered, handed.inbound)
+        if handed_in.inbound is not None and handed_in.inbound.file_until_ms is not None:
+            work = self._hand_in_with_files(delivered, handed_in.inbound)
             self._start(work, name=f"whatsapp:file:{message.id}")
         else:
             await self._acknowledge(delivered)
 
-    async def _take_with_files(self, delivered: Delivered, inbound: Inbound) -> None:
+    async def _hand_in_with_files(self, delivered: Delivered, inbound: Inbound) -> None:
+        """Fetch the files of a message, hand it in again with them, and acknowledge it."""
         message = delivered.message
         fetch = partial(self._reader.read_with_files, message, inbound, self._bridge)
         if await self._hand_in(message, fetch) is not None:
@@ -305,27 +318,28 @@ class MessageReceiver:
     ) -> _HandedIn | None:
         """Read a message and hand it in, with several tries; return None if all failed or the bridge ends."""
         tries = 0
-        while tries < TAKE_TRIES and self._bridge.is_alive:
+        while tries < MAX_FAILED_TRIES and self._bridge.is_alive:
             try:
                 inbound = await read()
                 if inbound is not None:
                     await self._receive(inbound)
                 return _HandedIn(inbound=inbound)
-            except BadRequest as refused:
-                log.warning("whatsapp.message_refused", message=message.id, reason=str(refused))
+            except BadRequest as error:
+                log.warning("whatsapp.message_refused", message=message.id, reason=str(error))
                 return _HandedIn(inbound=None)
             except (ChannelDown, StoreError) as error:
                 # WhatsApp's database or the store is unavailable, which is not the message's fault, so this
                 # does not count as a try. The chat's later messages wait too.
                 log.warning("whatsapp.message_waits", message=message.id, reason=str(error))
-                await asyncio.sleep(TAKE_PAUSE_SECONDS)
+                await asyncio.sleep(RETRY_PAUSE_SECONDS)
             except Exception:
                 tries += 1
                 log.exception("whatsapp.message_not_taken", message=message.id, attempt=tries)
-                await asyncio.sleep(TAKE_PAUSE_SECONDS)
+                await asyncio.sleep(RETRY_PAUSE_SECONDS)
         return None
 
     async def _acknowledge(self, delivered: Delivered) -> None:
+        """Let the bridge forget a message, and show its sender that it was read."""
         self._on_received()
         try:
             receipt = await self._reader.read_receipt(delivered.message)

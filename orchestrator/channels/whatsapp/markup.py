@@ -7,14 +7,15 @@ It knows no headings, links with a text, tables or horizontal rules.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
-OWN_LINE = ("```", "- ", "> ", "* ", "1. ")
+LINE_STARTS = ("```", "- ", "> ", "* ", "1. ")
 """Beginnings of a text whose formatting works only at the start of a line."""
 MAX_GROWTH = 5
 """Characters by which a text may grow in conversion: a missing end of a code block is added."""
 
 _FENCE = re.compile(r"^```[^\n`]*\n(.*?)(?:^```[ \t]*$|\Z)", re.MULTILINE | re.DOTALL)
-_KEPT = re.compile(
+_PROTECTED_SPANS = re.compile(
     r"(?<!`)(?P<code>`{1,2})(?!`)(?P<inner>[^`\n]+?)(?P=code)(?!`)|(?P<url>https?://[^\s<>()]+(?:\([^\s()]*\))?)"
 )
 _LINK = re.compile(
@@ -33,7 +34,7 @@ _STRUCK = re.compile(r"~~(?=\S)(.+?)(?<=\S)~~")
 # Placeholders for protected spans and for bold while the rest is converted. They are private-use characters,
 # and `to_whatsapp` removes them from its input.
 _OPEN, _CLOSE, _BOLD = "\ue000", "\ue001", "\ue002"
-_STOOD_IN = re.compile(rf"{_OPEN}(\d+){_CLOSE}")
+_PLACEHOLDER = re.compile(rf"{_OPEN}(\d+){_CLOSE}")
 
 
 def to_whatsapp(text: str) -> str:
@@ -43,77 +44,87 @@ def to_whatsapp(text: str) -> str:
     end = 0
     # `*word*` is italic in Markdown and bold in WhatsApp. It is read as Markdown only if the text also has
     # bold in Markdown's form (`**word**`).
-    is_markdown = _STRONG.search(_KEPT.sub("", text)) is not None
+    is_markdown = _STRONG.search(_PROTECTED_SPANS.sub("", text)) is not None
     for fence in _FENCE.finditer(text):
-        parts += [_prose(text[end : fence.start()], is_markdown=is_markdown), _code_block(fence[1])]
+        parts += [_convert_prose(text[end : fence.start()], is_markdown=is_markdown), _code_block(fence[1])]
         end = fence.end()
-    parts.append(_prose(text[end:], is_markdown=is_markdown))
+    parts.append(_convert_prose(text[end:], is_markdown=is_markdown))
     return "".join(parts).strip("\n")
 
 
 def _code_block(code: str) -> str:
+    """Return code as a fenced block of WhatsApp."""
     return f"```\n{code.rstrip()}\n```"
 
 
-def _prose(text: str, *, is_markdown: bool) -> str:
+def _convert_prose(text: str, *, is_markdown: bool) -> str:
+    """Convert a text outside of fenced code.
+
+    `is_markdown` says whether `*word*` is italic, as in Markdown, and not bold.
+    """
     protected: list[str] = []
 
-    def keep(shown: str) -> str:
-        protected.append(shown)
+    def protect(span: str) -> str:
+        """Store a span that must not be converted, and return its placeholder."""
+        protected.append(span)
         return f"{_OPEN}{len(protected) - 1}{_CLOSE}"
 
-    text = _LINK.sub(lambda found: _link(found, keep), _hidden(text, keep))
-    text = _ESCAPED.sub(lambda found: keep(found[1]), text)
-    lines = [_line(line) for line in text.split("\n") if not _TABLE_RULE.match(line)]
-    text = _marks("\n".join(lines), is_markdown=is_markdown)
-    while _STOOD_IN.search(text):
-        text = _STOOD_IN.sub(lambda found: protected[int(found[1])], text)
+    text = _LINK.sub(lambda match: _convert_link(match, protect), _protect_spans(text, protect))
+    text = _ESCAPED.sub(lambda match: protect(match[1]), text)
+    lines = [_convert_line(line) for line in text.split("\n") if not _TABLE_RULE.match(line)]
+    text = _convert_marks("\n".join(lines), is_markdown=is_markdown)
+    while _PLACEHOLDER.search(text):
+        text = _PLACEHOLDER.sub(lambda match: protected[int(match[1])], text)
     return text
 
 
-def _hidden(text: str, keep: object) -> str:
-    assert callable(keep)
+def _protect_spans(text: str, protect: Callable[[str], str]) -> str:
+    """Replace code and addresses by placeholders; an address inside a link is left for the link."""
     spans = _LINK.finditer(text)
-    links = [span.span() for span in spans]
+    link_spans = [span.span() for span in spans]
 
-    def hide(found: re.Match[str]) -> str:
-        is_of_link = found["url"] and any(start <= found.start() < end for start, end in links)
-        return found[0] if is_of_link else str(keep(found[0]))
+    def hide(match: re.Match[str]) -> str:
+        """Return a placeholder for a span, or the span itself if it is the address of a link."""
+        is_inside_link = match["url"] and any(start <= match.start() < end for start, end in link_spans)
+        return match[0] if is_inside_link else protect(match[0])
 
-    return _KEPT.sub(hide, text)
+    return _PROTECTED_SPANS.sub(hide, text)
 
 
-def _link(found: re.Match[str], keep: object) -> str:
-    assert callable(keep)
-    label, address = found[1].strip(), (found[2] or found[3] or "").removeprefix("mailto:")
+def _convert_link(match: re.Match[str], protect: Callable[[str], str]) -> str:
+    """Return a link as its label with the address in brackets, or as one of them."""
+    label, address = match[1].strip(), (match[2] or match[3] or "").removeprefix("mailto:")
     if not address or label == address:
         return label or ""
-    return f"{label} ({keep(address)})" if label else str(keep(address))
+    return f"{label} ({protect(address)})" if label else protect(address)
 
 
-def _line(line: str) -> str:
+def _convert_line(line: str) -> str:
+    """Convert a heading, a rule, a row of a table or an item of a list; other lines stay unchanged."""
     if _RULE.match(line):
         return "———"
     heading = _HEADING.match(line)
     if heading is not None:
-        bare = _STRONG.sub(lambda found: found[1] or found[2], heading[1])
+        bare = _STRONG.sub(lambda match: match[1] or match[2], heading[1])
         return f"{_BOLD}{bare}{_BOLD}" if bare else ""
     row = _TABLE_ROW.match(line)
     if row is not None:
         cells = [cell.strip() for cell in row[1].split("|")]
-        shown = " | ".join(cells)
-        return shown if len(shown) <= len(line) else "|".join(cells)
-    return _BULLET.sub(_bullet, line)
+        joined = " | ".join(cells)
+        return joined if len(joined) <= len(line) else "|".join(cells)
+    return _BULLET.sub(_convert_bullet, line)
 
 
-def _bullet(found: re.Match[str]) -> str:
-    box = {None: "", " ": "☐ "}.get(found[2], "☑ ")
-    return f"{found[1]}- {box}"
+def _convert_bullet(match: re.Match[str]) -> str:
+    """Return the beginning of a list's item, with a box if it is a task."""
+    checkbox = {None: "", " ": "☐ "}.get(match[2], "☑ ")
+    return f"{match[1]}- {checkbox}"
 
 
-def _marks(text: str, *, is_markdown: bool) -> str:
+def _convert_marks(text: str, *, is_markdown: bool) -> str:
+    """Convert bold, italic and struck text."""
     text = _BOTH.sub(rf"{_BOLD}_\1_{_BOLD}", text)
-    text = _STRONG.sub(lambda found: f"{_BOLD}{found[1] or found[2]}{_BOLD}", text)
+    text = _STRONG.sub(lambda match: f"{_BOLD}{match[1] or match[2]}{_BOLD}", text)
     if is_markdown:
         text = _EMPHASIS.sub(r"_\1_", text)
     return _STRUCK.sub(r"~\1~", text).replace(_BOLD, "*")
@@ -123,7 +134,7 @@ def with_prefix(text: str, prefix: str, *, is_caption: bool) -> str:
     """Return the text with `prefix`, the assistant's name, before it; an empty caption stays empty."""
     if not prefix or (is_caption and not text):
         return text
-    gap = "\n" if text.startswith(OWN_LINE) else " "
+    gap = "\n" if text.startswith(LINE_STARTS) else " "
     return f"{prefix.rstrip()}{gap}{text}"
 
 
@@ -132,6 +143,6 @@ def with_mention(text: str, name: str, user: str) -> str:
 
     It replaces the first occurrence of the name, or is put before the text if the name does not occur.
     """
-    named = rf"(?<!\w)@?{re.escape(name)}(?![A-Za-z0-9_])"
-    mentioned = re.sub(named, f"@{user}", text, count=1) if name else text
-    return mentioned if mentioned != text else f"@{user} {text}"
+    name_pattern = rf"(?<!\w)@?{re.escape(name)}(?![A-Za-z0-9_])"
+    replaced = re.sub(name_pattern, f"@{user}", text, count=1) if name else text
+    return replaced if replaced != text else f"@{user} {text}"

@@ -43,28 +43,36 @@ class MediaDownloader:
 
     def wait_seconds(self, files: Sequence[MediaReference]) -> float:
         """Return the seconds that a turn waits for the files of its message."""
-        return FETCH_PAUSE_SECONDS + sum(attachments.wait_seconds(self._context, one) for one in files)
+        return FETCH_PAUSE_SECONDS + sum(attachments.wait_seconds(self._context, file) for file in files)
 
     async def _download_into_folder(
         self, message: BridgeMessage, media: MediaReference, group: Group, bridge: BridgeProcess
     ) -> FetchedFile:
+        """Return the text for a file: where it is stored in the group, or that it could not be fetched."""
         # The bridge writes to a folder of the host. It must not write to the group's folder, which a
         # container can change meanwhile.
-        body = self._context.home / "data" / "whatsapp" / f"in-{secrets.token_hex(8)}"
+        download_path = self._context.home / "data" / "whatsapp" / f"in-{secrets.token_hex(8)}"
         try:
-            await asyncio.to_thread(lambda: body.parent.mkdir(mode=0o700, parents=True, exist_ok=True))
+            await asyncio.to_thread(
+                lambda: download_path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            )
             # The slot covers only the download and not the processing after it, because a voice note may wait
             # long for its transcription.
             async with self._slots:
-                await _download(bridge, media, body, limit=self._context.attachment_bytes)
+                await _download(bridge, media, download_path, limit_bytes=self._context.attachment_bytes)
             return await attachments.keep(
-                self._context, media, group, body, chat=ChatJid(message.chat), sent_ms=message.sent_ms
+                self._context,
+                media,
+                group,
+                download_path,
+                chat=ChatJid(message.chat),
+                sent_ms=message.sent_ms,
             )
         except (ChannelDown, ChannelRefused, TimeoutError, OSError) as error:
             log.warning("whatsapp.file_not_fetched", message=message.id, reason=str(error))
-            return attachments.failed(media)
+            return attachments.fetch_failed(media)
         finally:
-            await asyncio.to_thread(body.unlink, missing_ok=True)
+            await asyncio.to_thread(download_path.unlink, missing_ok=True)
 
 
 async def files_to_fetch(
@@ -81,7 +89,7 @@ async def files_to_fetch(
     return [media for media in files if media is not None and media.size <= limit]
 
 
-async def _download(bridge: BridgeProcess, media: MediaReference, body: Path, *, limit: int) -> None:
+async def _download(bridge: BridgeProcess, media: MediaReference, target: Path, *, limit_bytes: int) -> None:
     """Download a file to `body`, and try again while the bridge runs.
 
     Raises:
@@ -95,13 +103,13 @@ async def _download(bridge: BridgeProcess, media: MediaReference, body: Path, *,
             try:
                 await bridge.request(
                     lambda number: DownloadRequest(
-                        id=number, ref=media.ref, to=str(body), limit=limit, seconds=seconds
+                        id=number, ref=media.ref, to=str(target), limit=limit_bytes, seconds=seconds
                     )
                 )
             except ChannelDown:
                 if not bridge.is_alive:
                     raise
-                await asyncio.to_thread(body.unlink, missing_ok=True)
+                await asyncio.to_thread(target.unlink, missing_ok=True)
                 await asyncio.sleep(FETCH_PAUSE_SECONDS)
             else:
                 return

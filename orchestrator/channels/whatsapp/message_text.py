@@ -47,7 +47,7 @@ FILES: dict[str, MediaKind] = {
 MAX_DEPTH, MAX_UNKNOWN_TEXTS, MAX_UNKNOWN_CHARS = 3, 20, 1_000
 """Limits on the texts read from a message of an unknown kind: their nesting, number and characters."""
 _TEXT_FIELD = re.compile(r"(?:text|title|caption|description|body|note|name|message)$", re.IGNORECASE)
-_TALK_BETWEEN_DEVICES = frozenset({
+_DEVICE_FIELDS = frozenset({
     "conversation", "senderKeyDistributionMessage", "fastRatchetKeySenderKeyDistributionMessage",
     "messageContextInfo", "protocolMessage", "stickerSyncRmrMessage", "messageHistoryBundle",
     "messageHistoryNotice", "groupRootKeyShare", "rootSecretDistributeMessage", "deviceSentMessage",
@@ -65,14 +65,15 @@ def unwrapped(message: Message) -> Message:
     Wrappers of kinds that are newer than `WRAPPERS` are recognised by their protobuf type.
     """
     for _ in range(MAX_WRAPPERS):
-        inner = next((one.name for one, _ in message.ListFields() if _is_wrapper(one)), None)
-        if inner is None:
+        wrapper = next((field.name for field, _ in message.ListFields() if _is_wrapper(field)), None)
+        if wrapper is None:
             return message
-        message = getattr(message, inner).message
+        message = getattr(message, wrapper).message
     return message
 
 
 def _is_wrapper(field: Any) -> bool:
+    """Return whether a field of a message contains another message."""
     return field.name in WRAPPERS or (
         field.message_type is not None and field.message_type.name == "FutureProofMessage"
     )
@@ -84,34 +85,35 @@ def unknown_kind(message: Message) -> str:
     The name is derived from the field's name, so that kinds which WhatsApp adds later are reported too.
     """
     for field, _ in message.ListFields():
-        if field.name in _TALK_BETWEEN_DEVICES or field.name.startswith("status") or _is_wrapper(field):
+        if field.name in _DEVICE_FIELDS or field.name.startswith("status") or _is_wrapper(field):
             continue
         name = re.sub(r"(Messs?age)?(V\d+)?$", "", field.name)
         return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name).lower()
     from google.protobuf.unknown_fields import UnknownFieldSet  # type: ignore[import-untyped]
 
     # A field that is newer than the library has a number and no name.
-    unnamed = [one.field_number for one in UnknownFieldSet(message)]
-    return f"kind {unnamed[0]}" if unnamed else ""
+    field_numbers = [unknown_field.field_number for unknown_field in UnknownFieldSet(message)]
+    return f"kind {field_numbers[0]}" if field_numbers else ""
 
 
-def words_of_unknown(message: Message) -> str:
+def text_of_unknown(message: Message) -> str:
     """Return the texts in a message of an unknown kind: those in fields such as `title` or `caption`."""
-    found = dict.fromkeys(islice(_texts_in(message, depth=MAX_DEPTH), MAX_UNKNOWN_TEXTS))
-    return ", ".join(found)[:MAX_UNKNOWN_CHARS]
+    texts = dict.fromkeys(islice(_texts_in(message, depth=MAX_DEPTH), MAX_UNKNOWN_TEXTS))
+    return ", ".join(texts)[:MAX_UNKNOWN_CHARS]
 
 
 def _texts_in(part: Any, *, depth: int) -> Iterator[str]:
+    """Yield the texts in fields such as `title` or `caption`, on one line each, down to `depth` levels."""
     for field, value in part.ListFields():
-        is_many = not isinstance(value, (str, bytes)) and hasattr(value, "__len__")
-        for one in islice(value, MAX_UNKNOWN_TEXTS) if is_many else (value,):
-            if isinstance(one, str) and _TEXT_FIELD.search(field.name) and one.strip():
-                yield " ".join(one.split())
-            elif depth and hasattr(one, "ListFields") and field.name != "contextInfo":
-                yield from _texts_in(one, depth=depth - 1)
+        is_repeated = not isinstance(value, (str, bytes)) and hasattr(value, "__len__")
+        for item in islice(value, MAX_UNKNOWN_TEXTS) if is_repeated else (value,):
+            if isinstance(item, str) and _TEXT_FIELD.search(field.name) and item.strip():
+                yield " ".join(item.split())
+            elif depth and hasattr(item, "ListFields") and field.name != "contextInfo":
+                yield from _texts_in(item, depth=depth - 1)
 
 
-def body(message: Message) -> Any | None:
+def content_part(message: Message) -> Any | None:
     """Return the part of a message that has its content; None for plain text and for an empty message."""
     for descriptor, value in message.ListFields():
         if descriptor.name.endswith(_PARTS) and descriptor.name not in _SIDE_PARTS:
@@ -123,9 +125,9 @@ def text_of(message: Message) -> str:
     """Return the content of a message as text; empty when there is nothing to read."""
     if message.conversation:
         return str(message.conversation)
-    for name, words in _WORDS:
+    for name, describe in _TEXT_OF_PART:
         if message.HasField(name):
-            return str(words(getattr(message, name))).strip()
+            return str(describe(getattr(message, name))).strip()
     return ""
 
 
@@ -138,14 +140,18 @@ def media_of(message: Message) -> MediaReference | None:
 
 
 def _media(message: Message, part: Any, kind: MediaKind) -> MediaReference | None:
-    bare = type(message)()
+    """Return a reference to the file in `part`, which is a part of the message.
+
+    None if the file cannot be downloaded or the reference would be too long.
+    """
+    reference_message = type(message)()
     # The library needs only these fields to download; thumbnails and context would only make the reference
     # longer.
     field = next(name for name in FILES if message.HasField(name))
-    target = getattr(bare, "videoMessage" if field == "ptvMessage" else field)
+    target = getattr(reference_message, "videoMessage" if field == "ptvMessage" else field)
     for name in ("URL", "directPath", "mediaKey", "fileSHA256", "fileEncSHA256", "fileLength", "mimetype"):
         setattr(target, name, getattr(part, name))
-    ref = bare.SerializeToString()
+    ref = reference_message.SerializeToString()
     if not part.mediaKey or not (part.directPath or part.URL) or len(ref) > MAX_REF_BYTES:
         return None
     return MediaReference(
@@ -159,36 +165,42 @@ def _media(message: Message, part: Any, kind: MediaKind) -> MediaReference | Non
 
 
 def _poll(part: Any) -> str:
+    """Return a poll as text: its question, then a line for each option."""
     options = [f"- {option.optionName}" for option in part.options]
     return "\n".join([f"[poll] {part.name}", *options])
 
 
 def _contact(part: Any) -> str:
+    """Return a contact as text: its name and the phone numbers in its vCard."""
     numbers = re.findall(
         r"^(?:item\d+\.)?TEL[^:\n]*:([^\r\n]+)", part.vcard, flags=re.MULTILINE | re.IGNORECASE
     )
-    return f"[contact] {part.displayName}: {', '.join(one.strip() for one in numbers) or 'no number'}"
+    return f"[contact] {part.displayName}: {', '.join(number.strip() for number in numbers) or 'no number'}"
 
 
 def _contacts(part: Any) -> str:
-    return "\n".join(_contact(one) for one in part.contacts) or f"[contacts] {part.displayName}"
+    """Return several contacts as text, a line each."""
+    return "\n".join(_contact(contact) for contact in part.contacts) or f"[contacts] {part.displayName}"
 
 
 def _place(part: Any) -> str:
-    named = ", ".join(one for one in (part.name, part.address, part.URL) if one)
-    return f"[place] {part.degreesLatitude:.6f}, {part.degreesLongitude:.6f} {named}"
+    """Return a position as text, with its name, address and link if it has them."""
+    details = ", ".join(detail for detail in (part.name, part.address, part.URL) if detail)
+    return f"[place] {part.degreesLatitude:.6f}, {part.degreesLongitude:.6f} {details}"
 
 
 def _live_place(part: Any) -> str:
+    """Return the position of a sender who shares it live, as text."""
     return f"[live place] {part.degreesLatitude:.6f}, {part.degreesLongitude:.6f} {part.caption}"
 
 
 def _event(part: Any) -> str:
-    place = ", ".join(one for one in (part.location.name, part.location.address) if one)
+    """Return an event of WhatsApp's calendar as text: its name, times, place, link and description."""
+    location = ", ".join(line for line in (part.location.name, part.location.address) if line)
     lines = (
         f"[event{' called off' if part.isCanceled else ''}] {part.name}",
-        " to ".join(_minute(at) for at in (part.startTime, part.endTime) if at),
-        f"at {place}" if place else "",
+        " to ".join(_minute(seconds) for seconds in (part.startTime, part.endTime) if seconds),
+        f"at {location}" if location else "",
         part.joinLink,
         part.description,
     )
@@ -204,6 +216,7 @@ def _minute(seconds: int) -> str:
 
 
 def _sticker(part: Any) -> str:
+    """Return a sticker as text, by its label or emoji."""
     label = part.accessibilityLabel or part.emojis
     if label:
         return f"[sticker: {label}]"
@@ -218,14 +231,15 @@ def poll_of(message: Message) -> Any | None:
 def chosen(options: Iterable[str], votes: Iterable[bytes]) -> tuple[str, ...]:
     """Return the options of a poll that were voted for; `votes` are the SHA-256 of those options."""
     wanted = set(votes)
-    return tuple(one for one in options if hashlib.sha256(one.encode()).digest() in wanted)
+    return tuple(option for option in options if hashlib.sha256(option.encode()).digest() in wanted)
 
 
 def _invite(part: Any) -> str:
+    """Return an invitation to a group as text."""
     return f"[invitation to the group {part.groupName}] {part.caption}"
 
 
-_WORDS: tuple[tuple[str, Any], ...] = (
+_TEXT_OF_PART: tuple[tuple[str, Any], ...] = (
     ("extendedTextMessage", lambda part: str(part.text)),
     *(
         (name, lambda part: str(part.caption))

@@ -40,6 +40,7 @@ class Account:
 
     @property
     def number(self) -> str:
+        """The phone number with `+`."""
         return f"+{self.address.user}"
 
 
@@ -70,11 +71,11 @@ class NeonizeDatabase:
             ChannelDown: the database cannot be read.
             ValueError: `mark` is too long or not ASCII.
         """
-        begin = marked(mark)
+        secret_prefix = secret_prefix_of(mark)
         rows = self._rows(
             "SELECT message_id FROM whatsmeow_message_secrets WHERE substr(key, 1, ?) = ? ORDER BY rowid",
-            len(begin),
-            begin,
+            len(secret_prefix),
+            secret_prefix,
         )
         return tuple(str(row[0]) for row in rows)
 
@@ -101,6 +102,10 @@ class NeonizeDatabase:
         return None
 
     def _rows(self, sql: str, *values: object) -> list[tuple[Any, ...]]:
+        """Return the rows of a query; none if the database or its tables do not exist yet.
+
+        Raises `ChannelDown`.
+        """
         if not self._path.exists():
             return []
         try:
@@ -118,12 +123,14 @@ class NeonizeDatabase:
 
     @contextmanager
     def _opened(self) -> Iterator[sqlite3.Connection]:
+        """Open the database for reading only, until the block ends."""
         uri = f"{self._path.absolute().as_uri()}?mode=ro"
         with closing(sqlite3.connect(uri, uri=True, timeout=BUSY_SECONDS)) as connection:
             yield connection
 
 
 def _user(jid: str) -> str:
+    """Return the user part of an address; `?` for one that cannot be parsed."""
     address = addresses.parse(jid)
     return address.user if address is not None else "?"
 
@@ -138,20 +145,20 @@ def secret_of(mark: str) -> bytes:
     Raises:
         ValueError: the mark is too long, contains a NUL or is not ASCII.
     """
-    begin = marked(mark)
-    return begin + secrets.token_bytes(SECRET_BYTES - len(begin))
+    prefix = secret_prefix_of(mark)
+    return prefix + secrets.token_bytes(SECRET_BYTES - len(prefix))
 
 
-def marked(mark: str) -> bytes:
+def secret_prefix_of(mark: str) -> bytes:
     """Return the bytes with which the secret of `mark` begins.
 
     Raises:
         ValueError: the mark is too long, contains a NUL or is not ASCII.
     """
-    begin = SECRET_PREFIX + mark.encode("ascii") + b"\0"
-    if len(begin) > SECRET_BYTES or "\0" in mark:
+    prefix = SECRET_PREFIX + mark.encode("ascii") + b"\0"
+    if len(prefix) > SECRET_BYTES or "\0" in mark:
         raise ValueError(f"a mark has at most {MAX_MARK_BYTES} ASCII characters")
-    return begin
+    return prefix
 
 
 def mark_in(secret: bytes) -> str | None:

@@ -57,7 +57,7 @@ CALL_SECONDS = 60.0
 """Seconds that a call of the library may take."""
 MAX_DOWNLOADS = 8
 """Downloads that may run at a time. A hanging call occupies its thread for ever, and others need some too."""
-_GONE = ("status code 403", "status code 404", "status code 410")
+_FILE_GONE_ERRORS = ("status code 403", "status code 404", "status code 410")
 """Texts in the library's errors for files that WhatsApp no longer has."""
 MAX_OPTIONS = 50
 """Options of a vote that are passed on; a poll of WhatsApp has a dozen at most."""
@@ -69,7 +69,7 @@ MAX_UNREADABLE = 1_000
 """Messages that are waited for at a time; further ones that cannot be decrypted are dropped."""
 RECEIPT_EVERY_SECONDS = 10.0
 """Seconds between two reports of receipts to the host."""
-DOWN = "WhatsApp is not connected"
+NOT_CONNECTED = "WhatsApp is not connected"
 
 
 class NeonizeSession:
@@ -110,6 +110,7 @@ class NeonizeSession:
         self._subscribe()
 
     def _subscribe(self) -> None:
+        """Let the library put each event that is handled here into the queue."""
         from neonize.aioze import events
         from neonize.proto.Neonize_pb2 import UndecryptableMessage
 
@@ -131,9 +132,11 @@ class NeonizeSession:
             events.GroupInfoEv: "group_changed",
             events.ChatPresenceEv: "typing",
         }.items():
-            self._client.event(kind)(self._queue_as(name))
+            self._client.event(kind)(self._queue_handler(name))
 
-    def _queue_as(self, name: str) -> Callable[[Any, Any], Awaitable[None]]:
+    def _queue_handler(self, name: str) -> Callable[[Any, Any], Awaitable[None]]:
+        """Return a handler for the library that only queues its event under a name."""
+
         async def put(_: Any, event: Any) -> None:
             self._events.put_nowait((name, event))
 
@@ -144,19 +147,20 @@ class NeonizeSession:
 
         Errors of the library are raised unchanged, inside an `ExceptionGroup`.
         """
-        for waiting in self._spool.waiting():
-            self._emit(waiting)
+        for delivered in self._spool.unacknowledged():
+            self._emit(delivered)
         async with asyncio.TaskGroup() as tasks:
-            own = [
+            own_tasks = [
                 tasks.create_task(self._handle_events(), name="whatsapp:events"),
                 tasks.create_task(self._run_slow_calls(), name="whatsapp:slow-calls"),
             ]
             self._emit(StateReport(state="starting"))
             await (await self._client.connect())
-            for task in own:
+            for task in own_tasks:
                 task.cancel()
 
     async def _handle_events(self) -> None:
+        """Handle the queued events in order; one that fails is logged and counted."""
         while True:
             name, event = await self._events.get()
             try:
@@ -192,23 +196,23 @@ class NeonizeSession:
             self._people.learn_name(convert.sender_of(event), event.Info.Pushname)
         self._learn_chat(event)
         vote = await self._read_vote(event)
-        found = convert.convert(event, people=self._people.directory, me=self._me, vote=vote)
-        if isinstance(found, IgnoredEvent):
-            self.dropped[found.reason] += 1
-            log.info("a message was dropped: %s", found.reason)
+        message = convert.convert(event, people=self._people.directory, me=self._me, vote=vote)
+        if isinstance(message, IgnoredEvent):
+            self.dropped[message.reason] += 1
+            log.info("a message was dropped: %s", message.reason)
             return
-        self._emit(self._spool.put(found))
+        self._emit(self._spool.add(message))
 
     def _learn_chat(self, event: MessageEvent) -> None:
         """Record whether a chat addresses its members by LID, and after what time its messages disappear."""
         chat = convert.chat_of(event)
         if chat is None:
             return
-        known = str(self._people.directory.resolved(chat))
-        self._people.learn_addressing(known, addresses.of(event.Info.MessageSource.Sender))
+        chat_address = str(self._people.directory.resolved(chat))
+        self._people.learn_addressing(chat_address, addresses.of(event.Info.MessageSource.Sender))
         seconds = convert.timer_of(event)
         if seconds is not None:
-            self._spool.note_timer(known, seconds)
+            self._spool.note_timer(chat_address, seconds)
 
     async def _on_unreadable(self, event: UndecryptableEvent) -> None:
         """Start a timer for a message that could not be decrypted.
@@ -226,11 +230,11 @@ class NeonizeSession:
         """Deliver a message without its text, because the sender has not sent it again in time."""
         if self._unreadable.pop(event.Info.ID, None) is None:
             return
-        found = convert.unreadable(event, people=self._people.directory)
-        if isinstance(found, IgnoredEvent):
-            self.dropped[found.reason] += 1
+        message = convert.unreadable(event, people=self._people.directory)
+        if isinstance(message, IgnoredEvent):
+            self.dropped[message.reason] += 1
         else:
-            self._emit(self._spool.put(found))
+            self._emit(self._spool.add(message))
 
     async def _read_vote(self, event: MessageEvent) -> Vote | None:
         """Return the vote in a message, or None if it has none.
@@ -240,25 +244,26 @@ class NeonizeSession:
         message = message_text.unwrapped(event.Message)
         poll = message_text.poll_of(message)
         if poll is not None:
-            self._spool.note_poll(event.Info.ID, poll.name, [one.optionName for one in poll.options])
+            self._spool.note_poll(event.Info.ID, poll.name, [option.optionName for option in poll.options])
         if not message.HasField("pollUpdateMessage"):
             return None
-        known = self._spool.poll(message.pollUpdateMessage.pollCreationMessageKey.ID)
+        question_and_options = self._spool.poll(message.pollUpdateMessage.pollCreationMessageKey.ID)
         try:
             async with asyncio.timeout(VOTE_SECONDS):
                 vote = await self._client.decrypt_poll_vote(event)
         except Exception as error:  # noqa: BLE001 - the library raises anything; the vote is reported without options
             log.warning("a vote could not be read: %s", error)
-            return Vote(question=known[0] if known else "")
-        hashes = tuple(one.hex() for one in vote.selectedOptions[:MAX_OPTIONS])
-        if not known:
+            return Vote(question=question_and_options[0] if question_and_options else "")
+        hashes = tuple(option_hash.hex() for option_hash in vote.selectedOptions[:MAX_OPTIONS])
+        if not question_and_options:
             # It may be a poll of the account itself that `Sender` has not recorded yet. The host knows its
             # options.
             return Vote(hashes=hashes)
-        chosen = message_text.chosen(known[1:], vote.selectedOptions)
-        return Vote(question=known[0], chosen=chosen, hashes=hashes)
+        chosen = message_text.chosen(question_and_options[1:], vote.selectedOptions)
+        return Vote(question=question_and_options[0], chosen=chosen, hashes=hashes)
 
     async def _on_connected(self, _: Any) -> None:
+        """Note the account's LID, report the connection, and queue the calls that follow from it."""
         self._is_connected, self._is_silent = True, False
         me = self._client.me
         lid = addresses.of(me.LID) if me is not None else None
@@ -271,27 +276,34 @@ class NeonizeSession:
         self._slow_calls.put_nowait(self._report_all_groups)
 
     async def _on_disconnected(self, _: Any) -> None:
+        """Report that the connection broke."""
         self._report_down("disconnected", "the connection broke")
 
     async def _on_logged_out(self, event: Any) -> None:
+        """Report that WhatsApp ended the login, with its reason."""
         self._report_down("logged_out", _reason(event, "Reason"))
 
     async def _on_banned(self, event: Any) -> None:
+        """Report that the account is banned, and until when."""
         until_ms = int((time.time() + min(max(event.Expire, 0), 10**9)) * 1000)
         self._report_down("banned", _reason(event, "Code"), until_ms=until_ms)
 
     async def _on_replaced(self, _: Any) -> None:
+        """Report that another program uses the same login."""
         self._report_down("replaced", "the same login is in use elsewhere")
 
     async def _on_outdated(self, _: Any) -> None:
+        """Report that WhatsApp refuses this version of the library."""
         self._report_down("outdated", "WhatsApp refuses this version of the library")
 
     async def _on_connect_failure(self, event: Any) -> None:
+        """Report that WhatsApp refused the connection, with its reason."""
         self._report_down(
             "disconnected", f"refused: {_reason(event, 'Reason')} {event.Message[:100]}".strip()
         )
 
     async def _on_stream_error(self, event: Any) -> None:
+        """Log an error of the stream, after which the library reconnects by itself."""
         log.warning("WhatsApp ended the stream: %s", event.Code[:40])
 
     async def _on_silence(self, _: Any) -> None:
@@ -301,15 +313,18 @@ class NeonizeSession:
             self._is_silent = True
 
     async def _on_silence_over(self, _: Any) -> None:
+        """Report the connection as working after it was silent."""
         if self._is_silent:
             self._is_silent, self._is_connected = False, True
             self._emit(StateReport(state="connected", jid=f"{self._me.phone}@{addresses.PHONE}"))
 
     def _report_down(self, state: State, reason: str, *, until_ms: int = 0) -> None:
+        """Report a state without a connection; `until_ms` is the end of a ban, in epoch milliseconds."""
         self._is_connected = self._is_silent = False
         self._emit(StateReport(state=state, reason=reason, until_ms=until_ms))
 
     async def _on_receipt(self, event: Any) -> None:
+        """Note which messages arrived, and report to the host now and then that the connection works."""
         if event.Type not in _arrival_types():
             return
         self._sender.note_receipts(list(event.MessageIDs))
@@ -318,26 +333,31 @@ class NeonizeSession:
             self._emit(Receipt(at_ms=int(time.time() * 1000)))
 
     async def _on_typing(self, event: Any) -> None:
+        """Report the chat in which somebody else started to type."""
         chat = convert.chat_typed_in(event)
         if chat is not None:
             self._emit(Typing(chat=str(self._people.directory.resolved(chat))))
 
     async def _on_joined_group(self, event: Any) -> None:
+        """Report a group that the account was added to."""
         self._report_groups([event.GroupInfo])
 
     async def _on_group_changed(self, event: Any) -> None:
-        gone = [found for one in event.Leave if (found := addresses.of(one)) is not None]
-        if any(self._me.is_me(one) for one in gone) or event.HasField("Delete"):
+        """Report a group that changed, or that the account was removed from."""
+        leavers = [address for jid in event.Leave if (address := addresses.of(jid)) is not None]
+        if any(self._me.is_me(address) for address in leavers) or event.HasField("Delete"):
             group = addresses.of(event.JID)
             self._emit(GroupsReport(groups=(), left=(str(group),) if group is not None else ()))
             return
 
-        async def look() -> None:
+        async def report_group() -> None:
+            """Fetch the group's present members, and report it."""
             self._report_groups([await self._client.get_group_info(event.JID)])
 
-        self._slow_calls.put_nowait(look)
+        self._slow_calls.put_nowait(report_group)
 
     async def _show_presence(self) -> None:
+        """Show the account as available or not."""
         from neonize.utils.enum import Presence
 
         # An "available" device silences notifications on the account's phone. If that is the owner's phone,
@@ -345,9 +365,11 @@ class NeonizeSession:
         await self._client.send_presence(Presence.AVAILABLE if self._name else Presence.UNAVAILABLE)
 
     async def _report_all_groups(self) -> None:
+        """Fetch all groups of the account, and report them."""
         self._report_groups(list(await self._client.get_joined_groups()), is_all=True)
 
     def _report_groups(self, infos: list[Any], *, is_all: bool = False) -> None:
+        """Note the members, the timer and the addressing of groups, and report the groups to the host."""
         for info in infos:
             self._people.learn(convert.pairs_of_group(info))
             timer = info.GroupEphemeral
@@ -356,7 +378,7 @@ class NeonizeSession:
             for member in info.Participants:
                 self._people.learn_addressing(f"{info.JID.User}@{info.JID.Server}", addresses.of(member.JID))
         seen: list[SeenGroup] = [
-            found for info in infos if (found := convert.seen_group(info, self._people.directory))
+            group for info in infos if (group := convert.seen_group(info, self._people.directory))
         ]
         self._emit(GroupsReport(groups=tuple(seen), is_all=is_all))
 
@@ -365,7 +387,7 @@ class NeonizeSession:
     async def handle(self, request: FromHost) -> None:
         """Carry out a request and emit its response, also when the library fails."""
         if isinstance(request, MessageAcknowledged):
-            self._spool.taken(request.n)
+            self._spool.remove(request.n)
             if request.read is not None and self._is_connected:
                 self._slow_calls.put_nowait(functools.partial(self._mark_read, request.read))
             return
@@ -378,14 +400,15 @@ class NeonizeSession:
         self._emit(response)
 
     async def _mark_read(self, read: Read) -> None:
+        """Send the receipt that a message was read."""
         from neonize.utils.enum import ReceiptType
 
         chat, author = addresses.parse(read.chat), addresses.parse(read.author)
         if chat is None or author is None:
             return
         if chat.is_person:
-            chat = await self._people.as_in(read.chat, chat)
-        author = await self._people.as_in(read.chat, author)
+            chat = await self._people.address_in_chat(read.chat, chat)
+        author = await self._people.address_in_chat(read.chat, author)
         await self._client.mark_read(
             read.message, chat=jid_of(chat), sender=jid_of(author), receipt=ReceiptType.READ
         )
@@ -393,9 +416,10 @@ class NeonizeSession:
     async def _respond(
         self, request: SendRequest | React | Withdraw | TypingRequest | DownloadRequest | SyncGroups
     ) -> BridgeResponse:
+        """Carry out a request and return its response. Raises what the library raises."""
         # The library's Go code crashes when it is called before it is connected.
         if not self._is_connected:
-            return BridgeResponse(id=request.id, ok=False, code="down", text=DOWN)
+            return BridgeResponse(id=request.id, ok=False, code="down", text=NOT_CONNECTED)
         if isinstance(request, SendRequest):
             return await self._sender.send(request)
         async with asyncio.timeout(request.seconds if isinstance(request, DownloadRequest) else CALL_SECONDS):
@@ -413,6 +437,7 @@ class NeonizeSession:
         return BridgeResponse(id=request.id)
 
     async def _type(self, request: TypingRequest) -> None:
+        """Show or hide the typing sign in a chat."""
         from neonize.utils.enum import ChatPresence, ChatPresenceMedia
 
         chat = addresses.parse(request.chat)
@@ -441,7 +466,7 @@ class NeonizeSession:
         try:
             body = await asyncio.shield(fetching)
         except Exception as error:
-            if any(sign in str(error) for sign in _GONE):
+            if any(sign in str(error) for sign in _FILE_GONE_ERRORS):
                 return BridgeResponse(id=request.id, ok=False, code="refused", text=str(error)[:300])
             raise
         if len(body) > request.limit:
@@ -450,6 +475,7 @@ class NeonizeSession:
         return BridgeResponse(id=request.id)
 
     def _note_download_ended(self, fetching: asyncio.Task[bytes]) -> None:
+        """Free the place of a download."""
         self._downloads.discard(fetching)
         if not fetching.cancelled():
             fetching.exception()  # retrieved here, since nobody awaits the task after its request timed out
@@ -481,11 +507,12 @@ def _reason(event: Any, field: str) -> str:
     """Return the name of an enum field's value as text: `LOGGED_OUT` becomes "logged out"."""
     value = getattr(event, field)
     descriptor = event.DESCRIPTOR.fields_by_name[field].enum_type
-    found = descriptor.values_by_number.get(value) if descriptor is not None else None
-    return (found.name if found else str(value)).lower().replace("_", " ")
+    enum_value = descriptor.values_by_number.get(value) if descriptor is not None else None
+    return (enum_value.name if enum_value else str(value)).lower().replace("_", " ")
 
 
 def _write_new(path: Path, body: bytes) -> None:
+    """Write a file that does not exist yet and that only its owner can read. Blocks."""
     with path.open("xb") as file:
         path.chmod(0o600)
         file.write(body)

@@ -55,6 +55,7 @@ class PairingProgress(BaseModel):
 
     @property
     def is_over(self) -> bool:
+        """Whether pairing has ended, well or not."""
         return self.state in ("paired", "expired", "failed")
 
     @property
@@ -64,7 +65,7 @@ class PairingProgress(BaseModel):
 
 
 class Pairing:
-    """Pairs the login at `store`. Any task may call `ask`; only one task calls `run`."""
+    """Pairs the login at `store`. Any task may call `request_code`; only one task calls `run`."""
 
     def __init__(
         self,
@@ -85,10 +86,11 @@ class Pairing:
         self._process: asyncio.Task[int] | None = None
 
     @property
-    def is_asked(self) -> bool:
+    def is_requested(self) -> bool:
+        """Whether an attempt is requested that has not started."""
         return self._requested is not None
 
-    async def ask(self, phone: str = "") -> PairingProgress:
+    async def request_code(self, phone: str = "") -> PairingProgress:
         """Request a QR code or, with a phone number, letters to type in on that phone; return the progress.
 
         If an attempt of the same kind is running, it continues; one of another kind is replaced.
@@ -98,7 +100,7 @@ class Pairing:
             ChannelDown: the login cannot be read.
         """
         number = number_of(phone) if phone else ""
-        if (await self.look()).state == "paired":
+        if (await self.progress()).state == "paired":
             raise PairingRefused(
                 f"WhatsApp is paired with {self._progress.account} already: to pair another phone, take this"
                 " device off on that one (Settings, Linked devices), or stop Andy and use --anew."
@@ -111,7 +113,7 @@ class Pairing:
                 self._process.cancel()
         return self._progress
 
-    async def look(self) -> PairingProgress:
+    async def progress(self) -> PairingProgress:
         """Return the progress, updated from the login's database.
 
         Raises `ChannelDown` when that cannot be read.
@@ -151,6 +153,7 @@ class Pairing:
             process.result()
 
     def _on_report(self, report: FromBridge) -> None:
+        """Publish the progress that a report of the bridge means."""
         match report:
             case PairingCode():
                 until_ms = self._clock.now_ms() + report.seconds * 1000
@@ -174,6 +177,7 @@ class Pairing:
                 log.warning("whatsapp.unexpected_report", kind=report.kind)
 
     def _publish(self, progress: PairingProgress) -> None:
+        """Store the progress and call `on_change` with it."""
         self._progress = progress
         self._on_change(progress)
 
@@ -200,19 +204,21 @@ def instruction_of(code: PairingCode) -> str:
 
 def failure_text(text: str) -> str:
     """Return one line that says why pairing failed and, if it was the network, what to do. Pure."""
-    words = " ".join(text.split()) or "it said nothing"
-    if any(sign in words for sign in _UNREACHABLE):
+    reason = " ".join(text.split()) or "it said nothing"
+    if any(network_error in reason for network_error in _UNREACHABLE):
         return (
-            f"WhatsApp cannot be reached from this machine ({words.rsplit(': ', 1)[-1][:120]}): fix its"
+            f"WhatsApp cannot be reached from this machine ({reason.rsplit(': ', 1)[-1][:120]}): fix its"
             " network or proxy and try again."
         )
-    return _sentence(f"Pairing failed: {words[:300]}")
+    return _sentence(f"Pairing failed: {reason[:300]}")
 
 
 def _sentence(text: str) -> str:
+    """Return a text with a full stop, unless it ends with a mark."""
     return text if text.endswith((".", "!", "?")) else f"{text}."
 
 
 def _number_in(jid: str) -> str:
+    """Return the phone number in an address with `+`; the address if it is none."""
     address = addresses.parse(jid)
     return f"+{address.user}" if address is not None else jid

@@ -29,6 +29,10 @@ class PairingSession:
     """Reports codes until a phone accepts one or the last one has expired."""
 
     def __init__(self, client: NewAClient, emit: Callable[[FromBridge], None], *, phone: str = "") -> None:
+        """Subscribe to the library's events; `emit` queues a line for the host.
+
+        `phone` is the number of the phone that pairs by letters; empty for a QR code.
+        """
         from neonize.aioze import events
 
         self._client = client
@@ -41,13 +45,16 @@ class PairingSession:
         client.event(events.PairStatusEv)(self._on_status)
 
     async def _on_code(self, _: Any, code: bytes) -> None:
+        """Queue a QR code of the library."""
         self._codes.put_nowait(code.decode())
 
     async def _on_connected(self, client: Any, _: Any) -> None:
-        own = addresses.of(client.me.JID) if client.me is not None else None
-        self._paired.put_nowait(PairingEnd(ok=own is not None, jid=str(own or "")))
+        """Queue the result of a successful pairing."""
+        own_address = addresses.of(client.me.JID) if client.me is not None else None
+        self._paired.put_nowait(PairingEnd(ok=own_address is not None, jid=str(own_address or "")))
 
     async def _on_status(self, _: Any, event: Any) -> None:
+        """Queue the error with which WhatsApp refused the pairing."""
         if event.Error:
             self._paired.put_nowait(PairingEnd(ok=False, text=event.Error[:200]))
 
@@ -81,12 +88,14 @@ class PairingSession:
             seconds = NEXT_SECONDS
 
     async def _show_letters(self) -> None:
+        """Request the letters for the phone, report them, and wait until they have expired."""
         letters = await self._client.PairPhone(self._phone, show_push_notification=True)
         self._emit(PairingCode(letters=letters, seconds=LETTERS_SECONDS))
         await asyncio.sleep(LETTERS_SECONDS)
 
 
 def _ended(task: asyncio.Task[Any]) -> PairingEnd:
+    """Return the result of pairing when a task ended first: why it failed, or that the codes have expired."""
     error = task.exception()
     if error is None:
         return PairingEnd(ok=False, text="expired")

@@ -315,68 +315,75 @@ def json_of(document: FromBridge | FromHost | BridgeMessage) -> str:
 def from_bridge(line: bytes) -> FromBridge:
     """Parse a line of the bridge. Raises `BadBridgeLine`."""
     try:
-        return cast("FromBridge", _one_of(FromBridge, line))
+        return cast("FromBridge", _parse_document(FromBridge, line))
     except BadBridgeLine as error:
         raise BadBridgeLine(f"The WhatsApp process said what it should not: {error}") from error
 
 
 def from_host(line: bytes) -> FromHost:
     """Parse a line of the host. Raises `BadBridgeLine`."""
-    return cast("FromHost", _one_of(FromHost, line))
+    return cast("FromHost", _parse_document(FromHost, line))
 
 
 def message_of(text: str) -> BridgeMessage:
     """Parse a message that `json_of` serialized. Raises `BadBridgeLine`."""
-    return cast("BridgeMessage", _read(BridgeMessage, _parsed(text), "message"))
+    return cast("BridgeMessage", _typed_value(BridgeMessage, _parse_json(text), "message"))
 
 
-def _parsed(text: str | bytes) -> Any:
+def _parse_json(text: str | bytes) -> Any:
+    """Return the JSON in a text. Raises `BadBridgeLine`."""
     try:
         return json.loads(text)
     except ValueError as error:
         raise BadBridgeLine(f"no JSON: {error}") from error
 
 
-def _one_of(kinds: UnionType, line: bytes) -> object:
-    data = _parsed(line)
-    name = data.get("kind") if isinstance(data, dict) else None
-    for kind in get_args(kinds):
-        if kind.__dataclass_fields__["kind"].default == name:
-            return _read(kind, data, str(name))
+def _parse_document(union: UnionType, line: bytes) -> object:
+    """Return the document in a line: the type of the union whose `kind` the line names."""
+    data = _parse_json(line)
+    kind_name = data.get("kind") if isinstance(data, dict) else None
+    for document_type in get_args(union):
+        if document_type.__dataclass_fields__["kind"].default == kind_name:
+            return _typed_value(document_type, data, str(kind_name))
     raise BadBridgeLine("kind: there is no such one")
 
 
-def _read(kind: Any, value: Any, where: str) -> Any:
+def _typed_value(expected_type: Any, value: Any, where: str) -> Any:
     """Return a parsed JSON value as the type `kind`; only types that the documents above use are supported.
 
     Pydantic is not used because it would add 11 MiB to the bridge's process.
     """
-    options = get_args(kind)
-    if is_dataclass(kind):
-        return _read_document(kind, value, where)
-    if isinstance(kind, UnionType):
-        return None if value is None else _read(options[0], value, where)
-    if get_origin(kind) is tuple and isinstance(value, list):
-        return tuple(_read(options[0], one, where) for one in value)
-    is_fit = value in options if get_origin(kind) is Literal else type(value) is kind
-    if is_fit or (kind is float and type(value) is int):
+    options = get_args(expected_type)
+    if is_dataclass(expected_type):
+        return _typed_document(expected_type, value, where)
+    if isinstance(expected_type, UnionType):
+        return None if value is None else _typed_value(options[0], value, where)
+    if get_origin(expected_type) is tuple and isinstance(value, list):
+        return tuple(_typed_value(options[0], item, where) for item in value)
+    is_of_type = value in options if get_origin(expected_type) is Literal else type(value) is expected_type
+    if is_of_type or (expected_type is float and type(value) is int):
         return value
     raise BadBridgeLine(f"{where}: it cannot be a {type(value).__name__} or has no such value")
 
 
-def _read_document(kind: Any, value: Any, where: str) -> object:
+def _typed_document(document_type: Any, value: Any, where: str) -> object:
+    """Return a JSON object as a dataclass. Raises `BadBridgeLine` for an unknown, missing or wrong field."""
     if not isinstance(value, dict):
         raise BadBridgeLine(f"{where}: it is no object")
-    hints = _hints(kind)
-    if unknown := value.keys() - hints.keys():
+    field_types = _field_types(document_type)
+    if unknown := value.keys() - field_types.keys():
         raise BadBridgeLine(f"{where}.{min(unknown)}: there is no such field")
-    fields = {name: _read(hints[name], one, f"{where}.{name}") for name, one in value.items()}
+    fields = {
+        name: _typed_value(field_types[name], field_value, f"{where}.{name}")
+        for name, field_value in value.items()
+    }
     try:
-        return kind(**fields)
+        return document_type(**fields)
     except TypeError as error:
         raise BadBridgeLine(f"{where}: a field is missing: {error}") from error
 
 
 @cache
-def _hints(kind: type) -> dict[str, Any]:
-    return get_type_hints(kind)
+def _field_types(document_type: type) -> dict[str, Any]:
+    """Return the types of a dataclass's fields by their names."""
+    return get_type_hints(document_type)

@@ -37,8 +37,8 @@ def pause_seconds(failures: int, *, chance: float) -> float:
     The randomness prevents all hosts from reconnecting at the same moment. `failures` counts from 1; `chance`
     is a random number from [0, 1).
     """
-    whole = min(FIRST_SECONDS * 2.0 ** min(failures - 1, 20), LONGEST_SECONDS)
-    return float(whole * (1 - chance / 2))
+    full_seconds = min(FIRST_SECONDS * 2.0 ** min(failures - 1, 20), LONGEST_SECONDS)
+    return float(full_seconds * (1 - chance / 2))
 
 
 def rest_seconds(end: StateReport, *, failures: int, now_ms: int, chance: float) -> float:

@@ -67,13 +67,13 @@ class SendRateLimiter:
         wait_ms = self.wait_ms(chat)
         if wait_ms:
             wait_ms += int(wait_ms * self._rate.jitter * self._chance())
-        at_ms = now_ms + wait_ms
+        send_at_ms = now_ms + wait_ms
         self._forget_free_chats(now_ms)
-        self._chat_free_ms[chat] = at_ms + self._rate.chat_gap_ms
+        self._chat_free_ms[chat] = send_at_ms + self._rate.chat_gap_ms
         # The token is taken for the time at which the message is sent, not for now. Otherwise a message that
         # its chat's gap or the jitter delays would be sent together with later ones, as a burst above the
         # limit.
-        self._bucket.take(1, at_ms=at_ms)
+        self._bucket.take(1, at_ms=send_at_ms)
         return wait_ms
 
     def take_spare(self) -> bool:
@@ -87,6 +87,7 @@ class SendRateLimiter:
         return True
 
     def _forget_free_chats(self, now_ms: int) -> None:
+        """Forget the chats that may get a message at once, if too many are in memory."""
         if len(self._chat_free_ms) > MAX_CHATS:
             self._chat_free_ms = {
                 chat: free_ms for chat, free_ms in self._chat_free_ms.items() if free_ms > now_ms

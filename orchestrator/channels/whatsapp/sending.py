@@ -56,21 +56,21 @@ class Sender:
         """Send a message unless it was sent already; return WhatsApp's id of it, or why it failed."""
         async with self._turn:
             try:
-                known = self._spool.sent_as(request.mark) or await self._arrived(request)
-                if known is None:
-                    known = await self._send_now(request)
+                sent_id = self._spool.sent_as(request.mark) or await self._earlier_id(request)
+                if sent_id is None:
+                    sent_id = await self._send_new(request)
             except Exception as error:  # noqa: BLE001 - the library raises anything; the host decides on a retry
                 log.warning("a message was not sent: %s", error)
                 return _refusal(request.id, error)
-            self._spool.note_sent(request.mark, known)
-        return BridgeResponse(id=request.id, text=known)
+            self._spool.note_sent(request.mark, sent_id)
+        return BridgeResponse(id=request.id, text=sent_id)
 
     async def react(self, request: React) -> BridgeResponse:
         """Put a reaction under a message, or remove it."""
         chat, author = addresses.parse(request.chat), addresses.parse(request.author)
         if chat is None or author is None:
             return BridgeResponse(id=request.id, ok=False, code="refused", text="unknown server")
-        author = await self._people.as_in(request.chat, author)
+        author = await self._people.address_in_chat(request.chat, author)
         message = await self._client.build_reaction(
             jid_of(chat), jid_of(author), request.message, request.sign
         )
@@ -79,11 +79,11 @@ class Sender:
 
     async def withdraw(self, request: Withdraw) -> BridgeResponse:
         """Delete a message of Andy's own for everybody."""
-        chat, sent = addresses.parse(request.chat), self._spool.sent_as(request.mark)
-        known = dict.fromkeys((*request.messages, *((sent,) if sent is not None else ())))
-        if chat is None or not known:
+        chat, sent_id = addresses.parse(request.chat), self._spool.sent_as(request.mark)
+        known_ids = dict.fromkeys((*request.messages, *((sent_id,) if sent_id is not None else ())))
+        if chat is None or not known_ids:
             return BridgeResponse(id=request.id, ok=False, code="refused", text="the message is not known")
-        for message_id in known:
+        for message_id in known_ids:
             await self._client.revoke_message(jid_of(chat), jid_of(self._own), message_id)
         return BridgeResponse(id=request.id)
 
@@ -92,7 +92,7 @@ class Sender:
         self._spool.note_receipts(message_ids)
         self._receipted.set()
 
-    async def _arrived(self, request: SendRequest) -> str | None:
+    async def _earlier_id(self, request: SendRequest) -> str | None:
         """Return the id under which an earlier try sent the message, or None.
 
         That it arrived must be proved by a receipt, which is waited for up to `PROOF_SECONDS`.
@@ -110,7 +110,8 @@ class Sender:
         except TimeoutError:
             return None
 
-    async def _send_now(self, request: SendRequest) -> str:
+    async def _send_new(self, request: SendRequest) -> str:
+        """Delete what earlier tries may have sent, then send the message; return WhatsApp's id of it."""
         chat = addresses.parse(request.chat)
         if chat is None:
             raise ValueError("unknown server")
@@ -133,21 +134,24 @@ class Sender:
         author = addresses.parse(request.quote.author) if request.quote else None
         if request.quote is not None and author is not None:
             context.stanzaID = request.quote.id
-            context.participant = str(await self._people.as_in(request.chat, author))
+            context.participant = str(await self._people.address_in_chat(request.chat, author))
             context.quotedMessage.conversation = request.quote.text
-        person = addresses.parse(request.mention)
-        if person is not None:
-            known = await self._people.as_in(request.chat, person)
-            context.mentionedJID.append(str(known))
-            shown = request.text.replace(f"@{person.user}", f"@{known.user}", 1)
-            request = replace(request, text=shown)
+        mentioned = addresses.parse(request.mention)
+        if mentioned is not None:
+            address_there = await self._people.address_in_chat(request.chat, mentioned)
+            context.mentionedJID.append(str(address_there))
+            text = request.text.replace(f"@{mentioned.user}", f"@{address_there.user}", 1)
+            request = replace(request, text=text)
         return await compose(self._client, request, context if context.ListFields() else None)
 
 
 def _refusal(request_id: int, error: Exception) -> BridgeResponse:
+    """Return the response for an error: "refused" if another try cannot help, else "down"."""
     text = " ".join(str(error).split())[:300] or type(error).__name__
-    never = isinstance(error, FileNotFoundError) or any(sign in text.lower() for sign in _PERMANENT_ERRORS)
-    return BridgeResponse(id=request_id, ok=False, code="refused" if never else "down", text=text)
+    is_permanent = isinstance(error, FileNotFoundError) or any(
+        known_error in text.lower() for known_error in _PERMANENT_ERRORS
+    )
+    return BridgeResponse(id=request_id, ok=False, code="refused" if is_permanent else "down", text=text)
 
 
 async def compose(client: NewAClient, request: SendRequest, context: ContextInfo | None) -> Message:
@@ -162,7 +166,7 @@ async def compose(client: NewAClient, request: SendRequest, context: ContextInfo
     if request.options:
         poll = PollCreationMessage(
             name=request.text,
-            options=[PollCreationMessage.Option(optionName=one) for one in request.options],
+            options=[PollCreationMessage.Option(optionName=option) for option in request.options],
             selectableOptionsCount=0 if request.is_multiple else 1,
         )
         if context is not None:
@@ -172,24 +176,28 @@ async def compose(client: NewAClient, request: SendRequest, context: ContextInfo
         return Message(extendedTextMessage=ExtendedTextMessage(text=request.text, contextInfo=context))
     if not request.file:
         return Message(conversation=request.text)
-    body = await asyncio.to_thread(Path(request.file).read_bytes)
+    content = await asyncio.to_thread(Path(request.file).read_bytes)
     kind = request.mime.partition("/")[0]
-    types = {"image": MediaType.MediaImage, "video": MediaType.MediaVideo, "audio": MediaType.MediaAudio}
-    uploaded = await client.upload(body, types.get(kind, MediaType.MediaDocument))
-    message = file_message(request, uploaded, size=len(body))
+    media_types = {
+        "image": MediaType.MediaImage,
+        "video": MediaType.MediaVideo,
+        "audio": MediaType.MediaAudio,
+    }
+    uploaded = await client.upload(content, media_types.get(kind, MediaType.MediaDocument))
+    message = file_message(request, uploaded, size=len(content))
     if request.mime == VOICE_NOTE:
         message.audioMessage.PTT = True  # shown as a voice note, not as a file
-        message.audioMessage.seconds = opus_seconds(body)
-    part = message_text.body(message)
-    if context is not None and part is not None:
-        part.contextInfo.CopyFrom(context)
+        message.audioMessage.seconds = opus_seconds(content)
+    file_part = message_text.content_part(message)
+    if context is not None and file_part is not None:
+        file_part.contextInfo.CopyFrom(context)
     return message
 
 
-def opus_seconds(body: bytes) -> int:
+def opus_seconds(content: bytes) -> int:
     """Return an Ogg Opus file's duration in seconds, at least 1, by the sample position of its last page."""
-    last = body.rfind(b"OggS")
-    samples = int.from_bytes(body[last + 6 : last + 14], "little") if last >= 0 else 0
+    last_page = content.rfind(b"OggS")
+    samples = int.from_bytes(content[last_page + 6 : last_page + 14], "little") if last_page >= 0 else 0
     return max(1, round(samples / OPUS_RATE))
 
 

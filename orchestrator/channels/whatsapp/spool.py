@@ -16,7 +16,7 @@ from pathlib import Path
 from orchestrator.channels.whatsapp import protocol
 from orchestrator.channels.whatsapp.protocol import BridgeMessage, Delivered
 
-KEPT = 5_000
+MAX_ROWS = 5_000
 """Rows that the tables of sent marks, receipts and polls each retain: the newest."""
 
 _SCHEMA = """
@@ -32,6 +32,7 @@ class Spool:
     """The database. A process creates one object. When a method returns, its changes are on disk."""
 
     def __init__(self, path: Path) -> None:
+        """Open the database at `path`, created if missing, which only its owner can read."""
         path.parent.mkdir(parents=True, exist_ok=True)
         self._connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
         path.chmod(0o600)
@@ -40,18 +41,18 @@ class Spool:
             f"PRAGMA secure_delete = ON; PRAGMA synchronous = FULL; PRAGMA busy_timeout = 5000; {_SCHEMA}"
         )
 
-    def put(self, message: BridgeMessage) -> Delivered:
+    def add(self, message: BridgeMessage) -> Delivered:
         """Store a message for the host and return it with its number."""
         cursor = self._connection.execute(
             "INSERT INTO inbox (message) VALUES (?)", (protocol.json_of(message),)
         )
         return Delivered(n=int(cursor.lastrowid or 0), message=message)
 
-    def taken(self, n: int) -> None:
+    def remove(self, n: int) -> None:
         """Remove the message `n`, which the host has acknowledged."""
         self._connection.execute("DELETE FROM inbox WHERE n = ?", (n,))
 
-    def waiting(self) -> list[Delivered]:
+    def unacknowledged(self) -> list[Delivered]:
         """Return the messages that the host has not acknowledged, oldest first."""
         rows = self._connection.execute("SELECT n, message FROM inbox ORDER BY n").fetchall()
         return [Delivered(n=n, message=protocol.message_of(message)) for n, message in rows]
@@ -108,10 +109,12 @@ class Spool:
         return int(row[0]) if row else 0
 
     def close(self) -> None:
+        """Close the database."""
         self._connection.close()
 
     def _prune(self, table: str) -> None:
+        """Delete all but the newest `MAX_ROWS` rows of a table."""
         self._connection.execute(
             f"DELETE FROM {table} WHERE n <= (SELECT max(n) FROM {table}) - ?",  # noqa: S608 - our own name
-            (KEPT,),
+            (MAX_ROWS,),
         )

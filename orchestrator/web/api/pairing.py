@@ -58,16 +58,16 @@ def pairing_routes(channel: str, service: PairingService) -> list[Route]:
     address = f"/{channel}/pair"
 
     async def show(request: Request) -> Response:
-        progress = _view(await service.look())
+        progress = _view(await service.progress())
         if progress["state"] == "idle":
-            progress = _view(await service.ask())
+            progress = _view(await service.request_code())
         return _shown(progress, request.headers.get("accept", ""))
 
     async def ask(request: Request) -> Response:
         is_browser = "text/html" in request.headers.get("accept", "")
         try:
             phone = _phone_in(await read_body(request, limit=MAX_BODY_BYTES))
-            progress = _view(await service.ask(phone))
+            progress = _view(await service.request_code(phone))
         except BadRequest as refused:
             if not is_browser:
                 raise

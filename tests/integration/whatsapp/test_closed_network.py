@@ -152,7 +152,7 @@ async def test_a_login_without_a_network_fails_rests_longer_each_time_and_ends_w
 
 async def test_pairing_without_a_network_says_so_in_one_line(tmp_path: Path):
     pairing = Pairing(tmp_path / "whatsapp.db", clock=SystemClock(), command=walled)
-    await pairing.ask()
+    await pairing.request_code()
 
     told = await pairing.run()
 

@@ -48,15 +48,15 @@ def attempt(phone: Phone) -> Pairing:
 
 async def test_a_scanned_code_pairs_and_the_login_is_for_the_owner_alone(phone, attempt):
     phone.codes = ["2@one", "2@two"]
-    await attempt.ask()
+    await attempt.request_code()
     async with asyncio.TaskGroup() as tasks:
         running = tasks.create_task(attempt.run())
         await until(lambda: attempt._progress.qr == "2@two", "the newest code")
-        shown = await attempt.look()
+        shown = await attempt.progress()
         phone.scan()
 
     assert (shown.state, "point it at this code" in shown.text) == ("showing", True)
-    assert running.result() == await attempt.look()
+    assert running.result() == await attempt.progress()
     assert running.result().account == f"+{phone_number()}"
     assert (phone.store.with_suffix(".lock")).stat().st_mode & 0o077 == 0
 
@@ -70,33 +70,33 @@ def phone_number() -> str:
 async def test_a_code_that_nobody_takes_expires(phone, attempt):
     phone.haste |= {"pairing_session.FIRST_SECONDS": 0, "pairing_session.SLACK_SECONDS": 0}
 
-    await attempt.ask()
+    await attempt.request_code()
     told = await attempt.run()
 
     assert (told.state, told.text) == ("expired", pairing.EXPIRED)
-    assert (await attempt.ask()).state == "starting"
+    assert (await attempt.request_code()).state == "starting"
 
 
 async def test_a_number_gets_letters_and_who_gives_up_leaves_no_process(phone, attempt):
-    await attempt.ask("+49 (170) 123-4567")
+    await attempt.request_code("+49 (170) 123-4567")
     async with asyncio.TaskGroup() as tasks:
         running = tasks.create_task(attempt.run())
         await until(lambda: attempt._progress.letters, "letters")
-        shown = await attempt.look()
+        shown = await attempt.progress()
         running.cancel()
 
     assert (shown.letters, "4567-ABCD" in shown.text) == ("4567-ABCD", True)
     await until(lambda: not phone.is_connected, "gone")
-    assert (await attempt.look()).state == "failed"
+    assert (await attempt.progress()).state == "failed"
 
 
 async def test_who_asks_for_the_other_kind_of_code_gets_it_at_once(phone, attempt):
-    await attempt.ask()
+    await attempt.request_code()
     async with asyncio.TaskGroup() as tasks:
         running = tasks.create_task(attempt.run())
         await until(lambda: attempt._progress.qr, "a QR code")
-        assert (await attempt.ask()).qr
-        await attempt.ask("+49 170 1234567")
+        assert (await attempt.request_code()).qr
+        await attempt.request_code("+49 170 1234567")
         await until(lambda: attempt._progress.letters == "4567-ABCD", "letters")
         phone.scan()
 
@@ -106,7 +106,7 @@ async def test_who_asks_for_the_other_kind_of_code_gets_it_at_once(phone, attemp
 async def test_no_network_is_told_in_one_line_with_its_mend(phone, attempt):
     phone.refusal = UNREACHABLE
 
-    await attempt.ask()
+    await attempt.request_code()
     told = await attempt.run()
 
     assert told.state == "failed"
@@ -120,7 +120,7 @@ async def test_a_login_in_use_is_told_and_left_alone(phone, attempt):
     heard: list[Any] = []
     host = BridgeProcess(bridge_process.command(phone.store, "--own", "49@s.whatsapp.net"), heard.append)
     with FileLock(phone.store.with_suffix(".lock")):
-        await attempt.ask()
+        await attempt.request_code()
         told, _ = await asyncio.gather(attempt.run(), host.run())
 
     assert (told.state, "another process" in told.text) == ("failed", True)
@@ -133,21 +133,21 @@ async def test_who_is_paired_is_not_paired_again(phone, attempt):
     phone.pair()
 
     with pytest.raises(PairingRefused, match="is paired with"):
-        await attempt.ask()
-    assert not attempt.is_asked
+        await attempt.request_code()
+    assert not attempt.is_requested
 
 
 async def test_a_damaged_login_says_what_to_do(phone, attempt):
     phone.store.write_bytes(b"no database at all, " * 100)
 
     with pytest.raises(ChannelDown, match="remove it and pair"):
-        await attempt.ask()
+        await attempt.request_code()
 
 
 @pytest.mark.parametrize("number", ["0170 1234567", "49", "call me", "+49 170 12345678901234", "+49-1x"])
 async def test_what_is_no_number_is_refused(attempt, number):
     with pytest.raises(PairingRefused, match="write it with its country"):
-        await attempt.ask(number)
+        await attempt.request_code(number)
 
 
 @pytest.mark.parametrize(

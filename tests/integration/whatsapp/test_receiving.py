@@ -76,7 +76,7 @@ async def test_a_message_that_the_host_could_not_keep_comes_again(phone, build, 
         loop = tasks.create_task(broken.channel.run(full))
         await broken.until_state("connected")
         phone.write(wa.heard("kept", message_id="3A1"))
-        await until(lambda: tries == incoming.TAKE_TRIES, "the last try")
+        await until(lambda: tries == incoming.MAX_FAILED_TRIES, "the last try")
         await until(
             lambda: broken.channel._receiver is not None and broken.channel._receiver.is_idle, "given up"
         )

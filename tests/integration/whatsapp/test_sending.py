@@ -41,7 +41,7 @@ async def test_no_message_is_longer_than_4000_characters_with_the_name_and_in_wh
     channel = build().channel
     parts = split(text, channel.max_text_chars)
 
-    shown = [channel._shown(part, is_caption=False) for part in parts]
+    shown = [channel._formatted(part, is_caption=False) for part in parts]
     assert max(map(len, shown)) <= 4_000
     assert len(parts) <= len(text) // 2_900 + 1
 

@@ -114,9 +114,9 @@ async def has_texts(harness: WhatsAppHome, count: int) -> bool:
     ("body", "seconds", "why"),
     [
         (json.dumps({"failure": listen.NO_WORDS}).encode(), 9, listen.NO_WORDS),
-        (b"", 9, transcriber.NOT_NOW),
-        (b"[1, 2]", 9, transcriber.NOT_NOW),
-        (b'{"text": 7}', 9, transcriber.NOT_NOW),
+        (b"", 9, transcriber.FAILED),
+        (b"[1, 2]", 9, transcriber.FAILED),
+        (b'{"text": 7}', 9, transcriber.FAILED),
         (b"{}", 3600, listen.TOO_LONG),
     ],
     ids=["no words", "no answer", "no object", "no text", "an hour"],
@@ -135,7 +135,7 @@ async def test_a_note_that_takes_too_long_is_given_up_and_the_next_is_heard(
 ) -> None:
     monkeypatch.setattr(transcriber, "START_SECONDS", 0.3)
     text = await say(harness, phone, b"hang", seconds=0)
-    assert text == f"[voice note {PATH}: {transcriber.NOT_NOW}]"
+    assert text == f"[voice note {PATH}: {transcriber.FAILED}]"
     # On a slow machine it was given up before it had begun.
     (tmp_path / "model" / "busy").unlink(missing_ok=True)
 
@@ -197,7 +197,7 @@ async def test_a_group_with_many_notes_holds_up_no_other(tmp_path: Path) -> None
         for number in range(transcriber.MAX_WAITING + 1):
             tasks.create_task(listen_to("eve", f"eve{number}", json.dumps({"text": f"eve {number}"})))
         await until(lambda: len(heard) == 1, "one is too many")
-        assert heard == [f"eve{transcriber.MAX_WAITING}: {transcriber.TOO_MANY}"]
+        assert heard == [f"eve{transcriber.MAX_WAITING}: {transcriber.TOO_MANY_WAITING}"]
         tasks.create_task(listen_to("bob", "bob", json.dumps({"text": "bob"})))
         await asyncio.to_thread((tmp_path / "pipe").write_text, json.dumps({"text": "eve first"}))
 
@@ -226,14 +226,14 @@ async def test_a_program_that_prints_without_end_is_killed_at_once(tmp_path: Pat
     endless = "import sys\nwhile True: sys.stdout.write('x' * 65536)"
     voice = VoiceTranscriber(tmp_path, command=(sys.executable, "-c", endless))
 
-    assert (await voice.transcribe(tmp_path, seconds=0)).failure == transcriber.NOT_NOW
+    assert (await voice.transcribe(tmp_path, seconds=0)).failure == transcriber.FAILED
 
 
 async def test_what_a_program_says_after_more_than_it_may_print_is_not_read(tmp_path: Path) -> None:
     much = f"print('x' * {4 * transcriber.MAX_OUTPUT_BYTES}); print('{{\"text\": \"hello\"}}')"
     voice = VoiceTranscriber(tmp_path, command=(sys.executable, "-c", much))
 
-    assert (await voice.transcribe(tmp_path, seconds=0)).failure == transcriber.NOT_NOW
+    assert (await voice.transcribe(tmp_path, seconds=0)).failure == transcriber.FAILED
 
 
 async def test_what_it_says_besides_is_read_to_the_end_and_its_last_words_are_logged(tmp_path: Path) -> None:

@@ -102,10 +102,10 @@ class SlateChannel:
         async with self._context.database.reading() as tx:
             group = await groups.by_jid(tx, JID)
         if group is None or len(body) > limit:
-            return attachments.failed(file).words
+            return attachments.fetch_failed(file).text
         name = attachments.file_name(file, sent_ms=line["at_ms"])
         path = await asyncio.to_thread(keep_body, self._context.home, group.folder, name, io.BytesIO(body))
-        return attachments.words_of(file, path)
+        return attachments.file_text(file, path)
 
     async def send(
         self,

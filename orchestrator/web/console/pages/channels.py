@@ -50,7 +50,7 @@ async def pair(view: View, form: SentForm) -> Response:
     if form.is_set("by_number") and not phone:
         return await _show(view, error=view.t(".number_missing"))
     try:
-        await service.ask(phone)
+        await service.request_code(phone)
     except BadRequest as refused:
         return await _show(view, error=str(refused), phone=form.raw("phone"))
     return view.done("/channels")
@@ -195,7 +195,7 @@ def _qr(content: str) -> Markup:
 async def _progress(service: PairingService) -> dict[str, Any]:
     """Return the state of pairing; a login that cannot be read is shown as a pairing that failed."""
     try:
-        return (await service.look()).model_dump()
+        return (await service.progress()).model_dump()
     except AndyError as error:
         return {
             "state": "failed",
