@@ -91,10 +91,10 @@ def installed() -> list[ChannelDescription]:
     return descriptions
 
 
-def switched_on(names: Sequence[str]) -> list[ChannelDescription]:
-    """Return the descriptions of the chats of this machine and of `wanted`, in this order.
+def switched_on(requested: Sequence[str]) -> list[ChannelDescription]:
+    """Return the descriptions of the chats of this machine and of the `requested` ones, in this order.
 
     Raises:
-        UnknownChannel, BrokenChannel: one of `wanted` cannot be had.
+        UnknownChannel, BrokenChannel: one of the `requested` ones cannot be had.
     """
-    return [find(name) for name in dict.fromkeys((ALWAYS_ON, *names))]
+    return [find(name) for name in dict.fromkeys((ALWAYS_ON, *requested))]

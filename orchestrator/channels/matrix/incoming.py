@@ -100,21 +100,23 @@ class RoomReceiver:
             for event in room.events:
                 if replacement := events.replacement_of(event):
                     await self._notify_upgrade(room.room_id, replacement)
-        messages = [
+        room_messages = [
             (room.room_id, message)
             for room in changes.rooms
             for event in room.events
             if (message := events.read_event(event))
         ]
         # Andy's own messages come back from the homeserver, too.
-        messages = [
-            (room_id, message) for room_id, message in messages if message.sender != self._login.user_id
+        room_messages = [
+            (room_id, message) for room_id, message in room_messages if message.sender != self._login.user_id
         ]
         self._position = changes.position
         is_stored = False
-        for number, (room_id, message) in enumerate(messages, start=1):
+        for number, (room_id, message) in enumerate(room_messages, start=1):
             try:
-                is_stored = await self._deliver_message(room_id, message, is_last=number == len(messages))
+                is_stored = await self._deliver_message(
+                    room_id, message, is_last=number == len(room_messages)
+                )
             except (ChannelError, StoreError):
                 raise
             except Exception:
@@ -123,8 +125,8 @@ class RoomReceiver:
                 is_stored = False
         if not is_stored and not self._fetching:
             await self._store_position()
-        await self._mark_read(dict(messages))
-        return len(messages)
+        await self._mark_read(dict(room_messages))
+        return len(room_messages)
 
     async def _store_position(self) -> None:
         """Store the position in the stream up to which everything is delivered."""

@@ -61,7 +61,7 @@ async def test_what_was_written_while_the_host_was_away_is_taken_once_in_order(p
 
 
 async def test_a_message_that_the_host_could_not_keep_comes_again(phone, build, monkeypatch):
-    monkeypatch.setattr(incoming, "TAKE_PAUSE_SECONDS", 0.001)
+    monkeypatch.setattr(incoming, "RETRY_PAUSE_SECONDS", 0.001)
     phone.pair()
     broken = build()
 
