@@ -475,7 +475,7 @@ async def _unanswered(home: Home, used: Sequence[ServiceConditionView]) -> Docto
         service = await asyncio.to_thread(read_once, home.database, query)
         if service is None or service.model is None:
             continue
-        (answer,) = await abilities.examine(credentials, service, service.model, briefly=True)
+        (answer,) = await abilities.examine_service(credentials, service, service.model, briefly=True)
         if not answer.is_there:
             fix = f"look whether it runs; 'andy models test {one['name']}' shows more"
             return bad("models", f"{one['name']} at {service.url}: {answer.detail}", fix=fix)

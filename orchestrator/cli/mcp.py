@@ -68,7 +68,7 @@ def add(
     )
     asyncio.run(terminal.change(home, lambda tx, now_ms: mcp.add(tx, server, home=root, now_ms=now_ms)))
     # A server that was added again with another address must not get the token of the earlier one.
-    mcp_logins.forget_foreign(terminal.home_of(home).data, server)
+    mcp_logins.delete_outdated(terminal.home_of(home).data, server)
     print(f"The agent of {folder} may call '{name}': see 'andy mcp list'.")
     if url is not None and secret_env is None:
         print(f"If it wants a login: andy mcp login {name}")

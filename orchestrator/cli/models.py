@@ -239,7 +239,7 @@ async def _look(home: Path | None, service: ModelService, model: str) -> list[Ab
     from orchestrator.proxies.model.credentials import CredentialSource
 
     credentials = CredentialSource(terminal.home_of(home).root, os.environ)
-    return await abilities.examine(credentials, service, model)
+    return await abilities.examine_service(credentials, service, model)
 
 
 def _line(row: dict[str, object]) -> str:

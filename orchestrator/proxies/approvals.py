@@ -45,8 +45,8 @@ HOLD_MS = 15 * MINUTE_MS
 """Milliseconds that a single permission or a refusal lasts before the owner is asked again."""
 MAX_WAITING = 10
 """Waiting requests of one group at a time: a container may request anything, any number of times."""
-MAX_DETAIL_CHARS, MAX_TOLD_CHARS, MAX_SUBJECT_CHARS = 4_000, 500, 300
-MAX_ASKED_AN_HOUR = 20
+MAX_DETAIL_CHARS, MAX_SHOWN_CHARS, MAX_SUBJECT_CHARS = 4_000, 500, 300
+MAX_QUESTIONS_AN_HOUR = 20
 """Most questions to the owner about one group in an hour."""
 MAX_REFUSED_AN_HOUR = 3
 """Refusals of a group in an hour after which the owner is not asked about it for an hour."""
@@ -94,7 +94,15 @@ class Approvals:
         redact: Callable[[str], str],
         wait_seconds: float = WAIT_SECONDS,
     ) -> None:
-        """`redact` may block; `outbox` wakes the loop that sends the question."""
+        """Set up the questions of one host.
+
+        Args:
+            database: stores the requests.
+            reader: a second connection, for reading only.
+            outbox: wakes the loop that sends the question to the owner.
+            redact: removes secrets from a text; it may block.
+            wait_seconds: for how long a request waits for an answer.
+        """
         self._database = database
         self._reader = reader
         self._clock = clock
@@ -107,62 +115,68 @@ class Approvals:
         """Wait for the owner's decision; return None when it is allowed, else the reason for the agent."""
         redacted = await asyncio.to_thread(self._redact, request.detail)
         # The unredacted length counts, too: a long text taken for a secret would hide the rest.
-        is_too_long = max(len(ticked(one)) for one in (request.detail, redacted)) > MAX_DETAIL_CHARS
+        is_too_long = max(len(ticked(text)) for text in (request.detail, redacted)) > MAX_DETAIL_CHARS
         request = replace(request, detail=redacted)
         # Subscribed before the first look at the store. A decision in the chat arrives as a message event.
         with self._bus.listening("approval.decided", "message.queued") as events:
-            found = await self._take(request, is_too_long=is_too_long)
+            decision = await self._decision_or_question(request, is_too_long=is_too_long)
             deadline = asyncio.get_running_loop().time() + self._wait_seconds
-            while isinstance(found, Approval) and found.state is ApprovalState.WAITING:
+            while isinstance(decision, Approval) and decision.state is ApprovalState.WAITING:
                 try:
                     async with asyncio.timeout_at(deadline):
-                        await self._until_decided(found, events)
+                        await self._until_decided(decision, events)
                 except TimeoutError:
                     break
                 # Taken anew, because a single permission has to be used up in the transaction that finds it.
                 # The time limit must not end that: a transaction that is cancelled may still be committed,
                 # and the permission would be spent without a call.
-                found = await self._take(request, is_too_long=is_too_long)
-        return _refusal(found)
+                decision = await self._decision_or_question(request, is_too_long=is_too_long)
+        return _refusal_reason(decision)
 
     async def _until_decided(self, approval: Approval, events: asyncio.Queue[HostEvent]) -> None:
+        """Wait until somebody has decided on a waiting request."""
         while True:
-            await _until_news(events)
+            await _wait_for_event(events)
             if await self._is_decided(approval):
                 return
 
     async def _is_decided(self, approval: Approval) -> bool:
-        now = await self._reader.read(lambda tx: approvals.get(tx, approval.id))
-        return now is None or now.state is not ApprovalState.WAITING
+        current = await self._reader.read(lambda tx: approvals.get(tx, approval.id))
+        return current is None or current.state is not ApprovalState.WAITING
 
-    async def _take(self, request: ApprovalRequest, *, is_too_long: bool) -> Approval | str:
-        """Return the decision in force, or ask the owner and return the waiting request,
-        or return why not to ask.
+    async def _decision_or_question(self, request: ApprovalRequest, *, is_too_long: bool) -> Approval | str:
+        """Return the decision in force or the waiting request, or the reason why the owner is not asked.
+
+        Asks the owner if the request is new.
         """
         now_ms = self._clock.now_ms()
         # Look and ask in one transaction: of two equal requests at once, the second finds the question of the
         # first.
         async with self._database.transaction() as tx:
-            found = await approvals.standing(tx, request, now_ms=now_ms)
-            if found is not None:
+            standing = await approvals.standing(tx, request, now_ms=now_ms)
+            if standing is not None:
                 # A single permission is used up by one call of a tool; for an address it lasts `HOLD_MS`.
-                if found.state is ApprovalState.ONCE and found.kind is ApprovalKind.MCP:
-                    await approvals.use(tx, found.id)
-                return found
+                if standing.state is ApprovalState.ONCE and standing.kind is ApprovalKind.MCP:
+                    await approvals.use(tx, standing.id)
+                return standing
             if is_too_long:
                 return f"it is too long to be asked about: at most {MAX_DETAIL_CHARS:,} characters"
-            if (why_not := await _why_unasked(tx, request.folder, now_ms=now_ms)) is not None:
-                return why_not
-            asked = await approvals.add(tx, request, now_ms=now_ms, expires_ms=now_ms + LAPSE_MS)
-            await _note(tx, asked, "approval.asked", now_ms=now_ms)
+            if (reason_not_to_ask := await _reason_not_to_ask(tx, request.folder, now_ms=now_ms)) is not None:
+                return reason_not_to_ask
+            new_request = await approvals.add(tx, request, now_ms=now_ms, expires_ms=now_ms + LAPSE_MS)
+            await _append_to_audit(tx, new_request, "approval.asked", now_ms=now_ms)
             waiting = await approvals.waiting(tx, request.folder, now_ms=now_ms)
             await owner.notify_anew(
-                tx, question(waiting), about=f"{owner.ASKED}approvals:{asked.folder}", now_ms=now_ms
+                tx, question(waiting), about=f"{owner.ASKED}approvals:{new_request.folder}", now_ms=now_ms
             )
-        self._bus.publish("approval.asked", group=asked.folder, turn=asked.turn_id, detail=str(asked.id))
+        self._bus.publish(
+            "approval.asked", group=new_request.folder, turn=new_request.turn_id, detail=str(new_request.id)
+        )
         self._outbox.set()
-        log.info("approval.asked", group=asked.folder, kind=asked.kind.value, approval=asked.id)
-        return asked
+        log.info(
+            "approval.asked", group=new_request.folder, kind=new_request.kind.value, approval=new_request.id
+        )
+        return new_request
 
 
 async def settle_refused(
@@ -191,8 +205,8 @@ async def settle_refused(
     subject = str(target)
     await approvals.end_standing(tx, group.folder, ApprovalKind.EGRESS, subject, now_ms=now_ms)
     if verdict == "group":
-        listed = sorted({*map(str, config.targets), subject})
-        await changes.configure(tx, folder, {"egress": {"allowlist": listed}}, by=by, now_ms=now_ms)
+        targets = sorted({*map(str, config.targets), subject})
+        await changes.configure(tx, folder, {"egress": {"allowlist": targets}}, by=by, now_ms=now_ms)
         announce(tx, "approval.decided", group=group.folder)
         return
     if verdict == "once" and config.egress == "none" and not config.asks_egress:
@@ -202,11 +216,11 @@ async def settle_refused(
     )
     until_ms = approvals.FOR_EVER_MS if verdict == "never" else now_ms + HOLD_MS
     state = ApprovalState.REFUSED if verdict == "never" else ApprovalState.ONCE
-    asked = await approvals.add(tx, request, now_ms=now_ms, expires_ms=until_ms)
-    await approvals.decide(tx, asked.id, state, by=by, expires_ms=until_ms, now_ms=now_ms)
+    approval = await approvals.add(tx, request, now_ms=now_ms, expires_ms=until_ms)
+    await approvals.decide(tx, approval.id, state, by=by, expires_ms=until_ms, now_ms=now_ms)
     kind = "approval.denied" if verdict == "never" else "approval.allowed"
-    await _note(tx, asked, kind, now_ms=now_ms, by=by, decision=verdict)
-    announce(tx, "approval.decided", group=group.folder, detail=str(asked.id))
+    await _append_to_audit(tx, approval, kind, now_ms=now_ms, by=by, decision=verdict)
+    announce(tx, "approval.decided", group=group.folder, detail=str(approval.id))
 
 
 async def decide(tx: Tx, approval_id: int, decision: Decision, *, by: str, now_ms: int) -> Approval:
@@ -217,30 +231,36 @@ async def decide(tx: Tx, approval_id: int, decision: Decision, *, by: str, now_m
     Raises:
         UnknownApproval, ApprovalIsOver
     """
-    found = await approvals.get(tx, approval_id)
-    if found is None:
+    approval = await approvals.get(tx, approval_id)
+    if approval is None:
         raise UnknownApproval(f"There is no request {approval_id}: see 'andy approvals list'.")
-    is_allowed = found.state in (ApprovalState.ONCE, ApprovalState.ALWAYS)
-    is_taken_back = decision == "refuse" and (is_allowed or found.is_for_ever)
-    if not (found.is_waiting(now_ms) or is_taken_back):
-        was = "lapsed" if found.state is ApprovalState.WAITING else f"decided already ({found.state.value})"
-        raise ApprovalIsOver(f"Request {approval_id} has {was}: the agent asks again when it needs it.")
+    is_allowed = approval.state in (ApprovalState.ONCE, ApprovalState.ALWAYS)
+    is_taken_back = decision == "refuse" and (is_allowed or approval.is_for_ever)
+    if not (approval.is_waiting(now_ms) or is_taken_back):
+        state_text = (
+            "lapsed"
+            if approval.state is ApprovalState.WAITING
+            else f"decided already ({approval.state.value})"
+        )
+        raise ApprovalIsOver(
+            f"Request {approval_id} has {state_text}: the agent asks again when it needs it."
+        )
     # After a withdrawal, the next attempt asks again.
-    holds_ms = 0 if is_taken_back else HOLD_MS
+    lasts_ms = 0 if is_taken_back else HOLD_MS
     await approvals.decide(
-        tx, approval_id, _STATES[decision], by=by, expires_ms=now_ms + holds_ms, now_ms=now_ms
+        tx, approval_id, _STATES[decision], by=by, expires_ms=now_ms + lasts_ms, now_ms=now_ms
     )
-    announce(tx, "approval.decided", group=found.folder, detail=str(found.id))
-    decided = replace(found, state=_STATES[decision], decided_by=by, decided_ms=now_ms)
-    word = "refused" if decision == "refuse" else "allowed"
-    if found.is_for_ever:
+    announce(tx, "approval.decided", group=approval.folder, detail=str(approval.id))
+    decided = replace(approval, state=_STATES[decision], decided_by=by, decided_ms=now_ms)
+    verb = "refused" if decision == "refuse" else "allowed"
+    if approval.is_for_ever:
         # Nothing is refused: the owner is asked again at the next attempt.
-        await _note(tx, decided, "approval.withdrawn", now_ms=now_ms, by=by)
+        await _append_to_audit(tx, decided, "approval.withdrawn", now_ms=now_ms, by=by)
         return decided
-    await _note(tx, decided, f"approval.{word}", now_ms=now_ms, by=by, decision=decision)
-    if await groups.by_folder(tx, found.folder) is not None:
-        text = f"{outcome(decided)}: {_what(decided)}"
-        await host_events.approval_decided(tx, found.folder, text, now_ms=now_ms)
+    await _append_to_audit(tx, decided, f"approval.{verb}", now_ms=now_ms, by=by, decision=decision)
+    if await groups.by_folder(tx, approval.folder) is not None:
+        text = f"{outcome(decided)}: {_action_text(decided)}"
+        await host_events.approval_decided(tx, approval.folder, text, now_ms=now_ms)
     return decided
 
 
@@ -250,30 +270,31 @@ def question(waiting: Sequence[Approval]) -> str:
     The group comes first. The agent's own text is shortened, quoted and escaped, so that it can neither look
     like Andy's text nor push that out of sight.
     """
-    folder, *_ = {one.folder for one in waiting}
+    folder, *_ = {request.folder for request in waiting}
     lapse = f"Without an answer in {LAPSE_MS // MINUTE_MS} minutes it is refused."
     if len(waiting) == 1:
-        (one,) = waiting
-        answers = f"Answer here: allow {one.id}, always allow {one.id}, or refuse {one.id}."
-        return f"🔐 The agent of '{folder}' asks to {_line(one)}\n{answers} {lapse}"
+        (request,) = waiting
+        answers = f"Answer here: allow {request.id}, always allow {request.id}, or refuse {request.id}."
+        return f"🔐 The agent of '{folder}' asks to {_request_line(request)}\n{answers} {lapse}"
     lines = [
         f"🔐 The agent of '{folder}' asks for {len(waiting)} things:",
-        *(f"• to {_line(one)}" for one in waiting),
+        *(f"• to {_request_line(request)}" for request in waiting),
     ]
     answers = f"Answer each here, such as: allow {waiting[0].id}, or all at once: refuse all {folder}."
     return "\n".join([*lines, f"{answers} {lapse}"])
 
 
-def _line(asked: Approval) -> str:
-    detail = f" with {quoted(asked.detail, MAX_TOLD_CHARS)}" if asked.detail else ""
-    is_cut = len(ticked(asked.detail)) > MAX_TOLD_CHARS
+def _request_line(request: Approval) -> str:
+    """Return what the agent wants to do with which arguments, on one line."""
+    detail = f" with {quoted(request.detail, MAX_SHOWN_CHARS)}" if request.detail else ""
+    is_cut = len(ticked(request.detail)) > MAX_SHOWN_CHARS
     rest = " Read all of it on the console's page Safety before you allow it." if is_cut else ""
-    return f"{_what(asked)} (request {asked.id}){detail}.{rest}"
+    return f"{_action_text(request)} (request {request.id}){detail}.{rest}"
 
 
-def subject_of(asked: Approval) -> str:
+def subject_of(request: Approval) -> str:
     """Return the subject of a request, as people can read it. Pure."""
-    return quoted(asked.subject, MAX_SUBJECT_CHARS)
+    return quoted(request.subject, MAX_SUBJECT_CHARS)
 
 
 def outcome(decided: Approval) -> str:
@@ -291,15 +312,16 @@ def outcome(decided: Approval) -> str:
             return "Waits for the owner"
 
 
-def _what(asked: Approval) -> str:
-    if asked.kind is ApprovalKind.EGRESS:
-        return f"reach {quoted(asked.subject, MAX_SUBJECT_CHARS)}"
-    server, _, tool = asked.subject.partition("/")
-    named = quoted(tool, MAX_SUBJECT_CHARS)
-    return f"call {named} of the MCP server {quoted(server, MAX_SUBJECT_CHARS)}"
+def _action_text(request: Approval) -> str:
+    """Return what a request is to do, as a verb with its object: "reach …" or "call …"."""
+    if request.kind is ApprovalKind.EGRESS:
+        return f"reach {quoted(request.subject, MAX_SUBJECT_CHARS)}"
+    server, _, tool = request.subject.partition("/")
+    tool_name = quoted(tool, MAX_SUBJECT_CHARS)
+    return f"call {tool_name} of the MCP server {quoted(server, MAX_SUBJECT_CHARS)}"
 
 
-async def _why_unasked(tx: Tx, folder: Folder, *, now_ms: int) -> str | None:
+async def _reason_not_to_ask(tx: Tx, folder: Folder, *, now_ms: int) -> str | None:
     """Return why the owner is not asked about a group now, or None. A refusal must not make room for more."""
     if await approvals.count_waiting(tx, folder, now_ms=now_ms) >= MAX_WAITING:
         return f"{MAX_WAITING} requests of this group wait for the owner already, who was not asked again"
@@ -309,27 +331,32 @@ async def _why_unasked(tx: Tx, folder: Folder, *, now_ms: int) -> str | None:
             f"the owner has refused {counts.refused} requests of this group within an hour and is not asked"
             " again for an hour: go on without it"
         )
-    if counts.asked >= MAX_ASKED_AN_HOUR:
+    if counts.asked >= MAX_QUESTIONS_AN_HOUR:
         return f"the owner was asked {counts.asked} times within an hour: go on without it, or try later"
     return None
 
 
-def _refusal(found: Approval | str) -> str | None:
-    if isinstance(found, str):
-        return found
-    match found.state:
+def _refusal_reason(decision: Approval | str) -> str | None:
+    """Return the reason for the agent by which its request is refused; None if it is allowed.
+
+    `decision` is a text if the owner was not asked.
+    """
+    if isinstance(decision, str):
+        return decision
+    match decision.state:
         case ApprovalState.WAITING:
             return (
-                f"the owner was asked (request {found.id}) and has not answered yet: say so in the chat, and"
-                " try the very same again once it is allowed"
+                f"the owner was asked (request {decision.id}) and has not answered yet: say so in the chat,"
+                " and try the very same again once it is allowed"
             )
         case ApprovalState.REFUSED:
-            return f"the owner has refused it (request {found.id}): do not try it again"
+            return f"the owner has refused it (request {decision.id}): do not try it again"
         case _:
             return None
 
 
-async def _until_news(events: asyncio.Queue[HostEvent]) -> None:
+async def _wait_for_event(events: asyncio.Queue[HostEvent]) -> None:
+    """Wait for the next event, at most `SWEEP_SECONDS`."""
     try:
         async with asyncio.timeout(SWEEP_SECONDS):
             await events.get()
@@ -337,7 +364,8 @@ async def _until_news(events: asyncio.Queue[HostEvent]) -> None:
         return
 
 
-async def _note(tx: Tx, approval: Approval, kind: str, *, now_ms: int, **more: str) -> None:
+async def _append_to_audit(tx: Tx, approval: Approval, kind: str, *, now_ms: int, **more: str) -> None:
+    """Append an event about a request to the audit; `more` is added to its details."""
     detail = {"request": approval.id, "what": approval.kind.value, "target": approval.subject, **more}
     event = audit.AuditEvent(
         at_ms=now_ms,

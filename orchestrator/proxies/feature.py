@@ -122,7 +122,7 @@ class ContainerProxies:
             on_runaway=on_runaway,
             prices=prices,
         )
-        self._own = HostModelCalls(self._budgets)
+        self._host_calls = HostModelCalls(self._budgets)
         self._approvals = Approvals(
             host.database,
             host.reader,
@@ -144,7 +144,7 @@ class ContainerProxies:
             on_exchange=self.admission.usage_writer.exchanged,
             on_denial=self.admission.usage_writer.denied,
             admit=self.admission.admit,
-            judge=self._judge,
+            judge=self._judge_answer,
             limits=limits
             or ModelProxyLimits(first_byte_seconds=float(host.settings.andy_first_byte_seconds) or None),
             mcp=McpGateway(
@@ -197,7 +197,7 @@ class ContainerProxies:
         stack.callback(self._server.close)
         self._egress = EgressProxy(
             self._listen(PORT_FILES[1]),
-            identify=self._caller,
+            identify=self._egress_caller,
             note=self.admission.usage_writer.note,
             clock=self._host.clock,
             approve=self._approve_target,
@@ -227,11 +227,11 @@ class ContainerProxies:
     def credential(self) -> CredentialStatus:
         """Return the credential's status and the model service's judgement of it. May block for its file."""
         try:
-            found = self._credentials.current()
+            credential = self._credentials.current()
             refusals = self.health.refusals
         except SettingError as error:
             return CredentialStatus(problem=str(error))
-        setting = found.setting if found is not None else None
+        setting = credential.setting if credential is not None else None
         return CredentialStatus(setting=setting, refusals=refusals, accepted_ms=self.health.accepted_ms)
 
     def environment(self, group: Group, agent: AgentName, token: str) -> dict[str, str]:
@@ -261,10 +261,10 @@ class ContainerProxies:
         self, refusal: ModelRefusal, config: GroupConfig, turn: Turn, choice: ModelChoice
     ) -> bool:
         """Make another service answer instead of one that refuses a turn; return whether there is one."""
-        following = self.models.next_after(
+        next_choice = self.models.next_after(
             choice.service, config, turn.kind, is_isolated=turn.is_isolated, turn_id=turn.id
         )
-        if following is None:
+        if next_choice is None:
             return False
         self.models.leave(turn.id, choice.service)
         await self.failover.note_down(
@@ -278,12 +278,12 @@ class ContainerProxies:
         `model` is used unless the owner chose another for summaries.
         """
         await self.models.refresh()
-        fault: NotAnswered | None = None
+        first_error: NotAnswered | None = None
         choices = self.models.for_summaries(settings.of(group), model)
         for choice in choices:
             try:
                 async with asyncio.timeout(None if choice is choices[-1] else SUMMARY_SECONDS):
-                    return await self._own.ask(
+                    return await self._host_calls.ask(
                         self.proxy.app,
                         group.folder,
                         is_main=group.is_main,
@@ -294,13 +294,14 @@ class ContainerProxies:
                         max_tokens=max_tokens,
                     )
             except NotAnswered as error:
-                fault = fault or error
+                first_error = first_error or error
             except TimeoutError:
-                fault = fault or NotAnswered("The model did not answer in time.")
+                first_error = first_error or NotAnswered("The model did not answer in time.")
                 self.failover.suspect(choice.service, choice.model or model)
-        raise fault or NotAnswered("There is no model service.")
+        raise first_error or NotAnswered("There is no model service.")
 
     async def _model_of_folder(self, folder: Folder, kind: TurnKind | None) -> str | None:
+        """Return the model that is set for turns of a kind in a group; None if there is none."""
         async with self._reader.reading() as tx:
             group = await groups.by_folder(tx, folder)
         if group is None:
@@ -310,9 +311,10 @@ class ContainerProxies:
             settings.of(group), kind or TurnKind.CHAT, is_isolated=kind is TurnKind.TASK
         ).model
 
-    async def _judge(self, identity: RunIdentity, answered: Answered) -> bool:
+    async def _judge_answer(self, identity: RunIdentity, answered: Answered) -> bool:
+        """Record a model service's answer to a run; return whether the same request may be retried."""
         # First, because a turn that moves to another service is neither refused nor kept waiting by this one.
-        if await self.failover.judge(identity, await self._with_wait(identity, answered)):
+        if await self.failover.judge(identity, await self._with_waiting_time(identity, answered)):
             return False
         if identity.service is None:
             return await self.health.judge(identity, answered)
@@ -332,20 +334,20 @@ class ContainerProxies:
         No other turn is stopped: a container could have provoked it.
         """
         now_ms = self._host.clock.now_ms()
-        about = {"setting": service.key_env, "model": identity.model}
-        why = failures.refusal_cause(error, status=answered.status, **about)
-        fix = failures.refusal_fix(error, **about)
+        details = {"setting": service.key_env, "model": identity.model}
+        cause = failures.refusal_cause(error, status=answered.status, **details)
+        fix = failures.refusal_fix(error, **details)
         async with self._host.database.transaction() as tx:
             if identity.turn_id is not None:
                 await turn_outages.note_stop(
                     tx, identity.turn_id, code="service", reason=_NOT_USABLE, now_ms=now_ms
                 )
-            text = f"⚠️ At the model service '{service.name}': {why}. {fix}"
+            text = f"⚠️ At the model service '{service.name}': {cause}. {fix}"
             day = now_ms // DAY_MS
             await owner.notify(tx, text, about=f"service:{service.name}:{day}", now_ms=now_ms)
         self._host.wakeups.outbox.set()
 
-    async def _with_wait(self, identity: RunIdentity, answered: Answered) -> Answered:
+    async def _with_waiting_time(self, identity: RunIdentity, answered: Answered) -> Answered:
         """Return an answer with the time for which its turn has met such answers."""
         if answered.error is not ModelError.OUTAGE or identity.turn_id is None or not identity.has_other:
             return answered
@@ -355,6 +357,7 @@ class ContainerProxies:
         return replace(answered, waited_ms=max(0, waited_ms))
 
     async def _probe_service(self, name: str, model: str | None) -> Answered:
+        """Return how a model service answers the host's own request."""
         await self.models.refresh()
         service = self.models.catalog.service(name)
         if service is None and name != OF_DOTENV:
@@ -362,17 +365,21 @@ class ContainerProxies:
         return await self.proxy.probe(model or next(iter(self.models.known_models(name)), None), service)
 
     def _services_have_changed(self) -> None:
+        """Wake what waits for a model service, and the lanes whose turns have moved."""
         self._host.wakeups.lanes.set()
         self._model_has_changed()
 
     async def _notify_recovery(self, tx: Tx, refusal: ModelRefusal) -> None:
+        """Notify the owner that the model service takes requests again."""
         await health.notify_recovery(tx, refusal, now_ms=self._host.clock.now_ms())
 
     def _model_has_changed(self) -> None:
+        """Wake what waits for the end of an outage, and send what the owner is notified of."""
         self._host.wakeups.outages.set()
         self._host.wakeups.outbox.set()
 
     async def _budgets(self) -> tuple[Budget, ...]:
+        """Return all budgets that are set."""
         async with self._reader.reading() as tx:
             return tuple(await budgets.every(tx))
 
@@ -383,17 +390,21 @@ class ContainerProxies:
         write_whole(port_file, str(listener.getsockname()[1]))
         return listener
 
-    async def _identify(self, hashed: str) -> RunIdentity | None:
+    async def _identify(self, token_hash_text: str) -> RunIdentity | None:
+        """Return the run whose token has this hash, with what it may do now; None for an unknown token.
+
+        Raises `ProxyRefused` if the run's model service was removed.
+        """
         # The host's own requests have no run in the store.
-        if (own := self._own.identify(hashed)) is not None:
-            return own
+        if (host_call := self._host_calls.identify(token_hash_text)) is not None:
+            return host_call
         async with self._reader.reading() as tx:
-            bearer = await runs.bearer_of(tx, hashed)
+            bearer = await runs.bearer_of(tx, token_hash_text)
         if bearer is None:
             return None
-        whole = settings.parsed(bearer.container_config, bearer.folder)
-        rights = roles.rights_of(bearer.role, whole)
-        config = roles.narrowed(whole, rights)
+        own_config = settings.parsed(bearer.container_config, bearer.folder)
+        rights = roles.rights_of(bearer.role, own_config)
+        config = roles.narrowed(own_config, rights)
         return RunIdentity(
             run_id=bearer.run_id,
             folder=bearer.folder,
@@ -409,9 +420,9 @@ class ContainerProxies:
             and self.admission.may_search(bearer.run_id, bearer.turn_id),
             is_open=config.egress == "open",
             model_features=config.model_features,
-            service=await self._service(bearer.service),
+            service=await self._service_of_run(bearer.service),
             model=bearer.model,
-            may_move=bearer.turn_id is not None and self._may_move(bearer, config),
+            may_move=bearer.turn_id is not None and self._could_move(bearer, config),
             has_other=bearer.turn_id is not None
             and self.models.has_other(
                 bearer.service or OF_DOTENV,
@@ -422,18 +433,18 @@ class ContainerProxies:
             has_moved=(bearer.service or OF_DOTENV) in self.models.left.get(bearer.turn_id or TurnId(0), ()),
         )
 
-    def _may_move(self, bearer: TokenHolder, config: GroupConfig) -> bool:
+    def _could_move(self, bearer: TokenHolder, config: GroupConfig) -> bool:
         """Return whether another service could continue the turn of a run."""
-        following = self.models.next_after(
+        next_choice = self.models.next_after(
             bearer.service or OF_DOTENV,
             config,
             bearer.kind or TurnKind.CHAT,
             is_isolated=bearer.is_isolated,
             turn_id=bearer.turn_id,
         )
-        return following is not None
+        return next_choice is not None
 
-    async def _service(self, name: str | None) -> ModelService | None:
+    async def _service_of_run(self, name: str | None) -> ModelService | None:
         """Return the service of a run. Raises `ProxyRefused` if it was removed meanwhile."""
         if name is None:
             return None
@@ -445,11 +456,12 @@ class ContainerProxies:
         return service
 
     async def _server_for(self, folder: Folder, name: str) -> McpServer | None:
+        """Return an MCP server by name, if it exists and this group's agents may call it."""
         async with self._reader.reading() as tx:
             server = await mcp_servers.by_name(tx, name)
         return server if server is not None and folder in server.groups else None
 
-    async def _caller(self, token: str) -> EgressCaller | None:
+    async def _egress_caller(self, token: str) -> EgressCaller | None:
         """Return the run of a token, with its group's present targets; None if unknown."""
         identity = await self._identify(token_hash(token))
         if identity is None:
@@ -457,7 +469,7 @@ class ContainerProxies:
         async with self._reader.reading() as tx:
             group = await groups.by_folder(tx, identity.folder)
             config = settings.of(settings.narrowed(group, identity.role)) if group else GroupConfig()
-            for_now = await self._for_now(tx, identity.folder, config)
+            for_now = await self._temporary_targets(tx, identity.folder, config)
         return EgressCaller(
             run_id=identity.run_id,
             folder=identity.folder,
@@ -466,17 +478,20 @@ class ContainerProxies:
             asks=config.asks_egress,
         )
 
-    async def _for_now(self, tx: Tx, folder: Folder, config: GroupConfig) -> frozenset[NetworkTarget]:
+    async def _temporary_targets(
+        self, tx: Tx, folder: Folder, config: GroupConfig
+    ) -> frozenset[NetworkTarget]:
         """Return the targets that the owner has allowed for a while, for a group with a list.
 
         A group whose other targets are asked about gets none here: `Approvals.ask` finds its permission.
         """
         if config.asks_egress or not isinstance(config.egress, EgressAllowlist):
             return frozenset()
-        found = await approval_store.places_for_now(tx, folder, now_ms=self._host.clock.now_ms())
-        return frozenset(map(parse_target, found))
+        places = await approval_store.places_for_now(tx, folder, now_ms=self._host.clock.now_ms())
+        return frozenset(map(parse_target, places))
 
     async def _approve_target(self, caller: EgressCaller, target: NetworkTarget) -> str | None:
+        """Ask the owner about a target; return None when it is allowed, else the reason."""
         return await self._approvals.ask(
             ApprovalRequest(
                 folder=caller.folder,
@@ -488,6 +503,7 @@ class ContainerProxies:
         )
 
     async def _upstream(self) -> UpstreamClient:
+        """Return the HTTP client of the model proxy, made at the first call."""
         return await self.proxy.upstream()
 
     async def _notify_login_refused(self, server: str, login: McpLogin) -> None:
@@ -504,6 +520,10 @@ class ContainerProxies:
         self._host.wakeups.outbox.set()
 
     async def _approve_message(self, identity: RunIdentity, server: str, message: McpMessage) -> str | None:
+        """Ask the owner about a message to an MCP server, if a rule of the group demands it.
+
+        Return None when it may be sent, else the reason.
+        """
         async with self._reader.reading() as tx:
             group = await groups.by_folder(tx, identity.folder)
         if group is None or not settings.of(group).asks_mcp(server):

@@ -19,7 +19,7 @@ from orchestrator.base.clock import Clock
 from orchestrator.domain.values import Folder
 from orchestrator.proxies import mcp_logins
 from orchestrator.proxies.mcp_logins import LoginNeeded, LoginUnreachable, McpTokens
-from orchestrator.proxies.mcp_message import CALL, McpMessage
+from orchestrator.proxies.mcp_message import CALL_METHOD, McpMessage
 from orchestrator.proxies.model import error_responses
 from orchestrator.proxies.model.client import ClientSide
 from orchestrator.proxies.model.credentials import forms_of, json_escapes
@@ -63,7 +63,7 @@ message may be sent, else the reason.
 """
 
 
-class _NotDone(Exception):
+class _MessageRefused(Exception):
     """A message is not passed on; the agent reads the text."""
 
 
@@ -71,7 +71,7 @@ class _Unauthorised(Exception):
     """The server rejects the credential: 401."""
 
 
-class _TooFewRights(Exception):
+class _MoreRightsNeeded(Exception):
     """The server demands a token with more rights: 403, and the `scope` that it names."""
 
     def __init__(self, scope: str) -> None:
@@ -112,8 +112,9 @@ class McpGateway:
         upstream: UpstreamClient,
         held: BodyBytes,
     ) -> None:
-        """Rebuild one request from its parsed content, send it to the server `name`, and
-        pass the answer back.
+        """Rebuild a request from its parsed content, send it to the server `name`, and pass back the answer.
+
+        `held` counts the bytes of the request's body in memory.
 
         Raises:
             ProxyRefused: the group or its role may not use it, called too often, or the server is silent.
@@ -130,19 +131,19 @@ class McpGateway:
             )
         secret = self._secret_of(server)
         session = self._sessions.opened(identity.folder, server.name, client.headers)
-        message = await self._message(client, identity, held)
-        detail = {"server": server.name, **_called(client.method, message)}
-        began = time.perf_counter()
+        message = await self._read_message(client, identity, held)
+        detail = {"server": server.name, **_audit_names(client.method, message)}
+        started = time.perf_counter()
         try:
             if client.method == "POST":
-                await self._allow(server, identity, message)
+                await self._check_allowed(server, identity, message)
             seal = self._sessions.sealing(identity.folder, server.name)
             send = partial(_send, server, client, upstream, message, session=session, seal=seal)
             if secret is not None or self._tokens is None:
-                await _with_secret(send, secret, held)
+                await _send_with_secret(send, secret, held)
             else:
-                await _with_token(send, self._tokens, server, held)
-        except _NotDone as error:
+                await _send_with_token(send, self._tokens, server, held)
+        except _MessageRefused as error:
             detail["refused"] = str(error)
             if client.method != "POST":
                 raise ProxyRefused(error_responses.mcp_not_done(str(error))) from error
@@ -150,7 +151,7 @@ class McpGateway:
         finally:
             detail |= {
                 "status": client.status,
-                "ms": round((time.perf_counter() - began) * 1000),
+                "ms": round((time.perf_counter() - started) * 1000),
                 "bytes_in": client.bytes_in,
                 "bytes_out": client.bytes_out,
             }
@@ -165,15 +166,15 @@ class McpGateway:
                 )
             )
 
-    async def _allow(self, server: McpServer, identity: RunIdentity, message: McpMessage) -> None:
-        """Let a message pass, or raise `_NotDone`."""
+    async def _check_allowed(self, server: McpServer, identity: RunIdentity, message: McpMessage) -> None:
+        """Return if a message may be sent. Raises `_MessageRefused`."""
         reason = NO_TASKS if message.is_of_task else None
         if reason is None and self._approve is not None:
             reason = await self._approve(identity, server.name, message)
         if reason is not None:
-            raise _NotDone(reason)
+            raise _MessageRefused(reason)
 
-    async def _message(self, client: ClientSide, identity: RunIdentity, held: BodyBytes) -> McpMessage:
+    async def _read_message(self, client: ClientSide, identity: RunIdentity, held: BodyBytes) -> McpMessage:
         """Return the message to send; an empty one if the method sends none."""
         if client.method != "POST":
             await client.expect_no_body()
@@ -184,6 +185,7 @@ class McpGateway:
         return await self._parsing.read_mcp_message(identity.folder, body)
 
     def _secret_of(self, server: McpServer) -> str | None:
+        """Return the secret of a server; None if it needs none. Raises `ProxyRefused` if it is not set."""
         if server.secret_env is None:
             return None
         secret = self._secret(server.secret_env)
@@ -196,15 +198,15 @@ class McpGateway:
         return secret
 
 
-async def _with_secret(send: Send, secret: str | None, held: BodyBytes) -> None:
+async def _send_with_secret(send: Send, secret: str | None, held: BodyBytes) -> None:
     """Send with the secret that the owner has set, if there is one."""
     try:
         await send(secret, held)
-    except (_Unauthorised, _TooFewRights):
+    except (_Unauthorised, _MoreRightsNeeded):
         raise ProxyRefused(error_responses.MCP_REFUSES) from None
 
 
-async def _with_token(send: Send, tokens: McpTokens, server: McpServer, held: BodyBytes) -> None:
+async def _send_with_token(send: Send, tokens: McpTokens, server: McpServer, held: BodyBytes) -> None:
     """Send with the token of the owner's login, and once more if it had to be renewed."""
     try:
         token = await tokens.token(server)
@@ -217,12 +219,12 @@ async def _with_token(send: Send, tokens: McpTokens, server: McpServer, held: Bo
             # No bytes to release: they were released when the first attempt was sent.
             await send(renewed, None)
     except _Unauthorised:
-        raise _NotDone(mcp_logins.login_again(server.name)) from None
-    except _TooFewRights as error:
-        await tokens.want(server, error.scope)
-        raise _NotDone(mcp_logins.more_rights(server.name)) from None
+        raise _MessageRefused(mcp_logins.login_again_text(server.name)) from None
+    except _MoreRightsNeeded as error:
+        await tokens.note_wanted_scope(server, error.scope)
+        raise _MessageRefused(mcp_logins.more_rights_text(server.name)) from None
     except LoginNeeded as error:
-        raise _NotDone(str(error)) from error
+        raise _MessageRefused(str(error)) from error
     except LoginUnreachable as error:
         raise ProxyRefused(error_responses.mcp_no_token(server.name), cause=str(error)) from error
 
@@ -239,9 +241,9 @@ async def _send(
     seal: Callable[[bytes], bytes],
 ) -> None:
     """Send a message and pass its answer back. Raises `_Unauthorised` and
-    `_TooFewRights` before the answer starts.
+    `_MoreRightsNeeded` before the answer starts.
     """
-    from orchestrator.proxies.model.forwarder import once
+    from orchestrator.proxies.model.forwarder import one_piece
     from orchestrator.proxies.model.upstream_client import UpstreamRequest
 
     assert server.url is not None
@@ -249,9 +251,9 @@ async def _send(
         method=client.method,
         url=server.url,
         headers=_request_headers(server, client, secret=secret, session=session, body=message.body),
-        body=once(message.body, held) if client.method == "POST" else None,
+        body=one_piece(message.body, held) if client.method == "POST" else None,
     )
-    await _exchange(request, client, upstream, secret=secret, seal=seal)
+    await _pass_answer(request, client, upstream, secret=secret, seal=seal)
 
 
 async def _answer_refusal(client: ClientSide, message: McpMessage, reason: str) -> None:
@@ -260,14 +262,14 @@ async def _answer_refusal(client: ClientSide, message: McpMessage, reason: str) 
         await client.reply(202, b"")
         return
     answer: dict[str, Any] = {"jsonrpc": "2.0", "id": message.id}
-    if message.method == CALL:
+    if message.method == CALL_METHOD:
         answer["result"] = {"content": [{"type": "text", "text": f"Not done: {reason}."}], "isError": True}
     else:
         answer["error"] = {"code": -32601, "message": f"Not done: {reason}."}
     await client.reply(200, json.dumps(answer).encode())
 
 
-def _called(method: str, message: McpMessage) -> dict[str, Any]:
+def _audit_names(method: str, message: McpMessage) -> dict[str, Any]:
     """Return the names of what is called, for the audit, without arguments."""
     if method != "POST":
         return {"method": method}
@@ -277,18 +279,20 @@ def _called(method: str, message: McpMessage) -> dict[str, Any]:
 def _request_headers(
     server: McpServer, client: ClientSide, *, secret: str | None, session: bytes | None, body: bytes
 ) -> list[Header]:
-    found = [*_passed(client.headers, _REQUEST_NAMES), *_added(server, secret)]
+    """Return the headers for a server: a few of the container's, the secret, and the session's own id."""
+    headers = [*_select_headers(client.headers, _REQUEST_NAMES), *_added_headers(server, secret)]
     if session is not None:
-        found.append((SESSION, session))
+        headers.append((SESSION, session))
     else:
         # Event ids belong to sessions: without a session id, another group's events could be requested.
-        found = [header for header in found if header[0] != b"last-event-id"]
+        headers = [header for header in headers if header[0] != b"last-event-id"]
     if client.method == "POST":
-        found += [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
-    return found
+        headers += [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+    return headers
 
 
-def _added(server: McpServer, secret: str | None) -> list[Header]:
+def _added_headers(server: McpServer, secret: str | None) -> list[Header]:
+    """Return the headers that the host adds, with the secret in the header that the server wants."""
     added: list[Header] = [(b"accept-encoding", b"identity"), (b"user-agent", b"andy")]
     if secret is not None:
         is_bearer = server.header.lower() == "authorization" and " " not in secret
@@ -296,11 +300,12 @@ def _added(server: McpServer, secret: str | None) -> list[Header]:
     return added
 
 
-def _passed(headers: list[Header], names: frozenset[bytes]) -> list[Header]:
+def _select_headers(headers: list[Header], names: frozenset[bytes]) -> list[Header]:
+    """Return the headers with one of these names, which are in lower case."""
     return [(name.lower(), value) for name, value in headers if name.lower() in names]
 
 
-async def _exchange(
+async def _pass_answer(
     request: UpstreamRequest,
     client: ClientSide,
     upstream: UpstreamClient,
@@ -308,25 +313,32 @@ async def _exchange(
     secret: str | None,
     seal: Callable[[bytes], bytes],
 ) -> None:
+    """Send a request and pass its answer back without the secret.
+
+    Raises `_Unauthorised` and `_MoreRightsNeeded` before the answer starts, and `ProxyRefused`, `AnswerCut`.
+    """
     mask = SecretMask(secret)
     async with upstream.send(request) as answer:
         if answer.status == 401:
             raise _Unauthorised
         if answer.status == 403:
-            scope = mcp_logins.wanted_scope(_values(answer.headers, b"www-authenticate"))
+            scope = mcp_logins.wanted_scope(_header_values(answer.headers, b"www-authenticate"))
             if scope is not None:
-                raise _TooFewRights(scope)
+                raise _MoreRightsNeeded(scope)
             raise ProxyRefused(error_responses.MCP_REFUSES)
         if any(
-            value.strip().lower() != b"identity" for value in _values(answer.headers, b"content-encoding")
+            value.strip().lower() != b"identity"
+            for value in _header_values(answer.headers, b"content-encoding")
         ):
             # The answer was requested unencoded: in a content coding the secret could not be found.
             raise ProxyRefused(error_responses.MCP_ENCODED)
-        passed = [(name, mask.whole(value)) for name, value in _passed(answer.headers, _RESPONSE_NAMES)]
-        named = _values(answer.headers, SESSION)[:1]
+        headers = [
+            (name, mask.whole(value)) for name, value in _select_headers(answer.headers, _RESPONSE_NAMES)
+        ]
+        session_ids = _header_values(answer.headers, SESSION)[:1]
         # A server may put the secret into its session id; such an id is not passed on.
-        passed += [(SESSION, seal(value)) for value in named if mask.whole(value) == value]
-        await client.begin(answer.status, passed)
+        headers += [(SESSION, seal(value)) for value in session_ids if mask.whole(value) == value]
+        await client.begin(answer.status, headers)
         async for chunk in answer.chunks:
             if client.bytes_out + len(chunk) > MAX_ANSWER_BYTES:
                 raise AnswerCut
@@ -335,8 +347,9 @@ async def _exchange(
         await client.end()
 
 
-def _values(headers: Iterable[Header], name: bytes) -> list[bytes]:
-    return [value for found, value in headers if found.lower() == name]
+def _header_values(headers: Iterable[Header], name: bytes) -> list[bytes]:
+    """Return all values of a header; `name` is in lower case."""
+    return [value for header, value in headers if header.lower() == name]
 
 
 class SessionSeal:
@@ -347,7 +360,7 @@ class SessionSeal:
 
     def sealing(self, folder: Folder, server: str) -> Callable[[bytes], bytes]:
         """Return a function that turns a server's session id into the one that the container sees."""
-        return lambda session: self._mark(folder, server, session) + b"." + session
+        return lambda session: self._seal_of(folder, server, session) + b"." + session
 
     def opened(self, folder: Folder, server: str, headers: list[Header]) -> bytes | None:
         """Return the server's id of the session that a request names, or None if it names none.
@@ -355,17 +368,18 @@ class SessionSeal:
         Raises:
             ProxyRefused: it is no session of this group at this server (404, as for an ended one).
         """
-        named = _values(headers, SESSION)
-        if not named:
+        session_ids = _header_values(headers, SESSION)
+        if not session_ids:
             return None
-        mark, _, session = named[0].partition(b".")
+        seal, _, session = session_ids[0].partition(b".")
         # In constant time, so that a mark cannot be guessed byte by byte.
-        is_own = hmac.compare_digest(mark, self._mark(folder, server, session))
-        if len(named) > 1 or not is_own:
+        is_own = hmac.compare_digest(seal, self._seal_of(folder, server, session))
+        if len(session_ids) > 1 or not is_own:
             raise ProxyRefused(error_responses.MCP_NO_SESSION)
         return session
 
-    def _mark(self, folder: Folder, server: str, session: bytes) -> bytes:
+    def _seal_of(self, folder: Folder, server: str, session: bytes) -> bytes:
+        """Return the seal of a session: a hash that only this host can compute."""
         text = f"{folder}\0{server}\0".encode() + session
         return hmac.new(self._key, text, sha256).hexdigest()[:32].encode()
 
@@ -376,10 +390,10 @@ class SecretMask:
     def __init__(self, secret: str | None) -> None:
         # `forms_of` leaves out short secrets, which are ordinary in stored texts; here they are masked as
         # well.
-        found = [secret, *forms_of([secret]), *json_escapes(secret)] if secret else []
-        self._forms = sorted({form.encode() for form in found if form}, key=len, reverse=True)
+        forms = [secret, *forms_of([secret]), *json_escapes(secret)] if secret else []
+        self._forms = sorted({form.encode() for form in forms if form}, key=len, reverse=True)
         self._first = frozenset(form[0] for form in self._forms)
-        self._held = b""
+        self._pending = b""
 
     def whole(self, text: bytes) -> bytes:
         """Return a complete text without the secret."""
@@ -391,21 +405,21 @@ class SecretMask:
         """Return the part of the chunks so far that may pass: the end is held while it may
         start the secret.
         """
-        seen = self.whole(self._held + chunk)
-        longest = min(max((len(form) for form in self._forms), default=1) - 1, len(seen))
-        held = next(
+        text = self.whole(self._pending + chunk)
+        max_held = min(max((len(form) for form in self._forms), default=1) - 1, len(text))
+        held_count = next(
             (
                 size
-                for size in range(longest, 0, -1)
-                if seen[-size] in self._first
-                and any(len(form) > size and form.startswith(seen[-size:]) for form in self._forms)
+                for size in range(max_held, 0, -1)
+                if text[-size] in self._first
+                and any(len(form) > size and form.startswith(text[-size:]) for form in self._forms)
             ),
             0,
         )
-        self._held = seen[len(seen) - held :]
-        return seen[: len(seen) - held]
+        self._pending = text[len(text) - held_count :]
+        return text[: len(text) - held_count]
 
     def rest(self) -> bytes:
         """Return the held bytes, because nothing follows them."""
-        held, self._held = self._held, b""
-        return held
+        pending, self._pending = self._pending, b""
+        return pending

@@ -39,7 +39,7 @@ FRESH_MS = 30_000
 """Milliseconds for which a token counts as new: a server that rejects it then would reject the next, too."""
 CLOSE_SECONDS = 10.0
 MAX_SCOPE_CHARS = 2_000
-_TOO_FEW = re.compile(r'(?:^|[\s,])error="?insufficient_scope(?![\w-])')
+_INSUFFICIENT_SCOPE = re.compile(r'(?:^|[\s,])error="?insufficient_scope(?![\w-])')
 _SCOPE = re.compile(r'(?:^|[\s,])scope="([\x20\x21\x23-\x5b\x5d-\x7e]{1,1000})"')
 """A scope by RFC 6749: printable, without quotes and backslashes."""
 
@@ -90,6 +90,7 @@ class McpLogin(BaseModel):
         return now_ms >= self.expires_ms - min(LEEWAY_MS, max(0, self.expires_ms - self.obtained_ms) // 10)
 
     def has_expired(self, now_ms: int) -> bool:
+        """Whether the token has expired."""
         return self.expires_ms is not None and now_ms >= self.expires_ms
 
     def is_over(self, now_ms: int) -> bool:
@@ -102,6 +103,7 @@ OnRefused = Callable[[str, McpLogin], Awaitable[None]]
 
 
 def _path(data: Path, name: str) -> Path:
+    """Return the path of the file with the login for a server."""
     return data / FOLDER / f"{name}.json"
 
 
@@ -123,7 +125,7 @@ def read(data: Path, server: McpServer) -> McpLogin | None:
 
 def write(data: Path, name: str, login: McpLogin | None) -> None:
     """Store a login in place of another, or delete it. Blocks."""
-    with _locked(data, name) as path:
+    with _with_lock(data, name) as path:
         if login is None:
             path.unlink(missing_ok=True)
         else:
@@ -132,7 +134,7 @@ def write(data: Path, name: str, login: McpLogin | None) -> None:
 
 def change(data: Path, name: str, login: McpLogin, **fields: object) -> bool:
     """Change fields of a stored login. Return False if another login or a newer token is stored. Blocks."""
-    with _locked(data, name) as path:
+    with _with_lock(data, name) as path:
         try:
             stored = McpLogin.model_validate_json(path.read_text(encoding="utf-8"))
         except (OSError, ValueError):
@@ -145,7 +147,8 @@ def change(data: Path, name: str, login: McpLogin, **fields: object) -> bool:
 
 
 @contextmanager
-def _locked(data: Path, name: str) -> Iterator[Path]:
+def _with_lock(data: Path, name: str) -> Iterator[Path]:
+    """Return the path of the file with a login, while no other process changes it."""
     path = _path(data, name)
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     # Not only this process writes: `andy mcp login` is one of its own.
@@ -153,7 +156,7 @@ def _locked(data: Path, name: str) -> Iterator[Path]:
         yield path
 
 
-def forget_foreign(data: Path, server: McpServer) -> None:
+def delete_outdated(data: Path, server: McpServer) -> None:
     """Delete a login that does not match a server's present settings. Blocks."""
     if _path(data, server.name).exists() and read(data, server) is None:
         write(data, server.name, None)
@@ -192,23 +195,23 @@ class McpTokens:
             return None
         if self._is_due(login, refused):
             try:
-                login = await self._renewed(server, login)
+                login = await self._join_renewal(server, login)
             except LoginUnreachable:
                 # A token that is only about to expire can still be used.
                 if refused is not None or login.has_expired(self._clock.now_ms()):
                     raise
         now_ms = self._clock.now_ms()
         if login.is_over(now_ms) or login.access_token == refused:
-            raise LoginNeeded(login_again(server.name))
+            raise LoginNeeded(login_again_text(server.name))
         return login.access_token
 
-    async def want(self, server: McpServer, scope: str) -> None:
+    async def note_wanted_scope(self, server: McpServer, scope: str) -> None:
         """Store that a server demands more rights, so that the next login requests them."""
         login = await asyncio.to_thread(read, self._data, server)
         if login is None or not scope:
             return
-        known = (login.scope or "").split() + (login.wanted_scope or "").split()
-        wanted = " ".join(dict.fromkeys([*known, *scope.split()]))
+        known_scopes = (login.scope or "").split() + (login.wanted_scope or "").split()
+        wanted = " ".join(dict.fromkeys([*known_scopes, *scope.split()]))
         if wanted != login.wanted_scope and len(wanted) <= MAX_SCOPE_CHARS:
             # If the token was renewed meanwhile, the next call meets the same demand again.
             await asyncio.to_thread(change, self._data, server.name, login, wanted_scope=wanted)
@@ -221,21 +224,24 @@ class McpTokens:
             renewal.cancel()
 
     def _is_due(self, login: McpLogin, refused: str | None) -> bool:
+        """Return whether to renew the token: it is about to expire, or the server has just rejected it."""
         now_ms = self._clock.now_ms()
         if login.refused is not None or login.refresh_token is None:
             return False
         is_fresh = 0 <= now_ms - login.obtained_ms < FRESH_MS
         return login.is_spent(now_ms) or (login.access_token == refused and not is_fresh)
 
-    async def _renewed(self, server: McpServer, seen: McpLogin) -> McpLogin:
+    async def _join_renewal(self, server: McpServer, login: McpLogin) -> McpLogin:
+        """Return the login with a new token, from the renewal that is running or a new one."""
         if (renewal := self._renewals.get(server.name)) is None:
             # A task of its own: the caller may be cancelled, but the new token must not be lost.
-            renewal = asyncio.create_task(self._renew(server, seen), name=f"mcp-renewal:{server.name}")
+            renewal = asyncio.create_task(self._renew(server, login), name=f"mcp-renewal:{server.name}")
             self._renewals[server.name] = renewal
             renewal.add_done_callback(partial(self._end_renewal, server.name))
         return await asyncio.shield(renewal)
 
     def _end_renewal(self, name: str, renewal: asyncio.Task[McpLogin]) -> None:
+        """Forget a renewal that has ended, and log its error."""
         del self._renewals[name]
         if not renewal.cancelled() and (error := renewal.exception()) is not None:
             log.warning("mcp.login_not_renewed", server=name, error=type(error).__name__)
@@ -248,7 +254,7 @@ class McpTokens:
         # Store it unchanged first: a disk that cannot be written has to be noticed before the old token is
         # used up. `_store` returns False if another login was stored meanwhile.
         if not await self._store(server, login):
-            return await self._newer(server, login)
+            return await self._newer_login(server, login)
         fields: dict[str, object]
         try:
             fields = await mcp_oauth.renew(login, await self._upstream(), now_ms=self._clock.now_ms())
@@ -257,7 +263,7 @@ class McpTokens:
         except LoginRefused as error:
             fields = {"refused": str(error)}
         if not await self._store(server, login, **fields):
-            return await self._newer(server, login)
+            return await self._newer_login(server, login)
         renewed = login.model_copy(update=fields)
         if renewed.refused is not None:
             await self._on_refused(server.name, renewed)
@@ -272,10 +278,10 @@ class McpTokens:
         except OSError as error:
             raise LoginUnreachable("Its login cannot be stored.") from error
 
-    async def _newer(self, server: McpServer, login: McpLogin) -> McpLogin:
+    async def _newer_login(self, server: McpServer, login: McpLogin) -> McpLogin:
         """Return the stored login that replaced one; if there is none, the old one, marked as ended."""
-        found = await asyncio.to_thread(read, self._data, server)
-        return found or login.model_copy(update={"refused": "logged_out"})
+        stored = await asyncio.to_thread(read, self._data, server)
+        return stored or login.model_copy(update={"refused": "logged_out"})
 
 
 def _oauth() -> ModuleType:
@@ -288,19 +294,19 @@ def _oauth() -> ModuleType:
 def wanted_scope(challenges: Sequence[bytes]) -> str | None:
     """Return the scope that a server names when it demands more rights; None if that is not its reason."""
     text = b", ".join(challenges).decode("latin-1")
-    if not _TOO_FEW.search(text):
+    if not _INSUFFICIENT_SCOPE.search(text):
         return None
-    found = _SCOPE.search(text)
-    return found[1] if found else ""
+    match = _SCOPE.search(text)
+    return match[1] if match else ""
 
 
-def more_rights(name: str) -> str:
+def more_rights_text(name: str) -> str:
     """Return, for the agent, why a call is not passed on that the login does not allow."""
     return (
         f"the MCP server '{name}' wants more rights, and its owner has to log in again: andy mcp login {name}"
     )
 
 
-def login_again(name: str) -> str:
+def login_again_text(name: str) -> str:
     """Return, for the agent, why a call is not passed on without a login."""
     return f"the MCP server '{name}' wants a login, and its owner has to log in: andy mcp login {name}"

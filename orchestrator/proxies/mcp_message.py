@@ -15,7 +15,7 @@ from typing import Any
 from orchestrator.proxies import strict_json
 from orchestrator.proxies.strict_json import NotStrictJson
 
-CALL = "tools/call"
+CALL_METHOD = "tools/call"
 # The owner reads this name in a question: a free text could pretend to be another question.
 TOOL_NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")
 """The protocol's own rule for the name of a tool."""
@@ -45,7 +45,7 @@ KNOWN_METHODS = frozenset(
 _MEMBERS = ("jsonrpc", "id", "method", "params", "result", "error")
 _CALL_MEMBERS = ("name", "arguments", "_meta")
 MAX_SHOWN_CHARS = 20_000
-_OF_A_TRY = ("progressToken", "claudecode/toolUseId")
+_ATTEMPT_MEMBERS = ("progressToken", "claudecode/toolUseId")
 """Members of `_meta` that identify one attempt at a call. They always differ, so
 they are not part of its hash.
 """
@@ -80,7 +80,7 @@ class McpMessage:
         return cls(**{**fields, "body": body})
 
 
-def read(body: bytes) -> McpMessage:
+def read_message(body: bytes) -> McpMessage:
     """Parse the one message in a body.
 
     Raises:
@@ -100,13 +100,17 @@ def read(body: bytes) -> McpMessage:
         raise NotStrictJson("its method is no name of one")
     if not isinstance(params, dict):
         raise NotStrictJson("its params are no object")
-    if method != CALL:
-        body = strict_json.written(message)
+    if method != CALL_METHOD:
+        body = strict_json.to_ascii_json(message)
         return McpMessage(body=body, id=identity, method=method, is_of_task=_is_of_task(method, params))
     return _call(message, params, identity)
 
 
-def _call(message: dict[str, Any], params: dict[str, Any], identity: str | int | None) -> McpMessage:
+def _call(message: dict[str, Any], params: dict[str, Any], message_id: str | int | None) -> McpMessage:
+    """Return the call of a tool: `params` are those of `message`, `message_id` is its id.
+
+    Raises `NotStrictJson`.
+    """
     tool, arguments = params.get("name"), params.get("arguments", {})
     if not (isinstance(tool, str) and TOOL_NAME.fullmatch(tool)):
         raise NotStrictJson("the name of a tool has 1 to 128 letters, digits, '_', '-' and '.'")
@@ -116,30 +120,33 @@ def _call(message: dict[str, Any], params: dict[str, Any], identity: str | int |
     if not isinstance(meta, dict):
         raise NotStrictJson("the _meta of a call is an object")
     message["params"] = {name: params[name] for name in _CALL_MEMBERS if name in params}
-    body = strict_json.written(message)
-    judged = {name: value for name, value in meta.items() if not _is_of_a_try(name, value)}
+    body = strict_json.to_ascii_json(message)
+    judged_meta = {name: value for name, value in meta.items() if not _identifies_attempt(name, value)}
     # Arguments are an object, so the list of a call with `_meta` never equals a call without it.
-    sorted_call = json.dumps([arguments, judged] if judged else arguments, sort_keys=True)
-    parts = [arguments, judged] if judged else [arguments]
-    shown = " with _meta ".join(json.dumps(one, sort_keys=True, ensure_ascii=False) for one in parts)
+    sorted_call = json.dumps([arguments, judged_meta] if judged_meta else arguments, sort_keys=True)
+    parts = [arguments, judged_meta] if judged_meta else [arguments]
+    shown_arguments = " with _meta ".join(
+        json.dumps(part, sort_keys=True, ensure_ascii=False) for part in parts
+    )
     return McpMessage(
         body=body,
-        id=identity,
-        method=CALL,
+        id=message_id,
+        method=CALL_METHOD,
         tool=tool,
         call_hash=hashlib.sha256(sorted_call.encode()).hexdigest(),
-        arguments=shown[:MAX_SHOWN_CHARS],
-        is_of_task=_is_of_task(CALL, params),
+        arguments=shown_arguments[:MAX_SHOWN_CHARS],
+        is_of_task=_is_of_task(CALL_METHOD, params),
     )
 
 
 def _is_of_task(method: str | None, params: dict[str, Any]) -> bool:
+    """Return whether a message starts a task of the protocol, or asks about one."""
     is_about_tasks = method is not None and method.removeprefix("notifications/").startswith("tasks/")
     return is_about_tasks or params.get("task") is not None
 
 
-def _is_of_a_try(name: str, value: object) -> bool:
+def _identifies_attempt(name: str, value: object) -> bool:
     """Return whether a member of `_meta` identifies one attempt, with a value that can carry nothing else."""
-    if name not in _OF_A_TRY or isinstance(value, bool):
+    if name not in _ATTEMPT_MEMBERS or isinstance(value, bool):
         return False
     return isinstance(value, int) or (isinstance(value, str) and _OPAQUE_NAME.fullmatch(value) is not None)

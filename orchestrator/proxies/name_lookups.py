@@ -46,39 +46,45 @@ class NameLookups:
         try:
             async with asyncio.timeout(self._seconds):
                 await places.acquire()
-                return await self._begin(host, port, places)
+                return await self._start_lookup(host, port, places)
         except TimeoutError:
             raise LookupRefused("the name was not looked up in time: its name server may be silent") from None
 
-    def _begin(self, host: str, port: int, places: asyncio.Semaphore) -> asyncio.Future[list[str]]:
-        """Look a host up in a thread, which frees its place when it ends: a timeout does not end it."""
+    def _start_lookup(self, host: str, port: int, places: asyncio.Semaphore) -> asyncio.Future[list[str]]:
+        """Look a host up in a thread, which frees its place when it ends: a timeout does not end it.
+
+        Return the future result. Raises `LookupRefused` if no thread can be started now.
+        """
         loop = asyncio.get_running_loop()
-        found: asyncio.Future[list[str]] = loop.create_future()
+        result: asyncio.Future[list[str]] = loop.create_future()
 
         def settle(addresses: list[str], error: OSError | None) -> None:
+            """Free the places of the lookup, and set its result unless nobody waits any more."""
             # Only the event loop changes the counts, so they need no lock.
             self._free += 1
             places.release()
-            if found.done():
+            if result.done():
                 return
             if error is None:
-                found.set_result(addresses)
+                result.set_result(addresses)
             else:
-                found.set_exception(error)
+                result.set_exception(error)
 
         def work() -> None:
+            """Look the host up, and pass the result to the event loop."""
             addresses, error = _look_up(host, port)
             with suppress(RuntimeError):  # the loop has closed
                 loop.call_soon_threadsafe(settle, addresses, error)
 
-        if self._free and _has_started(threading.Thread(target=work, name="name-lookup", daemon=True)):
+        if self._free and _try_to_start(threading.Thread(target=work, name="name-lookup", daemon=True)):
             self._free -= 1
-            return found
+            return result
         places.release()
         raise LookupRefused("too many names are being looked up: try again in a minute")
 
 
 def _is_address(host: str) -> bool:
+    """Return whether a host is an address already."""
     try:
         ipaddress.ip_address(host)
     except ValueError:
@@ -86,7 +92,7 @@ def _is_address(host: str) -> bool:
     return True
 
 
-def _has_started(thread: threading.Thread) -> bool:
+def _try_to_start(thread: threading.Thread) -> bool:
     """Start a thread; return False if this machine can start no more."""
     try:
         thread.start()
@@ -96,10 +102,11 @@ def _has_started(thread: threading.Thread) -> bool:
 
 
 def _look_up(host: str, port: int) -> tuple[list[str], OSError | None]:
+    """Return the addresses of a host, each once, and the error if there are none. Blocks."""
     try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP)
+        entries = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP)
     except OSError as error:
         return [], error
     except Exception as error:  # noqa: BLE001 - such as UnicodeError: the place of the lookup is given back
         return [], OSError(str(error))
-    return list(dict.fromkeys(str(entry[4][0]) for entry in found)), None
+    return list(dict.fromkeys(str(entry[4][0]) for entry in entries)), None

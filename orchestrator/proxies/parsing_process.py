@@ -51,18 +51,21 @@ Job = Callable[[bytes, dict[str, Any]], tuple[dict[str, Any], bytes]]
 
 
 def _check_model_request(body: bytes, options: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
-    return asdict(request_policy.check(body, **options)), b""
+    """Run the job `model`: check a request, and return its facts."""
+    return asdict(request_policy.check_request(body, **options)), b""
 
 
 def _adapt_model_request(body: bytes, options: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
+    """Run the job `adapt`: return the facts of a request, and its body as the service takes it."""
     to_service = options.pop("adapt")
-    facts, document = request_policy.read(body, **options)
-    made = adaptation.adapted(document, **to_service)
-    return asdict(facts), json.dumps(made, separators=(",", ":")).encode()
+    facts, document = request_policy.read_request(body, **options)
+    adapted = adaptation.adapt_request(document, **to_service)
+    return asdict(facts), json.dumps(adapted, separators=(",", ":")).encode()
 
 
 def _read_mcp_message(body: bytes, _: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
-    return mcp_message.read(body).to_wire()
+    """Run the job `mcp`: return the message in a body."""
+    return mcp_message.read_message(body).to_wire()
 
 
 JOBS: dict[str, Job] = {
@@ -86,8 +89,8 @@ class ParsingProcess:
     def __init__(self, *, clock: Clock) -> None:
         self._clock = clock
         self._groups: dict[Folder, _Group] = {}
-        self._ordinary = _Child(ORDINARY_CPU_SECONDS)
-        self._large = _Child(LARGE_CPU_SECONDS)
+        self._ordinary = _ParserChild(ORDINARY_CPU_SECONDS)
+        self._large = _ParserChild(LARGE_CPU_SECONDS)
 
     async def check_model_request(
         self,
@@ -100,8 +103,8 @@ class ParsingProcess:
     ) -> request_policy.RequestFacts:
         """Return the facts of a request, if it may pass. Raises `ProxyRefused`."""
         options = {"may_search": may_search, "is_open": is_open, "features": list(features)}
-        found, _ = await self._run(folder, "model", body, options)
-        return request_policy.RequestFacts(**found)
+        facts, _ = await self._run(folder, "model", body, options)
+        return request_policy.RequestFacts(**facts)
 
     async def adapt_model_request(
         self,
@@ -122,8 +125,8 @@ class ParsingProcess:
             "is_open": is_open,
             "adapt": {"model": model, "abilities": sorted(abilities)},
         }
-        found, made = await self._run(folder, "adapt", body, options)
-        return request_policy.RequestFacts(**found), made
+        facts, adapted_body = await self._run(folder, "adapt", body, options)
+        return request_policy.RequestFacts(**facts), adapted_body
 
     async def read_mcp_message(self, folder: Folder, body: bytes) -> mcp_message.McpMessage:
         """Return the message in a body. Raises `ProxyRefused`."""
@@ -137,6 +140,10 @@ class ParsingProcess:
     async def _run(
         self, folder: Folder, job: str, body: bytes, options: dict[str, Any]
     ) -> tuple[dict[str, Any], bytes]:
+        """Run a job for a group, here or in a child; return its result as JSON and bytes.
+
+        Raises `ProxyRefused`, also if the group's bodies have taken too much time.
+        """
         group = self._group(folder)
         async with group.lock:
             wait_ms = group.work.wait_ms()
@@ -144,17 +151,18 @@ class ParsingProcess:
                 raise ProxyRefused(error_responses.parsed_too_much(wait_ms))
             if len(body) > SMALL_BYTES:
                 return await self._in_child(group, job, body, options)
-            began = time.thread_time()
+            started = time.thread_time()
             try:
-                return _done(job, body, options)
+                return _run_job(job, body, options)
             finally:
-                group.work.take(_ms(time.thread_time() - began))
+                group.work.take(_milliseconds(time.thread_time() - started))
 
     def _group(self, folder: Folder) -> _Group:
+        """Return the state of a group, made if it is not known."""
         if folder not in self._groups and len(self._groups) >= MAX_GROUPS:
             # A forgotten group starts with a new burst; those at work stay, or two of their bodies would run
             # at once.
-            self._groups = {name: one for name, one in self._groups.items() if one.lock.locked()}
+            self._groups = {name: group for name, group in self._groups.items() if group.lock.locked()}
         bucket = TokenBucket(self._clock, at_once=BURST_MS, a_second=MS_A_SECOND)
         return self._groups.setdefault(folder, _Group(asyncio.Lock(), bucket))
 
@@ -167,12 +175,12 @@ class ParsingProcess:
         """
         child = self._ordinary if len(body) <= ORDINARY_BYTES else self._large
         async with child.lock:
-            began = time.perf_counter()
+            started = time.perf_counter()
             try:
-                answer, payload = await child.ask({"job": job, "options": options}, body)
+                answer, payload = await child.run({"job": job, "options": options}, body)
             except BaseException as error:
                 # The child can no longer report its processor time, so the real time is charged.
-                group.work.take(_ms(time.perf_counter() - began))
+                group.work.take(_milliseconds(time.perf_counter() - started))
                 if isinstance(error, TimeoutError | OSError | EOFError | ValueError):
                     log.warning("parsing.failed", job=job, bytes=len(body), reason=repr(error))
                     raise ProxyRefused(error_responses.malformed("it could not be read in time")) from error
@@ -184,7 +192,7 @@ class ParsingProcess:
         return answer["found"], payload
 
 
-class _Child:
+class _ParserChild:
     """A process that does one job at a time, under its lock. It starts with its first job."""
 
     def __init__(self, cpu_seconds: float) -> None:
@@ -192,12 +200,12 @@ class _Child:
         self.lock = asyncio.Lock()
         self.process: asyncio.subprocess.Process | None = None
 
-    async def ask(self, request: dict[str, Any], body: bytes) -> tuple[dict[str, Any], bytes]:
+    async def run(self, request: dict[str, Any], body: bytes) -> tuple[dict[str, Any], bytes]:
         """Return the answer and its bytes. Raises `TimeoutError`, `OSError`, `EOFError`, `ValueError`."""
         process = self.process = self.process or await _start()
         try:
             async with asyncio.timeout(JOB_SECONDS):
-                return await _ask(process, {**request, "cpu_seconds": self._cpu_seconds}, body)
+                return await _exchange(process, {**request, "cpu_seconds": self._cpu_seconds}, body)
         except BaseException:
             # An incomplete request or answer is in its pipes: the next body gets a new process.
             self.process = None
@@ -211,11 +219,13 @@ class _Child:
             await _end(process)
 
 
-def _ms(seconds: float) -> int:
+def _milliseconds(seconds: float) -> int:
+    """Return seconds as whole milliseconds."""
     return round(seconds * 1000)
 
 
-def _done(job: str, body: bytes, options: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
+def _run_job(job: str, body: bytes, options: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
+    """Run a job in this process. Raises `ProxyRefused`."""
     try:
         return JOBS[job](body, options)
     except NotStrictJson as error:
@@ -226,6 +236,7 @@ def _done(job: str, body: bytes, options: dict[str, Any]) -> tuple[dict[str, Any
 
 
 async def _start() -> asyncio.subprocess.Process:
+    """Start a parsing process, which inherits no secret."""
     # Only the search path is passed from the host's environment, so the child has no secret.
     names = ("PATH", "PYTHONPATH", "PYTHONHOME", "LANG", "SYSTEMROOT")
     return await asyncio.create_subprocess_exec(
@@ -241,12 +252,13 @@ async def _start() -> asyncio.subprocess.Process:
     )
 
 
-async def _ask(
+async def _exchange(
     child: asyncio.subprocess.Process, request: dict[str, Any], body: bytes
 ) -> tuple[dict[str, Any], bytes]:
+    """Send a request with its body to a parsing process; return its answer and the bytes with it."""
     assert child.stdin is not None
     assert child.stdout is not None
-    child.stdin.write(_head({**request, "size": len(body)}))
+    child.stdin.write(_json_line({**request, "size": len(body)}))
     child.stdin.write(body)
     await child.stdin.drain()
     line = await child.stdout.readline()
@@ -257,6 +269,7 @@ async def _ask(
 
 
 async def _end(child: asyncio.subprocess.Process) -> None:
+    """Kill a parsing process, and wait until it is gone and its pipes are closed."""
     if child.returncode is None:
         child.kill()
     if child.stdin is not None:
@@ -280,27 +293,29 @@ def serve(requests: BinaryIO, answers: BinaryIO) -> None:
     while line := requests.readline():
         request = json.loads(line)
         body = requests.read(request["size"])
-        began = time.process_time()
+        started = time.process_time()
         signal.setitimer(signal.ITIMER_PROF, request["cpu_seconds"])
         answer, payload = _answer(request, body)
         signal.setitimer(signal.ITIMER_PROF, 0)
-        spent_ms = _ms(time.process_time() - began)
-        answers.write(_head({**answer, "ms": spent_ms, "size": len(payload)}))
+        spent_ms = _milliseconds(time.process_time() - started)
+        answers.write(_json_line({**answer, "ms": spent_ms, "size": len(payload)}))
         answers.write(payload)
         answers.flush()
 
 
 def _answer(request: dict[str, Any], body: bytes) -> tuple[dict[str, Any], bytes]:
+    """Return the answer to a request as JSON and bytes: the result, or the refusal."""
     try:
-        found, payload = _done(request["job"], body, request["options"])
+        result, payload = _run_job(request["job"], body, request["options"])
     except ProxyRefused as error:
         refusal = asdict(error.refusal)
         refusal["headers"] = [(name.decode(), value.decode()) for name, value in error.refusal.headers]
         return {"refusal": refusal}, b""
-    return {"found": found}, payload
+    return {"found": result}, payload
 
 
-def _head(fields: dict[str, Any]) -> bytes:
+def _json_line(fields: dict[str, Any]) -> bytes:
+    """Return fields as one line of JSON in bytes."""
     return json.dumps(fields).encode() + b"\n"
 
 

@@ -35,14 +35,14 @@ class TokenBinding:
     """Binds each run's token to the first address that shows it, so that it is useless elsewhere."""
 
     def __init__(self) -> None:
-        self._seen: OrderedDict[RunId, str] = OrderedDict()
+        self._first_peers: OrderedDict[RunId, str] = OrderedDict()
 
     def owns(self, run_id: RunId, peer: str) -> bool:
         """Return whether `peer` may show the token of this run; the first that does is
         taken for its container.
         """
-        first = self._seen.setdefault(run_id, peer)
-        self._seen.move_to_end(run_id)
-        if len(self._seen) > MAX_REMEMBERED:
-            self._seen.popitem(last=False)
-        return first == peer
+        first_peer = self._first_peers.setdefault(run_id, peer)
+        self._first_peers.move_to_end(run_id)
+        if len(self._first_peers) > MAX_REMEMBERED:
+            self._first_peers.popitem(last=False)
+        return first_peer == peer

@@ -46,7 +46,7 @@ def parse(body: bytes, *, folds_names: bool = False) -> Any:
         NotStrictJson: it is no JSON, has a repeated name, a number without a value, or exceeds the limits.
     """
     _check_bounds(body)
-    document = _loaded(body, folds_names=folds_names)
+    document = _load(body, folds_names=folds_names)
     if folds_names and _ESCAPED_SURROGATE.search(body):
         _check_unicode(document)
     return document
@@ -59,12 +59,12 @@ def _check_bounds(body: bytes) -> None:
     if strings + sum(map(skeleton.count, (b",", b"{", b"["))) > MAX_PARTS:
         raise NotStrictJson(_TOO_MANY_PARTS)
     long_digits = 0
-    for found, number in enumerate(_NUMBER.finditer(skeleton), start=1):
+    for count, number in enumerate(_NUMBER.finditer(skeleton), start=1):
         length = number.end() - number.start()
         long_digits += length if length > _LONG_NUMBER else 0
         if long_digits > MAX_NUMBER_CHARS:
             raise NotStrictJson(f"its numbers have more than {MAX_NUMBER_CHARS:,} digits")
-        if found > MAX_PARTS:
+        if count > MAX_PARTS:
             raise NotStrictJson(_TOO_MANY_PARTS)
 
 
@@ -78,11 +78,12 @@ def _check_unicode(document: Any) -> None:
         raise NotStrictJson("a text in it is no Unicode: half of a surrogate pair stands alone") from error
 
 
-def _loaded(body: bytes, *, folds_names: bool) -> Any:
+def _load(body: bytes, *, folds_names: bool) -> Any:
+    """Return the parsed document. Raises `NotStrictJson` if it is no JSON, or ambiguous."""
     try:
         return json.loads(
             body.decode("utf-8"),
-            object_pairs_hook=_unambiguous(folds_names=folds_names),
+            object_pairs_hook=_object_hook(folds_names=folds_names),
             parse_constant=_refuse_constant,
         )
     except NotStrictJson:
@@ -91,7 +92,7 @@ def _loaded(body: bytes, *, folds_names: bool) -> Any:
         raise NotStrictJson("its body is no JSON that has one meaning") from error
 
 
-def written(document: object) -> bytes:
+def to_ascii_json(document: object) -> bytes:
     """Return `document` as ASCII JSON, which reads the same in every charset.
 
     Raises:
@@ -105,30 +106,33 @@ def written(document: object) -> bytes:
         raise NotStrictJson("one of its numbers is too great") from error
 
 
-def folded(name: str) -> str:
-    """Return a name without differences of case, form and invisible characters."""
+def fold_name(name: str) -> str:
+    """Return a name without differences of case, form and invisible characters, for comparison."""
     text = normalized("NFKC", normalized("NFKC", name).casefold())
     return "".join(character for character in text if unicodedata.category(character) not in _INVISIBLE)
 
 
-def _unambiguous(*, folds_names: bool) -> Callable[[list[tuple[str, Any]]], dict[str, Any]]:
+def _object_hook(*, folds_names: bool) -> Callable[[list[tuple[str, Any]]], dict[str, Any]]:
+    """Return the function that makes an object from its names and values, and refuses ambiguous names."""
+
     def take(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        found = dict(pairs)
+        members = dict(pairs)
         # For a repeated name, another parser could take the other value.
-        if len(found) != len(pairs):
+        if len(members) != len(pairs):
             raise ValueError("a name is there twice")
-        if folds_names and any(len(name) > MAX_NAME_CHARS for name in found):
+        if folds_names and any(len(name) > MAX_NAME_CHARS for name in members):
             raise NotStrictJson(f"a name in it has more than {MAX_NAME_CHARS} characters")
         # Such long runs are not normalised, so some parser could take two such names for the same.
-        if folds_names and any(has_long_run(name) for name in found):
+        if folds_names and any(has_long_run(name) for name in members):
             raise NotStrictJson(f"a name in it has more than {MAX_MARKS} combining marks in a row")
-        if folds_names and len({folded(name) for name in found}) != len(found):
+        if folds_names and len({fold_name(name) for name in members}) != len(members):
             # Go's and .NET's parsers match member names whatever their case.
             raise ValueError("two names are the same to some readers")
-        return found
+        return members
 
     return take
 
 
 def _refuse_constant(name: str) -> Any:
+    """Refuse `NaN` and `Infinity`, which are no JSON."""
     raise ValueError(f"{name} is no number of JSON")

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 BRAVE_URL = "https://api.search.brave.com/res/v1/web/search"
 ANSWER_SECONDS = 5.0
 """Seconds for a whole answer. Other commands of the group wait meanwhile, and an agent waits 10 seconds."""
-LATEST_MS = int((REPLY_SECONDS - ANSWER_SECONDS) * 1000)
+MAX_SEARCH_MS = int((REPLY_SECONDS - ANSWER_SECONDS) * 1000)
 """Milliseconds after which the agent no longer waits for the answer to its search."""
 MAX_ANSWER_BYTES = 1024 * 1024
 MAX_WORDS = 50
@@ -164,7 +164,7 @@ class WebSearch:
             raise SearchNotAllowed(refused.refusal.message) from None
         try:
             request = request_of(service, query, self._host.settings, self._secret)
-            return text_of(await self._ask(identity, service, request))
+            return results_text(await self._ask(identity, service, request))
         except SearchFailed as failure:
             await self._notify_owner(service, failure)
             raise
@@ -172,6 +172,7 @@ class WebSearch:
     async def _ask(
         self, identity: RunIdentity, service: SearchService, request: SearchRequest
     ) -> list[FoundPage]:
+        """Send the request of a search, record it, and return the pages found. Raises `SearchFailed`."""
         # The query has left the machine once it is sent, whatever the answer is.
         status = 0
         try:
@@ -179,10 +180,10 @@ class WebSearch:
                 status, body = await self._fetch(request)
         except TimeoutError:
             text = f"The search service did not answer within {ANSWER_SECONDS:.0f} seconds."
-            raise SearchFailed(text, fix=_fix_of_place(service)) from None
+            raise SearchFailed(text, fix=_fix_for_connection(service)) from None
         except (ProxyRefused, AnswerCut):
             text = "The search service cannot be reached, or its answer broke off."
-            raise SearchFailed(text, fix=_fix_of_place(service)) from None
+            raise SearchFailed(text, fix=_fix_for_connection(service)) from None
         finally:
             self._record(identity, service, status)
         if status != 200:
@@ -190,6 +191,7 @@ class WebSearch:
         return pages_of(service, body)
 
     async def _fetch(self, request: SearchRequest) -> tuple[int, bytes]:
+        """Return the status and the body of the service's answer. Raises `ProxyRefused`, `AnswerCut`."""
         from orchestrator.proxies.model.upstream_client import UpstreamRequest
 
         client = await self._client()
@@ -202,7 +204,7 @@ class WebSearch:
             is_public_only=request.is_public_only,
         )
         async with client.send(sent) as response:
-            return response.status, await _read(response)
+            return response.status, await _read_body(response)
 
     def _record(self, identity: RunIdentity, service: SearchService, status: int) -> None:
         """Note a search with the status of its answer, 0 if none came. Only an answer costs something."""
@@ -256,7 +258,7 @@ def request_of(
         SearchFailed: its key or its address is not set.
         NothingToSearch: the query has no words.
     """
-    words = words_of(service, query)
+    words = clean_query(service, query)
     if service is SearchService.BRAVE:
         try:
             key = secret(BRAVE_KEY)
@@ -267,40 +269,44 @@ def request_of(
                 "The search service has no key.",
                 fix=f"put {BRAVE_KEY}=… into .env; https://api-dashboard.search.brave.com gives one",
             )
-        asked = urlencode({"q": words, "count": RESULTS})
-        return SearchRequest(url=f"{BRAVE_URL}?{asked}", headers=((b"x-subscription-token", key.encode()),))
+        parameters = urlencode({"q": words, "count": RESULTS})
+        return SearchRequest(
+            url=f"{BRAVE_URL}?{parameters}", headers=((b"x-subscription-token", key.encode()),)
+        )
     address = host_settings.andy_searxng_url
     if not address:
         raise SearchFailed(
             "The search service has no address.", fix="set ANDY_SEARXNG_URL to the address of your SearXNG"
         )
-    asked = urlencode({"q": words, "format": "json"})
+    parameters = urlencode({"q": words, "format": "json"})
     is_own = is_near(urlsplit(address).hostname or "")
-    return SearchRequest(url=f"{address}/search?{asked}", is_public_only=not is_own)
+    return SearchRequest(url=f"{address}/search?{parameters}", is_public_only=not is_own)
 
 
-def words_of(service: SearchService, query: str) -> str:
+def clean_query(service: SearchService, query: str) -> str:
     """Return a query as it is sent: without hidden characters and, for SearXNG, without its commands. Pure.
 
     Raises `NothingToSearch`.
     """
-    seen = "".join(one if one.isspace() or not _is_hidden(one) else " " for one in query)
-    words = seen.split()[:MAX_WORDS]
+    visible = "".join(
+        character if character.isspace() or not _is_hidden(character) else " " for character in query
+    )
+    words = visible.split()[:MAX_WORDS]
     if service is SearchService.SEARXNG:
         # Words with these prefixes choose engines and languages there, or redirect to another site.
-        words = [word for each in words if (word := each.lstrip("!:<?"))]
-    if not any(one.isalnum() for word in words for one in word):
+        words = [stripped for word in words if (stripped := word.lstrip("!:<?"))]
+    if not any(character.isalnum() for word in words for character in word):
         raise NothingToSearch("Write what to search for.")
     return " ".join(words)
 
 
-def text_of(pages: Sequence[FoundPage]) -> str:
+def results_text(pages: Sequence[FoundPage]) -> str:
     """Return the pages found as an agent reads them. Pure."""
     if not pages:
         return "Nothing was found. Try other words."
     blocks = [
-        "\n".join(line for line in (f"{number}. {one.title}", one.address, one.text) if line)
-        for number, one in enumerate(pages, start=1)
+        "\n".join(line for line in (f"{number}. {page.title}", page.address, page.text) if line)
+        for number, page in enumerate(pages, start=1)
     ]
     return "\n\n".join((OF_STRANGERS, *blocks))
 
@@ -316,31 +322,38 @@ def pages_of(service: SearchService, body: bytes) -> list[FoundPage]:
     try:
         document = strict_json.parse(body)
     except NotStrictJson as fault:
-        raise _unreadable(service) from fault
+        raise _not_this_service(service) from fault
     if not isinstance(document, dict):
-        raise _unreadable(service)
-    listed = _of_brave(document) if service is SearchService.BRAVE else _of_searxng(document)
-    found = (_page(one) for one in listed[:READ_RESULTS])
-    return list(_first(RESULTS, (one for one in found if one is not None)))
+        raise _not_this_service(service)
+    listed = _listed_by_brave(document) if service is SearchService.BRAVE else _listed_by_searxng(document)
+    pages = (_page_of(result) for result in listed[:READ_RESULTS])
+    return list(_first_distinct(RESULTS, (page for page in pages if page is not None)))
 
 
-def _of_brave(document: Mapping[str, Any]) -> Sequence[object]:
+def _listed_by_brave(document: Mapping[str, Any]) -> Sequence[object]:
+    """Return the results in an answer of Brave. Raises `SearchFailed`."""
     pages = document.get("web")
     listed = pages.get("results") if isinstance(pages, dict) else None
     if isinstance(listed, list):
         return listed
     if pages is None and isinstance(document.get("query"), dict):
         return ()  # an answer without pages has no member for them
-    raise _unreadable(SearchService.BRAVE)
+    raise _not_this_service(SearchService.BRAVE)
 
 
-def _of_searxng(document: Mapping[str, Any]) -> Sequence[object]:
-    listed, silent = document.get("results"), document.get("unresponsive_engines")
+def _listed_by_searxng(document: Mapping[str, Any]) -> Sequence[object]:
+    """Return the results in an answer of SearXNG.
+
+    Raises `SearchFailed`, also if nothing was found and some of its engines did not answer.
+    """
+    listed, silent_engines = document.get("results"), document.get("unresponsive_engines")
     if not isinstance(listed, list):
-        raise _unreadable(SearchService.SEARXNG)
-    if not listed and silent and isinstance(silent, list):
+        raise _not_this_service(SearchService.SEARXNG)
+    if not listed and silent_engines and isinstance(silent_engines, list):
         # An agent must not report that there is nothing when some engines did not answer.
-        names = [_plain(one[0], 40) for one in silent[:5] if isinstance(one, list) and one]
+        names = [
+            _plain(engine[0], 40) for engine in silent_engines[:5] if isinstance(engine, list) and engine
+        ]
         raise SearchFailed(
             f"Nothing was found, and these search engines did not answer: {', '.join(filter(None, names))}.",
             fix="look which engines your SearXNG asks, in its preferences",
@@ -348,55 +361,62 @@ def _of_searxng(document: Mapping[str, Any]) -> Sequence[object]:
     return listed
 
 
-def _page(one: object) -> FoundPage | None:
-    if not isinstance(one, Mapping):
+def _page_of(result: object) -> FoundPage | None:
+    """Return a result as plain text; None if it has no usable address."""
+    if not isinstance(result, Mapping):
         return None
-    address = one.get("url")
-    if not isinstance(address, str) or len(address) > ADDRESS_CHARS or not _is_of_the_web(address):
+    address = result.get("url")
+    if not isinstance(address, str) or len(address) > ADDRESS_CHARS or not _is_web_address(address):
         return None
-    text = one.get("content") or one.get("description")
+    text = result.get("content") or result.get("description")
     return FoundPage(
-        title=_plain(one.get("title"), TITLE_CHARS) or address,
+        title=_plain(result.get("title"), TITLE_CHARS) or address,
         address=address,
         text=_plain(text, TEXT_CHARS),
     )
 
 
-def _is_of_the_web(address: str) -> bool:
+def _is_web_address(address: str) -> bool:
+    """Return whether a text is a plain http or https address, without a login and hidden characters."""
     try:
         parts = urlsplit(address)
         # A text before `@` can make an address look like that of another host.
         is_whole = parts.scheme in ("http", "https") and bool(parts.hostname) and "@" not in parts.netloc
     except ValueError:
         return False
-    return is_whole and not any(one.isspace() or _is_hidden(one) for one in address)
+    return is_whole and not any(character.isspace() or _is_hidden(character) for character in address)
 
 
-def _plain(value: object, most: int) -> str:
-    """Return a text without tags, entities and hidden characters, on one line."""
+def _plain(value: object, max_chars: int) -> str:
+    """Return a text without tags, entities and hidden characters, on one line of at most `max_chars`."""
     if not isinstance(value, str):
         return ""
     # Unescaped first: an escaped tag would otherwise become a tag of the result.
-    bare = _TAG.sub("", html.unescape(value[: 4 * most]))
-    return short("".join(one for one in bare if one.isspace() or not _is_hidden(one)), most)
+    bare = _TAG.sub("", html.unescape(value[: 4 * max_chars]))
+    return short(
+        "".join(character for character in bare if character.isspace() or not _is_hidden(character)),
+        max_chars,
+    )
 
 
 def _is_hidden(character: str) -> bool:
+    """Return whether a character is invisible."""
     return character in _FILLERS or unicodedata.category(character) in _HIDDEN
 
 
-def _first(most: int, pages: Iterable[FoundPage]) -> Iterable[FoundPage]:
+def _first_distinct(max_pages: int, pages: Iterable[FoundPage]) -> Iterable[FoundPage]:
     """Yield the first pages, each address once."""
-    seen: set[str] = set()
-    for one in pages:
-        if one.address not in seen:
-            seen.add(one.address)
-            yield one
-        if len(seen) == most:
+    addresses: set[str] = set()
+    for page in pages:
+        if page.address not in addresses:
+            addresses.add(page.address)
+            yield page
+        if len(addresses) == max_pages:
             return
 
 
-async def _read(response: UpstreamResponse) -> bytes:
+async def _read_body(response: UpstreamResponse) -> bytes:
+    """Return the body of a response. Raises `SearchFailed` if it is too large."""
     body = bytearray()
     async for chunk in response.chunks:
         body += chunk
@@ -408,6 +428,7 @@ async def _read(response: UpstreamResponse) -> bytes:
 
 
 def _refusal(service: SearchService, status: int) -> SearchFailed:
+    """Return the error for a status of a search service, with the fix for the owner."""
     text = f"The search service refused with status {status}."
     match service, status:
         case SearchService.SEARXNG, 403:
@@ -423,15 +444,17 @@ def _refusal(service: SearchService, status: int) -> SearchFailed:
         case SearchService.BRAVE, 429:
             fix = "wait, or take a larger plan at https://api-dashboard.search.brave.com"
         case _:
-            fix = _fix_of_place(service)
+            fix = _fix_for_connection(service)
     return SearchFailed(text, fix=fix)
 
 
-def _unreadable(service: SearchService) -> SearchFailed:
-    return SearchFailed("What answered is not this search service.", fix=_fix_of_place(service))
+def _not_this_service(service: SearchService) -> SearchFailed:
+    """Return the error for an answer that is not of this service."""
+    return SearchFailed("What answered is not this search service.", fix=_fix_for_connection(service))
 
 
-def _fix_of_place(service: SearchService) -> str:
+def _fix_for_connection(service: SearchService) -> str:
+    """Return what the owner can do when a service does not answer as it should."""
     if service is SearchService.SEARXNG:
         return "look whether your SearXNG runs and answers at ANDY_SEARXNG_URL"
     return "it may pass by itself; look at https://status.brave.app"

@@ -26,7 +26,7 @@ from orchestrator.domain.settings import Settings
 from orchestrator.domain.values import TurnKind
 from orchestrator.groups import settings as group_settings
 from orchestrator.groups.model_choices import MODEL_NAME
-from orchestrator.proxies.model.credentials import is_telling
+from orchestrator.proxies.model.credentials import is_secret_name
 from orchestrator.proxies.model.routing import ModelRouter, read_catalog
 from orchestrator.store import audit
 from orchestrator.store.database import Tx
@@ -286,9 +286,9 @@ async def _uses(tx: Tx, router: ModelRouter) -> dict[str, dict[str, ModelChoice]
     used: dict[str, dict[str, ModelChoice]] = {}
     for group in await groups.every(tx):
         config = group_settings.of(group)
-        chat_choice = router.wanted(config, TurnKind.CHAT, is_isolated=False)
+        chat_choice = router.chosen_model(config, TurnKind.CHAT, is_isolated=False)
         for work, kind, is_isolated in _WORK:
-            choice = router.wanted(config, kind, is_isolated=is_isolated)
+            choice = router.chosen_model(config, kind, is_isolated=is_isolated)
             if not work or choice.service != chat_choice.service:
                 name = f"{group.folder} ({work})" if work else str(group.folder)
                 used.setdefault(choice.service, {})[name] = choice
@@ -340,7 +340,7 @@ def check(service: ModelService) -> None:
     if service.kind not in PRESETS:
         raise BadRequest(f"'{service.kind}' is no kind of service: {', '.join(PRESETS)}.")
     if service.key_env is not None and not (
-        _VARIABLE.fullmatch(service.key_env) and is_telling(service.key_env)
+        _VARIABLE.fullmatch(service.key_env) and is_secret_name(service.key_env)
     ):
         raise BadRequest(
             f"'{service.key_env}' is no name of a key: put the key into .env as LOCAL_API_KEY=… and give"

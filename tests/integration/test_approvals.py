@@ -18,7 +18,7 @@ from orchestrator.proxies.approvals import (
     HOLD_MS,
     HOUR_MS,
     LAPSE_MS,
-    MAX_ASKED_AN_HOUR,
+    MAX_QUESTIONS_AN_HOUR,
     MAX_WAITING,
     ApprovalIsOver,
     Approvals,
@@ -44,7 +44,7 @@ PLACE = ApprovalRequest(
 def call(arguments: object, **more: object) -> ApprovalRequest:
     message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call"}
     body = json.dumps({**message, "params": {"name": "send", "arguments": arguments, **more}}).encode()
-    made = mcp_message.read(body)
+    made = mcp_message.read_message(body)
     return ApprovalRequest(
         folder=Folder("family"),
         kind=ApprovalKind.MCP,
@@ -417,12 +417,12 @@ async def test_who_refuses_three_times_in_an_hour_is_asked_nothing_for_an_hour(a
 
 
 async def test_an_owner_who_allows_is_asked_so_often_an_hour_and_no_more(asking: Asking) -> None:
-    for number in range(MAX_ASKED_AN_HOUR):
+    for number in range(MAX_QUESTIONS_AN_HOUR):
         task = await asking.asked(place(number))
         await asking.decide(number + 1, "allow")
         assert await task is None
 
-    assert f"asked {MAX_ASKED_AN_HOUR} times" in str(await asking.service.ask(place(99)))
+    assert f"asked {MAX_QUESTIONS_AN_HOUR} times" in str(await asking.service.ask(place(99)))
 
 
 @pytest.mark.parametrize(("text", "left"), [("Refuse all.", 0), ("refuse all family", 1), ("모두 거절", 0)])

@@ -213,9 +213,9 @@ async def test_whatever_the_first_does_the_next_answers_the_same_turn_and_the_fi
     assert harness.attempts[0].run.provider != harness.attempts[1].run.provider
     assert harness.store_harness.clock.now_ms() == began_ms, "it waited for nothing"
 
-    await harness.proxies.failover.look()
+    await harness.proxies.failover.test_once()
     works(first)
-    await harness.proxies.failover.look()
+    await harness.proxies.failover.test_once()
     turn = await harness.settle(await harness.asked(kind))
     assert (turn.state, places(harness)[2:]) == (TurnState.ANSWERED, ["anthropic"])
     assert harness.attempts[-1].text == "first"
@@ -226,8 +226,8 @@ async def test_what_the_host_has_met_itself_all_turns_leave_and_the_owner_is_tol
 ) -> None:
     first.behave = FAULTS["refused key"]
     await harness.settle(await harness.asked())
-    await harness.proxies.failover.look()
-    await harness.proxies.failover.look()
+    await harness.proxies.failover.test_once()
+    await harness.proxies.failover.test_once()
     await harness.settle(await harness.asked(TurnKind.TASK))
 
     assert places(harness) == ["anthropic", "spare", "spare"], "the second turn does not try"
@@ -240,7 +240,7 @@ async def test_what_the_host_has_met_itself_all_turns_leave_and_the_owner_is_tol
     assert "'anthropic' cannot be used" in told
     assert "Put a valid key into .env." in told
     works(first)
-    await harness.proxies.failover.look()
+    await harness.proxies.failover.test_once()
     assert (await harness.told("main"))[1:] == [
         "✅ The model service 'anthropic' answers again: it is asked from the next turn on."
     ]
@@ -268,7 +268,7 @@ async def test_what_one_turn_alone_has_met_stops_no_other(
     first.behave = refuses_containers
     await harness.settle(await harness.asked())
     assert harness.proxies.models.down == set(), "nobody else leaves it before the host has asked"
-    await harness.proxies.failover.look()
+    await harness.proxies.failover.test_once()
 
     assert harness.proxies.models.down == set()
     assert await harness.told("main") == []
@@ -365,7 +365,7 @@ async def test_a_turn_that_moved_goes_back_where_the_other_is_down_and_the_first
         assert places(harness) == ["anthropic", "spare"]
         works(first)
         harness.proxies.failover.suspect("spare", None)
-        await harness.proxies.failover.look()
+        await harness.proxies.failover.test_once()
         assert harness.proxies.models.down == {"spare"}
         turn = await harness.settle(turn)
     assert (turn.state, harness.attempts[-1].text) == (TurnState.ANSWERED, "first")
@@ -378,10 +378,10 @@ async def test_a_turn_leaves_a_service_that_does_not_answer_for_one_that_answers
         await harness.add("spare", dead.url)
         first.behave = FAULTS["refused key"]
         turn = await harness.attempt(await harness.asked())
-        await harness.proxies.failover.look()
+        await harness.proxies.failover.test_once()
         assert harness.proxies.models.down == {"anthropic"}
         works(first)
-        await harness.proxies.failover.look()
+        await harness.proxies.failover.test_once()
         began_ms = harness.store_harness.clock.now_ms()
         turn = await harness.attempt(turn)
         assert (turn.state, places(harness)) == (TurnState.QUEUED, ["anthropic", "spare"])
@@ -409,7 +409,7 @@ async def test_a_turn_does_not_move_to_a_service_that_is_known_to_be_down(
     async with FaultyUpstream(answer(500, b"oops")) as dead:
         await harness.add("spare", dead.url)
         harness.proxies.failover.suspect("spare", None)
-        await harness.proxies.failover.look()
+        await harness.proxies.failover.test_once()
         first.behave = FAULTS["5xx"]
         turn = await harness.attempt(await harness.asked())
     assert places(harness) == ["anthropic"]
@@ -435,12 +435,12 @@ async def test_a_service_that_was_down_over_a_restart_is_asked_for_a_model_that_
     async with FaultyUpstream(answer(500, b"oops")) as far:
         await harness.add("far", far.url, model="qwen3")
         harness.proxies.failover.suspect("far", "qwen3")
-        await harness.proxies.failover.look()
+        await harness.proxies.failover.test_once()
         harness.proxies.failover._models.clear()  # as in a new process
         await harness.proxies.failover.load()
         assert harness.proxies.models.down == {"far"}
         works(far)
-        await harness.proxies.failover.look()
+        await harness.proxies.failover.test_once()
         assert harness.proxies.models.down == set()
         assert json.loads(far.received[-1].body)["model"] == "qwen3"
 
@@ -451,9 +451,9 @@ async def test_a_service_that_does_not_know_a_model_is_not_down_for_the_others(
     async with FaultyUpstream(answer(500, b"oops")) as far:
         await harness.add("far", far.url, model="qwen3")
         harness.proxies.failover.suspect("far", "qwen4")
-        await harness.proxies.failover.look()
+        await harness.proxies.failover.test_once()
         far.behave = FAULTS["unknown model"]
-        await harness.proxies.failover.look()
+        await harness.proxies.failover.test_once()
         assert harness.proxies.models.down == set()
 
 
@@ -471,7 +471,7 @@ async def test_what_was_left_and_what_is_down_is_known_after_a_restart(
 ) -> None:
     first.behave = FAULTS["refused key"]
     turn = await harness.attempt(await harness.asked())
-    await harness.proxies.failover.look()
+    await harness.proxies.failover.test_once()
     models = harness.proxies.models
     models.left, models.down = {}, set()
     await harness.proxies.failover.load()
@@ -508,7 +508,7 @@ async def test_a_summary_that_takes_too_long_is_written_by_the_next_and_the_serv
     evicted = ContextMessage(id="t1.u", role="user", content="hello", ts=iso(1000))
     assert await asker.fold("", [evicted]) == "from the spare one"
     before = len(first.received)
-    await harness.proxies.failover.look()
+    await harness.proxies.failover.test_once()
     assert len(first.received) > before, "the host asks the slow one itself"
 
 
@@ -536,7 +536,7 @@ async def test_the_owner_is_notified_once_whatever_fault_it_is(
     first.behave = FAULTS[fault]
     for kind in KINDS:
         await harness.settle(await harness.asked(kind))
-        await harness.proxies.failover.look()
+        await harness.proxies.failover.test_once()
     (text,) = await harness.told("main")
     assert "The next on the list answers meanwhile." in text
 
@@ -552,20 +552,20 @@ async def test_a_service_that_answers_the_host_and_breaks_off_in_turns_is_told_o
     first.behave = breaks_for_containers
     for _ in range(2):
         await harness.settle(await harness.asked())
-        await harness.proxies.failover.look()
+        await harness.proxies.failover.test_once()
     (text,) = await harness.told("main")
     assert "'anthropic' broke off or was silent in the middle of a turn" in text
     assert harness.proxies.models.down == set()
     harness.store_harness.clock.wall_ms += 86_400_000
     await harness.settle(await harness.asked())
-    await harness.proxies.failover.look()
+    await harness.proxies.failover.test_once()
     assert len(await harness.told("main")) == 2
 
 
 async def test_a_service_that_comes_and_goes_is_told_of_once_and_again_when_it_stays_away(
     harness: ServicesHarness, first: FaultyUpstream
 ) -> None:
-    look, clock = harness.proxies.failover.look, harness.store_harness.clock
+    look, clock = harness.proxies.failover.test_once, harness.store_harness.clock
     for _ in range(3):
         first.behave = FAULTS["5xx"]
         harness.proxies.failover.suspect("anthropic")
@@ -593,12 +593,12 @@ async def test_a_service_that_answers_again_does_not_wait_for_one_that_is_silent
         await harness.add("far", far.url)
         harness.proxies.failover.suspect("anthropic")
         harness.proxies.failover.suspect("far")
-        await harness.proxies.failover.look()
+        await harness.proxies.failover.test_once()
         assert harness.proxies.models.down == {"anthropic", "far"}
         first.behave = hang
         first.hung_up.clear()
         works(far)
-        looking = asyncio.create_task(harness.proxies.failover.look(), name="look")
+        looking = asyncio.create_task(harness.proxies.failover.test_once(), name="look")
         await until(lambda: harness.proxies.models.down == {"anthropic"}, "the other is back")
         assert not first.hung_up.is_set(), "it is asked at the same time"
         await looking
@@ -613,13 +613,13 @@ async def test_a_chosen_service_without_its_key_is_told_of_and_is_asked_once_the
         await harness.settle(await harness.asked())
         await harness.settle(await harness.asked())
         assert places(harness) == ["spare", "spare"]
-        await harness.proxies.failover.look()
+        await harness.proxies.failover.test_once()
         await harness.settle(await harness.asked())
         (text,) = await harness.told("main")
         assert "'paid' cannot be used" in text
         assert "PAID_API_KEY" in text
         (tmp_path / ".env").write_text("PAID_API_KEY=the-key-that-was-missing\n")
-        await harness.proxies.failover.look()
+        await harness.proxies.failover.test_once()
         await harness.settle(await harness.asked())
     assert (places(harness)[-1], harness.attempts[-1].text) == ("paid", "first")
 
@@ -630,10 +630,10 @@ async def test_a_service_that_is_removed_while_it_is_down_does_not_answer_again(
     async with FaultyUpstream(answer(500, b"oops")) as far:
         await harness.add("far", far.url)
         harness.proxies.failover.suspect("far")
-        await harness.proxies.failover.look()
+        await harness.proxies.failover.test_once()
     async with harness.store_harness.database.transaction() as tx:
         await model_services.remove(tx, "far")
-    await harness.proxies.failover.look()
+    await harness.proxies.failover.test_once()
     assert harness.proxies.models.down == set()
     assert len(await harness.told("main")) == 1
 
@@ -733,7 +733,7 @@ async def test_a_turn_goes_back_to_the_first_when_the_last_fails(
         works(first)
         for _ in range(6):
             turn = await harness.attempt(turn)
-            await harness.proxies.failover.look()
+            await harness.proxies.failover.test_once()
             clock = harness.store_harness.clock
             clock.wall_ms = max(clock.wall_ms, turn.not_before_ms)
             if turn.state is not TurnState.QUEUED:
@@ -764,14 +764,14 @@ async def test_a_near_service_that_is_busy_or_loads_its_model_is_not_down(
     async with FaultyUpstream(near.behave) as upstream:
         await harness.add("near", upstream.url)
         harness.proxies.failover.suspect("near", "qwen3")
-        looking = asyncio.create_task(harness.proxies.failover.look(), name="look")
+        looking = asyncio.create_task(harness.proxies.failover.test_once(), name="look")
         await until(lambda: near.looks >= 4, "its server is looked at meanwhile")
         near.said.set()
         await looking
         assert harness.proxies.models.down == set()
         near.is_stuck = True
         harness.proxies.failover.suspect("near", "qwen3")
-        await harness.proxies.failover.look()
+        await harness.proxies.failover.test_once()
         assert harness.proxies.models.down == {"near"}
 
 
@@ -788,7 +788,7 @@ async def test_one_model_that_fails_takes_no_other_model_of_its_gateway_away(
         await harness.choose(WorkKind.ALL, "gate/good")
         await harness.choose(WorkKind.TASKS, "gate/bad")
         await harness.settle(await harness.asked(TurnKind.TASK))
-        await harness.proxies.failover.look()
+        await harness.proxies.failover.test_once()
         await harness.settle_new()
     assert harness.attempts[-1].run.service == "gate"
     assert harness.proxies.models.down == set()
@@ -893,10 +893,10 @@ async def test_the_owner_reads_when_the_last_service_fails_as_well(
         await harness.add("spare", dead.url)
         first.behave = FAULTS["refused key"]
         turn = await harness.attempt(await harness.asked())
-        await harness.proxies.failover.look()
+        await harness.proxies.failover.test_once()
         for _ in range(2):
             turn = await harness.attempt(turn)
-            await harness.proxies.failover.look()
+            await harness.proxies.failover.test_once()
             harness.store_harness.clock.wall_ms = turn.not_before_ms
     of_first, of_spare = await harness.told("main")
     assert "The next on the list answers meanwhile." in of_first
@@ -910,11 +910,11 @@ async def test_an_end_is_told_over_a_restart_where_the_begin_was_and_only_there(
     for is_told in (True, False):
         first.behave = FAULTS["5xx"]
         failover.suspect("anthropic")
-        await failover.look()
+        await failover.test_once()
         failover._notices.clear()  # as in a new process
         await failover.load()
         works(first)
-        await failover.look()
+        await failover.test_once()
         if is_told:
             failover._notices["anthropic"] = replace(
                 failover._notices["anthropic"], at_ms=harness.store_harness.clock.now_ms()

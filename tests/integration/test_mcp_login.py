@@ -354,7 +354,7 @@ async def test_who_has_no_login_is_asked_for_one_and_a_login_for_another_address
     assert status == 200
     assert "andy mcp login notes" in text
     assert home.notes.proofs[-1] is None
-    mcp_logins.forget_foreign(home.data, home.server)
+    mcp_logins.delete_outdated(home.data, home.server)
     assert not (home.data / "mcp-logins" / "notes.json").exists()
 
 
@@ -413,7 +413,7 @@ async def test_rights_that_a_server_misses_are_asked_for_at_the_next_login(
 
     tokens = McpTokens(tmp_path, client, clock=FakeClock(), on_refused=on_refused)
     for wanted in ("notes:write", "notes:write notes:read", "", "notes:share"):
-        await tokens.want(notes, wanted)
+        await tokens.note_wanted_scope(notes, wanted)
     stored = mcp_logins.read(tmp_path, notes)
     assert stored is not None
     assert stored.wanted_scope == "notes:read notes:write notes:share"

@@ -13,7 +13,7 @@ from orchestrator.domain.model_services import Ability, ModelService, ServicePri
 from orchestrator.domain.settings import Settings
 from orchestrator.domain.values import TurnKind, TurnState
 from orchestrator.proxies.model.adaptation import UNSEEN
-from orchestrator.proxies.model.routing import may_stand_in
+from orchestrator.proxies.model.routing import is_cheap_enough
 from orchestrator.store.money import usage
 from tests.doubles.messages_api import Say, ScriptedMessagesApi
 from tests.support.command_dispatchers import dispatcher_of
@@ -235,7 +235,7 @@ async def test_a_service_that_was_removed_answers_its_run_with_the_reason(harnes
 def test_what_stands_in_is_never_dearer_as_far_as_that_is_known(
     one: ServicePrice | None, other: ServicePrice | None, may: bool
 ) -> None:
-    assert may_stand_in(one, other) is may
+    assert is_cheap_enough(one, other) is may
 
 
 async def test_a_summary_is_asked_of_the_service_for_summaries(

@@ -40,8 +40,10 @@ async def test_what_is_large_is_judged_as_what_is_small_but_by_another_process(
     parsing: ParsingProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here: list[str] = []
-    real = parsing_process._done
-    monkeypatch.setattr(parsing_process, "_done", lambda job, *rest: (here.append(job), real(job, *rest))[1])
+    real = parsing_process._run_job
+    monkeypatch.setattr(
+        parsing_process, "_run_job", lambda job, *rest: (here.append(job), real(job, *rest))[1]
+    )
     assert await check(parsing, b'{"messages": []}') is None
     assert here == ["model"]
     assert await check(parsing, LARGE) is None

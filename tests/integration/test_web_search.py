@@ -307,7 +307,7 @@ async def test_an_error_of_andys_own_is_the_reply_and_not_the_end_of_the_mailbox
 
 async def test_a_search_whose_agent_has_given_up_is_not_sent(searcher):
     group = await searcher.services.group()
-    asked_ms = searcher.services.store_harness.clock.now_ms() - web_search.LATEST_MS - 1
+    asked_ms = searcher.services.store_harness.clock.now_ms() - web_search.MAX_SEARCH_MS - 1
     body = {"type": "web_search", "query": "x", "turn": searcher.turn.id, "askedMs": asked_ms}
     reply = await searcher.dispatcher.handle(group, "a.json", json.dumps(body).encode())
 

@@ -14,7 +14,7 @@ from orchestrator.proxies.strict_json import NotStrictJson
 
 def read(method: str | None = None, **members: Any) -> McpMessage:
     document = {"jsonrpc": "2.0", **({} if method is None else {"method": method}), **members}
-    return mcp_message.read(json.dumps(document).encode())
+    return mcp_message.read_message(json.dumps(document).encode())
 
 
 def call(arguments: Any = None, **params: Any) -> McpMessage:
@@ -61,7 +61,7 @@ def test_an_answer_to_a_request_of_the_servers_is_a_message(members: dict[str, A
 )
 def test_what_is_no_message_is_refused_in_words(document: object, reason: str) -> None:
     with pytest.raises(NotStrictJson, match=reason):
-        mcp_message.read(json.dumps(document).encode())
+        mcp_message.read_message(json.dumps(document).encode())
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_what_is_no_message_is_refused_in_words(document: object, reason: str) -
 )
 def test_a_message_that_can_be_read_in_two_ways_is_refused(body: bytes) -> None:
     with pytest.raises(NotStrictJson):
-        mcp_message.read(body)
+        mcp_message.read_message(body)
 
 
 def test_a_call_is_sent_on_with_the_params_that_were_judged_and_no_others() -> None:

@@ -20,7 +20,7 @@ def refused(
 ) -> int | None:
     raw = body if isinstance(body, bytes) else json.dumps(body).encode()
     try:
-        request_policy.check(raw, may_search=may_search, is_open=is_open, features=features)
+        request_policy.check_request(raw, may_search=may_search, is_open=is_open, features=features)
     except ProxyRefused as error:
         return error.refusal.status
     return None
@@ -228,7 +228,7 @@ def test_as_many_searches_as_are_allowed_pass() -> None:
 def test_a_request_names_its_model_and_says_whether_it_streams(
     body: object, model: str | None, is_streamed: bool
 ) -> None:
-    facts = request_policy.check(json.dumps(body).encode(), may_search=False, is_open=False)
+    facts = request_policy.check_request(json.dumps(body).encode(), may_search=False, is_open=False)
     assert (facts.model, facts.is_streamed) == (model, is_streamed)
 
 
@@ -245,7 +245,7 @@ def test_what_costs_more_passes_where_the_owner_allows_just_that(feature: ModelF
     assert refused(body, features=(feature,)) is None
     assert refused(body, features=others) == 403
     with pytest.raises(ProxyRefused) as told:
-        request_policy.check(json.dumps(body).encode(), may_search=False, is_open=False)
+        request_policy.check_request(json.dumps(body).encode(), may_search=False, is_open=False)
     assert (
         f"""the owner may allow it: --set '{{"model_features": ["{feature}"]}}'"""
         in told.value.refusal.message

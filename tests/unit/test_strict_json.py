@@ -26,13 +26,13 @@ def test_a_name_that_cannot_be_compared_in_little_time_is_refused_before_it_is_f
 ) -> None:
     """Bringing a run of marks into one order takes a time that grows with the square of its length."""
     names: list[str] = []
-    real = strict_json.folded
+    real = strict_json.fold_name
 
     def folded(one: str) -> str:
         names.append(one)
         return real(one)
 
-    monkeypatch.setattr(strict_json, "folded", folded)
+    monkeypatch.setattr(strict_json, "fold_name", folded)
     with pytest.raises(NotStrictJson, match=reason):
         strict_json.parse(f'{{"a": {{"b": 1, "{name}": 1}}}}'.encode(), folds_names=True)
     assert names == []
@@ -75,7 +75,7 @@ def test_what_has_numbers_longer_than_any_that_is_needed_is_refused_before_they_
 ) -> None:
     """Python reads a long number in a time that grows with the square of its length."""
     loaded: list[bytes] = []
-    monkeypatch.setattr(strict_json, "_loaded", lambda body, **_: loaded.append(body))
+    monkeypatch.setattr(strict_json, "_load", lambda body, **_: loaded.append(body))
     with pytest.raises(NotStrictJson, match="digits"):
         strict_json.parse(b"[" + number + b"]")
     strict_json.parse(b"[" + b",".join([b"1" * 19] * 1_000) + b"]")

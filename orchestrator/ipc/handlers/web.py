@@ -8,7 +8,7 @@ from agent_runner.wire.mailbox import SearchWeb
 from orchestrator.domain.errors import BadRequest
 from orchestrator.domain.values import Group, Turn
 from orchestrator.ipc.command_context import CommandCaller, CommandResult, SearchCommands, refused
-from orchestrator.proxies.web_search import LATEST_MS, SearchingTurn
+from orchestrator.proxies.web_search import MAX_SEARCH_MS, SearchingTurn
 from orchestrator.store.database import Tx
 
 log = structlog.get_logger(__name__)
@@ -33,7 +33,7 @@ async def search(
     """
     if turn is None or turn.run_id is None or turn.ended_ms is not None:
         return refused("no_turn", NO_TURN)
-    if command.asked_ms is not None and now_ms - command.asked_ms > LATEST_MS:
+    if command.asked_ms is not None and now_ms - command.asked_ms > MAX_SEARCH_MS:
         return refused("too_late", TOO_LATE)
     asking = SearchingTurn(
         run_id=turn.run_id, turn_id=turn.id, kind=turn.kind, task_id=turn.task_id, role=turn.role

@@ -115,6 +115,7 @@ class ClientHelloReader:
         return payload
 
     def _whole_message(self) -> bytes | None:
+        """Return the body of the collected hello, or None while it is not whole."""
         if self._message[0] != _CLIENT_HELLO:
             raise BadClientHello("it does not begin with a TLS hello")
         return _whole_hello(self._message)
@@ -150,34 +151,39 @@ class LaterHellos:
             BadClientHello: something that a client never sends here.
             HelloRefused: a hello names another host, or hides one.
         """
-        return data if self._is_over else self._watched(data)
+        return data if self._is_over else self._checked_bytes(data)
 
-    def _watched(self, data: bytes) -> bytes:
+    def _checked_bytes(self, data: bytes) -> bytes:
+        """Return the bytes that may be sent after `data` has arrived."""
         self._received += data
-        passed = self._early_data()
+        sendable = self._take_early_data()
         while not self._is_over and (record := self._next_record()) is not None:
-            passed += self._judged(record)
-            passed += self._early_data()
+            sendable += self._pass_record(record)
+            sendable += self._take_early_data()
         if self._is_over:
-            passed += self._received
+            sendable += self._received
             self._received.clear()
-        return bytes(passed)
+        return bytes(sendable)
 
-    def _early_data(self) -> bytearray:
+    def _take_early_data(self) -> bytearray:
         """Take the leading whole records of early data at once: there may be thousands."""
-        at, received = 0, self._received
+        end, received = 0, self._received
         if self._offers_early_data and not self._message:
-            while at + 5 <= len(received) and received[at] == _DATA_RECORD and received[at + 1] == 3:
-                length = received[at + 3] << 8 | received[at + 4]
+            while end + 5 <= len(received) and received[end] == _DATA_RECORD and received[end + 1] == 3:
+                length = received[end + 3] << 8 | received[end + 4]
                 is_possible = _MIN_EARLY_DATA_BYTES <= length <= _MAX_ENCRYPTED_RECORD_BYTES
-                if not is_possible or at + 5 + length > len(received):
+                if not is_possible or end + 5 + length > len(received):
                     break
-                at += 5 + length
-        taken = received[:at]
-        del received[:at]
-        return taken
+                end += 5 + length
+        early_data = received[:end]
+        del received[:end]
+        return early_data
 
     def _next_record(self) -> bytes | None:
+        """Return the next whole record with its header, or None while it is not whole.
+
+        Raises `BadClientHello` for what is no record.
+        """
         head = self._received[:5]
         if (head and head[0] not in _RECORDS) or (len(head) > 1 and head[1] != 3):
             raise BadClientHello("something that is no TLS record follows the TLS hello")
@@ -192,9 +198,10 @@ class LaterHellos:
         del self._received[: 5 + length]
         return record
 
-    def _judged(self, record: bytes) -> bytes:
+    def _pass_record(self, record: bytes) -> bytes:
+        """Return the bytes that may be sent after this whole record: it, nothing yet, or a held hello."""
         if record[0] == HANDSHAKE_RECORD:
-            return self._handshake(record)
+            return self._pass_handshake(record)
         if self._message:
             raise BadClientHello("something stands between the parts of a TLS hello")
         if record[0] == _DATA_RECORD:
@@ -203,22 +210,28 @@ class LaterHellos:
             self._is_over = True
             return record
         self._may_be_encrypted = self._may_be_encrypted or record[0] == _CHANGE_CIPHER_SPEC_RECORD
-        return self._counted(record)
+        return self._count_clear(record)
 
-    def _counted(self, records: bytes) -> bytes:
+    def _count_clear(self, records: bytes) -> bytes:
+        """Return unencrypted records, which may be sent unless too many came."""
         self._clear_records += 1
         if self._clear_records > _MAX_CLEAR_RECORDS:
             raise BadClientHello("too many TLS records follow the hello in the clear")
         return records
 
-    def _handshake(self, record: bytes) -> bytes:
-        is_first = not self._message
+    def _pass_handshake(self, record: bytes) -> bytes:
+        """Return the bytes that may be sent after this record of a handshake.
+
+        A hello is held until it is whole and checked. Another message ends the checks, if a server that waits
+        for a hello would not accept it.
+        """
+        starts_message = not self._message
         self._message += record[5:]
         if not self._may_be_hello(self._message):
             kind = self._message[0]
             self._message.clear()
-            if is_first and self._may_be_encrypted:
-                return self._counted(record)
+            if starts_message and self._may_be_encrypted:
+                return self._count_clear(record)
             if kind not in _KEY_MESSAGES:
                 raise BadClientHello("a message of an unknown kind follows the TLS hello")
             self._is_over = True
@@ -227,7 +240,7 @@ class LaterHellos:
         if len(self._held) > MAX_HELLO_BYTES:
             raise BadClientHello(f"the TLS hello is over {MAX_HELLO_BYTES:,} bytes")
         body = _whole_hello(self._message)
-        return b"" if body is None else self._passed_hello(parse(body))
+        return b"" if body is None else self._pass_hello(parse(body))
 
     def _may_be_hello(self, message: bytearray) -> bool:
         """Return whether a message, or its beginning, is a ClientHello.
@@ -240,14 +253,15 @@ class LaterHellos:
             return message[0] == _CLIENT_HELLO
         return message[1:2] <= b"\x03" and message[38:39] <= b"\x20"
 
-    def _passed_hello(self, hello: ClientHello) -> bytes:
+    def _pass_hello(self, hello: ClientHello) -> bytes:
+        """Return the held records of a whole hello that may be sent. Raises `HelloRefused`."""
         if (reason := refusal(hello, self._target)) is not None:
             raise HelloRefused(reason, server_name=hello.server_name)
         self._offers_early_data = self._offers_early_data or hello.offers_early_data
         records = bytes(self._held)
         self._held.clear()
         self._message.clear()
-        return self._counted(records)
+        return self._count_clear(records)
 
 
 def _whole_hello(message: bytes | bytearray) -> bytes | None:
@@ -265,7 +279,7 @@ def _whole_hello(message: bytes | bytearray) -> bytes | None:
 
 def parse(body: bytes) -> ClientHello:
     """Parse a ClientHello without its message header. Raises `BadClientHello`."""
-    fields = _Fields(body)
+    fields = _FieldReader(body)
     fields.take(2 + 32)  # legacy_version, random
     for length_bytes in (1, 2, 1):  # session id, cipher suites, compression methods
         fields.vector(length_bytes)
@@ -293,20 +307,22 @@ def refusal(hello: ClientHello, target: NetworkTarget) -> str | None:
 
 
 def _extensions(data: bytes) -> dict[int, bytes]:
-    fields = _Fields(data)
-    found: dict[int, bytes] = {}
+    """Return the extensions of a hello, by their numbers."""
+    fields = _FieldReader(data)
+    extensions: dict[int, bytes] = {}
     while fields.has_more:
-        kind = int.from_bytes(fields.take(2))
-        if kind in found:
+        number = int.from_bytes(fields.take(2))
+        if number in extensions:
             # Programs differ in which of two extensions they use.
             raise BadClientHello("a TLS extension stands twice in the hello")
-        found[kind] = fields.vector(2)
-    return found
+        extensions[number] = fields.vector(2)
+    return extensions
 
 
 def _server_name(data: bytes) -> str:
-    outer = _Fields(data)
-    names = _Fields(outer.vector(2))
+    """Return the one host name in the extension `server_name`."""
+    outer = _FieldReader(data)
+    names = _FieldReader(outer.vector(2))
     outer.finish()
     kind = names.take(1)[0]
     name = names.vector(2)
@@ -319,7 +335,7 @@ def _server_name(data: bytes) -> str:
         raise BadClientHello("the TLS hello names something that is no host") from error
 
 
-class _Fields:
+class _FieldReader:
     """Takes fields off the front of some bytes. Raises `BadClientHello` if the bytes do not match them."""
 
     def __init__(self, data: bytes) -> None:
@@ -328,18 +344,21 @@ class _Fields:
 
     @property
     def has_more(self) -> bool:
+        """Whether fields are left."""
         return self._taken < len(self._data)
 
     def take(self, count: int) -> bytes:
-        begin, self._taken = self._taken, self._taken + count
+        """Take the next `count` bytes."""
+        start, self._taken = self._taken, self._taken + count
         if self._taken > len(self._data):
             raise BadClientHello("the TLS hello is malformed")
-        return self._data[begin : self._taken]
+        return self._data[start : self._taken]
 
     def vector(self, length_bytes: int) -> bytes:
         """Take a field that begins with its own length, in so many bytes."""
         return self.take(int.from_bytes(self.take(length_bytes)))
 
     def finish(self) -> None:
+        """Raise `BadClientHello` if bytes are left."""
         if self.has_more:
             raise BadClientHello("the TLS hello is malformed")

@@ -47,7 +47,7 @@ async def read_connect(reader: asyncio.StreamReader) -> Connect:
         Gone: the connection was closed.
     """
     parser = h11.Connection(h11.SERVER, max_incomplete_event_size=MAX_HEAD_BYTES)
-    request = await _next(parser, reader)
+    request = await _next_event(parser, reader)
     if not isinstance(request, h11.Request):
         raise Gone
     headers = [(name.lower(), value) for name, value in request.headers]
@@ -55,12 +55,13 @@ async def read_connect(reader: asyncio.StreamReader) -> Connect:
         raise BadHead(405, "only CONNECT is served here: use https")
     if any(name in {b"content-length", b"transfer-encoding"} for name, _ in headers):
         raise BadHead(400, "CONNECT has no body")
-    token = _token([value for name, value in headers if name == b"proxy-authorization"])
+    token = _parse_token([value for name, value in headers if name == b"proxy-authorization"])
     # A client may send its TLS hello together with the head.
-    return Connect(target=_target(request.target), token=token, early=parser.trailing_data[0])
+    return Connect(target=_parse_connect_target(request.target), token=token, early=parser.trailing_data[0])
 
 
-async def _next(parser: h11.Connection, reader: asyncio.StreamReader) -> object:
+async def _next_event(parser: h11.Connection, reader: asyncio.StreamReader) -> object:
+    """Return the next event of the parser, reading as much as it needs. Raises `BadHead`."""
     try:
         while (event := parser.next_event()) is h11.NEED_DATA:
             parser.receive_data(await reader.read(MAX_HEAD_BYTES))
@@ -69,16 +70,17 @@ async def _next(parser: h11.Connection, reader: asyncio.StreamReader) -> object:
     return event
 
 
-def _target(text: bytes) -> NetworkTarget:
+def _parse_connect_target(text: bytes) -> NetworkTarget:
+    """Return the host and port in CONNECT. Raises `BadHead`."""
     try:
         return parse_target(text.decode("ascii"))
     except ValueError as error:
         raise BadHead(400, "the target is no host and port") from error
 
 
-def _token(values: list[bytes]) -> str:
-    """Read the token from `Basic run:TOKEN`."""
-    scheme, _, encoded = values[0].partition(b" ") if len(values) == 1 else (b"", b"", b"")
+def _parse_token(header_values: list[bytes]) -> str:
+    """Return the token in the one value `Basic run:TOKEN`. Raises `BadHead` (407)."""
+    scheme, _, encoded = header_values[0].partition(b" ") if len(header_values) == 1 else (b"", b"", b"")
     try:
         user, _, token = base64.b64decode(encoded.strip(), validate=True).decode("ascii").partition(":")
     except (binascii.Error, UnicodeDecodeError):

@@ -35,7 +35,7 @@ from orchestrator.proxies.egress.client_hello import (
 )
 from orchestrator.proxies.egress.head import BadHead, Connect, Gone, read_connect
 from orchestrator.proxies.egress.public_addresses import EgressConnection, EgressUnreachable, Resolver
-from orchestrator.proxies.egress.tunnel import Carried, Opening, Tunnel
+from orchestrator.proxies.egress.tunnel import ByteCounts, Opening, Tunnel
 from orchestrator.proxies.run_tokens import TokenBinding
 from orchestrator.store.audit import AuditEvent
 
@@ -118,6 +118,15 @@ class EgressProxy:
         internet: Resolver | None = None,
         limits: EgressLimits | None = None,
     ) -> None:
+        """Build the proxy; it serves nothing before `serve`.
+
+        Args:
+            listener: the listening socket.
+            identify: returns the holder of a token.
+            note: takes a row for the audit.
+            approve: asks the owner about a target; without it, nobody is asked.
+            internet: resolves and connects.
+        """
         self._listener = listener
         self._identify = identify
         self._note = note
@@ -132,6 +141,7 @@ class EgressProxy:
 
     @property
     def port(self) -> int:
+        """The port on which the proxy listens."""
         port: int = self._listener.getsockname()[1]
         return port
 
@@ -144,6 +154,7 @@ class EgressProxy:
         async with asyncio.TaskGroup() as connections:
 
             def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+                """Start a task that serves a new connection."""
                 connections.create_task(self._serve(reader, writer), name="egress")
 
             # A copy: the server closes the socket that it is given, and `serve` may be called again.
@@ -157,10 +168,10 @@ class EgressProxy:
         """Serve one connection: an error in it ends this connection only."""
         peer = _peer(writer)
         if (reason := self._overload_reason(peer)) is not None:
-            self._refused(None, None, peer, reason)
+            self._record_refusal(None, None, peer, reason)
             writer.transport.abort()  # too many connections: no answer, and no time for one
             return
-        with _counted(self._connected, peer):
+        with _one_more(self._connected, peer):
             try:
                 await self._answer(reader, writer, peer)
             except (Gone, OSError, TimeoutError):
@@ -179,6 +190,7 @@ class EgressProxy:
         return None
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, peer: str) -> None:
+        """Read one request, check it, and carry bytes to its target; a refusal is answered and recorded."""
         caller: EgressCaller | None = None
         target: NetworkTarget | None = None
         try:
@@ -186,31 +198,39 @@ class EgressProxy:
                 request = await read_connect(reader)
             target = request.target
             caller = await self._identify(request.token)
-            caller = self._known(caller, peer)
-            await self._check(caller, target)
-            with _counted(self._open, caller.folder):
-                line = await self._reach(target, caller.folder)
-                await self._carry(caller, request, (reader, writer), line)
+            caller = self._check_caller(caller, peer)
+            await self._check_target(caller, target)
+            with _one_more(self._open, caller.folder):
+                line = await self._connect(target, caller.folder)
+                await self._carry_bytes(caller, request, (reader, writer), line)
         except (BadHead, EgressUnreachable) as error:
             status = error.status if isinstance(error, BadHead) else 403
-            self._refused(caller, target, peer, str(error))
+            self._record_refusal(caller, target, peer, str(error))
             await _refuse(writer, status, str(error))
         except OpeningRefused as error:
             named = {} if error.server_name is None else {"server_name": error.server_name}
-            self._refused(caller, target, peer, str(error), **named)
+            self._record_refusal(caller, target, peer, str(error), **named)
             if error.is_tls:
                 writer.write(ACCESS_DENIED)
             else:
                 await _refuse(writer, 403, str(error))
 
-    def _known(self, caller: EgressCaller | None, peer: str) -> EgressCaller:
+    def _check_caller(self, caller: EgressCaller | None, peer: str) -> EgressCaller:
+        """Return the run of a token.
+
+        Raises `BadHead` (407) for an unknown token, or one that another container has shown.
+        """
         if caller is None:
             raise BadHead(407, "this token belongs to no run that is alive")
         if not self._token_binding.owns(caller.run_id, peer):
             raise BadHead(407, "this token belongs to another container")
         return caller
 
-    async def _check(self, caller: EgressCaller, target: NetworkTarget) -> None:
+    async def _check_target(self, caller: EgressCaller, target: NetworkTarget) -> None:
+        """Let a target pass that is on the group's list or that the owner allows now.
+
+        Raises `EgressUnreachable`, also when the group has too many connections open.
+        """
         if target not in caller.allowed:
             reason: str | None = "it is not on the list of this group"
             if caller.asks and self._approve is not None:
@@ -220,38 +240,45 @@ class EgressProxy:
         if self._open[caller.folder] >= self._limits.connections_a_group:
             raise EgressUnreachable("this group has too many connections open")
 
-    async def _reach(self, target: NetworkTarget, folder: Folder) -> EgressConnection:
+    async def _connect(self, target: NetworkTarget, folder: Folder) -> EgressConnection:
+        """Connect to a target, within the limit of time. Raises `EgressUnreachable`."""
         try:
             async with asyncio.timeout(self._limits.connect_seconds):
                 return await public_addresses.connect(self._internet, target, folder)
         except TimeoutError:
             raise EgressUnreachable("nothing answers there in time") from None
 
-    async def _carry(
+    async def _carry_bytes(
         self,
         caller: EgressCaller,
         request: Connect,
-        inside: tuple[asyncio.StreamReader, asyncio.StreamWriter],
-        line: EgressConnection,
+        container: tuple[asyncio.StreamReader, asyncio.StreamWriter],
+        outside: EgressConnection,
     ) -> None:
+        """Tell the container that it is connected, and copy bytes until the end; then record what was sent.
+
+        `container` is the reader and the writer of its connection. Raises `OpeningRefused`.
+        """
         tunnel = Tunnel(idle_seconds=self._limits.idle_seconds)
-        began = time.monotonic()
+        started = time.monotonic()
         is_refused = False
         try:
             # Before any byte is judged: a client sends its TLS hello only after this answer.
-            inside[1].write(b"HTTP/1.1 200 Connection established\r\n\r\n")
-            opening = partial(self._opening, request, inside[0])
-            await tunnel.carry(inside, (line.reader, line.writer), opening=opening)
+            container[1].write(b"HTTP/1.1 200 Connection established\r\n\r\n")
+            opening = partial(self._first_bytes, request, container[0])
+            await tunnel.carry(container, (outside.reader, outside.writer), opening=opening)
         except OpeningRefused:
             is_refused = True
             raise
         finally:
-            line.writer.transport.abort()
+            outside.writer.transport.abort()
             # A refusal has a row of its own; where it came later, bytes had gone there before.
-            if not is_refused or tunnel.carried.bytes_out:
-                self._ended(caller, request.target, line.address, tunnel.carried, time.monotonic() - began)
+            if not is_refused or tunnel.counts.bytes_out:
+                self._record_connection(
+                    caller, request.target, outside.address, tunnel.counts, time.monotonic() - started
+                )
 
-    async def _opening(self, request: Connect, reader: asyncio.StreamReader) -> Opening:
+    async def _first_bytes(self, request: Connect, reader: asyncio.StreamReader) -> Opening:
         """Return the first bytes for the target once they may go there, and how to judge the others.
 
         Raises:
@@ -274,23 +301,24 @@ class EgressProxy:
             raise OpeningRefused(str(error), is_tls=is_tls) from error
         if (reason := client_hello.refusal(hello, request.target)) is not None:
             raise OpeningRefused(reason, server_name=hello.server_name)
-        later = partial(_judge_later, LaterHellos(request.target, hello))
+        later = partial(_check_later, LaterHellos(request.target, hello))
         return Opening(data=hellos.hello_bytes + later(hellos.later_bytes), filter=later)
 
-    def _ended(
-        self, caller: EgressCaller, target: NetworkTarget, address: str, carried: Carried, seconds: float
+    def _record_connection(
+        self, caller: EgressCaller, target: NetworkTarget, address: str, counts: ByteCounts, seconds: float
     ) -> None:
+        """Record a connection that has ended, in the log and in the audit."""
         detail = {
             "target": str(target),
             "address": address,
-            "bytes_out": carried.bytes_out,
-            "bytes_in": carried.bytes_in,
+            "bytes_out": counts.bytes_out,
+            "bytes_in": counts.bytes_in,
             "ms": round(seconds * 1000),
         }
         log.info("egress.connection", group=caller.folder, run=caller.run_id, **detail)
         self._note(self._event("egress.connection", caller, detail))
 
-    def _refused(
+    def _record_refusal(
         self,
         caller: EgressCaller | None,
         target: NetworkTarget | None,
@@ -298,6 +326,7 @@ class EgressProxy:
         reason: str,
         **more: str,
     ) -> None:
+        """Record a refusal in the log and in the audit, unless similar ones come in a loop."""
         # A container that tries in a loop must not fill the log and the audit.
         key = (caller.folder if caller else peer, reason)
         if not self._throttle.passes(key):
@@ -313,6 +342,7 @@ class EgressProxy:
         self._note(self._event("egress.refused", caller, detail))
 
     def _event(self, kind: str, caller: EgressCaller | None, detail: dict[str, Any]) -> AuditEvent:
+        """Return an event of the audit about a caller, which may be unknown."""
         return AuditEvent(
             at_ms=self._clock.now_ms(),
             kind=kind,
@@ -324,8 +354,8 @@ class EgressProxy:
 
 
 @contextmanager
-def _counted(counter: Counter[Counted], key: Counted) -> Iterator[None]:
-    """Count one more under `key` until it is left."""
+def _one_more(counter: Counter[Counted], key: Counted) -> Iterator[None]:
+    """Count one more under `key` while the block runs."""
     counter[key] += 1
     try:
         yield
@@ -336,6 +366,7 @@ def _counted(counter: Counter[Counted], key: Counted) -> Iterator[None]:
 
 
 async def _read_hello(hellos: ClientHelloReader, early: bytes, reader: asyncio.StreamReader) -> ClientHello:
+    """Return the hello of a connection that began with `early`. Raises `BadClientHello`, `Gone`."""
     data = early
     while (hello := hellos.feed(data)) is None:
         data = await reader.read(MAX_HELLO_BYTES)
@@ -344,7 +375,7 @@ async def _read_hello(hellos: ClientHelloReader, early: bytes, reader: asyncio.S
     return hello
 
 
-def _judge_later(hellos: LaterHellos, data: bytes) -> bytes:
+def _check_later(hellos: LaterHellos, data: bytes) -> bytes:
     """Return the bytes of `data` that may go out now. Raises `OpeningRefused`."""
     try:
         return hellos.feed(data)
@@ -355,6 +386,7 @@ def _judge_later(hellos: LaterHellos, data: bytes) -> bytes:
 
 
 def _peer(writer: asyncio.StreamWriter) -> str:
+    """Return the address of a container, `?` if it is gone."""
     address = writer.get_extra_info("peername")
     return str(address[0]) if address else "?"
 
@@ -371,8 +403,9 @@ async def _hang_up(writer: asyncio.StreamWriter) -> None:
 
 
 async def _refuse(writer: asyncio.StreamWriter, status: int, text: str) -> None:
+    """Answer with a refusal whose text the container can show."""
     body = f"Andy refuses this connection: {text}.\n".encode()
-    proof = b'proxy-authenticate: Basic realm="andy"\r\n' if status == 407 else b""
+    challenge = b'proxy-authenticate: Basic realm="andy"\r\n' if status == 407 else b""
     head = f"HTTP/1.1 {status} {_REASONS[status]}\r\ncontent-length: {len(body)}\r\nconnection: close\r\n"
-    writer.write(head.encode() + proof + b"content-type: text/plain\r\n\r\n" + body)
+    writer.write(head.encode() + challenge + b"content-type: text/plain\r\n\r\n" + body)
     await writer.drain()

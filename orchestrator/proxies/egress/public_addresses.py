@@ -15,7 +15,7 @@ from orchestrator.domain.network_targets import NetworkTarget
 from orchestrator.domain.values import Folder
 from orchestrator.proxies.name_lookups import LOOKUP_SECONDS, LOOKUPS, LookupRefused, NameLookups
 
-_V4 = tuple(
+_PRIVATE_V4 = tuple(
     ipaddress.IPv4Network(network)
     for network in (
         "0.0.0.0/8",  # this network
@@ -37,7 +37,7 @@ _V4 = tuple(
     )
 )
 _V6_INTERNET = ipaddress.IPv6Network("2000::/3")
-_V6 = tuple(
+_PRIVATE_V6 = tuple(
     ipaddress.IPv6Network(network)
     for network in (
         "2001::/23",  # Teredo and other protocols that lead elsewhere
@@ -57,20 +57,21 @@ def is_public(address: str) -> bool:
     Addresses with a scope (`%eth0`) and invalid ones are not public.
     """
     try:
-        found = ipaddress.ip_address(address)
+        parsed = ipaddress.ip_address(address)
     except ValueError:
         return False
-    if isinstance(found, ipaddress.IPv4Address):
-        return _is_public_v4(found)
-    if found.scope_id is not None:
+    if isinstance(parsed, ipaddress.IPv4Address):
+        return _is_public_v4(parsed)
+    if parsed.scope_id is not None:
         return False
-    if any(found in network for network in _V6_WITH_V4):
-        return _is_public_v4(ipaddress.IPv4Address(int(found) & 0xFFFF_FFFF))
-    return found in _V6_INTERNET and not any(found in network for network in _V6)
+    if any(parsed in network for network in _V6_WITH_V4):
+        return _is_public_v4(ipaddress.IPv4Address(int(parsed) & 0xFFFF_FFFF))
+    return parsed in _V6_INTERNET and not any(parsed in network for network in _PRIVATE_V6)
 
 
 def _is_public_v4(address: ipaddress.IPv4Address) -> bool:
-    return not any(address in network for network in _V4)
+    """Return whether an IPv4 address is outside of all networks that are not of the internet."""
+    return not any(address in network for network in _PRIVATE_V4)
 
 
 class EgressUnreachable(Exception):

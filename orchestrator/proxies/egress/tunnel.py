@@ -10,7 +10,7 @@ CHUNK_BYTES = 64 * 1024
 
 
 @dataclass(slots=True, kw_only=True)
-class Carried:
+class ByteCounts:
     """The number of bytes sent and received so far."""
 
     bytes_out: int = 0
@@ -32,15 +32,17 @@ class Tunnel:
     def __init__(self, *, idle_seconds: float) -> None:
         self._idle_seconds = idle_seconds
         self._limit: asyncio.Timeout | None = None
-        self.carried = Carried()
+        self.counts = ByteCounts()
 
     async def carry(
         self,
-        inside: tuple[asyncio.StreamReader, asyncio.StreamWriter],
-        outside: tuple[asyncio.StreamReader, asyncio.StreamWriter],
+        container: tuple[asyncio.StreamReader, asyncio.StreamWriter],
+        target: tuple[asyncio.StreamReader, asyncio.StreamWriter],
         opening: Callable[[], Awaitable[Opening]],
     ) -> None:
         """Copy in both directions; `opening` provides the first bytes for the target, before any other.
+
+        `container` and `target` are the two connections, each as its reader and its writer.
 
         Raises:
             OSError: a side broke.
@@ -50,43 +52,50 @@ class Tunnel:
         async with asyncio.timeout(self._idle_seconds) as self._limit:
             try:
                 # Both ways from the start: in some protocols the server speaks first.
-                async with asyncio.TaskGroup() as ways:
-                    ways.create_task(self._pump_out(opening, inside[0], outside[1]), name="egress-out")
-                    ways.create_task(self._pump(outside[0], inside[1], is_out=False), name="egress-in")
+                async with asyncio.TaskGroup() as directions:
+                    directions.create_task(
+                        self._copy_out(opening, container[0], target[1]), name="egress-out"
+                    )
+                    directions.create_task(
+                        self._copy(target[0], container[1], is_out=False), name="egress-in"
+                    )
             except BaseExceptionGroup as errors:
                 # Callers match on the exception itself, not on a group of it.
                 raise errors.exceptions[0] from None
 
-    async def _pump_out(
+    async def _copy_out(
         self,
         opening: Callable[[], Awaitable[Opening]],
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
     ) -> None:
-        opened = await opening()
-        await self._send(writer, opened.data, is_out=True)
-        await self._pump(reader, writer, is_out=True, only=opened.filter)
+        """Send the first bytes to the target, then copy the others through their filter."""
+        first = await opening()
+        await self._send(writer, first.data, is_out=True)
+        await self._copy(reader, writer, is_out=True, byte_filter=first.filter)
 
-    async def _pump(
+    async def _copy(
         self,
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
         *,
         is_out: bool,
-        only: Callable[[bytes], bytes] | None = None,
+        byte_filter: Callable[[bytes], bytes] | None = None,
     ) -> None:
+        """Copy from a reader to a writer until the reader ends; `is_out` is the direction, for the counts."""
         while chunk := await reader.read(CHUNK_BYTES):
-            if passed := chunk if only is None else only(chunk):
-                await self._send(writer, passed, is_out=is_out)
+            if sendable := chunk if byte_filter is None else byte_filter(chunk):
+                await self._send(writer, sendable, is_out=is_out)
         # Only this way ends: a client that has sent all may still wait for the answer.
         if writer.can_write_eof():
             writer.write_eof()
 
     async def _send(self, writer: asyncio.StreamWriter, chunk: bytes, *, is_out: bool) -> None:
+        """Write and count bytes, and start the time for silence anew."""
         if is_out:
-            self.carried.bytes_out += len(chunk)
+            self.counts.bytes_out += len(chunk)
         else:
-            self.carried.bytes_in += len(chunk)
+            self.counts.bytes_in += len(chunk)
         writer.write(chunk)
         await writer.drain()
         # Bytes in either direction count: a long download is silent in the other one.

@@ -73,9 +73,11 @@ class _Reply:
 
     @property
     def error(self) -> ModelError | None:
+        """The error that the reply stands for; None if it is a real answer."""
         return classify(self.status, self.body, self.kind or None, is_streamed=self.is_streamed)
 
     def document(self) -> dict[str, Any]:
+        """Return the JSON object in the body; an empty one if there is none."""
         try:
             found = json.loads(self.body)
         except (ValueError, RecursionError):
@@ -83,10 +85,12 @@ class _Reply:
         return found if isinstance(found, dict) else {}
 
 
-async def examine(
+async def examine_service(
     credentials: CredentialSource, service: ModelService, model: str, *, briefly: bool = False
 ) -> list[AbilityFinding]:
-    """Test a service with its own key; `briefly`, only whether it answers.
+    """Test a service with its own key, and return a finding for each ability.
+
+    If `briefly`, the only finding is whether it answers.
 
     Raises `SettingError` if its key is not set or cannot be used.
     """
@@ -98,95 +102,131 @@ async def examine(
         credential=credential, base_url=service.url, is_public_only=not service.is_near, service=service
     )
     try:
-        return [await _Asking(client, target, model).text()] if briefly else await look(client, target, model)
+        return (
+            [await _AbilityTests(client, target, model).text()]
+            if briefly
+            else await examine_abilities(client, target, model)
+        )
     finally:
         await client.close()
 
 
-async def look(client: UpstreamClient, target: UpstreamTarget, model: str) -> list[AbilityFinding]:
+async def examine_abilities(
+    client: UpstreamClient, target: UpstreamTarget, model: str
+) -> list[AbilityFinding]:
     """Test a service. The first finding is whether it answers at all; if not, it is the only one."""
-    ask = _Asking(client, target, model)
-    text = await ask.text()
-    if not text.is_there:
-        return [text]
-    window = await ask.window(_WINDOW_PATHS.get(target.service.kind if target.service else "", "/v1/models"))
-    return [text, await ask.stream(), await ask.tool(), await ask.image(), await ask.count(), window]
+    tests = _AbilityTests(client, target, model)
+    answers = await tests.text()
+    if not answers.is_there:
+        return [answers]
+    window = await tests.window(
+        _WINDOW_PATHS.get(target.service.kind if target.service else "", "/v1/models")
+    )
+    return [
+        answers,
+        await tests.stream(),
+        await tests.tool(),
+        await tests.image(),
+        await tests.count(),
+        window,
+    ]
 
 
-def abilities_of(found: list[AbilityFinding]) -> frozenset[Ability]:
+def abilities_of(findings: list[AbilityFinding]) -> frozenset[Ability]:
     """Return the abilities among the findings."""
     names = {ability.value for ability in Ability}
-    return frozenset(Ability(one.name) for one in found if one.is_there and one.name in names)
+    return frozenset(
+        Ability(finding.name) for finding in findings if finding.is_there and finding.name in names
+    )
 
 
 def window_of(document: dict[str, Any], model: str) -> int | None:
     """Return the size of a model's window in tokens, from what the service reports; None if it does not."""
     descriptions = [document.get("default_generation_settings")]  # of llama.cpp, which has one model
     for listed in (document.get("data"), document.get("models")):
-        entries = [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
+        entries = [entry for entry in listed if isinstance(entry, dict)] if isinstance(listed, list) else []
         names = {model, f"{model}:latest"}  # Ollama adds the default tag
-        descriptions += [one for one in entries if not names.isdisjoint(map(str, map(one.get, _MODEL_NAMES)))]
-    found = (one.get(name) for one in descriptions if isinstance(one, dict) for name in _WINDOW_NAMES)
-    return next((tokens for tokens in found if type(tokens) is int and tokens > 0), None)
+        descriptions += [
+            entry for entry in entries if not names.isdisjoint(map(str, map(entry.get, _MODEL_NAMES)))
+        ]
+    sizes = (
+        description.get(name)
+        for description in descriptions
+        if isinstance(description, dict)
+        for name in _WINDOW_NAMES
+    )
+    return next((tokens for tokens in sizes if type(tokens) is int and tokens > 0), None)
 
 
-class _Asking:
+class _AbilityTests:
     def __init__(self, client: UpstreamClient, target: UpstreamTarget, model: str) -> None:
         self._client = client
         self._target = target
         self._model = model
 
     async def text(self) -> AbilityFinding:
-        reply = await self._ask(messages=_said("Say hello."), max_tokens=32)
+        """Test whether the service answers a message with text."""
+        reply = await self._ask(messages=_user_message("Say hello."), max_tokens=32)
         if isinstance(reply, AbilityFinding):
             return reply
         document = reply.document()
         if reply.error is not None:
-            return AbilityFinding(name="text", is_there=False, detail=_why(reply), error=reply.error)
-        said = " ".join(_texts(document))[:60]
-        return AbilityFinding(name="text", is_there=True, detail=f"it says {said!r}")
+            return AbilityFinding(
+                name="text", is_there=False, detail=_failure_detail(reply), error=reply.error
+            )
+        excerpt = " ".join(_texts(document))[:60]
+        return AbilityFinding(name="text", is_there=True, detail=f"it says {excerpt!r}")
 
     async def stream(self) -> AbilityFinding:
-        reply = await self._ask(messages=_said("Say hello."), max_tokens=32, stream=True)
+        """Test whether the service sends its answer as a stream with the events of the Messages API."""
+        reply = await self._ask(messages=_user_message("Say hello."), max_tokens=32, stream=True)
         if isinstance(reply, AbilityFinding):
-            return _named(reply, Ability.STREAM)
+            return _missing_ability(reply, Ability.STREAM)
         missing = [
             name
             for name in (b"message_start", b"content_block_delta", b"message_stop")
             if name not in reply.body
         ]
-        is_there = reply.error is None and not missing
+        is_whole = reply.error is None and not missing
         detail = (
-            "all events came" if is_there else f"without {', '.join(map(bytes.decode, missing))}; {NEEDED}"
+            "all events came" if is_whole else f"without {', '.join(map(bytes.decode, missing))}; {NEEDED}"
         )
         return AbilityFinding(
-            name=Ability.STREAM, is_there=is_there, detail=detail if reply.status == 200 else _why(reply)
+            name=Ability.STREAM,
+            is_there=is_whole,
+            detail=detail if reply.status == 200 else _failure_detail(reply),
         )
 
     async def tool(self) -> AbilityFinding:
+        """Test whether the service takes tools and the model calls one."""
         reply = await self._ask(
-            messages=_said("Note the colour red: call the tool note__colour."),
+            messages=_user_message("Note the colour red: call the tool note__colour."),
             max_tokens=256,
             tools=[_TOOL],
             tool_choice={"type": "auto"},
         )
         if isinstance(reply, AbilityFinding):
-            return _named(reply, Ability.TOOLS)
+            return _missing_ability(reply, Ability.TOOLS)
         content = reply.document().get("content")
-        calls = [one for one in content if isinstance(one, dict)] if isinstance(content, list) else []
-        is_there = any(one.get("type") == "tool_use" and one.get("name") == _TOOL["name"] for one in calls)
+        calls = [block for block in content if isinstance(block, dict)] if isinstance(content, list) else []
+        called_it = any(
+            block.get("type") == "tool_use" and block.get("name") == _TOOL["name"] for block in calls
+        )
         if reply.error is None and reply.document().get("stop_reason") == "max_tokens":
             # A model that thinks at length may not reach its call: that does not mean that it lacks the
             # ability.
             return AbilityFinding(
                 name=Ability.TOOLS, is_there=True, detail="it takes tools; its answer was cut before a call"
             )
-        taken = "it takes tools, but this model called none" if reply.error is None else _why(reply)
+        otherwise = (
+            "it takes tools, but this model called none" if reply.error is None else _failure_detail(reply)
+        )
         return AbilityFinding(
-            name=Ability.TOOLS, is_there=is_there, detail="it called the tool" if is_there else taken
+            name=Ability.TOOLS, is_there=called_it, detail="it called the tool" if called_it else otherwise
         )
 
     async def image(self) -> AbilityFinding:
+        """Test whether the service takes a picture."""
         source = {"type": "base64", "media_type": "image/png", "data": _RED_DOT}
         question: list[dict[str, Any]] = [
             {"type": "image", "source": source},
@@ -194,20 +234,25 @@ class _Asking:
         ]
         reply = await self._ask(messages=[{"role": "user", "content": question}], max_tokens=32)
         if isinstance(reply, AbilityFinding):
-            return _named(reply, Ability.IMAGES)
+            return _missing_ability(reply, Ability.IMAGES)
         is_there = reply.error is None
         return AbilityFinding(
-            name=Ability.IMAGES, is_there=is_there, detail="it takes a picture" if is_there else _why(reply)
+            name=Ability.IMAGES,
+            is_there=is_there,
+            detail="it takes a picture" if is_there else _failure_detail(reply),
         )
 
     async def count(self) -> AbilityFinding:
-        reply = await self._ask(path="/v1/messages/count_tokens", messages=_said("Say hello."))
+        """Test whether the service counts the tokens of a request."""
+        reply = await self._ask(path="/v1/messages/count_tokens", messages=_user_message("Say hello."))
         if isinstance(reply, AbilityFinding):
-            return _named(reply, Ability.COUNTING)
+            return _missing_ability(reply, Ability.COUNTING)
         count = reply.document().get("input_tokens")
-        is_there = reply.status == 200 and type(count) is int
+        has_count = reply.status == 200 and type(count) is int
         return AbilityFinding(
-            name=Ability.COUNTING, is_there=is_there, detail=f"{count} tokens" if is_there else _why(reply)
+            name=Ability.COUNTING,
+            is_there=has_count,
+            detail=f"{count} tokens" if has_count else _failure_detail(reply),
         )
 
     async def window(self, path: str) -> AbilityFinding:
@@ -226,17 +271,18 @@ class _Asking:
         return AbilityFinding(name=WINDOW, is_there=is_enough, detail=detail, tokens=tokens)
 
     async def _ask(self, path: str = "/v1/messages", **fields: Any) -> _Reply | AbilityFinding:
-        """Ask the model, and return the answer, or why none came."""
+        """Send the model a request with these fields; return the reply, or the finding that none came."""
         return await self._send("POST", path, {"model": self._model, **fields})
 
     async def _send(self, method: str, path: str, document: dict[str, Any] | None) -> _Reply | AbilityFinding:
+        """Send a request and return the reply, or the finding that none came."""
         body = None if document is None else json.dumps(document).encode()
         length = [] if body is None else [(b"content-length", str(len(body)).encode())]
         request = UpstreamRequest(
             method=method,
             url=f"{self._target.base_url}{path}",
             headers=headers.request_headers([*_COMMON, *length], self._target.credential),
-            body=None if body is None else forwarder.once(body),
+            body=None if body is None else forwarder.one_piece(body),
             first_byte_seconds=ASK_SECONDS,
             is_public_only=self._target.is_public_only,
         )
@@ -244,7 +290,10 @@ class _Asking:
             async with asyncio.timeout(ASK_SECONDS), self._client.send(request) as answer:
                 is_streamed = document is not None and document.get("stream") is True
                 return _Reply(
-                    answer.status, answer.kind or b"", await _read(answer.chunks), is_streamed=is_streamed
+                    answer.status,
+                    answer.kind or b"",
+                    await _read_body(answer.chunks),
+                    is_streamed=is_streamed,
                 )
         except TimeoutError:
             detail = f"no whole answer in {ASK_SECONDS:.0f} s"
@@ -255,7 +304,8 @@ class _Asking:
         return AbilityFinding(name="text", is_there=False, detail=detail, error=ModelError.OUTAGE)
 
 
-async def _read(chunks: AsyncIterator[bytes]) -> bytes:
+async def _read_body(chunks: AsyncIterator[bytes]) -> bytes:
+    """Return the beginning of a body, up to a little more than `MAX_ANSWER_BYTES`."""
     body = bytearray()
     async for chunk in chunks:
         body += chunk
@@ -264,21 +314,24 @@ async def _read(chunks: AsyncIterator[bytes]) -> bytes:
     return bytes(body)
 
 
-def _named(found: AbilityFinding, ability: Ability) -> AbilityFinding:
-    return AbilityFinding(name=ability, is_there=False, detail=found.detail, error=found.error)
+def _missing_ability(failure: AbilityFinding, ability: Ability) -> AbilityFinding:
+    """Return the finding that an ability is missing because no reply came at all."""
+    return AbilityFinding(name=ability, is_there=False, detail=failure.detail, error=failure.error)
 
 
-def _said(text: str) -> list[dict[str, str]]:
+def _user_message(text: str) -> list[dict[str, str]]:
+    """Return a conversation with one message of a user."""
     return [{"role": "user", "content": text}]
 
 
 def _texts(document: dict[str, Any]) -> list[str]:
+    """Return the texts in an answer of the Messages API."""
     content = document.get("content")
-    blocks = [one for one in content if isinstance(one, dict)] if isinstance(content, list) else []
-    return [str(one.get("text", "")) for one in blocks if one.get("type") == "text"]
+    blocks = [item for item in content if isinstance(item, dict)] if isinstance(content, list) else []
+    return [str(block.get("text", "")) for block in blocks if block.get("type") == "text"]
 
 
-def _why(reply: _Reply) -> str:
+def _failure_detail(reply: _Reply) -> str:
     """Return in one line what came instead of an answer."""
     if reply.error is ModelError.FOREIGN:
         kind = reply.kind.decode("latin-1").partition(";")[0] or "nothing that it names"

@@ -28,79 +28,91 @@ FIELDS = frozenset(
 """Fields that every service of the Messages API reads."""
 UNSEEN = "[A picture was here. This model cannot see pictures: say so if it matters.]"
 _TOOL_FIELDS = ("name", "description", "input_schema")
-_CHANGES_EACH_TIME = "x-anthropic-billing-header"
+_CHANGING_TEXT = "x-anthropic-billing-header"
 """The start of a text that the CLI puts before its prompt and that differs each
 time: it defeats prompt caches.
 """
 
 
-def adapted(document: Mapping[str, Any], *, model: str | None, abilities: Collection[str]) -> dict[str, Any]:
+def adapt_request(
+    document: Mapping[str, Any], *, model: str | None, abilities: Collection[str]
+) -> dict[str, Any]:
     """Return a request in the form that a service with these abilities takes, for this model.
 
     The CLI names Anthropic's models for side work; the service has one model for everything.
     """
-    made = {name: value for name, value in document.items() if name in FIELDS}
+    adapted = {name: value for name, value in document.items() if name in FIELDS}
     if model is not None:
-        made["model"] = model
-    if "system" in made:
-        made["system"] = _system(made["system"])
+        adapted["model"] = model
+    if "system" in adapted:
+        adapted["system"] = _system(adapted["system"])
     has_tools = Ability.TOOLS in abilities
     # Tools of Anthropic's service, such as its web search, have no schema: other services do not know them.
-    tools = [_tool(tool) for tool in _dicts(made.pop("tools", None)) if "input_schema" in tool]
-    choice = made.pop("tool_choice", None)
+    tools = [_tool(tool) for tool in _dicts(adapted.pop("tools", None)) if "input_schema" in tool]
+    choice = adapted.pop("tool_choice", None)
     if has_tools and tools:
-        made["tools"] = tools
+        adapted["tools"] = tools
         if isinstance(choice, dict):
-            made["tool_choice"] = choice
-    made["messages"] = [
-        _message(one, sees=Ability.IMAGES in abilities, calls=has_tools)
-        for one in _dicts(made.get("messages"))
+            adapted["tool_choice"] = choice
+    adapted["messages"] = [
+        _message(message, can_see=Ability.IMAGES in abilities, can_call=has_tools)
+        for message in _dicts(adapted.get("messages"))
     ]
-    return made
+    return adapted
 
 
 def _system(system: Any) -> Any:
+    """Return the system prompt without the text that differs each time, and without cache marks."""
     if not isinstance(system, list):
         return system
     return [
         _without_cache_marks(part)
         for part in _dicts(system)
-        if not str(part.get("text", "")).startswith(_CHANGES_EACH_TIME)
+        if not str(part.get("text", "")).startswith(_CHANGING_TEXT)
     ]
 
 
 def _tool(tool: dict[str, Any]) -> dict[str, Any]:
+    """Return a tool with the members that every service reads."""
     return {name: tool[name] for name in _TOOL_FIELDS if name in tool}
 
 
-def _message(message: dict[str, Any], *, sees: bool, calls: bool) -> dict[str, Any]:
+def _message(message: dict[str, Any], *, can_see: bool, can_call: bool) -> dict[str, Any]:
+    """Return a message whose parts the service can read; `can_see` and `can_call` are its abilities."""
     content = message.get("content")
     if not isinstance(content, list):
         return message
-    parts = [_part(part, sees=sees, calls=calls) for part in _dicts(content)]
+    parts = [_part(part, can_see=can_see, can_call=can_call) for part in _dicts(content)]
     return {**message, "content": parts}
 
 
-def _part(part: dict[str, Any], *, sees: bool, calls: bool) -> dict[str, Any]:
+def _part(part: dict[str, Any], *, can_see: bool, can_call: bool) -> dict[str, Any]:
     """Return a part of a message; what the service cannot read is replaced by text."""
     kind = part.get("type")
-    if kind in ("image", "document") and not sees:
+    if kind in ("image", "document") and not can_see:
         return {"type": "text", "text": UNSEEN}
     # A conversation may have begun at a service that calls tools: its past calls stay readable as text.
-    if kind == "tool_use" and not calls:
+    if kind == "tool_use" and not can_call:
         return {"type": "text", "text": f"[The tool {part.get('name')} was called.]"}
     if kind == "tool_result":
-        inner = part.get("content")
-        if isinstance(inner, list):
-            part = {**part, "content": [_part(one, sees=sees, calls=calls) for one in _dicts(inner)]}
-        if not calls:
+        content = part.get("content")
+        if isinstance(content, list):
+            part = {
+                **part,
+                "content": [
+                    _part(inner_part, can_see=can_see, can_call=can_call) for inner_part in _dicts(content)
+                ],
+            }
+        if not can_call:
             return {"type": "text", "text": f"[It answered: {part.get('content')}]"}
     return _without_cache_marks(part)
 
 
 def _without_cache_marks(part: dict[str, Any]) -> dict[str, Any]:
+    """Return a part of a request without its mark for prompt caches."""
     return {name: value for name, value in part.items() if name != "cache_control"}
 
 
-def _dicts(found: Any) -> list[dict[str, Any]]:
-    return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
+def _dicts(value: Any) -> list[dict[str, Any]]:
+    """Return the JSON objects in a list; none if `value` is no list."""
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []

@@ -49,6 +49,16 @@ class Admission:
         on_noted: Callable[[], None] = lambda: None,
         prices: Prices | None = None,
     ) -> None:
+        """Set up the admission of one host.
+
+        Args:
+            zone: the time zone in which days and months of budgets begin.
+            requests_a_turn: the most model requests of one turn.
+            on_queued: called when a message to a chat was queued.
+            on_runaway: ends a run that sends requests without end.
+            on_noted: called when rows were added to the audit.
+            prices: by which costs are estimated; the list's by default.
+        """
         self._database = database
         self._clock = clock
         self._zone = zone
@@ -88,6 +98,7 @@ class Admission:
         return self._search_counts.of(run_id, turn_id) < SEARCHES_A_TURN
 
     async def _check_count(self, identity: RunIdentity) -> None:
+        """Count a request of a turn; refuse it, and stop its run once, if the turn has sent too many."""
         count = self._request_counts.add(identity.run_id, identity.turn_id, 1)
         if count <= self._requests_a_turn:
             return
@@ -100,8 +111,8 @@ class Admission:
         raise ProxyRefused(error_responses.ran_away(self._requests_a_turn))
 
     async def _spent_budget(self, identity: RunIdentity) -> rules.BudgetStanding | None:
-        asker = _asker(identity)
-        stopping = [budget for budget in identity.budgets if rules.stops(budget, asker)]
+        account = _account_of(identity)
+        stopping = [budget for budget in identity.budgets if rules.stops(budget, account)]
         standings = await self._standings(stopping)
         return next((standing for standing in standings if standing.is_spent), None)
 
@@ -112,16 +123,16 @@ class Admission:
         """
         if identity.spend == 0:
             raise ProxyRefused(error_responses.not_allowed(f"the model in a turn of a {identity.role}"))
-        asker = _asker(identity)
+        account = _account_of(identity)
         now_ms = self._clock.now_ms()
-        own = [one for one in self.usage_writer.waiting if one.turn_id == identity.turn_id]
+        unstored_of_turn = [entry for entry in self.usage_writer.waiting if entry.turn_id == identity.turn_id]
         for budget in identity.budgets:
-            if not rules.concerns(budget, asker):
+            if not rules.concerns(budget, account):
                 continue
             span = rules.span_of(budget.period, now_ms, self._zone)
             # Read from the store each time: the cache has no sums by role.
             async with self._database.reading() as tx:
-                stored = await usage.spent_by(
+                stored_sums = await usage.spent_by(
                     tx,
                     # This role and all below it: they use the share together.
                     tuple(Role)[rank(identity.role) :],
@@ -129,23 +140,27 @@ class Admission:
                     since_ms=span.start_ms,
                     only_background=budget.is_background,
                 )
-            unstored = usage.sums_of(one for one in own if rules.counts(budget, span, one))
+            unstored_sums = usage.sums_of(
+                entry for entry in unstored_of_turn if rules.counts(budget, span, entry)
+            )
             share = rules.share_of(budget, identity.spend)
-            standing = rules.standing_of(share, span, stored + unstored)
+            standing = rules.standing_of(share, span, stored_sums + unstored_sums)
             if standing.is_spent:
                 reason = rules.share_in_words(standing, identity.role, identity.spend, self._zone)
                 await self._stop(identity, "budget", reason)
                 raise ProxyRefused(error_responses.budget_spent(reason))
 
-    async def _standings(self, found: Sequence[budgets.Budget]) -> list[rules.BudgetStanding]:
+    async def _standings(self, wanted: Sequence[budgets.Budget]) -> list[rules.BudgetStanding]:
+        """Return the standings of budgets, which are loaded if they are not cached."""
         now_ms = self._clock.now_ms()
-        if not self._budget_cache.knows(found, now_ms):
+        if not self._budget_cache.knows(wanted, now_ms):
             async with self._database.reading() as tx:
-                await self._budget_cache.learn(tx, found, now_ms)
-        return self._budget_cache.standings(found, now_ms)
+                await self._budget_cache.learn(tx, wanted, now_ms)
+        return self._budget_cache.standings(wanted, now_ms)
 
-    async def _refuse(self, identity: RunIdentity, spent: rules.BudgetStanding) -> None:
-        reason = rules.spent_in_words(spent, self._zone)
+    async def _refuse(self, identity: RunIdentity, spent_budget: rules.BudgetStanding) -> None:
+        """Record that a budget stops a turn, notify of it, and refuse the request."""
+        reason = rules.spent_in_words(spent_budget, self._zone)
         # The reason is stored before the container reads the refusal: otherwise the turn could end first,
         # without one.
         async with self._database.transaction() as tx:
@@ -153,11 +168,12 @@ class Admission:
                 await turn_outages.note_stop(
                     tx, identity.turn_id, code="budget", reason=reason, now_ms=self._clock.now_ms()
                 )
-            await self._notify(tx, spent, identity.folder)
+            await self._notify(tx, spent_budget, identity.folder)
         self._on_queued()
         raise ProxyRefused(error_responses.budget_spent(reason))
 
     async def _stop(self, identity: RunIdentity, code: str, reason: str) -> None:
+        """Record why a turn is stopped; `code` is the kind of the reason."""
         if identity.turn_id is not None:
             async with self._database.transaction() as tx:
                 await turn_outages.note_stop(
@@ -165,6 +181,7 @@ class Admission:
                 )
 
     def _count(self, entry: usage.UsageEntry) -> None:
+        """Count an entry for the budgets, and its searches for its turn."""
         self._budget_cache.count(entry)
         if entry.searches:
             self._search_counts.add(entry.run_id, entry.turn_id, entry.searches)
@@ -173,11 +190,11 @@ class Admission:
         """Report the budgets that new entries have nearly or wholly used up."""
         now_ms = self._clock.now_ms()
         async with self._database.transaction() as tx:
-            found = await budgets.every(tx)
+            all_budgets = await budgets.every(tx)
             for folder in dict.fromkeys(entry.folder for entry in entries):
-                theirs = [budget for budget in found if budget.folder in (None, folder)]
-                await self._budget_cache.learn(tx, theirs, now_ms)
-                for standing in self._budget_cache.standings(theirs, now_ms):
+                group_budgets = [budget for budget in all_budgets if budget.folder in (None, folder)]
+                await self._budget_cache.learn(tx, group_budgets, now_ms)
+                for standing in self._budget_cache.standings(group_budgets, now_ms):
                     await self._notify(tx, standing, folder)
         self._on_queued()
 
@@ -192,11 +209,12 @@ class Admission:
                 await self._notify_group(tx, standing, group, text)
 
     async def _notify_group(self, tx: Tx, standing: rules.BudgetStanding, group: Group, text: str) -> None:
-        mark = 100 if standing.is_spent else rules.WARN_PERCENT
+        """Notify a group of a budget's standing, once for each period, amount and limit."""
+        percent_mark = 100 if standing.is_spent else rules.WARNING_PERCENT
         # The amount is in the key, so that a raised budget warns again in the same period.
-        key = f"budget:{standing.budget.id}:{standing.budget.amount}:{standing.span.start_ms}:{mark}"
+        key = f"budget:{standing.budget.id}:{standing.budget.amount}:{standing.span.start_ms}:{percent_mark}"
         now_ms = self._clock.now_ms()
-        is_news = await outbox.add(
+        is_new = await outbox.add(
             tx,
             chat_jid=ChatJid(group.jid),
             folder=group.folder,
@@ -204,13 +222,14 @@ class Admission:
             dedupe_key=f"{key}:{group.folder}",
             now_ms=now_ms,
         )
-        if is_news:
+        if is_new:
             await host_events.budget_warning(
                 tx, group.folder, text, percent=standing.percent, key=str(standing.budget.id), now_ms=now_ms
             )
 
 
-def _asker(identity: RunIdentity) -> rules.BudgetAccount:
+def _account_of(identity: RunIdentity) -> rules.BudgetAccount:
+    """Return the account to which a run's requests are charged."""
     return rules.BudgetAccount(
         folder=identity.folder,
         is_main=identity.is_main,

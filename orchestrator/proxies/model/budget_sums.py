@@ -13,7 +13,7 @@ from orchestrator.store.database import Tx
 from orchestrator.store.money import usage
 from orchestrator.store.money.budgets import Budget, Period, Unit
 
-WARN_PERCENT = 80
+WARNING_PERCENT = 80
 NANO = 1_000_000_000
 
 
@@ -46,14 +46,17 @@ class BudgetStanding:
 
     @property
     def is_spent(self) -> bool:
+        """Whether the budget is used up."""
         return self.used >= self.budget.amount
 
     @property
     def is_near(self) -> bool:
-        return self.used * 100 >= self.budget.amount * WARN_PERCENT
+        """Whether the chat is to be warned: `WARNING_PERCENT` of the budget are used."""
+        return self.used * 100 >= self.budget.amount * WARNING_PERCENT
 
     @property
     def percent(self) -> int:
+        """The used part of the budget in percent, rounded down."""
         return 100 if self.budget.amount == 0 else self.used * 100 // self.budget.amount
 
 
@@ -70,18 +73,19 @@ def span_of(period: Period, now_ms: int, zone: ZoneInfo) -> BudgetPeriod:
     return BudgetPeriod(start_ms=round(start.timestamp() * 1000), end_ms=round(end.timestamp() * 1000))
 
 
-def concerns(budget: Budget, asker: BudgetAccount) -> bool:
+def concerns(budget: Budget, account: BudgetAccount) -> bool:
     """Return whether `budget` counts this account's usage."""
-    is_its_group = budget.folder in (None, asker.folder)
-    return is_its_group and (asker.is_background or not budget.is_background)
+    is_its_group = budget.folder in (None, account.folder)
+    return is_its_group and (account.is_background or not budget.is_background)
 
 
-def stops(budget: Budget, asker: BudgetAccount) -> bool:
-    """Return whether `budget`, once spent, refuses the asker; the owner's chat is
-    stopped only by its own budget.
+def stops(budget: Budget, account: BudgetAccount) -> bool:
+    """Return whether `budget`, once spent, refuses the account's requests.
+
+    The owner's chat is stopped only by its own budget.
     """
-    is_owners_chat = asker.is_main and not asker.is_background
-    return concerns(budget, asker) and not (is_owners_chat and budget.folder is None)
+    is_owners_chat = account.is_main and not account.is_background
+    return concerns(budget, account) and not (is_owners_chat and budget.folder is None)
 
 
 def standing_of(budget: Budget, span: BudgetPeriod, sums: usage.Sums) -> BudgetStanding:
@@ -99,41 +103,48 @@ async def standings(
     tx: Tx, budgets: Iterable[Budget], *, now_ms: int, zone: ZoneInfo
 ) -> list[BudgetStanding]:
     """Return the standing of each budget, from the store."""
-    found = []
+    rows = []
     for budget in budgets:
         span = span_of(budget.period, now_ms, zone)
-        found.append(standing_of(budget, span, await spent_of(tx, budget, span)))
-    return found
+        rows.append(standing_of(budget, span, await spent_of(tx, budget, span)))
+    return rows
 
 
 async def all_standings(
     tx: Tx, budgets: Iterable[Budget], *, now_ms: int, zone: ZoneInfo
 ) -> list[BudgetStanding]:
     """Return the standing of many budgets, with one query for all that start at the same time."""
-    found: list[BudgetStanding] = []
+    rows: list[BudgetStanding] = []
     shares: dict[int, dict[usage.Share, usage.Sums]] = {}
     for budget in budgets:
         span = span_of(budget.period, now_ms, zone)
         if span.start_ms not in shares:
             shares[span.start_ms] = await usage.shares(tx, since_ms=span.start_ms)
-        sums = [each for share, each in shares[span.start_ms].items() if _counts(budget, share)]
-        found.append(standing_of(budget, span, sum(sums, start=usage.Sums())))
-    return found
+        sums = [
+            share_sums for share, share_sums in shares[span.start_ms].items() if _counts_share(budget, share)
+        ]
+        rows.append(standing_of(budget, span, sum(sums, start=usage.Sums())))
+    return rows
 
 
-def _counts(budget: Budget, share: usage.Share) -> bool:
+def _counts_share(budget: Budget, share: usage.Share) -> bool:
     """Return whether a budget counts a group's usage by a kind of turn."""
     is_chat = share.kind == TurnKind.CHAT
     return budget.folder in (None, share.folder) and not (budget.is_background and is_chat)
 
 
 async def spent_budget(
-    tx: Tx, found: Iterable[Budget], asker: BudgetAccount, *, now_ms: int, zone: ZoneInfo
+    tx: Tx, budgets: Iterable[Budget], account: BudgetAccount, *, now_ms: int, zone: ZoneInfo
 ) -> BudgetStanding | None:
-    """Return the first budget that is spent and refuses the asker, as stored; None when it may ask."""
-    stopping = [budget for budget in found if stops(budget, asker)]
+    """Return the first budget that is spent and refuses the account, as stored; None when it may ask."""
+    stopping = [budget for budget in budgets if stops(budget, account)]
     return next(
-        (one for one in await standings(tx, stopping, now_ms=now_ms, zone=zone) if one.is_spent), None
+        (
+            standing
+            for standing in await standings(tx, stopping, now_ms=now_ms, zone=zone)
+            if standing.is_spent
+        ),
+        None,
     )
 
 
@@ -171,40 +182,42 @@ def amount_in_words(unit: Unit, amount: int) -> str:
 
 def name_of(budget: Budget) -> str:
     """Return a budget in words, such as `the budget of family for today`."""
-    whose = f"of {budget.folder}" if budget.folder else "of all groups"
-    what = " for background work" if budget.is_background else ""
-    return f"the budget {whose}{what} for {'today' if budget.period is Period.DAY else 'this month'}"
+    group_text = f"of {budget.folder}" if budget.folder else "of all groups"
+    purpose = " for background work" if budget.is_background else ""
+    return f"the budget {group_text}{purpose} for {'today' if budget.period is Period.DAY else 'this month'}"
 
 
 def spent_in_words(standing: BudgetStanding, zone: ZoneInfo) -> str:
     """Return the reason that finishes the sentence "I could not answer: …"."""
     limit = amount_in_words(standing.budget.unit, standing.budget.amount)
-    anew = local_minute(standing.span.end_ms, zone)
-    return f"{name_of(standing.budget)} is spent ({limit}). The next begins on {anew}."
+    next_start = local_minute(standing.span.end_ms, zone)
+    return f"{name_of(standing.budget)} is spent ({limit}). The next begins on {next_start}."
 
 
 def share_in_words(standing: BudgetStanding, role: Role, percent: int, zone: ZoneInfo) -> str:
     """Return the reason that finishes the sentence "I could not answer: …" for people of a role."""
-    anew = local_minute(standing.span.end_ms, zone)
+    next_start = local_minute(standing.span.end_ms, zone)
     name = name_of(standing.budget)
-    return f"{role}s may use {percent} % of {name} together, and that is spent. The next begins on {anew}."
+    return (
+        f"{role}s may use {percent} % of {name} together, and that is spent. The next begins on {next_start}."
+    )
 
 
 def notice_of(standing: BudgetStanding, zone: ZoneInfo) -> str | None:
-    """Return the warning that a chat gets, or None below `WARN_PERCENT`."""
+    """Return the warning that a chat gets, or None below `WARNING_PERCENT`."""
     name = name_of(standing.budget)
-    limit = amount_in_words(standing.budget.unit, standing.budget.amount)
+    amount = amount_in_words(standing.budget.unit, standing.budget.amount)
     if standing.is_spent:
-        bound = "Background work rests" if standing.budget.is_background else "I ask the model no more"
-        anew = local_minute(standing.span.end_ms, zone)
-        return f"⚠️ {name[0].upper()}{name[1:]} is spent ({limit}). {bound} until {anew}."
+        consequence = "Background work rests" if standing.budget.is_background else "I ask the model no more"
+        next_start = local_minute(standing.span.end_ms, zone)
+        return f"⚠️ {name[0].upper()}{name[1:]} is spent ({amount}). {consequence} until {next_start}."
     if standing.is_near:
-        return f"⚠️ {standing.percent} % of {name} is used ({limit})."
+        return f"⚠️ {standing.percent} % of {name} is used ({amount})."
     return None
 
 
 @dataclass(frozen=True, slots=True)
-class _Counted:
+class _SumKey:
     """The key of a running sum: budgets that differ only in amount or unit share one."""
 
     budget: Budget
@@ -218,9 +231,10 @@ class BudgetCache:
     """
 
     def __init__(self, *, zone: ZoneInfo, waiting: Callable[[], Sequence[usage.UsageEntry]]) -> None:
+        """Set up an empty cache; `waiting` returns the entries that are not stored yet."""
         self._zone = zone
         self._waiting = waiting
-        self._sums: dict[_Counted, usage.Sums] = {}
+        self._sums: dict[_SumKey, usage.Sums] = {}
         self._spans: dict[Period, BudgetPeriod] = {}
 
     def count(self, entry: usage.UsageEntry) -> None:
@@ -229,37 +243,39 @@ class BudgetCache:
             if counts(key.budget, key.span, entry):
                 self._sums[key] += usage.sums_of([entry])
 
-    def knows(self, found: Iterable[Budget], now_ms: int) -> bool:
+    def knows(self, wanted: Iterable[Budget], now_ms: int) -> bool:
         """Return whether `standings` has the sums for these budgets."""
-        return all(self._key(budget, now_ms) in self._sums for budget in found)
+        return all(self._key(budget, now_ms) in self._sums for budget in wanted)
 
-    async def learn(self, tx: Tx, found: Iterable[Budget], now_ms: int) -> None:
+    async def learn(self, tx: Tx, wanted: Iterable[Budget], now_ms: int) -> None:
         """Load the missing sums. `tx` is a transaction of the database that stores the entries."""
-        for budget in found:
+        for budget in wanted:
             key = self._key(budget, now_ms)
             if key not in self._sums:
                 self._forget_ended(key.span)
                 stored = await spent_of(tx, budget, key.span)
                 # Nothing is stored while `tx` is open, so each entry is either in the sum or still waiting.
-                waiting = [one for one in self._waiting() if counts(budget, key.span, one)]
+                waiting = [entry for entry in self._waiting() if counts(budget, key.span, entry)]
                 self._sums[key] = stored + usage.sums_of(waiting)
 
-    def standings(self, found: Iterable[Budget], now_ms: int) -> list[BudgetStanding]:
+    def standings(self, wanted: Iterable[Budget], now_ms: int) -> list[BudgetStanding]:
         """Return the standings of budgets. Raises `KeyError` for one whose sums were not
         loaded in this period.
         """
-        keys = [(budget, self._key(budget, now_ms)) for budget in found]
+        keys = [(budget, self._key(budget, now_ms)) for budget in wanted]
         return [standing_of(budget, key.span, self._sums[key]) for budget, key in keys]
 
-    def _key(self, budget: Budget, now_ms: int) -> _Counted:
-        return _Counted(replace(budget, id=0, amount=0), self._span(budget.period, now_ms))
+    def _key(self, budget: Budget, now_ms: int) -> _SumKey:
+        """Return the key of a budget's running sum in the present period."""
+        return _SumKey(replace(budget, id=0, amount=0), self._span(budget.period, now_ms))
 
     def _span(self, period: Period, now_ms: int) -> BudgetPeriod:
         """Return the present period, cached because date arithmetic is slow."""
-        known = self._spans.get(period)
-        if known is None or not known.start_ms <= now_ms < known.end_ms:
-            known = self._spans[period] = span_of(period, now_ms, self._zone)
-        return known
+        cached = self._spans.get(period)
+        if cached is None or not cached.start_ms <= now_ms < cached.end_ms:
+            cached = self._spans[period] = span_of(period, now_ms, self._zone)
+        return cached
 
     def _forget_ended(self, span: BudgetPeriod) -> None:
+        """Forget the sums of periods that ended before `span` began."""
         self._sums = {key: sums for key, sums in self._sums.items() if key.span.end_ms > span.start_ms}

@@ -23,6 +23,7 @@ class ClientSide:
     def __init__(
         self, scope: Scope, receive: Receive, send: Send, limits: ModelProxyLimits, pace: BodyPace
     ) -> None:
+        """Wrap one request of ASGI; `pace` slows down containers that send much."""
         self.headers: list[Header] = list(scope["headers"])
         self.method: str = scope["method"]
         self.query: bytes = scope["query_string"]
@@ -62,8 +63,9 @@ class ClientSide:
             pass
 
     async def _next_chunk(self) -> bytes:
+        """Return the next piece of the body. Raises `ProxyRefused` (408), `ClientGone`."""
         loop = asyncio.get_running_loop()
-        began = loop.time()
+        started = loop.time()
         try:
             async with asyncio.timeout(self._seconds_left):
                 message = await self._receive()
@@ -71,10 +73,11 @@ class ClientSide:
             raise ProxyRefused(TOO_SLOW) from None
         # Only waiting counts. The sleeps of the pace, and the time of the upstream, are not the container's
         # fault.
-        self._seconds_left -= loop.time() - began
+        self._seconds_left -= loop.time() - started
         return await self._chunk_of(message)
 
     async def _chunk_of(self, message: Message) -> bytes:
+        """Return the bytes in a message of ASGI, after the pause that the container's pace demands."""
         if message["type"] == "http.disconnect":
             raise ClientGone
         if not message.get("more_body", False):
@@ -106,7 +109,7 @@ class ClientSide:
     async def end(self) -> None:
         """Complete the answer. An answer that is not ended leaves the client with a broken connection."""
         if not self._body_ended.is_set():
-            await self._let_it_stop()
+            await self._drop_unread_body()
         self.is_answered = True
         await self._send({"type": "http.response.body", "body": b"", "more_body": False})
 
@@ -136,9 +139,10 @@ class ClientSide:
             return
         await self.reply(refusal.status, refusal.body(), refusal.headers)
 
-    async def _let_it_stop(self) -> None:
-        """Read and drop what the client still sends: closing with unread data resets the connection, and
-        loses the answer.
+    async def _drop_unread_body(self) -> None:
+        """Read and drop what the client still sends.
+
+        Closing with unread data would reset the connection, and lose the answer.
         """
         with suppress(TimeoutError, ClientGone):
             async with asyncio.timeout(self._limits.linger_seconds):

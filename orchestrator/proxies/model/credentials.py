@@ -92,22 +92,20 @@ def read_credential(text: str) -> Credential:
     Raises:
         SettingError: it is none.
     """
-    given = text.strip()
-    setting, equals, secret = given.partition("=")
+    pasted = text.strip()
+    setting, equals, secret = pasted.partition("=")
     if not equals or setting not in _SETTINGS:
-        names = [name for prefix, name in _PREFIXES.items() if given.startswith(prefix)]
-        if not names:
+        matching_names = [name for prefix, name in _PREFIXES.items() if pasted.startswith(prefix)]
+        if not matching_names:
             known = ", ".join(f"{name}=…" for name in _SETTINGS)
             raise SettingError(
                 "This is neither an API key (sk-ant-api…) nor a token (sk-ant-oat…). What is neither"
                 f" can be given by its name: {known}."
             )
-        setting, secret = names[0], given
+        setting, secret = matching_names[0], pasted
     if not secret:
         raise SettingError(f"{setting} is empty.")
-    return Credential(
-        kind=_SETTINGS[setting], secret=_checked_secret(setting, secret.strip()), setting=setting
-    )
+    return Credential(kind=_SETTINGS[setting], secret=_check_secret(setting, secret.strip()), setting=setting)
 
 
 class CredentialSource:
@@ -153,7 +151,7 @@ class CredentialSource:
             SettingError: it is no http(s) URL, or `.env` cannot be read.
         """
         own = self._environment.get(UPSTREAM_SETTING, "").strip()
-        return _checked_url(own or self.dotenv().get(UPSTREAM_SETTING, "").strip() or DEFAULT_UPSTREAM)
+        return _check_url(own or self.dotenv().get(UPSTREAM_SETTING, "").strip() or DEFAULT_UPSTREAM)
 
     def value(self, name: str) -> str | None:
         """Return the value of `name` in the environment or in `.env`; None if none is usable."""
@@ -171,7 +169,7 @@ class CredentialSource:
         is_bearer = preset is None or preset.is_bearer
         return Credential(
             kind=CredentialKind.BEARER if is_bearer else CredentialKind.API_KEY,
-            secret=_checked_secret(service.key_env, secret),
+            secret=_check_secret(service.key_env, secret),
             setting=service.key_env,
         )
 
@@ -196,22 +194,24 @@ class CredentialSource:
 
 
 def _stamp(path: Path) -> _Stamp | None:
+    """Return the attributes of a file that reveal a change; None if it does not exist. Raises `OSError`."""
     try:
-        found = os.stat(path)  # noqa: PTH116 - one system call
+        status = os.stat(path)  # noqa: PTH116 - one system call
     except FileNotFoundError:
         return None
-    if not stat.S_ISREG(found.st_mode):
+    if not stat.S_ISREG(status.st_mode):
         raise OSError("not a regular file")
-    return _Stamp(found.st_mtime_ns, found.st_size, found.st_ino)
+    return _Stamp(status.st_mtime_ns, status.st_size, status.st_ino)
 
 
 def _parse(path: Path) -> dict[str, str]:
+    """Return the values of `.env`, with the secrets of the files that it names."""
     from dotenv import dotenv_values
 
     # A key may contain a dollar sign.
     values = dotenv_values(path, interpolate=False, encoding="utf-8")
-    known = {name: value for name, value in values.items() if value is not None}
-    return known | secrets_of_files(known)
+    values_by_name = {name: value for name, value in values.items() if value is not None}
+    return values_by_name | secrets_of_files(values_by_name)
 
 
 def secrets_of_files(values: Mapping[str, str]) -> dict[str, str]:
@@ -222,22 +222,22 @@ def secrets_of_files(values: Mapping[str, str]) -> dict[str, str]:
     Raises:
         SettingError: the file of a model service's credential cannot be read; the text names it.
     """
-    found: dict[str, str] = {}
+    secrets: dict[str, str] = {}
     for file_name, path in values.items():
         name = file_name.removesuffix("_FILE")
-        if name == file_name or not path or values.get(name) or not is_telling(name):
+        if name == file_name or not path or values.get(name) or not is_secret_name(name):
             continue
         try:
-            found[name] = _text_of(Path(path))
+            secrets[name] = _read_secret_file(Path(path))
         except (OSError, ValueError) as error:
             if name in _SETTINGS:
                 raise SettingError(
                     f"{file_name} names {path}, which cannot be read ({error}): correct it, or set {name}."
                 ) from error
-    return found
+    return secrets
 
 
-def _text_of(path: Path) -> str:
+def _read_secret_file(path: Path) -> str:
     """Return the text of a small file, stripped. Raises `OSError`, `ValueError`."""
     if not path.is_file():  # reading a pipe would block for ever
         raise OSError("it is no file")
@@ -249,28 +249,32 @@ def _text_of(path: Path) -> str:
 
 
 def _credential(values: Mapping[str, str]) -> Credential | None:
+    """Return the first credential that is set among these values; None if none is."""
     for setting, kind in _SETTINGS.items():
         secret = values.get(setting, "").strip()
         if secret:
             return Credential(
-                kind=_kind(kind, secret), secret=_checked_secret(setting, secret), setting=setting
+                kind=_kind(kind, secret), secret=_check_secret(setting, secret), setting=setting
             )
     return None
 
 
 def _kind(kind: CredentialKind, secret: str) -> CredentialKind:
+    """Return how a secret is sent, by the name under which it is set and by its own prefix."""
     # A subscription's token may stand under the name for gateways; the API takes it only with the OAuth beta.
     is_oauth = kind is CredentialKind.BEARER and secret.startswith(_OAUTH_PREFIX)
     return CredentialKind.OAUTH if is_oauth else kind
 
 
-def _checked_secret(setting: str, secret: str) -> str:
+def _check_secret(setting: str, secret: str) -> str:
+    """Return a secret that can be sent in a header. Raises `SettingError`, which does not contain it."""
     if not _PRINTABLE.fullmatch(secret):
         raise SettingError(f"{setting} holds a space or a character that no key has: copy it again.")
     return secret
 
 
-def _checked_url(url: str) -> str:
+def _check_url(url: str) -> str:
+    """Return the URL of a service without a slash at its end. Raises `SettingError`."""
     try:
         parts = urlsplit(url)
         is_usable = parts.scheme in {"http", "https"} and parts.hostname and parts.port != 0
@@ -287,7 +291,7 @@ LEAST_CHARS = 8
 """Least characters of a secret: a shorter value would remove parts of words."""
 ORDINARY_CHARS = 24
 """Letters that may still be ordinary words or names; a longer value of letters is no word."""
-_TELLING = frozenset(
+_SECRET_WORDS = frozenset(
     {"KEY", "APIKEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "PASSPHRASE", "PASSCODE", "PASS", "PAT"}
 )
 _WORD = r"(?:[^\W\d_][^\W\d_A-Z]*|[A-Z]+)"
@@ -302,30 +306,37 @@ class KnownSecrets:
         """`own` are secrets that the host created itself."""
         self._source = source
         self._own = tuple(own)
-        self._made: tuple[Mapping[str, str] | None, tuple[str, ...]] = (None, ())
+        self._cached_forms: tuple[Mapping[str, str] | None, tuple[str, ...]] = (None, ())
 
     def __call__(self) -> tuple[str, ...]:
-        made_of, forms = self._made
+        """Return the forms of all present secrets, the longest first.
+
+        If `.env` cannot be read, these are the last known ones.
+        """
+        cached_dotenv, forms = self._cached_forms
         try:
             dotenv = self._source.dotenv()
         except SettingError:
             # The code that needs the key reports the error. The last known secrets are still removed.
             return forms
-        if dotenv is not made_of:
-            named = [*dotenv.items(), *self._source.environment.items()]
-            forms = forms_of([*self._own, *secret_values(named)])
-            self._made = (dotenv, forms)
+        if dotenv is not cached_dotenv:
+            values_by_name = [*dotenv.items(), *self._source.environment.items()]
+            forms = forms_of([*self._own, *secret_values(values_by_name)])
+            self._cached_forms = (dotenv, forms)
         return forms
 
 
-def secret_values(named: Iterable[tuple[str, str]]) -> Iterator[str]:
-    """Return the values that are secret by their names, and passwords inside URLs; no paths."""
-    for name, given in named:
-        value = given.strip()
+def secret_values(pairs: Iterable[tuple[str, str]]) -> Iterator[str]:
+    """Yield the values that are secret by their names, and passwords inside URLs; no paths.
+
+    `pairs` are names with their values.
+    """
+    for name, raw_value in pairs:
+        value = raw_value.strip()
         # The value under a name such as `SSH_KEY` may be the path of a file, which is no secret itself.
-        if is_telling(name) and not is_ordinary(value) and not _is_path(value):
+        if is_secret_name(name) and not is_ordinary(value) and not _is_path(value):
             yield value
-        yield from (one for one in _passwords_in(value) if not is_ordinary(one))
+        yield from (password for password in _passwords_in(value) if not is_ordinary(password))
 
 
 def is_ordinary(value: str) -> bool:
@@ -342,36 +353,38 @@ def forms_of(values: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted(forms, key=lambda form: (-len(form), form)))
 
 
-def is_telling(name: str) -> bool:
+def is_secret_name(name: str) -> bool:
     """Return whether the value under a name is secret, and so removed from stored data."""
-    return not _TELLING.isdisjoint(part.removesuffix("S") for part in name.upper().split("_"))
+    return not _SECRET_WORDS.isdisjoint(part.removesuffix("S") for part in name.upper().split("_"))
 
 
 def _is_path(value: str) -> bool:
+    """Return whether a value is the path of something that exists. Blocks."""
     return os.path.exists(value)  # noqa: PTH110 - that of Path raises for what no path can be
 
 
 def _passwords_in(value: str) -> tuple[str, ...]:
     """Return the password in a URL, as written and decoded; nothing if there is none."""
     try:
-        found = urlsplit(value).password if "://" in value else None
+        password = urlsplit(value).password if "://" in value else None
     except ValueError:
         return ()
-    return (found, unquote(found)) if found else ()
+    return (password, unquote(password)) if password else ()
 
 
 def _forms(value: str) -> Iterator[str]:
+    """Yield the forms in which a value may be quoted, some of them several times."""
     yield value
     yield " ".join(value.split())
     yield json.dumps(value)[1:-1]
     yield json.dumps(value, ensure_ascii=False)[1:-1]
     yield from json_escapes(value)
-    yield from _in_entities(value)
+    yield from _html_forms(value)
     for escaped in (quote(value, safe=""), quote(value), quote_plus(value), quote(value, safe="!'()*")):
         yield escaped
         # Some programs write the digits of an escape in lower case.
-        yield re.sub(r"%[0-9A-F]{2}", lambda found: found[0].lower(), escaped)
-    for encoded in _in_base64(value.encode()):
+        yield re.sub(r"%[0-9A-F]{2}", lambda match: match[0].lower(), escaped)
+    for encoded in _base64_forms(value.encode()):
         yield encoded
         yield encoded.translate(str.maketrans("+/", "-_"))
 
@@ -396,39 +409,41 @@ def json_escapes(value: str) -> Iterator[str]:
     if _NEVER_ESCAPED.fullmatch(value):
         yield value  # a token of some kilobytes would take a tenth of a second below
         return
-    for more in _ESCAPED_BY_SOME:
+    for escaped_characters in _ESCAPED_BY_SOME:
         for is_ascii in (True, False):
             escaped = "".join(
-                f"\\u{ord(one):04x}" if one in more else json.dumps(one, ensure_ascii=is_ascii)[1:-1]
-                for one in value
+                f"\\u{ord(character):04x}"
+                if character in escaped_characters
+                else json.dumps(character, ensure_ascii=is_ascii)[1:-1]
+                for character in value
             )
             for form in (escaped, escaped.replace("/", "\\/")):
                 yield form
-                yield re.sub(r"\\u[0-9a-f]{4}", lambda found: "\\u" + found[0][2:].upper(), form)
+                yield re.sub(r"\\u[0-9a-f]{4}", lambda match: "\\u" + match[0][2:].upper(), form)
 
 
-def _in_entities(value: str) -> Iterator[str]:
+def _html_forms(value: str) -> Iterator[str]:
     """Yield the forms of HTML and XML, with each way of writing quotes."""
     plain = html.escape(value, quote=False)
-    for double in ('"', "&quot;", "&#34;", "&#x22;"):
-        for single in ("'", "&#x27;", "&#39;", "&#039;", "&apos;"):
-            form = plain.replace('"', double).replace("'", single)
+    for double_quote in ('"', "&quot;", "&#34;", "&#x22;"):
+        for single_quote in ("'", "&#x27;", "&#39;", "&#039;", "&apos;"):
+            form = plain.replace('"', double_quote).replace("'", single_quote)
             yield form
             yield form.replace("+", "&#43;")
             yield form.replace("+", "&#x2B;").replace("/", "&#x2F;")
             yield form.encode("ascii", "xmlcharrefreplace").decode()
 
 
-def _in_base64(data: bytes) -> Iterator[str]:
+def _base64_forms(data: bytes) -> Iterator[str]:
     """Yield the base64 of the data alone, and the part that is the same at any offset
     inside a longer text.
     """
     yield base64.b64encode(data).decode()
-    for before in range(3):
+    for offset in range(3):
         # A character of base64 has 6 bits. Those that share bits with the neighbouring bytes differ, and are
         # left out.
-        first, last = -(-before * 8 // 6), (before + len(data)) * 8 // 6
-        yield base64.b64encode(bytes(before) + data).decode()[first:last]
+        start, end = -(-offset * 8 // 6), (offset + len(data)) * 8 // 6
+        yield base64.b64encode(bytes(offset) + data).decode()[start:end]
 
 
 class RefusalView(TypedDict):
@@ -464,6 +479,7 @@ class CredentialStatus:
     """When a model last answered."""
 
     def to_json_dict(self) -> CredentialView:
+        """Return the status as the API and `--json` show it."""
         is_accepted = False if self.refusals else True if self.accepted_ms else None
         return {
             "present": self.setting is not None,
@@ -471,16 +487,17 @@ class CredentialStatus:
             "problem": self.problem,
             "accepted": is_accepted,
             "accepted_ms": self.accepted_ms,
-            "refusals": [_refusal(one) for one in self.refusals],
+            "refusals": [_refusal_view(refusal) for refusal in self.refusals],
         }
 
 
-def _refusal(one: ModelRefusal) -> RefusalView:
-    about = {"setting": one.setting, "model": one.model}
+def _refusal_view(refusal: ModelRefusal) -> RefusalView:
+    """Return a refusal as the API and `--json` show it."""
+    details = {"setting": refusal.setting, "model": refusal.model}
     return {
-        "cause": one.cause.value,
-        "model": one.model or None,
-        "since_ms": one.since_ms,
-        "text": failures.refusal_cause(one.cause, status=one.status, **about),
-        "mend": failures.refusal_fix(one.cause, **about),
+        "cause": refusal.cause.value,
+        "model": refusal.model or None,
+        "since_ms": refusal.since_ms,
+        "text": failures.refusal_cause(refusal.cause, status=refusal.status, **details),
+        "mend": failures.refusal_fix(refusal.cause, **details),
     }

@@ -22,6 +22,7 @@ class ProxyRefusal:
     headers: tuple[Header, ...] = ()
 
     def body(self) -> bytes:
+        """Return the refusal as the JSON of an error of the Messages API."""
         error = {"type": self.kind, "message": self.message}
         return json.dumps({"type": "error", "error": error}).encode()
 
@@ -44,7 +45,7 @@ class AnswerCut(Exception):
 NOT_AGAIN: tuple[Header, ...] = ((b"x-should-retry", b"false"),)
 
 
-def of_service(status: int, body: bytes) -> ProxyRefusal:
+def service_error(status: int, body: bytes) -> ProxyRefusal:
     """Return the refusal for an error in the body of a service's answer, sent instead of a stream."""
     try:
         error = json.loads(body)["error"]
@@ -54,8 +55,11 @@ def of_service(status: int, body: bytes) -> ProxyRefusal:
     return ProxyRefusal(status=status, kind=kind, message=message)
 
 
-def malformed(why: str) -> ProxyRefusal:
-    return ProxyRefusal(status=400, kind="invalid_request_error", message=f"The request is malformed: {why}.")
+def malformed(reason: str) -> ProxyRefusal:
+    """Return the refusal of a request that is malformed, with the reason."""
+    return ProxyRefusal(
+        status=400, kind="invalid_request_error", message=f"The request is malformed: {reason}."
+    )
 
 
 NOT_KNOWN = ProxyRefusal(
@@ -71,15 +75,16 @@ OF_ANOTHER = ProxyRefusal(
 )
 
 
-def no_credential(why: str | None = None) -> ProxyRefusal:
-    """403, so that it differs from a run's token that is refused (401)."""
+def no_credential(reason: str | None = None) -> ProxyRefusal:
+    """Return the refusal when no credential is set; 403, so that it differs from a run's token (401)."""
     text = "No model credential is configured: set ANTHROPIC_API_KEY or CLAUDE_CODE_OAUTH_TOKEN in .env."
     return ProxyRefusal(
-        status=403, kind="permission_error", message=f"{text} {why}" if why else text, headers=NOT_AGAIN
+        status=403, kind="permission_error", message=f"{text} {reason}" if reason else text, headers=NOT_AGAIN
     )
 
 
 def no_service(name: str) -> ProxyRefusal:
+    """Return the refusal when the model service of a run was removed."""
     text = f"The model service '{name}' was removed: ask again."
     return ProxyRefusal(status=403, kind="permission_error", message=text, headers=NOT_AGAIN)
 
@@ -95,6 +100,7 @@ NOT_FOUND = ProxyRefusal(status=404, kind="not_found_error", message="Only the M
 
 
 def wrong_method(allowed: str) -> ProxyRefusal:
+    """Return the refusal of a method; `allowed` are those that the path takes."""
     return ProxyRefusal(
         status=405,
         kind="invalid_request_error",
@@ -109,21 +115,24 @@ TOO_SLOW = ProxyRefusal(
 
 
 def too_large(limit: int) -> ProxyRefusal:
+    """Return the refusal of a body of more than `limit` bytes."""
     return ProxyRefusal(
         status=413, kind="request_too_large", message=f"The request's body is above {limit:,} bytes."
     )
 
 
-def busy(limit: int, what: str = "requests") -> ProxyRefusal:
+def busy(limit: int, things: str = "requests") -> ProxyRefusal:
+    """Return the refusal when `limit` requests, or other things, are under way already."""
     return ProxyRefusal(
         status=429,
         kind="rate_limit_error",
-        message=f"There are {limit:,} {what} under way already: try again.",
+        message=f"There are {limit:,} {things} under way already: try again.",
         headers=((b"retry-after", b"1"),),
     )
 
 
 def parsed_too_much(wait_ms: float) -> ProxyRefusal:
+    """Return the refusal of a group whose bodies took too long to parse; it may go on after `wait_ms`."""
     return ProxyRefusal(
         status=429,
         kind="rate_limit_error",
@@ -133,6 +142,7 @@ def parsed_too_much(wait_ms: float) -> ProxyRefusal:
 
 
 def budget_spent(reason: str) -> ProxyRefusal:
+    """Return the refusal when a budget is spent; `reason` is a sentence with a small first letter."""
     text = f"{reason[0].upper()}{reason[1:]} Trying again does not help: tell the user."
     return ProxyRefusal(status=402, kind="billing_error", message=text, headers=NOT_AGAIN)
 
@@ -145,12 +155,14 @@ NO_SEARCH = ProxyRefusal(
 )
 
 
-def not_allowed(what: str) -> ProxyRefusal:
-    text = f"This group may not use {what}."
+def not_allowed(feature: str) -> ProxyRefusal:
+    """Return the refusal of a feature that a group may not use."""
+    text = f"This group may not use {feature}."
     return ProxyRefusal(status=403, kind="permission_error", message=text, headers=NOT_AGAIN)
 
 
 def ran_away(limit: int) -> ProxyRefusal:
+    """Return the refusal when a turn has sent more than `limit` requests."""
     text = f"More than {limit} requests in one turn: the host has stopped it."
     return ProxyRefusal(status=429, kind="rate_limit_error", message=text, headers=NOT_AGAIN)
 
@@ -190,12 +202,14 @@ MCP_NO_SESSION = ProxyRefusal(
 
 
 def mcp_not_done(reason: str) -> ProxyRefusal:
+    """Return the refusal of a request to an MCP server that is no call of a tool."""
     return ProxyRefusal(
         status=403, kind="permission_error", message=f"Not done: {reason}.", headers=NOT_AGAIN
     )
 
 
 def mcp_no_token(name: str) -> ProxyRefusal:
+    """Return the refusal when the token for an MCP server cannot be renewed now."""
     text = f"The login at the MCP server '{name}' has to be renewed, which fails now: try again later."
     return ProxyRefusal(status=502, kind="api_error", message=text, headers=NOT_AGAIN)
 

@@ -66,6 +66,7 @@ class RunIdentity:
 
     @property
     def service_name(self) -> str:
+        """The name of the run's model service."""
         return OF_DOTENV if self.service is None else self.service.name
 
 
@@ -145,6 +146,7 @@ class ExchangeLog:
         self._refused: Credential | None = None
 
     def passed(self, identity: RunIdentity, exchange: ProxyExchange) -> None:
+        """Log an exchange that has ended."""
         _log.info(
             "model request",
             run=identity.run_id,
@@ -198,6 +200,7 @@ class ExchangeLog:
             )
 
     def quoted(self, status: int) -> None:
+        """Log that an answer contained the credential and was cut."""
         _log.error("the upstream quoted the credential: answer cut", status=status)
 
     def failed(self, error: Exception, path: str) -> None:
@@ -255,7 +258,7 @@ def classify(
         is_streamed: whether a stream was requested.
     """
     if 200 <= status < 300:
-        return _of_good_status(body, kind, is_streamed=is_streamed)
+        return _error_in_successful_answer(body, kind, is_streamed=is_streamed)
     match status:
         case _ if 300 <= status < 400:
             return ModelError.FOREIGN
@@ -265,7 +268,7 @@ def classify(
             return ModelError.NO_CREDIT
         # Services use these for almost anything, so only the words of the message tell.
         case 400 | 422:
-            return _by_words(_message(body).lower())
+            return _error_by_message(_error_message(body).lower())
         case 404:
             return ModelError.UNKNOWN_MODEL
         case 405 | 410:
@@ -278,7 +281,9 @@ def classify(
             return ModelError.OTHER
 
 
-def _of_good_status(body: bytes, content_type: bytes | None, *, is_streamed: bool) -> ModelError | None:
+def _error_in_successful_answer(
+    body: bytes, content_type: bytes | None, *, is_streamed: bool
+) -> ModelError | None:
     """Judge an answer with a successful status: a message, an error, or another API's document.
 
     `content_type` is in lower case; for an answer without one, the first byte decides whether it is a stream.
@@ -290,22 +295,22 @@ def _of_good_status(body: bytes, content_type: bytes | None, *, is_streamed: boo
         if content_type is None
         else content_type.startswith(EVENT_STREAM)
     )
-    document = _document(_data_of(body) if is_stream else body)
+    document = _parse_object(_first_event_data(body) if is_stream else body)
     error = document.get("error")
     is_error = document.get("type") == "error" or body.lstrip().startswith(_ERROR_EVENT)
     if is_error or isinstance(error, dict):
-        return classify(_status_of(error), json.dumps(document).encode())
+        return classify(_status_of_error(error), json.dumps(document).encode())
     if is_stream:
         name = document.get("type")
-        is_known = isinstance(name, str) and _EVENT_NAME.fullmatch(name) is not None
+        is_expected = isinstance(name, str) and _EVENT_NAME.fullmatch(name) is not None
     else:
-        is_known = document.get("type") == "message" and isinstance(document.get("content"), list)
+        is_expected = document.get("type") == "message" and isinstance(document.get("content"), list)
         # A client that asked for a stream cannot read a whole message.
-        is_known = is_known and not is_streamed
-    return None if is_known else ModelError.FOREIGN
+        is_expected = is_expected and not is_streamed
+    return None if is_expected else ModelError.FOREIGN
 
 
-def _status_of(error: Any) -> int:
+def _status_of_error(error: Any) -> int:
     """Return the status that an error should have had: some services send it with a successful one."""
     code = error.get("code", error.get("status")) if isinstance(error, dict) else None
     if isinstance(code, int) and 400 <= code <= 599:
@@ -314,7 +319,7 @@ def _status_of(error: Any) -> int:
     return _STATUS_OF_TYPE.get(name, 500) if isinstance(name, str) else 500
 
 
-def _data_of(events: bytes) -> bytes:
+def _first_event_data(events: bytes) -> bytes:
     """Return the data of the first event that has any."""
     for event in events.replace(b"\r", b"").split(b"\n\n"):
         lines = [line[5:].strip() for line in event.split(b"\n") if line.startswith(b"data:")]
@@ -323,24 +328,25 @@ def _data_of(events: bytes) -> bytes:
     return b""
 
 
-def _document(body: bytes) -> dict[str, Any]:
+def _parse_object(body: bytes) -> dict[str, Any]:
     """Return the object in a body; an empty one if it has none."""
     try:
-        found = json.loads(body.decode("utf-8", "replace"))
+        value = json.loads(body.decode("utf-8", "replace"))
     except (ValueError, RecursionError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return value if isinstance(value, dict) else {}
 
 
-def _by_words(message: str) -> ModelError:
-    if any(word in message for word in _NO_CREDIT):
+def _error_by_message(message: str) -> ModelError:
+    """Return the error that the message of an answer stands for; it is in lower case."""
+    if any(phrase in message for phrase in _NO_CREDIT):
         return ModelError.NO_CREDIT
-    if any(word in message for word in _NO_KEY):
+    if any(phrase in message for phrase in _NO_KEY):
         return ModelError.KEY_REFUSED
-    return ModelError.UNKNOWN_MODEL if any(word in message for word in _NO_MODEL) else ModelError.OTHER
+    return ModelError.UNKNOWN_MODEL if any(phrase in message for phrase in _NO_MODEL) else ModelError.OTHER
 
 
-def _message(body: bytes) -> str:
+def _error_message(body: bytes) -> str:
     """Return the message and the kind of an error in the form of the Messages API."""
-    error = _document(body).get("error")
+    error = _parse_object(body).get("error")
     return f"{error.get('type', '')} {error.get('message', '')}" if isinstance(error, dict) else ""

@@ -28,9 +28,9 @@ from orchestrator.store.runs import turn_moves, turn_outages
 log = structlog.get_logger(__name__)
 
 PROBE_EVERY_SECONDS = 30.0
-PATIENCE_MS = 5_000
+MAX_WAIT_MS = 5_000
 """Milliseconds that a turn stays at a service that is overloaded or in trouble: that may pass soon."""
-TRIES = 3
+MAX_FAILED_TRIES = 3
 """Such answers in one run after which its turn leaves."""
 _OF_THE_REQUEST = (ModelError.OTHER, ModelError.UNKNOWN_MODEL)
 """Errors of a service that answers, but not to this request."""
@@ -72,14 +72,14 @@ class Failover:
         self._clock = clock
         self._probe = probe
         self._on_change = on_change
-        self._tries: Counter[RunId] = Counter()
+        self._failed_tries: Counter[RunId] = Counter()
         self._suspects: dict[str, str | None] = {}
         """Services to test now, each with the model that a turn used there."""
         self._models: dict[str, str | None] = {}
         """The model that is requested from each service that is down."""
-        self._asked: set[str] = set()
+        self._being_tested: set[str] = set()
         """Services that are being tested now."""
-        self._left_for: dict[str, ModelError] = {}
+        self._causes_of_leaving: dict[str, ModelError] = {}
         """Services that turns have left since the last look, each with its cause."""
         self._notices: dict[str, _Notice] = {}
         """The last notice to the owner that a service is down."""
@@ -89,12 +89,14 @@ class Failover:
         """Load an earlier process's outages; those services are tested at once."""
         async with self._database.reading() as tx:
             self._router.left = await turn_moves.of_unsettled(tx)
-            found = await turn_moves.outages(tx)
-        self._router.down = {one.service for one in found}
+            outages = await turn_moves.outages(tx)
+        self._router.down = {outage.service for outage in outages}
         self._notices = {
-            one.service: _Notice(one.notified_ms) for one in found if one.notified_ms is not None
+            outage.service: _Notice(outage.notified_ms)
+            for outage in outages
+            if outage.notified_ms is not None
         }
-        self._suspects = {one.service: None for one in found}
+        self._suspects = {outage.service: None for outage in outages}
         self._wakeup.set()
 
     async def run(self) -> None:
@@ -102,27 +104,27 @@ class Failover:
         async with asyncio.TaskGroup() as group:
             while True:
                 # A service that is tested now may turn out to be down.
-                is_due = bool(self._router.down or self._asked)
+                is_due = bool(self._router.down or self._being_tested)
                 await self._wakeup.wait(at_most_seconds=PROBE_EVERY_SECONDS if is_due else None)
-                self._begin_asking(group)
+                self._start_tests(group)
 
     async def judge(self, identity: RunIdentity, answered: Answered) -> bool:
         """Return whether a run's turn leaves its service for another, because of this answer."""
         if answered.error is None:
             # A `Counter` ignores a missing key here.
-            del self._tries[identity.run_id]
+            del self._failed_tries[identity.run_id]
             return False
-        if identity.turn_id is None or _is_aside(identity, answered):
+        if identity.turn_id is None or _is_side_request(identity, answered):
             return False
         if not identity.has_other and identity.turn_id not in self._router.left:
             return False
-        if not self._is_enough(identity, answered):
+        if not self._has_waited_enough(identity, answered):
             return False
         if not identity.may_move:
             # The turn has left every other service. It returns to one if the host finds this one down.
             self.suspect(identity.service_name, identity.model)
             return False
-        del self._tries[identity.run_id]
+        del self._failed_tries[identity.run_id]
         service, now_ms = identity.service_name, self._clock.now_ms()
         self._router.leave(identity.turn_id, service)
         async with self._database.transaction() as tx:
@@ -138,7 +140,7 @@ class Failover:
             cause=answered.error.value,
             status=answered.status,
         )
-        self._left_for[service] = answered.error
+        self._causes_of_leaving[service] = answered.error
         self.suspect(service, identity.model)
         return True
 
@@ -147,44 +149,45 @@ class Failover:
         self._suspects.setdefault(service, model)
         self._wakeup.set()
 
-    async def look(self) -> None:
+    async def test_once(self) -> None:
         """Test each service that is down or suspected once, all concurrently."""
         async with asyncio.TaskGroup() as group:
-            self._begin_asking(group)
+            self._start_tests(group)
 
-    def _begin_asking(self, group: asyncio.TaskGroup) -> None:
+    def _start_tests(self, group: asyncio.TaskGroup) -> None:
         """Test each service in a task of its own, unless its test is still running: one may take minutes."""
         for service in sorted(self._suspects.keys() | self._router.down):
-            if service not in self._asked:
-                self._asked.add(service)
-                asking = self._ask(service, self._suspects.pop(service, None))
-                group.create_task(asking, name=f"probe-{service}")
+            if service not in self._being_tested:
+                self._being_tested.add(service)
+                test = self._test(service, self._suspects.pop(service, None))
+                group.create_task(test, name=f"probe-{service}")
 
-    async def _ask(self, service: str, suspected_model: str | None) -> None:
+    async def _test(self, service: str, suspected_model: str | None) -> None:
+        """Test a service, and soon again if it came under suspicion meanwhile."""
         try:
-            await self._judge_itself(service, suspected_model)
+            await self._test_and_record(service, suspected_model)
         finally:
-            self._asked.discard(service)
+            self._being_tested.discard(service)
         if service in self._suspects:
             self._wakeup.set()
 
-    async def _judge_itself(self, service: str, suspected_model: str | None) -> None:
+    async def _test_and_record(self, service: str, suspected_model: str | None) -> None:
         """Test a service, with a model that failed for a turn or with any, and record the result."""
         model = suspected_model or self._models.get(service)
         answered = await self._probe(service, model)
         error = answered.error
         log.info("service.probed", service=service, status=answered.status, error=error and error.value)
-        left_for = self._left_for.pop(service, None)
+        cause_of_leaving = self._causes_of_leaving.pop(service, None)
         if error is None:
             self._router.note_answer(service)
         is_fault = error not in (None, ModelError.SLOW, *_OF_THE_REQUEST)
         if is_fault and await self._has_another_model(service, model):
             # Only one model fails behind a gateway that works: the service stays in use, and the owner reads
             # that turns left.
-            error, left_for, is_fault = None, ModelError.OUTAGE, False
+            error, cause_of_leaving, is_fault = None, ModelError.OUTAGE, False
         if error is None or error in _OF_THE_REQUEST:
             await self._note_up(service)
-        if error is None and left_for in _OF_THE_SERVICE:
+        if error is None and cause_of_leaving in _OF_THE_SERVICE:
             await self._notify_left(service)
         elif error is ModelError.UNKNOWN_MODEL and suspected_model is not None:
             await self.note_down(service, error, status=answered.status, model=model)
@@ -194,8 +197,10 @@ class Failover:
 
     async def _has_another_model(self, service: str, model: str | None) -> bool:
         """Return whether a service that fails with one model answers with another, as a gateway may."""
-        others = [one for one in self._router.known_models(service) if one != model]
-        return bool(model and others) and (await self._probe(service, others[0])).error is None
+        other_models = [
+            known_model for known_model in self._router.known_models(service) if known_model != model
+        ]
+        return bool(model and other_models) and (await self._probe(service, other_models[0])).error is None
 
     async def note_down(
         self, service: str, cause: ModelError, *, status: int | None, model: str | None = None
@@ -219,13 +224,13 @@ class Failover:
             else:
                 self._router.down.add(service)
                 await turn_moves.begin_outage(tx, service, cause=cause, status=status, now_ms=now_ms)
-                if self._is_due(service, now_ms):
+                if self._is_notice_due(service, now_ms):
                     self._notices[service] = _Notice(now_ms)
                     await turn_moves.note_notified(tx, service, now_ms=now_ms)
                     await owner.notify(tx, text, about=f"service:{service}:{now_ms}", now_ms=now_ms)
         self._on_change()
 
-    def _is_due(self, service: str, now_ms: int) -> bool:
+    def _is_notice_due(self, service: str, now_ms: int) -> bool:
         """Return whether to notify the owner that a service is down.
 
         For one that comes and goes, that is once in a while, and again when it stays away.
@@ -234,6 +239,7 @@ class Failover:
         return last is None or (last.is_taken_back and now_ms - last.at_ms >= QUIET_MS)
 
     async def _note_up(self, service: str) -> None:
+        """Record that a service answers again, and notify the owner if they were told that it was down."""
         if service not in self._router.down:
             return
         self._router.down.discard(service)
@@ -241,11 +247,11 @@ class Failover:
         now_ms = self._clock.now_ms()
         notice = self._notices.get(service)
         async with self._database.transaction() as tx:
-            is_news = await turn_moves.end_outage(tx, service, now_ms=now_ms)
-            is_there = service == OF_DOTENV or self._router.catalog.service(service) is not None
-            if not is_there:
+            has_ended = await turn_moves.end_outage(tx, service, now_ms=now_ms)
+            still_exists = service == OF_DOTENV or self._router.catalog.service(service) is not None
+            if not still_exists:
                 self._notices.pop(service, None)
-            if is_news and is_there and notice is not None and not notice.is_taken_back:
+            if has_ended and still_exists and notice is not None and not notice.is_taken_back:
                 text = f"✅ The model service '{service}' answers again: it is asked from the next turn on."
                 await owner.notify(tx, text, about=f"service:{service}:{now_ms}", now_ms=now_ms)
                 self._notices[service] = replace(notice, is_taken_back=True)
@@ -265,26 +271,27 @@ class Failover:
         self._on_change()
 
     def _setting_of(self, service: str) -> str | None:
+        """Return the name of the setting with a service's key; None if it has none of its own."""
         if service == OF_DOTENV:
             return None
-        found = self._router.catalog.service(service)
-        return found.key_env if found is not None else None
+        stored = self._router.catalog.service(service)
+        return stored.key_env if stored is not None else None
 
-    def _is_enough(self, identity: RunIdentity, answered: Answered) -> bool:
+    def _has_waited_enough(self, identity: RunIdentity, answered: Answered) -> bool:
         """Return whether a turn has waited long enough for a service with such answers."""
         match answered.error:
             # A slow answer may still come, and a faulty request would be refused elsewhere, too.
             case ModelError.SLOW | ModelError.OTHER:
                 return False
             case ModelError.OUTAGE if answered.status is not None and answered.status >= 400:
-                self._tries[identity.run_id] += 1
+                self._failed_tries[identity.run_id] += 1
                 waited_ms = answered.waited_ms + answered.retry_after_ms
-                return self._tries[identity.run_id] >= TRIES or waited_ms >= PATIENCE_MS
+                return self._failed_tries[identity.run_id] >= MAX_FAILED_TRIES or waited_ms >= MAX_WAIT_MS
             case _:
                 return True
 
 
-def _is_aside(identity: RunIdentity, answered: Answered) -> bool:
+def _is_side_request(identity: RunIdentity, answered: Answered) -> bool:
     """Return whether a request was for another model than the turn's: the CLI uses a small one for side work.
 
     A service that does not know that model may still answer the turn.

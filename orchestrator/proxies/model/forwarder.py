@@ -39,9 +39,9 @@ class LeakCheck:
 
     def quotes_secret(self, chunk: bytes) -> bool:
         """Return whether `chunk` completes the secret. Call once per chunk, in order."""
-        seen = self._tail + chunk
-        self._tail = seen[-(len(self._secret) - 1) :] if len(self._secret) > 1 else b""
-        return bool(self._secret) and self._secret in seen
+        text = self._tail + chunk
+        self._tail = text[-(len(self._secret) - 1) :] if len(self._secret) > 1 else b""
+        return bool(self._secret) and self._secret in text
 
 
 MAX_ERROR_BYTES = 64 * 1024
@@ -119,10 +119,10 @@ async def upstream_request(
         method=client.method,
         url=f"{target.base_url}{path}{query}",
         headers=rules.request_headers(received, target.credential, features=identity.model_features),
-        body=None if body is None else once(body, held),
+        body=None if body is None else one_piece(body, held),
         first_byte_seconds=first_byte_seconds,
         # One bound for the whole wait: those of connection, upload and first byte would add up.
-        within_seconds=first_byte_seconds + upload_seconds if _moves(identity, facts) else None,
+        within_seconds=first_byte_seconds + upload_seconds if _may_leave(identity, facts) else None,
         facts=facts,
         is_public_only=target.is_public_only,
     )
@@ -132,28 +132,34 @@ def _first_byte_seconds(
     identity: RunIdentity, target: UpstreamTarget, facts: RequestFacts, limits: ModelProxyLimits
 ) -> float:
     """Return how long an answer may take to start: less if another service could continue the turn."""
-    usual = limits.first_byte_of(target.base_url)
+    usual_seconds = limits.first_byte_of(target.base_url)
     if target.service is not None and target.service.first_byte_seconds is not None:
-        usual = float(target.service.first_byte_seconds)
-    return moving_seconds_of(limits, target.service, target.base_url) if _moves(identity, facts) else usual
+        usual_seconds = float(target.service.first_byte_seconds)
+    return (
+        moving_seconds_of(limits, target.service, target.base_url)
+        if _may_leave(identity, facts)
+        else usual_seconds
+    )
 
 
-def _moves(identity: RunIdentity, facts: RequestFacts) -> bool:
+def _may_leave(identity: RunIdentity, facts: RequestFacts) -> bool:
     """Return whether a turn leaves a service that does not answer this request in time."""
     return identity.has_other and facts.is_streamed
 
 
 def _without_betas(received: Sequence[Header]) -> list[Header]:
-    return [one for one in received if one[0].lower() != b"anthropic-beta"]
+    """Return the headers without the one that names betas."""
+    return [header for header in received if header[0].lower() != b"anthropic-beta"]
 
 
 def _with_length(received: Sequence[Header], length: int) -> list[Header]:
     """Return the headers for a body that was rebuilt."""
-    kept = [one for one in received if one[0].lower() != b"content-length"]
-    return [*kept, (b"content-length", str(length).encode())]
+    others = [header for header in received if header[0].lower() != b"content-length"]
+    return [*others, (b"content-length", str(length).encode())]
 
 
 def _is_post(client: ClientSide) -> bool:
+    """Return whether a request has a body that is passed on."""
     return client.method == "POST"
 
 
@@ -166,14 +172,14 @@ async def whole_body(client: ClientSide, limit: int, held: BodyBytes) -> bytes:
     return b"".join(chunks)
 
 
-async def once(body: bytes, held: BodyBytes | None = None) -> AsyncIterator[bytes]:
+async def one_piece(body: bytes, held: BodyBytes | None = None) -> AsyncIterator[bytes]:
     """Yield a body in one piece, and release its bytes after it was sent."""
     yield body
     if held is not None:
         held.release()
 
 
-async def opening(answer: UpstreamResponse, *, first_byte_seconds: float) -> bytes:
+async def read_opening(answer: UpstreamResponse, *, first_byte_seconds: float) -> bytes:
     """Read the part of an answer by which it is judged.
 
     That is a stream's first event with data, all of an error, and all of any other body. For an encoded body,
@@ -182,12 +188,12 @@ async def opening(answer: UpstreamResponse, *, first_byte_seconds: float) -> byt
     Raises:
         ProxyRefused: it does not start, or breaks off before that.
     """
-    taken = bytearray()
+    received = bytearray()
     try:
         async with asyncio.timeout(first_byte_seconds) as deadline:
             async for chunk in answer.chunks:
-                taken += chunk
-                if _is_enough(answer, taken, chunk):
+                received += chunk
+                if _can_be_judged(answer, received, chunk):
                     break
                 if answer.status < 400 and not answer.is_event_stream:
                     deadline.reschedule(None)  # the client limits each wait for more of a started answer
@@ -195,19 +201,19 @@ async def opening(answer: UpstreamResponse, *, first_byte_seconds: float) -> byt
         raise ProxyRefused(error_responses.SILENT, cause="silent: no byte of its answer") from None
     except AnswerCut as error:
         raise ProxyRefused(error_responses.BROKEN, cause=f"broke off: {error}") from None
-    return bytes(taken)
+    return bytes(received)
 
 
-def _is_enough(answer: UpstreamResponse, taken: bytes | bytearray, chunk: bytes) -> bool:
+def _can_be_judged(answer: UpstreamResponse, received: bytes | bytearray, chunk: bytes) -> bool:
     """Return whether the part read so far is enough to judge the answer. It ends with `chunk`."""
     if answer.status >= 400:
-        return len(taken) >= MAX_ERROR_BYTES
+        return len(received) >= MAX_ERROR_BYTES
     if not answer.is_plain:
         return True
     if answer.is_event_stream:
-        has_event = b"\n" in chunk and _FIRST_EVENT.search(taken) is not None
-        return has_event or len(taken) >= MAX_FIRST_EVENT_BYTES
-    return len(taken) >= MAX_JUDGED_BYTES
+        has_event = b"\n" in chunk and _FIRST_EVENT.search(received) is not None
+        return has_event or len(received) >= MAX_FIRST_EVENT_BYTES
+    return len(received) >= MAX_JUDGED_BYTES
 
 
 async def pass_back(
@@ -215,7 +221,7 @@ async def pass_back(
     client: ClientSide,
     credential: Credential,
     *,
-    begun: bytes,
+    beginning: bytes,
     may_try_again: bool,
     parser: UsageParser,
     on_quote: Callable[[int], None],
@@ -223,39 +229,41 @@ async def pass_back(
     ping_seconds: float = 0,
     on_chunk: Callable[[], None],
 ) -> None:
-    """Send `answer` to the client; `begun` is the part of its body that was read already.
+    """Send `answer` to the client; `beginning` is the part of its body that was read already.
 
     `event_seconds` limits how long a stream may bring no whole event, and `ping_seconds` then how long it may
-    bring nothing but pings. `on_chunk` is called for each piece of the body.
+    bring nothing but pings. `may_try_again` says whether the client may send the request again. `on_quote` is
+    called with the status if the answer quotes the credential, `on_chunk` for each piece of the body.
 
     Raises `AnswerCut` when it breaks off, comes to a stop, or would quote the credential.
     """
     parser.begin(answer.status, answer.headers)
-    guard = LeakCheck(credential.secret)
+    leak_check = LeakCheck(credential.secret)
     # The head of a stream has been sent, so an error can only follow as an event.
     if client.is_early and not answer.is_event_stream:
-        if guard.quotes_secret(begun):
+        if leak_check.quotes_secret(beginning):
             on_quote(answer.status)
             raise AnswerCut
-        await client.refuse(error_responses.of_service(answer.status, begun))
+        await client.refuse(error_responses.service_error(answer.status, beginning))
         return
     if not client.is_early:
-        passed = rules.response_headers(answer.headers, credential)
+        headers = rules.response_headers(answer.headers, credential)
         if not may_try_again:
             # The service's own header would contradict it.
-            passed = [*(one for one in passed if one[0] != NOT_AGAIN[0][0]), *NOT_AGAIN]
-        await client.begin(answer.status, passed)
+            headers = [*(header for header in headers if header[0] != NOT_AGAIN[0][0]), *NOT_AGAIN]
+        await client.begin(answer.status, headers)
 
     async def pass_on(chunk: bytes) -> None:
+        """Send a piece of the body, unless it completes the credential."""
         # Counted before it is written: a client that disconnects now has caused it all the same.
         parser.feed(chunk)
-        if guard.quotes_secret(chunk):
+        if leak_check.quotes_secret(chunk):
             on_quote(answer.status)
             raise AnswerCut
         await client.write(chunk)
 
     async with aclosing(answer.chunks) as chunks:
-        async for chunk in in_events(chunks, begun, event_seconds, ping_seconds):
+        async for chunk in paced_events(chunks, beginning, event_seconds, ping_seconds):
             on_chunk()
             await pass_on(chunk)
     if event_seconds is not None and answer.is_event_stream and not parser.is_whole:
@@ -269,6 +277,10 @@ class EventPace:
     """
 
     def __init__(self, seconds: float, ping_seconds: float, now: float) -> None:
+        """Start the times at `now`, in the event loop's seconds.
+
+        `seconds` limit the wait for any event, `ping_seconds` the wait for one that is no ping.
+        """
         self._seconds, self._ping_seconds = seconds, max(seconds, ping_seconds)
         self._block = b""
         self.deadline = now + seconds
@@ -292,23 +304,23 @@ class EventPace:
             self.deadline = min(now + self._seconds, self._step_deadline)
 
 
-async def in_events(
-    chunks: AsyncIterator[bytes], begun: bytes, seconds: float | None, ping_seconds: float
+async def paced_events(
+    chunks: AsyncIterator[bytes], beginning: bytes, seconds: float | None, ping_seconds: float
 ) -> AsyncIterator[bytes]:
-    """Yield the bytes in `begun` and then chunks, while they complete an event every so many seconds.
+    """Yield the bytes in `beginning` and then chunks, while they complete an event every so many seconds.
 
     Raises `AnswerCut` when they do not: a byte per second is no answer.
     """
     if seconds is None:
-        if begun:
-            yield begun
+        if beginning:
+            yield beginning
         async for chunk in chunks:
             yield chunk
         return
     now = asyncio.get_running_loop().time
     pace = EventPace(seconds, ping_seconds, now())
-    pace.feed(begun, now())
-    yield begun
+    pace.feed(beginning, now())
+    yield beginning
     while True:
         try:
             async with asyncio.timeout_at(pace.deadline):
@@ -321,18 +333,18 @@ async def in_events(
         yield chunk
 
 
-async def read_to_its_end(answer: UpstreamResponse, begun: bytes) -> None:
-    """Read the rest of an answer that started with `begun`. Raises `AnswerCut` if it is not whole."""
+async def read_to_its_end(answer: UpstreamResponse, beginning: bytes) -> None:
+    """Read the rest of an answer that started with `beginning`. Raises `AnswerCut` if it is not whole."""
     parser = UsageParser()
     parser.begin(answer.status, answer.headers)
-    parser.feed(begun)
+    parser.feed(beginning)
     async for chunk in answer.chunks:
         parser.feed(chunk)
     if answer.is_event_stream and not parser.is_whole:
         raise AnswerCut("its stream has no end")
 
 
-class SignOfLife:
+class ServiceWatch:
     """Watches one of the owner's own services while it works on a request, to notice if it hangs."""
 
     def __init__(self, upstream: UpstreamClient, target: UpstreamTarget, limits: ModelProxyLimits) -> None:
@@ -370,12 +382,13 @@ class SignOfLife:
             if misses == 0:
                 await asyncio.sleep(self._limits.life_after_seconds)
             self._is_flowing = False
-            misses = 0 if await self._answers() or self._is_flowing else misses + 1
+            misses = 0 if await self._service_answers() or self._is_flowing else misses + 1
         if self.has_begun:
             raise AnswerCut("its service gave no sign of life")
         raise ProxyRefused(error_responses.SILENT, cause="silent: its service gave no sign of life")
 
-    async def _answers(self) -> bool:
+    async def _service_answers(self) -> bool:
+        """Return whether the service answers a small request in time."""
         try:
             async with asyncio.timeout(self._limits.life_seconds), self._upstream.send(self._request):
                 return True
@@ -383,16 +396,16 @@ class SignOfLife:
             return False
 
 
-async def while_connected(client: ClientSide, work: Coroutine[Any, Any, None], *, name: str) -> None:
+async def run_while_connected(client: ClientSide, work: Coroutine[Any, Any, None], *, name: str) -> None:
     """Run `work`, and cancel it the moment the client disconnects. Raises the
     exceptions of either, ungrouped.
     """
-    async with beside(client.until_gone(), name=name):
+    async with run_beside(client.until_gone(), name=name):
         await work
 
 
 @asynccontextmanager
-async def beside(watch: Coroutine[Any, Any, None], *, name: str) -> AsyncIterator[None]:
+async def run_beside(watch: Coroutine[Any, Any, None], *, name: str) -> AsyncIterator[None]:
     """Run `watch` while the block runs, and cancel it after. Raises the exceptions of either, ungrouped."""
     try:
         async with asyncio.TaskGroup() as group:
@@ -404,7 +417,7 @@ async def beside(watch: Coroutine[Any, Any, None], *, name: str) -> AsyncIterato
         raise errors.exceptions[0] from None
 
 
-async def keep_waiting(client: ClientSide, limits: ModelProxyLimits, *, is_streamed: bool) -> None:
+async def send_pings(client: ClientSide, limits: ModelProxyLimits, *, is_streamed: bool) -> None:
     """Keep a client connected whose answer takes long to start, for as long as this runs.
 
     That is only possible for a stream: it is started at once, with pings as the service itself sends them.

@@ -85,8 +85,8 @@ _LINE_BREAK = re.compile(rb"[\r\n\0]")
 def framing_fault(headers: Iterable[Header]) -> str | None:
     """Return how two parsers could read different requests from these headers, or None when they cannot."""
     lowered = [(name.lower(), value) for name, value in headers]
-    lengths = _values(lowered, b"content-length")
-    codings = _values(lowered, b"transfer-encoding")
+    lengths = _header_values(lowered, b"content-length")
+    codings = _header_values(lowered, b"transfer-encoding")
     if lengths and codings:
         return "content-length and transfer-encoding exclude each other"
     if len(lengths) > 1 or not all(length.isdigit() for length in lengths):
@@ -95,39 +95,38 @@ def framing_fault(headers: Iterable[Header]) -> str | None:
         return "transfer-encoding must be chunked"
     if any(not _NAME.fullmatch(name) or _LINE_BREAK.search(value) for name, value in lowered):
         return "a header holds what no header may hold"
-    if any(len(_values(lowered, name)) > 1 for name in _TOKEN_NAMES):
+    if any(len(_header_values(lowered, name)) > 1 for name in _TOKEN_NAMES):
         return "the token must be given once"
     return None
 
 
 def content_length(headers: Iterable[Header]) -> int | None:
     """Return the announced length in bytes. Call after `framing_fault`."""
-    lengths = _values(headers, b"content-length")
+    lengths = _header_values(headers, b"content-length")
     return int(lengths[0]) if lengths else None
 
 
 def retry_after_ms(headers: Iterable[Header]) -> int:
-    """Return for how long a service asks for no request, in milliseconds; 0 if it names no
-    number of seconds.
-    """
-    found = _values(headers, b"retry-after")
-    return int(found[0]) * 1000 if found and found[0].isdigit() and len(found[0]) <= 6 else 0
+    """Return for how many milliseconds a service asks for no request; 0 if it names no number of seconds."""
+    values = _header_values(headers, b"retry-after")
+    return int(values[0]) * 1000 if values and values[0].isdigit() and len(values[0]) <= 6 else 0
 
 
-def is_of_subagent(headers: Iterable[Header]) -> bool:
-    """Return whether a request is marked as a subagent's. A container that lies only divides
-    its own usage.
+def is_from_subagent(headers: Iterable[Header]) -> bool:
+    """Return whether a request is marked as a subagent's.
+
+    A container that lies only divides its own usage in another way.
     """
-    return bool(_values(headers, SUBAGENT_NAME))
+    return bool(_header_values(headers, SUBAGENT_NAME))
 
 
 def run_token(headers: Iterable[Header]) -> str | None:
     """Return the token that a container shows: `x-api-key`, else `Authorization: Bearer`."""
-    found = {name.lower(): value for name, value in headers if name.lower() in _TOKEN_NAMES}
-    key = found.get(b"x-api-key", b"").strip()
+    token_headers = {name.lower(): value for name, value in headers if name.lower() in _TOKEN_NAMES}
+    key = token_headers.get(b"x-api-key", b"").strip()
     if key:
         return key.decode("latin-1")
-    scheme, _, token = found.get(b"authorization", b"").strip().partition(b" ")
+    scheme, _, token = token_headers.get(b"authorization", b"").strip().partition(b" ")
     return token.strip().decode("latin-1") or None if scheme.lower() == b"bearer" else None
 
 
@@ -140,26 +139,26 @@ def request_headers(
 
     The answer is requested uncompressed, so that it can be passed on and checked piece by piece.
     """
-    dropped = _hop_by_hop(headers)
+    dropped = _connection_headers(headers)
     passed = [
         (name.lower(), value)
         for name, value in headers
         if name.lower() not in dropped and _is_allowed(name.lower(), _REQUEST_NAMES, _REQUEST_PREFIXES)
     ]
-    betas = () if b"anthropic-beta" in dropped else _betas(headers, features)
+    betas = () if b"anthropic-beta" in dropped else _allowed_betas(headers, features)
     return [
         *passed,
         # The proxy's own value, because a parser that honours a charset would read another request.
         (b"content-type", b"application/json"),
         (b"accept-encoding", b"identity"),
         *_beta_header(betas, credential.kind),
-        *_proof(credential),
+        *_credential_header(credential),
     ]
 
 
 def response_headers(headers: Sequence[Header], credential: Credential) -> list[Header]:
     """Return the headers for the container: the allowed ones, none of which may quote the credential."""
-    dropped = _hop_by_hop(headers)
+    dropped = _connection_headers(headers)
     secret = credential.secret.encode()
     return [
         (name.lower(), value)
@@ -170,26 +169,29 @@ def response_headers(headers: Sequence[Header], credential: Credential) -> list[
     ]
 
 
-def _values(headers: Iterable[Header], name: bytes) -> list[bytes]:
-    return [value for found, value in headers if found.lower() == name]
+def _header_values(headers: Iterable[Header], name: bytes) -> list[bytes]:
+    """Return all values of a header; `name` is in lower case."""
+    return [value for header, value in headers if header.lower() == name]
 
 
 def _is_allowed(name: bytes, names: frozenset[bytes], prefixes: tuple[bytes, ...]) -> bool:
+    """Return whether a header may pass, by its name or the beginning of its name in lower case."""
     return name in names or name.startswith(prefixes)
 
 
-def _hop_by_hop(headers: Iterable[Header]) -> frozenset[bytes]:
+def _connection_headers(headers: Iterable[Header]) -> frozenset[bytes]:
     """Return the names that `Connection` lists for this hop only; the length is not among them."""
-    listed = b",".join(_values(headers, b"connection")).lower().split(b",")
+    listed = b",".join(_header_values(headers, b"connection")).lower().split(b",")
     # Without its length, the body would go on in chunks.
     return frozenset(name.strip() for name in listed) - {b"content-length"}
 
 
-def _betas(headers: Iterable[Header], features: Collection[ModelFeature]) -> tuple[bytes, ...]:
-    listed = b",".join(_values(headers, b"anthropic-beta")).split(b",")
-    names = dict.fromkeys(name.strip() for name in listed)
-    known = _BETAS | {beta for beta, feature in _PAID_BETAS.items() if feature in features}
-    return tuple(name for name in names if _BETA_DATE.sub(b"", name) in known)
+def _allowed_betas(headers: Iterable[Header], features: Collection[ModelFeature]) -> tuple[bytes, ...]:
+    """Return the betas that a request names and its group may use, each once, without unknown ones."""
+    requested = b",".join(_header_values(headers, b"anthropic-beta")).split(b",")
+    names = dict.fromkeys(name.strip() for name in requested)
+    allowed = _BETAS | {beta for beta, feature in _PAID_BETAS.items() if feature in features}
+    return tuple(name for name in names if _BETA_DATE.sub(b"", name) in allowed)
 
 
 def _beta_header(betas: tuple[bytes, ...], kind: CredentialKind) -> list[Header]:
@@ -199,7 +201,8 @@ def _beta_header(betas: tuple[bytes, ...], kind: CredentialKind) -> list[Header]
     return [(b"anthropic-beta", b",".join(names))] if names else []
 
 
-def _proof(credential: Credential) -> list[Header]:
+def _credential_header(credential: Credential) -> list[Header]:
+    """Return the header with the credential; none if the service needs no credential."""
     secret = credential.secret.encode()
     match credential.kind:
         case CredentialKind.API_KEY:

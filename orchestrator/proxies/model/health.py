@@ -29,11 +29,11 @@ from orchestrator.store.runs.model_refusals import OWN_CHOICE, ModelRefusal
 log = structlog.get_logger(__name__)
 
 PROBE_EVERY_MS = 60_000
-LOOK_SECONDS = 5.0
+MAX_PROBE_WAIT_SECONDS = 5.0
 """Seconds that a turn waits for the host's own request before it may be refused:
 all other turns wait behind it.
 """
-_FOR_THE_TURN = "the model service refuses its questions."
+_REFUSED_REASON = "the model service refuses its questions."
 
 ModelOf = Callable[[Folder, TurnKind | None], Awaitable[str | None]]
 """Returns the model that is set for a group's turns of a kind; None when their agent chooses."""
@@ -50,7 +50,7 @@ class _Key:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Probed:
+class _LastProbe:
     """The host's own last request."""
 
     key: _Key
@@ -58,7 +58,7 @@ class _Probed:
     at_ms: int
 
 
-_WITHOUT_KEY = (ModelError.NO_KEY, ModelError.KEY_UNREADABLE)
+_KEY_CAUSES = (ModelError.NO_KEY, ModelError.KEY_UNREADABLE)
 """Causes that end once a key can be read, without a request to the service."""
 
 
@@ -90,12 +90,12 @@ class ModelHealth:
         self._probe = probe
         self._on_recovery = on_recovery
         self._on_change = on_change
-        self._open: list[ModelRefusal] = []
-        self._troubled: set[TurnId] = set()
+        self._open_refusals: list[ModelRefusal] = []
+        self._waiting_turns: set[TurnId] = set()
         self._refused_key: _Key | None = None
         self._own_choice: str | None = None
         """The model that an agent chose itself and that was last refused."""
-        self._probed: _Probed | None = None
+        self._last_probe: _LastProbe | None = None
         self._probing = asyncio.Lock()
         self._wakeup = Wakeup()
         self.accepted_ms: int | None = None
@@ -104,33 +104,33 @@ class ModelHealth:
     async def load(self) -> None:
         """Load an earlier process's refusals. The key may have changed since: the first turn tests again."""
         async with self._database.reading() as tx:
-            self._open = await model_refusals.open_ones(tx)
-            self._troubled = await turn_outages.of_model(tx)
+            self._open_refusals = await model_refusals.open_ones(tx)
+            self._waiting_turns = await turn_outages.of_model(tx)
 
     async def run(self) -> None:
-        """Probe the service each minute while it refuses something, to notice the end without a turn."""
+        """Probe the service each minute while it refuses something, so that the end is noticed."""
         while True:
-            is_refused = bool(self._open)
+            is_refused = bool(self._open_refusals)
             await self._wakeup.wait(at_most_seconds=PROBE_EVERY_MS / 1000 if is_refused else None)
             if is_refused:
-                await self._look_again()
+                await self._probe_refused_models()
 
     @property
     def refusals(self) -> list[ModelRefusal]:
         """Return the present refusals; none once the key has changed, since the new one
         was not refused yet.
         """
-        return list(self._open) if self._refused_key in (None, self._key()) else []
+        return list(self._open_refusals) if self._refused_key in (None, self._present_key()) else []
 
     async def refusal(self, model: str | None) -> ModelRefusal | None:
         """Return why a turn for a model would be refused now, or None. May probe the service first."""
         if (problem := await asyncio.to_thread(self._key_problem)) is not None:
-            await self._begin(problem, None, status=None)
-        elif self._blocking(model) is not None:
+            await self._begin_refusal(problem, None, status=None)
+        elif self._blocking_refusal(model) is not None:
             with suppress(TimeoutError):
-                async with asyncio.timeout(LOOK_SECONDS):
-                    await self._look_again()
-        return self._blocking(model)
+                async with asyncio.timeout(MAX_PROBE_WAIT_SECONDS):
+                    await self._probe_refused_models()
+        return self._blocking_refusal(model)
 
     async def judge(self, identity: RunIdentity, answered: Answered) -> bool:
         """Record how the service answered a run's request. Return whether a retry helps."""
@@ -151,16 +151,19 @@ class ModelHealth:
     # The service answers
 
     async def _record_answer(self, identity: RunIdentity) -> None:
+        """Record that the service answered a run: the refusals of its model, and of all models, are over."""
         self.accepted_ms = self._clock.now_ms()
         await self.end_outage(identity)
-        if self._open:
+        if self._open_refusals:
             model = await self._model_of(identity.folder, identity.kind)
-            await self._end([one for one in self._open if one.model in (None, OWN_CHOICE, model)])
+            await self._end_refusals(
+                [refusal for refusal in self._open_refusals if refusal.model in (None, OWN_CHOICE, model)]
+            )
 
     async def end_outage(self, identity: RunIdentity) -> None:
         """Record that a turn got its answer, from whichever service: its earlier outage no longer counts."""
-        if identity.turn_id in self._troubled and identity.turn_id is not None:
-            self._troubled.discard(identity.turn_id)
+        if identity.turn_id in self._waiting_turns and identity.turn_id is not None:
+            self._waiting_turns.discard(identity.turn_id)
             async with self._database.transaction() as tx:
                 await turn_outages.end(tx, identity.turn_id, Outage.MODEL)
                 await turn_outages.lift_stop(tx, identity.turn_id, turn_outages.REFUSED)
@@ -174,49 +177,56 @@ class ModelHealth:
         # No model is set here, so the agent chose this one: the refusal blocks no other turn.
         if error is ModelError.UNKNOWN_MODEL and model is None:
             self._own_choice = answered.model
-            await self._begin(error, OWN_CHOICE, status=answered.status)
+            await self._begin_refusal(error, OWN_CHOICE, status=answered.status)
         elif not await self._is_confirmed(error, model):
             log.warning("model.refused_one", group=identity.folder, error=error.value, status=answered.status)
             return
         if identity.turn_id is not None:
-            self._troubled.add(identity.turn_id)
+            self._waiting_turns.add(identity.turn_id)
             async with self._database.transaction() as tx:
                 await turn_outages.note_stop(
                     tx,
                     identity.turn_id,
                     code=turn_outages.REFUSED,
-                    reason=_FOR_THE_TURN,
+                    reason=_REFUSED_REASON,
                     now_ms=self._clock.now_ms(),
                 )
 
     async def _is_confirmed(self, error: ModelError, model: str | None) -> bool:
-        if self._blocking(model) is None:
-            await self._look(model)
-        found = self._blocking(model)
-        return found is not None and (found.model is None or error is ModelError.UNKNOWN_MODEL)
+        """Return whether the host's own request meets the same refusal."""
+        if self._blocking_refusal(model) is None:
+            await self._probe_model(model)
+        refusal = self._blocking_refusal(model)
+        return refusal is not None and (refusal.model is None or error is ModelError.UNKNOWN_MODEL)
 
-    async def _look_again(self) -> None:
-        """Probe once for each refused model, or for any, unless that was just done."""
+    async def _probe_refused_models(self) -> None:
+        """Send the host's own request for each refused model, or for any, unless that was just done."""
         if await asyncio.to_thread(self._key_problem) is None:
-            await self._end([one for one in self._open if one.cause in _WITHOUT_KEY])
-        models = {one.model for one in self._open if one.cause not in _WITHOUT_KEY}
+            await self._end_refusals(
+                [refusal for refusal in self._open_refusals if refusal.cause in _KEY_CAUSES]
+            )
+        models = {refusal.model for refusal in self._open_refusals if refusal.cause not in _KEY_CAUSES}
         if self._own_choice is None:
             models.discard(OWN_CHOICE)  # refused before this host started: the next question names the model
         for model in sorted(models, key=str):
-            await self._look(model)
+            await self._probe_model(model)
 
-    async def _look(self, model: str | None) -> None:
+    async def _probe_model(self, model: str | None) -> None:
         """Send the host's own request, at most once a minute with the same key, and record the result.
 
         `model` is the one in a refusal: a model, `OWN_CHOICE`, or None for any.
         """
         async with self._probing:
-            key, now_ms = await asyncio.to_thread(self._key), self._clock.now_ms()
-            last = self._probed
-            is_fresh = last is not None and 0 <= now_ms - last.at_ms < PROBE_EVERY_MS
-            if key is None or (is_fresh and last is not None and (last.key, last.model) == (key, model)):
+            key, now_ms = await asyncio.to_thread(self._present_key), self._clock.now_ms()
+            last_probe = self._last_probe
+            is_recent = last_probe is not None and 0 <= now_ms - last_probe.at_ms < PROBE_EVERY_MS
+            if key is None or (
+                is_recent and last_probe is not None and (last_probe.key, last_probe.model) == (key, model)
+            ):
                 return
-            self._probed = _Probed(key=key, model=model, at_ms=now_ms)  # also if nobody waits for the end
+            self._last_probe = _LastProbe(
+                key=key, model=model, at_ms=now_ms
+            )  # also if nobody waits for the end
             answered = await self._probe(self._own_choice if model == OWN_CHOICE else model)
             error = answered.error
             log.info("model.probed", model=model, status=answered.status, error=error and error.value)
@@ -224,14 +234,18 @@ class ModelHealth:
                 return
             # The service judges the model only after it has accepted the key: refusals of the key are over.
             if error is ModelError.UNKNOWN_MODEL:
-                await self._end([one for one in self._open if one.model is None])
+                await self._end_refusals(
+                    [refusal for refusal in self._open_refusals if refusal.model is None]
+                )
                 if model:
-                    await self._begin(error, model, status=answered.status)
+                    await self._begin_refusal(error, model, status=answered.status)
             elif error is not None and error.is_permanent:
-                await self._begin(error, None, status=answered.status)
+                await self._begin_refusal(error, None, status=answered.status)
             else:
                 self.accepted_ms = now_ms
-                await self._end([one for one in self._open if one.model in (None, model)])
+                await self._end_refusals(
+                    [refusal for refusal in self._open_refusals if refusal.model in (None, model)]
+                )
 
     # It is down
 
@@ -242,7 +256,7 @@ class ModelHealth:
         since_ms = self._clock.now_ms() - answered.duration_ms
         async with self._database.transaction() as tx:
             await turn_outages.begin(tx, identity.turn_id, Outage.MODEL, since_ms=since_ms)
-        self._troubled.add(identity.turn_id)
+        self._waiting_turns.add(identity.turn_id)
         log.warning("model.slow", group=identity.folder, turn=identity.turn_id)
         self._on_change()
 
@@ -255,46 +269,53 @@ class ModelHealth:
             since_ms = await turn_outages.begin(
                 tx, turn_id, Outage.MODEL, since_ms=now_ms - answered.duration_ms
             )
-            is_over = now_ms + answered.retry_after_ms - since_ms >= MAX_OUTAGE_MS
-            if is_over:
+            has_lasted_too_long = now_ms + answered.retry_after_ms - since_ms >= MAX_OUTAGE_MS
+            if has_lasted_too_long:
                 reason = TOO_LONG[Outage.MODEL] if not answered.retry_after_ms else _limit_reached(answered)
                 await turn_outages.note_stop(
                     tx, turn_id, code=turn_outages.OUTAGE, reason=reason, now_ms=now_ms
                 )
-        if turn_id not in self._troubled:
-            self._troubled.add(turn_id)
+        if turn_id not in self._waiting_turns:
+            self._waiting_turns.add(turn_id)
             log.warning("model.outage", group=identity.folder, turn=turn_id, status=answered.status)
         self._on_change()
-        return not is_over
+        return not has_lasted_too_long
 
     # Rows
 
-    def _blocking(self, model: str | None) -> ModelRefusal | None:
-        return next((one for one in self._open if one.blocks(model)), None)
+    def _blocking_refusal(self, model: str | None) -> ModelRefusal | None:
+        """Return the first open refusal that concerns a model; None if there is none."""
+        return next((refusal for refusal in self._open_refusals if refusal.blocks(model)), None)
 
     def _key_problem(self) -> ModelError | None:
-        """Return why no request could have a key now, or None when one is set. Blocks as `_key` does."""
+        """Return why no request could have a key now, or None when one is set. May block for a file."""
         try:
             self._source.upstream()
             return ModelError.NO_KEY if self._source.current() is None else None
         except SettingError:
             return ModelError.KEY_UNREADABLE
 
-    def _key(self) -> _Key | None:
+    def _present_key(self) -> _Key | None:
         """Return the present key, None without one. Blocks for a `stat`, or for reading the file."""
         try:
-            found = self._source.current()
+            credential = self._source.current()
             upstream = self._source.upstream()
         except SettingError:
             return None  # `andy status` reports the fault
         return (
-            None if found is None else _Key(setting=found.setting, fingerprint=hash((found.secret, upstream)))
+            None
+            if credential is None
+            else _Key(setting=credential.setting, fingerprint=hash((credential.secret, upstream)))
         )
 
-    async def _begin(self, cause: ModelError, model: str | None, *, status: int | None) -> None:
-        key = await asyncio.to_thread(self._key)
+    async def _begin_refusal(self, cause: ModelError, model: str | None, *, status: int | None) -> None:
+        """Store that the service refuses requests for this cause, unless that is stored already.
+
+        `model` is None if it refuses all of them.
+        """
+        key = await asyncio.to_thread(self._present_key)
         self._refused_key = key
-        if any(one.cause is cause and one.model == model for one in self._open):
+        if any(refusal.cause is cause and refusal.model == model for refusal in self._open_refusals):
             return
         async with self._database.transaction() as tx:
             setting = key.setting if key else None
@@ -302,25 +323,27 @@ class ModelHealth:
             await model_refusals.begin(
                 tx, cause=cause, model=model, setting=setting, status=status, now_ms=now_ms
             )
-            self._open = await model_refusals.open_ones(tx)
+            self._open_refusals = await model_refusals.open_ones(tx)
         log.error("model.refused", cause=cause.value, model=model, status=status, setting=setting)
         self._wakeup.set()
 
-    async def _end(self, over: list[ModelRefusal]) -> None:
-        if not over:
+    async def _end_refusals(self, ended: list[ModelRefusal]) -> None:
+        """Store that these refusals have ended, and notify of each."""
+        if not ended:
             return
         async with self._database.transaction() as tx:
-            ids = {one.id for one in over}
-            for one in await model_refusals.open_ones(tx):  # the owner may have been notified meanwhile
-                if one.id in ids:
-                    await model_refusals.end(tx, one.id, now_ms=self._clock.now_ms())
-                    await self._on_recovery(tx, one)
-            self._open = await model_refusals.open_ones(tx)
-        log.info("model.answers_again", causes=[one.cause.value for one in over])
+            ids = {refusal.id for refusal in ended}
+            for refusal in await model_refusals.open_ones(tx):  # the owner may have been notified meanwhile
+                if refusal.id in ids:
+                    await model_refusals.end(tx, refusal.id, now_ms=self._clock.now_ms())
+                    await self._on_recovery(tx, refusal)
+            self._open_refusals = await model_refusals.open_ones(tx)
+        log.info("model.answers_again", causes=[refusal.cause.value for refusal in ended])
         self._on_change()
 
 
 def _limit_reached(answered: Answered) -> str:
+    """Return the reason that finishes "I could not answer: …" when the service asks for a long pause."""
     minutes = -(-answered.retry_after_ms // 60_000)
     return f"my model has reached its limit and answers again in {minutes} minutes."
 

@@ -38,9 +38,9 @@ class HostModelCalls:
         self._budgets = budgets
         self._open: dict[str, RunIdentity] = {}
 
-    def identify(self, hashed: str) -> RunIdentity | None:
+    def identify(self, token_hash_text: str) -> RunIdentity | None:
         """Return the request whose token has this hash, while it is running."""
-        return self._open.get(hashed)
+        return self._open.get(token_hash_text)
 
     async def ask(
         self,
@@ -75,12 +75,16 @@ class HostModelCalls:
             model=model,
         )
         try:
-            return await _answer(app, token, body)
+            return await _request_answer(app, token, body)
         finally:
             del self._open[token_hash(token)]
 
 
-async def _answer(app: ASGIApp, token: str, body: dict[str, Any]) -> str:
+async def _request_answer(app: ASGIApp, token: str, body: dict[str, Any]) -> str:
+    """Send a request through the proxy `app` with a token, and return the text of the answer.
+
+    Raises `NotAnswered`.
+    """
     with without("pygments"):  # together with rich, 5 MiB for the command that httpx also is
         import httpx
 
@@ -89,25 +93,26 @@ async def _answer(app: ASGIApp, token: str, body: dict[str, Any]) -> str:
     async with httpx.AsyncClient(transport=transport, base_url="http://own", timeout=None) as client:  # noqa: S113 - the caller's
         response = await client.post(COSTLY, json=body, headers=headers)
     try:
-        found = json.loads(response.content)
+        document = json.loads(response.content)
     except (ValueError, RecursionError) as error:
         raise NotAnswered(f"The model's answer is no JSON (HTTP {response.status_code}).") from error
-    if response.is_error or not isinstance(found, dict):
-        raise NotAnswered(_reason(response.status_code, found))
-    return _text_of(found)
+    if response.is_error or not isinstance(document, dict):
+        raise NotAnswered(_reason(response.status_code, document))
+    return _text_of(document)
 
 
-def _reason(status: int, found: Any) -> str:
-    error = found.get("error") if isinstance(found, dict) else None
+def _reason(status: int, document: Any) -> str:
+    """Return the reason in an error of the Messages API, for `NotAnswered`."""
+    error = document.get("error") if isinstance(document, dict) else None
     message = error.get("message") if isinstance(error, dict) else None
     return f"The model refused (HTTP {status}): {str(message or 'no reason given')[:MAX_REASON_CHARS]}"
 
 
-def _text_of(found: dict[str, Any]) -> str:
-    """Return the text of an answer that was not cut short."""
-    if found.get("stop_reason") != "end_turn":
-        raise NotAnswered(f"The model did not come to an end ({found.get('stop_reason')}).")
-    blocks = found.get("content")
+def _text_of(document: dict[str, Any]) -> str:
+    """Return the text of an answer that was not cut short. Raises `NotAnswered`."""
+    if document.get("stop_reason") != "end_turn":
+        raise NotAnswered(f"The model did not come to an end ({document.get('stop_reason')}).")
+    blocks = document.get("content")
     texts = [
         str(block.get("text", ""))
         for block in (blocks if isinstance(blocks, list) else [])

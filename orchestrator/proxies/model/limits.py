@@ -124,15 +124,16 @@ class TurnCounts:
         self._counts: OrderedDict[tuple[RunId, TurnId | None], int] = OrderedDict()
 
     def of(self, run_id: RunId, turn_id: TurnId | None) -> int:
+        """Return the count of a run's turn; 0 if it is not known."""
         return self._counts.get((run_id, turn_id), 0)
 
-    def add(self, run_id: RunId, turn_id: TurnId | None, more: int) -> int:
-        """Add to a turn's count and return it."""
+    def add(self, run_id: RunId, turn_id: TurnId | None, count: int) -> int:
+        """Add to the count of a run's turn, and return the sum."""
         key = (run_id, turn_id)
-        count = self._counts[key] = self._counts.pop(key, 0) + more
+        total = self._counts[key] = self._counts.pop(key, 0) + count
         if len(self._counts) > MAX_REMEMBERED:
             self._counts.popitem(last=False)
-        return count
+        return total
 
 
 class HeldBytes:
@@ -159,15 +160,18 @@ class HeldBytes:
 
     def take(self, folder: Folder, count: int) -> None:
         """Hold `count` more bytes of a group. Raises `ProxyRefused` (429) if there is no room for them."""
-        held = self._held[folder] + count
-        if held > self._a_group:
+        group_bytes = self._held[folder] + count
+        if group_bytes > self._a_group:
             raise ProxyRefused(busy(self._a_group, "bytes"))
-        room = self._overall if held <= self._reserved // 2 else self._overall - self._reserved
-        if self._held.total() + count > room:
-            raise ProxyRefused(busy(room, "bytes"))
-        self._held[folder] = held
+        allowed_bytes = (
+            self._overall if group_bytes <= self._reserved // 2 else self._overall - self._reserved
+        )
+        if self._held.total() + count > allowed_bytes:
+            raise ProxyRefused(busy(allowed_bytes, "bytes"))
+        self._held[folder] = group_bytes
 
-    def give_back(self, folder: Folder, count: int) -> None:
+    def release(self, folder: Folder, count: int) -> None:
+        """Release bytes of a group."""
         self._held[folder] -= count
         self._held += Counter()  # forgets groups that hold nothing
 
@@ -188,7 +192,7 @@ class BodyBytes:
     def release(self) -> None:
         """Release all of it: the body was sent. May be called twice."""
         count, self._count = self._count, 0
-        self._held.give_back(self._folder, count)
+        self._held.release(self._folder, count)
 
 
 class BodyPace:

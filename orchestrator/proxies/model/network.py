@@ -22,7 +22,7 @@ READ_AHEAD_BYTES = 256 * 1024
 JOINED_BYTES = 64 * 1024
 """Most bytes that wait to be written together."""
 # RFC 8305 recommends 250 ms.
-EYEBALLS_SECONDS = 0.25
+ATTEMPT_SECONDS = 0.25
 """Seconds that one address of a name is tried alone before the next is tried concurrently."""
 
 
@@ -49,63 +49,68 @@ class AsyncioBackend(httpcore.AsyncNetworkBackend):
             async with asyncio.timeout(timeout):
                 addresses = await self._lookups.look_up(host, port, share=host)
                 if self._is_public_only:
-                    addresses = _public(addresses)
-                return await _dial_any(_by_turns(addresses), port)
+                    addresses = _only_public(addresses)
+                return await _connect_to_any(_alternate_versions(addresses), port)
         except TimeoutError as error:
             raise httpcore.ConnectTimeout from error
         except OSError as error:
             raise httpcore.ConnectError(str(error)) from error
 
 
-def _public(addresses: Sequence[str]) -> list[str]:
+def _only_public(addresses: Sequence[str]) -> list[str]:
     """Return the internet addresses among some. Raises `OSError` when there is none. Pure."""
-    found = [one for one in addresses if is_public(one)]
-    if addresses and not found:
+    public = [address for address in addresses if is_public(address)]
+    if addresses and not public:
         raise OSError("its name leads to a private address, which nobody wrote")
-    return found
+    return public
 
 
-def _by_turns(addresses: Sequence[str]) -> list[str]:
+def _alternate_versions(addresses: Sequence[str]) -> list[str]:
     """Return addresses with the two IP versions alternating, the first one's first. Pure."""
-    first = [one for one in addresses if (":" in one) == (":" in addresses[0])]
-    second = [one for one in addresses if one not in first]
-    return [one for pair in zip_longest(first, second) for one in pair if one is not None]
+    same_version = [address for address in addresses if (":" in address) == (":" in addresses[0])]
+    other_version = [address for address in addresses if address not in same_version]
+    return [
+        address
+        for pair in zip_longest(same_version, other_version)
+        for address in pair
+        if address is not None
+    ]
 
 
-async def _dial_any(addresses: Sequence[str], port: int) -> AsyncioStream:
-    """Connect to the first address that answers; each is tried alone for a moment,
-    then the next concurrently.
+async def _connect_to_any(addresses: Sequence[str], port: int) -> AsyncioStream:
+    """Connect to the first address that answers; each is tried alone for a moment, then the next, too.
 
     Raises:
         OSError: none answers; it is the error of the last attempt.
     """
-    left = list(addresses)
-    fault = OSError("the name has no address")
-    trying: set[asyncio.Task[AsyncioStream]] = set()
+    remaining = list(addresses)
+    last_error = OSError("the name has no address")
+    attempts: set[asyncio.Task[AsyncioStream]] = set()
     try:
-        while left or trying:
-            if left:
-                trying.add(asyncio.create_task(_dial(left.pop(0), port), name="dial"))
+        while remaining or attempts:
+            if remaining:
+                attempts.add(asyncio.create_task(_connect(remaining.pop(0), port), name="dial"))
             done, _ = await asyncio.wait(
-                trying, timeout=EYEBALLS_SECONDS if left else None, return_when=asyncio.FIRST_COMPLETED
+                attempts, timeout=ATTEMPT_SECONDS if remaining else None, return_when=asyncio.FIRST_COMPLETED
             )
-            for one in done:
-                trying.discard(one)
+            for attempt in done:
+                attempts.discard(attempt)
                 try:
-                    return one.result()
+                    return attempt.result()
                 except OSError as error:
-                    fault = error
+                    last_error = error
     finally:
-        for one in trying:
-            one.cancel()
+        for attempt in attempts:
+            attempt.cancel()
         # A slower attempt may have connected in the moment before it was cancelled.
-        for late in await asyncio.gather(*trying, return_exceptions=True):
-            if isinstance(late, AsyncioStream):
-                await late.aclose()
-    raise fault
+        for result in await asyncio.gather(*attempts, return_exceptions=True):
+            if isinstance(result, AsyncioStream):
+                await result.aclose()
+    raise last_error
 
 
-async def _dial(address: str, port: int) -> AsyncioStream:
+async def _connect(address: str, port: int) -> AsyncioStream:
+    """Connect to one address. Raises `OSError`."""
     loop = asyncio.get_running_loop()
     _, stream = await loop.create_connection(AsyncioStream, address, port)
     return stream
@@ -134,7 +139,7 @@ class AsyncioStream(httpcore.AsyncNetworkStream, asyncio.Protocol):
         # A request is complete when its sender starts to read: now its pieces go out together.
         await self._flush(timeout)
         if not self._received and not self._has_ended:
-            await self._until_arrived(timeout)
+            await self._wait_for_bytes(timeout)
         if not self._received and self._fault is not None:
             raise httpcore.ReadError(str(self._fault)) from self._fault
         received = bytes(self._received)
@@ -188,10 +193,10 @@ class AsyncioStream(httpcore.AsyncNetworkStream, asyncio.Protocol):
         A pool does not reuse one that `is_readable`: it was closed, or sent bytes that nobody requested.
         """
         if info == "is_readable":
-            return bool(self._received) or self._has_ended or self._has_news()
+            return bool(self._received) or self._has_ended or self._has_unread_input()
         return self._transport.get_extra_info(info)
 
-    def _has_news(self) -> bool:
+    def _has_unread_input(self) -> bool:
         """Return whether the socket has something that the event loop has not reported yet,
         such as the end.
         """
@@ -200,7 +205,8 @@ class AsyncioStream(httpcore.AsyncNetworkStream, asyncio.Protocol):
         poll.register(self._transport.get_extra_info("socket").fileno(), select.POLLIN)
         return bool(poll.poll(0))
 
-    async def _until_arrived(self, seconds: float | None) -> None:
+    async def _wait_for_bytes(self, seconds: float | None) -> None:
+        """Wait until bytes, or the end, have arrived. Raises `httpcore.ReadTimeout`."""
         self._arrived.clear()
         try:
             async with asyncio.timeout(seconds):
@@ -209,6 +215,7 @@ class AsyncioStream(httpcore.AsyncNetworkStream, asyncio.Protocol):
             raise httpcore.ReadTimeout from error
 
     async def _flush(self, seconds: float | None) -> None:
+        """Write the bytes that wait, and wait until the peer takes them. Raises `httpcore.WriteTimeout`."""
         if not self._unsent:
             return
         unsent, self._unsent = self._unsent, bytearray()

@@ -138,9 +138,9 @@ class CredentialProxy:
         from orchestrator.proxies.model.upstream_client import UpstreamRequest
 
         upstream = await self.upstream()
-        began = time.perf_counter()
+        started = time.perf_counter()
         try:
-            target = await self._target(service)
+            target = await self._upstream_target(service)
         except ProxyRefused:
             return Answered(error=ModelError.NO_KEY, status=None)
         is_streamed = service is None or Ability.STREAM in service.abilities
@@ -162,47 +162,50 @@ class CredentialProxy:
             method="POST",
             url=f"{target.base_url}{COSTLY}",
             headers=rules.request_headers(headers, target.credential),
-            body=forwarder.once(body),
+            body=forwarder.one_piece(body),
             facts=RequestFacts(is_streamed=is_streamed),
             is_public_only=target.is_public_only,
         )
-        life = forwarder.SignOfLife(upstream, target, self._limits)
-        seconds = self._limits.near_probe_seconds if life.is_near else self._limits.probe_seconds
+        watch = forwarder.ServiceWatch(upstream, target, self._limits)
+        seconds = self._limits.near_probe_seconds if watch.is_near else self._limits.probe_seconds
         try:
             async with (
-                forwarder.beside(life.watch() if life.is_near else _nothing(), name="probe-life"),
+                forwarder.run_beside(watch.watch() if watch.is_near else _do_nothing(), name="probe-life"),
                 asyncio.timeout(seconds),
                 upstream.send(replace(request, first_byte_seconds=seconds)) as answer,
             ):
-                begun = await forwarder.opening(answer, first_byte_seconds=seconds)
-                answered = _answered(answer, begun, began, request)
+                beginning = await forwarder.read_opening(answer, first_byte_seconds=seconds)
+                answered = _judge_answer(answer, beginning, started, request)
                 if answered.error is None:
                     # A service whose answer breaks off, or comes byte by byte, would not answer a turn
                     # either.
-                    await forwarder.read_to_its_end(answer, begun)
+                    await forwarder.read_to_its_end(answer, beginning)
                 return answered
         except TimeoutError:
             # A server that responds to checks is busy with somebody else's request.
-            error = ModelError.SLOW if life.is_near else ModelError.OUTAGE
-            return Answered(error=error, status=None, duration_ms=_since(began))
+            error = ModelError.SLOW if watch.is_near else ModelError.OUTAGE
+            return Answered(error=error, status=None, duration_ms=_milliseconds_since(started))
         except (ProxyRefused, AnswerCut):
-            return Answered(error=ModelError.OUTAGE, status=None, duration_ms=_since(began))
+            return Answered(error=ModelError.OUTAGE, status=None, duration_ms=_milliseconds_since(started))
 
     async def _serve(self, path: str, client: ClientSide) -> None:
+        """Answer one request of a container, at a path that the router serves."""
         identity: RunIdentity | None = None
         try:
-            _check(client, self._limits)
+            _check_head(client, self._limits)
             identity = await self._identity(client)
             self._check_peer(identity, client)
-            self._count(identity)
+            self._count_request(identity)
             with self._slots.hold(identity.folder), self._held_bytes.growing(identity.folder) as held:
                 if path.startswith(PREFIX):
                     await self._pass_to_server(path.removeprefix(PREFIX), client, identity, held)
                     return
-                _check_place(identity)
+                _check_not_moved(identity)
                 if self._admit is not None and path == COSTLY:
                     await self._admit(identity)
-                await self._exchange(path, client, identity, await self._target(identity.service), held)
+                await self._exchange(
+                    path, client, identity, await self._upstream_target(identity.service), held
+                )
         except ProxyRefused as error:
             self._note_refusal(error.refusal, path, client, identity)
             await client.refuse(error.refusal)
@@ -211,31 +214,35 @@ class CredentialProxy:
             if client.status is None:
                 await client.refuse(error_responses.INTERNAL)
 
-    def _count(self, identity: RunIdentity) -> None:
-        most = self._limits.requests_a_turn
-        if self._requests.add(identity.run_id, identity.turn_id, 1) > most:
-            raise ProxyRefused(error_responses.ran_away(most))
+    def _count_request(self, identity: RunIdentity) -> None:
+        """Count a request of a turn, and refuse it if the turn has sent too many of any kind."""
+        max_requests = self._limits.requests_a_turn
+        if self._requests.add(identity.run_id, identity.turn_id, 1) > max_requests:
+            raise ProxyRefused(error_responses.ran_away(max_requests))
 
     async def _pass_to_server(
         self, name: str, client: ClientSide, identity: RunIdentity, held: BodyBytes
     ) -> None:
+        """Pass a request on to the MCP server `name`, while the container is connected."""
         from orchestrator.proxies.model import forwarder
 
         if self._mcp is None:
             raise ProxyRefused(error_responses.NOT_FOUND)
         work = self._mcp.pass_on(name, client, identity, await self.upstream(), held)
         with suppress(ClientGone, AnswerCut):
-            await forwarder.while_connected(client, work, name=f"mcp-client-{identity.run_id}")
+            await forwarder.run_while_connected(client, work, name=f"mcp-client-{identity.run_id}")
 
     def _note_refusal(
         self, refusal: ProxyRefusal, path: str, client: ClientSide, identity: RunIdentity | None
     ) -> None:
+        """Count and log a refusal, and report it for the audit unless it is one of a burst."""
         self.refusals[refusal.status] += 1
         denial = self._log.refused(refusal, path=path, peer=client.peer, identity=identity)
         if denial is not None and self._on_denial is not None:
             self._on_denial(identity, denial)
 
     async def _identity(self, client: ClientSide) -> RunIdentity:
+        """Return the run that a request belongs to. Raises `ProxyRefused` (401)."""
         token = rules.run_token(client.headers)
         identity = await self._identify(token_hash(token)) if token else None
         if identity is None:
@@ -249,11 +256,12 @@ class CredentialProxy:
         if not self._token_binding.owns(identity.run_id, client.peer):
             raise ProxyRefused(error_responses.OF_ANOTHER)
 
-    async def _target(self, service: ModelService | None) -> UpstreamTarget:
-        read = partial(_read, self._source, service)
+    async def _upstream_target(self, service: ModelService | None) -> UpstreamTarget:
+        """Return the service for a run, with its credential. Raises `ProxyRefused` if there is none."""
+        read_target = partial(_read_target, self._source, service)
         try:
             # A thread would delay each first byte by half a millisecond, only to check a file's date.
-            target = read() if self._source.is_fresh else await asyncio.to_thread(read)
+            target = read_target() if self._source.is_fresh else await asyncio.to_thread(read_target)
         except SettingError as error:
             raise ProxyRefused(error_responses.no_credential(str(error))) from error
         if target is None:
@@ -268,28 +276,29 @@ class CredentialProxy:
         target: UpstreamTarget,
         held: BodyBytes,
     ) -> None:
-        began = time.perf_counter()
+        """Pass a request on and its answer back; report the exchange however it ends."""
+        started = time.perf_counter()
         # The value that stays if the host is cancelled in the middle.
         ending = ExchangeEnd.STOPPED
         parser = UsageParser()
         try:
-            ending = await self._ending(path, client, identity, target, parser, held)
+            ending = await self._exchange_until_end(path, client, identity, target, parser, held)
         finally:
             exchange = ProxyExchange(
                 path=path,
                 status=client.status,
                 ending=ending,
-                duration_ms=round((time.perf_counter() - began) * 1000),
+                duration_ms=round((time.perf_counter() - started) * 1000),
                 bytes_in=client.bytes_in,
                 bytes_out=client.bytes_out,
                 usage=parser.seen() if path == COSTLY else None,
-                is_subagent=rules.is_of_subagent(client.headers),
+                is_subagent=rules.is_from_subagent(client.headers),
             )
             self._log.passed(identity, exchange)
             if self._on_exchange is not None:
                 self._on_exchange(identity, exchange)
 
-    async def _ending(
+    async def _exchange_until_end(
         self,
         path: str,
         client: ClientSide,
@@ -298,31 +307,36 @@ class CredentialProxy:
         parser: UsageParser,
         held: BodyBytes,
     ) -> ExchangeEnd:
+        """Pass a request on and its answer back, and return how that ended."""
         from orchestrator.proxies.model import forwarder
 
-        began = time.perf_counter()
+        started = time.perf_counter()
         work = self._pass_on(path, client, identity, target, parser, held)
         try:
-            await forwarder.while_connected(client, work, name=f"proxy-client-{identity.run_id}")
+            await forwarder.run_while_connected(client, work, name=f"proxy-client-{identity.run_id}")
         except ProxyRefused as error:
             self._log.unanswered(error)
             # Without a cause of the service's, the request itself was refused: that is an audit row, not an
             # outage.
             if error.cause is None:
                 self._note_refusal(error.refusal, path, client, identity)
-            refusal = await self._judged(path, identity, error, began)
+            refusal = await self._refusal_to_send(path, identity, error, started)
             await client.refuse(refusal)
             return ExchangeEnd.REFUSED
         except ClientGone:
             return ExchangeEnd.GONE
         except AnswerCut:
             if self._judge is not None and path == COSTLY and identity.has_other:
-                cut = Answered(error=ModelError.OUTAGE, status=None, duration_ms=_since(began))
-                await self._judge(identity, cut)
+                broken_answer = Answered(
+                    error=ModelError.OUTAGE, status=None, duration_ms=_milliseconds_since(started)
+                )
+                await self._judge(identity, broken_answer)
             return ExchangeEnd.CUT
         return ExchangeEnd.WHOLE
 
-    async def _wait_longer(self, client: ClientSide, identity: RunIdentity, request: UpstreamRequest) -> None:
+    async def _report_slow_answer(
+        self, client: ClientSide, identity: RunIdentity, request: UpstreamRequest
+    ) -> None:
         """Report once that an answer takes long to start, and keep its client connected until it does."""
         from orchestrator.proxies.model import forwarder
 
@@ -331,17 +345,17 @@ class CredentialProxy:
             return
         await asyncio.sleep(slow_seconds)
         if self._judge is not None:
-            slow = Answered(error=ModelError.SLOW, status=None, duration_ms=round(slow_seconds * 1000))
-            await self._judge(identity, slow)
-        await forwarder.keep_waiting(client, self._limits, is_streamed=request.facts.is_streamed)
+            slow_answer = Answered(error=ModelError.SLOW, status=None, duration_ms=round(slow_seconds * 1000))
+            await self._judge(identity, slow_answer)
+        await forwarder.send_pings(client, self._limits, is_streamed=request.facts.is_streamed)
 
-    async def _judged(
-        self, path: str, identity: RunIdentity, error: ProxyRefused, began: float
+    async def _refusal_to_send(
+        self, path: str, identity: RunIdentity, error: ProxyRefused, started: float
     ) -> ProxyRefusal:
         """Return the refusal to send; an outage of the service may forbid the container to retry."""
         if error.cause is None or self._judge is None or path != COSTLY:
             return error.refusal
-        answered = Answered(error=ModelError.OUTAGE, status=None, duration_ms=_since(began))
+        answered = Answered(error=ModelError.OUTAGE, status=None, duration_ms=_milliseconds_since(started))
         may_try_again = await self._judge(identity, answered)
         return error.refusal if may_try_again else replace(error.refusal, headers=NOT_AGAIN)
 
@@ -354,6 +368,12 @@ class CredentialProxy:
         parser: UsageParser,
         held: BodyBytes,
     ) -> None:
+        """Pass a request on and its answer back.
+
+        Raises:
+            ProxyRefused: there is no answer to pass back.
+            AnswerCut: the answer broke off after it had started.
+        """
         from orchestrator.proxies.model import forwarder
 
         if path == COUNT and target.service and Ability.COUNTING not in target.service.abilities:
@@ -365,24 +385,24 @@ class CredentialProxy:
         )
         upstream = await self.upstream()
         may_move = request.within_seconds is not None and path == COSTLY
-        life = forwarder.SignOfLife(upstream, target, self._limits)
-        is_watched = may_move and life.is_near
-        began = time.perf_counter()
+        watch = forwarder.ServiceWatch(upstream, target, self._limits)
+        is_watched = may_move and watch.is_near
+        started = time.perf_counter()
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(
-                forwarder.beside(
-                    life.watch() if is_watched else _nothing(), name=f"proxy-life-{identity.run_id}"
+                forwarder.run_beside(
+                    watch.watch() if is_watched else _do_nothing(), name=f"proxy-life-{identity.run_id}"
                 )
             )
-            async with forwarder.beside(
-                self._wait_longer(client, identity, request) if path == COSTLY else _nothing(),
+            async with forwarder.run_beside(
+                self._report_slow_answer(client, identity, request) if path == COSTLY else _do_nothing(),
                 name=f"proxy-wait-{identity.run_id}",
             ):
-                answer, begun = await _begun(stack, upstream, request)
-            life.has_begun = True
+                answer, beginning = await _open_answer(stack, upstream, request)
+            watch.has_begun = True
             self._log.answered(answer.status, target.credential)
             may_try_again = True
-            answered = _answered(answer, begun, began, request)
+            answered = _judge_answer(answer, beginning, started, request)
             if self._judge is not None and path == COSTLY:
                 may_try_again = await self._judge(identity, answered)
                 if identity.may_move and answered.error is not None and not may_try_again:
@@ -399,17 +419,17 @@ class CredentialProxy:
                 answer,
                 client,
                 target.credential,
-                begun=begun,
+                beginning=beginning,
                 may_try_again=may_try_again,
                 parser=parser,
                 on_quote=self._log.quoted,
                 event_seconds=event_seconds,
                 ping_seconds=self._limits.moving_ping_seconds,
-                on_chunk=life.note,
+                on_chunk=watch.note,
             )
 
 
-async def _begun(
+async def _open_answer(
     stack: AsyncExitStack, upstream: UpstreamClient, request: UpstreamRequest
 ) -> tuple[UpstreamResponse, bytes]:
     """Return an answer, open as long as `stack`, and the part by which it is judged."""
@@ -418,39 +438,48 @@ async def _begun(
     try:
         async with asyncio.timeout(request.within_seconds):
             answer = await stack.enter_async_context(upstream.send(request))
-            return answer, await forwarder.opening(answer, first_byte_seconds=request.first_byte_seconds)
+            return answer, await forwarder.read_opening(answer, first_byte_seconds=request.first_byte_seconds)
     except TimeoutError:
         raise ProxyRefused(error_responses.SILENT, cause="silent: its answer did not begin in time") from None
 
 
-def _answered(answer: UpstreamResponse, begun: bytes, began: float, request: UpstreamRequest) -> Answered:
+def _judge_answer(
+    answer: UpstreamResponse, beginning: bytes, started: float, request: UpstreamRequest
+) -> Answered:
+    """Return how a service answered, by the beginning of its answer to a request sent at `started`."""
     is_streamed = request.facts.is_streamed
     is_readable = answer.is_plain or answer.status >= 400
-    error = classify(answer.status, begun, answer.kind, is_streamed=is_streamed) if is_readable else None
+    error = classify(answer.status, beginning, answer.kind, is_streamed=is_streamed) if is_readable else None
     return Answered(
         model=request.facts.model,
         error=error,
         status=answer.status,
-        duration_ms=_since(began),
+        duration_ms=_milliseconds_since(started),
         retry_after_ms=rules.retry_after_ms(answer.headers),
     )
 
 
-async def _nothing() -> None:
+async def _do_nothing() -> None:
     """Watch nothing: an answer that costs nothing has no extended wait."""
 
 
-def _since(began: float) -> int:
-    return round((time.perf_counter() - began) * 1000)
+def _milliseconds_since(started: float) -> int:
+    """Return the whole milliseconds since a time of `time.perf_counter`."""
+    return round((time.perf_counter() - started) * 1000)
 
 
 def _open_upstream(limits: ModelProxyLimits) -> UpstreamClient:
+    """Make the client of the service, in a thread: it loads libraries and the CA file. Blocks."""
     from orchestrator.proxies.model.upstream_client import UpstreamClient
 
     return UpstreamClient(limits)
 
 
-def _read(source: CredentialSource, service: ModelService | None) -> UpstreamTarget | None:
+def _read_target(source: CredentialSource, service: ModelService | None) -> UpstreamTarget | None:
+    """Return a service with its credential; None without a credential. Blocks. Raises `SettingError`.
+
+    A `service` of None is the one of `.env`.
+    """
     from orchestrator.proxies.model.forwarder import UpstreamTarget
 
     if service is not None:
@@ -469,13 +498,14 @@ def _read(source: CredentialSource, service: ModelService | None) -> UpstreamTar
     return UpstreamTarget(credential=credential, base_url=source.upstream()) if credential else None
 
 
-def _check_place(identity: RunIdentity) -> None:
+def _check_not_moved(identity: RunIdentity) -> None:
     """Refuse a run whose turn has left its service: the turn continues in another run."""
     if identity.has_moved:
         raise ProxyRefused(error_responses.MOVED)
 
 
-def _check(client: ClientSide, limits: ModelProxyLimits) -> None:
+def _check_head(client: ClientSide, limits: ModelProxyLimits) -> None:
+    """Refuse a request whose head is ambiguous, or announces too large a body."""
     fault = rules.framing_fault(client.headers)
     if fault:
         raise ProxyRefused(error_responses.malformed(fault))
@@ -528,6 +558,7 @@ class ProxyRouter:
 
 
 async def _answer_probe(_path: str, client: ClientSide) -> None:
+    """Answer a health check."""
     try:
         await client.expect_no_body()
     except error_responses.ProxyRefused as error:

@@ -46,7 +46,7 @@ _PAID_FIELDS: Mapping[str, ModelFeature] = {"inference_geo": "inference_geo", "s
 """Fields that cost more, each with the feature by which the owner allows it."""
 _MODEL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@\[\]-]{0,199}")
 _VERSIONED = re.compile(r"([a-z_]+)_20\d{6}")
-_DONE_BY_THE_CLIENT = ("bash", "computer", "memory", "text_editor", "tool_search_tool")
+_HARMLESS_TOOLS = ("bash", "computer", "memory", "text_editor", "tool_search_tool")
 """Tools that the service knows by name and that reach nothing outside of the conversation."""
 _EDITS = ("clear_thinking", "clear_tool_uses")
 """Edits of the context that cost nothing."""
@@ -56,13 +56,13 @@ _OUTPUT_MEMBERS = frozenset({"effort", "format", "task_budget", "timing"})
 """Members of `output_config` that the CLI sends, for a whole request or for one message."""
 _ADDRESSES = ("image_url", "file_url")
 """Members by which services with the same API fetch an address."""
-_FETCHED = ("url", "image_url", "input_image")
-_STORED = ("file", "input_file")
+_FETCHING_TYPES = ("url", "image_url", "input_image")
+_STORED_FILE_TYPES = ("file", "input_file")
 """Types of blocks that name a file stored at the service."""
-_SOURCES = ("base64", "content", "text")
-_FREE = ("context_management", "metadata")
+_INLINE_SOURCES = ("base64", "content", "text")
+_UNCHECKED_FIELDS = ("context_management", "metadata")
 """Fields that are judged separately, or that the service reads for free."""
-_OF_CALLS = frozenset({"tool_use", "server_tool_use", "mcp_tool_use"})
+_CALL_TYPES = frozenset({"tool_use", "server_tool_use", "mcp_tool_use"})
 _SENSITIVE = frozenset(
     {"file_id", *_ADDRESSES, "mcp_servers", "output_config", "source", "tools", "type", "url"}
 )
@@ -79,7 +79,7 @@ class RequestFacts:
     """Whether it asks for a stream of events."""
 
 
-def check(
+def check_request(
     body: bytes, *, may_search: bool, is_open: bool, features: Collection[ModelFeature] = ()
 ) -> RequestFacts:
     """Return the facts of a request, if it may pass.
@@ -90,13 +90,13 @@ def check(
     Raises:
         ProxyRefused: its JSON is ambiguous (400), or it requests what its group may not (403).
     """
-    return read(body, may_search=may_search, is_open=is_open, features=features)[0]
+    return read_request(body, may_search=may_search, is_open=is_open, features=features)[0]
 
 
-def read(
+def read_request(
     body: bytes, *, may_search: bool, is_open: bool, features: Collection[ModelFeature] = ()
 ) -> tuple[RequestFacts, dict[str, Any]]:
-    """Return the facts of a request with its document, if it may pass. See `check`."""
+    """Return the facts of a request with its document, if it may pass. Raises as `check_request`."""
     if not body:
         return RequestFacts(), {}
     try:
@@ -111,8 +111,8 @@ def read(
     _check_edits(document.get("context_management"), features)
     _check_output(document.get("output_config"))
     _check_tools(document.get("tools"), may_search=may_search, is_open=is_open)
-    judged = [value for name, value in document.items() if name not in _FREE]
-    for part in _objects(judged):
+    judged_values = [value for name, value in document.items() if name not in _UNCHECKED_FIELDS]
+    for part in _objects(judged_values):
         _check_part(part, may_search=may_search, is_open=is_open)
     model = document.get("model")
     facts = RequestFacts(
@@ -123,6 +123,7 @@ def read(
 
 
 def _check_part(part: dict[str, Any], *, may_search: bool, is_open: bool) -> None:
+    """Refuse an object of a request that makes the service reach something which its group may not reach."""
     for name in part:
         if name not in _SENSITIVE and name.casefold().strip() in _SENSITIVE:
             raise ProxyRefused(error_responses.malformed(f"'{name[:40]}' is not written as the API has it"))
@@ -138,17 +139,19 @@ def _check_part(part: dict[str, Any], *, may_search: bool, is_open: bool) -> Non
 
 
 def _check_source(part: dict[str, Any], *, is_open: bool) -> None:
+    """Refuse a part whose content the service would fetch, or has stored."""
     kind, source = part.get("type"), part.get("source")
-    if not is_open and (kind in _FETCHED or any(name in part for name in _ADDRESSES)):
+    if not is_open and (kind in _FETCHING_TYPES or any(name in part for name in _ADDRESSES)):
         raise ProxyRefused(error_responses.not_allowed("addresses that the model service fetches"))
     if kind == "container_upload":
         raise ProxyRefused(error_responses.not_allowed("containers of the model service"))
-    is_stored = isinstance(source, dict) and source.get("type") not in (*_SOURCES, "url")
-    if is_stored or kind in _STORED or "file_id" in part:
+    is_stored = isinstance(source, dict) and source.get("type") not in (*_INLINE_SOURCES, "url")
+    if is_stored or kind in _STORED_FILE_TYPES or "file_id" in part:
         raise ProxyRefused(error_responses.not_allowed("files that are stored at the model service"))
 
 
 def _check_output(output: object) -> None:
+    """Refuse an `output_config` with members that are not known to be harmless."""
     if output is None:
         return
     if not isinstance(output, dict):
@@ -176,15 +179,22 @@ def _check_tools(tools: object, *, may_search: bool, is_open: bool) -> None:
         _check_tool(versioned[1], tool, may_search=may_search, is_open=is_open)
 
 
-def _check_feature(needed: ModelFeature | None, features: Collection[ModelFeature], what: str) -> None:
-    if needed is None:
-        raise ProxyRefused(error_responses.not_allowed(what))
-    if needed not in features:
-        fix = f"""; the owner may allow it: --set '{{"model_features": ["{needed}"]}}'"""
-        raise ProxyRefused(error_responses.not_allowed(what + fix))
+def _check_feature(
+    feature: ModelFeature | None, features: Collection[ModelFeature], description: str
+) -> None:
+    """Refuse what needs a paid feature that the owner does not let the group use.
+
+    `feature` is None if nothing allows it.
+    """
+    if feature is None:
+        raise ProxyRefused(error_responses.not_allowed(description))
+    if feature not in features:
+        fix = f"""; the owner may allow it: --set '{{"model_features": ["{feature}"]}}'"""
+        raise ProxyRefused(error_responses.not_allowed(description + fix))
 
 
 def _check_edits(management: object, features: Collection[ModelFeature]) -> None:
+    """Refuse edits of the context other than those that cost nothing or that the group may use."""
     if management is None:
         return
     edits = management.get("edits", []) if isinstance(management, dict) else None
@@ -201,39 +211,40 @@ def _check_edits(management: object, features: Collection[ModelFeature]) -> None
 
 
 def _check_tool(name: str, tool: dict[str, Any], *, may_search: bool, is_open: bool) -> None:
+    """Refuse a tool of the service that its group may not use; `name` is without its date."""
     match name:
         case "web_search":
             if not may_search:
                 raise ProxyRefused(error_responses.NO_SEARCH)
-            most = tool.get("max_uses")
+            max_uses = tool.get("max_uses")
             # Without a bound, one request could search on and on before a budget counts it. `isinstance`
             # would take `true` for 1.
-            if type(most) is not int or not 1 <= most <= MAX_SEARCHES_A_REQUEST:
+            if type(max_uses) is not int or not 1 <= max_uses <= MAX_SEARCHES_A_REQUEST:
                 fault = f"web search needs max_uses, of at most {MAX_SEARCHES_A_REQUEST}"
                 raise ProxyRefused(error_responses.malformed(fault))
         case "web_fetch" if is_open:
             return
-        case _ if name not in _DONE_BY_THE_CLIENT:
+        case _ if name not in _HARMLESS_TOOLS:
             raise ProxyRefused(error_responses.not_allowed(f"the service's own tool '{name}'"))
 
 
 def _objects(body: Any) -> Iterator[dict[str, Any]]:
     """Yield each object that the service reads. Not recursive, because the container chooses the depth."""
-    waiting = [body]
-    while waiting:
-        part = waiting.pop()
+    unread = [body]
+    while unread:
+        part = unread.pop()
         if isinstance(part, dict):
             yield part
-            waiting += [value for name, value in part.items() if not _is_free(part, name)]
+            unread += [value for name, value in part.items() if not _is_unchecked(part, name)]
         elif isinstance(part, list):
-            waiting += part
+            unread += part
 
 
-def _is_free(part: dict[str, Any], name: str) -> bool:
+def _is_unchecked(part: dict[str, Any], name: str) -> bool:
     """Return whether the service treats the value of a member neither as a tool nor as an address."""
     match name:
         case "input":
-            return part.get("type") in _OF_CALLS
+            return part.get("type") in _CALL_TYPES
         case "input_schema" | "input_examples":
             return "name" in part
         case "schema":

@@ -40,14 +40,15 @@ class ModelCatalog:
 
     def service(self, name: str | None) -> ModelService | None:
         """Return a service that was added; None for the one of `.env`, and for a removed one."""
-        return next((one for one in self.services if one.name == name), None)
+        return next((service for service in self.services if service.name == name), None)
 
     def chosen(self, work: WorkKind) -> str | None:
         """Return the choice for a kind of work in all groups."""
-        return next((one.model for one in self.choices if one.work is work), None)
+        return next((choice.model for choice in self.choices if choice.work is work), None)
 
     def fallbacks(self) -> list[ChosenModel]:
-        return [one for one in self.choices if one.work is WorkKind.FALLBACK]
+        """Return the owner's stand-ins, in the order in which they are tried."""
+        return [choice for choice in self.choices if choice.work is WorkKind.FALLBACK]
 
 
 async def read_catalog(tx: Tx) -> ModelCatalog:
@@ -55,7 +56,7 @@ async def read_catalog(tx: Tx) -> ModelCatalog:
     return ModelCatalog(tuple(await model_services.every(tx)), tuple(await model_services.choices(tx)))
 
 
-def wanted(
+def chosen_model(
     catalog: ModelCatalog, config: GroupConfig, kind: TurnKind | str, *, is_isolated: bool, settings: Settings
 ) -> ModelChoice:
     """Return the choice for a group's turn, whether or not that service answers. Pure.
@@ -63,15 +64,16 @@ def wanted(
     A task in its group's conversation uses the conversation's service, because it continues its session.
     """
     work = _work_of(kind, is_isolated=is_isolated)
-    of_kind = None
+    model_for_kind = None
     if work is not WorkKind.ALL:
-        of_kind = config.models.get(work.value) or catalog.chosen(work)  # type: ignore[call-overload]
-        of_kind = of_kind or (settings.agents_worker_model if work is WorkKind.WORKER else None)
-    text = of_kind or config.model or catalog.chosen(WorkKind.ALL) or settings.andy_model
+        model_for_kind = config.models.get(work.value) or catalog.chosen(work)  # type: ignore[call-overload]
+        model_for_kind = model_for_kind or (settings.agents_worker_model if work is WorkKind.WORKER else None)
+    text = model_for_kind or config.model or catalog.chosen(WorkKind.ALL) or settings.andy_model
     return read_choice(text, catalog.services)
 
 
 def _work_of(kind: TurnKind | str, *, is_isolated: bool) -> WorkKind:
+    """Return the kind of work that a turn is, for the owner's choices."""
     if kind == TurnKind.WORKER:
         return WorkKind.WORKER
     return WorkKind.TASKS if kind == TurnKind.TASK and is_isolated else WorkKind.ALL
@@ -79,8 +81,10 @@ def _work_of(kind: TurnKind | str, *, is_isolated: bool) -> WorkKind:
 
 def prices_of(settings: Settings) -> Prices:
     """Return the prices in force: those of the settings, then the list's."""
-    own = {name: per_million(**price.model_dump()) for name, price in (settings.andy_prices or {}).items()}
-    return Prices(own, search_usd=settings.andy_search_price)
+    own_prices = {
+        name: per_million(**price.model_dump()) for name, price in (settings.andy_prices or {}).items()
+    }
+    return Prices(own_prices, search_usd=settings.andy_search_price)
 
 
 def price_of(catalog: ModelCatalog, choice: ModelChoice, prices: Prices) -> ServicePrice | None:
@@ -90,8 +94,8 @@ def price_of(catalog: ModelCatalog, choice: ModelChoice, prices: Prices) -> Serv
         # The owner's price is for the service's own model; another may cost more.
         is_own = service.price is None or service.model in (None, choice.model) or choice.model is None
         return service.known_price if is_own else None
-    found = prices.of(choice.model)
-    return None if found is None else ServicePrice(found.input / 1000, found.output / 1000)
+    listed = prices.of(choice.model)
+    return None if listed is None else ServicePrice(listed.input / 1000, listed.output / 1000)
 
 
 def has_list_price(service: ModelService | None) -> bool:
@@ -99,13 +103,13 @@ def has_list_price(service: ModelService | None) -> bool:
     return service is None or (service.kind == "anthropic" and service.price is None)
 
 
-def may_stand_in(one: ServicePrice | None, other: ServicePrice | None) -> bool:
+def is_cheap_enough(price: ServicePrice | None, other: ServicePrice | None) -> bool:
     """Return whether a price is known and not above another, which may be unknown. Pure."""
-    if one is None:
+    if price is None:
         return False
-    if one.input == one.output == 0:
+    if price.input == price.output == 0:
         return True
-    return other is not None and one.input <= other.input and one.output <= other.output
+    return other is not None and price.input <= other.input and price.output <= other.output
 
 
 class ModelRouter:
@@ -133,45 +137,50 @@ class ModelRouter:
         """Read the owner's present choices. Cheap: two small tables."""
         self.catalog = await self._database.read(read_catalog)
 
-    def wanted(self, config: GroupConfig, kind: TurnKind | str, *, is_isolated: bool) -> ModelChoice:
+    def chosen_model(self, config: GroupConfig, kind: TurnKind | str, *, is_isolated: bool) -> ModelChoice:
         """Return the choice for turns of a kind, whether or not that service answers."""
-        return wanted(self.catalog, config, kind, is_isolated=is_isolated, settings=self._settings)
+        return chosen_model(self.catalog, config, kind, is_isolated=is_isolated, settings=self._settings)
 
     def for_summaries(self, config: GroupConfig, model: str) -> list[ModelChoice]:
         """Return the candidates for writing a group's summary, in order; `model` is the setting's."""
         work = WorkKind.SUMMARIES
-        chosen = config.models.get("summaries") or self.catalog.chosen(work) or model
-        first = read_choice(chosen, self.catalog.services)
-        candidates = [first, *self.stand_ins(first)]
-        return [one for one in candidates if self._is_up(one)] or candidates[:1]
+        chosen_text = config.models.get("summaries") or self.catalog.chosen(work) or model
+        first_choice = read_choice(chosen_text, self.catalog.services)
+        candidates = [first_choice, *self.stand_ins(first_choice)]
+        return [candidate for candidate in candidates if self._answers_now(candidate)] or candidates[:1]
 
     def candidates(
         self, config: GroupConfig, kind: TurnKind | str, *, is_isolated: bool
     ) -> list[ModelChoice]:
         """Return the candidates, in order: the choice, then its stand-ins."""
-        first = self.wanted(config, kind, is_isolated=is_isolated)
-        return [first, *self.stand_ins(first)]
+        first_choice = self.chosen_model(config, kind, is_isolated=is_isolated)
+        return [first_choice, *self.stand_ins(first_choice)]
 
-    def stand_ins(self, first: ModelChoice) -> list[ModelChoice]:
+    def stand_ins(self, first_choice: ModelChoice) -> list[ModelChoice]:
         """Return the possible stand-ins for a choice: at other services, at most as expensive as allowed."""
-        price = price_of(self.catalog, first, self._prices)
-        found: list[ModelChoice] = []
-        for one in self.catalog.fallbacks():
-            choice = read_choice(one.model, self.catalog.services)
-            is_alike = all(has_list_price(self.catalog.service(each.service)) for each in (first, choice))
+        price = price_of(self.catalog, first_choice, self._prices)
+        accepted: list[ModelChoice] = []
+        for fallback in self.catalog.fallbacks():
+            choice = read_choice(fallback.model, self.catalog.services)
+            is_alike = all(
+                has_list_price(self.catalog.service(compared.service)) for compared in (first_choice, choice)
+            )
             if is_alike and choice.model is None:
                 # Another key of the same maker: its default could be a more expensive model.
-                choice = replace(choice, model=first.model)
+                choice = replace(choice, model=first_choice.model)
             # A second model at the same service would fail together with the first.
-            is_other = choice.service not in {first.service, *(known.service for known in found)}
+            is_other = choice.service not in {
+                first_choice.service,
+                *(earlier.service for earlier in accepted),
+            }
             is_allowed = (
-                one.may_be_dearer
-                or (is_alike and choice.model == first.model)
-                or may_stand_in(price_of(self.catalog, choice, self._prices), price)
+                fallback.may_be_dearer
+                or (is_alike and choice.model == first_choice.model)
+                or is_cheap_enough(price_of(self.catalog, choice, self._prices), price)
             )
             if is_other and is_allowed and self.is_usable(choice.service):
-                found.append(choice)
-        return found
+                accepted.append(choice)
+        return accepted
 
     def choose(
         self, config: GroupConfig, kind: TurnKind | str, *, is_isolated: bool, turn_id: TurnId | None = None
@@ -180,24 +189,33 @@ class ModelRouter:
 
         A turn returns to a service that it has left only if no other answers.
         """
-        left = self.left.get(turn_id or TurnId(0), set())
+        left_services = self.left.get(turn_id or TurnId(0), set())
         candidates = self.candidates(config, kind, is_isolated=is_isolated)
-        chosen = self.first_that_answers(candidates, left)
-        left.discard(chosen.service)  # otherwise the proxy would refuse the turn there
-        first = candidates[0].service
-        if first not in {chosen.service, *self.down} and not self.is_usable(first):
-            self.on_unusable(first)
+        chosen = self.first_that_answers(candidates, left_services)
+        left_services.discard(chosen.service)  # otherwise the proxy would refuse the turn there
+        first_service = candidates[0].service
+        if first_service not in {chosen.service, *self.down} and not self.is_usable(first_service):
+            self.on_unusable(first_service)
         return chosen
 
     def first_that_answers(
-        self, candidates: Sequence[ModelChoice], left: Collection[str] = ()
+        self, candidates: Sequence[ModelChoice], left_services: Collection[str] = ()
     ) -> ModelChoice:
         """Return the first choice whose service answers and was not left; else the first."""
-        up = [one for one in candidates if self._is_up(one)]
-        unleft = [one for one in candidates if one.service not in left]
+        answering = [candidate for candidate in candidates if self._answers_now(candidate)]
+        unleft = [candidate for candidate in candidates if candidate.service not in left_services]
         # A service that answers comes before one that the turn has not left: a turn rather returns than
         # waits.
-        return next(iter([*(one for one in up if one in unleft), *up, *unleft, *candidates]))
+        return next(
+            iter(
+                [
+                    *(candidate for candidate in answering if candidate in unleft),
+                    *answering,
+                    *unleft,
+                    *candidates,
+                ]
+            )
+        )
 
     def next_after(
         self,
@@ -212,11 +230,19 @@ class ModelRouter:
 
         That is a service which it has not left, else one that has answered the host since.
         """
-        left, recovered = (found.get(turn_id or TurnId(0), ()) for found in (self.left, self.recovered))
+        left, recovered = (
+            services_by_turn.get(turn_id or TurnId(0), ()) for services_by_turn in (self.left, self.recovered)
+        )
         candidates = self.candidates(config, kind, is_isolated=is_isolated)
-        others = [one for one in candidates if one.service != service and self._is_up(one)]
-        unleft = [one for one in others if one.service not in left]
-        return next(iter([*unleft, *(one for one in others if one.service in recovered)]), None)
+        others = [
+            candidate
+            for candidate in candidates
+            if candidate.service != service and self._answers_now(candidate)
+        ]
+        unleft = [candidate for candidate in others if candidate.service not in left]
+        return next(
+            iter([*unleft, *(candidate for candidate in others if candidate.service in recovered)]), None
+        )
 
     def leave(self, turn_id: TurnId, service: str) -> None:
         """Make a turn continue elsewhere; the oldest such turns are forgotten."""
@@ -238,25 +264,26 @@ class ModelRouter:
     ) -> bool:
         """Return whether a turn could use another service than this, left or not."""
         candidates = self.candidates(config, kind, is_isolated=is_isolated)
-        return any(one.service != service and self._is_up(one) for one in candidates)
+        return any(candidate.service != service and self._answers_now(candidate) for candidate in candidates)
 
     def has_stand_in(self, service: str) -> bool:
         """Return whether the choice for all groups, or a fallback, answers at another service."""
         texts = [self.catalog.chosen(WorkKind.ALL) or self._settings.andy_model]
-        texts += [one.model for one in self.catalog.fallbacks()]
+        texts += [fallback.model for fallback in self.catalog.fallbacks()]
         choices = [read_choice(text, self.catalog.services) for text in texts]
-        return any(one.service != service and self._is_up(one) for one in choices)
+        return any(choice.service != service and self._answers_now(choice) for choice in choices)
 
     def known_models(self, name: str) -> list[str]:
         """Return models that a service is known to have: chosen ones, then its own."""
-        texts = [self._settings.andy_model, *(one.model for one in self.catalog.choices)]
+        texts = [self._settings.andy_model, *(stored_choice.model for stored_choice in self.catalog.choices)]
         chosen = [read_choice(text, self.catalog.services) for text in texts]
         service = self.catalog.service(name)
-        own = [service.model] if service is not None else []
-        found = [*(one.model for one in chosen if one.service == name), *own]
-        return list(dict.fromkeys(one for one in found if one is not None))
+        own_models = [service.model] if service is not None else []
+        models = [*(choice.model for choice in chosen if choice.service == name), *own_models]
+        return list(dict.fromkeys(model for model in models if model is not None))
 
-    def _is_up(self, choice: ModelChoice) -> bool:
+    def _answers_now(self, choice: ModelChoice) -> bool:
+        """Return whether a choice's service is usable and not known to be down."""
         return choice.service not in self.down and self.is_usable(choice.service)
 
     def is_usable(self, name: str) -> bool:

@@ -34,6 +34,7 @@ class StrictConnection(h11.Connection):
     """Refuses what h11 silently repairs: repeated lengths, folded lines, lines that end in a bare LF."""
 
     def next_event(self) -> h11.Event | type[h11.NEED_DATA | h11.PAUSED]:
+        """Return the next event of HTTP. Raises `h11.RemoteProtocolError` for an ambiguous head."""
         # h11 has the raw bytes of a head only until it has parsed them.
         if self.their_state is h11.IDLE:
             _check_head(self.trailing_data[0])
@@ -41,6 +42,7 @@ class StrictConnection(h11.Connection):
 
 
 def _check_head(received: bytes) -> None:
+    """Refuse a whole head that two parsers could read differently, or that is too long."""
     end = _HEAD_END.search(received)
     if end is None:
         return
@@ -52,6 +54,7 @@ def _check_head(received: bytes) -> None:
 
 
 def _peer(transport: asyncio.BaseTransport) -> str:
+    """Return the address of a container; empty if it is gone."""
     address = transport.get_extra_info("peername")
     return str(address[0]) if address else ""
 
@@ -97,15 +100,18 @@ class ProxyProtocol(BoundedProtocol):
         return (self,) if is_peer_greedy or len(peers) > self._limits.connections else ()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        """Stop the timer when the connection has ended."""
         self._disarm_stall_timer()
         super().connection_lost(exc)
 
     def pause_writing(self) -> None:
+        """Start the timer that ends the connection if the client goes on reading nothing."""
         super().pause_writing()
         if self._stall_timer is None:
             self._stall_timer = self.loop.call_later(self._limits.stall_seconds, self.transport.abort)
 
     def resume_writing(self) -> None:
+        """Stop the timer, because the client reads again."""
         self._disarm_stall_timer()
         super().resume_writing()
 
@@ -120,6 +126,7 @@ class ProxyProtocol(BoundedProtocol):
         self.transport.close()
 
     def _write_refusal(self) -> None:
+        """Write the answer 400 in the form of the Messages API."""
         body = error_responses.malformed(
             "it is no HTTP/1.1, can be read in two ways, or has too long a head"
         ).body()
@@ -133,6 +140,7 @@ class ProxyProtocol(BoundedProtocol):
             self.transport.write(self.conn.send(event) or b"")
 
     def _disarm_stall_timer(self) -> None:
+        """Stop the timer that would end a connection whose client reads nothing."""
         if self._stall_timer is not None:
             self._stall_timer.cancel()
             self._stall_timer = None
@@ -159,6 +167,7 @@ def bind(host: str, preferred_port: int) -> socket.socket:
 
 
 def _no_address(host: str, error: OSError) -> AndyError:
+    """Return the error for an address that this machine does not have."""
     reason = error.strerror or str(error)
     return AndyError(
         f"The credential proxy cannot listen on {host} ({reason}): use an address of this machine."
@@ -177,6 +186,7 @@ class ProxyServer:
 
     @property
     def port(self) -> int:
+        """The port on which the proxy listens."""
         port: int = self._listener.getsockname()[1]
         return port
 

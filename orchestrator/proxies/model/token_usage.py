@@ -80,54 +80,58 @@ class UsageParser:
         if not self._is_reading:
             return
         if not self._is_stream:
-            self._keep(chunk, MAX_BODY_BYTES)
+            self._append(chunk, MAX_BODY_BYTES)
             return
-        begun, *lines = chunk.split(b"\n")
-        self._keep(begun, MAX_LINE_BYTES)
+        line_end, *lines = chunk.split(b"\n")
+        self._append(line_end, MAX_LINE_BYTES)
         if not lines:
             return
         self._end_line()
-        rest = lines.pop()
+        line_start = lines.pop()
         self._read_lines(lines)
-        self._keep(rest, MAX_LINE_BYTES)
+        self._append(line_start, MAX_LINE_BYTES)
 
     def seen(self) -> ParsedUsage | None:
         """Return the usage so far; None when the answer reported none."""
         if self._is_reading and not self._is_stream:
             self._is_reading = False
-            self._read_message(_parsed(b"" if self._is_overlong else self._line))
+            self._read_message(_parse_object(b"" if self._is_overlong else self._line))
         if self._usage is None:
             return None
         return ParsedUsage(
             model=self._model,
-            input_tokens=self._charged("input_tokens"),
-            output_tokens=max(self._output(), self._charged("output_tokens")),
-            cache_read_tokens=self._charged("cache_read_input_tokens"),
-            cache_write_tokens=self._charged("cache_creation_input_tokens"),
-            cache_write_hour_tokens=max(_hourly(self._usage), sum(map(_hourly, self._iterations()))),
-            searches=self._searched(),
+            input_tokens=self._charged_tokens("input_tokens"),
+            output_tokens=max(self._output_count(), self._charged_tokens("output_tokens")),
+            cache_read_tokens=self._charged_tokens("cache_read_input_tokens"),
+            cache_write_tokens=self._charged_tokens("cache_creation_input_tokens"),
+            cache_write_hour_tokens=max(
+                _hour_cache_tokens(self._usage), sum(map(_hour_cache_tokens, self._iterations()))
+            ),
+            searches=self._search_count(),
             is_fast=self._usage.get("speed") == "fast",
             is_us_only=self._usage.get("inference_geo") == "us",
             is_whole=self._is_whole,
         )
 
-    def _charged(self, name: str) -> int:
+    def _charged_tokens(self, name: str) -> int:
         """Return a count as charged: if the service worked in iterations, the sum of all.
 
         The top-level count is then only the last iteration's.
         """
         assert self._usage is not None
         # By the service's example, the top level says 23,000 tokens after a compaction of another 180,000.
-        charged = sum(_count(one, name) for one in self._iterations())
+        charged = sum(_count(iteration, name) for iteration in self._iterations())
         return max(_count(self._usage, name), charged)
 
     def _iterations(self) -> list[dict[str, Any]]:
+        """Return the reports of the iterations in which the service worked; none if it did not say."""
         assert self._usage is not None
         iterations = self._usage.get("iterations")
         rows = iterations[:MAX_ITERATIONS] if isinstance(iterations, list) else []
-        return [one for one in rows if isinstance(one, dict)]
+        return [row for row in rows if isinstance(row, dict)]
 
-    def _keep(self, piece: bytes, limit: int) -> None:
+    def _append(self, piece: bytes, limit: int) -> None:
+        """Add a piece to the present line, or drop the line if it grows above `limit` bytes."""
         if len(self._line) + len(piece) > limit:
             self._is_overlong = True
             self._line.clear()
@@ -135,6 +139,7 @@ class UsageParser:
             self._line += piece
 
     def _end_line(self) -> None:
+        """Read the present line, and begin the next."""
         line = bytes(self._line)
         self._line.clear()
         if not self._is_overlong:
@@ -142,6 +147,7 @@ class UsageParser:
         self._is_overlong = False
 
     def _read_lines(self, lines: Sequence[bytes]) -> None:
+        """Count what whole lines report; a delta is only counted, other events are parsed."""
         for line in lines:
             if not line.startswith(b"data:") or len(line) > MAX_LINE_BYTES:
                 continue
@@ -155,9 +161,10 @@ class UsageParser:
             ):
                 self._searches += 1
             elif b'"message_st' in line or b'"message_delta"' in line:
-                self._read_event(_parsed(line[5:]))
+                self._read_event(_parse_object(line[5:]))
 
     def _read_event(self, event: dict[str, Any]) -> None:
+        """Take the usage in an event of a stream."""
         match event.get("type"):
             case "message_start":
                 self._read_message(event.get("message"))
@@ -170,6 +177,7 @@ class UsageParser:
                 self._is_whole = True
 
     def _read_message(self, message: Any) -> None:
+        """Take the model and the usage in a whole message, or at the start of a stream."""
         if isinstance(message, dict):
             model = message.get("model")
             self._model = model[:200] if isinstance(model, str) else None
@@ -179,17 +187,18 @@ class UsageParser:
     def _merge(self, usage: Any) -> None:
         """Merge a report: later numbers are totals and replace earlier ones; missing ones stay."""
         if isinstance(usage, dict):
-            given = {name: value for name, value in usage.items() if value is not None}
-            self._usage = {**(self._usage or {}), **given}
+            reported = {name: value for name, value in usage.items() if value is not None}
+            self._usage = {**(self._usage or {}), **reported}
 
-    def _searched(self) -> int:
+    def _search_count(self) -> int:
         """Return the web searches that the service counted or, without its count, those that had started."""
         assert self._usage is not None
         tool_use = self._usage.get("server_tool_use")
         counted = _count(tool_use, "web_search_requests") if isinstance(tool_use, dict) else 0
         return min(max(counted, 0 if self._has_output_count else self._searches), MAX_SEARCHES)
 
-    def _output(self) -> int:
+    def _output_count(self) -> int:
+        """Return the output tokens that were counted or, before the count has come, at least those seen."""
         assert self._usage is not None
         counted = _count(self._usage, "output_tokens")
         if self._has_output_count:
@@ -198,21 +207,23 @@ class UsageParser:
         return max(counted, self._deltas, self._delta_bytes // BYTES_A_TOKEN)
 
 
-def _parsed(text: bytes | bytearray) -> dict[str, Any]:
+def _parse_object(text: bytes | bytearray) -> dict[str, Any]:
+    """Return the JSON object in a text; an empty one if there is none."""
     try:
-        found = json.loads(text)
+        value = json.loads(text)
     except (ValueError, RecursionError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return value if isinstance(value, dict) else {}
 
 
-def _hourly(usage: dict[str, Any]) -> int:
+def _hour_cache_tokens(usage: dict[str, Any]) -> int:
     """Return how many of the tokens written to the cache are stored for an hour, by one report."""
     cached = usage.get("cache_creation")
     return _count(cached, "ephemeral_1h_input_tokens") if isinstance(cached, dict) else 0
 
 
 def _count(usage: dict[str, Any], name: str) -> int:
+    """Return a count in a report; 0 if it is missing or impossible."""
     value = usage.get(name)
     is_count = isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_TOKENS
     return int(value) if is_count else 0  # type: ignore[arg-type]
@@ -282,11 +293,13 @@ def per_million(
 ) -> Price:
     """Return a price from dollars per million tokens; missing cache prices follow the list's ratios."""
     return Price(
-        input=_nano(input),
-        output=_nano(output),
-        cache_read=_nano(input * _CACHE_READ if cache_read is None else cache_read),
-        cache_write=_nano(input * _CACHE_WRITE if cache_write is None else cache_write),
-        cache_write_hour=_nano(input * _CACHE_WRITE_HOUR if cache_write_hour is None else cache_write_hour),
+        input=_nano_usd(input),
+        output=_nano_usd(output),
+        cache_read=_nano_usd(input * _CACHE_READ if cache_read is None else cache_read),
+        cache_write=_nano_usd(input * _CACHE_WRITE if cache_write is None else cache_write),
+        cache_write_hour=_nano_usd(
+            input * _CACHE_WRITE_HOUR if cache_write_hour is None else cache_write_hour
+        ),
     )
 
 
@@ -306,80 +319,90 @@ class Prices:
         """
         full_name = model or ""
         name = full_name[max(0, full_name.find("claude-")) :]
-        own = (
-            price for prefix, price in self._own.items() if _fits(full_name, prefix) or _fits(name, prefix)
+        own_prices = (
+            price
+            for prefix, price in self._own.items()
+            if _has_prefix(full_name, prefix) or _has_prefix(name, prefix)
         )
-        listed = (per_million(input=pair[0], output=pair[1]) for pair in _listed(name))
-        return next(own, None) or next(listed, None)
+        list_prices = (
+            per_million(input=list_price[0], output=list_price[1]) for list_price in _listed_prices(name)
+        )
+        return next(own_prices, None) or next(list_prices, None)
 
-    def cost_at(self, service: ModelService | None, seen: ParsedUsage) -> Cost:
-        """Estimate the cost of a service's answer, by the service's own price; None is the
-        service of `.env`.
+    def cost_at(self, service: ModelService | None, usage: ParsedUsage) -> Cost:
+        """Estimate the cost of a service's answer, by the service's own price.
+
+        A service of None is the one of `.env`.
         """
         if service is None or (service.kind == "anthropic" and service.price is None):
-            return self.cost_of(seen)
+            return self.cost_of(usage)
         price = service.known_price
         if price is None:
             return Cost(nano_usd=None)
         # The price is stored under the very name in the answer, which need not be the one that was requested.
-        of_service = Prices({seen.model or "": per_million(input=price.input, output=price.output)})
-        return of_service.cost_of(seen)
+        of_service = Prices({usage.model or "": per_million(input=price.input, output=price.output)})
+        return of_service.cost_of(usage)
 
-    def cost_of(self, seen: ParsedUsage) -> Cost:
+    def cost_of(self, usage: ParsedUsage) -> Cost:
         """Estimate the cost of an answer."""
-        known = self.of(seen.model)
-        price = known or _of_family(seen.model or "")
+        known_price = self.of(usage.model)
+        price = known_price or _family_price(usage.model or "")
         if price is None:
             return Cost(nano_usd=None)
-        hourly = min(seen.cache_write_hour_tokens, seen.cache_write_tokens)
-        read = (
-            seen.input_tokens * price.input
-            + seen.cache_read_tokens * price.cache_read
-            + (seen.cache_write_tokens - hourly) * price.cache_write
-            + hourly * price.cache_write_hour
+        hour_tokens = min(usage.cache_write_hour_tokens, usage.cache_write_tokens)
+        input_cost = (
+            usage.input_tokens * price.input
+            + usage.cache_read_tokens * price.cache_read
+            + (usage.cache_write_tokens - hour_tokens) * price.cache_write
+            + hour_tokens * price.cache_write_hour
         )
-        of_input, of_output = _factors(seen)
-        wrote = seen.output_tokens * price.output
-        searched = seen.searches * self._search_nano_usd
-        nano_usd = round(read * of_input) + round(wrote * of_output) + searched
-        return Cost(nano_usd=nano_usd, is_assumed=known is None)
+        input_factor, output_factor = _factors(usage)
+        output_cost = usage.output_tokens * price.output
+        search_cost = usage.searches * self._search_nano_usd
+        nano_usd = round(input_cost * input_factor) + round(output_cost * output_factor) + search_cost
+        return Cost(nano_usd=nano_usd, is_assumed=known_price is None)
 
 
-def _factors(seen: ParsedUsage) -> tuple[float, float]:
-    """Return the factors for the prices of input and output of this answer."""
-    of_input, of_output = _factors_of_speed_and_length(seen)
-    of_place = _US_ONLY if seen.is_us_only else 1.0
-    return of_input * of_place, of_output * of_place
+def _factors(usage: ParsedUsage) -> tuple[float, float]:
+    """Return the factors for the prices of input and output of this answer, as `(input, output)`."""
+    input_factor, output_factor = _factors_of_speed_and_length(usage)
+    place_factor = _US_ONLY if usage.is_us_only else 1.0
+    return input_factor * place_factor, output_factor * place_factor
 
 
-def _factors_of_speed_and_length(seen: ParsedUsage) -> tuple[float, float]:
-    whole_input = seen.input_tokens + seen.cache_read_tokens + seen.cache_write_tokens
+def _factors_of_speed_and_length(usage: ParsedUsage) -> tuple[float, float]:
+    """Return the factors `(input, output)` for fast mode and for a long input."""
+    whole_input = usage.input_tokens + usage.cache_read_tokens + usage.cache_write_tokens
     is_long = whole_input > _LONG_INPUT_TOKENS
-    if seen.is_fast:
+    if usage.is_fast:
         return (_FAST_LONG, _FAST_LONG) if is_long else (_FAST, _FAST)
-    name = seen.model or ""
-    charges_length = any(_fits(name[max(0, name.find("claude-")) :], one) for one in _CHARGES_LENGTH)
+    name = usage.model or ""
+    charges_length = any(
+        _has_prefix(name[max(0, name.find("claude-")) :], prefix) for prefix in _CHARGES_LENGTH
+    )
     return (_LONG_INPUT, _LONG_OUTPUT) if is_long and charges_length else (1.0, 1.0)
 
 
-def _of_family(model: str) -> Price | None:
+def _family_price(model: str) -> Price | None:
     """Return the highest listed price of a Claude model's family, or of all families; else None."""
     if "claude-" not in model:
         return None
     # The empty text is part of every name: a new family costs as much as the most expensive of all.
-    family = next((one for one in _FAMILIES if one in model), "")
-    dearest = max(pair for name, pair in _USD_PER_MILLION.items() if family in name)
-    return per_million(input=dearest[0], output=dearest[1])
+    family = next((name for name in _FAMILIES if name in model), "")
+    highest = max(price for listed_name, price in _USD_PER_MILLION.items() if family in listed_name)
+    return per_million(input=highest[0], output=highest[1])
 
 
-def _listed(name: str) -> list[tuple[float, float]]:
-    return [pair for prefix, pair in _USD_PER_MILLION.items() if _fits(name, prefix)]
+def _listed_prices(name: str) -> list[tuple[float, float]]:
+    """Return the list prices `(input, output)` that match a model's name, in dollars per million tokens."""
+    return [price for prefix, price in _USD_PER_MILLION.items() if _has_prefix(name, prefix)]
 
 
-def _fits(name: str, prefix: str) -> bool:
+def _has_prefix(name: str, prefix: str) -> bool:
     """Return whether a name has a prefix as a whole: `claude-opus-4-12` does not match `claude-opus-4-1`."""
     return name.startswith(prefix) and not name[len(prefix) : len(prefix) + 1].isdigit()
 
 
-def _nano(usd_per_million: float) -> int:
+def _nano_usd(usd_per_million: float) -> int:
+    """Return a price per token in billionths of a dollar."""
     return round(usd_per_million * 1000)

@@ -80,8 +80,9 @@ class UpstreamResponse:
         return self.status == 200 and self.is_plain and kind is not None and kind.startswith(EVENT_STREAM)
 
     def _named(self, name: bytes) -> bytes | None:
-        found = (value.strip().lower() for known, value in self.headers if known.lower() == name)
-        return next(found, None)
+        """Return the value of a header in lower case; `name` is in lower case, too."""
+        values = (value.strip().lower() for known, value in self.headers if known.lower() == name)
+        return next(values, None)
 
 
 class UpstreamClient:
@@ -92,7 +93,7 @@ class UpstreamClient:
 
     def __init__(self, limits: ModelProxyLimits) -> None:
         self._limits = limits
-        self._trust = _trust()
+        self._trusted_authorities = _trusted_authorities()
         self._proxies = getproxies()
         self._proxy_of: dict[tuple[str, str], str | None] = {}
         """Maps scheme and host to the URL of the proxy in between, or None for a direct connection."""
@@ -125,7 +126,8 @@ class UpstreamClient:
             await pool.aclose()
 
     async def _open(self, request: UpstreamRequest) -> httpcore.Response:
-        limits, place = self._limits, urlsplit(request.url)
+        """Send a request and return its response once the head has arrived. Raises `ProxyRefused`."""
+        limits, address = self._limits, urlsplit(request.url)
         timeouts = {
             "connect": limits.connect_seconds,
             "write": limits.write_seconds,
@@ -136,15 +138,15 @@ class UpstreamClient:
             request.method,
             request.url,
             # httpcore adds no Host header by itself. A login in the URL does not belong in it.
-            headers=[(b"host", place.netloc.rpartition("@")[2].encode("ascii")), *_framed(request)],
+            headers=[(b"host", address.netloc.rpartition("@")[2].encode("ascii")), *_with_framing(request)],
             content=request.body,
             extensions={"timeout": timeouts},
         )
-        pool = self._pool(place.scheme, place.hostname or "", is_public_only=request.is_public_only)
+        pool = self._pool(address.scheme, address.hostname or "", is_public_only=request.is_public_only)
         try:
             response = await pool.handle_async_request(outgoing)
         except _FAULTS as error:
-            raise ProxyRefused(_refusal(error), cause=_cause(error)) from None
+            raise ProxyRefused(_refusal_for(error), cause=_cause(error)) from None
         # httpcore reads the timeout again when it reads the body.
         timeouts["read"] = limits.answer_seconds
         return response
@@ -152,14 +154,14 @@ class UpstreamClient:
     def _pool(self, scheme: str, host: str, *, is_public_only: bool) -> httpcore.AsyncConnectionPool:
         """Return the connections through the proxy that the environment names for a host, or direct ones."""
         if (scheme, host) not in self._proxy_of:
-            named = self._proxies.get(scheme) or self._proxies.get("all")
-            self._proxy_of[scheme, host] = None if proxy_bypass(host) else named
+            proxy_url = self._proxies.get(scheme) or self._proxies.get("all")
+            self._proxy_of[scheme, host] = None if proxy_bypass(host) else proxy_url
         proxy = self._proxy_of[scheme, host]
         key = (proxy, is_public_only and proxy is None)
         if key not in self._pools:
             self._pools[key] = httpcore.AsyncConnectionPool(
-                ssl_context=self._trust,
-                proxy=None if proxy is None else _proxy(proxy),
+                ssl_context=self._trusted_authorities,
+                proxy=None if proxy is None else _parse_proxy(proxy),
                 max_connections=self._limits.requests,
                 max_keepalive_connections=MAX_IDLE,
                 keepalive_expiry=self._limits.pool_seconds,
@@ -168,7 +170,7 @@ class UpstreamClient:
         return self._pools[key]
 
 
-def _trust() -> ssl.SSLContext:
+def _trusted_authorities() -> ssl.SSLContext:
     """Return the trusted authorities: those that the environment names, as in other programs,
     else certifi's.
     """
@@ -178,15 +180,16 @@ def _trust() -> ssl.SSLContext:
     return ssl.create_default_context(cafile=file or certifi.where())
 
 
-def _proxy(url: str) -> httpcore.Proxy:
+def _parse_proxy(url: str) -> httpcore.Proxy:
+    """Return the proxy at a URL, with the login in it."""
     parts = urlsplit(url if "://" in url else f"http://{url}")
     login = (unquote(parts.username), unquote(parts.password or "")) if parts.username else None
-    bare = parts._replace(netloc=parts.netloc.rpartition("@")[2])
-    return httpcore.Proxy(bare.geturl(), auth=login)
+    without_login = parts._replace(netloc=parts.netloc.rpartition("@")[2])
+    return httpcore.Proxy(without_login.geturl(), auth=login)
 
 
-def _framed(request: UpstreamRequest) -> list[Header]:
-    """Return the headers; a body without a length from the container is sent in chunks."""
+def _with_framing(request: UpstreamRequest) -> list[Header]:
+    """Return the headers of a request; a body without a length from the container is sent in chunks."""
     has_length = any(name.lower() == b"content-length" for name, _ in request.headers)
     chunked = [] if request.body is None or has_length else [(b"transfer-encoding", b"chunked")]
     return [*request.headers, *chunked]
@@ -198,13 +201,14 @@ def _parser_of(response: httpcore.Response) -> Any:
     There is no public access to it. None if another version of the library has it elsewhere; the connection
     is then used once, and a test that counts connections fails.
     """
-    found: Any = response.stream
+    layer: Any = response.stream
     for name in ("_stream", "_connection", "_h11_state"):
-        found = getattr(found, name, None)
-    return found
+        layer = getattr(layer, name, None)
+    return layer
 
 
 async def _chunks(response: httpcore.Response) -> AsyncGenerator[bytes]:
+    """Yield the body of a response as it arrives. Raises `AnswerCut`."""
     try:
         async with aclosing(cast("AsyncGenerator[bytes]", response.aiter_stream())) as stream:
             async for chunk in stream:
@@ -221,7 +225,8 @@ def _cause(error: Exception) -> str:
     return f"{name}: {error}" if isinstance(error, httpcore.ConnectError) else name
 
 
-def _refusal(error: Exception) -> ProxyRefusal:
+def _refusal_for(error: Exception) -> ProxyRefusal:
+    """Return the refusal for a fault of the connection or the service."""
     match error:
         case httpcore.ConnectError() | httpcore.ConnectTimeout() | httpcore.ProxyError():
             return error_responses.UNREACHABLE

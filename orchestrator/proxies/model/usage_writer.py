@@ -88,10 +88,10 @@ class UsageWriter:
             "service": identity.service_name,
         }
         entry = self._entry(identity, exchange, now_ms)
-        self._put(_Row(_event("api.request", identity, detail, now_ms), entry))
+        self._add_row(_Row(_event("api.request", identity, detail, now_ms), entry))
         for number in range(1, (entry.searches if entry else 0) + 1):
             search = {"model": detail["model"], "number": number}
-            self._put(_Row(_event("web.search", identity, search, now_ms)))
+            self._add_row(_Row(_event("web.search", identity, search, now_ms)))
         if entry is not None:
             self._on_entry(entry)
 
@@ -105,11 +105,11 @@ class UsageWriter:
             "reason": denial.refusal.message,
             "unlogged": denial.unlogged,
         }
-        self._put(_Row(_event("api.refused", identity, detail, self._clock.now_ms())))
+        self._add_row(_Row(_event("api.refused", identity, detail, self._clock.now_ms())))
 
     def note(self, event: audit.AuditEvent, entry: usage.UsageEntry | None = None) -> None:
         """Note another event for the audit, with its cost if it has one."""
-        self._put(_Row(event, entry))
+        self._add_row(_Row(event, entry))
         if entry is not None:
             self._on_entry(entry)
 
@@ -128,22 +128,24 @@ class UsageWriter:
             batch = list(self._rows)
             if not batch:
                 return
-            await _finish(self._store(batch))
+            await _finish_despite_cancellation(self._store(batch))
         self._on_stored()
         entries = [row.entry for row in batch if row.entry is not None]
         if entries and self._settle is not None:
             await self._settle(entries)
 
     async def _store(self, batch: Sequence[_Row]) -> None:
+        """Store a batch of rows, and forget them."""
         async with self._database.transaction() as tx:
-            await _write(tx, batch)
+            await _append_rows(tx, batch)
         del self._rows[: len(batch)]
 
     def _entry(self, identity: RunIdentity, exchange: ProxyExchange, now_ms: int) -> usage.UsageEntry | None:
-        used = exchange.usage
-        if used is None:
+        """Return the usage of an exchange with its cost; None if its answer reported none."""
+        parsed_usage = exchange.usage
+        if parsed_usage is None:
             return None
-        cost = self._prices.cost_at(identity.service, used)
+        cost = self._prices.cost_at(identity.service, parsed_usage)
         return usage.UsageEntry(
             at_ms=now_ms,
             folder=identity.folder,
@@ -151,25 +153,26 @@ class UsageWriter:
             turn_id=identity.turn_id,
             kind=identity.kind,
             task_id=identity.task_id,
-            model=used.model,
-            input_tokens=used.input_tokens,
-            output_tokens=used.output_tokens,
-            cache_read_tokens=used.cache_read_tokens,
-            cache_write_tokens=used.cache_write_tokens,
-            searches=used.searches,
+            model=parsed_usage.model,
+            input_tokens=parsed_usage.input_tokens,
+            output_tokens=parsed_usage.output_tokens,
+            cache_read_tokens=parsed_usage.cache_read_tokens,
+            cache_write_tokens=parsed_usage.cache_write_tokens,
+            searches=parsed_usage.searches,
             service=identity.service.name if identity.service is not None else None,
             is_subagent=exchange.is_subagent,
             cost_nano_usd=cost.nano_usd,
             is_assumed=cost.is_assumed,
-            is_whole=used.is_whole,
+            is_whole=parsed_usage.is_whole,
         )
 
-    def _put(self, row: _Row) -> None:
+    def _add_row(self, row: _Row) -> None:
+        """Add a row to those that wait, and wake the loop that stores them."""
         self._rows.append(row)
         self._wakeup.set()
 
 
-async def _finish(work: Coroutine[Any, Any, None]) -> None:
+async def _finish_despite_cancellation(work: Coroutine[Any, Any, None]) -> None:
     """Finish `work` even when cancelled meanwhile: a commit counts even if nobody waits for it."""
     task = asyncio.create_task(work, name="usage-writer-store")
     try:
@@ -181,7 +184,8 @@ async def _finish(work: Coroutine[Any, Any, None]) -> None:
         raise
 
 
-async def _write(tx: Tx, batch: Sequence[_Row]) -> None:
+async def _append_rows(tx: Tx, batch: Sequence[_Row]) -> None:
+    """Append rows to the audit, and their entries to the usage."""
     for row in batch:
         await audit.append(tx, row.event)
         if row.entry is not None:
@@ -189,6 +193,7 @@ async def _write(tx: Tx, batch: Sequence[_Row]) -> None:
 
 
 def _event(kind: str, identity: RunIdentity | None, detail: dict[str, Any], now_ms: int) -> audit.AuditEvent:
+    """Return an event of the audit about a run, which may be unknown."""
     return audit.AuditEvent(
         at_ms=now_ms,
         kind=kind,
