@@ -208,10 +208,10 @@ class Harness:
     def __init__(self, told: PairingProgress) -> None:
         self.told, self.asked = told, []
 
-    async def look(self) -> PairingProgress:
+    async def progress(self) -> PairingProgress:
         return self.told
 
-    async def ask(self, phone: str = "") -> PairingProgress:
+    async def request_code(self, phone: str = "") -> PairingProgress:
         self.asked.append(phone)
         self.told = PairingProgress(state="starting")
         return self.told
