@@ -63,7 +63,7 @@ class Retention:
         before_ms = {policy: now_ms - days * DAY_MS for policy, days in days_by_policy if days}
         path = await self._database.path()
         # One look at all tables: most sweeps have nothing to do.
-        if not await asyncio.to_thread(retention.is_any_over, path, before_ms):
+        if not await asyncio.to_thread(retention.has_removable_rows, path, before_ms):
             return {}
         # In the order of `POLICIES`: a row that leaves may have been the last one that held a row of a later
         # table.
@@ -83,7 +83,9 @@ class Retention:
         """Move the rows of a table that ended before `before_ms`, batch by batch; return their number."""
         removed = 0
         while True:
-            rows = await asyncio.to_thread(retention.over, path, policy, before_ms=before_ms, limit=BATCH)
+            rows = await asyncio.to_thread(
+                retention.removable_rows, path, policy, before_ms=before_ms, limit=BATCH
+            )
             count = await self._move(policy, rows) if rows else 0
             removed += count
             if len(rows) < BATCH or not count:

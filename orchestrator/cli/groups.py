@@ -464,7 +464,7 @@ async def _change_of(tx: Tx, folder: str, number: int | None) -> GroupChange:
 
     group = await groups.known(tx, folder)
     if number is None:
-        if not (match := await group_changes.rows(tx, group.folder)):
+        if not (match := await group_changes.views(tx, group.folder)):
             raise BadRequest(f"Nothing was changed of '{group.folder}' yet: there is nothing to undo.")
         number = match[0]["number"]
     return await group_changes.get(tx, group.folder, number)

@@ -180,7 +180,7 @@ async def put_back(
     """
     change = await group_changes.get(tx, (await groups.known(tx, folder)).folder, number)
     changes = await group_changes.made_with(tx, change)
-    async with group_changes.together(tx, change.folder):
+    async with group_changes.in_one_step(tx, change.folder):
         for change_made_with in changes:
             await apply(
                 tx,

@@ -102,7 +102,7 @@ async def addresses_of(tx: Tx, address: str) -> frozenset[str]:
 
 async def since(tx: Tx, group: Group, address: str) -> int | None:
     """Return the first message of a group that a person may know; None for somebody never seen there."""
-    return await people.since(tx, group.folder, await people.addresses_of(tx, address))
+    return await people.first_known_seq(tx, group.folder, await people.addresses_of(tx, address))
 
 
 async def of_group(tx: Tx, folder: str) -> list[GroupPerson]:

@@ -460,7 +460,7 @@ class Intake:
             turn_id = await turns.add_answered(
                 tx, group.folder, message.chat_jid, reason=AT_ONCE, now_ms=now_ms, role=asker.role
             )
-            await turn_effects.adopt(tx, turn_id)
+            await turn_effects.assign_provisional(tx, turn_id)
         seq = await messages.add(
             tx, message, received_ms=now_ms, is_request=True, turn_id=turn_id, ignored_reason=None
         )

@@ -414,7 +414,7 @@ async def _poll_lines(tx: Tx, turn: Turn, shown: Sequence[Message], zone: ZoneIn
     quoted_ids = dict.fromkeys(
         message.quote.message_id for message in reversed(shown) if message.quote is not None
     )
-    polls_by_id = {poll.id: poll for poll in await polls_store.some_of(tx, list(quoted_ids)[:MAX_QUOTES])}
+    polls_by_id = {poll.id: poll for poll in await polls_store.of_messages(tx, list(quoted_ids)[:MAX_QUOTES])}
     polls_by_id |= {poll.id: poll for poll in await polls_store.ended_in(tx, turn.id)}
     newest = sorted(polls_by_id.values(), key=lambda poll: poll.id)[-MAX_POLLS:]
     return [

@@ -204,7 +204,7 @@ class CommandDispatcher:
         async with self._database.reading() as tx:
             if await commands.answered(tx, group.folder, request_id) is not None:
                 return None
-            turn = await turns.asking(
+            turn = await turns.requesting_turn(
                 tx,
                 group.folder,
                 claimed=command.turn,
@@ -278,7 +278,7 @@ class CommandDispatcher:
         """Carry out a command, and record its reply and an audit entry."""
         now_ms = self._clock.now_ms()
         # Read inside the transaction: the turn may have ended since the file was written.
-        turn = await turns.asking(
+        turn = await turns.requesting_turn(
             tx, group.folder, claimed=command.turn, written_ms=prepared.written_ms, now_ms=now_ms
         )
         result = await self._call_handler(tx, group, turn, command, request_id, prepared)

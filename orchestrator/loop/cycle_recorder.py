@@ -236,7 +236,7 @@ class CycleRecorder:
         """
         ended = []
         # Read from the store, so that the next host settles what a crash prevented here.
-        for cycle in await cycles.open_ones(tx):
+        for cycle in await cycles.unfinished(tx):
             turn = await turns.get(tx, cycle.turn_id)
             if turn is not None and turn.ended_ms is None:
                 continue
@@ -263,7 +263,7 @@ class CycleRecorder:
                 auto_ms=loop.auto_ms,
                 sleep_request=_sleep_request_of(cycle) if turn.state is TurnState.ANSWERED else None,
                 soonest_streak=loop.soonest_streak,
-                caps=None if waiting is None else await cycles.caps_by(tx, cycle.folder, waiting),
+                caps=None if waiting is None else await cycles.count_caps_by(tx, cycle.folder, waiting),
                 self_wakes=await cycles.self_set_starts(
                     tx, cycle.folder, since_ms=ended_ms - wake_policy.HOUR_MS
                 ),

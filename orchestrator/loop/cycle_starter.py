@@ -133,7 +133,7 @@ class CycleStarter:
         """Start all cycles that are due, and return in how many seconds to look again."""
         async with self._database.reading() as tx:
             self._alive = frozenset(loop.folder for loop in await loops.alive(tx))
-            if not self._alive and not await cycles.open_ones(tx):
+            if not self._alive and not await cycles.unfinished(tx):
                 return SWEEP_SECONDS
         result = _LookResult()
         times: list[int] = []

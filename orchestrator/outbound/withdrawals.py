@@ -65,7 +65,7 @@ class Withdrawals:
         """Delete a sent message or reaction at its messenger; if that fails, try later or give up."""
 
         async def look(tx: Tx) -> tuple[Outgoing | None, Message | None]:
-            rows = await outbox.some(tx, [withdrawal.outbox_id])
+            rows = await outbox.by_ids(tx, [withdrawal.outbox_id])
             if not rows:
                 return None, None
             message_id = rows[0].reacts_to or rows[0].message_id

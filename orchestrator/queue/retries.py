@@ -157,7 +157,7 @@ async def refuse(tx: Tx, turn: Turn, *, now_ms: int) -> None:
     the cause in the main chat, once for each state of the model service; a question asked there is answered
     with it.
     """
-    refusals = await model_refusals.open_ones(tx)
+    refusals = await model_refusals.unfinished(tx)
     reason = f"{_cause(refusals[0])}." if refusals else failures.REFUSED_TASK
     await turns.settle(tx, turn.id, TurnState.FAILED, reason=reason, now_ms=now_ms, is_own_fault=False)
     group = await groups.by_folder(tx, turn.folder)

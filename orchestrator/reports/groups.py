@@ -251,7 +251,7 @@ def _chat_table(rows: list[ChatView], *, zone: ZoneInfo) -> list[str]:
 async def change_rows(tx: Tx, folder: str) -> list[GroupChangeView]:
     """Return what the owner changed of a group's settings and memory, newest first. Raises `UnknownGroup`."""
     group = await groups.known(tx, folder)
-    return await group_changes.rows(tx, group.folder)
+    return await group_changes.views(tx, group.folder)
 
 
 def change_lines(rows: list[GroupChangeView], *, zone: ZoneInfo) -> list[str]:

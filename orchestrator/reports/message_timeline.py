@@ -215,7 +215,7 @@ async def _message(tx: Tx, group: Group, id_or_number: str) -> Message | None:
             return message
     # 18 digits are the most that always fit SQLite's integers.
     is_number = id_or_number.isascii() and id_or_number.isdigit() and len(id_or_number) < 19
-    return await messages.at(tx, group.folder, int(id_or_number)) if is_number else None
+    return await messages.by_seq(tx, group.folder, int(id_or_number)) if is_number else None
 
 
 def _message_part(message: Message | None) -> TimelineMessageView | None:
@@ -241,7 +241,7 @@ async def _turn_part(tx: Tx, turn: Turn) -> TimelineTurnPart:
         "state": turn.state.value,
         "reason": turn.reason,
         "attempt": turn.attempt,
-        "place": (await turns.places(tx)).get(turn.id),
+        "place": (await turns.queue_positions(tx)).get(turn.id),
         "queued_ms": turn.queued_ms,
         "not_before_ms": turn.not_before_ms,
         "started_ms": turn.started_ms,

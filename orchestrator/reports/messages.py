@@ -65,10 +65,10 @@ async def rows(
     labels = {chat.jid: chat.label for chat in group_chats}
     turns_of_own = await messages.turns_of_own(tx, page)
     ids = {message.turn_id for message in page if message.turn_id is not None}
-    turns_by_id = {turn.id: turn for turn in await turns.some(tx, ids)}
+    turns_by_id = {turn.id: turn for turn in await turns.by_ids(tx, ids)}
     is_queued = any(turn.state is TurnState.QUEUED for turn in turns_by_id.values())
     # Places are counted over all queued turns, so only if a message of this page waits.
-    places = await turns.places(tx) if is_queued else {}
+    places = await turns.queue_positions(tx) if is_queued else {}
     files = await outbox.file_names(tx, [message.id for message in page if message.is_bot_message])
     return [
         _row(

@@ -140,7 +140,7 @@ async def verify(tx: Tx, *, after: ChainVerdict | None = None) -> ChainVerdict:
     With an earlier verdict, only the rows `after` it are read, provided that its newest row is unchanged.
     """
     head, number = FIRST_HASH, 0
-    if after is not None and after.fault is None and await _is_there(tx, after):
+    if after is not None and after.fault is None and await _has_head_of(tx, after):
         head, number = after.head, after.rows
     async with tx.execute("SELECT * FROM audit WHERE id > ? ORDER BY id", (number,)) as cursor:
         async for row in cursor:
@@ -151,7 +151,8 @@ async def verify(tx: Tx, *, after: ChainVerdict | None = None) -> ChainVerdict:
     return ChainVerdict(rows=number, head=head, fault=await _fault_of_table(tx, number))
 
 
-async def _is_there(tx: Tx, verdict: ChainVerdict) -> bool:
+async def _has_head_of(tx: Tx, verdict: ChainVerdict) -> bool:
+    """Return whether the row that was the newest at this verdict is still there with the same hash."""
     rows = await tx.execute_fetchall(
         "SELECT 1 FROM audit WHERE id = ? AND hash = ?", (verdict.rows, verdict.head)
     )
@@ -159,6 +160,10 @@ async def _is_there(tx: Tx, verdict: ChainVerdict) -> bool:
 
 
 def _fault(row: sqlite3.Row, expected: int, previous: str) -> str | None:
+    """Return what is wrong with a row, or None.
+
+    It should have the id `expected`, and its `previous_hash` should be `previous`.
+    """
     if row["id"] != expected:
         return f"row {expected} is missing"
     if row["previous_hash"] != previous:
@@ -170,6 +175,7 @@ def _fault(row: sqlite3.Row, expected: int, previous: str) -> str | None:
 
 
 async def _fault_of_table(tx: Tx, last: int) -> str | None:
+    """Return a text if rows after the id `last`, or a trigger that forbids changes, were deleted; or None."""
     # SQLite remembers the highest number it ever assigned, even after that row was deleted.
     cursor = await tx.execute("SELECT max(seq) AS last FROM sqlite_sequence WHERE name = 'audit'")
     ever = (await returned(cursor))["last"] or 0

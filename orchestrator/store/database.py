@@ -16,7 +16,14 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypeVar, cast
 
 from orchestrator.base.announcements import LOOPS_OF, Announce, Announcement, announce_to_nobody
 from orchestrator.domain.errors import StoreCorrupt, StoreError, StoreTooNew
-from orchestrator.store.direct import AfterCommit, DirectConnection, Later, Work, run_at_once, write_together
+from orchestrator.store.direct import (
+    AfterCommit,
+    DirectConnection,
+    FollowUp,
+    Work,
+    run_at_once,
+    write_together,
+)
 
 if TYPE_CHECKING:
     from asyncio import Future
@@ -88,7 +95,7 @@ class Database:
         import asyncio
 
         await asyncio.to_thread(_prepare, path)
-        return await cls._on(
+        return await cls._wrap(
             await asyncio.to_thread(
                 _connect,
                 path,
@@ -107,16 +114,17 @@ class Database:
         import asyncio
 
         uri = await asyncio.to_thread(readonly_uri, path)
-        return await cls._on(await asyncio.to_thread(_connect, uri), read_path=path)
+        return await cls._wrap(await asyncio.to_thread(_connect, uri), read_path=path)
 
     @classmethod
-    async def _on(
+    async def _wrap(
         cls,
         direct: sqlite3.Connection,
         *,
         read_path: Path | None = None,
         announce: Announce = announce_to_nobody,
     ) -> Self:
+        """Return a database that uses an open sqlite3 connection; the arguments are those of `__init__`."""
         from orchestrator.store.loop_connection import LoopConnection
 
         connection = LoopConnection(lambda: direct, ROWS_A_STEP)
@@ -130,24 +138,25 @@ class Database:
         through `after_commit`. Writers that wait at the same time share one transaction, and so one flush to
         the disk. If the caller is cancelled after it started, it still runs to its end first.
         """
-        own = Work(do=work)
-        self._waiting.append(own)
+        item = Work(do=work)
+        self._waiting.append(item)
         try:
             async with self._lock:
-                # Whoever gets the lock first does the work of all who wait, with one flush to the disk.
-                if not own.is_done:
-                    together, self._waiting = self._waiting, []
-                    await self._in_thread(write_together, self._direct, together)
+                # The caller that gets the lock first does the work of all waiting callers, with one flush to
+                # the disk. `is_done`: another caller has done this work already.
+                if not item.is_done:
+                    batch, self._waiting = self._waiting, []
+                    await self._in_thread(write_together, self._direct, batch)
         finally:
-            # Cancelled before it began: it is left out.
-            if not own.is_done and own in self._waiting:
-                self._waiting.remove(own)
-        if own.error is None:
-            self._follow_up(own.later)
-            return own.value  # type: ignore[no-any-return]
-        if isinstance(own.error, sqlite3.Error):
-            raise _explained(own.error) from own.error
-        raise own.error
+            # The caller was cancelled before its work started: nobody else must do it.
+            if not item.is_done and item in self._waiting:
+                self._waiting.remove(item)
+        if item.error is None:
+            self._run_follow_ups(item.follow_ups)
+            return item.value  # type: ignore[no-any-return]
+        if isinstance(item.error, sqlite3.Error):
+            raise _translated(item.error) from item.error
+        raise item.error
 
     async def read(self, query: Callable[[Tx], Awaitable[T]]) -> T:
         """Return the result of `query` over committed rows. It runs in a thread, as with `write`.
@@ -158,14 +167,15 @@ class Database:
         async with self.reading():
             return await self._in_thread(run_at_once, self._direct, query)
 
-    async def _in_thread(self, function: Callable[..., T], *given: Any) -> T:
-        """Call a function in the database's thread. If cancelled, wait for its end: only
-        then is the lock free.
+    async def _in_thread(self, function: Callable[..., T], *arguments: Any) -> T:
+        """Call a function with these arguments in the database's thread, and return its result.
+
+        If cancelled, wait for its end: only then is the lock free.
         """
         import asyncio
 
-        job = asyncio.get_running_loop().run_in_executor(self._thread, function, *given)
-        await _ended(job)
+        job = asyncio.get_running_loop().run_in_executor(self._thread, function, *arguments)
+        await _wait_until_done(job)
         return job.result()
 
     @asynccontextmanager
@@ -177,21 +187,21 @@ class Database:
                 yield self._connection
                 await self._connection.execute("COMMIT")
             except BaseException as error:
-                self._connection.later.clear()
-                await _surely(self._roll_back())
+                self._connection.follow_ups.clear()
+                await _run_to_end(self._roll_back())
                 if isinstance(error, sqlite3.Error):
-                    raise _explained(error) from error
+                    raise _translated(error) from error
                 raise
-            later, self._connection.later = self._connection.later, []
-        self._follow_up(later)
+            follow_ups, self._connection.follow_ups = self._connection.follow_ups, []
+        self._run_follow_ups(follow_ups)
 
-    def _follow_up(self, later: Sequence[AfterCommit]) -> None:
+    def _run_follow_ups(self, follow_ups: Sequence[AfterCommit]) -> None:
         """Make the calls and the announcements of a transaction that has committed."""
-        for one in later:
-            if isinstance(one, Announcement):
-                self.announce(one)
+        for follow_up in follow_ups:
+            if isinstance(follow_up, Announcement):
+                self.announce(follow_up)
             else:
-                one()
+                follow_up()
 
     @asynccontextmanager
     async def reading(self) -> AsyncIterator[Tx]:
@@ -217,6 +227,7 @@ class Database:
         return Path(next(iter(rows))["file"])
 
     async def close(self) -> None:
+        """Close the connection as soon as no transaction uses it."""
         async with self._lock:
             await self._connection.close()
             self._thread.shutdown(wait=False)
@@ -228,18 +239,18 @@ class Database:
             await self._connection.execute("ROLLBACK")
 
 
-async def _surely(work: Coroutine[Any, Any, None]) -> None:
+async def _run_to_end(work: Coroutine[Any, Any, None]) -> None:
     """Wait for `work` to end even when cancelled meanwhile: the lock must not be released before."""
     import asyncio
 
     task = asyncio.create_task(work, name="roll-back")
     try:
-        await _ended(task)
+        await _wait_until_done(task)
     finally:
         task.result()
 
 
-async def _ended(job: Future[Any]) -> None:
+async def _wait_until_done(job: Future[Any]) -> None:
     """Wait for a job to end. If cancelled meanwhile, raise the cancellation after its end."""
     import asyncio
 
@@ -253,9 +264,9 @@ async def _ended(job: Future[Any]) -> None:
         raise asyncio.CancelledError
 
 
-def after_commit(tx: Tx, call: Later) -> None:
+def after_commit(tx: Tx, call: FollowUp) -> None:
     """Call a function of the event loop, such as a wake-up, after the transaction has committed."""
-    _later_of(tx).append(call)
+    _follow_ups_of(tx).append(call)
 
 
 def announce(
@@ -266,14 +277,14 @@ def announce(
     `kind` is one of `base.announcements.LOOPS_OF`.
     """
     assert kind in LOOPS_OF, f"{kind} has no row in LOOPS_OF"
-    _later_of(tx).append(Announcement(kind=kind, group=group, turn=turn, detail=detail))
+    _follow_ups_of(tx).append(Announcement(kind=kind, group=group, turn=turn, detail=detail))
 
 
-def _later_of(tx: Tx) -> list[AfterCommit]:
+def _follow_ups_of(tx: Tx) -> list[AfterCommit]:
     connection: object = tx
     if isinstance(connection, DirectConnection):
-        return connection.later
-    return cast("LoopConnection", connection).later
+        return connection.follow_ups
+    return cast("LoopConnection", connection).follow_ups
 
 
 async def returned(cursor: Cursor) -> sqlite3.Row:
@@ -283,9 +294,11 @@ async def returned(cursor: Cursor) -> sqlite3.Row:
     return row
 
 
-def _explained(error: sqlite3.Error) -> Exception:
-    """Translate an error of SQLite. A broken constraint is a programming error and
-    stays; others name the fix.
+def _translated(error: sqlite3.Error) -> Exception:
+    """Return the exception to raise for an error of SQLite.
+
+    A broken constraint is a programming error and returned unchanged. Others become `StoreCorrupt` or
+    `StoreError`, whose text names the fix.
     """
     if isinstance(error, sqlite3.IntegrityError | sqlite3.ProgrammingError):
         return error
@@ -303,14 +316,17 @@ def wal_bytes(path: Path) -> int:
 def cut_log(path: Path) -> bool:
     """Move the write-ahead log into the database and cut it off; False if a reader prevents it. Blocks.
 
-    It waits a moment for readers that end soon; writers wait with it.
+    It waits up to `CUT_WAIT_MS` for readers that end soon; writers wait with it.
+
+    Raises:
+        StoreError: the database cannot be written.
     """
     try:
         with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=rw", uri=True)) as connection:
             connection.execute(f"PRAGMA busy_timeout = {CUT_WAIT_MS}")
             is_busy = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
     except sqlite3.OperationalError as error:
-        raise _explained(error) from error
+        raise _translated(error) from error
     return not is_busy
 
 
@@ -328,42 +344,47 @@ def check(path: Path) -> None:
     try:
         with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as connection:
             connection.execute(f"PRAGMA busy_timeout = {BUSY_MS}")
-            found = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
+            result = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
     except sqlite3.Error as error:
         raise unusable(path, error) from error
-    if found != "ok":
-        raise StoreCorrupt(_damaged(path, found))
+    if result != "ok":
+        raise StoreCorrupt(_damaged_text(path, result))
 
 
 def unusable(path: Path, error: sqlite3.Error | OSError) -> StoreError:
     """Return the error that tells the owner why a database cannot be used and what to do."""
     if isinstance(error, sqlite3.Error) and _is_damage(error):
-        return StoreCorrupt(_damaged(path, error))
+        return StoreCorrupt(_damaged_text(path, error))
     return StoreError(f"The database {path} cannot be used ({error}): check the disk and permissions.")
 
 
 def _is_damage(error: sqlite3.Error) -> bool:
+    """Return whether SQLite reports that the file itself is damaged or is no database."""
+    # The low byte of SQLite's extended error codes is the general code.
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
     return code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 
-def _damaged(path: Path, found: object) -> str:
-    """Return the sentence that a database is damaged, with the copy to restore."""
+def _damaged_text(path: Path, problem: object) -> str:
+    """Return the text that a database is damaged by `problem`, with the copy to restore."""
     copies = sorted(path.parent.glob(f"{path.stem}.before-v*.db"), key=lambda copy: copy.stat().st_mtime)
     newest = f", or {copies[-1]}, made before the last upgrade" if copies else ""
-    reason = " ".join(str(found).split())
+    reason = " ".join(str(problem).split())
     return (
         f"The database {path} is damaged ({reason}). It was left as it is. Restore what 'andy backup FILE'"
         f" wrote{newest}: andy restore FILE --force"
     )
 
 
-def _connect(place: Path | str, *pragmas: str) -> sqlite3.Connection:
-    """Connect to a path or URI. Several threads may use the connection, but not at the same time."""
-    is_uri = isinstance(place, str)
+def _connect(database: Path | str, *pragmas: str) -> sqlite3.Connection:
+    """Connect to a path or, if it is a string, a URI, and set `pragmas` such as `foreign_keys = ON`.
+
+    Several threads may use the connection, but not at the same time.
+    """
+    is_uri = isinstance(database, str)
     # With `isolation_level=None`, the library begins no transaction of its own before a write.
     connection = sqlite3.connect(
-        place, uri=is_uri, isolation_level=None, cached_statements=256, check_same_thread=False
+        database, uri=is_uri, isolation_level=None, cached_statements=256, check_same_thread=False
     )
     connection.row_factory = sqlite3.Row
     for pragma in (*pragmas, f"busy_timeout = {BUSY_MS}"):
@@ -372,6 +393,12 @@ def _connect(place: Path | str, *pragmas: str) -> sqlite3.Connection:
 
 
 def _prepare(path: Path) -> None:
+    """Create the database and its folder if they are missing, and migrate it to the newest version. Blocks.
+
+    Raises:
+        StoreTooNew: a newer Andy wrote it.
+        StoreError: it cannot be opened, is corrupt, or a migration failed.
+    """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         refuse_newer(path)
@@ -414,26 +441,26 @@ def refuse_newer(path: Path) -> None:
         return
     try:
         with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as connection:
-            found = _version(connection)
+            version = _version(connection)
     except sqlite3.Error as error:
         raise unusable(path, error) from error
-    known = len(_migration_files())
-    if found > known:
+    newest_version = len(_migration_files())
+    if version > newest_version:
         raise StoreTooNew(
-            f"The database {path} has version {found}, this Andy knows {known}:"
+            f"The database {path} has version {version}, this Andy knows {newest_version}:"
             " upgrade Andy, or restore a backup made by this version."
         )
 
 
 def migration_ahead(path: Path) -> tuple[int, int] | None:
     """Return the database's version and the one that the next opening migrates it to; else None. Blocks."""
-    known = len(_migration_files())
+    newest_version = len(_migration_files())
     try:
         with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as connection:
-            found = _version(connection)
+            version = _version(connection)
     except sqlite3.Error:
         return None  # there is none, or it cannot be read; opening it reports that
-    return (found, known) if 0 < found < known else None
+    return (version, newest_version) if 0 < version < newest_version else None
 
 
 def copy_before(path: Path, version: int) -> Path:
@@ -442,15 +469,17 @@ def copy_before(path: Path, version: int) -> Path:
 
 
 def _version(connection: sqlite3.Connection) -> int:
+    """Return how many migrations the database has had."""
     return int(connection.execute("PRAGMA user_version").fetchone()[0])
 
 
 def _migrate(connection: sqlite3.Connection, path: Path) -> None:
-    found = _version(connection)
-    todo = migrations()[found:]
-    if todo and found:
-        _back_up(connection, copy_before(path, found + len(todo)))
-    for number, script in enumerate(todo, start=found + 1):
+    """Run the migrations that the database has not had; if it is not new, back it up first."""
+    version = _version(connection)
+    todo = migrations()[version:]
+    if todo and version:
+        _back_up(connection, copy_before(path, version + len(todo)))
+    for number, script in enumerate(todo, start=version + 1):
         try:
             # The version changes in the transaction of its script: a crash leaves both as they were.
             connection.executescript(f"BEGIN IMMEDIATE;\n{script}\nPRAGMA user_version = {number};\nCOMMIT;")
@@ -461,6 +490,7 @@ def _migrate(connection: sqlite3.Connection, path: Path) -> None:
 
 
 def _back_up(connection: sqlite3.Connection, target: Path) -> None:
+    """Copy the database to the file `target`, in place of an earlier one."""
     target.unlink(missing_ok=True)
     with closing(sqlite3.connect(target)) as copy:
         # Not a copy of the file, which would lack what is still in the write-ahead log.
@@ -476,6 +506,6 @@ def migrations() -> tuple[str, ...]:
 
 @cache
 def _migration_files() -> tuple[Path, ...]:
-    """Return the scripts in order. Listed once: each look at the database compares its version with them."""
+    """Return the scripts in order. Cached: each opening of the database uses their number."""
     folder = Path(__file__).with_name("migrations")
     return tuple(sorted(path for path in folder.iterdir() if re.fullmatch(r"\d{4}_\w+\.sql", path.name)))

@@ -20,22 +20,27 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 _Parameters = Sequence[Any] | Mapping[str, Any]
 
-Later = Callable[[], object]
-AfterCommit = Later | Announcement
+FollowUp = Callable[[], object]
+AfterCommit = FollowUp | Announcement
 """A function to call, or a change to announce, once the transaction has committed."""
 
 
 def run_at_once(
-    connection: sqlite3.Connection, work: Callable[[Tx], Awaitable[T]], later: list[AfterCommit] | None = None
+    connection: sqlite3.Connection,
+    work: Callable[[Tx], Awaitable[T]],
+    follow_ups: list[AfterCommit] | None = None,
 ) -> T:
     """Return the result of `work`, run on `connection` in this thread. Blocks.
 
-    `later` collects what is to follow the commit.
+    The calls and announcements that `work` wants after the commit are appended to `follow_ups`.
 
     Raises:
         RuntimeError: it awaited something other than the database.
     """
-    steps = work(cast("Tx", DirectConnection(connection, [] if later is None else later))).__await__()
+    # The database answers at once here, so a coroutine that awaits nothing else ends at its first step.
+    steps = work(
+        cast("Tx", DirectConnection(connection, [] if follow_ups is None else follow_ups))
+    ).__await__()
     try:
         next(steps)
     except StopIteration as done:
@@ -51,7 +56,7 @@ class Work:
     do: Callable[[Tx], Awaitable[Any]]
     value: Any = None
     error: BaseException | None = None
-    later: list[AfterCommit] = field(default_factory=list)
+    follow_ups: list[AfterCommit] = field(default_factory=list)
     is_done: bool = False
 
 
@@ -63,9 +68,9 @@ def write_together(connection: sqlite3.Connection, works: Sequence[Work]) -> Non
     try:
         connection.execute("BEGIN IMMEDIATE")
         for work in works:
-            _do_undoably(connection, work)
+            _run_in_savepoint(connection, work)
         connection.execute("COMMIT")
-    except BaseException as error:  # noqa: BLE001 - those who wait raise it
+    except BaseException as error:  # noqa: BLE001 - the waiting callers raise it
         if connection.in_transaction:
             connection.execute("ROLLBACK")
         for work in works:
@@ -74,10 +79,11 @@ def write_together(connection: sqlite3.Connection, works: Sequence[Work]) -> Non
         work.is_done = True
 
 
-def _do_undoably(connection: sqlite3.Connection, work: Work) -> None:
+def _run_in_savepoint(connection: sqlite3.Connection, work: Work) -> None:
+    """Run `work`, and set its value or its error; after an error its changes alone are undone."""
     connection.execute("SAVEPOINT work")
     try:
-        work.value = run_at_once(connection, work.do, work.later)
+        work.value = run_at_once(connection, work.do, work.follow_ups)
     except BaseException as error:
         work.error = error
         if not connection.in_transaction:
@@ -89,11 +95,11 @@ def _do_undoably(connection: sqlite3.Connection, work: Work) -> None:
 class DirectConnection:
     """The methods of `aiosqlite.Connection` that the store uses; each is done when it returns."""
 
-    __slots__ = ("_connection", "later")
+    __slots__ = ("_connection", "follow_ups")
 
-    def __init__(self, connection: sqlite3.Connection, later: list[AfterCommit]) -> None:
+    def __init__(self, connection: sqlite3.Connection, follow_ups: list[AfterCommit]) -> None:
         self._connection = connection
-        self.later = later
+        self.follow_ups = follow_ups
 
     def execute(self, sql: str, parameters: _Parameters = ()) -> _DirectCursor:
         return _DirectCursor(self._connection.execute(sql, parameters))
@@ -114,6 +120,7 @@ class _DirectCursor:
         self._cursor = cursor
 
     def __await__(self) -> Generator[Any, None, _DirectCursor]:
+        # Nothing is awaited; the empty `yield from` only makes this a generator, as the protocol demands.
         yield from ()
         return self
 

@@ -17,4 +17,4 @@ class LoopConnection(aiosqlite.Connection):
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        self.later: list[AfterCommit] = []
+        self.follow_ups: list[AfterCommit] = []

@@ -162,10 +162,11 @@ POLICIES = (
 """The policies in the order in which they are applied: rows that refer to others come first."""
 
 
-def is_any_over(database: Path, before_ms: Mapping[RetentionPolicy, int]) -> bool:
+def has_removable_rows(database: Path, before_ms: Mapping[RetentionPolicy, int]) -> bool:
     """Return whether any table has a row that ended before the time of its policy. Blocks.
 
-    One connection asks for all of them: opening one costs more than looking, and mostly nothing is over.
+    One connection is used for all tables: opening one costs more than the queries, and mostly there is no
+    such row.
 
     Raises:
         StoreError: there is no database, or a newer Andy's.
@@ -181,8 +182,10 @@ def is_any_over(database: Path, before_ms: Mapping[RetentionPolicy, int]) -> boo
         )
 
 
-def over(database: Path, policy: RetentionPolicy, *, before_ms: int, limit: int) -> Rows:
-    """Return the rows that ended before `before_ms`, oldest first, each with rowid and end. Blocks.
+def removable_rows(database: Path, policy: RetentionPolicy, *, before_ms: int, limit: int) -> Rows:
+    """Return at most `limit` rows that ended before `before_ms` and may be removed, oldest first. Blocks.
+
+    Each row is a dict by column name, with its rowid as `ROWID` and its end in epoch ms as `OVER_MS`.
 
     Raises:
         StoreError: there is no database, or a newer Andy's.
@@ -190,20 +193,20 @@ def over(database: Path, policy: RetentionPolicy, *, before_ms: int, limit: int)
     """
     with closing(sqlite3.connect(readonly_uri(database), uri=True)) as connection:
         connection.row_factory = sqlite3.Row
-        found = connection.execute(
+        rows = connection.execute(
             f"""
             SELECT rowid AS {ROWID}, {policy.time} AS {OVER_MS}, *{policy.more} FROM {policy.table}
             WHERE {policy.time} < ? AND {policy.is_over} ORDER BY rowid LIMIT ?
             """,  # noqa: S608 - constants
             (before_ms, limit),
         )
-        return [dict(row) for row in found]
+        return [dict(row) for row in rows]
 
 
 async def remove(tx: Tx, policy: RetentionPolicy, rows: Rows) -> int:
-    """Delete the rows that have not changed since they were read, and return how many."""
+    """Delete those of the rows that have not changed since `removable_rows` read them; return how many."""
     by_id = {row[ROWID]: row for row in rows}
-    found = await tx.execute_fetchall(
+    present_rows = await tx.execute_fetchall(
         f"""
         SELECT rowid AS {ROWID}, {policy.time} AS {OVER_MS}, *{policy.more} FROM {policy.table}
         WHERE rowid IN (SELECT value FROM json_each(?)) AND {policy.is_over}
@@ -212,14 +215,14 @@ async def remove(tx: Tx, policy: RetentionPolicy, rows: Rows) -> int:
     )
     # A row that has changed since it was read is not in the archive as it is now, so it stays until the next
     # time.
-    same = json.dumps([row[ROWID] for row in found if dict(row) == by_id[row[ROWID]]])
+    unchanged_ids = json.dumps([row[ROWID] for row in present_rows if dict(row) == by_id[row[ROWID]]])
     for table in policy.removed_with_it:
         await tx.execute(
             f"DELETE FROM {table} WHERE turn_id IN (SELECT value FROM json_each(?))",  # noqa: S608 - ours
-            (same,),
+            (unchanged_ids,),
         )
     cursor = await tx.execute(
         f"DELETE FROM {policy.table} WHERE rowid IN (SELECT value FROM json_each(?))",  # noqa: S608 - ours
-        (same,),
+        (unchanged_ids,),
     )
     return cursor.rowcount

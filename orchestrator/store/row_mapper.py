@@ -117,16 +117,17 @@ class RowMapper(Generic[RecordT]):
 
     def read_all(self, rows: Iterable[sqlite3.Row]) -> list[RecordT]:
         """Return the records of the rows of one query."""
-        found = rows if isinstance(rows, list) else list(rows)
-        return list(map(self._reader(found[0]), found)) if found else []
+        listed_rows = rows if isinstance(rows, list) else list(rows)
+        # All rows of a query have the same columns, so the reader of the first one reads them all.
+        return list(map(self._reader(listed_rows[0]), listed_rows)) if listed_rows else []
 
-    async def insert(self, tx: Tx, record: object, **more: object) -> None:
-        """Insert a row with the `values` of a record, and `more` values by the names of their columns."""
-        row = self.values(record) | more
+    async def insert(self, tx: Tx, record: object, **other_values: object) -> None:
+        """Insert a row with the `values` of a record, and other values by the names of their columns."""
+        row = self.values(record) | other_values
         await tx.execute(self.insert_sql(row), row)
 
     def insert_sql(self, row: Mapping[str, object]) -> str:
-        """Return the statement that inserts `row`, for those that add a clause to it."""
+        """Return the statement that inserts `row`, a value for each column; callers may add a clause."""
         return _insert_sql(self.table, tuple(row))
 
     def upsert_sql(self, row: Mapping[str, object], *, key: str, unchanged: Collection[str] = ()) -> str:
@@ -153,31 +154,35 @@ class RowMapper(Generic[RecordT]):
         return self._writers[kind](record)
 
     def _places_in(self, kind: type) -> Mapping[str, Place]:
-        names = {one.name for one in fields(kind)}
+        """Return the declared places of those fields that the dataclass `kind` has."""
+        names = {field.name for field in fields(kind)}
         return {name: place for name, place in self.columns.items() if kind is self.record or name in names}
 
     def _reader(self, row: sqlite3.Row) -> Callable[[sqlite3.Row], RecordT]:
+        """Return the function that makes a record of a row with the columns of this one."""
         # Unpacking a row is several times as fast as asking it for each column. So there is a reader for each
         # order of columns that a query returns.
         names = tuple(row.keys())
         if names not in self._readers:
             source = _Source()
             # Of two columns with one name the first counts, as when the row is asked for it.
-            variables = {name: f"c{place}" for place, name in reversed(list(enumerate(names)))}
+            variables = {name: f"c{index}" for index, name in reversed(list(enumerate(names)))}
             record = source.record(self.record, self.columns, variables)
-            unpacked = "".join(f"c{place}, " for place in range(len(names)))
+            unpacked = "".join(f"c{index}, " for index in range(len(names)))
             self._readers[names] = source.function("row", f"{unpacked} = row", f"return {record}")
         return self._readers[names]
 
 
 @cache
 def _insert_sql(table: str, columns: tuple[str, ...]) -> str:
-    places = ", ".join(f":{name}" for name in columns)
-    return f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({places})"  # noqa: S608 - our own names
+    parameters = ", ".join(f":{name}" for name in columns)
+    return f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({parameters})"  # noqa: S608 - our own names
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Field:
+    """A field of a record's dataclass, with the column or columns in which it is stored."""
+
     name: str
     type: Any
     """The type of its values other than None."""
@@ -186,22 +191,26 @@ class _Field:
 
 
 def _fields(record: type, columns: Mapping[str, Place]) -> Iterator[_Field]:
-    unknown = set(columns) - {one.name for one in fields(record)}
+    """Yield the fields of a dataclass; `columns` has the places of those not stored under their own names."""
+    unknown = set(columns) - {field.name for field in fields(record)}
     assert not unknown, f"{record.__name__} has no field {', '.join(sorted(unknown))}"
-    for one in fields(record):
-        declared = _declared(record.__module__, cast("str", one.type))
+    for column_field in fields(record):
+        declared = _declared(record.__module__, cast("str", column_field.type))
         is_optional = NoneType in get_args(declared)
-        types = [each for each in get_args(declared) if each is not NoneType] if is_optional else [declared]
+        types = (
+            [member for member in get_args(declared) if member is not NoneType] if is_optional else [declared]
+        )
         yield _Field(
-            name=one.name,
+            name=column_field.name,
             type=types[0] if len(types) == 1 else Any,
             is_optional=is_optional,
-            place=columns.get(one.name, one.name),
+            place=columns.get(column_field.name, column_field.name),
         )
 
 
 @cache
 def _declared(module: str, annotation: str) -> Any:
+    """Return the type that an annotation names in a module; `Any` if only type checkers import it."""
     try:
         return eval(annotation, vars(sys.modules[module]))  # noqa: S307 - an annotation of our own
     except NameError:
@@ -210,37 +219,39 @@ def _declared(module: str, annotation: str) -> Any:
 
 
 class _Source:
-    """The source text of a function, with the values that it uses."""
+    """Writes the source text of a function, and holds the values that the text uses by name."""
 
     def __init__(self) -> None:
         self._names: dict[str, object] = {"loads": json.loads, "dumps": _dumps}
 
     def function(self, argument: str, *lines: str) -> Callable[[Any], Any]:
-        """Return the compiled function."""
+        """Return the compiled function of one `argument`, with these `lines` as its body."""
         text = "\n    ".join((f"def made({argument}):", *lines))
         exec(text, self._names)  # noqa: S102 - made of our own names of columns and fields
         return cast("Callable[[Any], Any]", self._names["made"])
 
     def record(self, record: type, columns: Mapping[str, Place], variables: Mapping[str, str]) -> str:
-        """Return the text that makes a record from the `variables` of its columns."""
-        arguments = (f"{one.name}={self._read(one, variables)}" for one in _fields(record, columns))
+        """Return the text that makes a record; `variables` has the variable of each column's value."""
+        arguments = (f"{field.name}={self._read(field, variables)}" for field in _fields(record, columns))
         return f"{self._name(record)}({', '.join(arguments)})"
 
-    def _read(self, one: _Field, variables: Mapping[str, str]) -> str:
-        match one.place:
+    def _read(self, field: _Field, variables: Mapping[str, str]) -> str:
+        """Return the text that makes a field's value from the `variables` of its columns."""
+        match field.place:
             case Part():
-                column = _first_column(one.place)
-                text = self.record(one.place.record, one.place.columns, variables)
+                column = _first_column(field.place)
+                text = self.record(field.place.record, field.place.columns, variables)
             case Json(column):
-                text = self._read_json(one.type, variables[column])
+                text = self._read_json(field.type, variables[column])
             case Column(column, read):
                 text = f"{self._name(read)}({variables[column]})"
             case str(column):
-                text = self._read_plain(one.type, variables[column])
+                text = self._read_plain(field.type, variables[column])
         variable = variables[column]
-        return f"None if {variable} is None else {text}" if one.is_optional and text != variable else text
+        return f"None if {variable} is None else {text}" if field.is_optional and text != variable else text
 
     def _read_json(self, kind: Any, variable: str) -> str:
+        """Return the text that parses a variable's JSON to a value of the type `kind`."""
         # Most values are empty, and those need no parser.
         outer = get_origin(kind)
         if outer in (tuple, frozenset):
@@ -248,6 +259,7 @@ class _Source:
         return f"({{}} if {variable} == '{{}}' else loads({variable}))"
 
     def _read_plain(self, kind: Any, variable: str) -> str:
+        """Return the text that converts a variable to the type `kind`, if it is a boolean or an enum."""
         if kind is bool:
             return f"bool({variable})"
         if isinstance(kind, type) and issubclass(kind, Enum):
@@ -257,40 +269,44 @@ class _Source:
 
     def values(self, record: type, columns: Mapping[str, Place], path: str) -> Iterator[tuple[str, str]]:
         """Yield each written column, and the text that gives its value from the record at `path`."""
-        for one in _fields(record, columns):
-            value = f"{path}.{one.name}"
-            match one.place:
+        for field in _fields(record, columns):
+            value = f"{path}.{field.name}"
+            match field.place:
                 case Part():
-                    absent = one.place.absent or {}
-                    for column, text in self.values(one.place.record, one.place.columns, value):
+                    absent = field.place.absent or {}
+                    for column, text in self.values(field.place.record, field.place.columns, value):
                         guard = f"{self._name(absent.get(column))} if {value} is None else "
-                        yield column, guard + text if one.is_optional else text
+                        yield column, guard + text if field.is_optional else text
                 case Json(column):
-                    yield column, self._guarded(one, value, f"dumps({value})")
+                    yield column, self._guarded(field, value, f"dumps({value})")
                 case Column(column, _, write):
                     if write is not None:
-                        yield column, self._guarded(one, value, f"{self._name(write)}({value})")
+                        yield column, self._guarded(field, value, f"{self._name(write)}({value})")
                 case str(column):
                     yield column, value
 
-    def _guarded(self, one: _Field, value: str, text: str) -> str:
-        return f"None if {value} is None else {text}" if one.is_optional else text
+    def _guarded(self, field: _Field, value: str, text: str) -> str:
+        """Return `text`, or for an optional field a text that gives None where `value` is None."""
+        return f"None if {value} is None else {text}" if field.is_optional else text
 
     def _name(self, value: object) -> str:
+        """Return a new name under which the function's text can use this value."""
         name = f"v{len(self._names)}"
         self._names[name] = value
         return name
 
 
 def _first_column(part: Part) -> str:
+    """Return the name of the column that has the first field of a part."""
     place = next(_fields(part.record, part.columns)).place
     assert isinstance(place, str | Column)
     return place if isinstance(place, str) else place.name
 
 
 def _dumps(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, default=_plain)
+    return json.dumps(value, ensure_ascii=False, default=_jsonable)
 
 
-def _plain(value: Any) -> object:
+def _jsonable(value: Any) -> object:
+    """Return a frozenset as a sorted list, and any other mapping as a dict: JSON knows only those."""
     return sorted(value) if isinstance(value, frozenset) else dict(value)

@@ -192,7 +192,7 @@ class UndoService:
         ]
         sent = await _messages_of(tx, turn, effects)
         runs = await _runs_of(tx, effects)
-        commanded = {message.id for message in await outbox.some(tx, _commanded(effects))}
+        commanded = {message.id for message in await outbox.by_ids(tx, _commanded(effects))}
         # A removed emoji leaves nothing to delete.
         possibly_sent = [
             message
@@ -201,7 +201,7 @@ class UndoService:
             and message.state in _POSSIBLY_SENT
             and (message.text or message.reacts_to is None)
         ]
-        withdrawn = await withdrawals.known(tx, {message.id for message in possibly_sent})
+        withdrawn = await withdrawals.already_requested(tx, {message.id for message in possibly_sent})
         deletable = tuple(
             message
             for message in possibly_sent
@@ -371,7 +371,7 @@ async def _of_sending_tables(tx: Tx, turn: Turn, effects: Sequence[RowEffect]) -
 async def _messages_of(tx: Tx, turn: Turn, effects: Sequence[RowEffect]) -> list[Outgoing]:
     """Return a turn's answers and the messages of its commands, without an undo's messages about itself."""
     answers = [] if await undos.get(tx, turn.id) is not None else await outbox.of_turn(tx, turn.id)
-    commanded = await outbox.some(tx, _commanded(effects))
+    commanded = await outbox.by_ids(tx, _commanded(effects))
     known = {message.id for message in commanded}
     return [*(message for message in answers if message.id not in known), *commanded]
 
@@ -381,7 +381,7 @@ async def _runs_of(tx: Tx, effects: Sequence[RowEffect]) -> list[Turn]:
     numbers = [
         TurnId(effect.key[0]) for effect in effects if effect.table == "turns" and effect.before is None
     ]
-    return await turns.some(tx, numbers)
+    return await turns.by_ids(tx, numbers)
 
 
 async def _request_of(tx: Tx, later: Sequence[TurnId]) -> str:

@@ -225,7 +225,7 @@ async def _in_turn(tx: Tx, message: Message | Inbound, group: Group | None, turn
         reason=turn.reason,
         turn=turn.id,
         replies=tuple(one.text for one in await messages.sent_in(tx, turn.id)),
-        place=(await turns.places(tx)).get(turn.id) if is_waiting else None,
+        place=(await turns.queue_positions(tx)).get(turn.id) if is_waiting else None,
         joined=await messages.before_in_turn(tx, turn.id, message.chat_jid, message.id) if is_waiting else 0,
         is_settled=turn.state in SETTLED and all(one.state in GONE for one in said),
     )

@@ -51,7 +51,7 @@ def stored(tmp_path: Path, folder: str = "work") -> dict[str, Any]:
             "trigger": group.trigger,
             "every": not group.requires_trigger,
             "config": group.container_config,
-            "changes": [one["part"] for one in await group_changes.rows(tx, group.folder)],
+            "changes": [one["part"] for one in await group_changes.views(tx, group.folder)],
         }
 
     return read_once(Home(tmp_path / "home").database, read)

@@ -143,7 +143,7 @@ async def test_what_they_chose_goes_and_what_others_chose_stays(house: ForgetHou
             assert await polls.put_vote(tx, made, vote)
         asked = a_question(answer="Yes (Mina, Jun)", answered_ms=1)
         await dashboards.ensure(tx, FAMILY, now_ms=1)
-        assert await board_questions.put(tx, asked, was=None)
+        assert await board_questions.put(tx, asked, read_version=None)
     await house.forget()
     async with house.harness.database.reading() as tx:
         assert [one.name for one in await polls.votes_of(tx, made)] == ["Jun"]

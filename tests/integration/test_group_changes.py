@@ -46,7 +46,7 @@ async def put(store_harness: StoreHarness, home: Path, part: GroupPart, text: st
 
 async def kept(store_harness: StoreHarness) -> list[dict]:
     async with store_harness.database.reading() as tx:
-        return await group_changes.rows(tx, Folder("family"))
+        return await group_changes.views(tx, Folder("family"))
 
 
 async def now(store_harness: StoreHarness, home: Path, part: GroupPart) -> str:
@@ -106,16 +106,16 @@ async def test_a_change_is_undone_with_those_of_its_step_and_without_others_of_i
     before = await now(store_harness, home, PROFILE)
     async with store_harness.database.transaction() as tx:
         wanted = GroupProfile(name="Kin", trigger=None, requires_trigger=None)
-        async with group_changes.together(tx, Folder("family")) if is_one_step else nullcontext():
+        async with group_changes.in_one_step(tx, Folder("family")) if is_one_step else nullcontext():
             await changes.set_profile(tx, "family", wanted, by="a test", now_ms=5)
             await changes.configure(tx, "family", {"cpus": 2.0}, by="a test", now_ms=5)
-        newest = (await group_changes.rows(tx, Folder("family")))[0]["number"]
+        newest = (await group_changes.views(tx, Folder("family")))[0]["number"]
         parts = await changes.put_back(tx, home, "family", newest, by="a test", now_ms=5)
     assert parts == ((SETTINGS, PROFILE) if is_one_step else (SETTINGS,))
     assert await now(store_harness, home, SETTINGS) == "{}"
     assert (await now(store_harness, home, PROFILE) == before) == is_one_step
     async with store_harness.database.transaction() as tx:
-        newest = (await group_changes.rows(tx, Folder("family")))[0]["number"]
+        newest = (await group_changes.views(tx, Folder("family")))[0]["number"]
         again = await changes.put_back(tx, home, "family", newest, by="a test", now_ms=5)
     assert set(again) == set(parts), "an undo is one step, too"
 

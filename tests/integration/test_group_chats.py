@@ -254,7 +254,7 @@ async def test_a_reminder_comes_where_it_was_asked_for_and_other_news_where_the_
         group = await groups.known(tx, "family")
         for jid, text in ((PHONE, "pill"), (HOME, "walk")):
             await put_reminder(tx, replace(group, jid=jid), text=text, due_ms=now_ms, now_ms=now_ms)
-        await board_notifications.put(tx, an_alert(now_ms), was=None)
+        await board_notifications.put(tx, an_alert(now_ms), read_version=None)
     await add_chat(family, is_notify_chat=True)
     await notifier(family).send_due()
     assert {(one.text.split()[-1], one.chat_jid) for one in await family.outgoing()} == {

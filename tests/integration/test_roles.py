@@ -238,7 +238,7 @@ async def test_a_role_is_given_by_address_shown_and_put_back(family):
         found = {one.address: one.role for one in await people.of_group(tx, "family")}
         assert found == {"local:mina": Role.OWNER, "local:gil": Role.GUEST, "*": Role.MEMBER}
         await people.set_role(tx, "family", "local:gil", None, by="test", now_ms=2)
-        changed = await group_changes.rows(tx, "family")
+        changed = await group_changes.views(tx, "family")
     assert len(changed) == 2
     (row,) = await family.rows("SELECT container_config FROM registered_groups WHERE folder = 'family'")
     assert row["container_config"] == '{"people": {"local:mina": "owner"}}'

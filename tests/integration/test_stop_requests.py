@@ -111,7 +111,7 @@ async def test_nothing_the_container_says_counts_once_the_chat_has_read_that_it_
     assert await harness.texts() == ["Stopped. As far as I know I had changed nothing."]
     assert (await harness.store.turn(turn.id)).state is TurnState.FAILED
     async with harness.store.database.reading() as tx:
-        assert await runs.bearer_of(tx, token) is None, "its token opens nothing any more"
+        assert await runs.holder_of_token(tx, token) is None, "its token opens nothing any more"
     container.can_be_ended = True
     await until(container.has_ended.is_set, "it is killed as soon as the engine can")
 

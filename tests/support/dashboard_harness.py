@@ -103,11 +103,11 @@ class DashboardHarness:
                 row = replace(row, version=await dashboards.advance(tx, row.folder))
                 match row:
                     case BoardTask():
-                        await board_tasks.put(tx, row, was=None)
+                        await board_tasks.put(tx, row, read_version=None)
                     case Question():
-                        await board_questions.put(tx, row, was=None)
+                        await board_questions.put(tx, row, read_version=None)
                     case Notification():
-                        await board_notifications.put(tx, row, was=None)
+                        await board_notifications.put(tx, row, read_version=None)
 
     # Who acts
 

@@ -80,11 +80,11 @@ class NotificationHarness:
             for row in rows:
                 match row:
                     case BoardTask():
-                        await board_tasks.put(tx, row, was=None)
+                        await board_tasks.put(tx, row, read_version=None)
                     case Question():
-                        await board_questions.put(tx, row, was=None)
+                        await board_questions.put(tx, row, read_version=None)
                     case Notification():
-                        await board_notifications.put(tx, row, was=None)
+                        await board_notifications.put(tx, row, read_version=None)
 
     async def change(self, id_: str, **changes: Any) -> None:
         async with self.harness.database.transaction() as tx:

@@ -51,7 +51,7 @@ async def put_reminder(
         asked_by=asked_by,
         version=await dashboards.advance(tx, group.folder),
     )
-    await board_notifications.put(tx, row, was=None)
+    await board_notifications.put(tx, row, read_version=None)
     made = await board_notifications.get(tx, group.folder, notification_id)
     assert made is not None
     assert made.number is not None

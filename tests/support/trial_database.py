@@ -61,7 +61,7 @@ async def trial_database(path: Path) -> AsyncIterator[TrialDatabase]:
     )
     connection.row_factory = sqlite3.Row
     connection.execute("PRAGMA foreign_keys = ON")
-    database = await Database._on(connection)
+    database = await Database._wrap(connection)
     try:
         yield TrialDatabase(database, connection)
     finally:

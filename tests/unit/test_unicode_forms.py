@@ -15,7 +15,7 @@ from agent_runner.wire.times import normalized as normalized_time
 from agent_runner.wire.unicode_forms import MAX_MARKS, composed, is_mark, normalized
 from orchestrator.groups.attachments import safe_name
 from orchestrator.inbound.triggers import is_called, is_called_aloud, session_command, without_trigger
-from orchestrator.store.board.questions import normal
+from orchestrator.store.board.questions import normal_form
 from tests.support.store_harness import a_group
 
 FORMS = ("NFC", "NFD", "NFKC", "NFKD")
@@ -61,7 +61,7 @@ def runs(monkeypatch):
         lambda text: session_command(text, a_group(), name="Andy"),
         normalized_time,
         safe_name,
-        normal,
+        normal_form,
     ],
     ids=["call", "call aloud", "without trigger", "session command", "time", "file name", "question"],
 )

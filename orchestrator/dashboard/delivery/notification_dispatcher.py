@@ -121,7 +121,7 @@ class NotificationDispatcher:
         text = decided.text if poll is None else poll.text
         # A notification in the outbox of a slow channel is still on its way: its claim is extended, since a
         # new claim would count as another attempt.
-        if row.status is NotificationStatus.SENDING and await board_deliveries.keep_claim(
+        if row.status is NotificationStatus.SENDING and await board_deliveries.extend_claim(
             tx, row, text=text, until_ms=until_ms
         ):
             return DispatchResult(due=due, outcome="waiting")
@@ -159,7 +159,7 @@ class NotificationDispatcher:
         if not (isinstance(verdict, decision.SendNow) and verdict.is_limited and self._daily_limit and hours):
             return verdict
         midnight_ms = hours.start_of(hours.day_of(now_ms))
-        sent = await board_deliveries.count_unasked(tx, decided.row.folder, since_ms=midnight_ms)
+        sent = await board_deliveries.count_automatic(tx, decided.row.folder, since_ms=midnight_ms)
         return verdict if sent < self._daily_limit else decision.next_day(hours, now_ms=now_ms)
 
     async def _publish_changes(self, published_id: int) -> None:

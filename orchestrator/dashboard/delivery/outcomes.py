@@ -118,6 +118,6 @@ async def write(
     """Change a notification that was read in this transaction and drop the dispatcher's claim on it."""
     version = await dashboards.advance(tx, row.folder)
     changed = replace(row, claim_token=None, claim_until_ms=None, version=version, **changes)
-    await board_notifications.put(tx, changed, was=row.version)
+    await board_notifications.put(tx, changed, read_version=row.version)
     await notification_log.record(tx, row, changed, by=notification_log.HOST, now_ms=now_ms, reason=reason)
     return changed

@@ -147,11 +147,11 @@ async def put(ctx: ServiceContext, rows: ImportRows, *, replaces: bool = False) 
             return rows
     version = await ctx.version()
     for task in rows.tasks:
-        await board_tasks.put(ctx.tx, replace(task, version=version), was=None)
+        await board_tasks.put(ctx.tx, replace(task, version=version), read_version=None)
     for question in rows.questions:
-        await board_questions.put(ctx.tx, replace(question, version=version), was=None)
+        await board_questions.put(ctx.tx, replace(question, version=version), read_version=None)
     for notification in rows.notifications:
-        await board_notifications.put(ctx.tx, replace(notification, version=version), was=None)
+        await board_notifications.put(ctx.tx, replace(notification, version=version), read_version=None)
     for insight in rows.insights:
         await board_knowledge.add_insight(ctx.tx, insight)
     for person in rows.people:

@@ -142,7 +142,7 @@ async def update(
     # Last, after every check that may refuse: a message taken out of the outbox must get its change.
     if row.status is NotificationStatus.SENDING:
         changes = await _called_back(ctx, row) | changes
-    row = await _put(ctx, replace(row, **changes), was=row)
+    row = await _put(ctx, replace(row, **changes), before=row)
     return ToolResult(
         text=f"Notification {row.id} is changed ({', '.join(changed)}): {_due(ctx, row)}, {row.message}",
         data=serializers.notification(row, ctx.zone) | {"changed": changed},
@@ -288,7 +288,7 @@ async def forget_deadline(ctx: ServiceContext, task: BoardTask, *, shown: str) -
             cancelled += 1
         # Marked as superseded, or the rules would find the old alert and not send one for the new deadline.
         elif not row.status.is_open and row.cause != dedupe.SUPERSEDED:
-            await _put(ctx, replace(row, cause=dedupe.SUPERSEDED), was=row)
+            await _put(ctx, replace(row, cause=dedupe.SUPERSEDED), before=row)
     return cancelled
 
 
@@ -320,7 +320,7 @@ async def _create(ctx: ServiceContext, request: NotificationRequest) -> Notifica
         chat_jid=await ctx.asked_in() if request.type is NotificationType.REMINDER else None,
         asked_by=await messages.asker_of(ctx.tx, ctx.caller.turn_id) if ctx.caller.turn_id else None,
     )
-    made = await _put(ctx, made, was=None)
+    made = await _put(ctx, made, before=None)
     log.info("Notification scheduled", id=made.id, group=ctx.folder, due_ms=made.due_ms, type=made.type.value)
     return await ctx.notification(made.id)  # read again, for the number that the store has given it
 
@@ -401,7 +401,7 @@ async def _called_back(ctx: ServiceContext, row: Notification) -> dict[str, Any]
 
     Raises `ToolRefused` where the messenger is sending it already.
     """
-    if not await board_deliveries.call_back(ctx.tx, row):
+    if not await board_deliveries.hold_claimed(ctx.tx, row):
         raise ToolRefused("NOT_PENDING", f"Notification {row.id} is being sent.", status=row.status.value)
     return {
         "status": NotificationStatus.PENDING,
@@ -423,15 +423,17 @@ async def _end(ctx: ServiceContext, row: Notification, reason: str) -> Notificat
         claim_token=None,
         claim_until_ms=None,
     )
-    return await _put(ctx, ended, was=row)
+    return await _put(ctx, ended, before=row)
 
 
-async def _put(ctx: ServiceContext, row: Notification, *, was: Notification | None) -> Notification:
+async def _put(ctx: ServiceContext, row: Notification, *, before: Notification | None) -> Notification:
     row = replace(row, version=await ctx.version(), changed_turn=ctx.caller.turn_id)
-    if not await board_notifications.put(ctx.tx, row, was=None if was is None else was.version):
+    if not await board_notifications.put(
+        ctx.tx, row, read_version=None if before is None else before.version
+    ):
         raise ToolRefused("STALE", f"{row.id} was changed meanwhile.")
     by, turn_id = ctx.caller.actor.value, ctx.caller.turn_id
-    await notification_log.record(ctx.tx, was, row, by=by, turn_id=turn_id, now_ms=ctx.now_ms)
+    await notification_log.record(ctx.tx, before, row, by=by, turn_id=turn_id, now_ms=ctx.now_ms)
     return row
 
 

@@ -58,7 +58,7 @@ async def create(
         created_ms=ctx.now_ms,
         options=options,
     )
-    made = await _put(ctx, made, was=None)
+    made = await _put(ctx, made, read_version=None)
     return ToolResult(
         text=f"Question {made.id} is put: {made.question}", data=serializers.question(made, ctx.zone)
     )
@@ -105,7 +105,7 @@ async def update(
     if not changes:
         raise ToolRefused("NOTHING_TO_CHANGE", f"Nothing of question {row.id} would be different.")
     await ctx.check_seen(row, serializers.question(row, ctx.zone))
-    changed = await _put(ctx, replace(row, **changes), was=row.version)  # type: ignore[arg-type]
+    changed = await _put(ctx, replace(row, **changes), read_version=row.version)  # type: ignore[arg-type]
     differences = ", ".join(f"{name} {getattr(row, name)} → {value}" for name, value in changes.items())
     return ToolResult(
         text=f"Question {row.id} is changed: {differences}.", data=serializers.question(changed, ctx.zone)
@@ -145,7 +145,7 @@ async def answer(ctx: ServiceContext, *, question_id: str, answer: str) -> ToolR
         raise ToolRefused("CLOSED", f"Question {row.id} is closed: {row.closed_reason}")
     # `processed_ms` is cleared, so that a model looks at the new answer too.
     answered = replace(row, answer=answer, answered_ms=ctx.now_ms, processed_ms=None)
-    answered = await _put(ctx, answered, was=row.version)
+    answered = await _put(ctx, answered, read_version=row.version)
     await notifications.cancel_of_question(ctx, row.id)
     return ToolResult(
         text=f"Question {row.id} is answered: {row.question}", data=serializers.question(answered, ctx.zone)
@@ -184,7 +184,7 @@ async def close_outdated(ctx: ServiceContext, before: BoardTask, after: BoardTas
 
 async def _close(ctx: ServiceContext, row: Question, reason: str) -> Question:
     await notifications.cancel_of_question(ctx, row.id)
-    return await _put(ctx, replace(row, closed_ms=ctx.now_ms, closed_reason=reason), was=row.version)
+    return await _put(ctx, replace(row, closed_ms=ctx.now_ms, closed_reason=reason), read_version=row.version)
 
 
 async def _check_alike(ctx: ServiceContext, text: str, task_id: str | None, kind: QuestionType) -> None:
@@ -216,8 +216,8 @@ async def _check_alike(ctx: ServiceContext, text: str, task_id: str | None, kind
             )
 
 
-async def _put(ctx: ServiceContext, row: Question, *, was: int | None) -> Question:
+async def _put(ctx: ServiceContext, row: Question, *, read_version: int | None) -> Question:
     row = replace(row, version=await ctx.version(), changed_turn=ctx.caller.turn_id)
-    if not await board_questions.put(ctx.tx, row, was=was):
+    if not await board_questions.put(ctx.tx, row, read_version=read_version):
         raise ToolRefused("STALE", f"{row.id} was changed meanwhile.")
     return row

@@ -75,7 +75,7 @@ async def create(
         updated_ms=ctx.now_ms,
     )
     fields = [name for name, value in (("deadline", deadline), ("context", context), ("tags", tags)) if value]
-    task = await _put(ctx, _stamped(ctx, task, ["title", "priority", *fields]), was=None)
+    task = await _put(ctx, _stamped(ctx, task, ["title", "priority", *fields]), read_version=None)
     await _wake_rules_if_near(ctx, task)
     return ToolResult(
         text=f"Task {task.id} is made: {task.title}{_until(ctx, task)}.",
@@ -92,7 +92,7 @@ async def update(ctx: ServiceContext, task_id: str, changes: TaskChanges) -> Too
     # Before anything is changed: an agent must not overwrite what it was never shown.
     await ctx.check_seen(task, serializers.task(task, ctx.zone))
     changed = _changed(ctx, task, changes)
-    stamped = await _put(ctx, _stamped(ctx, changed, fields), was=task.version)
+    stamped = await _put(ctx, _stamped(ctx, changed, fields), read_version=task.version)
     followed = await _follow(ctx, task, stamped)
     return ToolResult(
         text=f"Task {stamped.id} ({stamped.title}) is updated: {_said(ctx, stamped, fields)}.{followed.text}",
@@ -119,7 +119,7 @@ async def move_to_history(ctx: ServiceContext, *, task_id: str, reflection: str 
         updated_ms=ctx.now_ms,
         reflection=texts.text("reflection", reflection) or task.reflection,
     )
-    moved = await _put(ctx, moved, was=task.version)
+    moved = await _put(ctx, moved, read_version=task.version)
     followed = await _ended(ctx, moved)
     return ToolResult(
         text=f"Task {moved.id} ({moved.title}) is in the history.{followed.text}",
@@ -152,7 +152,7 @@ async def set_recurring(
     merged = {"frequency": "daily", **streaks, **before}
     merged |= {"enabled": enabled, "days_of_week": days, "check_time": at}
     changed = replace(task, recurring=merged, updated_ms=ctx.now_ms)
-    task = await _put(ctx, _stamped(ctx, changed, ["recurring"]), was=task.version)
+    task = await _put(ctx, _stamped(ctx, changed, ["recurring"]), read_version=task.version)
     days_shown = serializers.recurring(task)
     text = f"noted as done again on {days_shown}" if days_shown else "noted as done once"
     return ToolResult(text=f"Task {task.id} is {text}.", data=serializers.task(task, ctx.zone))
@@ -305,9 +305,9 @@ def _stamped(ctx: ServiceContext, task: BoardTask, fields: list[str] | tuple[str
     return replace(task, user_set={**task.user_set, **dict.fromkeys(fields, ctx.now_ms)})
 
 
-async def _put(ctx: ServiceContext, task: BoardTask, *, was: int | None) -> BoardTask:
+async def _put(ctx: ServiceContext, task: BoardTask, *, read_version: int | None) -> BoardTask:
     task = replace(task, version=await ctx.version(), changed_turn=ctx.caller.turn_id)
-    if not await board_tasks.put(ctx.tx, task, was=was):
+    if not await board_tasks.put(ctx.tx, task, read_version=read_version):
         raise ToolRefused("STALE", f"{task.id} was changed meanwhile.")
     return task
 

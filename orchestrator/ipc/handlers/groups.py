@@ -64,7 +64,7 @@ async def change_group(tx: Tx, caller: CommandCaller, command: ChangeGroup) -> C
         for address in command.people or {}:
             await people.check_person(tx, command.folder, address)
         group = await groups.known(tx, command.folder)
-        async with group_changes.together(tx, group.folder):
+        async with group_changes.in_one_step(tx, group.folder):
             group = await changes.set_profile(tx, command.folder, profile, by=FROM_MAIN, now_ms=caller.now_ms)
             for address, word in (command.people or {}).items():
                 role = None if word == people.DEFAULT else Role(word)

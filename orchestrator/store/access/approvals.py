@@ -87,8 +87,9 @@ async def add(tx: Tx, request: ApprovalRequest, *, now_ms: int, expires_ms: int)
 
 
 async def standing(tx: Tx, request: ApprovalRequest, *, now_ms: int) -> Approval | None:
-    """Return the decision in force for a request; a refusal of this very call
-    precedes a permanent approval.
+    """Return the decision in force for a request, or the same request that still waits; None without one.
+
+    A refusal of this very call precedes a permanent approval.
     """
     return await _MAPPER.fetch_one(
         tx,
@@ -109,8 +110,8 @@ async def standing(tx: Tx, request: ApprovalRequest, *, now_ms: int) -> Approval
     )
 
 
-async def places_for_now(tx: Tx, folder: Folder, *, now_ms: int) -> list[str]:
-    """Return the outside addresses that a group may reach for a while, each as `host:port`."""
+async def temporary_destinations(tx: Tx, folder: Folder, *, now_ms: int) -> list[str]:
+    """Return the outside addresses that a group may reach until its temporary approval ends: `host:port`."""
     rows = await tx.execute_fetchall(
         """
         SELECT subject FROM approvals
@@ -143,7 +144,7 @@ async def decide(
     )
 
 
-async def use(tx: Tx, approval_id: int) -> None:
+async def note_used(tx: Tx, approval_id: int) -> None:
     """Record that the one allowed call was made."""
     await tx.execute("UPDATE approvals SET state = 'used' WHERE id = ? AND state = 'once'", (approval_id,))
 

@@ -59,7 +59,7 @@ async def find(tx: Tx, session_id: str) -> WebSession | None:
 async def every(tx: Tx, *, now_ms: int) -> list[WebSession]:
     """Return the sessions that have not ended, the most recently used first."""
     rows = await tx.execute_fetchall("SELECT * FROM web_sessions ORDER BY seen_ms DESC, id")
-    return [one for row in rows if not (one := _MAPPER.read(row)).is_over(now_ms)]
+    return [session for row in rows if not (session := _MAPPER.read(row)).is_over(now_ms)]
 
 
 async def touch(tx: Tx, session_id: str, *, browser: str, now_ms: int) -> None:

@@ -33,9 +33,9 @@ async def ensure(tx: Tx, folder: Folder, *, now_ms: int) -> Dashboard:
         "INSERT INTO dashboards (group_folder, created_ms) VALUES (?, ?) ON CONFLICT DO NOTHING",
         (folder, now_ms),
     )
-    found = await get(tx, folder)
-    assert found is not None
-    return found
+    dashboard = await get(tx, folder)
+    assert dashboard is not None
+    return dashboard
 
 
 async def advance(tx: Tx, folder: Folder) -> int:
@@ -56,6 +56,7 @@ async def due_for_rules(tx: Tx, now_ms: int) -> list[Dashboard]:
 
 
 async def note_rules(tx: Tx, folder: Folder, *, now_ms: int, next_ms: int) -> None:
+    """Record a pass of the rules, and when the next one is due (epoch ms)."""
     await tx.execute(
         "UPDATE dashboards SET rules_last_ms = ?, rules_next_ms = ? WHERE group_folder = ?",
         (now_ms, next_ms, folder),
@@ -63,7 +64,7 @@ async def note_rules(tx: Tx, folder: Folder, *, now_ms: int, next_ms: int) -> No
 
 
 async def wake_rules(tx: Tx, folder: Folder, *, now_ms: int) -> None:
-    """Let the rules look at a dashboard now instead of at the end of the interval."""
+    """Make a pass of the rules over a dashboard due now, instead of at the end of the interval."""
     # `min`, so that a board that is due already is not postponed.
     await tx.execute(
         "UPDATE dashboards SET rules_next_ms = min(rules_next_ms, ?) WHERE group_folder = ?", (now_ms, folder)
@@ -71,16 +72,17 @@ async def wake_rules(tx: Tx, folder: Folder, *, now_ms: int) -> None:
 
 
 async def next_rules_ms(tx: Tx) -> int | None:
-    """Return when the rules next look at a dashboard (epoch ms), or None."""
+    """Return when the next pass of the rules over any dashboard is due (epoch ms), or None."""
     cursor = await tx.execute("SELECT min(rules_next_ms) AS at FROM dashboards")
     return (await returned(cursor))["at"]  # type: ignore[no-any-return]
 
 
 async def hasten_rules(tx: Tx) -> None:
-    """Let the rules look at a board in the very minute at which a deadline may call for a notification.
+    """Move the next pass of the rules forward to the time at which a deadline may need a notification.
 
-    A moment calls for one a day and two hours before it, and when it comes; a day calls for one a day before
-    its start, at its start, and 25 hours later: by then it is over, also where the clocks changed.
+    A deadline with a time of day may need one a day before, two hours before, and when it comes; a deadline
+    of a whole day may need one a day before its start, at its start, and 25 hours later: by then the day is
+    over, also where the clocks changed.
     """
     # The bounds on the deadline keep the join to tasks near enough to matter: 25 h back, 24 h ahead.
     await tx.execute(
@@ -102,6 +104,7 @@ async def hasten_rules(tx: Tx) -> None:
 
 
 async def note_zone(tx: Tx, folder: Folder, zone: str) -> None:
+    """Store the time zone in which the deadlines of a dashboard were computed, such as `Asia/Seoul`."""
     await tx.execute("UPDATE dashboards SET zone = ? WHERE group_folder = ?", (zone, folder))
 
 
@@ -130,6 +133,7 @@ async def lease(tx: Tx, folder: Folder, owner: str, *, now_ms: int, until_ms: in
 
 
 async def release(tx: Tx, folder: Folder, owner: str) -> None:
+    """Free the lease on a dashboard if `owner` has it."""
     # Only the owner may free it: a pass that outlived its lease must not free the lease of the next one.
     await tx.execute(
         """
@@ -164,23 +168,27 @@ async def clear(tx: Tx, folder: Folder) -> None:
         )
 
 
-async def put_row(tx: Tx, mapper: RowMapper[Any], row: Mapping[str, object], *, was: int | None) -> bool:
-    """Write `row` by its column names; `was` is the version that was read. Return False if it is stale.
+async def put_row(
+    tx: Tx, mapper: RowMapper[Any], row: Mapping[str, object], *, read_version: int | None
+) -> bool:
+    """Insert or update `row`, a value for each column; return False, and write nothing, if it is stale.
 
-    It is stale when it has another version by now; then nothing is written.
+    `read_version` is the version that the caller has read, None for a new row. The row is stale when it has
+    another version by now.
     """
-    if was is None:
+    if read_version is None:
         await tx.execute(mapper.insert_sql(row), row)
         return True
     # The version is in the WHERE clause, so no write can happen between the check and the update.
-    cursor = await tx.execute(_update(mapper.table, tuple(row)), {**row, "was": was})
+    cursor = await tx.execute(_update(mapper.table, tuple(row)), {**row, "read_version": read_version})
     return cursor.rowcount == 1
 
 
 @cache
 def _update(table: str, columns: tuple[str, ...]) -> str:
+    """Return the statement that updates a row of the version `:read_version`."""
     changed = ", ".join(f"{name} = :{name}" for name in columns if name not in ("group_folder", "id"))
-    key = "group_folder = :group_folder AND id = :id AND version = :was"
+    key = "group_folder = :group_folder AND id = :id AND version = :read_version"
     return f"UPDATE {table} SET {changed} WHERE {key}"  # noqa: S608 - our own names
 
 

@@ -45,20 +45,20 @@ async def due(tx: Tx, now_ms: int, *, limit: int) -> list[DueNotification]:
     ]
 
 
-async def _is_reworded(tx: Tx, one: Notification) -> bool:
+async def _is_reworded(tx: Tx, notification: Notification) -> bool:
     cursor = await tx.execute(
         """
         SELECT 1 FROM notification_history
         WHERE group_folder = ? AND notification_id = ? AND what = ? LIMIT 1
         """,
-        (one.folder, one.id, board_notifications.REWORDED),
+        (notification.folder, notification.id, board_notifications.REWORDED),
     )
     return await cursor.fetchone() is not None
 
 
 async def claim(
     tx: Tx,
-    one: Notification,
+    notification: Notification,
     chat_jid: ChatJid,
     *,
     text: str,
@@ -82,25 +82,25 @@ async def claim(
           AND status IN ('pending', 'sending') AND ifnull(claim_until_ms, 0) <= :now
         """,
         {
-            "folder": one.folder,
-            "id": one.id,
-            "version": one.version,
+            "folder": notification.folder,
+            "id": notification.id,
+            "version": notification.version,
             "token": token,
-            "message": one.message,
+            "message": notification.message,
             "now": now_ms,
             "until": until_ms,
         },
     )
     if cursor.rowcount != 1:
         return False
-    key = f"notification:{one.folder}:{one.id}"
+    key = f"notification:{notification.folder}:{notification.id}"
     is_new = await outbox.add(
         tx,
         chat_jid=chat_jid,
-        folder=one.folder,
+        folder=notification.folder,
         text=text,
         dedupe_key=key,
-        mention=await _person(tx, one),
+        mention=await _requester_of(tx, notification),
         now_ms=now_ms,
     )
     if not is_new:
@@ -120,24 +120,24 @@ async def claim(
             (SELECT id, message_id FROM outbox WHERE dedupe_key = :key)
         WHERE group_folder = :folder AND id = :id
         """,
-        {"key": key, "folder": one.folder, "id": one.id},
+        {"key": key, "folder": notification.folder, "id": notification.id},
     )
     return True
 
 
-async def _person(tx: Tx, one: Notification) -> str | None:
+async def _requester_of(tx: Tx, notification: Notification) -> str | None:
     """Return the person who requested the notification or its task; None if unknown."""
-    if one.asked_by is not None:
-        return one.asked_by
+    if notification.asked_by is not None:
+        return notification.asked_by
     cursor = await tx.execute(
         "SELECT changed_turn FROM dashboard_tasks WHERE group_folder = ? AND id = ?",
-        (one.folder, one.task_id),
+        (notification.folder, notification.task_id),
     )
     task = await cursor.fetchone()
-    return await messages.asker_of(tx, one.changed_turn, task["changed_turn"] if task else None)
+    return await messages.asker_of(tx, notification.changed_turn, task["changed_turn"] if task else None)
 
 
-async def keep_claim(tx: Tx, one: Notification, *, text: str, until_ms: int) -> bool:
+async def extend_claim(tx: Tx, notification: Notification, *, text: str, until_ms: int) -> bool:
     """Extend a claim whose message still waits in the outbox; return False when there is no such message.
 
     A message that no messenger has got yet is replaced by `text`, the notification's present text.
@@ -148,18 +148,18 @@ async def keep_claim(tx: Tx, one: Notification, *, text: str, until_ms: int) -> 
         WHERE group_folder = :folder AND id = :id AND status = 'sending' AND claim_token IS NOT NULL
           AND outbox_id IN (SELECT id FROM outbox WHERE state IN ('pending', 'sending'))
         """,
-        {"folder": one.folder, "id": one.id, "until": until_ms},
+        {"folder": notification.folder, "id": notification.id, "until": until_ms},
     )
     if cursor.rowcount != 1:
         return False
     waiting = await tx.execute(
         "UPDATE outbox SET text = ? WHERE id = ? AND state = 'pending' AND part IS NULL AND text <> ?",
-        (text, one.outbox_id, text),
+        (text, notification.outbox_id, text),
     )
     if waiting.rowcount:
         await tx.execute(
             "UPDATE notifications SET message = ? WHERE group_folder = ? AND id = ?",
-            (one.message, one.folder, one.id),
+            (notification.message, notification.folder, notification.id),
         )
     return True
 
@@ -178,10 +178,10 @@ async def hold(tx: Tx, outgoing: Outgoing, *, error: str) -> None:
     await tx.execute("UPDATE outbox SET state = 'held', error = ? WHERE id = ?", (error, outgoing.id))
 
 
-async def call_back(tx: Tx, one: Notification) -> bool:
+async def hold_claimed(tx: Tx, notification: Notification) -> bool:
     """Hold the message of a claimed notification until it is claimed again; return False if it was sent."""
     cursor = await tx.execute(
-        "UPDATE outbox SET state = 'held' WHERE id = ? AND state = 'pending'", (one.outbox_id,)
+        "UPDATE outbox SET state = 'held' WHERE id = ? AND state = 'pending'", (notification.outbox_id,)
     )
     return cursor.rowcount == 1
 
@@ -200,7 +200,7 @@ async def drop_held(tx: Tx, *, now_ms: int) -> int:
     return cursor.rowcount
 
 
-async def count_unasked(tx: Tx, folder: Folder, *, since_ms: int) -> int:
+async def count_automatic(tx: Tx, folder: Folder, *, since_ms: int) -> int:
     """Count automatic notifications since `since_ms`, sent or about to be, that are not urgent."""
     cursor = await tx.execute(
         """
@@ -214,9 +214,10 @@ async def count_unasked(tx: Tx, folder: Folder, *, since_ms: int) -> int:
 
 
 async def delivered_by_rules(tx: Tx, folder: Folder, *, since_ms: int) -> list[sqlite3.Row]:
-    """Return the alerts, nudges and reminders about deadlines that ended since `since_ms`.
+    """Return the alerts, nudges and reminders about deadlines that were delivered or cancelled since then.
 
-    The rules use them to decide when the next may come.
+    The rules use them to decide when the next may come. A row has the columns `task_id`, `question_id`,
+    `type`, `cause`, `delivered_ms`, `cancelled_ms` and `cancel_reason`.
     """
     rows = await tx.execute_fetchall(
         """
@@ -236,7 +237,7 @@ async def delivered_by_rules(tx: Tx, folder: Folder, *, since_ms: int) -> list[s
 
 
 async def last_question_times(tx: Tx, folder: Folder) -> dict[tuple[str, QuestionType], int]:
-    """Return when a question of each kind about each task was last shown, answered or closed (epoch ms)."""
+    """Return when a question was last shown, answered or closed (epoch ms), by task id and question type."""
     rows = await tx.execute_fetchall(
         """
         SELECT task_id, type,

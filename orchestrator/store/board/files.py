@@ -128,47 +128,52 @@ def read(path: Path, folder: Folder) -> DashboardRows | None:
     """
     with closing(sqlite3.connect(readonly_uri(path), uri=True, isolation_level=None)) as connection:
         connection.execute("BEGIN")
-        looking = _Look(connection, folder)
-        revision = looking.revision()
-        return None if revision is None else looking.rows(revision)
+        reader = _DashboardReader(connection, folder)
+        revision = reader.revision()
+        return None if revision is None else reader.rows(revision)
 
 
-class _Look:
+class _DashboardReader:
+    """Reads the dashboard of one group over an open connection."""
+
     def __init__(self, connection: sqlite3.Connection, folder: Folder) -> None:
         self._connection = connection
         self._folder = folder
 
     def revision(self) -> int | None:
-        found = self._connection.execute(
+        """Return the dashboard's revision; None if the group has no dashboard."""
+        row = self._connection.execute(
             "SELECT revision FROM dashboards WHERE group_folder = ?", (self._folder,)
         ).fetchone()
-        return None if found is None else int(found[0])
+        return None if row is None else int(row[0])
 
     def rows(self, revision: int) -> DashboardRows:
         return DashboardRows(
             revision=revision,
-            tasks=self._all(TaskRow, "dashboard_tasks", "archived_ms IS NULL", by="created_ms"),
-            history=self._all(TaskRow, "dashboard_tasks", "archived_ms IS NOT NULL", by="archived_ms"),
-            questions=self._all(
+            tasks=self._rows(TaskRow, "dashboard_tasks", "archived_ms IS NULL", by="created_ms"),
+            history=self._rows(TaskRow, "dashboard_tasks", "archived_ms IS NOT NULL", by="archived_ms"),
+            questions=self._rows(
                 QuestionRow, "questions", "answered_ms IS NOT NULL OR closed_ms IS NULL", by="created_ms"
             ),
-            notifications=self._all(NotificationRow, "notifications", "TRUE", by="due_ms"),
-            insights=self._all(InsightRow, "insights", "TRUE", by="created_ms"),
+            notifications=self._rows(NotificationRow, "notifications", "TRUE", by="due_ms"),
+            insights=self._rows(InsightRow, "insights", "TRUE", by="created_ms"),
             people=list(self._bodies("people")),
             projects=list(self._bodies("projects")),
         )
 
-    def _all(self, kind: type[Row], table: str, which: str, *, by: str) -> list[Row]:
-        found = self._connection.execute(
+    def _rows(self, kind: type[Row], table: str, which: str, *, by: str) -> list[Row]:
+        """Return rows of a table as `kind`: those for which the SQL `which` holds, ordered by `by` in ms."""
+        rows = self._connection.execute(
             f"SELECT {', '.join(kind._fields)} FROM {table} WHERE group_folder = ? AND ({which})"  # noqa: S608
             f" ORDER BY ({by} + {_ERA_MS}) / 1000, id",
             (self._folder,),
         )
-        return [kind._make(row) for row in found]
+        return [kind._make(row) for row in rows]
 
     def _bodies(self, table: str) -> Iterator[str]:
-        found = self._connection.execute(
+        """Return the JSON texts in the column `body_json` of a table, ordered by id."""
+        rows = self._connection.execute(
             f"SELECT body_json FROM {table} WHERE group_folder = ? ORDER BY id",  # noqa: S608 - one of ours
             (self._folder,),
         )
-        return (row[0] for row in found)
+        return (row[0] for row in rows)

@@ -24,17 +24,17 @@ _OPEN = "status IN ('pending', 'sending')"
 _MAPPER = RowMapper(Notification, "notifications", {"folder": "group_folder"})
 
 
-async def put(tx: Tx, notification: Notification, *, was: int | None) -> bool:
-    """Write a notification; `was` is the version that was read, None if new. Return False if it is stale.
+async def put(tx: Tx, notification: Notification, *, read_version: int | None) -> bool:
+    """Write a notification; return False, and write nothing, if it is stale: see `dashboards.put_row`.
 
     A new reminder without a number gets the next one.
     """
     row = _MAPPER.values(notification)
     is_reminder = notification.type is NotificationType.REMINDER and notification.audience is Audience.USER
-    if was is None and is_reminder and notification.number is None:
+    if read_version is None and is_reminder and notification.number is None:
         cursor = await tx.execute("SELECT ifnull(max(number), 0) + 1 AS next FROM notifications")
         row["number"] = (await returned(cursor))["next"]
-    return await dashboards.put_row(tx, _MAPPER, row, was=was)
+    return await dashboards.put_row(tx, _MAPPER, row, read_version=read_version)
 
 
 async def get(tx: Tx, folder: Folder, notification_id: str) -> Notification | None:
@@ -58,10 +58,10 @@ async def listed(
     """
     if folder is not None and len(statuses) != 1:
         # One query per status: each yields rows in the order of its index, so nothing is sorted.
-        found = [
-            one
+        notifications = [
+            notification
             for status in statuses or NotificationStatus
-            for one in await listed(
+            for notification in await listed(
                 tx,
                 folder,
                 statuses=(status,),
@@ -72,16 +72,16 @@ async def listed(
                 limit=limit,
             )
         ]
-        found.sort(key=lambda one: (one.due_ms, one.id))
-        return found if limit < 0 else found[:limit]
-    names = ", ".join(f"'{one.value}'" for one in statuses)
-    chosen = f"AND status IN ({names})" if statuses else ""
-    whose = "TRUE" if folder is None else "group_folder = :folder"
+        notifications.sort(key=lambda notification: (notification.due_ms, notification.id))
+        return notifications if limit < 0 else notifications[:limit]
+    names = ", ".join(f"'{status.value}'" for status in statuses)
+    of_status = f"AND status IN ({names})" if statuses else ""
+    of_group = "TRUE" if folder is None else "group_folder = :folder"
     return await _MAPPER.fetch_all(
         tx,
         f"""
         SELECT * FROM notifications
-        WHERE {whose} {chosen}
+        WHERE {of_group} {of_status}
           AND (:kind IS NULL OR type = :kind) AND (:task IS NULL OR task_id = :task)
           AND (:from IS NULL OR due_ms >= :from) AND (:to IS NULL OR due_ms <= :to)
         ORDER BY due_ms, id LIMIT :limit
@@ -120,8 +120,9 @@ async def to_come(tx: Tx, folder: Folder, *, limit: int = -1) -> list[Notificati
 async def alike(
     tx: Tx, folder: Folder, kind: NotificationType, *, task_id: str | None, question_id: str | None
 ) -> list[Notification]:
-    """Return the notifications of one type about the same task or question: pending,
-    delivered or cancelled.
+    """Return the pending, delivered and cancelled notifications of one type about a task or question.
+
+    Without a task and a question, those that are about neither.
     """
     key = "task_id = :task" if task_id is not None else "task_id IS NULL AND question_id IS :question"
     return await _MAPPER.fetch_all(
@@ -254,12 +255,14 @@ async def delivered_since(tx: Tx, folder: Folder, since_ms: int) -> list[Notific
 
 
 async def by_channel_message(tx: Tx, message_id: str) -> Notification | None:
+    """Return the notification that was sent as the message with this id, or None."""
     return await _first(tx, "channel_msg_id = ?", message_id)
 
 
-async def _first(tx: Tx, where: str, *given: str | int) -> Notification | None:
+async def _first(tx: Tx, where: str, *parameters: str | int) -> Notification | None:
+    """Return the first notification that an SQL condition with these parameters selects, or None."""
     sql = f"SELECT * FROM notifications WHERE {where}"  # noqa: S608 - constants
-    return await _MAPPER.fetch_one(tx, sql, given)
+    return await _MAPPER.fetch_one(tx, sql, parameters)
 
 
 async def ids_like(tx: Tx, folder: Folder, prefix: str) -> list[str]:

@@ -27,15 +27,15 @@ _MAPPER = RowMapper(
 )
 
 
-def normal(text: str) -> str:
+def normal_form(text: str) -> str:
     """Return a question without case, spaces and punctuation, so that equal questions compare equal."""
     return re.sub(r"[\W_]+", "", normalized("NFKC", text).casefold()) or text.strip()
 
 
-async def put(tx: Tx, question: Question, *, was: int | None) -> bool:
-    """Write a question; `was` is the version that was read, None if new. Return False if it is stale."""
-    row = _MAPPER.values(question) | {"normal": normal(question.question)}
-    return await dashboards.put_row(tx, _MAPPER, row, was=was)
+async def put(tx: Tx, question: Question, *, read_version: int | None) -> bool:
+    """Write a question; return False, and write nothing, if it is stale: see `dashboards.put_row`."""
+    row = _MAPPER.values(question) | {"normal": normal_form(question.question)}
+    return await dashboards.put_row(tx, _MAPPER, row, read_version=read_version)
 
 
 async def get(tx: Tx, folder: Folder, question_id: str) -> Question | None:
@@ -112,7 +112,7 @@ async def open_like(tx: Tx, folder: Folder, text: str) -> list[Question]:
     return await _MAPPER.fetch_all(
         tx,
         f"SELECT * FROM questions WHERE group_folder = ? AND normal = ? AND {_OPEN} ORDER BY id",  # noqa: S608
-        (folder, normal(text)),
+        (folder, normal_form(text)),
     )
 
 
@@ -133,7 +133,7 @@ async def settled_like(
         """,  # noqa: S608 - a constant
         {
             "folder": folder,
-            "normal": normal(text),
+            "normal": normal_form(text),
             "task": task_id,
             "unsettled": json.dumps(list(unsettled)),
         },
@@ -175,15 +175,16 @@ async def note_processed(tx: Tx, folder: Folder, question_id: str, *, now_ms: in
 
 
 async def forget_names(tx: Tx, folder: Folder, names: Sequence[str]) -> None:
-    """Remove a person's names from answers that name who chose them, as in "Plum (Jane, Tom)"."""
-    for one in await every(tx, folder):
-        answer = one.answer or ""
+    """Remove a person's names from answers such as "Plum (Jane, Tom)", which name who chose them."""
+    for question in await every(tx, folder):
+        answer = question.answer or ""
         for name in names:
-            for named, left in ((f"({name}, ", "("), (f", {name}", ""), (f" ({name})", "")):
-                answer = answer.replace(named, left)
-        if answer != (one.answer or ""):
+            for with_name, without_name in ((f"({name}, ", "("), (f", {name}", ""), (f" ({name})", "")):
+                answer = answer.replace(with_name, without_name)
+        if answer != (question.answer or ""):
             await tx.execute(
-                "UPDATE questions SET answer = ? WHERE group_folder = ? AND id = ?", (answer, folder, one.id)
+                "UPDATE questions SET answer = ? WHERE group_folder = ? AND id = ?",
+                (answer, folder, question.id),
             )
 
 
@@ -207,8 +208,9 @@ async def note_list(tx: Tx, folder: Folder, ids: Sequence[str], *, now_ms: int) 
 
 
 async def newest_list(tx: Tx, folder: Folder, *, since_ms: int) -> tuple[str, ...]:
-    """Return the question ids of the newest list that was shown since `since_ms` and
-    not answered yet, or none.
+    """Return the question ids of the newest list, in its order.
+
+    They are empty if that list was shown before `since_ms`, or was answered already.
     """
     cursor = await tx.execute(
         """
@@ -224,6 +226,7 @@ async def newest_list(tx: Tx, folder: Folder, *, since_ms: int) -> tuple[str, ..
 
 
 async def use_list(tx: Tx, folder: Folder, *, now_ms: int) -> None:
+    """Record that people have answered the numbers of the shown list, which can be answered only once."""
     await tx.execute(
         "UPDATE question_lists SET used_ms = ? WHERE group_folder = ? AND used_ms IS NULL", (now_ms, folder)
     )

@@ -32,9 +32,9 @@ _MAPPER = RowMapper(
 )
 
 
-async def put(tx: Tx, task: BoardTask, *, was: int | None) -> bool:
-    """Write a task; `was` is the version that was read, None if new. Return False if it is stale."""
-    return await dashboards.put_row(tx, _MAPPER, _MAPPER.values(task), was=was)
+async def put(tx: Tx, task: BoardTask, *, read_version: int | None) -> bool:
+    """Write a task; return False, and write nothing, if it is stale: see `dashboards.put_row`."""
+    return await dashboards.put_row(tx, _MAPPER, _MAPPER.values(task), read_version=read_version)
 
 
 async def get(tx: Tx, folder: Folder, task_id: str) -> BoardTask | None:
@@ -68,8 +68,9 @@ async def on_boards_of_all(tx: Tx, *, limit: int) -> list[BoardTask]:
 
 
 async def due_between(tx: Tx, folder: Folder | None, from_ms: int, until_ms: int) -> list[BoardTask]:
-    """Return the active tasks of a group, or of all, whose deadline (or the start of its day)
-    is in a span.
+    """Return the active tasks of a group, or of all, by deadline.
+
+    Only tasks whose deadline, or the start of its day, is from `from_ms` up to but not including `until_ms`.
     """
     return await _MAPPER.fetch_all(
         tx,
@@ -131,7 +132,7 @@ async def days(tx: Tx, folder: Folder) -> list[str]:
 
 
 async def move_day(tx: Tx, folder: Folder, day: str, *, at_ms: int, version: int) -> int:
-    """Set the moment at which a deadline's day starts, and return how many tasks that changes."""
+    """Set when a day starts, for tasks whose deadline is this day; return how many tasks that changes."""
     cursor = await tx.execute(
         """
         UPDATE dashboard_tasks SET deadline_ms = :at, version = :version

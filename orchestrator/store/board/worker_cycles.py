@@ -20,7 +20,11 @@ async def begin(
     turn_id: int | None = None,
     now_ms: int,
 ) -> int:
-    """Record that a cycle (`rules` or `llm`) begins and return its number."""
+    """Record that a cycle (`rules` or `llm`) begins and return its number.
+
+    `trigger` says why, for people who inspect the record; a model's cycle also has the `digest` of the
+    dashboard that the model is shown.
+    """
     cursor = await tx.execute(
         """
         INSERT INTO worker_cycles (group_folder, kind, trigger_json, turn_id, started_ms)
@@ -128,7 +132,7 @@ async def changed_by(tx: Tx, turn_id: int) -> int:
 
 
 async def was_changed_beside(tx: Tx, turn_id: int, folder: Folder) -> bool:
-    """Return whether anybody else changed a task since the turn was shown the dashboard."""
+    """Return whether anybody but the turn itself changed a task since the turn was shown the dashboard."""
     cursor = await tx.execute(
         """
         SELECT 1 FROM dashboard_tasks t JOIN dashboard_views v ON v.turn_id = :turn

@@ -41,13 +41,14 @@ async def upsert(
 
 
 async def forget_unused(tx: Tx, *, newest: int, but: ChatJid) -> None:
-    """Delete chats without a group beyond the `newest`, except one: strangers can create any
-    number of chats.
+    """Delete chats without a group beyond the `newest` ones, except the chat `but`.
+
+    Strangers can create any number of chats.
     """
     # Up to a hundred extra chats stay, so that not every message of a flood runs the search for them.
     cursor = await tx.execute("SELECT count(*) AS n FROM chats")
-    known = (await returned(cursor))["n"]
-    if known <= newest or known % 100:
+    stored = (await returned(cursor))["n"]
+    if stored <= newest or stored % 100:
         return
     await tx.execute(
         f"""
@@ -78,13 +79,13 @@ async def of_group(tx: Tx, group: Group) -> list[Chat]:
 
 async def replace_members(tx: Tx, chat_jid: ChatJid, members: Sequence[ChatMember]) -> bool:
     """Replace the members of a known chat and return whether they changed."""
-    listed = {one.jid: one for one in members}
-    if {one.jid: one for one in await members_of(tx, chat_jid)} == listed:
+    by_jid = {member.jid: member for member in members}
+    if {member.jid: member for member in await members_of(tx, chat_jid)} == by_jid:
         return False
     await tx.execute("DELETE FROM chat_members WHERE chat_jid = ?", (chat_jid,))
     await tx.executemany(
         "INSERT INTO chat_members (chat_jid, member_jid, name, is_admin) VALUES (?, ?, ?, ?)",
-        [(chat_jid, one.jid, one.name, one.is_admin) for one in listed.values()],
+        [(chat_jid, member.jid, member.name, member.is_admin) for member in by_jid.values()],
     )
     return True
 
@@ -105,8 +106,8 @@ def _cursor_key(channel: str) -> str:
 
 async def cursor(tx: Tx, channel: str) -> str | None:
     """Return the position in its messenger's stream up to which a channel has stored everything, or None."""
-    found = await tx.execute("SELECT value FROM router_state WHERE key = ?", (_cursor_key(channel),))
-    row = await found.fetchone()
+    result = await tx.execute("SELECT value FROM router_state WHERE key = ?", (_cursor_key(channel),))
+    row = await result.fetchone()
     return str(row["value"]) if row else None
 
 
@@ -121,7 +122,7 @@ async def set_cursor(tx: Tx, channel: str, value: str) -> None:
 
 
 async def cursors_of(tx: Tx, prefix: str) -> dict[str, str]:
-    """Return the positions stored under names with this prefix, keyed by the rest of the name."""
+    """Return the positions of channels whose names begin with `prefix`, keyed by the rest of the name."""
     key = _cursor_key(prefix)
     rows = await tx.execute_fetchall(
         "SELECT key, value FROM router_state WHERE key >= ? AND key < ?", (key, f"{key}~")

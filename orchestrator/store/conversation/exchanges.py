@@ -46,20 +46,23 @@ _OF_CONVERSATION = """is_isolated = 0 AND kind <> 'worker'
 """SQL: whether a turn is part of its group's own session, and has gone to an agent or cleared it."""
 
 
-async def folders_after(tx: Tx, marks: Mapping[Folder, int]) -> list[Folder]:
-    """Return those of the given groups that have a turn after their marks, as `after` finds them."""
+async def folders_after(tx: Tx, last_turns: Mapping[Folder, int]) -> list[Folder]:
+    """Return the groups that have a turn after the one that `last_turns` names for them, as `after` finds it.
+
+    `last_turns` has the id of a turn for each group in question; 0 stands for no turn.
+    """
     rows = await tx.execute_fetchall(
         f"""
         SELECT m.key AS folder FROM json_each(?) AS m WHERE EXISTS (
             SELECT 1 FROM turns WHERE group_folder = m.key AND id > m.value AND {_OF_CONVERSATION})
         """,  # noqa: S608 - a constant
-        (json.dumps(marks),),
+        (json.dumps(last_turns),),
     )
     return [Folder(row["folder"]) for row in rows]
 
 
-async def after(tx: Tx, folder: Folder, mark: int, *, limit: int) -> list[TurnExchange]:
-    """Return the newest `limit` turns after `mark` in the group's own session, oldest first.
+async def after(tx: Tx, folder: Folder, last_turn: int, *, limit: int) -> list[TurnExchange]:
+    """Return the newest `limit` turns after `last_turn` in the group's own session, oldest first.
 
     Commands that clear the conversation are included; turns that were answered without an agent are not.
     """
@@ -70,7 +73,7 @@ async def after(tx: Tx, folder: Folder, mark: int, *, limit: int) -> list[TurnEx
             ORDER BY id DESC LIMIT ?)
         ORDER BY id
         """,  # noqa: S608 - a constant
-        (folder, mark, limit),
+        (folder, last_turn, limit),
     )
     return [await _exchange(tx, row) for row in rows]
 
@@ -104,14 +107,15 @@ async def _exchange(tx: Tx, row: sqlite3.Row) -> TurnExchange:
         kind=TurnKind(row["kind"]),
         state=TurnState(row["state"]),
         command=SessionCommand(row["command"]) if row["command"] else None,
-        asked=await _asked(tx, turn, row["prompt"]),
+        asked=await _questions_of(tx, turn, row["prompt"]),
         asked_ms=row["queued_ms"],
-        said=await _said(tx, turn),
+        said=await _answers_of(tx, turn),
         ended_ms=row["ended_ms"],
     )
 
 
-async def _asked(tx: Tx, turn: TurnId, prompt: str | None) -> tuple[AskingMessage, ...]:
+async def _questions_of(tx: Tx, turn: TurnId, prompt: str | None) -> tuple[AskingMessage, ...]:
+    """Return the messages that ask in a turn, oldest first; a turn with a `prompt` has that alone."""
     if prompt is not None:
         return (AskingMessage(text=prompt),)
     rows = await tx.execute_fetchall(
@@ -131,7 +135,7 @@ def _text_of(row: sqlite3.Row) -> str:
     return " ".join(row["content"].split()) if is_hook(row["sender"]) else row["content"]
 
 
-async def _said(tx: Tx, turn: TurnId) -> tuple[str, ...]:
+async def _answers_of(tx: Tx, turn: TurnId) -> tuple[str, ...]:
     """Return the agent's own messages in a turn; the host's about the turn (place, failure) are left out."""
     rows = await tx.execute_fetchall(
         """

@@ -62,17 +62,17 @@ async def add_imported(
         [
             {
                 "jid": chat_jid,
-                "id": one.id,
-                "sender": "andy" if one.is_own else one.sender,
-                "name": one.sender_name,
-                "text": one.text,
-                "sent": one.sent_ms,
+                "id": message.id,
+                "sender": "andy" if message.is_own else message.sender,
+                "name": message.sender_name,
+                "text": message.text,
+                "sent": message.sent_ms,
                 "now": now_ms,
-                "own": one.is_own,
-                "reason": OWN_MESSAGE if one.is_own else IMPORTED,
+                "own": message.is_own,
+                "reason": OWN_MESSAGE if message.is_own else IMPORTED,
                 "folder": folder,
             }
-            for one in messages
+            for message in messages
         ],
     )
     return max(0, cursor.rowcount)

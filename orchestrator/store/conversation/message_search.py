@@ -46,8 +46,8 @@ def parse_terms(text: str) -> list[str]:
     if len(text) > MAX_QUERY_CHARS:
         raise BadSearch(f"The search has {len(text):,} characters; at most {MAX_QUERY_CHARS} are taken.")
     # FTS5 reads up to the first NUL, and SQLite's LIKE too.
-    found = [first or second for first, second in _TERM.findall(text.replace("\0", " "))]
-    terms = list(dict.fromkeys(term.strip() for term in found if term.strip()))
+    parts = [quoted or plain for quoted, plain in _TERM.findall(text.replace("\0", " "))]
+    terms = list(dict.fromkeys(term.strip() for term in parts if term.strip()))
     if not terms:
         raise BadSearch("There is nothing to search for: name a word or a part of one.")
     if len(terms) > MAX_TERMS:

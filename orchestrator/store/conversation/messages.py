@@ -68,7 +68,10 @@ async def add(
     turn_id: TurnId | None,
     ignored_reason: str | None,
 ) -> Seq:
-    """Store a message that is not there yet, with its turn or the reason why it has none."""
+    """Store a message that is not stored yet, with its turn or the reason why it has none; return its `seq`.
+
+    `is_request`: whether it asks for its turn, and is not only said beside the request.
+    """
     # The group is stored with the message: what was said stays with it when the chat moves to another group.
     cursor = await tx.execute(
         """
@@ -108,7 +111,9 @@ def with_file(text: str, file: str | None) -> str:
 
 
 async def complete(tx: Tx, message: Message, whole: Inbound) -> None:
-    """Replace the placeholder of a message's file by the file, or by the reason why there is none.
+    """Replace the placeholder of a message's file by the text that `whole`, the fetched message, has for it.
+
+    That text names the stored file, or says why there is none.
 
     An edit or a deletion that came meanwhile stays. Quotes of the message show the file, too.
     """
@@ -248,8 +253,8 @@ async def find(tx: Tx, chat_jid: ChatJid, message_id: MessageId) -> Message | No
     )
 
 
-async def at(tx: Tx, folder: Folder, seq: int) -> Message | None:
-    """Return the message of a group that has this number, or None."""
+async def by_seq(tx: Tx, folder: Folder, seq: int) -> Message | None:
+    """Return the message of a group that has this `seq`, or None."""
     return await MAPPER.fetch_one(
         tx, "SELECT * FROM messages WHERE seq = ? AND group_folder = ?", (seq, folder)
     )
@@ -272,7 +277,10 @@ async def requests_of(tx: Tx, turn_id: TurnId, *, limit: int) -> list[Message]:
 
 
 async def questions_in_groups(tx: Tx, *, is_running: bool) -> dict[TurnId, Message]:
-    """Return the last question of each open group turn that was started, or that runs now."""
+    """Return the last question of each open turn of a group chat that was started, keyed by the turn.
+
+    With `is_running` only turns that run now are included, else also those that wait for another attempt.
+    """
     # Only turns that were started: a waiting turn has got no reaction yet.
     rows = await tx.execute_fetchall(
         """
@@ -291,12 +299,12 @@ async def questions_in_groups(tx: Tx, *, is_running: bool) -> dict[TurnId, Messa
 
 async def first_of_turns(tx: Tx, turn_ids: Collection[int]) -> dict[int, FirstOfTurn]:
     """Return the first message that each of the turns answers; a turn that answers none is left out."""
-    marks = ", ".join("?" * len(turn_ids))
+    placeholders = ", ".join("?" * len(turn_ids))
     rows = await tx.execute_fetchall(
         f"""
         SELECT turns.id, turns.group_folder, min(messages.seq) AS seq
         FROM turns JOIN messages ON messages.turn_id = turns.id
-        WHERE turns.id IN ({marks}) GROUP BY turns.id
+        WHERE turns.id IN ({placeholders}) GROUP BY turns.id
         """,  # noqa: S608 - only question marks
         tuple(turn_ids),
     )
@@ -325,8 +333,9 @@ async def asker_of(tx: Tx, *turn_ids: TurnId | int | None) -> str | None:
 
 
 async def author(tx: Tx, chat_jid: ChatJid, sender: str) -> ChatMember | None:
-    """Return somebody who has written in a group chat, by their present name; None in
-    a chat of two people.
+    """Return the member with this address by their present name; None if they never wrote in the chat.
+
+    None too for a hook, and in a chat of two people.
     """
     if is_hook(sender):
         return None
@@ -343,9 +352,12 @@ async def author(tx: Tx, chat_jid: ChatJid, sender: str) -> ChatMember | None:
 
 
 async def to_quote(tx: Tx, turn_id: TurnId, chat_jid: ChatJid) -> Message | None:
-    """Return the message that a turn answers, if others wrote since it, and since the turn's last message."""
-    asked = await requests_of(tx, turn_id, limit=1)
-    if not asked or asked[0].chat_jid != chat_jid or is_hook(asked[0].sender):
+    """Return the message that a reply of the turn is to quote, the turn's first request, or None.
+
+    None unless somebody wrote in the chat since that request, and since the turn's last message.
+    """
+    requests = await requests_of(tx, turn_id, limit=1)
+    if not requests or requests[0].chat_jid != chat_jid or is_hook(requests[0].sender):
         return None
     # Without other messages in between, a quote shows people nothing new.
     cursor = await tx.execute(
@@ -356,24 +368,28 @@ async def to_quote(tx: Tx, turn_id: TurnId, chat_jid: ChatJid) -> Message | None
             WHERE o.turn_id = :turn), 0)
         LIMIT 1
         """,
-        {"jid": chat_jid, "asked": asked[0].seq, "turn": turn_id},
+        {"jid": chat_jid, "asked": requests[0].seq, "turn": turn_id},
     )
-    return asked[0] if await cursor.fetchone() else None
+    return requests[0] if await cursor.fetchone() else None
 
 
 async def thread_of(tx: Tx, turn_id: TurnId, chat_jid: ChatJid) -> str | None:
     """Return the thread of the newest question of a turn, or None when it is in no thread."""
-    asked = await requests_of(tx, turn_id, limit=1)
-    if not asked or asked[0].chat_jid != chat_jid:
+    requests = await requests_of(tx, turn_id, limit=1)
+    if not requests or requests[0].chat_jid != chat_jid:
         return None
-    cursor = await tx.execute("SELECT thread FROM messages WHERE seq = ?", (asked[0].seq,))
-    return str(found) if (found := (await returned(cursor))["thread"]) is not None else None
+    cursor = await tx.execute("SELECT thread FROM messages WHERE seq = ?", (requests[0].seq,))
+    thread = (await returned(cursor))["thread"]
+    return None if thread is None else str(thread)
 
 
 async def page(
     tx: Tx, folder: Folder, *, limit: int, before: int | None = None, after: int | None = None
 ) -> list[Message]:
-    """Return messages of a group, Andy's own too, oldest first: the newest, or those next to a `seq`."""
+    """Return messages of a group, Andy's own too, oldest first.
+
+    These are the newest `limit` messages, or the `limit` messages right before or right after a `seq`.
+    """
     # Before or after a `seq`, the nearest messages are selected, not the newest; both are returned oldest
     # first.
     order = "DESC" if after is None else "ASC"
@@ -391,10 +407,10 @@ async def page(
     )
 
 
-async def turns_of_own(tx: Tx, said: Sequence[Message]) -> dict[int, int]:
+async def turns_of_own(tx: Tx, messages: Sequence[Message]) -> dict[int, int]:
     """Return the turn in which each of Andy's own messages was sent, keyed by the message's `seq`."""
     # Andy's own messages have no turn in this table; only the outbox records it.
-    ids = {one.id: one.seq for one in said if one.is_bot_message}
+    ids = {message.id: message.seq for message in messages if message.is_bot_message}
     rows = await tx.execute_fetchall(
         """
         SELECT message_id, turn_id FROM outbox
@@ -406,7 +422,7 @@ async def turns_of_own(tx: Tx, said: Sequence[Message]) -> dict[int, int]:
 
 
 async def count(tx: Tx, folder: Folder) -> int:
-    """Return the number of messages of a group that have words."""
+    """Return the number of messages of a group that have text."""
     cursor = await tx.execute(
         "SELECT count(*) AS n FROM messages WHERE group_folder = ? AND content <> ''", (folder,)
     )

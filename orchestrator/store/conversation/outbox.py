@@ -139,12 +139,12 @@ class OutboxSize:
 
 async def held(tx: Tx, turn_id: TurnId) -> OutboxSize:
     """Return the size of a turn's messages that are held back."""
-    return await _amount(tx, "turn_id = ? AND state = 'held'", turn_id)
+    return await _size(tx, "turn_id = ? AND state = 'held'", turn_id)
 
 
 async def released_in(tx: Tx, turn_id: TurnId) -> OutboxSize:
     """Return the size of a turn's messages that are not held back."""
-    return await _amount(tx, "turn_id = ? AND state <> 'held'", turn_id)
+    return await _size(tx, "turn_id = ? AND state <> 'held'", turn_id)
 
 
 async def count_outside_turns(tx: Tx, folder: Folder, *, since_ms: int) -> int:
@@ -161,7 +161,7 @@ async def count_outside_turns(tx: Tx, folder: Folder, *, since_ms: int) -> int:
 
 async def waiting_of(tx: Tx, folder: Folder) -> OutboxSize:
     """Return the size of a group's messages that wait or are being sent."""
-    return await _amount(tx, "state IN ('pending', 'sending') AND group_folder = ?", folder)
+    return await _size(tx, "state IN ('pending', 'sending') AND group_folder = ?", folder)
 
 
 async def unsent_files(tx: Tx, folder: Folder, *, since_ms: int) -> int:
@@ -219,7 +219,8 @@ async def file_names(tx: Tx, message_ids: Collection[MessageId]) -> dict[str, st
     return {row["message_id"]: row["file_name"] for row in rows}
 
 
-async def _amount(tx: Tx, where: str, value: object) -> OutboxSize:
+async def _size(tx: Tx, where: str, value: object) -> OutboxSize:
+    """Return the size of the messages that an SQL condition selects; `value` is its only parameter."""
     cursor = await tx.execute(
         f"SELECT count(*) AS n, coalesce(sum(length(text)), 0) AS chars FROM outbox WHERE {where}",  # noqa: S608
         (value,),
@@ -229,7 +230,8 @@ async def _amount(tx: Tx, where: str, value: object) -> OutboxSize:
 
 
 async def unspoken(tx: Tx, *, since_ms: int) -> list[Outgoing]:
-    """Return replies to chats, sent since then, whose voice note was neither queued nor given up.
+    """Return the replies to chats that were sent since then, and whose voice note was neither queued nor
+    given up.
 
     Only the last thousand messages are searched: older ones are not this recent. A reply in parts is too long
     to be spoken.
@@ -265,9 +267,9 @@ async def add_voice(tx: Tx, spoken: Outgoing, file: Attachment | None, *, now_ms
         attachment=file,
         now_ms=now_ms,
     )
-    found = await by_key(tx, key)
-    assert found is not None
-    return found
+    voice_note = await by_key(tx, key)
+    assert voice_note is not None
+    return voice_note
 
 
 async def release_voice(tx: Tx, outgoing_id: int, *, now_ms: int) -> None:
@@ -298,12 +300,12 @@ async def heads(tx: Tx) -> list[Outgoing]:
     )
 
 
-async def is_as_read(tx: Tx, one: Outgoing) -> bool:
-    """Return whether a message still waits with the text that was read, and was not cancelled or changed."""
+async def is_as_read(tx: Tx, outgoing: Outgoing) -> bool:
+    """Return whether a message still waits with this text: it may be cancelled or changed meanwhile."""
     # Between reading the queue and sending, an agent may have cancelled or changed a notification.
     cursor = await tx.execute(
         "SELECT 1 FROM outbox WHERE id = ? AND state IN ('pending', 'sending') AND text = ?",
-        (one.id, one.text),
+        (outgoing.id, outgoing.text),
     )
     return await cursor.fetchone() is not None
 
@@ -462,13 +464,14 @@ async def is_ours(tx: Tx, message_id: MessageId) -> bool:
 
 
 async def of_turn(tx: Tx, turn_id: TurnId) -> list[Outgoing]:
+    """Return the messages of a turn in the order of sending; the parts of a long one follow each other."""
     return await _MAPPER.fetch_all(
         tx, "SELECT * FROM outbox WHERE turn_id = ? ORDER BY coalesce(part_of, id), part", (turn_id,)
     )
 
 
-async def some(tx: Tx, ids: Collection[int]) -> list[Outgoing]:
-    """Return messages with the parts into which they were split."""
+async def by_ids(tx: Tx, ids: Collection[int]) -> list[Outgoing]:
+    """Return the messages with these ids, and the parts into which they were split."""
     return await _MAPPER.fetch_all(
         tx,
         """

@@ -65,12 +65,12 @@ async def count_since(tx: Tx, folder: Folder, since_ms: int) -> int:
 
 async def of_message(tx: Tx, message_id: MessageId | None) -> Poll | None:
     """Return the poll in a message of Andy's own, or None."""
-    return await _one(tx, "message_id = ?", message_id)
+    return await _first(tx, "message_id = ?", message_id)
 
 
 async def of_ref(tx: Tx, channel_ref: str) -> Poll | None:
     """Return the poll with this id of its messenger, or None."""
-    return await _one(tx, "channel_ref = ?", channel_ref)
+    return await _first(tx, "channel_ref = ?", channel_ref)
 
 
 async def ended_in(tx: Tx, turn_id: TurnId) -> list[Poll]:
@@ -79,8 +79,8 @@ async def ended_in(tx: Tx, turn_id: TurnId) -> list[Poll]:
 
 
 async def open_text_of(tx: Tx, chat_jid: ChatJid, *, since_ms: int) -> Poll | None:
-    """Return the newest unfinished poll of a chat that was sent since then as a text with numbers."""
-    return await _one(
+    """Return the newest open poll that was sent to a chat as numbered text since `since_ms`, or None."""
+    return await _first(
         tx,
         """id = (SELECT max(p.id) FROM polls AS p JOIN outbox AS o ON o.message_id = p.message_id
                  WHERE p.chat_jid = ? AND p.is_text = 1 AND p.ended_ms IS NULL AND p.created_ms >= ?
@@ -90,7 +90,7 @@ async def open_text_of(tx: Tx, chat_jid: ChatJid, *, since_ms: int) -> Poll | No
     )
 
 
-async def some_of(tx: Tx, message_ids: Sequence[MessageId]) -> list[Poll]:
+async def of_messages(tx: Tx, message_ids: Sequence[MessageId]) -> list[Poll]:
     """Return the polls in messages, in the order in which they were created."""
     return await _MAPPER.fetch_all(
         tx,
@@ -118,8 +118,8 @@ async def to_close(tx: Tx) -> list[Poll]:
 async def next_end_ms(tx: Tx) -> int | None:
     """Return when the next poll ends, in epoch milliseconds; None if none will."""
     rows = await tx.execute_fetchall("SELECT min(ends_ms) AS at_ms FROM polls WHERE ended_ms IS NULL")
-    found = next(iter(rows))["at_ms"]
-    return int(found) if found is not None else None
+    end_ms = next(iter(rows))["at_ms"]
+    return int(end_ms) if end_ms is not None else None
 
 
 async def end(tx: Tx, poll: Poll, turn_id: TurnId | None, *, now_ms: int) -> None:
@@ -136,7 +136,7 @@ async def note_closed(tx: Tx, poll: Poll, *, now_ms: int) -> None:
 
 
 async def note_text(tx: Tx, message_id: MessageId) -> None:
-    """Record that a poll is sent as a text with numbers."""
+    """Record that a poll is sent as a numbered text, because its messenger has no polls."""
     await tx.execute("UPDATE polls SET is_text = 1 WHERE message_id = ?", (message_id,))
 
 
@@ -178,7 +178,10 @@ async def count_voters(tx: Tx, poll: Poll) -> int:
 
 
 async def put_vote(tx: Tx, poll: Poll, vote: PollVote) -> bool:
-    """Replace the person's vote; return False if the stored one is newer, or no room is left."""
+    """Store a vote in place of the person's earlier one.
+
+    Return False, and store nothing, if the stored one is newer or the poll has `MAX_VOTES` already.
+    """
     cursor = await tx.execute(
         """
         INSERT INTO poll_votes (poll_id, voter, voter_name, chosen_json, voted_ms, vote_id, message_id)
@@ -225,5 +228,6 @@ async def forget_person(tx: Tx, folder: Folder, addresses: Collection[str]) -> N
     )
 
 
-async def _one(tx: Tx, where: str, *values: object) -> Poll | None:
+async def _first(tx: Tx, where: str, *values: object) -> Poll | None:
+    """Return a poll that an SQL condition with these parameters selects, or None."""
     return await _MAPPER.fetch_one(tx, f"SELECT * FROM polls WHERE {where}", values)  # noqa: S608 - constants

@@ -51,7 +51,7 @@ async def find(tx: Tx, turn: Turn, cursor_seq: Seq, *, limit: int) -> list[Messa
             ORDER BY m.seq DESC LIMIT :limit)
         ORDER BY seq
         """,  # noqa: S608 - constants
-        {**_place(turn, cursor_seq), "limit": limit, "asked": ASKED_OF_OWNER},
+        {**_parameters(turn, cursor_seq), "limit": limit, "asked": ASKED_OF_OWNER},
     )
 
 
@@ -59,7 +59,7 @@ async def count(tx: Tx, turn: Turn, cursor_seq: Seq) -> int:
     """Count other people's messages since the cursor, up to the last of the turn."""
     cursor = await tx.execute(
         f"SELECT count(*) AS n FROM messages m WHERE {_SINCE} AND m.is_bot_message = 0",  # noqa: S608 - constants
-        _place(turn, cursor_seq),
+        _parameters(turn, cursor_seq),
     )
     return int((await returned(cursor))["n"])
 
@@ -68,12 +68,13 @@ async def turns_of(tx: Tx, turn: Turn, cursor_seq: int) -> list[TurnId]:
     """Return the turns of the messages that `find` returns beside the turn's own."""
     rows = await tx.execute_fetchall(
         f"SELECT DISTINCT m.turn_id FROM messages m WHERE {_SINCE} AND m.turn_id IS NOT NULL",  # noqa: S608
-        _place(turn, cursor_seq),
+        _parameters(turn, cursor_seq),
     )
     return [TurnId(row["turn_id"]) for row in rows]
 
 
-def _place(turn: Turn, cursor_seq: int) -> dict[str, Any]:
+def _parameters(turn: Turn, cursor_seq: int) -> dict[str, Any]:
+    """Return the values of the SQL parameters of `_SINCE` and `_SHOWN`, except for `:asked`."""
     return {
         "turn": turn.id,
         "cursor": cursor_seq,

@@ -51,8 +51,8 @@ async def count_of(tx: Tx, turn_id: TurnId) -> int:
     return int(next(iter(rows))["n"])
 
 
-async def known(tx: Tx, outbox_ids: set[int]) -> set[int]:
-    """Return those of the messages that are deleted or to be deleted already."""
+async def already_requested(tx: Tx, outbox_ids: set[int]) -> set[int]:
+    """Return the ids among `outbox_ids` whose message is deleted, or is to be deleted, already."""
     rows = await tx.execute_fetchall("SELECT outbox_id FROM withdrawals WHERE state <> 'failed'")
     return outbox_ids & {row["outbox_id"] for row in rows}
 

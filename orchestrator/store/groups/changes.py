@@ -83,8 +83,8 @@ async def add(tx: Tx, change: GroupChange) -> int:
 
 
 @asynccontextmanager
-async def together(tx: Tx, folder: Folder) -> AsyncIterator[None]:
-    """Make the changes of a group that the block stores one step, which is undone as a whole."""
+async def in_one_step(tx: Tx, folder: Folder) -> AsyncIterator[None]:
+    """Store the changes of a group that the block makes as one step, which is undone as a whole."""
     # No other transaction can store any meanwhile, so all later numbers are the block's.
     cursor = await tx.execute("SELECT coalesce(max(id), 0) AS id FROM group_changes")
     last = (await returned(cursor))["id"]
@@ -100,11 +100,11 @@ async def together(tx: Tx, folder: Folder) -> AsyncIterator[None]:
 
 
 async def rewrite(tx: Tx, folder: Folder, change: Callable[[str], str]) -> None:
-    """Rewrite the stored texts of changes of a group's memory, such as to forget a line in them."""
-    found = await tx.execute_fetchall(
+    """Replace the stored texts of a group's memory by `change(text)`, for example to remove a line."""
+    rows = await tx.execute_fetchall(
         "SELECT id, before, after FROM group_changes WHERE group_folder = ? AND part = 'memory'", (folder,)
     )
-    for row in found:
+    for row in rows:
         texts = (change(row["before"]), change(row["after"]))
         if texts != (row["before"], row["after"]):
             await tx.execute(
@@ -125,16 +125,16 @@ class GroupChangeView(TypedDict):
     undoes: int | None
 
 
-async def rows(tx: Tx, folder: Folder) -> list[GroupChangeView]:
-    """Return the stored changes of a group, newest first, as rows without their texts."""
-    found = await tx.execute_fetchall(
+async def views(tx: Tx, folder: Folder) -> list[GroupChangeView]:
+    """Return the stored changes of a group, newest first, without their texts."""
+    changes = await tx.execute_fetchall(
         """
         SELECT id AS number, group_folder AS "group", part, at_ms, by_whom AS "by", added, removed, undoes
         FROM group_changes WHERE group_folder = ? ORDER BY id DESC
         """,
         (folder,),
     )
-    return [cast("GroupChangeView", dict(row)) for row in found]
+    return [cast("GroupChangeView", dict(row)) for row in changes]
 
 
 async def last_settings(tx: Tx, folder: Folder) -> dict[str, Any]:

@@ -114,7 +114,7 @@ async def known(tx: Tx, folder: str) -> Group:
     """Return the group of a folder. Raises `UnknownGroup`, which lists the existing folders."""
     group = await by_folder(tx, folder)
     if group is None:
-        raise UnknownGroup(folder, [one.folder for one in await every(tx)])
+        raise UnknownGroup(folder, [other.folder for other in await every(tx)])
     return group
 
 

@@ -89,7 +89,7 @@ async def note_spoken(tx: Tx, cycle_id: int) -> None:
     await tx.execute("UPDATE cycles SET has_spoken = 1 WHERE id = ?", (cycle_id,))
 
 
-async def open_ones(tx: Tx) -> list[Cycle]:
+async def unfinished(tx: Tx) -> list[Cycle]:
     """Return the unfinished cycles of all groups."""
     return await _MAPPER.fetch_all(tx, "SELECT * FROM cycles WHERE ended_ms IS NULL ORDER BY id")
 
@@ -166,8 +166,8 @@ async def file_starts(tx: Tx, folder: Folder, *, since_ms: int) -> tuple[int, ..
     return tuple(row["started_ms"] for row in rows)
 
 
-async def caps_by(tx: Tx, folder: Folder, turn_id: TurnId) -> int:
-    """Return how often an unanswered turn has limited the sleep."""
+async def count_caps_by(tx: Tx, folder: Folder, turn_id: TurnId) -> int:
+    """Return how many cycles of a group woke earlier because this turn had got no reply."""
     cursor = await tx.execute(
         "SELECT count(*) AS n FROM cycles WHERE group_folder = ? AND capped_by = ?", (folder, turn_id)
     )
@@ -194,12 +194,15 @@ async def unanswered(tx: Tx, folder: Folder) -> TurnId | None:
 
 
 async def count_actions(tx: Tx, folder: Folder, *, since_ms: int, passive: Sequence[str]) -> int:
-    """Count the commands of a group's agent since `since_ms` that changed something."""
-    marks = ", ".join("?" for _ in passive)
+    """Count the successful commands of a group's agent since `since_ms`, but for types in `passive`.
+
+    Those types are the ones that change nothing.
+    """
+    placeholders = ", ".join("?" for _ in passive)
     cursor = await tx.execute(
         f"""
         SELECT count(*) AS n FROM commands
-        WHERE at_ms >= ? AND group_folder = ? AND ok AND type NOT IN ({marks})
+        WHERE at_ms >= ? AND group_folder = ? AND ok AND type NOT IN ({placeholders})
         """,  # noqa: S608 - only placeholders are joined
         (since_ms, folder, *passive),
     )

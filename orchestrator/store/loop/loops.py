@@ -99,6 +99,7 @@ async def switch_on(tx: Tx, folder: Folder, *, auto_ms: int, next_wake: NextWake
 
 
 async def change_status(tx: Tx, folder: Folder, status: LoopStatus, *, now_ms: int) -> None:
+    """Switch a group's loop on or off, or pause it; nothing holds up its next cycle then."""
     await tx.execute(
         "UPDATE loop_state SET status = ?, changed_ms = ?, held_reason = NULL WHERE group_folder = ?",
         (status, now_ms, folder),

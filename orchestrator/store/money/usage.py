@@ -93,6 +93,7 @@ class Sums:
     assumed: int = 0
     """Answers whose cost uses the price of another model."""
     cut: int = 0
+    """Answers that were broken off before their end."""
 
     @property
     def tokens(self) -> int:
@@ -110,6 +111,7 @@ class UsagePart:
     model: str | None
     kind: str | None
     other: Any
+    """The value of that column; None if none was requested."""
     sums: Sums
 
 
@@ -122,9 +124,7 @@ class Share:
 
 
 def is_background(kind: TurnKind | None) -> bool:
-    """Return whether nobody waits for a turn of this kind; None, a request outside of turns,
-    counts so, too.
-    """
+    """Return whether nobody waits for a turn of this kind; so too for None, a request outside of turns."""
     return kind is not TurnKind.CHAT
 
 
@@ -132,18 +132,18 @@ def sums_of(entries: Iterable[UsageEntry]) -> Sums:
     """Return the sums of entries that are not stored yet."""
     # Unfinished answers are not in the table yet, but count against a budget.
     total = Sums()
-    for one in entries:
+    for entry in entries:
         total += Sums(
             requests=1,
-            input_tokens=one.input_tokens,
-            output_tokens=one.output_tokens,
-            cache_read_tokens=one.cache_read_tokens,
-            cache_write_tokens=one.cache_write_tokens,
-            searches=one.searches,
-            cost_nano_usd=one.cost_nano_usd or 0,
-            unpriced=one.cost_nano_usd is None,
-            assumed=one.is_assumed,
-            cut=not one.is_whole,
+            input_tokens=entry.input_tokens,
+            output_tokens=entry.output_tokens,
+            cache_read_tokens=entry.cache_read_tokens,
+            cache_write_tokens=entry.cache_write_tokens,
+            searches=entry.searches,
+            cost_nano_usd=entry.cost_nano_usd or 0,
+            unpriced=entry.cost_nano_usd is None,
+            assumed=entry.is_assumed,
+            cut=not entry.is_whole,
         )
     return total
 
@@ -191,7 +191,7 @@ async def spent_by(
 async def parts(
     tx: Tx, *, since_ms: int, folder: Folder | None = None, other: str | None = None
 ) -> list[UsagePart]:
-    """Return the usage since a time in parts, in one pass; `other` is one more column to group by."""
+    """Return the usage since a time by group, model, kind of turn, and `other`: one more column, if given."""
     assert other in {None, "task_id", "service", "is_subagent"}
     # The name becomes part of the SQL text, so only these are accepted.
     rows = await tx.execute_fetchall(
@@ -220,9 +220,9 @@ async def summed_by_spans(
     """Return the sums of spans, each of which ends where the next starts, the last at `until_ms`."""
     ends_ms = [*starts_ms[1:], until_ms]
     values = ", ".join(["(?, ?, ?)"] * len(starts_ms))
-    numbers = [
-        one for place, span in enumerate(zip(starts_ms, ends_ms, strict=True)) for one in (place, *span)
-    ]
+    numbers: list[int] = []
+    for index, (start_ms, end_ms) in enumerate(zip(starts_ms, ends_ms, strict=True)):
+        numbers += (index, start_ms, end_ms)
     rows = await tx.execute_fetchall(
         f"""
         WITH spans (place, start_ms, end_ms) AS (VALUES {values})
@@ -231,8 +231,9 @@ async def summed_by_spans(
         """,  # noqa: S608 - our own text
         (*numbers, folder, folder),
     )
-    found = {row["place"]: _sums(row) for row in rows}
-    return [found.get(place, Sums()) for place in range(len(starts_ms))]
+    # A span without usage has no row.
+    by_index = {row["place"]: _sums(row) for row in rows}
+    return [by_index.get(index, Sums()) for index in range(len(starts_ms))]
 
 
 async def summed(tx: Tx, column: str, *, folder: Folder | None = None) -> dict[Any, Sums]:
@@ -298,6 +299,7 @@ async def plain_answers(tx: Tx, *, since_ms: int, until_ms: int) -> list[PlainAn
 
 
 async def _grouped(tx: Tx, expression: str, folder: Folder | None) -> list[sqlite3.Row]:
+    """Return the sums by an SQL expression, whose value each row has as `key`, next to those of `_SUMS`."""
     rows = await tx.execute_fetchall(
         f"""
         SELECT {expression} AS key, {_SUMS} FROM usage
@@ -309,5 +311,6 @@ async def _grouped(tx: Tx, expression: str, folder: Folder | None) -> list[sqlit
 
 
 def _sums(row: sqlite3.Row) -> Sums:
+    """Return the sums of a row that was selected with `_SUMS`."""
     numbers: dict[str, Any] = {name: row[name] for name in Sums.__slots__}
     return Sums(**numbers)

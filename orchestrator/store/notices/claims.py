@@ -93,7 +93,7 @@ async def _count_turn(tx: Tx, turn: Turn) -> None:
 
 
 async def take_now(tx: Tx, turn: Turn, notice_id: int, *, now_ms: int) -> None:
-    """Claim for the attempt a notice that was just made in it and can still be delivered in it."""
+    """Claim a notice that was just made in this attempt at a turn, and can still be delivered in it."""
     await tx.execute(
         """
         UPDATE cross_session_notifications SET claim_turn = ?, claim_attempt = ?, claimed_ms = ?
@@ -121,14 +121,14 @@ async def claimed_by(tx: Tx, turn: Turn) -> list[NoticeRow]:
 async def settle(
     tx: Tx, turn: Turn, delivered: Sequence[DeliveredNotice], *, session_id: str | None, now_ms: int
 ) -> list[int]:
-    """Record that a turn ended well: confirmed claims are delivered, others released.
-    Return the delivered ids.
+    """Record that a turn ended well, and return the ids of the notices that its agent received.
 
-    A container's report about notices that this attempt has not claimed is ignored.
+    `delivered` is the container's report. Claimed notices in it become delivered, other claims are released;
+    reports about notices that this attempt has not claimed are ignored.
     """
     # Only ids of this attempt count: a container must not mark another turn's notices as delivered.
-    texts = {one.id: plain(one.text) for one in delivered if one.id is not None}
-    done = [notice for notice in await claimed_by(tx, turn) if notice.id in texts]
+    texts = {notice.id: plain(notice.text) for notice in delivered if notice.id is not None}
+    received = [notice for notice in await claimed_by(tx, turn) if notice.id in texts]
     await tx.executemany(
         """
         UPDATE cross_session_notifications
@@ -136,12 +136,12 @@ async def settle(
             state = CASE state WHEN 'pending' THEN 'delivered' ELSE state END
         WHERE id = ?
         """,
-        [(now_ms, session_id, texts[notice.id], notice.id) for notice in done],
+        [(now_ms, session_id, texts[notice.id], notice.id) for notice in received],
     )
     # Notices that the agent did not receive come again with the next turn, so they are released here.
     await release(tx, turn, now_ms=now_ms)
-    await _record(tx, turn, _for_people(turn, delivered, done, now_ms=now_ms))
-    return [notice.id for notice in done]
+    await _record(tx, turn, _for_people(turn, delivered, received, now_ms=now_ms))
+    return [notice.id for notice in received]
 
 
 async def release(tx: Tx, turn: Turn, *, now_ms: int) -> None:
@@ -199,6 +199,7 @@ async def leave_session(tx: Tx, folder: Folder, *, now_ms: int) -> None:
 
 
 async def _end_where(tx: Tx, where: str, value: object, *, folder: Folder, now_ms: int) -> None:
+    """End a group's pending notices of one session that match an SQL condition with the parameter `value`."""
     await tx.execute(
         f"""
         UPDATE cross_session_notifications
@@ -213,20 +214,22 @@ async def _end_where(tx: Tx, where: str, value: object, *, folder: Folder, now_m
 
 
 def _for_people(
-    turn: Turn, delivered: Sequence[DeliveredNotice], done: Sequence[NoticeRow], *, now_ms: int
+    turn: Turn, delivered: Sequence[DeliveredNotice], received: Sequence[NoticeRow], *, now_ms: int
 ) -> list[DeliveredNoticeRow]:
-    """Return the urgent notices for people: stored ones by the host's priority, the run's own by the
-    container's.
+    """Return the urgent notices that people are shown, out of those that a container reports as delivered.
+
+    `received` are the stored ones among them; for these the host's priority counts. A report without an id is
+    about a notice of the run itself; for it the container's priority counts.
     """
-    known = {notice.id: notice for notice in done}
+    stored = {notice.id: notice for notice in received}
     shown: list[DeliveredNoticeRow] = []
-    for one in delivered[:MAX_DELIVERED]:
+    for report in delivered[:MAX_DELIVERED]:
         # Removed from the map, so that a container that names one notice twice shows it once.
-        notice = known.pop(one.id, None) if one.id is not None else None
-        if one.id is not None and notice is None:
+        notice = stored.pop(report.id, None) if report.id is not None else None
+        if report.id is not None and notice is None:
             continue
         # For a stored notice the host's priority counts: a container could call anything critical.
-        priority = notice.priority if notice else one.priority
+        priority = notice.priority if notice else report.priority
         if priority not in ("high", "critical"):
             continue
         shown.append(
@@ -234,9 +237,9 @@ def _for_people(
                 folder=turn.folder,
                 turn_id=turn.id,
                 notice_id=notice.id if notice else None,
-                event_type=notice.event_type if notice else plain(one.event_type),
+                event_type=notice.event_type if notice else plain(report.event_type),
                 priority=priority,
-                text=plain(one.text),
+                text=plain(report.text),
                 delivered_ms=now_ms,
             )
         )
@@ -244,14 +247,23 @@ def _for_people(
 
 
 async def _record(tx: Tx, turn: Turn, shown: Iterable[DeliveredNoticeRow]) -> None:
+    """Store the notices that people are shown."""
     await tx.executemany(
         """
         INSERT INTO told_notices (group_folder, turn_id, notice_id, event_type, priority, text, told_ms)
         VALUES (?, ?, ?, ?, ?, ?, ?)
         """,
         [
-            (turn.folder, turn.id, one.notice_id, one.event_type, one.priority, one.text, one.delivered_ms)
-            for one in shown
+            (
+                turn.folder,
+                turn.id,
+                notice.notice_id,
+                notice.event_type,
+                notice.priority,
+                notice.text,
+                notice.delivered_ms,
+            )
+            for notice in shown
         ],
     )
 
@@ -276,9 +288,10 @@ async def recently_delivered(tx: Tx, *, since_ms: int, limit: int) -> list[Deliv
 
 
 def plain(text: str) -> str:
-    """Return a container's text in a form that can be stored: bounded, without
-    control characters and surrogates.
+    """Return a container's text, shortened to `MAX_NOTICE_CHARS`, with spaces for control characters.
+
+    Characters that cannot be stored become question marks.
     """
     # Half a surrogate pair cannot be stored as UTF-8, and a container may send one.
     whole = text[:MAX_NOTICE_CHARS].encode("utf-8", "replace").decode("utf-8")
-    return "".join(sign if sign.isprintable() or sign == "\n" else " " for sign in whole)
+    return "".join(char if char.isprintable() or char == "\n" else " " for char in whole)

@@ -57,11 +57,16 @@ async def reply_undelivered(tx: Tx, outgoing: Outgoing, error: str, *, is_known:
 
 
 def _without_notices(text: str) -> tuple[str, list[str]]:
-    """Return a text without the notices of lost messages in it, and the texts that those named."""
+    """Return a text without its lines about lost messages, and the lost texts that those lines name.
+
+    Such a line stands in a message in which Andy reported an earlier loss, and which is lost itself.
+    """
     lines, items = [], []
     for line in text.splitlines():
-        # An agent may put an emoji before a notice.
-        lead = next((one for one in _LEADS if 0 <= line.find(f"{one}: ") <= MAX_SIGN_CHARS), None)
+        # An agent may put an emoji before such a line, so it need not start with the lead.
+        lead = next(
+            (known_lead for known_lead in _LEADS if 0 <= line.find(f"{known_lead}: ") <= MAX_SIGN_CHARS), None
+        )
         if lead is None:
             lines.append(line)
         else:
@@ -177,13 +182,16 @@ async def _note(
     severity: Severity = "info",
     priority: Priority = "normal",
     now_ms: int,
-    **more: Any,
+    **payload: Any,
 ) -> None:
-    """Add a notice, or join it with the waiting one of its kind."""
+    """Add a fact to the waiting notice with the same type and `key`, or as a new notice.
+
+    The notice reads `lead: item; item`. Values by keyword in `payload` are stored with it.
+    """
     dedupe_key = f"host:{event_type}:{key}"
     waiting = await notices.pending_by_key(tx, folder, dedupe_key)
     if waiting is not None and waiting.claim_turn is not None:
-        await notices.part_from_key(tx, waiting.id)  # its turn reads it now as it is
+        await notices.remove_key(tx, waiting.id)  # its turn reads it now as it is
         waiting = None
     if waiting is None and await notices.undelivered(tx, folder, NoticeMaker.HOST) >= MAX_HOST_FACTS:
         log.warning("notice.left_out", group=folder, type=event_type, reason="enough facts wait already")
@@ -195,7 +203,7 @@ async def _note(
         maker=NoticeMaker.HOST,
         event_type=event_type,
         source=SOURCE,
-        payload={"message": joined_line(lead, named, count), "items": named[-MAX_NAMED:], **more},
+        payload={"message": joined_line(lead, named, count), "items": named[-MAX_NAMED:], **payload},
         severity=severity,
         priority=priority,
         dedupe_key=dedupe_key,
@@ -205,13 +213,16 @@ async def _note(
 
 
 def joined_line(lead: str, named: Sequence[str], count: int) -> str:
-    """Return a line such as `Sent to the chat: “water the plants”; “call Bo” and 2 before.`"""
+    """Return a line such as `Sent to the chat: “water the plants”; “call Bo” and 2 before`.
+
+    `named` are the newest facts, oldest first; `count` is the number of all facts.
+    """
     shown = list(dict.fromkeys(named[-MAX_NAMED:]))
     before = count - len(shown)
     return f"{lead}: {'; '.join(shown)}" + (f" and {before} before" if before else "")
 
 
-def quoted(text: str, most: int = QUOTED_CHARS) -> str:
-    """Return a text of people or tools as one short line."""
+def quoted(text: str, max_chars: int = QUOTED_CHARS) -> str:
+    """Return a text of people or tools on one line, shortened to `max_chars` characters."""
     line = " ".join(text.split())
-    return line if len(line) <= most else f"{line[: most - 1]}…"
+    return line if len(line) <= max_chars else f"{line[: max_chars - 1]}…"

@@ -126,7 +126,8 @@ MAPPER = RowMapper(
 
 
 async def add(tx: Tx, fresh: NewNotice, *, now_ms: int) -> NoticeRow:
-    """Store a notice; a pending one with the same key takes its contents and increments its count.
+    """Store a notice and return it. If one with the same key is pending, that row takes the new contents and
+    its count is incremented.
 
     A turn that had claimed the older one loses its claim: the turn delivers the older text, not the new one.
     """
@@ -168,7 +169,7 @@ async def pending_by_key(tx: Tx, folder: Folder, key: str) -> NoticeRow | None:
     )
 
 
-async def part_from_key(tx: Tx, notice_id: int) -> None:
+async def remove_key(tx: Tx, notice_id: int) -> None:
     """Remove the key from a pending notice, so that the next one with this key becomes another notice."""
     await tx.execute("UPDATE cross_session_notifications SET dedupe_key = NULL WHERE id = ?", (notice_id,))
 

@@ -27,16 +27,16 @@ class MemoryNote:
 
     def belongs_to(self, addresses: Collection[str]) -> bool:
         """Return whether it is about a person with these addresses, or was said by them."""
-        return any(one in addresses for one in (*self.about, *self.said_by))
+        return any(address in addresses for address in (*self.about, *self.said_by))
 
     def goes_with(self, addresses: Collection[str]) -> bool:
         """Return whether to delete it when the person with these addresses is forgotten.
 
         That is so if it is about them, unless it is also about somebody else or was said by somebody else.
         """
-        if any(one in addresses for one in self.about):
+        if any(address in addresses for address in self.about):
             return True
-        return not self.about and bool(self.said_by) and all(one in addresses for one in self.said_by)
+        return not self.about and bool(self.said_by) and all(address in addresses for address in self.said_by)
 
 
 _MAPPER = RowMapper(
@@ -49,7 +49,7 @@ _MAPPER = RowMapper(
 
 
 async def add(tx: Tx, note: MemoryNote, *, request_id: str) -> int:
-    """Store a note and return its number; a repeated request returns the number of its earlier note."""
+    """Store a note and return its number; a `request_id` that has stored one returns that note's number."""
     row = _MAPPER.values(note) | {"request_id": request_id}
     await tx.execute(f"{_MAPPER.insert_sql(row)} ON CONFLICT (group_folder, request_id) DO NOTHING", row)
     cursor = await tx.execute(

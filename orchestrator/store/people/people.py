@@ -87,13 +87,14 @@ async def of_group(tx: Tx, folder: Folder) -> list[SeenPerson]:
     )
 
 
-async def since(tx: Tx, folder: Folder, addresses: Iterable[str]) -> int | None:
-    """Return the first message that a person with these addresses may know; None for a stranger."""
-    found = await _some(tx, folder, list(addresses))
-    return min((one.since_seq for one in found), default=None)
+async def first_known_seq(tx: Tx, folder: Folder, addresses: Iterable[str]) -> int | None:
+    """Return the `seq` of the first message that a person may know; None for addresses that nobody has."""
+    people = await _with_addresses(tx, folder, list(addresses))
+    return min((person.since_seq for person in people), default=None)
 
 
-async def _some(tx: Tx, folder: Folder, addresses: Collection[str]) -> list[SeenPerson]:
+async def _with_addresses(tx: Tx, folder: Folder, addresses: Collection[str]) -> list[SeenPerson]:
+    """Return the rows of a group's people that have one of these addresses."""
     return await _MAPPER.fetch_all(
         tx,
         """

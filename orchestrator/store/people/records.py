@@ -47,7 +47,7 @@ async def names_of(tx: Tx, folder: Folder, addresses: Collection[str]) -> list[s
             GROUP BY sender_name)
         WHERE name <> '' GROUP BY name ORDER BY max(place) DESC, name
         """,
-        {"folder": folder, "addresses": _listed(addresses)},
+        {"folder": folder, "addresses": _as_json(addresses)},
     )
     return [row["name"] for row in rows]
 
@@ -59,7 +59,7 @@ async def count_messages(tx: Tx, folder: Folder, addresses: Collection[str]) -> 
         SELECT count(*) AS n FROM messages WHERE group_folder = ? AND content <> '' AND is_bot_message = 0
             AND sender IN (SELECT value FROM json_each(?))
         """,
-        (folder, _listed(addresses)),
+        (folder, _as_json(addresses)),
     )
     return int((await returned(cursor))["n"])
 
@@ -72,7 +72,7 @@ async def messages_of(tx: Tx, folder: Folder, addresses: Collection[str], *, las
         SELECT * FROM messages WHERE group_folder = ? AND seq <= ? AND is_bot_message = 0
             AND sender IN (SELECT value FROM json_each(?)) ORDER BY seq
         """,
-        (folder, last_seq, _listed(addresses)),
+        (folder, last_seq, _as_json(addresses)),
     )
 
 
@@ -98,7 +98,7 @@ async def turns_of(tx: Tx, folder: Folder, addresses: Collection[str], *, last_s
         GROUP BY turn_id
         HAVING min(sender IN (SELECT value FROM json_each(:addresses))) = 1
         """,
-        {"folder": folder, "last": last_seq, "addresses": _listed(addresses)},
+        {"folder": folder, "last": last_seq, "addresses": _as_json(addresses)},
     )
     return [TurnId(row["turn_id"]) for row in rows]
 
@@ -114,7 +114,7 @@ async def reminders_of(tx: Tx, folder: Folder, addresses: Collection[str]) -> li
                 WHERE is_request = 1 AND sender IN (SELECT value FROM json_each(:addresses)))
         ORDER BY due_ms, id
         """,
-        {"folder": folder, "addresses": _listed(addresses)},
+        {"folder": folder, "addresses": _as_json(addresses)},
     )
     return [RequestedEntry(**dict(row)) for row in rows]
 
@@ -130,7 +130,7 @@ async def tasks_of(tx: Tx, folder: Folder, addresses: Collection[str]) -> list[R
                 WHERE is_request = 1 AND sender IN (SELECT value FROM json_each(:addresses)))
         ORDER BY id
         """,
-        {"folder": folder, "addresses": _listed(addresses)},
+        {"folder": folder, "addresses": _as_json(addresses)},
     )
     return [RequestedEntry(**dict(row)) for row in rows]
 
@@ -142,14 +142,14 @@ async def files_of_others(tx: Tx, folder: Folder, addresses: Collection[str]) ->
         SELECT DISTINCT file_words FROM messages WHERE group_folder = ? AND file_words IS NOT NULL
             AND sender NOT IN (SELECT value FROM json_each(?))
         """,
-        (folder, _listed(addresses)),
+        (folder, _as_json(addresses)),
     )
     return [name for row in rows for name in files_in(row["file_words"])]
 
 
-def files_in(words: str) -> list[str]:
-    """Return the file names in the placeholder of a message's file. Pure."""
-    return [name.rstrip(",") for name in _FILE.findall(words)]
+def files_in(placeholder: str) -> list[str]:
+    """Return the file names in the `attachments/…` paths of the placeholder of a message's file. Pure."""
+    return [name.rstrip(",") for name in _FILE.findall(placeholder)]
 
 
 async def forget_names(tx: Tx, folder: Folder, addresses: Collection[str], seqs: Collection[Seq]) -> None:
@@ -157,16 +157,16 @@ async def forget_names(tx: Tx, folder: Folder, addresses: Collection[str], seqs:
 
     The addresses stay in the messages' rows, which have no text: roles and stops depend on them.
     """
-    given = {"folder": folder, "addresses": _listed(addresses), "seqs": json.dumps(list(seqs))}
+    parameters = {"folder": folder, "addresses": _as_json(addresses), "seqs": json.dumps(list(seqs))}
     await tx.execute(
         "DELETE FROM group_people WHERE group_folder = :folder"
         " AND address IN (SELECT value FROM json_each(:addresses))",
-        given,
+        parameters,
     )
     await tx.execute(
         "UPDATE chat_members SET name = '' WHERE member_jid IN (SELECT value FROM json_each(:addresses))"
         " AND chat_jid IN (SELECT jid FROM group_chats WHERE group_folder = :folder)",
-        given,
+        parameters,
     )
     await tx.execute(
         """
@@ -174,7 +174,7 @@ async def forget_names(tx: Tx, folder: Folder, addresses: Collection[str], seqs:
         WHERE group_folder = :folder AND quoted_id IS NOT NULL AND (chat_jid, quoted_id) IN (
             SELECT chat_jid, id FROM messages WHERE seq IN (SELECT value FROM json_each(:seqs)))
         """,
-        given,
+        parameters,
     )
     await tx.execute(
         """
@@ -182,7 +182,7 @@ async def forget_names(tx: Tx, folder: Folder, addresses: Collection[str], seqs:
             quoted_sender = NULL, quoted_id = NULL
         WHERE seq IN (SELECT value FROM json_each(:seqs))
         """,
-        given,
+        parameters,
     )
 
 
@@ -194,5 +194,6 @@ async def forget_calls(tx: Tx, turn_ids: Collection[TurnId]) -> None:
     )
 
 
-def _listed(addresses: Collection[str]) -> str:
+def _as_json(addresses: Collection[str]) -> str:
+    """Return addresses as a JSON array, which SQL reads with `json_each`."""
     return json.dumps(sorted(addresses), ensure_ascii=False)

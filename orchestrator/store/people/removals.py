@@ -48,8 +48,8 @@ _MAPPER = RowMapper(
 
 async def put(tx: Tx, removal: PersonRemoval) -> None:
     """Store a removal in place of earlier ones of the same person; it covers all messages up to now."""
-    for one in await of_person(tx, removal.folder, removal.addresses):
-        await finish(tx, one)
+    for earlier in await of_person(tx, removal.folder, removal.addresses):
+        await finish(tx, earlier)
     await tx.execute(
         """
         INSERT INTO person_removals (group_folder, addresses_json, chat_jid, by_whom, state, last_seq, at_ms)
@@ -80,7 +80,7 @@ async def due(tx: Tx) -> list[PersonRemoval]:
 
 async def of_person(tx: Tx, folder: Folder, addresses: Collection[str]) -> list[PersonRemoval]:
     """Return the removals of a person in a group, oldest first."""
-    return [one for one in await of_group(tx, folder) if one.addresses & set(addresses)]
+    return [removal for removal in await of_group(tx, folder) if removal.addresses & set(addresses)]
 
 
 async def finish(tx: Tx, removal: PersonRemoval) -> None:

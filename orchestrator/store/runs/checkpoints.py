@@ -107,8 +107,9 @@ async def marks(tx: Tx, folder: Folder, session_id: str) -> list[CheckpointMark]
 
 
 async def turns_in_prompt(tx: Tx, turn: Turn, after: int) -> list[TurnId]:
-    """Return the turns whose questions are in a turn's prompt, including its own:
-    those after cursor `after`.
+    """Return the ids of the turns whose questions are in a turn's prompt, including its own.
+
+    The prompt has the messages after the `seq` that is `after`.
     """
     if turn.last_seq is None or turn.command is SessionCommand.COMPACT:
         return [turn.id]

@@ -49,7 +49,7 @@ async def record(tx: Tx, folder: Folder, command_type: str, reply: Reply, *, now
 
 
 async def forget(tx: Tx, folder: Folder, is_meant: Callable[[str], bool]) -> None:
-    """Delete the contents of those replies to a group whose text or data `is_meant` selects."""
+    """Delete the contents of a group's replies if `is_meant` is true for their text or their JSON data."""
     rows = await tx.execute_fetchall(
         "SELECT request_id, text, data FROM commands WHERE group_folder = ?", (folder,)
     )

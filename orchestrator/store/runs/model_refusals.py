@@ -62,6 +62,6 @@ async def note_notified(tx: Tx, refusal_id: int, *, now_ms: int) -> None:
     await tx.execute("UPDATE model_refusals SET told_ms = ? WHERE id = ?", (now_ms, refusal_id))
 
 
-async def open_ones(tx: Tx) -> list[ModelRefusal]:
+async def unfinished(tx: Tx) -> list[ModelRefusal]:
     """Return the unfinished refusals, oldest first."""
     return await _MAPPER.fetch_all(tx, "SELECT * FROM model_refusals WHERE ended_ms IS NULL ORDER BY id")

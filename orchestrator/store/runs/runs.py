@@ -40,8 +40,9 @@ async def note_continued(tx: Tx, run: Run) -> None:
 
 
 async def note_restored(tx: Tx, run_id: RunId, mode: RestoreMode, *, reason: str) -> bool:
-    """Correct how a run continued its conversation; return False if that is recorded
-    already, or there is no run.
+    """Correct how a run continued its conversation.
+
+    Return False if that is recorded already, or there is no such run.
     """
     cursor = await tx.execute(
         """
@@ -54,8 +55,8 @@ async def note_restored(tx: Tx, run_id: RunId, mode: RestoreMode, *, reason: str
 
 
 async def note_context(tx: Tx, run_id: RunId, *, tokens: int, window: int) -> None:
-    """Store how much of the model's window the conversation fills, as far as it is known."""
-    # 0 means unknown: an answer without numbers must not erase the last measured value.
+    """Store how many tokens the conversation has, and how many the model's window takes; 0 means unknown."""
+    # An answer without numbers must not erase the last measured value.
     await tx.execute(
         """
         UPDATE runs SET context_tokens = coalesce(nullif(?, 0), context_tokens),
@@ -133,7 +134,7 @@ class TokenHolder:
     """The lowest role among the turn's and the run's own."""
 
 
-async def bearer_of(tx: Tx, token_hash: str) -> TokenHolder | None:
+async def holder_of_token(tx: Tx, token_hash: str) -> TokenHolder | None:
     """Return the holder of the token with this hash, in one statement because every request needs it."""
     # The token of an ended run is refused, whoever has it.
     rows = await tx.execute_fetchall(
@@ -162,7 +163,7 @@ async def bearer_of(tx: Tx, token_hash: str) -> TokenHolder | None:
             service=row["service"],
             model=row["model"],
             is_isolated=bool(row["is_isolated"]),
-            role=least(Role(one) for one in (row["run_role"], row["turn_role"]) if one is not None),
+            role=least(Role(role) for role in (row["run_role"], row["turn_role"]) if role is not None),
         )
     return None
 
@@ -205,7 +206,7 @@ class FailureCount(TypedDict):
 
 
 async def bad_ends(tx: Tx, *, since_ms: int) -> list[FailureCount]:
-    """Count containers' unrequested ends by kind: `{kind, count, last_ms, group, reason}`."""
+    """Count the ends of containers since `since_ms` that the host did not request, by kind."""
     # `closed` and `stopped` are ends that the host itself requested, so they are no failures.
     rows = await tx.execute_fetchall(
         """

@@ -23,12 +23,12 @@ async def current(tx: Tx, folder: Folder) -> str | None:
 
 
 async def put_current(tx: Tx, folder: Folder, session_id: str, *, now_ms: int) -> None:
-    """Store the session to resume next time; the conversation stays the same when its session changes."""
-    same = await tx.execute(
+    """Store the session to resume next time; a new session continues the same conversation."""
+    unchanged = await tx.execute(
         "UPDATE sessions SET updated_ms = ? WHERE group_folder = ? AND session_id = ?",
         (now_ms, folder, session_id),
     )
-    if same.rowcount == 1:
+    if unchanged.rowcount == 1:
         return
     await notice_claims.enter_session(tx, folder, session_id)
     await tx.execute(
@@ -118,12 +118,12 @@ async def groups_to_forget(tx: Tx) -> list[Folder]:
     return sorted({Folder(row["key"].split(":")[1]) for row in rows})
 
 
-async def finish_deletions(tx: Tx, folder: Folder, found: Iterable[PendingDeletion]) -> None:
-    """Delete the finished deletions. A turn with a newer deletion stays."""
-    for one in found:
+async def finish_deletions(tx: Tx, folder: Folder, deletions: Iterable[PendingDeletion]) -> None:
+    """Delete the rows of deletions that are carried out; those of turns with a newer deletion stay."""
+    for deletion in deletions:
         await tx.execute(
             "DELETE FROM router_state WHERE key = ? AND value = ?",
-            (f"{_deletions_prefix(folder)}{one.turn}", str(one.seq)),
+            (f"{_deletions_prefix(folder)}{deletion.turn}", str(deletion.seq)),
         )
 
 
@@ -136,7 +136,7 @@ async def note_new_session(tx: Tx, folder: Folder) -> None:
 
 
 async def take_new_session(tx: Tx, folder: Folder) -> bool:
-    """Return, once, whether a new session has to be started."""
+    """Return whether a new session has to be started, and forget it: only the first call returns True."""
     cursor = await tx.execute("DELETE FROM router_state WHERE key = ?", (f"new_session:{folder}",))
     return cursor.rowcount == 1
 
@@ -155,21 +155,26 @@ class WorkspaceSnapshot:
 
 
 async def last_workspace(tx: Tx, folder: Folder) -> WorkspaceSnapshot | None:
+    """Return the stored snapshot of a group's folder, or None."""
     cursor = await tx.execute("SELECT value FROM router_state WHERE key = ?", (_workspace_key(folder),))
     row = await cursor.fetchone()
     if row is None:
         return None
-    found = json.loads(row["value"])
-    return WorkspaceSnapshot(at_ms=found["at_ms"], digest=found["digest"])
+    snapshot = json.loads(row["value"])
+    return WorkspaceSnapshot(at_ms=snapshot["at_ms"], digest=snapshot["digest"])
 
 
-async def note_workspace(tx: Tx, folder: Folder, seen: WorkspaceSnapshot) -> None:
+async def note_workspace(tx: Tx, folder: Folder, snapshot: WorkspaceSnapshot) -> None:
+    """Store the snapshot of a group's folder in place of the earlier one."""
     await tx.execute(
         """
         INSERT INTO router_state (key, value) VALUES (:key, :value)
         ON CONFLICT (key) DO UPDATE SET value = excluded.value
         """,
-        {"key": _workspace_key(folder), "value": json.dumps({"at_ms": seen.at_ms, "digest": seen.digest})},
+        {
+            "key": _workspace_key(folder),
+            "value": json.dumps({"at_ms": snapshot.at_ms, "digest": snapshot.digest}),
+        },
     )
 
 

@@ -41,18 +41,18 @@ async def left_in(tx: Tx, turn_id: TurnId, run_id: RunId | None) -> bool:
     return await cursor.fetchone() is not None
 
 
-async def of_unsettled(tx: Tx) -> dict[TurnId, set[str]]:
-    """Return the services that unfinished turns have left."""
+async def services_left_by_turn(tx: Tx) -> dict[TurnId, set[str]]:
+    """Return the names of the services that each unfinished turn has left; other turns are left out."""
     rows = await tx.execute_fetchall(
         """
         SELECT turn_id, service FROM turn_moves JOIN turns ON turns.id = turn_id
         WHERE turns.state IN ('queued', 'running')
         """
     )
-    found: dict[TurnId, set[str]] = {}
+    services: dict[TurnId, set[str]] = {}
     for row in rows:
-        found.setdefault(TurnId(row["turn_id"]), set()).add(row["service"])
-    return found
+        services.setdefault(TurnId(row["turn_id"]), set()).add(row["service"])
+    return services
 
 
 async def begin_outage(tx: Tx, service: str, *, cause: ModelError, status: int | None, now_ms: int) -> None:

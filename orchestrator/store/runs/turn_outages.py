@@ -34,7 +34,7 @@ class WaitingTurn:
 
 
 async def begin(tx: Tx, turn_id: TurnId, cause: Outage, *, since_ms: int) -> int:
-    """Record that a turn meets an outage and return its start (epoch ms); an earlier start stays."""
+    """Record that a turn waits for the end of an outage; return since when (epoch ms), as recorded first."""
     cursor = await tx.execute(
         """
         INSERT INTO turn_outages (turn_id, cause, since_ms) VALUES (?, ?, ?)
@@ -51,6 +51,7 @@ async def end(tx: Tx, turn_id: TurnId, cause: Outage) -> None:
 
 
 async def of_turn(tx: Tx, turn_id: TurnId) -> TurnOutage | None:
+    """Return the outage that a turn waits for, or None."""
     cursor = await tx.execute("SELECT cause, since_ms FROM turn_outages WHERE turn_id = ?", (turn_id,))
     row = await cursor.fetchone()
     return TurnOutage(cause=Outage(row["cause"]), since_ms=row["since_ms"]) if row else None
@@ -111,6 +112,7 @@ async def try_at_once(tx: Tx, cause: Outage, *, now_ms: int) -> int:
 
 
 async def note_announced(tx: Tx, turn_id: TurnId, *, now_ms: int) -> None:
+    """Record that the chat of a turn was notified that the turn waits."""
     await tx.execute("UPDATE turn_outages SET told_ms = ? WHERE turn_id = ?", (now_ms, turn_id))
 
 
@@ -160,6 +162,7 @@ async def lift_stop(tx: Tx, turn_id: TurnId, code: str) -> None:
 
 
 async def stop_of(tx: Tx, turn_id: TurnId) -> HostStop | None:
+    """Return why the host stopped a turn; None if it did not."""
     cursor = await tx.execute("SELECT code, reason FROM turn_stops WHERE turn_id = ?", (turn_id,))
     row = await cursor.fetchone()
     return HostStop(code=row["code"], reason=row["reason"]) if row else None

@@ -224,6 +224,7 @@ async def unsettled(tx: Tx) -> list[Turn]:
 
 
 def _waiting_for_files(turn: Turn, until_ms: int | None) -> Turn:
+    """Return a turn that starts only after `until_ms`, when the files of its chat are fetched or given up."""
     if until_ms is None or turn.kind is not TurnKind.CHAT:
         return turn
     # A chat that is sent one file after another would otherwise never be answered.
@@ -254,7 +255,8 @@ async def get(tx: Tx, turn_id: TurnId) -> Turn | None:
     return await _MAPPER.fetch_one(tx, "SELECT * FROM turns WHERE id = ?", (turn_id,))
 
 
-async def some(tx: Tx, turn_ids: Collection[TurnId]) -> list[Turn]:
+async def by_ids(tx: Tx, turn_ids: Collection[TurnId]) -> list[Turn]:
+    """Return the turns with these ids, in any order."""
     return await _MAPPER.fetch_all(
         tx,
         "SELECT * FROM turns WHERE id IN (SELECT value FROM json_each(?))",
@@ -262,10 +264,10 @@ async def some(tx: Tx, turn_ids: Collection[TurnId]) -> list[Turn]:
     )
 
 
-async def places(tx: Tx) -> dict[TurnId, int]:
+async def queue_positions(tx: Tx) -> dict[TurnId, int]:
     """Return the position of each queued turn among all queued ones, from 1."""
     rows = await tx.execute_fetchall("SELECT id FROM turns WHERE state = 'queued' ORDER BY id")
-    return {TurnId(row["id"]): place for place, row in enumerate(rows, start=1)}
+    return {TurnId(row["id"]): position for position, row in enumerate(rows, start=1)}
 
 
 async def running_in(tx: Tx, run_id: RunId) -> Turn | None:
@@ -283,7 +285,7 @@ async def running_of(tx: Tx, folder: Folder) -> Turn | None:
     )
 
 
-async def asking(
+async def requesting_turn(
     tx: Tx, folder: Folder, *, claimed: int | None, written_ms: int | None, now_ms: int
 ) -> Turn | None:
     """Return the turn in which a group's agent makes a request, or None when it belongs to no turn.
@@ -305,6 +307,7 @@ async def asking(
 
 
 def _may_be_requester(turn: Turn, *, now_ms: int) -> bool:
+    """Return whether a request that is read now may have been made in this turn."""
     match turn.state:
         case TurnState.RUNNING:
             return True
@@ -401,8 +404,9 @@ async def put_back(
     counts_as_attempt: bool = True,
     counts_as_restart: bool = False,
 ) -> None:
-    """Queue a turn again. A chat turn that was queued after it is merged into it: one
-    question, one answer.
+    """Queue a turn again, not to start before `not_before_ms`, with the `reason` of the end of its attempt.
+
+    A chat turn that was queued after it is merged into it: one question, one answer.
     """
     # A command is never merged: later messages must not run before it.
     is_question = turn.kind is TurnKind.CHAT and turn.command is None
@@ -441,7 +445,7 @@ async def hurry(tx: Tx, turn_id: TurnId, *, now_ms: int) -> None:
 
 
 async def collect(tx: Tx, turn_id: TurnId, *, first: Seq, until_ms: int) -> None:
-    """Let a queued turn with only its first message wait for more of its kind."""
+    """Let a queued turn that has only its `first` message wait until `until_ms` for more like it."""
     await tx.execute(
         """
         UPDATE turns SET not_before_ms = max(not_before_ms, ?)
@@ -463,7 +467,7 @@ async def hurry_new(tx: Tx, turn_id: TurnId, *, now_ms: int) -> None:
 
 
 async def take_over(tx: Tx, turn_id: TurnId, failed: Turn) -> None:
-    """Move the messages of a failed turn to a queued one of the same chat."""
+    """Move the messages of a failed turn to the queued turn `turn_id` of the same chat."""
     # A failed turn stays failed, since people were notified of that. Only its messages are asked again.
     await tx.execute("UPDATE messages SET turn_id = ? WHERE turn_id = ?", (turn_id, failed.id))
     await tx.execute(
@@ -477,7 +481,7 @@ async def take_over(tx: Tx, turn_id: TurnId, failed: Turn) -> None:
 
 
 async def split(tx: Tx, turn: Turn, *, after: Seq) -> Turn:
-    """Move the messages of a running turn `after` one of them to a new queued turn, the next of its chat.
+    """Move the messages of a running turn that follow the message `after` to a new queued turn of its chat.
 
     Return the remaining turn; if it is put back, it merges with the new one again.
     """
@@ -493,14 +497,17 @@ async def split(tx: Tx, turn: Turn, *, after: Seq) -> Turn:
         """,
         {"id": turn.id, "after": after},
     )
-    rest = (await returned(cursor))["id"]
+    new_turn = (await returned(cursor))["id"]
     # In the transaction that creates the turn: a crash in between would leave messages in both or in neither.
-    await tx.execute("UPDATE messages SET turn_id = ? WHERE turn_id = ? AND seq > ?", (rest, turn.id, after))
+    await tx.execute(
+        "UPDATE messages SET turn_id = ? WHERE turn_id = ? AND seq > ?", (new_turn, turn.id, after)
+    )
     await tx.execute("UPDATE turns SET last_seq = ? WHERE id = ?", (after, turn.id))
     return replace(turn, last_seq=after)
 
 
 async def note_place_notified(tx: Tx, turn_id: TurnId, *, now_ms: int) -> None:
+    """Record that the chat of a waiting turn was notified of its place in the queue."""
     await tx.execute("UPDATE turns SET told_place_ms = ? WHERE id = ?", (now_ms, turn_id))
 
 
@@ -511,9 +518,7 @@ async def counts(tx: Tx) -> dict[str, int]:
 
 
 async def failures(tx: Tx, *, since_ms: int) -> list[FailureCount]:
-    """Count the turns that were given up, as one kind: `{kind, count, last_ms, group,
-    reason}`, or nothing.
-    """
+    """Count the turns that failed since `since_ms`, as one kind of failure; empty if there are none."""
     rows = await tx.execute_fetchall(
         """
         SELECT 'turn failed' AS kind, count(*) AS count, max(ended_ms) AS last_ms, group_folder AS "group",

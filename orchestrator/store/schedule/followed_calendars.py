@@ -71,9 +71,8 @@ class FollowedEvent:
 
 async def add(tx: Tx, calendar: FollowedCalendar, *, now_ms: int) -> FollowedCalendar:
     """Store a calendar and return it with its id; one of the same name is replaced, with its events."""
-    one = calendar
     await tx.execute(
-        "DELETE FROM followed_calendars WHERE group_folder = ? AND name = ?", (one.folder, one.name)
+        "DELETE FROM followed_calendars WHERE group_folder = ? AND name = ?", (calendar.folder, calendar.name)
     )
     cursor = await tx.execute(
         """
@@ -81,7 +80,15 @@ async def add(tx: Tx, calendar: FollowedCalendar, *, now_ms: int) -> FollowedCal
             (group_folder, name, address, user, password_env, notice_minutes, created_ms)
         VALUES (?, ?, ?, ?, ?, ?, ?) RETURNING *
         """,
-        (one.folder, one.name, one.address, one.user, one.password_env, one.notice_minutes, now_ms),
+        (
+            calendar.folder,
+            calendar.name,
+            calendar.address,
+            calendar.user,
+            calendar.password_env,
+            calendar.notice_minutes,
+            now_ms,
+        ),
     )
     return _MAPPER.read(await returned(cursor))
 
@@ -124,8 +131,8 @@ async def note_read(tx: Tx, calendar_id: int, events: Iterable[CalendarEvent], *
         # A calendar that lists one occurrence twice is taken as a whole all the same.
         "INSERT OR IGNORE INTO calendar_events VALUES (?, ?, ?, ?, ?, ?, ?)",
         [
-            (calendar_id, one.id, one.start_ms, one.end_ms, one.is_all_day, one.title, one.place)
-            for one in events
+            (calendar_id, event.id, event.start_ms, event.end_ms, event.is_all_day, event.title, event.place)
+            for event in events
         ],
     )
     return True
@@ -185,6 +192,7 @@ async def next_notice_ms(tx: Tx, *, now_ms: int) -> int | None:
 
 
 def _followed(row: sqlite3.Row) -> FollowedEvent:
+    """Return the event of a row that joins `followed_calendars` and `calendar_events`."""
     event = CalendarEvent(
         id=row["event_id"],
         start_ms=row["start_ms"],

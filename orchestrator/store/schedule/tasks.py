@@ -104,7 +104,7 @@ async def advance(tx: Tx, task_id: str, next_ms: int | None) -> None:
 
 
 async def replan(tx: Tx, task_id: str, *, timezone: str, next_ms: int) -> None:
-    """Store the due time that was computed in another zone."""
+    """Store the due time of a task (epoch ms) as computed anew in another time zone."""
     await tx.execute(
         "UPDATE scheduled_tasks SET timezone = ?, next_run = ? WHERE id = ?", (timezone, next_ms, task_id)
     )
@@ -131,8 +131,11 @@ async def cancelled_due_ms(tx: Tx, task_id: str) -> int | None:
 async def note_end(
     tx: Tx, task_id: str, *, is_success: bool, failures: int, result: str, now_ms: int
 ) -> None:
-    """Record the end of a run, and how much a failure counts; a one-time task is completed by it."""
-    # Failures count in a row: one success resets them.
+    """Record the end of a run; a one-time task is completed by it.
+
+    `failures` is added to the task's failures in a row; a success sets them to 0.
+    """
+
     await tx.execute(
         """
         UPDATE scheduled_tasks SET last_run = :now, last_result = :result,

@@ -21,8 +21,8 @@ def _write_price(price: ServicePrice) -> str:
 
 def _read_abilities(text: str) -> frozenset[Ability]:
     # A newer Andy may have stored abilities that this one does not know.
-    known = {one.value for one in Ability}
-    return frozenset(Ability(name) for name in json.loads(text) if name in known)
+    known_values = {ability.value for ability in Ability}
+    return frozenset(Ability(name) for name in json.loads(text) if name in known_values)
 
 
 def _write_abilities(abilities: frozenset[Ability]) -> str:
@@ -66,7 +66,8 @@ async def every(tx: Tx) -> list[ModelService]:
 
 
 async def by_name(tx: Tx, name: str) -> ModelService | None:
-    return next((one for one in await every(tx) if one.name == name), None)
+    """Return the service with this name, or None."""
+    return next((service for service in await every(tx) if service.name == name), None)
 
 
 async def choices(tx: Tx) -> list[ChosenModel]:
@@ -76,10 +77,10 @@ async def choices(tx: Tx) -> list[ChosenModel]:
 
 
 async def choose(tx: Tx, work: WorkKind, chosen: Sequence[ChosenModel], *, now_ms: int) -> None:
-    """Replace the choice for a kind of work; no choice leaves it to the settings."""
+    """Replace the models for a kind of work, the first choice first; without any, the settings decide."""
     await tx.execute("DELETE FROM model_choices WHERE work = ?", (work,))
-    for place, one in enumerate(chosen):
+    for place, choice in enumerate(chosen):
         await tx.execute(
             "INSERT INTO model_choices (work, place, model, may_be_dearer, set_ms) VALUES (?, ?, ?, ?, ?)",
-            (work, place, one.model, one.may_be_dearer, now_ms),
+            (work, place, choice.model, choice.may_be_dearer, now_ms),
         )

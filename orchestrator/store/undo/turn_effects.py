@@ -156,7 +156,8 @@ _MAPPER = RowMapper(
 async def recording(tx: Tx, turn_id: TurnId, *, now_ms: int, with_sent: bool = False) -> AsyncIterator[None]:
     """Record the rows that the block changes as effects of a turn.
 
-    `with_sent` also records changes of rows for which else only additions are recorded.
+    `with_sent` also records changes of rows in tables that are `is_sending`, of which only new rows are
+    recorded otherwise.
     """
     await _make_triggers(tx)
     await tx.execute("INSERT INTO temp.recorded_turn VALUES (?, ?, ?)", (turn_id, now_ms, with_sent))
@@ -169,8 +170,9 @@ async def recording(tx: Tx, turn_id: TurnId, *, now_ms: int, with_sent: bool = F
 
 
 async def _make_triggers(tx: Tx) -> None:
-    found = await tx.execute_fetchall("SELECT 1 FROM temp.sqlite_master WHERE name = 'recorded_turn'")
-    if list(found):
+    """Create the temporary table and the triggers, unless this connection has them already."""
+    rows = await tx.execute_fetchall("SELECT 1 FROM temp.sqlite_master WHERE name = 'recorded_turn'")
+    if list(rows):
         return
     await tx.execute(
         "CREATE TEMP TABLE recorded_turn (turn_id INTEGER NOT NULL, at_ms INTEGER NOT NULL,"
@@ -185,27 +187,30 @@ async def _make_triggers(tx: Tx) -> None:
 def _triggers(table: TrackedTable, columns: Sequence[str]) -> list[str]:
     """Return the statements that create the triggers of a table. Pure; all names are constants of Andy's."""
 
-    def image(row: str) -> str:
+    # In these functions, `row` is `OLD` or `NEW`: a trigger's name for the row before or after the change.
+    def row_json(row: str) -> str:
         return "json_object(" + ", ".join(f"'{name}', {row}.\"{name}\"" for name in columns) + ")"
 
     def key(row: str) -> str:
         return "json_array(" + ", ".join(f'{row}."{name}"' for name in table.key) + ")"
 
     def record(key_sql: str, before: str, after: str, where: str = "1") -> str:
+        """Return the statement that records a change; all arguments are SQL expressions."""
         return f"""
             INSERT INTO turn_effects (turn_id, at_ms, table_name, row_key, before, after)
             SELECT turn_id, at_ms, '{table.name}', {key_sql}, {before}, {after} FROM recorded_turn
             WHERE {where} ON CONFLICT (turn_id, table_name, row_key) DO UPDATE SET after = excluded.after;
         """  # noqa: S608 - names are ours
 
-    is_same = f"{key('OLD')} = {key('NEW')}"
-    old, new = table.condition.format(row="OLD"), table.condition.format(row="NEW")
-    sent = f"{old} AND {'with_sent' if table.is_sending else '1'}"
+    is_same_key = f"{key('OLD')} = {key('NEW')}"
+    if_new = table.condition.format(row="NEW")
+    if_old = table.condition.format(row="OLD") + (" AND with_sent" if table.is_sending else "")
     bodies = {
-        "INSERT": record(key("NEW"), "NULL", image("NEW"), new),
-        "UPDATE": record(key("OLD"), image("OLD"), f"iif({is_same}, {image('NEW')}, NULL)", sent)
-        + record(key("NEW"), "NULL", image("NEW"), f"{sent} AND NOT {is_same}"),
-        "DELETE": record(key("OLD"), image("OLD"), "NULL", sent),
+        "INSERT": record(key("NEW"), "NULL", row_json("NEW"), if_new),
+        # A changed key counts as the end of the row with the old key, and as a new row with the new one.
+        "UPDATE": record(key("OLD"), row_json("OLD"), f"iif({is_same_key}, {row_json('NEW')}, NULL)", if_old)
+        + record(key("NEW"), "NULL", row_json("NEW"), f"{if_old} AND NOT {is_same_key}"),
+        "DELETE": record(key("OLD"), row_json("OLD"), "NULL", if_old),
     }
     return [
         f"CREATE TEMP TRIGGER recorded_{table.name}_{event} AFTER {event} ON main.{table.name}"
@@ -214,7 +219,7 @@ def _triggers(table: TrackedTable, columns: Sequence[str]) -> list[str]:
     ]
 
 
-async def adopt(tx: Tx, turn_id: TurnId) -> None:
+async def assign_provisional(tx: Tx, turn_id: TurnId) -> None:
     """Assign the changes that were recorded before a turn had a number to that turn."""
     await tx.execute("UPDATE turn_effects SET turn_id = ? WHERE turn_id = ?", (turn_id, PROVISIONAL))
 
@@ -225,7 +230,10 @@ async def forget_provisional(tx: Tx) -> None:
 
 
 async def add(tx: Tx, effect: RowEffect, *, now_ms: int) -> None:
-    """Record a change that triggers cannot see: of a file. The first state before a turn stays."""
+    """Record a change that triggers cannot see, such as of a file.
+
+    If the turn has changed the same row or file before, its state before that first change stays recorded.
+    """
     await tx.execute(
         """
         INSERT INTO turn_effects (turn_id, at_ms, table_name, row_key, before, after)
@@ -244,7 +252,7 @@ async def add(tx: Tx, effect: RowEffect, *, now_ms: int) -> None:
 
 
 async def note_out_of_reach(tx: Tx, turn_id: TurnId, kind: str, own_id: str, *, now_ms: int) -> None:
-    """Record a change that an undo cannot reverse, so that the undo can report it."""
+    """Record a change that an undo cannot reverse, by its kind and id, so that the undo can report it."""
     effect = RowEffect(
         turn_id=turn_id, table=OUT_OF_REACH, row_key=json.dumps([kind, own_id]), before=None, after={}
     )
@@ -256,7 +264,7 @@ async def of_turn(tx: Tx, turn_id: TurnId) -> list[RowEffect]:
     effects = await _MAPPER.fetch_all(
         tx, "SELECT * FROM turn_effects WHERE turn_id = ? ORDER BY id", (turn_id,)
     )
-    return [one for one in effects if one.before != one.after]
+    return [effect for effect in effects if effect.before != effect.after]
 
 
 async def later_turns(tx: Tx, effect: RowEffect) -> list[TurnId]:
@@ -270,20 +278,22 @@ async def later_turns(tx: Tx, effect: RowEffect) -> list[TurnId]:
 
 
 async def current(tx: Tx, effect: RowEffect) -> Row | None:
-    """Return the present row; None if there is none."""
+    """Return the present row with the key of an effect, by column name; None if there is none."""
     table = BY_NAME[effect.table]
     where = " AND ".join(f'"{name}" = ?' for name in table.key)
     rows = await tx.execute_fetchall(f"SELECT * FROM {table.name} WHERE {where}", effect.key)  # noqa: S608 - ours
-    found = list(rows)
-    return dict(found[0]) if found else None
+    return next((dict(row) for row in rows), None)
 
 
-def is_as_after(effect: RowEffect, now: Row | None) -> bool:
-    """Return whether a row is as a turn left it, apart from `moving` columns. Pure."""
-    if now is None or effect.after is None:
-        return now is None and effect.after is None
+def is_as_after(effect: RowEffect, present: Row | None) -> bool:
+    """Return whether the `present` row is as a turn left it, apart from `moving` columns. Pure.
+
+    None means that there is no such row, which is as a turn left it that deleted the row.
+    """
+    if present is None or effect.after is None:
+        return present is None and effect.after is None
     moving = BY_NAME[effect.table].moving
-    return all(now.get(name) == value for name, value in effect.after.items() if name not in moving)
+    return all(present.get(name) == value for name, value in effect.after.items() if name not in moving)
 
 
 async def put_back(tx: Tx, effects: Sequence[RowEffect]) -> None:
@@ -294,27 +304,32 @@ async def put_back(tx: Tx, effects: Sequence[RowEffect]) -> None:
     Raises:
         sqlite3.IntegrityError: another row has taken the place of one by now.
     """
-    places = {table.name: place for place, table in enumerate(TRACKED)}
-    ordered = sorted(effects, key=lambda one: places[one.table])
-    states = [(one, await current(tx, one)) for one in ordered]
+    table_order = {table.name: index for index, table in enumerate(TRACKED)}
+    ordered = sorted(effects, key=lambda effect: table_order[effect.table])
+    states = [(effect, await current(tx, effect)) for effect in ordered]
     # Rows that refer to others come after them in `TRACKED`: they are deleted first and added last.
-    for one, now in reversed(states):
-        if one.before is None and now is not None:
-            await _remove(tx, one)
-    for one, now in states:
-        if one.before is not None and now is not None:
-            await _update(tx, one, now)
-    for one, now in states:
-        if one.before is not None and now is None:
-            names = ", ".join(f'"{name}"' for name in one.before)
-            marks = ", ".join("?" for _ in one.before)
-            await tx.execute(
-                f"INSERT INTO {one.table} ({names}) VALUES ({marks})",  # noqa: S608 - names are columns
-                tuple(one.before.values()),
-            )
+    for effect, present in reversed(states):
+        if effect.before is None and present is not None:
+            await _remove(tx, effect)
+    for effect, present in states:
+        if effect.before is not None and present is not None:
+            await _update(tx, effect, present)
+    for effect, present in states:
+        if effect.before is not None and present is None:
+            await _insert(tx, effect.table, effect.before)
+
+
+async def _insert(tx: Tx, table: str, row: Row) -> None:
+    names = ", ".join(f'"{name}"' for name in row)
+    placeholders = ", ".join("?" for _ in row)
+    await tx.execute(
+        f"INSERT INTO {table} ({names}) VALUES ({placeholders})",  # noqa: S608 - names are columns
+        tuple(row.values()),
+    )
 
 
 async def _remove(tx: Tx, effect: RowEffect) -> None:
+    """Delete the row that a turn added."""
     if effect.table == "scheduled_tasks" and await _has_run(tx, effect):
         # A task's runs are history and belong to the task, so the task ends instead of being deleted.
         await tx.execute(
@@ -326,17 +341,19 @@ async def _remove(tx: Tx, effect: RowEffect) -> None:
 
 
 async def _has_run(tx: Tx, effect: RowEffect) -> bool:
+    """Return whether the scheduled task that a turn added has run."""
     rows = await tx.execute_fetchall("SELECT 1 FROM task_run_logs WHERE task_id = ? LIMIT 1", effect.key)
     return bool(list(rows))
 
 
-async def _update(tx: Tx, effect: RowEffect, now: Row) -> None:
+async def _update(tx: Tx, effect: RowEffect, present: Row) -> None:
+    """Set a row to its state before a turn; `moving` columns that changed since the turn are left alone."""
     assert effect.before is not None
     table, after = BY_NAME[effect.table], effect.after or {}
     values = {
         name: value
         for name, value in effect.before.items()
-        if name not in table.moving or now.get(name) == after.get(name)
+        if name not in table.moving or present.get(name) == after.get(name)
     }
     if not values:
         return
@@ -356,6 +373,6 @@ async def forget(tx: Tx, folder: Folder) -> None:
 
 
 async def expire(tx: Tx, *, now_ms: int) -> None:
-    """Delete what is older than `UNDO_MS`."""
+    """Delete effects older than `UNDO_MS`, and undos of that age whose files are restored."""
     await tx.execute("DELETE FROM turn_effects WHERE at_ms < ?", (now_ms - UNDO_MS,))
     await tx.execute("DELETE FROM undos WHERE at_ms < ? AND has_files_due = 0", (now_ms - UNDO_MS,))

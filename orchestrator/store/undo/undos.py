@@ -40,10 +40,12 @@ async def get(tx: Tx, turn_id: TurnId) -> Undo | None:
 
 async def of_turn(tx: Tx, turn_id: TurnId) -> Undo | None:
     """Return the effective undo of a turn; None if there is none, or if it was undone itself."""
-    found = await _MAPPER.fetch_one(
+    undo = await _MAPPER.fetch_one(
         tx, "SELECT * FROM undos WHERE undoes = ? ORDER BY turn_id DESC LIMIT 1", (turn_id,)
     )
-    return found if found is None or await of_turn(tx, found.turn_id) is None else None
+    # An undo is a turn itself, and may be undone like any other.
+    is_undone = undo is not None and await of_turn(tx, undo.turn_id) is not None
+    return None if is_undone else undo
 
 
 async def undoable(tx: Tx, turn_ids: Collection[int]) -> set[int]:
@@ -60,10 +62,11 @@ async def undoable(tx: Tx, turn_ids: Collection[int]) -> set[int]:
 
 
 async def due(tx: Tx, folder: Folder | None = None) -> list[Undo]:
-    """Return the undos whose files still have to be restored, oldest first."""
-    due = await _MAPPER.fetch_all(tx, "SELECT * FROM undos WHERE has_files_due = 1 ORDER BY turn_id")
-    return [one for one in due if folder in (None, one.folder)]
+    """Return the undos of a group, or of all, whose files still have to be restored, oldest first."""
+    undos = await _MAPPER.fetch_all(tx, "SELECT * FROM undos WHERE has_files_due = 1 ORDER BY turn_id")
+    return [undo for undo in undos if folder in (None, undo.folder)]
 
 
 async def note_files_done(tx: Tx, turn_id: TurnId) -> None:
+    """Record that the files of an undo are restored; `turn_id` is the turn of the undo."""
     await tx.execute("UPDATE undos SET has_files_due = 0 WHERE turn_id = ?", (turn_id,))

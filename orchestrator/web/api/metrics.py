@@ -75,7 +75,7 @@ class Metrics:
                 turns=await turns.counts(tx),
                 outbox=await outbox.counts(tx),
                 notices=await notices.counts(tx),
-                refused=Counter(one.cause.value for one in await model_refusals.open_ones(tx)),
+                refused=Counter(one.cause.value for one in await model_refusals.unfinished(tx)),
                 outages={cause: one.turns for cause, one in (await turn_outages.current(tx)).items()},
                 foresight=self._foresight(),
                 containers=Counter(run.state.value for run in self._live()),

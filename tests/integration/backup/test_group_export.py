@@ -62,7 +62,7 @@ async def filled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
                 folder=Folder("family"), id=f"t{len(title)}", title=title, last_update_ms=1, created_ms=1,
                 updated_ms=1, deadline=Deadline(at_ms=LATE_APRIL_MS, date="2026-12-01"),
             )  # fmt: skip
-            await board_tasks.put(tx, task, was=None)
+            await board_tasks.put(tx, task, read_version=None)
     await database.close()
     for name, text in {
         "family/CLAUDE.md": "# Memory\nJane likes tea.",

@@ -212,7 +212,9 @@ async def one_message(view: View) -> Response:
         found = await message_timeline.find(tx, folder, view.given("message"))
         group = await groups.known(tx, folder)
         message = (
-            await message_store.at(tx, found["group"], found["message"]["seq"]) if found["message"] else None
+            await message_store.by_seq(tx, found["group"], found["message"]["seq"])
+            if found["message"]
+            else None
         )
     found = await asyncio.to_thread(message_timeline.with_logs, found, view.host.home.logs)
     files = FILE.findall(found["message"]["text"]) if found["message"] else []

@@ -168,7 +168,7 @@ async def save_settings(view: View, form: SentForm) -> Response:
                 for name in {**before, **wanted.fields}
                 if before.get(name) != wanted.fields.get(name)
             }
-            async with group_changes.together(tx, group.folder):
+            async with group_changes.in_one_step(tx, group.folder):
                 after = await changes.set_profile(tx, folder, wanted.profile, by=by, now_ms=now_ms)
                 if changed:
                     await changes.configure(tx, folder, changed, by=by, now_ms=now_ms)
@@ -195,7 +195,7 @@ def _said(view: View, before: Group, after: Group, *, is_configured: bool) -> st
 
 async def undo_path(tx: Tx, folder: str, at_ms: int) -> str:
     """Return the address of the form that undoes what was changed at a moment; empty if nothing was."""
-    newest = next(iter(await group_changes.rows(tx, Folder(folder))), None)
+    newest = next(iter(await group_changes.views(tx, Folder(folder))), None)
     # A change has the time of its request: the newest one is another's if its time differs.
     is_of_now = newest is not None and newest["at_ms"] == at_ms
     return f"/groups/{folder}/changes/{newest['number']}/undo" if newest and is_of_now else ""
