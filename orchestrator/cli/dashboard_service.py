@@ -194,4 +194,4 @@ async def notification(tx: Tx, place: GroupZone, prefix: str) -> tuple[Notificat
     )
     assert row is not None
     recorded = await board_notifications.history_of(tx, folder, row.id)
-    return row, history_view.whole(row, recorded)
+    return row, history_view.with_creation(row, recorded)

@@ -62,7 +62,7 @@ class ToolAnswerView(TypedDict):
 
 
 class WorkerQueued(TypedDict):
-    """The turn in which a model looks at a dashboard."""
+    """The turn in which a model updates a dashboard."""
 
     turn: int
 
@@ -139,15 +139,17 @@ class DashboardFeature:
     async def compose(self, tx: Tx, turn: Turn, group: Group, run_id: RunId) -> TurnOrder:
         """Return the order that starts a worker's turn; a group's own `WORKER.md` is part of it."""
         hours = self.hours_of(group)
-        own = await self._own_part(group)
+        own_instructions = await self._own_part(group)
         return TurnOrder(
             run=run_id,
             turn=turn.id,
             kind=turn.kind.value,
-            prompt=await prompt.ask(
+            prompt=await prompt.first_prompt(
                 tx, turn.id, group.folder, zone=hours.zone, now_ms=self._host.clock.now_ms()
             ),
-            instructions=prompt.instructions(own, hours, cap=self._host.settings.notify_cap_per_task),
+            instructions=prompt.instructions(
+                own_instructions, hours, cap=self._host.settings.notify_cap_per_task
+            ),
         )
 
     async def _own_part(self, group: Group) -> str | None:
@@ -188,7 +190,10 @@ class DashboardFeature:
     async def instant_reply(
         self, tx: Tx, group: Group, text: str, quote: Quote | None, *, is_asked: bool
     ) -> str | None:
-        """Return the reply to a message that needs no model; None for others, or without a dashboard."""
+        """Return the reply to a message that needs no model; None for others, or without a dashboard.
+
+        `is_asked`: the message calls Andy.
+        """
         if await dashboards.get(tx, group.folder) is None:
             return None
         caller = Caller(actor=Actor.USER, now_ms=self._host.clock.now_ms(), is_person=True)
@@ -199,7 +204,7 @@ class DashboardFeature:
     async def answer_poll(
         self, tx: Tx, group: Group, poll: Poll, votes: Sequence[PollVote], *, newest: str, is_text: bool
     ) -> str | None:
-        """Record the votes of a poll as the answer to its question; see `choices.take`."""
+        """Record the votes of a poll as the answer to its question, and return the reply: `choices.take`."""
         caller = Caller(actor=Actor.USER, now_ms=self._host.clock.now_ms(), is_person=True)
         ctx = self.service.service_context(tx, group, caller)
         return await choices.take(ctx, poll, votes, newest=newest, is_text=is_text)

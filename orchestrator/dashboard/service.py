@@ -72,7 +72,7 @@ SERVICES: Mapping[str, Callable[..., Awaitable[ToolResult]]] = {
     "set_recurring": tasks.set_recurring,
 }
 """A tool's name → the function that carries it out."""
-TOOLS = {one.name: one for one in wire.TOOLS}
+TOOLS = {declared.name: declared for declared in wire.TOOLS}
 TOOLS |= {alias: TOOLS[name] for alias, name in wire.ALIASES.items()}
 LISTING = "list_notifications"
 """The tool that changes nothing."""
@@ -157,9 +157,10 @@ class DashboardService:
     async def import_from(
         self, folder: str, directory: Path, *, replaces: bool = False
     ) -> import_files.ImportRows:
-        """Import a dashboard's files beside what is there, or in its place if `replaces`: all or nothing.
+        """Import a dashboard's files into a group's dashboard, in one transaction.
 
-        Returns the rows that were written, and notes of what was left out.
+        With `replaces` the present contents are deleted first, else the rows are added to them. Returns the
+        rows that were written, and notes of what was left out.
 
         Raises:
             UnknownGroup: there is no such group.
@@ -198,7 +199,8 @@ class DashboardService:
             return _reply(refused.result(), request_id)
         ctx = self.service_context(tx, group, caller)
         result = await call_tool(ctx, tool, arguments)
-        # After a refusal too: it mostly means that the dashboard changed since the worker was shown it.
+        # The worker gets the present dashboard after a refusal too: mostly the reason is that the dashboard
+        # changed since it was shown.
         if turn is not None and caller.actor is Actor.WORKER and tool != LISTING:
             state = await prompt.after_tool(
                 tx, turn.id, group.folder, zone=ctx.zone, now_ms=self._clock.now_ms()
@@ -237,15 +239,20 @@ async def call_tool(ctx: ServiceContext, tool: str, arguments: Mapping[str, Any]
 
 
 def _checked(ctx: ServiceContext, tool: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    known = TOOLS.get(tool)
-    if known is None:
+    """Return the arguments as the tool's function takes them; values that are None are left out.
+
+    Raises:
+        ToolRefused: UNKNOWN_TOOL, NOT_ALLOWED or VALIDATION.
+    """
+    declared = TOOLS.get(tool)
+    if declared is None:
         raise ToolRefused("UNKNOWN_TOOL", f"There is no tool '{tool[:64]}'. There are: {', '.join(TOOLS)}.")
-    if ctx.caller.actor is Actor.WORKER and not known.is_for_worker:
+    if ctx.caller.actor is Actor.WORKER and not declared.is_for_worker:
         raise ToolRefused(
             "NOT_ALLOWED", f"The worker may not use {tool}: that is for people and their agent."
         )
     try:
-        model = known.arguments.model_validate(dict(arguments))
+        model = declared.arguments.model_validate(dict(arguments))
     except ValidationError as error:
         raise ToolRefused("VALIDATION", _mistakes(error)) from error
     kinds = {**_ENUMS[""], **_ENUMS.get(tool, {})}
@@ -258,6 +265,7 @@ def _checked(ctx: ServiceContext, tool: str, arguments: Mapping[str, Any]) -> di
 
 
 def _mistakes(error: ValidationError) -> str:
+    """Return the text for the caller that names the first five arguments that do not fit."""
     mistakes = error.errors(include_input=False, include_url=False, include_context=False)
     lines = [
         f"{'.'.join(str(part)[:60] for part in mistake['loc'])}: {mistake['msg']}" for mistake in mistakes[:5]

@@ -62,7 +62,7 @@ class WorkerHarness(NotificationHarness):
     async def cycle(self, text: str) -> dict[str, Any]:
         """Have the rules look at a time of Seoul, whenever they looked last; gives the newest cycle."""
         self.is_now(text)
-        await self.worker.look_after(FOLDER)
+        await self.worker.update_dashboard(FOLDER)
         found = await self.cycles()
         return found[-1] if found else {}
 
@@ -91,7 +91,7 @@ class WorkerHarness(NotificationHarness):
                 "UPDATE turns SET state = 'running', run_id = ?, started_ms = 1 WHERE id = ?",
                 (run.id, turn.id),
             )
-            asked = await prompt.ask(
+            asked = await prompt.first_prompt(
                 tx, turn.id, FOLDER, zone=self.hours.zone, now_ms=self.harness.clock.now_ms()
             )
         await self.harness.take(run, Ack(n=1, turn=turn.id))

@@ -21,9 +21,12 @@ MAX_NAMES = 20
 
 
 def poll_of(row: Notification, question: Question | None, text: str, *, now_ms: int) -> Poll | None:
-    """Return the poll that asks the question of a notification; None where people answer in words. Pure."""
-    line = " ".join(text.split())
-    if question is None or not question.is_open or len(line) > MAX_QUESTION_CHARS:
+    """Return the poll that asks the question of a notification; None where people answer in words. Pure.
+
+    `text` is the notification's text; the chat and the message id of the poll are set when it is queued.
+    """
+    question_text = " ".join(text.split())
+    if question is None or not question.is_open or len(question_text) > MAX_QUESTION_CHARS:
         return None
     options = question.options
     if not options and question.task_id is not None and asks_if_done(question.question):
@@ -31,7 +34,7 @@ def poll_of(row: Notification, question: Question | None, text: str, *, now_ms: 
     if not options:
         return None
     return Poll(
-        question=line,
+        question=question_text,
         options=options,
         folder=row.folder,
         chat_jid=row.chat_jid or ChatJid(""),
@@ -44,7 +47,7 @@ def poll_of(row: Notification, question: Question | None, text: str, *, now_ms: 
 async def take(
     ctx: ServiceContext, poll: Poll, votes: Sequence[PollVote], *, newest: str, is_text: bool
 ) -> str | None:
-    """Record the votes as the answer to a poll's question, and change its task as the newest answer says.
+    """Record the votes as the answer to a poll's question, and change its task as the `newest` answer says.
 
     Return the reply; it is empty where the messenger's poll itself shows the votes. None where the question
     was removed or is closed.
@@ -66,8 +69,8 @@ async def take(
 def answer_text(poll: Poll, votes: Sequence[PollVote]) -> str:
     """Return who chose what, such as "Plum (Jane, Tom), None (Kim)". Pure."""
     lines = []
-    for place, option in enumerate(poll.options):
-        names = [" ".join(vote.name.split()) for vote in votes if place in vote.chosen]
+    for index, option in enumerate(poll.options):
+        names = [" ".join(vote.name.split()) for vote in votes if index in vote.chosen]
         if names:
             lines.append(f"{option} ({', '.join(names[:MAX_NAMES])})")
     return ", ".join(lines)

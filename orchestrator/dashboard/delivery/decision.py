@@ -99,6 +99,7 @@ def _current(due: DueNotification, hours: Hours | None, *, now_ms: int) -> Notif
 
 
 def _verdict(due: DueNotification, hours: Hours | None, *, now_ms: int) -> Verdict:
+    """Return what happens to a due notification; see `decide`."""
     row = due.row
     if due.group is None or hours is None:
         # Only reminders store their chat: a person requested them, so they are sent without a group too.
@@ -117,6 +118,7 @@ def _verdict(due: DueNotification, hours: Hours | None, *, now_ms: int) -> Verdi
 
 
 def _cancel_reason(due: DueNotification) -> str | None:
+    """Return why a due notification must not be sent any more, or None."""
     row, task, question = due.row, due.task, due.question
     if row.task_id is not None and task is None:
         return "Task gone"

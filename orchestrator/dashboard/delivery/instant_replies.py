@@ -31,16 +31,16 @@ async def answer(ctx: ServiceContext, text: str, quote: Quote | None, *, is_aske
 
     `is_asked`: the message calls Andy. A message that quotes a notification needs no call.
     """
-    notification = await _quoted(ctx, quote)
+    notification = await _quoted_notification(ctx, quote)
     if notification is not None:
-        reply = await _under(ctx, notification, text)
+        reply = await _reply_to_notification(ctx, notification, text)
         if reply is not None:
             return reply
     if not (is_asked or notification):
         return None
     if text.strip().casefold() in reply_parser.LIST_QUESTIONS:
         return await list_questions(ctx, rule_texts.answers_for(text))
-    return await _by_number(ctx, text)
+    return await _answer_by_numbers(ctx, text)
 
 
 async def list_questions(ctx: ServiceContext, texts: rule_texts.AnswerTexts) -> str:
@@ -60,7 +60,8 @@ async def list_questions(ctx: ServiceContext, texts: rule_texts.AnswerTexts) -> 
     return "\n".join([*lines, "", texts.how_to_answer])
 
 
-async def _quoted(ctx: ServiceContext, quote: Quote | None) -> Notification | None:
+async def _quoted_notification(ctx: ServiceContext, quote: Quote | None) -> Notification | None:
+    """Return the delivered notification of this group that a message quotes, or None."""
     if quote is None:
         return None
     notification = await board_notifications.by_channel_message(ctx.tx, quote.message_id)
@@ -73,14 +74,18 @@ async def _quoted(ctx: ServiceContext, quote: Quote | None) -> Notification | No
     return notification
 
 
-async def _under(ctx: ServiceContext, notification: Notification, text: str) -> str | None:
+async def _reply_to_notification(ctx: ServiceContext, notification: Notification, text: str) -> str | None:
+    """Do what a reply to a notification requests, such as “done” or “later 2h”, and return Andy's reply.
+
+    None where only an agent can understand it.
+    """
     try:
         match reply_parser.read(text):
-            case reply_parser.DoneReply(by_sign=""):
+            case reply_parser.DoneReply(emoji=""):
                 return await _done(ctx, notification, rule_texts.answers_for(text))
-            case reply_parser.DoneReply(by_sign=sign):
-                return await _done_by_sign(ctx, notification, sign)
-            case reply_parser.LaterReply(pause_ms=pause_ms, words=time_text):
+            case reply_parser.DoneReply(emoji=emoji):
+                return await _done_by_emoji(ctx, notification, emoji)
+            case reply_parser.LaterReply(pause_ms=pause_ms, time_text=time_text):
                 return await _later(ctx, notification, pause_ms, time_text)
             case None:
                 return None
@@ -89,10 +94,10 @@ async def _under(ctx: ServiceContext, notification: Notification, text: str) -> 
         return None if refused.code == "UNPARSEABLE_TIME" else f"⚠️ {refused}"
 
 
-async def _done_by_sign(ctx: ServiceContext, notification: Notification, sign: str) -> str | None:
+async def _done_by_emoji(ctx: ServiceContext, notification: Notification, emoji: str) -> str | None:
     """Complete an open task for an emoji; a thumbs-up counts only under reminders and deadline alerts."""
     if notification.task_id is None or (
-        sign == reply_parser.THUMB and notification.type not in COMPLETED_BY_THUMB
+        emoji == reply_parser.THUMB and notification.type not in COMPLETED_BY_THUMB
     ):
         return None
     task = await ctx.task(notification.task_id)
@@ -102,6 +107,7 @@ async def _done_by_sign(ctx: ServiceContext, notification: Notification, sign: s
 
 
 async def _done(ctx: ServiceContext, notification: Notification, texts: rule_texts.AnswerTexts) -> str | None:
+    """Complete the task of a notification, and return the reply; None where an agent has to answer."""
     if notification.task_id is None:
         return None if notification.question_id is not None else "✅"
     return await _complete(ctx, notification.task_id, texts)
@@ -113,20 +119,26 @@ async def _complete(ctx: ServiceContext, task_id: str, texts: rule_texts.AnswerT
 
 
 def _completed_line(task: Mapping[str, Any], texts: rule_texts.AnswerTexts) -> str:
+    """Return the line for the chat about a completed task; `task` is the data of `tasks.update`'s result."""
     cancelled = task.get("cancelled_notifications") or 0
-    more = texts.cancelled.format(count=cancelled) if cancelled else ""
-    return f"✅ {task['title']}{more}"
+    cancelled_note = texts.cancelled.format(count=cancelled) if cancelled else ""
+    return f"✅ {task['title']}{cancelled_note}"
 
 
 async def _later(
     ctx: ServiceContext, notification: Notification, pause_ms: int | None, time_text: str
 ) -> str:
+    """Schedule a notification anew, after a pause or at the time in the text, and return the reply.
+
+    Raises:
+        ToolRefused: the text is no time in the future, or nothing may be scheduled.
+    """
     due_ms = (
         ctx.now_ms + pause_ms
         if pause_ms is not None
         else when.due_ms(time_text, now_ms=ctx.now_ms, zone=ctx.zone).at_ms
     )
-    outcome = await notifications.intend(
+    outcome = await notifications.try_schedule(
         ctx,
         NotificationRequest(
             message=notification.message,
@@ -144,17 +156,25 @@ async def _later(
     return f"⏰ {when.format_time(due_ms, ctx.zone)}"
 
 
-async def _by_number(ctx: ServiceContext, text: str) -> str | None:
+async def _answer_by_numbers(ctx: ServiceContext, text: str) -> str | None:
+    """Record the answers in a text such as `1. yes 2. at six` to the listed questions, and return the reply.
+
+    None unless the whole text consists of answers to questions that are still open.
+    """
     ids = await board_questions.newest_list(ctx.tx, ctx.folder, since_ms=ctx.now_ms - LIST_MS)
     numbered = reply_parser.answers(text, count=len(ids)) if ids else None
     if numbered is None:
         return None
-    listed = [await board_questions.get(ctx.tx, ctx.folder, ids[number - 1]) for number, _ in numbered]
-    if not all(question is not None and question.is_open for question in listed):
+    listed_questions = [
+        await board_questions.get(ctx.tx, ctx.folder, ids[number - 1]) for number, _ in numbered
+    ]
+    if not all(question is not None and question.is_open for question in listed_questions):
         return None
     texts = rule_texts.answers_for(text)
     answered = [
-        (question, answer) for question, (_, answer) in zip(listed, numbered, strict=True) if question
+        (question, answer)
+        for question, (_, answer) in zip(listed_questions, numbered, strict=True)
+        if question
     ]
     # All answers first: a task that is completed closes its other questions.
     for question, answer in answered:
@@ -162,8 +182,9 @@ async def _by_number(ctx: ServiceContext, text: str) -> str | None:
     effects = [await answers.carry_out(ctx, question, answer) for question, answer in answered]
     lines = [effect_line(effect, texts) for effect in effects if effect is not None]
     await board_questions.use_list(ctx.tx, ctx.folder, now_ms=ctx.now_ms)
-    if noted := len(numbered) - len(lines):
-        lines.append(texts.noted.format(count=noted))
+    only_noted = len(numbered) - len(lines)
+    if only_noted:
+        lines.append(texts.noted.format(count=only_noted))
     return "\n".join(lines)
 
 

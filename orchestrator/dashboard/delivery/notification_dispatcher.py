@@ -29,7 +29,8 @@ from orchestrator.store.notices import host_events
 log = structlog.get_logger(__name__)
 
 SWEEP_SECONDS = 5.0
-"""Seconds between two looks at most: other processes write notifications too, and cannot wake this one."""
+"""Largest number of seconds between two passes: other processes write notifications too, without a wake-up.
+"""
 CLAIM_MS = 60_000
 """Milliseconds after which another dispatcher may take over a claimed notification."""
 AT_ONCE = 200
@@ -71,7 +72,7 @@ class NotificationDispatcher:
         self._hours_of = hours_of
         self._daily_limit = daily_limit
         self._published_id: int | None = None
-        """Number of the last change whose event was published; None before the first look."""
+        """Number of the last change whose event was published; None before the first pass."""
 
     async def run(self) -> None:
         """Dispatch notifications until the task is cancelled."""
@@ -80,32 +81,32 @@ class NotificationDispatcher:
             await self._wakeups.notifications.wait(at_most_seconds=wait_seconds)
 
     async def send_due(self) -> float:
-        """Dispatch all that is due, and return in how many seconds to look again."""
-        # A read first, and one for all: most looks find nothing to do, and a write transaction would make
-        # others wait.
-        found = await self._database.read(board_notifications.outlook)
+        """Dispatch the notifications that are due, and return after how many seconds to call this again."""
+        # First one read: mostly there is nothing to do, and a write transaction would make others wait.
+        outlook = await self._database.read(board_notifications.outlook)
         if self._published_id is None:
-            self._published_id = found.newest_change
-        if found.next_ms is not None and found.next_ms <= self._clock.now_ms():
-            await self._hand_over()
-            found = await self._database.read(board_notifications.outlook)
-        if found.newest_change != self._published_id:
+            self._published_id = outlook.newest_change
+        if outlook.next_ms is not None and outlook.next_ms <= self._clock.now_ms():
+            await self._dispatch_due()
+            outlook = await self._database.read(board_notifications.outlook)
+        if outlook.newest_change != self._published_id:
             await self._publish_changes(self._published_id)
-        if found.next_ms is None:
+        if outlook.next_ms is None:
             return SWEEP_SECONDS
-        return min(SWEEP_SECONDS, max(0.0, (found.next_ms - self._clock.now_ms()) / 1000))
+        return min(SWEEP_SECONDS, max(0.0, (outlook.next_ms - self._clock.now_ms()) / 1000))
 
-    async def _hand_over(self) -> None:
+    async def _dispatch_due(self) -> None:
+        """Settle the due notifications in one transaction, then wake the outbox and publish the events."""
         now_ms = self._clock.now_ms()
         async with self._database.transaction() as tx:
             rows = await board_deliveries.due(tx, now_ms, limit=AT_ONCE)
-            done = [await self._settle(tx, due, now_ms=now_ms) for due in rows]
+            results = [await self._settle(tx, due, now_ms=now_ms) for due in rows]
             await _notify_expired(
-                tx, [result.due for result in done if result.outcome == "expired"], now_ms=now_ms
+                tx, [result.due for result in results if result.outcome == "expired"], now_ms=now_ms
             )
             await board_deliveries.drop_held(tx, now_ms=now_ms)
         self._wakeups.outbox.set()
-        for result in done:
+        for result in results:
             if result.outcome == "claimed":
                 row = result.due.row
                 # These words are documented: people search the log for them.
@@ -125,7 +126,7 @@ class NotificationDispatcher:
             tx, row, text=text, until_ms=until_ms
         ):
             return DispatchResult(due=due, outcome="waiting")
-        match await self._limited(tx, decided, hours, now_ms=now_ms):
+        match await self._within_daily_limit(tx, decided, hours, now_ms=now_ms):
             case decision.SendNow(chat_jid=chat_jid):
                 token = secrets.token_hex(8)
                 is_claimed = await board_deliveries.claim(
@@ -151,10 +152,13 @@ class NotificationDispatcher:
                 outcome = "cancelled"
         return DispatchResult(due=replace(due, row=row), outcome=outcome)
 
-    async def _limited(
+    async def _within_daily_limit(
         self, tx: Tx, decided: DeliveryDecision, hours: Hours | None, *, now_ms: int
     ) -> Verdict:
-        """Return the verdict, postponed to the next day where the group's daily limit is used up."""
+        """Return the verdict, or a postponement to the next day if the group's daily limit is used up.
+
+        `hours` is None where the group was removed.
+        """
         verdict = decided.verdict
         if not (isinstance(verdict, decision.SendNow) and verdict.is_limited and self._daily_limit and hours):
             return verdict
@@ -163,7 +167,7 @@ class NotificationDispatcher:
         return verdict if sent < self._daily_limit else decision.next_day(hours, now_ms=now_ms)
 
     async def _publish_changes(self, published_id: int) -> None:
-        """Publish the changes of notifications that were committed since the last look."""
+        """Publish an event for each change of a notification after the change with number `published_id`."""
         # From the store, so that each change is published once whichever process made it, and none that was
         # rolled back.
         async with self._database.reading() as tx:
@@ -179,7 +183,7 @@ class NotificationDispatcher:
 
 
 async def _notify_expired(tx: Tx, expired: Sequence[DueNotification], *, now_ms: int) -> None:
-    """Send each group one line that names its expired notifications."""
+    """Queue one message to each group's chat that names its expired notifications."""
     # One line a group: after a long pause there may be dozens.
     groups = {due.group.folder: due.group for due in expired if due.group is not None}
     for folder, group in groups.items():
@@ -195,7 +199,10 @@ async def _notify_expired(tx: Tx, expired: Sequence[DueNotification], *, now_ms:
 
 
 def expired_line(texts: Sequence[str]) -> str:
-    """Return the line about expired ones: `⌛ Too late to be of use: “water the plants” and 2 more.`"""
+    """Return the line about expired notifications with these texts.
+
+    For example `⌛ Too late to be of use: “water the plants” and 2 more.`
+    """
     named = ", ".join(f"“{rule_texts.shorten(text)}”" for text in texts[:MAX_NAMED])
-    more = f" and {len(texts) - MAX_NAMED} more" if len(texts) > MAX_NAMED else ""
-    return f"⌛ Too late to be of use: {named}{more}."
+    others = f" and {len(texts) - MAX_NAMED} more" if len(texts) > MAX_NAMED else ""
+    return f"⌛ Too late to be of use: {named}{others}."

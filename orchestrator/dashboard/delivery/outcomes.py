@@ -62,7 +62,10 @@ class DeliveryOutcomes:
         after_commit(tx, self._wakeup.set)
 
     async def note_failed(self, tx: Tx, outgoing: Outgoing, error: str, *, now_ms: int) -> Retry:
-        """Record a failed attempt, and return who is to try again."""
+        """Record a failed attempt to send a notification's message, and return who is to try again.
+
+        After the last attempt the notification has failed, and its chat gets the text with an apology.
+        """
         row = await board_deliveries.of_outgoing(tx, outgoing)
         if row is None:
             return Retry.AS_MESSAGES_ARE
@@ -73,7 +76,7 @@ class DeliveryOutcomes:
             await self._fail(tx, row, error, now_ms=now_ms)
             await _apologise(tx, row, outgoing, now_ms=now_ms)
             return Retry.BY_ANOTHER
-        # The outbox must not retry beside the ledger, or one reminder would have two clocks.
+        # Only the notification's row says when to try again; the outbox must not retry on its own schedule.
         await board_deliveries.hold(tx, outgoing, error=error)
         again_ms = now_ms + pause_ms
         await write(
@@ -94,6 +97,7 @@ class DeliveryOutcomes:
             await self._fail(tx, row, error, now_ms=now_ms)
 
     async def _fail(self, tx: Tx, row: Notification, error: str, *, now_ms: int) -> None:
+        """Record that a notification failed for good."""
         await write(tx, row, now_ms=now_ms, status=NotificationStatus.FAILED, error=error)
         log.error("notification.failed", notification=row.id, group=row.folder, reason=error)
         after_commit(tx, self._wakeup.set)
@@ -115,7 +119,10 @@ async def _apologise(tx: Tx, row: Notification, outgoing: Outgoing, *, now_ms: i
 async def write(
     tx: Tx, row: Notification, *, now_ms: int, reason: str | None = None, **changes: Any
 ) -> Notification:
-    """Change a notification that was read in this transaction and drop the dispatcher's claim on it."""
+    """Change fields of a notification that was read in this transaction, and return the changed row.
+
+    The dispatcher's claim on it is removed; `reason` is recorded in its history.
+    """
     version = await dashboards.advance(tx, row.folder)
     changed = replace(row, claim_token=None, claim_until_ms=None, version=version, **changes)
     await board_notifications.put(tx, changed, read_version=row.version)

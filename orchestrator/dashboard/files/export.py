@@ -50,7 +50,7 @@ _OPENED, _CLOSED = '{\n  "": [\n', "\n  ]\n}"
 """The text before and after the rows of a list that is a value in an object."""
 
 Texts = Mapping[tuple[Any, ...], str]
-"""A row of the database → its text in a file. One mapping is of one zone."""
+"""A row of the database → its JSON text in a file. All texts of a mapping have times of the same zone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +63,7 @@ class Exported:
     """Encoded texts that the next export in the same time zone uses again."""
 
 
-def read(database: Path, folder: Folder, zone: ZoneInfo, known: Texts | None = None) -> Exported | None:
+def read(database: Path, folder: Folder, zone: ZoneInfo, known_texts: Texts | None = None) -> Exported | None:
     """Read a dashboard for export; None for a group without one. Blocks: about 0.2 s for 10,000 rows.
 
     Rows whose text is in `known`, from an earlier export, take a tenth of that.
@@ -75,7 +75,7 @@ def read(database: Path, folder: Folder, zone: ZoneInfo, known: Texts | None = N
     rows = board_files.read(database, folder)
     if rows is None:
         return None
-    encoder = _Encoder(show=export_rows.LocalTimes(zone).show, known=known or {})
+    encoder = _Encoder(show=export_rows.LocalTimes(zone).show, known=known_texts or {})
     contents = encoder.contents(rows)
     return Exported(revision=rows.revision, contents=contents, texts=encoder.texts)
 
@@ -101,28 +101,34 @@ class _Encoder:
     A change mostly touches one row, and a dashboard may have ten thousand.
     """
 
-    show: export_rows.Shown
+    show: export_rows.ShowTime
     known: Texts
+    """The texts of the export before."""
     texts: dict[tuple[Any, ...], str] = field(default_factory=dict)
+    """The texts of this export, for the next one."""
 
     def contents(self, rows: board_files.DashboardRows) -> dict[str, str]:
+        """Return the content of each file by its name."""
         return {
-            "tasks.json": _document(tasks=self._each(rows.tasks, export_rows.task)),
-            "questions.json": _document(questions=self._each(rows.questions, export_rows.question)),
+            "tasks.json": _document(tasks=self._encoded_rows(rows.tasks, export_rows.task)),
+            "questions.json": _document(questions=self._encoded_rows(rows.questions, export_rows.question)),
             "notifications.json": _document(
-                notifications=self._each(rows.notifications, export_rows.notification)
+                notifications=self._encoded_rows(rows.notifications, export_rows.notification)
             ),
             "knowledge/history.json": _document(
-                completed_tasks=self._each(rows.history, export_rows.completed),
+                completed_tasks=self._encoded_rows(rows.history, export_rows.completed),
                 projects=map(_indented, map(json.loads, rows.projects)),
             ),
-            "knowledge/insights.json": _document(insights=self._each(rows.insights, export_rows.insight)),
+            "knowledge/insights.json": _document(
+                insights=self._encoded_rows(rows.insights, export_rows.insight)
+            ),
             "knowledge/people.json": _document(people=map(_indented, map(json.loads, rows.people))),
         }
 
-    def _each(
-        self, rows: Iterable[Row], to_json: Callable[[Row, export_rows.Shown], Mapping[str, Any]]
+    def _encoded_rows(
+        self, rows: Iterable[Row], to_json: Callable[[Row, export_rows.ShowTime], Mapping[str, Any]]
     ) -> Iterable[str]:
+        """Yield the JSON text of each row, and add it to `texts`; `to_json` converts a row to an object."""
         for row in rows:
             # The whole row is the key, not its version: some statements change a row without a new version.
             text = self.known.get(row)
@@ -133,11 +139,13 @@ class _Encoder:
 
 
 def _document(**lists: Iterable[str]) -> str:
-    listed = "".join(f',\n  "{name}": {_list(rows)}' for name, rows in lists.items())
-    return f'{{\n  "version": "{VERSION}"{listed}\n}}\n'
+    """Return the JSON text of a file: an object with a version and these lists of encoded rows."""
+    members = "".join(f',\n  "{name}": {_json_list(rows)}' for name, rows in lists.items())
+    return f'{{\n  "version": "{VERSION}"{members}\n}}\n'
 
 
-def _list(rows: Iterable[str]) -> str:
+def _json_list(rows: Iterable[str]) -> str:
+    """Return encoded rows as a JSON list."""
     joined = ",\n".join(rows)
     return f"[\n{joined}\n  ]" if joined else "[]"
 
@@ -195,26 +203,30 @@ class DashboardExporter:
     async def write_all(self) -> None:
         """Write every dashboard whose revision or zone changed since it was written last."""
         async with self._database.reading() as tx:
-            known = {one.folder: one for one in await groups.every(tx)}
+            groups_by_folder = {group.folder: group for group in await groups.every(tx)}
             boards = await dashboards.every(tx)
         for board in boards:
-            group = known.get(board.folder)
+            group = groups_by_folder.get(board.folder)
             if group is not None:
                 await self._write(group, board.revision)
 
     async def _write(self, group: Group, revision: int) -> None:
+        """Write the files of a group's dashboard, unless they show this revision already.
+
+        A failure is only logged: the next change, or the next sweep, tries again.
+        """
         zone, directory = self._zone_of(group), self._root / group.folder
         if self._written.get(group.folder) == (revision, zone.key) or not directory.is_dir():
             return
-        key, known = self._texts.pop(group.folder, (zone.key, {}))
+        zone_key, known_texts = self._texts.pop(group.folder, (zone.key, {}))
         try:
             exported = await asyncio.to_thread(
-                _export,
+                _read_and_write,
                 await self._database.path(),
                 group.folder,
                 zone,
                 directory / DIRECTORY,
-                known if key == zone.key else {},
+                known_texts if zone_key == zone.key else {},
             )
         except (OSError, StoreError, sqlite3.Error) as error:
             log.warning("dashboard.not_exported", group=group.folder, reason=str(error))
@@ -225,6 +237,7 @@ class DashboardExporter:
 
 
 async def _until_changed(events: asyncio.Queue[HostEvent]) -> None:
+    """Wait for an event, at most `SWEEP_SECONDS`."""
     try:
         async with asyncio.timeout(SWEEP_SECONDS):
             await events.get()
@@ -232,9 +245,14 @@ async def _until_changed(events: asyncio.Queue[HostEvent]) -> None:
         return
 
 
-def _export(database: Path, folder: Folder, zone: ZoneInfo, directory: Path, known: Texts) -> Exported | None:
-    """Write the files of a dashboard. Runs in a thread, on a connection of its own: no transaction waits."""
-    exported = read(database, folder, zone, known)
+def _read_and_write(
+    database: Path, folder: Folder, zone: ZoneInfo, directory: Path, known_texts: Texts
+) -> Exported | None:
+    """Read a dashboard and write its files; return what was written, None for a group without a dashboard.
+
+    It runs in a thread, on a connection of its own, so that no transaction waits for it.
+    """
+    exported = read(database, folder, zone, known_texts)
     if exported is not None:
         write(directory, exported.contents)
     return exported

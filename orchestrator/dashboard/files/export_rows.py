@@ -21,7 +21,8 @@ AS_CANCELLED = {"failed": "Failed", "expired": "Expired"}
 _QUARTER = 900
 """Seconds in a quarter of an hour: modern zones change their clocks only on its boundaries."""
 
-Shown = Callable[[int | None], str | None]
+ShowTime = Callable[[int | None], str | None]
+"""A function that returns a time in epoch ms as local ISO text; None for None."""
 
 
 class LocalTimes:
@@ -34,7 +35,7 @@ class LocalTimes:
         self._zone = zone
         self._quarters: dict[int, tuple[str, int] | None] = {}
         self._ends = [f"{second // 60:02}:{second % 60:02}" for second in range(3600)]
-        self.show: Shown = cache(self._show)
+        self.show: ShowTime = cache(self._show)
         """Return a time in epoch ms as ISO text, to the second. Cached: rows share many times."""
 
     def _show(self, at_ms: int | None) -> str | None:
@@ -51,9 +52,10 @@ class LocalTimes:
         return cached[0] + self._ends[cached[1] + seconds % _QUARTER]
 
     def _begin(self, seconds: int) -> tuple[str, int] | None:
-        """Return the text of the hour that a quarter is in, and its first second within that hour.
+        """Return the text up to the hour (`2026-02-09T08:`), and the quarter's first second in that hour.
 
-        None where the clocks change within the quarter, or where it does not fit into one hour.
+        The quarter begins at `seconds` since the epoch. None where the clocks change within it, or where it
+        does not fit into one hour.
         """
         first = datetime.fromtimestamp(seconds, self._zone)
         last = datetime.fromtimestamp(seconds + _QUARTER - 1, self._zone)
@@ -62,7 +64,8 @@ class LocalTimes:
         return first.isoformat()[:14], first.minute * 60 + first.second
 
 
-def task(stored: TaskRow, show: Shown) -> dict[str, Any]:
+def task(stored: TaskRow, show: ShowTime) -> dict[str, Any]:
+    """Return a task as an entry of `tasks.json`."""
     row = {
         "id": stored.id,
         "title": stored.title,
@@ -88,23 +91,23 @@ def task(stored: TaskRow, show: Shown) -> dict[str, Any]:
         "reflection": stored.reflection,
         "recurring": None if stored.recurring_json is None else _read_json(stored.recurring_json),
     }
-    more = _more(stored, show)
-    return row | ({"x": more} if more else {})
+    extra = _extra_fields(stored, show)
+    return row | ({"x": extra} if extra else {})
 
 
-def _more(stored: TaskRow, show: Shown) -> dict[str, Any]:
-    """Return the fields that other readers of the files do not know."""
-    more: dict[str, Any] = {} if stored.blocked_ms is None else {"blocked_at": show(stored.blocked_ms)}
+def _extra_fields(stored: TaskRow, show: ShowTime) -> dict[str, Any]:
+    """Return the fields of Andy's own, which the entry has as `x`: other readers do not know them."""
+    extra: dict[str, Any] = {} if stored.blocked_ms is None else {"blocked_at": show(stored.blocked_ms)}
     user_set = _read_json(stored.user_set_json)
     if user_set:
-        more["user_set"] = {name: show(at_ms) for name, at_ms in sorted(user_set.items())}
-    return more | {name: value for name, value in _read_json(stored.extra_json).items() if name not in more}
+        extra["user_set"] = {name: show(at_ms) for name, at_ms in sorted(user_set.items())}
+    return extra | {name: value for name, value in _read_json(stored.extra_json).items() if name not in extra}
 
 
-def completed(stored: TaskRow, show: Shown) -> dict[str, Any]:
+def completed(stored: TaskRow, show: ShowTime) -> dict[str, Any]:
     """Return a task of the history in the form of `knowledge/history.json`."""
     ended_ms = stored.completed_ms or stored.archived_ms or stored.updated_ms
-    more: dict[str, Any] = {
+    extra: dict[str, Any] = {
         "status": stored.status,
         "priority": stored.priority,
         "context": stored.context,
@@ -123,11 +126,12 @@ def completed(stored: TaskRow, show: Shown) -> dict[str, Any]:
         "progress_note": stored.progress_note,
         "links": _links(_read_json(stored.links_json)),
         "moved_at": show(stored.archived_ms),
-        "x": more,
+        "x": extra,
     }
 
 
-def question(stored: QuestionRow, show: Shown) -> dict[str, Any]:
+def question(stored: QuestionRow, show: ShowTime) -> dict[str, Any]:
+    """Return a question as an entry of `questions.json`."""
     row = {
         "id": stored.id,
         "question": stored.question,
@@ -143,15 +147,16 @@ def question(stored: QuestionRow, show: Shown) -> dict[str, Any]:
         "answer": stored.answer,
         "answered_at": show(stored.answered_ms),
     }
-    more: dict[str, Any] = {"created_by": stored.created_by}
+    extra: dict[str, Any] = {"created_by": stored.created_by}
     if options := json.loads(stored.options_json):
-        more["options"] = options
+        extra["options"] = options
     if stored.processed_ms is not None:
-        more["processed_at"] = str(show(stored.processed_ms))
-    return row | {"x": more}
+        extra["processed_at"] = str(show(stored.processed_ms))
+    return row | {"x": extra}
 
 
-def notification(stored: NotificationRow, show: Shown) -> dict[str, Any]:
+def notification(stored: NotificationRow, show: ShowTime) -> dict[str, Any]:
+    """Return a notification as an entry of `notifications.json`."""
     # There are ten times as many of these as of all others: unpacked at once, not looked up by name.
     (row_id, message, due_ms, due_text, kind, priority, task_id, question_id, cause, status, context,
      created_by, created_ms, delivered_ms, cancelled_ms, cancel_reason, error) = stored  # fmt: skip
@@ -190,7 +195,8 @@ def cron_job_id(notification_id: str) -> str:
     return notification_id.removeprefix("n_")[:8]
 
 
-def insight(stored: InsightRow, show: Shown) -> dict[str, Any]:
+def insight(stored: InsightRow, show: ShowTime) -> dict[str, Any]:
+    """Return an insight as an entry of `knowledge/insights.json`."""
     return {
         "id": stored.id,
         "category": stored.category,
@@ -203,7 +209,8 @@ def insight(stored: InsightRow, show: Shown) -> dict[str, Any]:
     }
 
 
-def _deadline(stored: TaskRow, show: Shown) -> str:
+def _deadline(stored: TaskRow, show: ShowTime) -> str:
+    """Return a task's deadline as a day or a local time; empty without one."""
     if stored.deadline_ms is None:
         return ""
     return stored.deadline_date or show(stored.deadline_ms) or ""
@@ -214,10 +221,12 @@ def _deadline_text(stored: TaskRow) -> str:
 
 
 def _estimation(estimation: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an estimation with the format's values for missing fields."""
     return {"hours": None, "complexity": "medium", "confidence": "medium", **estimation}
 
 
 def _links(links: Mapping[str, Any]) -> dict[str, Any]:
+    """Return links with an empty list for each missing kind of link."""
     return {**{name: [] for name in LINKS}, **links}
 
 

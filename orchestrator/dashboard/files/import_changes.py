@@ -21,84 +21,93 @@ class ImportChange(NamedTuple):
     """One imported row and a text that says how it differs from its file."""
 
     kind: type
+    """The class of the row: `BoardTask`, `Question`, `Notification` or `Insight`."""
     id: str
-    what: str
+    text: str
 
 
-def differences(row: Mapping[str, Any], made: Any) -> list[ImportChange]:
-    """Return how an imported row differs from its file; people and projects are stored unchanged."""
-    match made:
+def differences(row: Mapping[str, Any], imported: Any) -> list[ImportChange]:
+    """Return how an imported row differs from `row`, its entry in the file.
+
+    The list is empty for people and projects, which are stored unchanged.
+    """
+    match imported:
         case BoardTask():
-            texts = [*_of_task(row, made)]
+            texts = [*_of_task(row, imported)]
         case Question():
-            texts = [*_of_question(row, made)]
+            texts = [*_of_question(row, imported)]
         case Notification():
-            texts = [*_of_notification(row, made)]
+            texts = [*_of_notification(row, imported)]
         case Insight():
-            texts = [*_retyped(row, "category", made.category)]
+            texts = [*_value_change(row, "category", imported.category)]
         case _:
             return []
-    texts += _cleaned(row, made)
-    if not row.get("created_at") and not (isinstance(made, BoardTask) and made.archived_ms is not None):
+    texts += _text_changes(row, imported)
+    if not row.get("created_at") and not (
+        isinstance(imported, BoardTask) and imported.archived_ms is not None
+    ):
         texts.append("created_at was missing: the time of the import")
-    return [ImportChange(type(made), made.id, text) for text in texts]
+    return [ImportChange(type(imported), imported.id, text) for text in texts]
 
 
 def sentences(changes: Iterable[ImportChange]) -> list[str]:
     """Return a line for each kind of change: `type completion_check: progress_check (n_1 and 40 more)`."""
     ids: dict[str, list[str]] = {}
     for change in changes:
-        ids.setdefault(change.what, []).append(change.id)
+        ids.setdefault(change.text, []).append(change.id)
     return [f"{text} ({_named(rows)})" for text, rows in ids.items()]
 
 
 def _named(ids: list[str]) -> str:
-    more = f" and {len(ids) - MAX_NAMED} more" if len(ids) > MAX_NAMED else ""
-    return ", ".join(ids[:MAX_NAMED]) + more
+    """Return the first ids, and how many others there are: `n_1, n_2, n_3 and 40 more`."""
+    others = f" and {len(ids) - MAX_NAMED} more" if len(ids) > MAX_NAMED else ""
+    return ", ".join(ids[:MAX_NAMED]) + others
 
 
-def _of_task(row: Mapping[str, Any], made: BoardTask) -> Iterator[str]:
+def _of_task(row: Mapping[str, Any], task: BoardTask) -> Iterator[str]:
     progress = row.get("progress") or {}
     if row.get("status") == "archived":
         yield "status archived: completed, and in the history"
-    if made.status is BoardTaskStatus.COMPLETED and progress.get("percentage", 100) != 100:
+    if task.status is BoardTaskStatus.COMPLETED and progress.get("percentage", 100) != 100:
         yield "percentage of a completed task: 100"
-    if progress.get("blocked") and made.blocked_ms is None:
+    if progress.get("blocked") and task.blocked_ms is None:
         yield "blocked: a completed task is not"
-    elif progress.get("blocker_note") and made.blocker_note is None:
+    elif progress.get("blocker_note") and task.blocker_note is None:
         yield "blocker_note: left out where nothing blocks"
-    if row.get("completed_at") and made.completed_ms is None:
+    if row.get("completed_at") and task.completed_ms is None:
         yield "completed_at: left out of a task that is not completed"
-    if made.completed_ms is not None and not row.get("completed_at"):
+    if task.completed_ms is not None and not row.get("completed_at"):
         yield "completed_at was missing: the last change of the task"
     if row.get("deadline_text") and not row.get("deadline"):
         yield "deadline_text without a deadline: left out"
 
 
-def _of_question(row: Mapping[str, Any], made: Question) -> Iterator[str]:
-    if row.get("answer") and made.answer is None:
+def _of_question(row: Mapping[str, Any], question: Question) -> Iterator[str]:
+    if row.get("answer") and question.answer is None:
         yield "answer: left out of a question that is not answered"
-    if made.answered_ms is not None and not row.get("answered_at"):
+    if question.answered_ms is not None and not row.get("answered_at"):
         yield "answered_at was missing: when the question was made"
 
 
-def _of_notification(row: Mapping[str, Any], made: Notification) -> Iterator[str]:
-    yield from _retyped(row, "type", made.type)
-    yield from _retyped(row, "status", made.status)
-    if row.get("cron_job_id") not in (None, "", cron_job_id(made.id)):
+def _of_notification(row: Mapping[str, Any], notification: Notification) -> Iterator[str]:
+    yield from _value_change(row, "type", notification.type)
+    yield from _value_change(row, "status", notification.status)
+    if row.get("cron_job_id") not in (None, "", cron_job_id(notification.id)):
         yield "cron_job_id: left out, for a notification needs no job"
-    if made.delivered_ms is not None and not row.get("delivered_at"):
+    if notification.delivered_ms is not None and not row.get("delivered_at"):
         yield "delivered_at was missing: when it was due"
 
 
-def _retyped(row: Mapping[str, Any], name: str, made: str) -> Iterator[str]:
+def _value_change(row: Mapping[str, Any], name: str, imported: str) -> Iterator[str]:
+    """Yield a text if the file has another value in the field `name` than the imported row."""
     original = row.get(name)
-    if original not in (None, "") and original != str(made):
-        yield f"{name} {original}: {made}"
+    if original not in (None, "") and original != str(imported):
+        yield f"{name} {original}: {imported}"
 
 
-def _cleaned(row: Mapping[str, Any], made: Any) -> Iterator[str]:
-    for name in _TEXTS[type(made)]:
+def _text_changes(row: Mapping[str, Any], imported: Any) -> Iterator[str]:
+    """Yield a text for each text field that was imported without space around it or with other line ends."""
+    for name in _TEXTS[type(imported)]:
         original = row.get(name)
-        if original and original != getattr(made, name):
+        if original and original != getattr(imported, name):
             yield f"{name}: space around it or its line ends"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -60,6 +60,7 @@ class ImportRows:
         return sentences(row for row in self.changes if (row.kind, row.id) in imported)
 
     def counts(self) -> dict[str, int]:
+        """Return the number of rows of each kind, by the name of its field."""
         return {
             "tasks": len(self.tasks),
             "questions": len(self.questions),
@@ -105,44 +106,49 @@ def rows_of(documents: Mapping[str, Any], folder: Folder, *, zone: ZoneInfo, now
     Raises:
         ImportRefused: rows do not fit; each is named with its file, place and field.
     """
-    reading = _Reading(documents)
+    document_reader = _DocumentReader(documents)
     task_reader = Reader(folder=folder, zone=zone, now_ms=now_ms)
     # Ids are unique among rows of one kind; tasks and the history share one reader.
     question_reader, notification_reader, insight_reader, person_reader, project_reader = (
         replace(task_reader, ids=set()) for _ in range(5)
     )
-    tasks = reading.rows("tasks.json", "tasks", task_reader.task)
-    tasks += reading.rows("knowledge/history.json", "completed_tasks", task_reader.completed)
+    tasks = document_reader.rows("tasks.json", "tasks", task_reader.task)
+    tasks += document_reader.rows("knowledge/history.json", "completed_tasks", task_reader.completed)
     rows = ImportRows(
         tasks=tasks,
-        questions=reading.rows("questions.json", "questions", question_reader.question),
-        notifications=reading.rows("notifications.json", "notifications", notification_reader.notification),
-        insights=reading.rows("knowledge/insights.json", "insights", insight_reader.insight),
+        questions=document_reader.rows("questions.json", "questions", question_reader.question),
+        notifications=document_reader.rows(
+            "notifications.json", "notifications", notification_reader.notification
+        ),
+        insights=document_reader.rows("knowledge/insights.json", "insights", insight_reader.insight),
         people=[
             Person(folder=folder, id=row_id, body=body)
-            for row_id, body in reading.rows("knowledge/people.json", "people", person_reader.named)
+            for row_id, body in document_reader.rows("knowledge/people.json", "people", person_reader.named)
         ],
         projects=[
             Project(folder=folder, id=row_id, body=body)
-            for row_id, body in reading.rows("knowledge/history.json", "projects", project_reader.named)
+            for row_id, body in document_reader.rows(
+                "knowledge/history.json", "projects", project_reader.named
+            )
         ],
     )
-    rows.changes.extend(reading.changes)
-    reading.problems += _twice_to_come(rows.notifications)
-    if reading.problems:
-        raise ImportRefused(reading.problems)
+    rows.changes.extend(document_reader.changes)
+    document_reader.problems += _repeated_causes(rows.notifications)
+    if document_reader.problems:
+        raise ImportRefused(document_reader.problems)
     return _without_repeated(rows)
 
 
 async def put(ctx: ServiceContext, rows: ImportRows, *, replaces: bool = False) -> ImportRows:
-    """Write the rows beside what is there, or in its place if `replaces`; return those that were written.
+    """Write rows to a dashboard, and return those that were written.
 
-    A row whose id is on the dashboard already is left out: the dashboard is newer than any file of it.
+    With `replaces` its present rows are deleted first. Else a row whose id is on the dashboard already is
+    left out: the dashboard is newer than any file of it.
     """
     if replaces:
         await dashboards.clear(ctx.tx, ctx.folder)
     else:
-        rows = await _new_ones(ctx, rows)
+        rows = await _only_new(ctx, rows)
         if not any(rows.counts().values()):
             return rows
     version = await ctx.version()
@@ -161,27 +167,32 @@ async def put(ctx: ServiceContext, rows: ImportRows, *, replaces: bool = False) 
     return rows
 
 
-class _Reading:
+class _DocumentReader:
     """Converts the documents row by row, and collects the problems and changes."""
 
     def __init__(self, documents: Mapping[str, Any]) -> None:
+        """`documents` has the parsed JSON of each file by its name, as `read` returns it."""
         self._documents = documents
         self.problems: list[str] = []
         self.changes: list[ImportChange] = []
 
-    def rows(self, name: str, key: str, make: Callable[[Mapping[str, Any]], Row]) -> list[Row]:
-        return [made for made in self._each(name, key, make) if made is not None]
+    def rows(self, name: str, key: str, convert: Callable[[Mapping[str, Any]], Row]) -> list[Row]:
+        """Return the entries of the list `key` in the file `name` as rows, without those that do not fit.
 
-    def _each(self, name: str, key: str, make: Callable[[Mapping[str, Any]], Row]) -> Iterator[Row | None]:
-        for number, row in enumerate(self._listed(name, key), 1):
+        `convert` makes a row of an entry, and raises `UnfitRow` or `ToolRefused` if it does not fit.
+        """
+        rows: list[Row] = []
+        for number, entry in enumerate(self._entries(name, key), 1):
             try:
-                made = make(_object(row))
-                self.changes += differences(row, made)
-                yield made
+                row = convert(_object(entry))
+                self.changes += differences(entry, row)
+                rows.append(row)
             except (UnfitRow, ToolRefused) as error:
                 self.problems.append(f"{name}: {key}[{number}]: {error}")
+        return rows
 
-    def _listed(self, name: str, key: str) -> list[Any]:
+    def _entries(self, name: str, key: str) -> list[Any]:
+        """Return the list `key` in the file `name`; a file that is a list itself counts as that list."""
         document = self._documents.get(name)
         if isinstance(document, dict):
             document = document.get(key)
@@ -193,20 +204,22 @@ class _Reading:
         return document
 
 
-def _object(row: Any) -> dict[str, Any]:
-    if not isinstance(row, dict):
+def _object(entry: Any) -> dict[str, Any]:
+    """Return an entry of a file, which has to be an object. Raises `UnfitRow`."""
+    if not isinstance(entry, dict):
         raise UnfitRow("is no object")
-    return row
+    return entry
 
 
 def _document(path: Path) -> Any:
+    """Return the parsed JSON of a file. Raises `ValueError` if it is too large or no JSON, or `OSError`."""
     if path.stat().st_size > MAX_FILE_BYTES:
         raise ValueError(f"is larger than {MAX_FILE_BYTES // 1024**2} MiB")
     # Some editors put a byte order mark before the text.
     return json.loads(path.read_text(encoding="utf-8-sig"))
 
 
-def _twice_to_come(notifications: list[Notification]) -> list[str]:
+def _repeated_causes(notifications: list[Notification]) -> list[str]:
     """Return a problem for each second open notification of the same task or question with the same cause."""
     keys: set[tuple[str | None, str | None, str]] = set()
     problems = []
@@ -221,7 +234,7 @@ def _twice_to_come(notifications: list[Notification]) -> list[str]:
 
 
 def _without_repeated(rows: ImportRows) -> ImportRows:
-    """Leave out insights whose text another insight in the files has already."""
+    """Return the rows without insights whose text another insight in the files has; a note names each."""
     unique: dict[str, Insight] = {}
     notes = list(rows.notes)
     for insight in rows.insights:
@@ -232,17 +245,17 @@ def _without_repeated(rows: ImportRows) -> ImportRows:
     return replace(rows, insights=list(unique.values()), notes=notes)
 
 
-async def _new_ones(ctx: ServiceContext, rows: ImportRows) -> ImportRows:
+async def _only_new(ctx: ServiceContext, rows: ImportRows) -> ImportRows:
     """Return the rows that the dashboard lacks; a note counts the others."""
-    known = {table: await dashboards.ids_in(ctx.tx, ctx.folder, table) for table in dashboards.TABLES}
+    stored_ids = {table: await dashboards.ids_in(ctx.tx, ctx.folder, table) for table in dashboards.TABLES}
     new = replace(
         rows,
-        tasks=_unknown(rows.tasks, known["dashboard_tasks"]),
-        questions=_unknown(rows.questions, known["questions"]),
-        notifications=_unknown(rows.notifications, known["notifications"]),
-        insights=_unknown(rows.insights, known["insights"]),
-        people=_unknown(rows.people, known["people"]),
-        projects=_unknown(rows.projects, known["projects"]),
+        tasks=_not_stored(rows.tasks, stored_ids["dashboard_tasks"]),
+        questions=_not_stored(rows.questions, stored_ids["questions"]),
+        notifications=_not_stored(rows.notifications, stored_ids["notifications"]),
+        insights=_not_stored(rows.insights, stored_ids["insights"]),
+        people=_not_stored(rows.people, stored_ids["people"]),
+        projects=_not_stored(rows.projects, stored_ids["projects"]),
     )
     present = sum(rows.counts().values()) - sum(new.counts().values())
     notes = list(rows.notes)
@@ -251,30 +264,34 @@ async def _new_ones(ctx: ServiceContext, rows: ImportRows) -> ImportRows:
             f"{present} rows are on the dashboard already and stay as they are there:"
             " give --replace to put the files in the place of all that is there."
         )
-    return await _without_doubles(ctx, replace(new, notes=notes))
+    return await _without_duplicates(ctx, replace(new, notes=notes))
 
 
-def _unknown(rows: Sequence[Named], known: set[str]) -> list[Named]:
-    return [row for row in rows if row.id not in known]
+def _not_stored(rows: Sequence[Named], stored_ids: set[str]) -> list[Named]:
+    """Return the rows whose id the dashboard does not have."""
+    return [row for row in rows if row.id not in stored_ids]
 
 
-async def _without_doubles(ctx: ServiceContext, rows: ImportRows) -> ImportRows:
-    """Leave out notifications and insights that the dashboard has under another id: the store allows one."""
-    to_come = {
-        (one.task_id, one.question_id, one.cause): one.id
-        for one in await board_notifications.to_come(ctx.tx, ctx.folder)
+async def _without_duplicates(ctx: ServiceContext, rows: ImportRows) -> ImportRows:
+    """Return the rows without the notifications and insights that the dashboard has under another id.
+
+    The store allows only one of them. A note names each row that is left out.
+    """
+    id_by_cause = {
+        (pending.task_id, pending.question_id, pending.cause): pending.id
+        for pending in await board_notifications.to_come(ctx.tx, ctx.folder)
     }
     notifications, insights, notes = [], [], []
     for row in rows.notifications:
-        twin = to_come.get((row.task_id, row.question_id, row.cause))
+        twin = id_by_cause.get((row.task_id, row.question_id, row.cause))
         if twin is None or row.cause is None or not row.status.is_open:
             notifications.append(row)
         else:
             notes.append(f"{row.id}: {twin} is to come for the same cause, {row.cause}")
-    for one in rows.insights:
-        same = await board_knowledge.insight_of(ctx.tx, ctx.folder, one.content_hash)
-        if same is None:
-            insights.append(one)
+    for insight in rows.insights:
+        stored = await board_knowledge.insight_of(ctx.tx, ctx.folder, insight.content_hash)
+        if stored is None:
+            insights.append(insight)
         else:
-            notes.append(f"{one.id}: says the same as {same.id}")
+            notes.append(f"{insight.id}: says the same as {stored.id}")
     return replace(rows, notifications=notifications, insights=insights, notes=notes + rows.notes)

@@ -42,17 +42,24 @@ class UnfitRow(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reader:
-    """Read rows for one group: its zone for local times, and the time that stands for a missing one."""
+    """Converts entries of the files, parsed JSON objects, to rows of one group.
+
+    Each method takes an entry and raises `UnfitRow` if it does not fit.
+    """
 
     folder: Folder
     zone: ZoneInfo
+    """The group's zone, in which local times are read."""
     now_ms: int
+    """The time of the import (epoch ms), which stands for a missing time of creation."""
     ids: set[str] = field(default_factory=set)
+    """The ids that were read: each may be there only once."""
 
     # A row of each kind
 
     def task(self, row: Mapping[str, Any]) -> BoardTask:
-        progress, more = _object(row, "progress"), _object(row, "x")
+        """Return an entry of `tasks.json` as a task."""
+        progress, extra = _object(row, "progress"), _object(row, "x")
         status, created_ms = self._status(row), self._time(row, "created_at") or self.now_ms
         updated_ms = self._time(row, "updated_at") or created_ms
         is_over = status is BoardTaskStatus.COMPLETED
@@ -65,10 +72,10 @@ class Reader:
             raw_input=_text(row, "title" if row.get("raw_input") is None else "raw_input"),
             deadline=self._deadline(row),
             estimation=_object(row, "estimation"),
-            pct=100 if is_over else _number(progress, "percentage", 0, most=100),
+            pct=100 if is_over else _number(progress, "percentage", 0, maximum=100),
             progress_note=_text(progress, "note"),
             last_update_ms=last_update_ms,
-            blocked_ms=(self._time(more, "blocked_at") or last_update_ms) if is_blocked else None,
+            blocked_ms=(self._time(extra, "blocked_at") or last_update_ms) if is_blocked else None,
             blocker_note=(_text(progress, "blocker_note") or None) if is_blocked else None,
             status=status,
             priority=_one_of(row, "priority", Priority, Priority.MEDIUM),
@@ -81,38 +88,38 @@ class Reader:
             updated_ms=updated_ms,
             completed_ms=(self._time(row, "completed_at") or updated_ms) if is_over else None,
             archived_ms=updated_ms if row.get("status") == "archived" else None,
-            user_set=self._user_set(more),
-            extra={name: value for name, value in more.items() if name not in ("blocked_at", "user_set")}
+            user_set=self._user_set(extra),
+            extra={name: value for name, value in extra.items() if name not in ("blocked_at", "user_set")}
             | {name: row[name] for name in ("gcal_event_id", "gcal_sync_hash") if row.get(name)},
         )
 
     def completed(self, row: Mapping[str, Any]) -> BoardTask:
         """Return a task of the history; a missing creation time is computed from `duration_days`."""
-        more = _object(row, "x")
+        extra = _object(row, "x")
         moved_ms = self._time(row, "moved_at") or self._time(row, "completed_at") or self.now_ms
         is_cancelled = (
-            row.get("completed_at") in (None, "") and more.get("status") == BoardTaskStatus.CANCELLED.value
+            row.get("completed_at") in (None, "") and extra.get("status") == BoardTaskStatus.CANCELLED.value
         )
         completed_ms = None if is_cancelled else self._time(row, "completed_at") or moved_ms
         ended_ms = completed_ms or moved_ms
-        days = _number(row, "duration_days", 0, most=36_500)
-        created_ms = self._time(more, "created_at") or ended_ms - days * DAY_MS
+        days = _number(row, "duration_days", 0, maximum=36_500)
+        created_ms = self._time(extra, "created_at") or ended_ms - days * DAY_MS
         title = _line(row, "title", limit=MAX_TITLE_CHARS)
         return BoardTask(
             folder=self.folder,
             id=self._id(row),
             title=title,
             raw_input=title,
-            deadline=self._deadline(more),
-            pct=100 if not is_cancelled else _number(more, "percentage", 0, most=100),
+            deadline=self._deadline(extra),
+            pct=100 if not is_cancelled else _number(extra, "percentage", 0, maximum=100),
             progress_note=_text(row, "progress_note"),
             last_update_ms=ended_ms,
             status=BoardTaskStatus.CANCELLED if is_cancelled else BoardTaskStatus.COMPLETED,
-            priority=_one_of(more, "priority", Priority, Priority.MEDIUM),
-            context=_text(more, "context"),
-            tags=texts.tags(_list(more, "tags")),
+            priority=_one_of(extra, "priority", Priority, Priority.MEDIUM),
+            context=_text(extra, "context"),
+            tags=texts.tags(_list(extra, "tags")),
             links=_object(row, "links"),
-            reflection=_text(more, "reflection") or _text(row, "reflection"),
+            reflection=_text(extra, "reflection") or _text(row, "reflection"),
             created_ms=created_ms,
             updated_ms=moved_ms,
             completed_ms=completed_ms,
@@ -120,30 +127,32 @@ class Reader:
         )
 
     def question(self, row: Mapping[str, Any]) -> Question:
-        more = _object(row, "x")
+        """Return an entry of `questions.json` as a question."""
+        extra = _object(row, "x")
         created_ms = self._time(row, "created_at") or self.now_ms
         is_answered = bool(row.get("answered"))
         return Question(
             folder=self.folder,
             id=self._id(row),
-            question=_needed(row, "question"),
+            question=_required_text(row, "question"),
             context=_text(row, "context"),
             priority=_one_of(row, "priority", Priority, Priority.MEDIUM),
             type=_one_of(row, "type", QuestionType, QuestionType.INFO_GATHER),
             task_id=_text(row, "related_task_id") or None,
-            asked_count=_number(row, "asked_count", 0, most=1_000_000),
+            asked_count=_number(row, "asked_count", 0, maximum=1_000_000),
             last_asked_ms=self._time(row, "last_asked_at"),
-            cooldown_h=_number(row, "cooldown_hours", 24, most=8_760),
-            created_by=_one_of(more, "created_by", Actor, Actor.WORKER),
+            cooldown_h=_number(row, "cooldown_hours", 24, maximum=8_760),
+            created_by=_one_of(extra, "created_by", Actor, Actor.WORKER),
             created_ms=created_ms,
             answer=_text(row, "answer") if is_answered else None,
             answered_ms=(self._time(row, "answered_at") or created_ms) if is_answered else None,
-            processed_ms=self._time(more, "processed_at"),
-            options=questions.checked_options(_list(more, "options")),
+            processed_ms=self._time(extra, "processed_at"),
+            options=questions.checked_options(_list(extra, "options")),
         )
 
     def notification(self, row: Mapping[str, Any]) -> Notification:
-        more = _object(row, "x")
+        """Return an entry of `notifications.json` as a notification."""
+        extra = _object(row, "x")
         due_ms = self._time(row, "scheduled_at")
         if due_ms is None:
             raise UnfitRow("scheduled_at: is missing")
@@ -154,25 +163,26 @@ class Reader:
         return Notification(
             folder=self.folder,
             id=self._id(row),
-            message=_needed(row, "message"),
+            message=_required_text(row, "message"),
             due_ms=due_ms,
             due_text=_text(row, "scheduled_at_text") or None,
             type=_one_of(row, "type", NotificationType, NotificationType.REMINDER, old=OLD_TYPES),
             priority=_one_of(row, "priority", Priority, Priority.MEDIUM),
             task_id=_text(row, "related_task_id") or None,
             question_id=_text(row, "related_question_id") or None,
-            cause=_text(more, "cause") or None,
+            cause=_text(extra, "cause") or None,
             status=NotificationStatus.PENDING if status is NotificationStatus.SENDING else status,
             context=_text(row, "context"),
             created_by=_one_of(row, "created_by", Actor, Actor.WORKER),
             created_ms=created_ms,
             delivered_ms=(self._time(row, "delivered_at") or due_ms) if is_delivered else None,
             cancelled_ms=self._time(row, "cancelled_at") if is_cancelled else None,
-            cancel_reason=_text(more, "cancel_reason") or None,
+            cancel_reason=_text(extra, "cancel_reason") or None,
         )
 
     def insight(self, row: Mapping[str, Any]) -> Insight:
-        content = _needed(row, "content")
+        """Return an entry of `knowledge/insights.json` as an insight."""
+        content = _required_text(row, "content")
         return Insight(
             folder=self.folder,
             id=self._id(row),
@@ -193,6 +203,7 @@ class Reader:
     # Its parts
 
     def _id(self, row: Mapping[str, Any]) -> str:
+        """Return the id of an entry, which no other entry of its kind has."""
         value = row.get("id")
         if not isinstance(value, str) or not value.strip() or len(value) > 100 or not value.isprintable():
             raise UnfitRow("id: is missing, or no name")
@@ -202,6 +213,7 @@ class Reader:
         return value
 
     def _status(self, row: Mapping[str, Any]) -> BoardTaskStatus:
+        """Return the status of a task; older files have archived ones among the others."""
         return _one_of(
             row,
             "status",
@@ -211,6 +223,7 @@ class Reader:
         )
 
     def _deadline(self, row: Mapping[str, Any]) -> Deadline | None:
+        """Return the deadline of a task, a day or a time, or None."""
         value, text = row.get("deadline"), _text(row, "deadline_text")
         if value in (None, ""):
             return None
@@ -236,10 +249,14 @@ class Reader:
             raise UnfitRow(f"{name}: '{str(value)[:40]}' is no ISO time") from error
         return at_ms
 
-    def _user_set(self, more: Mapping[str, Any]) -> dict[str, int]:
-        stored = _object(more, "user_set")
+    def _user_set(self, extra: Mapping[str, Any]) -> dict[str, int]:
+        """Return the fields of a task that a person has set, each with the time (epoch ms)."""
+        stored = _object(extra, "user_set")
         times = {name: self._time(stored, name) for name in stored}
         return {name: at_ms for name, at_ms in times.items() if at_ms is not None}
+
+
+# The functions below return the value of the field `name`, and raise `UnfitRow` if it has another type.
 
 
 def _object(row: Mapping[str, Any], name: str) -> dict[str, Any]:
@@ -261,18 +278,19 @@ def _list(row: Mapping[str, Any], name: str) -> list[str]:
 
 
 def _text(row: Mapping[str, Any], name: str, *, limit: int = texts.MAX_TEXT) -> str:
-    return _checked(row, name, lambda value: texts.text(name, value, limit=limit))
+    return _checked_text(row, name, lambda value: texts.text(name, value, limit=limit))
 
 
 def _line(row: Mapping[str, Any], name: str, *, limit: int = texts.MAX_LINE) -> str:
-    return _checked(row, name, lambda value: texts.line(name, value, limit=limit, is_needed=True))
+    return _checked_text(row, name, lambda value: texts.line(name, value, limit=limit, is_needed=True))
 
 
-def _needed(row: Mapping[str, Any], name: str) -> str:
-    return _checked(row, name, lambda value: texts.text(name, value, is_needed=True))
+def _required_text(row: Mapping[str, Any], name: str) -> str:
+    return _checked_text(row, name, lambda value: texts.text(name, value, is_needed=True))
 
 
-def _checked(row: Mapping[str, Any], name: str, check: Callable[[str], str]) -> str:
+def _checked_text(row: Mapping[str, Any], name: str, check: Callable[[str], str]) -> str:
+    """Return the field's text as `check` returns it; an empty text is checked if the field is missing."""
     value = row.get(name)
     if value is not None and not isinstance(value, str):
         raise UnfitRow(f"{name}: is no text")
@@ -282,12 +300,12 @@ def _checked(row: Mapping[str, Any], name: str, check: Callable[[str], str]) -> 
         raise UnfitRow(str(error)) from error
 
 
-def _number(row: Mapping[str, Any], name: str, usual: int, *, most: int) -> int:
+def _number(row: Mapping[str, Any], name: str, default: int, *, maximum: int) -> int:
     value = row.get(name)
     if value is None:
-        return usual
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= most:
-        raise UnfitRow(f"{name}: '{str(value)[:40]}' is no number from 0 to {most}")
+        return default
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= maximum:
+        raise UnfitRow(f"{name}: '{str(value)[:40]}' is no number from 0 to {maximum}")
     return value
 
 
@@ -295,13 +313,14 @@ def _one_of(
     row: Mapping[str, Any],
     name: str,
     kinds: Callable[[str], Kind],
-    usual: Kind,
+    default: Kind,
     *,
     old: Mapping[str, Kind] | None = None,
 ) -> Kind:
+    """Return the field's value as a member of the enum `kinds`; `old` has the members for old values."""
     value = row.get(name)
     if value in (None, ""):
-        return usual
+        return default
     if old and value in old:
         return old[value]
     try:

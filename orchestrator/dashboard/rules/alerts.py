@@ -76,6 +76,7 @@ class AlertContext:
 
     @classmethod
     def of(cls, snapshot: BoardSnapshot, past: AlertHistory, hours: Hours, *, now_ms: int) -> AlertContext:
+        """Return the context of a dashboard, its history and its group's hours, with the two indexes made."""
         pending: dict[str, list[Notification]] = defaultdict(list)
         for row in snapshot.notifications:
             for key in {row.task_id, row.question_id} - {None}:
@@ -94,6 +95,7 @@ class AlertContext:
         )
 
     def last_asked(self, task_id: str, kind: QuestionType) -> int | None:
+        """Return when a question of this type about a task was last shown or ended (epoch ms), or None."""
         return self.past.asked.get((task_id, kind))
 
     def notified_lately(self, row_id: str, kind: NotificationType) -> bool:
@@ -108,36 +110,40 @@ class AlertContext:
 
 def of_task(task: BoardTask, context: AlertContext) -> list[Step]:
     """Return the steps that send notifications about an open task."""
-    steps = list(_deadline(task, context))
+    steps = list(_deadline_steps(task, context))
     if task.status is BoardTaskStatus.ACTIVE:
-        steps += _blocked(task, context) if task.is_blocked else _silent(task, context)
+        steps += _block_steps(task, context) if task.is_blocked else _silence_steps(task, context)
     return steps
 
 
 # Deadlines
 
 
-def _deadline(task: BoardTask, context: AlertContext) -> Iterator[Step]:
+def _deadline_steps(task: BoardTask, context: AlertContext) -> Iterator[Step]:
+    """Yield the alert that the deadline of a task needs at this time, or a skip with the reason."""
     deadline = task.deadline
     if deadline is None:
         return
     left_ms = deadline.at_ms - context.now_ms
     if context.now_ms >= slots.end_ms(deadline, context.hours):
-        yield from _overdue(task, deadline, context)
+        yield from _overdue_alert(task, deadline, context)
     elif left_ms <= 0:
-        yield from _today(task, deadline, context)
+        yield from _today_alert(task, deadline, context)
     elif deadline.is_timed and left_ms <= HOURS_BEFORE_MS:
-        yield from _before(task, deadline, context, HOURS_BEFORE, HOURS_BEFORE_MS)
+        yield from _alert_before(task, deadline, context, HOURS_BEFORE, HOURS_BEFORE_MS)
     elif left_ms <= DAY_BEFORE_MS:
-        yield from _before(task, deadline, context, DAY_BEFORE, DAY_BEFORE_MS)
+        yield from _alert_before(task, deadline, context, DAY_BEFORE, DAY_BEFORE_MS)
 
 
-def _before(
+def _alert_before(
     task: BoardTask, deadline: Deadline, context: AlertContext, cause: str, before_ms: int
 ) -> Iterator[Step]:
-    if _was_notified(task.id, cause, context, since_ms=_begins_ms(deadline, deadline.at_ms - before_ms)):
+    """Yield the alert that is due `before_ms` before a deadline, unless it was sent already."""
+    if _was_notified(
+        task.id, cause, context, since_ms=_counts_since_ms(deadline, deadline.at_ms - before_ms)
+    ):
         return
-    due_ms = slots.settled(
+    due_ms = slots.send_time_ms(
         _ideal_ms(deadline, before_ms, context.hours),
         context.hours,
         now_ms=context.now_ms,
@@ -147,15 +153,16 @@ def _before(
 
 
 def _ideal_ms(deadline: Deadline, before_ms: int, hours: Hours) -> int:
+    """Return the best time, in epoch ms, for the alert that is due `before_ms` before a deadline."""
     if deadline.date is None:
         return deadline.at_ms - before_ms
     # A deadline of a whole day begins at midnight, and a day before that is night.
     return hours.moment(date.fromisoformat(deadline.date) - timedelta(days=1), MORNING)
 
 
-def _today(task: BoardTask, deadline: Deadline, context: AlertContext) -> Iterator[Step]:
+def _today_alert(task: BoardTask, deadline: Deadline, context: AlertContext) -> Iterator[Step]:
     """Notify on the morning of the deadline's day, or at once if the morning is past; once a day at most."""
-    if _was_notified(task.id, TODAY, context, since_ms=_begins_ms(deadline, deadline.at_ms)):
+    if _was_notified(task.id, TODAY, context, since_ms=_counts_since_ms(deadline, deadline.at_ms)):
         return
     # An alert of the day before that came late, on the day itself, has said it.
     if _was_notified(task.id, DAY_BEFORE, context, since_ms=deadline.at_ms):
@@ -164,10 +171,10 @@ def _today(task: BoardTask, deadline: Deadline, context: AlertContext) -> Iterat
     yield from _alert(task, deadline, context, TODAY, max(morning_ms, context.now_ms))
 
 
-def _overdue(task: BoardTask, deadline: Deadline, context: AlertContext) -> Iterator[Step]:
+def _overdue_alert(task: BoardTask, deadline: Deadline, context: AlertContext) -> Iterator[Step]:
     """Notify once that the deadline has passed, unless people were asked about it since."""
     over_ms = slots.end_ms(deadline, context.hours)
-    since_ms = _begins_ms(deadline, over_ms)
+    since_ms = _counts_since_ms(deadline, over_ms)
     if context.now_ms - over_ms > OVERDUE_ALERT_MS or _was_notified(
         task.id, OVERDUE, context, since_ms=since_ms
     ):
@@ -178,12 +185,15 @@ def _overdue(task: BoardTask, deadline: Deadline, context: AlertContext) -> Iter
         return
     # A whole day ends at midnight, when nobody wants the alert: it comes in the morning.
     ideal_ms = over_ms if deadline.is_timed else context.hours.moment(context.hours.day_of(over_ms), MORNING)
-    yield from _alert(task, deadline, context, OVERDUE, _by_day(max(ideal_ms, context.now_ms), context))
+    yield from _alert(
+        task, deadline, context, OVERDUE, _outside_quiet_ms(max(ideal_ms, context.now_ms), context)
+    )
 
 
 def _alert(
     task: BoardTask, deadline: Deadline, context: AlertContext, cause: str, due_ms: int
 ) -> Iterator[Step]:
+    """Yield an alert about a deadline, unless a reminder of the same day or a pending alert says the same."""
     if cause in (DAY_BEFORE, TODAY) and _has_reminder(task.id, context, due_ms=due_ms):
         yield Skip(row_id=task.id, what=cause, why="a reminder says it")
         return
@@ -201,10 +211,11 @@ def _alert(
     )
 
 
-def _begins_ms(deadline: Deadline, at_ms: int) -> int:
-    """Return the earliest time, in epoch ms, at which this deadline's alert for `at_ms` may have been sent.
+def _counts_since_ms(deadline: Deadline, at_ms: int) -> int:
+    """Return from when on (epoch ms) a sent alert counts as the one that is due at `at_ms`.
 
-    A deadline of a whole day moves with the group's time zone, so an older alert counts for it.
+    A deadline of a whole day moves with the group's time zone, so for it an alert that was sent earlier, in
+    another zone, counts too.
     """
     return at_ms if deadline.is_timed else at_ms - ZONES_APART_MS
 
@@ -231,18 +242,19 @@ def _has_reminder(task_id: str, context: AlertContext, *, due_ms: int) -> bool:
     return any(context.hours.day_of(at_ms) == context.hours.day_of(due_ms) for at_ms in moments)
 
 
-def when(deadline: Deadline, hours: Hours, language: times.Language) -> str:
+def deadline_text(deadline: Deadline, hours: Hours, language: times.Language) -> str:
     """Return a deadline as text: `Tue 2026-02-10`, or `Tue 2026-02-10 18:00` of a moment."""
     if deadline.date is not None:
         return times.say_day(date.fromisoformat(deadline.date), language)
-    at = datetime.fromtimestamp(deadline.at_ms / 1000, hours.zone)
-    return times.say_moment(at, language, has_seconds=False)
+    moment = datetime.fromtimestamp(deadline.at_ms / 1000, hours.zone)
+    return times.say_moment(moment, language, has_seconds=False)
 
 
 # Silence and blocks
 
 
-def _silent(task: BoardTask, context: AlertContext) -> Iterator[Step]:
+def _silence_steps(task: BoardTask, context: AlertContext) -> Iterator[Step]:
+    """Yield the question about a task that nobody has updated for days, or a skip with the reason."""
     silent_ms = context.now_ms - task.last_update_ms
     if silent_ms < QUIET_MS:
         return
@@ -253,7 +265,7 @@ def _silent(task: BoardTask, context: AlertContext) -> Iterator[Step]:
         context,
         NotificationRequest(
             message=_silence_text(task, cause, at_ms=context.now_ms),
-            due_ms=_by_day(context.hours.next_slot(context.now_ms), context, is_urgent=is_stagnant),
+            due_ms=_outside_quiet_ms(context.hours.next_slot(context.now_ms), context, is_urgent=is_stagnant),
             type=NotificationType.PROGRESS_CHECK,
             priority=Priority.HIGH if is_stagnant else Priority.MEDIUM,
             task_id=task.id,
@@ -262,7 +274,8 @@ def _silent(task: BoardTask, context: AlertContext) -> Iterator[Step]:
     )
 
 
-def _blocked(task: BoardTask, context: AlertContext) -> Iterator[Step]:
+def _block_steps(task: BoardTask, context: AlertContext) -> Iterator[Step]:
+    """Yield the question whether a task that was blocked long ago still is, or a skip with the reason."""
     assert task.blocked_ms is not None
     if context.now_ms - task.blocked_ms < BLOCKED_MS:
         return
@@ -271,7 +284,7 @@ def _blocked(task: BoardTask, context: AlertContext) -> Iterator[Step]:
         context,
         NotificationRequest(
             message=_block_text(task),
-            due_ms=_by_day(context.now_ms + FOLLOW_UP_MS, context),
+            due_ms=_outside_quiet_ms(context.now_ms + FOLLOW_UP_MS, context),
             type=NotificationType.BLOCKER_FOLLOWUP,
             priority=Priority.MEDIUM,
             task_id=task.id,
@@ -280,12 +293,13 @@ def _blocked(task: BoardTask, context: AlertContext) -> Iterator[Step]:
     )
 
 
-def _by_day(at_ms: int, context: AlertContext, *, is_urgent: bool = False) -> int:
+def _outside_quiet_ms(at_ms: int, context: AlertContext, *, is_urgent: bool = False) -> int:
+    """Return a time, or the end of the quiet hours that it is in unless it is urgent (epoch ms)."""
     return at_ms if is_urgent else context.hours.after_quiet(at_ms)
 
 
 def _nudge(task: BoardTask, context: AlertContext, request: NotificationRequest) -> Iterator[Step]:
-    """Yield the notification unless a similar one was sent, or the same was asked, a short time ago."""
+    """Yield the notification, or a skip if one of its type or a like question was sent a short time ago."""
     if context.notified_lately(task.id, request.type):
         yield Skip(row_id=task.id, what=str(request.cause), why="told lately")
         return
@@ -301,9 +315,14 @@ def _nudge(task: BoardTask, context: AlertContext, request: NotificationRequest)
 
 
 def _notify(task: BoardTask, context: AlertContext, request: NotificationRequest) -> Iterator[Step]:
-    """Yield the notification unless one like it is pending; close a like question that nobody was shown."""
+    """Yield the notification, or a skip if a pending one makes it needless.
+
+    Open questions with the same purpose that nobody was shown are closed.
+    """
     alike = [
-        row for row in context.pending.get(task.id, ()) if row.type is request.type and _is_ours(row, request)
+        row
+        for row in context.pending.get(task.id, ())
+        if row.type is request.type and _replaces(row, request)
     ]
     if alike:
         yield Skip(row_id=task.id, what=str(request.cause), why=f"duplicate of {alike[0].id}")
@@ -316,7 +335,7 @@ def _notify(task: BoardTask, context: AlertContext, request: NotificationRequest
             yield CloseQuestion(question_id=question.id, reason=dedupe.NOTIFIED_INSTEAD)
 
 
-def _is_ours(row: Notification, request: NotificationRequest) -> bool:
+def _replaces(row: Notification, request: NotificationRequest) -> bool:
     """Return whether a pending row of the same type makes the requested one needless.
 
     Any nudge does; a deadline may have two alerts with different causes.
@@ -345,6 +364,7 @@ def of_questions(context: AlertContext) -> list[Step]:
 
 
 def _reminder(question: Question, context: AlertContext) -> Step:
+    """Return the notification that reminds people of a question, or a skip with the reason."""
     kind = NotificationType.QUESTION_REMINDER
     alike = [row for row in context.pending.get(question.id, ()) if row.type is kind]
     if alike:
@@ -355,7 +375,7 @@ def _reminder(question: Question, context: AlertContext) -> Step:
     return Notify(
         request=NotificationRequest(
             message=_question_text(question),
-            due_ms=_by_day(context.hours.next_slot(context.now_ms), context, is_urgent=is_high),
+            due_ms=_outside_quiet_ms(context.hours.next_slot(context.now_ms), context, is_urgent=is_high),
             type=kind,
             priority=question.priority,
             question_id=question.id,
@@ -398,8 +418,10 @@ def _deadline_text(task: BoardTask, deadline: Deadline, cause: str, hours: Hours
     is_today = cause != OVERDUE and deadline.date == hours.day_of(at_ms).isoformat()
     texts = rule_texts.texts_for(task.title)
     title = rule_texts.shorten(task.title)
-    text = texts.overdue if cause == OVERDUE else texts.deadline_today if is_today else texts.deadline
-    shown = when(deadline, hours, rule_texts.language_of(task.title))
+    text = texts.deadline_today if is_today else texts.deadline
+    if cause == OVERDUE:
+        text = texts.overdue
+    shown = deadline_text(deadline, hours, rule_texts.language_of(task.title))
     return text.format(title=title, when=shown, pct=task.pct)
 
 

@@ -37,11 +37,12 @@ def of_task(task: BoardTask, *, now_ms: int) -> list[Step]:
     # Rules that change a status set by a person would undo that choice at the next pass.
     if task.status is BoardTaskStatus.CANCELLED or "status" in task.user_set:
         return []
-    status = BoardTaskStatus.ACTIVE if _is_on(task, now_ms) else BoardTaskStatus.SOMEDAY
+    status = BoardTaskStatus.ACTIVE if _is_current(task, now_ms) else BoardTaskStatus.SOMEDAY
     return [] if status is task.status else [ChangeStatus(task_id=task.id, status=status)]
 
 
-def _is_on(task: BoardTask, now_ms: int) -> bool:
+def _is_current(task: BoardTask, now_ms: int) -> bool:
+    """Return whether a task is to be active: near its deadline, important, started, or updated lately."""
     return (
         (task.deadline is not None and task.deadline.at_ms - now_ms <= ACTIVE_MS)
         or task.priority is Priority.HIGH
@@ -55,7 +56,7 @@ def of_questions(snapshot: BoardSnapshot, *, now_ms: int) -> list[Step]:
     closed: dict[str, str] = {}
     tasks = {task.id: task for task in snapshot.tasks}
     for question in snapshot.questions:
-        reason = _needless(question, tasks, now_ms, is_long=len(snapshot.questions) > LONG_LIST)
+        reason = _why_needless(question, tasks, now_ms, is_long=len(snapshot.questions) > LONG_LIST)
         if reason is not None:
             closed[question.id] = reason
     remaining = [question for question in snapshot.questions if question.id not in closed]
@@ -63,7 +64,13 @@ def of_questions(snapshot: BoardSnapshot, *, now_ms: int) -> list[Step]:
     return [CloseQuestion(question_id=question_id, reason=reason) for question_id, reason in closed.items()]
 
 
-def _needless(question: Question, tasks: dict[str, BoardTask], now_ms: int, *, is_long: bool) -> str | None:
+def _why_needless(
+    question: Question, tasks: dict[str, BoardTask], now_ms: int, *, is_long: bool
+) -> str | None:
+    """Return the reason to close a question, or None.
+
+    `tasks` are those of the dashboard by id; `is_long`: the dashboard has more than `LONG_LIST` questions.
+    """
     age_ms = now_ms - question.created_ms
     if question.task_id is not None:
         task = tasks.get(question.task_id)
@@ -77,19 +84,19 @@ def _needless(question: Question, tasks: dict[str, BoardTask], now_ms: int, *, i
 
 
 def _surplus(questions: Iterable[Question]) -> list[Question]:
-    """Return the automatic questions to close: a task keeps the most important, then the least asked."""
+    """Return the automatic questions to close, so that each task has one at most.
+
+    The most important one stays; of equally important ones, the least asked, then the newest.
+    """
     of_task: dict[str, list[Question]] = defaultdict(list)
     for question in questions:
         if question.task_id is not None and question.created_by is Actor.WORKER:
             of_task[question.task_id].append(question)
-    return [
-        surplus
-        for rows in of_task.values()
-        for surplus in sorted(
-            rows,
-            key=lambda candidate: (_RANK[candidate.priority], candidate.asked_count, -candidate.created_ms),
-        )[1:]
-    ]
+    surplus: list[Question] = []
+    for task_questions in of_task.values():
+        task_questions.sort(key=lambda row: (_RANK[row.priority], row.asked_count, -row.created_ms))
+        surplus += task_questions[1:]
+    return surplus
 
 
 def of_notifications(snapshot: BoardSnapshot) -> list[Step]:
@@ -101,6 +108,10 @@ def of_notifications(snapshot: BoardSnapshot) -> list[Step]:
 
 
 def _why_void(row: Notification, tasks: dict[str, BoardTask], questions: set[str]) -> str | None:
+    """Return the reason to cancel a notification, or None: its task has ended or is gone, or its question is.
+
+    `tasks` are those of the dashboard by id, `questions` the ids of its open questions.
+    """
     if row.task_id is not None:
         task = tasks.get(row.task_id)
         if task is None:

@@ -77,7 +77,7 @@ class Duplicate:
     until_ms: int | None = None
 
 
-def clash(
+def duplicate_of(
     request: NotificationRequest, alike: Iterable[Notification], *, is_automatic: bool, now_ms: int
 ) -> Duplicate | None:
     """Return the row that a new notification would repeat, or None.
@@ -92,21 +92,26 @@ def clash(
             return Duplicate(row=row)
     if not is_automatic:
         return None
-    return _lately(request, rows, now_ms=now_ms)
+    return _recent_duplicate(request, rows, now_ms=now_ms)
 
 
 def _is_same(request: NotificationRequest, row: Notification) -> bool:
+    """Return whether both are due in the same minute, and about the same."""
     return request.due_ms // MINUTE_MS == row.due_ms // MINUTE_MS and _is_about_same(request, row)
 
 
 def _is_near(request: NotificationRequest, row: Notification) -> bool:
-    if not (_is_about_same(request, row) and _is_another_alert(request, row) is False):
+    """Return whether both are about the same, and have the same cause or are due within `WINDOW_MS`."""
+    if not _is_about_same(request, row) or _is_another_alert(request, row):
         return False
     has_cause = request.cause is not None and request.cause == row.cause
     return has_cause or abs(request.due_ms - row.due_ms) < WINDOW_MS
 
 
-def _lately(request: NotificationRequest, rows: Iterable[Notification], *, now_ms: int) -> Duplicate | None:
+def _recent_duplicate(
+    request: NotificationRequest, rows: Iterable[Notification], *, now_ms: int
+) -> Duplicate | None:
+    """Return a row about the same that was delivered or cancelled within its cooldown, or None."""
     cooldown_ms = notification_ms(request.type)
     for row in rows:
         ended_ms = row.delivered_ms or row.cancelled_ms

@@ -57,21 +57,22 @@ def of_task(task: BoardTask, context: alerts.AlertContext, alert_steps: Sequence
     """
     if task.status is not BoardTaskStatus.ACTIVE:
         return []
-    wanted = choose(task, context.hours, now_ms=context.now_ms)
-    if wanted is None:
+    proposal = choose(task, context.hours, now_ms=context.now_ms)
+    if proposal is None:
         return []
-    why_not = _why_settled(task, wanted, context) or _why_not(task, wanted, context, alert_steps)
+    why_not = _why_settled(task, proposal, context) or _why_not(task, proposal, context, alert_steps)
     if why_not is not None:
-        return [Skip(row_id=task.id, what=wanted.type.value, why=why_not)]
-    text = _worded(task, wanted.phrase, context.hours)
-    return [Ask(task_id=task.id, type=wanted.type, priority=wanted.priority, question=text)]
+        return [Skip(row_id=task.id, what=proposal.type.value, why=why_not)]
+    text = _question_text(task, proposal.phrase, context.hours)
+    return [Ask(task_id=task.id, type=proposal.type, priority=proposal.priority, question=text)]
 
 
-def _worded(task: BoardTask, phrase: str, hours: Hours) -> str:
+def _question_text(task: BoardTask, phrase: str, hours: Hours) -> str:
+    """Return a question about a task; `phrase` is the name of its text in `rule_texts.RuleTexts`."""
     template: str = getattr(rule_texts.texts_for(task.title), phrase)
     values = {"title": rule_texts.shorten(task.title), "pct": task.pct}
     if task.deadline is not None and "{when}" in template:
-        values["when"] = alerts.when(task.deadline, hours, rule_texts.language_of(task.title))
+        values["when"] = alerts.deadline_text(task.deadline, hours, rule_texts.language_of(task.title))
     return template.format_map(values)
 
 
@@ -94,6 +95,7 @@ def choose(task: BoardTask, hours: Hours, *, now_ms: int) -> QuestionProposal | 
 
 
 def _by_deadline(task: BoardTask, deadline: Deadline, now_ms: int) -> QuestionProposal | None:
+    """Return the question that a task needs before its deadline, by progress and time left; or None."""
     left_ms = deadline.at_ms - now_ms
     ratio = (now_ms - task.created_ms) / (deadline.at_ms - task.created_ms)
     # A deadline of a whole day begins before it is over, so more than all of the time may have passed.
@@ -101,7 +103,7 @@ def _by_deadline(task: BoardTask, deadline: Deadline, now_ms: int) -> QuestionPr
     is_near = left_ms <= NEAR_MS
     if task.pct == 0 and ratio > START_RATIO:
         return QuestionProposal(
-            type=QuestionType.START_CHECK, priority=_computed(left_ms, gap), phrase="start"
+            type=QuestionType.START_CHECK, priority=_start_priority(left_ms, gap), phrase="start"
         )
     if gap > FAR_BEHIND:
         return HELD_UP if is_near else A_LITTLE_BEHIND
@@ -114,30 +116,36 @@ def _by_deadline(task: BoardTask, deadline: Deadline, now_ms: int) -> QuestionPr
     return None
 
 
-def _computed(left_ms: int, gap: float) -> Priority:
+def _start_priority(left_ms: int, gap: float) -> Priority:
+    """Return how important it is to ask whether a task was begun.
+
+    `left_ms` is the time up to the deadline; `gap` is the percentage of the time that has passed, less the
+    percentage that is done.
+    """
     if left_ms <= NEXT_MS or (left_ms <= NEAR_MS and gap > FAR_BEHIND):
         return Priority.HIGH
     return Priority.MEDIUM if left_ms <= WEEK_MS and gap > MUCH_BEHIND else Priority.LOW
 
 
-def _why_settled(task: BoardTask, wanted: QuestionProposal, context: alerts.AlertContext) -> str | None:
-    """Return why a question about the deadline is not asked again: it was settled for this deadline."""
-    if task.deadline is None or wanted.type not in (
+def _why_settled(task: BoardTask, proposal: QuestionProposal, context: alerts.AlertContext) -> str | None:
+    """Return why a question about the deadline is not asked again, since it was settled for it, or None."""
+    if task.deadline is None or proposal.type not in (
         QuestionType.DEADLINE_CHECK,
         QuestionType.COMPLETION_CHECK,
     ):
         return None
-    is_over = wanted is OVERDUE
+    is_over = proposal is OVERDUE
     since_ms = slots.end_ms(task.deadline, context.hours) if is_over else task.deadline.at_ms - NEAR_MS
-    settled_ms = context.past.settled.get((task.id, wanted.type))
+    settled_ms = context.past.settled.get((task.id, proposal.type))
     return "answered for this deadline" if settled_ms is not None and settled_ms >= since_ms else None
 
 
 def _why_not(
-    task: BoardTask, wanted: QuestionProposal, context: alerts.AlertContext, alert_steps: Sequence[Step]
+    task: BoardTask, proposal: QuestionProposal, context: alerts.AlertContext, alert_steps: Sequence[Step]
 ) -> str | None:
-    cause = CAUSE_OF.get(wanted.type)
-    kinds = alerts.SAME_CAUSE[cause] if cause else (wanted.type,)
+    """Return why a question is not asked now: one like it is open, was asked lately or is a notification."""
+    cause = CAUSE_OF.get(proposal.type)
+    kinds = alerts.SAME_CAUSE[cause] if cause else (proposal.type,)
     for question in context.open.get(task.id, ()):
         if question.type in kinds:
             return f"{question.id} is open"
@@ -145,7 +153,7 @@ def _why_not(
         last = context.last_asked(task.id, kind)
         if last is not None and context.now_ms - last < dedupe.question_ms(kind):
             return "asked lately"
-    if wanted is OVERDUE:
+    if proposal is OVERDUE:
         return None  # the question stays on the list for whoever does not answer the overdue alert
     return _why_alerted(task, cause, context, alert_steps) if cause else None
 
@@ -153,6 +161,7 @@ def _why_not(
 def _why_alerted(
     task: BoardTask, cause: NotificationType, context: alerts.AlertContext, alert_steps: Sequence[Step]
 ) -> str | None:
+    """Return why a notification of the type `cause` makes a question about the task needless, or None."""
     if any(isinstance(step, Notify) and step.request.type is cause for step in alert_steps):
         return "a notification says it"
     if any(row.type is cause for row in context.pending.get(task.id, ())):

@@ -40,7 +40,7 @@ def plan(board: BoardState) -> RulePlan:
             steps += _steps_of(task, context)
         except (ValueError, LookupError, ArithmeticError, TypeError) as error:
             troubles.append(SkippedRow(row_id=task.id, reason=f"{type(error).__name__}: {error}"))
-    steps = _few(steps)
+    steps = _limit_questions(steps)
     steps += cleanup.of_questions(board.snapshot, now_ms=board.now_ms)
     steps += alerts.of_questions(context)
     steps += cleanup.of_notifications(board.snapshot)
@@ -51,19 +51,21 @@ def plan(board: BoardState) -> RulePlan:
     )
 
 
-def _few(steps: list[Step]) -> list[Step]:
+def _limit_questions(steps: list[Step]) -> list[Step]:
     """Skip all but the `MAX_QUESTIONS` most important questions; a later pass asks the others."""
     asks = sorted((step for step in steps if isinstance(step, Ask)), key=lambda ask: RANK[ask.priority])
-    late = {id(ask) for ask in asks[MAX_QUESTIONS:]}
+    # By identity: two tasks may get questions that are equal.
+    later = {id(ask) for ask in asks[MAX_QUESTIONS:]}
     return [
         Skip(row_id=step.task_id, what=step.type.value, why="enough questions for one look")
-        if isinstance(step, Ask) and id(step) in late
+        if isinstance(step, Ask) and id(step) in later
         else step
         for step in steps
     ]
 
 
 def _steps_of(task: BoardTask, context: alerts.AlertContext) -> list[Step]:
+    """Return the steps for one task: its status, notifications about it, and a question."""
     tidied = cleanup.of_task(task, now_ms=context.now_ms)
     if task.status.is_terminal:
         return tidied

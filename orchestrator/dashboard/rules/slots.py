@@ -33,16 +33,17 @@ class Hours:
         """Return the first moment of a day, in epoch ms."""
         return self.moment(day, time(0))
 
-    def moment(self, day: date, at: time) -> int:
-        """Return a time of a day in epoch ms.
+    def moment(self, day: date, time_of_day: time) -> int:
+        """Return a time of day on a day, in epoch ms.
 
-        Of a time that the clocks show twice, the first; for a time that they skip, the next one after it.
+        If the clocks show this time twice on that day, the first counts; if they skip it, it is moved on by
+        the skipped span.
         """
-        return round(datetime.combine(day, at, self.zone).timestamp() * 1000)
+        return round(datetime.combine(day, time_of_day, self.zone).timestamp() * 1000)
 
     def next_slot(self, now_ms: int) -> int:
         """Return the first slot that is not past, in epoch ms."""
-        return next(at for at in self._slots_from(now_ms) if at >= now_ms)
+        return next(slot_ms for slot_ms in self._slots_from(now_ms) if slot_ms >= now_ms)
 
     def is_quiet(self, at_ms: int) -> bool:
         """Return whether a moment is in the quiet hours."""
@@ -62,6 +63,7 @@ class Hours:
         return next(end for end in ends if end > at_ms)
 
     def _slots_from(self, now_ms: int) -> Iterator[int]:
+        """Yield the slots (epoch ms) of today and of all later days, without end; the first may be past."""
         day = self.day_of(now_ms)
         while True:
             yield from (self.moment(day, slot) for slot in self.slots)
@@ -71,10 +73,10 @@ class Hours:
         return datetime.fromtimestamp(at_ms / 1000, self.zone)
 
 
-def settled(ideal_ms: int, hours: Hours, *, now_ms: int, deadline_ms: int | None = None) -> int:
+def send_time_ms(ideal_ms: int, hours: Hours, *, now_ms: int, deadline_ms: int | None = None) -> int:
     """Return when to send a notification whose best time is `ideal_ms`, in epoch ms.
 
-    It is that time; if that is past, the next slot before the deadline; if there is none, now.
+    If the best time is past, it is the next slot, or now if that is not before `deadline_ms`.
     """
     if ideal_ms >= now_ms - JUST_NOW_MS:
         return ideal_ms

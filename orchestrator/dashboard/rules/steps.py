@@ -121,8 +121,8 @@ class AlertHistory:
     """The earlier questions and alerts that still count against new ones."""
 
     asked: Mapping[tuple[str, QuestionType], int] = field(default_factory=dict)
-    """The time in epoch milliseconds when a task's question of a type was last shown, answered or closed."""
+    """A task's id and a question type → the time (epoch ms) when such a question was last shown or ended."""
     settled: Mapping[tuple[str, QuestionType], int] = field(default_factory=dict)
-    """The time in epoch milliseconds when it was last answered, or closed by a person or agent."""
+    """The same keys → the time (epoch ms) when it was last answered, or closed by a person or agent."""
     delivered: Mapping[str, tuple[DeliveredAlert, ...]] = field(default_factory=dict)
     """The alerts that were delivered, by the id of their task or question."""

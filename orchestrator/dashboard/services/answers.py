@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from agent_runner.wire.dashboard import asks_if_done
 from orchestrator.dashboard.services import questions, tasks
@@ -60,30 +60,33 @@ async def carry_out(ctx: ServiceContext, question: Question, answer: str) -> Eff
     task = await board_tasks.get(ctx.tx, ctx.folder, question.task_id) if question.task_id else None
     if task is None or task.status.is_terminal:
         return None
-    meant = _meant(ctx, question, answer)
-    if meant is None:
+    change = _change_of(ctx, question, answer)
+    if change is None:
         return None
-    name, changes = meant
-    # The version that the person saw is that of the question.
-    own = ctx.of(replace(ctx.caller, expect_version=None))
+    # The version that the caller expects is the question's, so the task is changed without one.
+    unversioned = ctx.of(replace(ctx.caller, expect_version=None))
     try:
-        return Effect(name=name, result=await tasks.update(own, task.id, changes))
+        return Effect(name=change.name, result=await tasks.update(unversioned, task.id, change.changes))
     # The answer itself is recorded all the same, for an agent to read.
     except ToolRefused:
         return None
 
 
-def _meant(
-    ctx: ServiceContext, question: Question, answer: str
-) -> tuple[EffectName, tasks.TaskChanges] | None:
+class _Change(NamedTuple):
+    name: EffectName
+    changes: tasks.TaskChanges
+
+
+def _change_of(ctx: ServiceContext, question: Question, answer: str) -> _Change | None:
+    """Return the change of the question's task that an answer asks for, or None."""
     if asks_if_done(question.question) and reply_parser.means_done(answer):
-        return "completed", tasks.TaskChanges(status=BoardTaskStatus.COMPLETED)
+        return _Change("completed", tasks.TaskChanges(status=BoardTaskStatus.COMPLETED))
     share = _SHARE.fullmatch(answer.strip())
     if share and int(share[1]) < 100:
-        return "progress", tasks.TaskChanges(progress=int(share[1]))
+        return _Change("progress", tasks.TaskChanges(progress=int(share[1])))
     is_about_time = question.type is QuestionType.DEADLINE_CHECK or _ASKS_WHEN.search(question.question)
     if is_about_time and _is_to_come(ctx, answer):
-        return "deadline", tasks.TaskChanges(deadline=answer)
+        return _Change("deadline", tasks.TaskChanges(deadline=answer))
     return None
 
 

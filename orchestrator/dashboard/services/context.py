@@ -46,7 +46,10 @@ class ServiceContext:
         can_deliver: bool = True,
         chat_jid: ChatJid | None = None,
     ) -> None:
-        """`can_deliver`: a channel takes messages for the group's chat, `chat_jid`."""
+        """`can_deliver`: a channel takes messages for the group's chat, `chat_jid`.
+
+        `zone` is the group's time zone, `limits` the largest numbers of rows.
+        """
         self.tx = tx
         self.folder = folder
         self.caller = caller
@@ -70,9 +73,10 @@ class ServiceContext:
 
     @property
     def now_ms(self) -> int:
+        """The time of the call in epoch milliseconds."""
         return self.caller.now_ms
 
-    async def asked_in(self) -> ChatJid | None:
+    async def requesting_chat(self) -> ChatJid | None:
         """Return the chat of the calling turn; outside a turn, the chat that gets notifications."""
         turn_id = self.caller.turn_id
         turn = await turns.get(self.tx, TurnId(turn_id)) if turn_id is not None else None
@@ -125,15 +129,18 @@ class ServiceContext:
         return row
 
     def check_version(self, row: BoardTask | Question | Notification, current: Mapping[str, Any]) -> None:
-        """Refuse to change a row of another version than its caller expects. Raises `ToolRefused` STALE."""
+        """Raise `ToolRefused` STALE, with `current`, if the row's version is not the one its caller expects.
+
+        `current` is the row as data, as the caller is shown it.
+        """
         if self.caller.expect_version is not None and row.version != self.caller.expect_version:
             raise _stale(row.id, current)
 
     async def check_seen(self, row: BoardTask | Question | Notification, current: Mapping[str, Any]) -> None:
-        """Refuse to change a row that has changed since the running turn was shown it.
+        """Check that a row has not changed since the running turn was shown it.
 
         Raises:
-            ToolRefused: STALE, with the row as it is now.
+            ToolRefused: STALE, with `current`, which is the row as data.
         """
         turn_id = self.caller.turn_id
         self.check_version(row, current)

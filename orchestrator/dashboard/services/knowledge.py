@@ -22,13 +22,13 @@ async def save_insight(
     source: str = "",
     tags: tuple[str, ...] = (),
 ) -> ToolResult:
-    """Save an insight, unless the same text is saved already."""
+    """Save an insight, unless the same text is saved already. Raises `ToolRefused`."""
     content = texts.text("content", content, is_needed=True)
     digest = content_hash(content)
-    known = await board_knowledge.insight_of(ctx.tx, ctx.folder, digest)
-    if known is not None:
+    stored = await board_knowledge.insight_of(ctx.tx, ctx.folder, digest)
+    if stored is not None:
         return ToolResult(
-            text=f"Insight {known.id} says that already.", data=serializers.insight(known, ctx.zone)
+            text=f"Insight {stored.id} says that already.", data=serializers.insight(stored, ctx.zone)
         )
     if len(await board_knowledge.insights(ctx.tx, ctx.folder)) >= ctx.limits.insights:
         raise ToolRefused("CAP", f"{ctx.limits.insights:,} insights are kept already.")
@@ -53,5 +53,5 @@ async def save_insight(
 
 
 def content_hash(content: str) -> str:
-    """Return the hash of a text without regard to spaces and case."""
+    """Return a hash of a text that is the same for texts that differ only in spaces and case."""
     return hashlib.sha256(" ".join(content.casefold().split()).encode()).hexdigest()[:32]

@@ -25,15 +25,18 @@ async def record(
     turn_id: int | None = None,
     reason: str | None = None,
 ) -> None:
-    """Record how a notification differs from its earlier state; `before` is None for a new one."""
-    for what, detail in _differences(before, after, by=by):
+    """Record how a notification differs from its earlier state; `before` is None for a new one.
+
+    `by` is the author of the change: `HOST`, or the value of an `Actor`.
+    """
+    for action, detail in _differences(before, after, by=by):
         if reason is not None:
             detail["reason"] = reason
         entry = HistoryEntry(
             folder=after.folder,
             notification_id=after.id,
             at_ms=now_ms,
-            what=what,
+            what=action,
             by=by,
             turn_id=turn_id,
             detail=detail,
@@ -44,6 +47,7 @@ async def record(
 def _differences(
     before: Notification | None, after: Notification, *, by: str
 ) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield each difference: the `what` and the `detail` of its `HistoryEntry`."""
     if before is None:
         yield "created", {"due_ms": after.due_ms, "message": after.message}
         return
@@ -60,6 +64,7 @@ def _differences(
 
 
 def _end_of(after: Notification) -> dict[str, Any]:
+    """Return the detail of the entry about the end of a notification; empty values are left out."""
     match after.status:
         case NotificationStatus.DELIVERED:
             fields = {"message": after.message, "late_ms": after.late_ms}

@@ -72,7 +72,7 @@ class ScheduleOutcome:
         )
 
 
-async def intend(ctx: ServiceContext, request: NotificationRequest) -> ScheduleOutcome:
+async def try_schedule(ctx: ServiceContext, request: NotificationRequest) -> ScheduleOutcome:
     """Schedule a notification; a refusal is returned, not raised."""
     try:
         return ScheduleOutcome(notification=await _create(ctx, request))
@@ -93,7 +93,7 @@ async def schedule(
 ) -> ToolResult:
     """Schedule a notification at a time that is written as text. Raises `ToolRefused`."""
     point = when.due_ms(scheduled_at, now_ms=ctx.now_ms, zone=ctx.zone)
-    made = await _create(
+    scheduled = await _create(
         ctx,
         NotificationRequest(
             message=message,
@@ -107,8 +107,11 @@ async def schedule(
         ),
     )
     return ToolResult(
-        text=f"Notification {made.id} is scheduled for {_due(ctx, made)} ({ctx.zone.key}): {made.message}",
-        data=serializers.notification(made, ctx.zone),
+        text=(
+            f"Notification {scheduled.id} is scheduled for {_due_text(ctx, scheduled)} ({ctx.zone.key}):"
+            f" {scheduled.message}"
+        ),
+        data=serializers.notification(scheduled, ctx.zone),
     )
 
 
@@ -133,7 +136,7 @@ async def update(
     if priority is not None:
         changes["priority"] = priority
     if scheduled_at is not None:
-        changes |= await _moved(ctx, row, scheduled_at)
+        changes |= await _new_time(ctx, row, scheduled_at)
     changed = sorted(
         _FIELDS[name] for name in _FIELDS if changes.get(name, getattr(row, name)) != getattr(row, name)
     )
@@ -141,10 +144,10 @@ async def update(
         raise ToolRefused("NOTHING_TO_CHANGE", f"Nothing of notification {row.id} would be different.")
     # Last, after every check that may refuse: a message taken out of the outbox must get its change.
     if row.status is NotificationStatus.SENDING:
-        changes = await _called_back(ctx, row) | changes
+        changes = await _taken_from_outbox(ctx, row) | changes
     row = await _put(ctx, replace(row, **changes), before=row)
     return ToolResult(
-        text=f"Notification {row.id} is changed ({', '.join(changed)}): {_due(ctx, row)}, {row.message}",
+        text=f"Notification {row.id} is changed ({', '.join(changed)}): {_due_text(ctx, row)}, {row.message}",
         data=serializers.notification(row, ctx.zone) | {"changed": changed},
     )
 
@@ -181,18 +184,18 @@ async def list_them(
     """List notifications by due time, at most `limit`; with an id, only that one and its history."""
     if notification_id is not None:
         return await _with_history(ctx, await ctx.notification(notification_id))
-    bounds = [
+    from_ms, to_ms = (
         None if text is None else when.parse_datetime(text, now_ms=ctx.now_ms, zone=ctx.zone).at_ms
         for text in (from_time, to_time)
-    ]
+    )
     rows = await board_notifications.listed(
         ctx.tx,
         ctx.folder,
         statuses=_statuses(status),
         kind=type,
         task_id=related_task_id,
-        from_ms=bounds[0],
-        to_ms=bounds[1],
+        from_ms=from_ms,
+        to_ms=to_ms,
         limit=min(limit, MAX_LISTED),
     )
     requested = {"status": status, "task": related_task_id, "type": type, "from": from_time, "to": to_time}
@@ -211,30 +214,32 @@ async def list_them(
 
 async def _with_history(ctx: ServiceContext, row: Notification) -> ToolResult:
     recorded = await board_notifications.history_of(ctx.tx, ctx.folder, row.id)
-    entries = history_view.whole(row, recorded)
+    entries = history_view.with_creation(row, recorded)
     return ToolResult(
-        text="\n".join([_line(ctx, row), *(f"  - {history_view.line(each, ctx.zone)}" for each in entries)]),
+        text="\n".join(
+            [_line(ctx, row), *(f"  - {history_view.line(entry, ctx.zone)}" for entry in entries)]
+        ),
         data={
             "notifications": [serializers.notification(row, ctx.zone)],
-            "history": [history_view.data(each, ctx.zone) for each in entries],
+            "history": [history_view.data(entry, ctx.zone) for entry in entries],
         },
     )
 
 
 async def cancel_of_task(ctx: ServiceContext, task_id: str, reason: str) -> int:
     """Cancel all pending notifications about a task, and return how many there were."""
-    open_ones = await board_notifications.open_of_task(ctx.tx, ctx.folder, task_id)
-    for row in open_ones:
+    open_notifications = await board_notifications.open_of_task(ctx.tx, ctx.folder, task_id)
+    for row in open_notifications:
         await _end(ctx, row, reason)
-    return len(open_ones)
+    return len(open_notifications)
 
 
 async def cancel_of_question(ctx: ServiceContext, question_id: str) -> int:
     """Cancel all pending notifications about a question, and return how many there were."""
-    open_ones = await board_notifications.open_of_question(ctx.tx, ctx.folder, question_id)
-    for row in open_ones:
+    open_notifications = await board_notifications.open_of_question(ctx.tx, ctx.folder, question_id)
+    for row in open_notifications:
         await _end(ctx, row, QUESTION_CLOSED)
-    return len(open_ones)
+    return len(open_notifications)
 
 
 async def cancel_of_rules(ctx: ServiceContext, reason: str) -> None:
@@ -244,12 +249,12 @@ async def cancel_of_rules(ctx: ServiceContext, reason: str) -> None:
             await _end(ctx, row, reason)
 
 
-async def sweep(ctx: ServiceContext) -> int:
+async def cancel_orphans(ctx: ServiceContext) -> int:
     """Cancel all pending notifications whose task ended or was removed, and return how many there were."""
     orphans = await board_notifications.orphans(ctx.tx, ctx.folder)
     for row in orphans:
         task = await board_tasks.get(ctx.tx, ctx.folder, row.task_id or "")
-        await _end(ctx, row, TASK_GONE if task is None else ended_because(task))
+        await _end(ctx, row, TASK_GONE if task is None else end_reason(task))
     return len(orphans)
 
 
@@ -262,16 +267,16 @@ async def withdraw_alerts(ctx: ServiceContext, reminder: Notification) -> int:
     cancelled = 0
     for row in await board_notifications.open_of_task(ctx.tx, ctx.folder, reminder.task_id):
         is_of_rules = row.type is NotificationType.DEADLINE_ALERT and row.created_by is Actor.WORKER
-        if is_of_rules and _day(ctx, row) == _day(ctx, reminder):
+        if is_of_rules and _due_day(ctx, row) == _due_day(ctx, reminder):
             await _end(ctx, row, REMINDER_SET)
             cancelled += 1
     return cancelled
 
 
 async def forget_deadline(ctx: ServiceContext, task: BoardTask, *, shown: str) -> int:
-    """Cancel the alerts of a deadline that was moved, and the reminders about it.
+    """Cancel the alerts of a deadline that was moved, and the reminders about it; return how many.
 
-    Delivered ones no longer count for the rules.
+    Delivered ones no longer count for the rules. `shown` is the new deadline as text, for the reason.
     """
     rows = [
         row
@@ -292,12 +297,13 @@ async def forget_deadline(ctx: ServiceContext, task: BoardTask, *, shown: str) -
     return cancelled
 
 
-def ended_because(task: BoardTask) -> str:
-    """Return the reason with which notifications of an ended task are cancelled."""
+def end_reason(task: BoardTask) -> str:
+    """Return the reason for cancelling the notifications of an ended task: it was completed, or cancelled."""
     return dedupe.TASK_COMPLETED if task.status.value == "completed" else dedupe.TASK_CANCELLED
 
 
 async def _create(ctx: ServiceContext, request: NotificationRequest) -> Notification:
+    """Check a request, store its notification and return it. Raises `ToolRefused`."""
     request = replace(
         request,
         message=texts.text("message", request.message, limit=texts.MAX_MESSAGE, is_needed=True),
@@ -310,19 +316,25 @@ async def _create(ctx: ServiceContext, request: NotificationRequest) -> Notifica
         )
     await _check_alike(ctx, request)
     await _check_room(ctx, request.task_id)
-    made = Notification(
+    created = Notification(
         **asdict(request),
         folder=ctx.folder,
         id=new_id("n"),
         created_by=ctx.caller.actor,
         created_ms=ctx.now_ms,
         # Only a reminder goes back to the chat in which a person asked for it.
-        chat_jid=await ctx.asked_in() if request.type is NotificationType.REMINDER else None,
+        chat_jid=await ctx.requesting_chat() if request.type is NotificationType.REMINDER else None,
         asked_by=await messages.asker_of(ctx.tx, ctx.caller.turn_id) if ctx.caller.turn_id else None,
     )
-    made = await _put(ctx, made, before=None)
-    log.info("Notification scheduled", id=made.id, group=ctx.folder, due_ms=made.due_ms, type=made.type.value)
-    return await ctx.notification(made.id)  # read again, for the number that the store has given it
+    created = await _put(ctx, created, before=None)
+    log.info(
+        "Notification scheduled",
+        id=created.id,
+        group=ctx.folder,
+        due_ms=created.due_ms,
+        type=created.type.value,
+    )
+    return await ctx.notification(created.id)  # read again, for the number that the store has given it
 
 
 async def _check_about(ctx: ServiceContext, request: NotificationRequest) -> None:
@@ -340,12 +352,17 @@ async def _check_about(ctx: ServiceContext, request: NotificationRequest) -> Non
 
 
 async def _check_alike(ctx: ServiceContext, request: NotificationRequest, *, but: str | None = None) -> None:
+    """Check that a notification repeats no other one, except the one with the id `but`.
+
+    Raises:
+        ToolRefused: DUPLICATE, or COOLDOWN if it may be sent later.
+    """
     rows = await board_notifications.alike(
         ctx.tx, ctx.folder, request.type, task_id=request.task_id, question_id=request.question_id
     )
     # A cancel by the host says nothing about the wishes of people, so it blocks no new notification.
     others = [row for row in rows if row.id != but and not _is_cancelled_by_rules(row)]
-    duplicate = dedupe.clash(request, others, is_automatic=ctx.caller.is_automatic, now_ms=ctx.now_ms)
+    duplicate = dedupe.duplicate_of(request, others, is_automatic=ctx.caller.is_automatic, now_ms=ctx.now_ms)
     if duplicate is None:
         return
     row = duplicate.row
@@ -359,16 +376,22 @@ async def _check_alike(ctx: ServiceContext, request: NotificationRequest, *, but
         )
     raise ToolRefused(
         "DUPLICATE",
-        f"{row.id} says so already, at {_due(ctx, row)}: change or cancel it instead.",
+        f"{row.id} says so already, at {_due_text(ctx, row)}: change or cancel it instead.",
         ids=[row.id],
     )
 
 
 def _is_cancelled_by_rules(row: Notification) -> bool:
+    # The stored reason may say more after the constant, such as "Deadline changed to 2026-02-10".
     return row.status is NotificationStatus.CANCELLED and (row.cancel_reason or "").startswith(RULE_REASONS)
 
 
 async def _check_room(ctx: ServiceContext, task_id: str | None) -> None:
+    """Check that the group, and the task if there is one, may have another notification.
+
+    Raises:
+        ToolRefused: CAP.
+    """
     if await board_notifications.count_open(ctx.tx, ctx.folder) >= ctx.limits.pending:
         raise ToolRefused(
             "CAP", f"{ctx.limits.pending} notifications are to come already: cancel some first."
@@ -383,7 +406,8 @@ async def _check_room(ctx: ServiceContext, task_id: str | None) -> None:
         )
 
 
-async def _moved(ctx: ServiceContext, row: Notification, scheduled_at: str) -> dict[str, Any]:
+async def _new_time(ctx: ServiceContext, row: Notification, scheduled_at: str) -> dict[str, Any]:
+    """Return the changed fields of a notification that is moved to a time, by name. Raises `ToolRefused`."""
     point = when.due_ms(scheduled_at, now_ms=ctx.now_ms, zone=ctx.zone)
     if point.at_ms != row.due_ms:
         await _check_alike(ctx, replace(row, due_ms=point.at_ms), but=row.id)
@@ -396,7 +420,7 @@ async def _moved(ctx: ServiceContext, row: Notification, scheduled_at: str) -> d
     }
 
 
-async def _called_back(ctx: ServiceContext, row: Notification) -> dict[str, Any]:
+async def _taken_from_outbox(ctx: ServiceContext, row: Notification) -> dict[str, Any]:
     """Take a claimed notification out of the outbox, and return the fields that make it pending again.
 
     Raises `ToolRefused` where the messenger is sending it already.
@@ -413,6 +437,7 @@ async def _called_back(ctx: ServiceContext, row: Notification) -> dict[str, Any]
 
 
 async def _end(ctx: ServiceContext, row: Notification, reason: str) -> Notification:
+    """Cancel a notification with a reason, which is also added to its context, and return the changed row."""
     context = f"{row.context}\n{reason}".strip()
     ended = replace(
         row,
@@ -427,6 +452,10 @@ async def _end(ctx: ServiceContext, row: Notification, reason: str) -> Notificat
 
 
 async def _put(ctx: ServiceContext, row: Notification, *, before: Notification | None) -> Notification:
+    """Store a notification and its history, and return it with its new version.
+
+    `before` is the row that was read, None for a new one. Raises `ToolRefused` STALE if it was changed since.
+    """
     row = replace(row, version=await ctx.version(), changed_turn=ctx.caller.turn_id)
     if not await board_notifications.put(
         ctx.tx, row, read_version=None if before is None else before.version
@@ -438,6 +467,7 @@ async def _put(ctx: ServiceContext, row: Notification, *, before: Notification |
 
 
 def _statuses(status: NotificationStatus | None) -> tuple[NotificationStatus, ...]:
+    """Return the stored statuses that a caller means by a status; empty, which means all, for None."""
     if status is NotificationStatus.PENDING:
         # To people, a notification that waits in the outbox is still to come.
         return (NotificationStatus.PENDING, NotificationStatus.SENDING)
@@ -445,6 +475,7 @@ def _statuses(status: NotificationStatus | None) -> tuple[NotificationStatus, ..
 
 
 def _line(ctx: ServiceContext, row: Notification) -> str:
+    """Return a notification as a line of a list for an agent."""
     about = "".join(
         f", {name} {value}" for name, value in (("task", row.task_id), ("question", row.question_id)) if value
     )
@@ -457,14 +488,15 @@ def _line(ctx: ServiceContext, row: Notification) -> str:
     due_text = f" (said: {row.due_text})" if row.due_text else ""
     context = f" [{' '.join(row.context.split())}]" if row.context else ""
     return (
-        f"- {row.id}: {_due(ctx, row)}{due_text}, {row.type.value}, {row.priority.value}{ended}{about}: "
+        f"- {row.id}: {_due_text(ctx, row)}{due_text}, {row.type.value}, {row.priority.value}{ended}{about}: "
         f"{row.message}{context}"
     )
 
 
-def _day(ctx: ServiceContext, row: Notification) -> date:
+def _due_day(ctx: ServiceContext, row: Notification) -> date:
     return datetime.fromtimestamp(row.due_ms / 1000, ctx.zone).date()
 
 
-def _due(ctx: ServiceContext, row: Notification) -> str:
+def _due_text(ctx: ServiceContext, row: Notification) -> str:
+    """Return when a notification is due, by the group's clocks: `Tue 2026-02-10 09:00`."""
     return datetime.fromtimestamp(row.due_ms / 1000, ctx.zone).strftime("%a %Y-%m-%d %H:%M")

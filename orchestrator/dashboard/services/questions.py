@@ -45,7 +45,7 @@ async def create(
     await _check_alike(ctx, question, related_task_id, type)
     if await board_questions.count_open(ctx.tx, ctx.folder) >= ctx.limits.questions:
         raise ToolRefused("CAP", f"{ctx.limits.questions} questions are open already.")
-    made = Question(
+    created = Question(
         folder=ctx.folder,
         id=new_id("q"),
         question=question,
@@ -58,15 +58,15 @@ async def create(
         created_ms=ctx.now_ms,
         options=options,
     )
-    made = await _put(ctx, made, read_version=None)
+    created = await _put(ctx, created, read_version=None)
     return ToolResult(
-        text=f"Question {made.id} is put: {made.question}", data=serializers.question(made, ctx.zone)
+        text=f"Question {created.id} is put: {created.question}", data=serializers.question(created, ctx.zone)
     )
 
 
-def checked_options(wanted: Sequence[str]) -> tuple[str, ...]:
-    """Check the answers to choose from, and return each on one line. Raises `ToolRefused`."""
-    options = tuple(texts.line("options", option) for option in wanted)
+def checked_options(raw_options: Sequence[str]) -> tuple[str, ...]:
+    """Check the answers from which people choose, and return each on one line. Raises `ToolRefused`."""
+    options = tuple(texts.line("options", option) for option in raw_options)
     if options and not MIN_OPTIONS <= len(options) <= MAX_OPTIONS:
         raise ToolRefused("VALIDATION", f"options: give {MIN_OPTIONS} to {MAX_OPTIONS}, or none.")
     if not all(0 < len(option) <= MAX_OPTION_CHARS for option in options):
@@ -93,14 +93,14 @@ async def update(
         raise ToolRefused("CLOSED", f"Question {row.id} is closed: {row.closed_reason}")
     if cooldown_hours is not None and not 0 <= cooldown_hours <= MAX_COOLDOWN_H:
         raise ToolRefused("VALIDATION", f"cooldown_hours is 0 to {MAX_COOLDOWN_H}.")
-    wanted = {
+    requested = {
         "priority": priority,
         "type": type,
         "cooldown_h": cooldown_hours,
         "context": None if context is None else texts.text("context", context),
     }
     changes = {
-        name: value for name, value in wanted.items() if value is not None and value != getattr(row, name)
+        name: value for name, value in requested.items() if value is not None and value != getattr(row, name)
     }
     if not changes:
         raise ToolRefused("NOTHING_TO_CHANGE", f"Nothing of question {row.id} would be different.")
@@ -113,7 +113,7 @@ async def update(
 
 
 async def remove(ctx: ServiceContext, *, question_id: str, reason: str = "") -> ToolResult:
-    """Close a question; a second close changes nothing. Its cooldown continues."""
+    """Close a question; a second close changes nothing. Its cooldown continues. Raises `ToolRefused`."""
     row = await ctx.question(question_id)
     if row.closed_ms is not None:
         return ToolResult(
@@ -129,7 +129,7 @@ async def remove(ctx: ServiceContext, *, question_id: str, reason: str = "") -> 
 
 
 async def answer(ctx: ServiceContext, *, question_id: str, answer: str) -> ToolResult:
-    """Record an answer; another answer replaces it."""
+    """Record an answer, in place of an earlier one. Raises `ToolRefused`."""
     answer = answer.strip()
     if not answer:
         raise ToolRefused("EMPTY", "The answer is empty.")
@@ -143,7 +143,7 @@ async def answer(ctx: ServiceContext, *, question_id: str, answer: str) -> ToolR
     ctx.check_version(row, serializers.question(row, ctx.zone))
     if row.closed_ms is not None:
         raise ToolRefused("CLOSED", f"Question {row.id} is closed: {row.closed_reason}")
-    # `processed_ms` is cleared, so that a model looks at the new answer too.
+    # `processed_ms` is cleared, so that a model reads the new answer too.
     answered = replace(row, answer=answer, answered_ms=ctx.now_ms, processed_ms=None)
     answered = await _put(ctx, answered, read_version=row.version)
     await notifications.cancel_of_question(ctx, row.id)
@@ -154,10 +154,10 @@ async def answer(ctx: ServiceContext, *, question_id: str, answer: str) -> ToolR
 
 async def close_of_task(ctx: ServiceContext, task_id: str, reason: str) -> int:
     """Close the open questions about a task, and return how many there were."""
-    open_ones = await board_questions.unanswered(ctx.tx, ctx.folder, task_id)
-    for row in open_ones:
+    open_questions = await board_questions.unanswered(ctx.tx, ctx.folder, task_id)
+    for row in open_questions:
         await _close(ctx, row, reason)
-    return len(open_ones)
+    return len(open_questions)
 
 
 async def close_outdated(ctx: ServiceContext, before: BoardTask, after: BoardTask) -> int:
@@ -183,17 +183,23 @@ async def close_outdated(ctx: ServiceContext, before: BoardTask, after: BoardTas
 
 
 async def _close(ctx: ServiceContext, row: Question, reason: str) -> Question:
+    """Close a question, cancel the notifications about it, and return the changed row."""
     await notifications.cancel_of_question(ctx, row.id)
     return await _put(ctx, replace(row, closed_ms=ctx.now_ms, closed_reason=reason), read_version=row.version)
 
 
 async def _check_alike(ctx: ServiceContext, text: str, task_id: str | None, kind: QuestionType) -> None:
-    same = await board_questions.open_like(ctx.tx, ctx.folder, text)
+    """Check that no question like a new one is open, or was asked or settled a short time ago.
+
+    Raises:
+        ToolRefused: DUPLICATE, or COOLDOWN if it may be asked later.
+    """
+    same_text = await board_questions.open_like(ctx.tx, ctx.folder, text)
     of_task = [] if task_id is None else await board_questions.of_task(ctx.tx, ctx.folder, task_id, kind)
     # The cooldown counts from whatever came last, so an answer or a close does not shorten it.
-    open_ones = [*same, *(row for row in of_task if row.is_open)]
-    if open_ones:
-        row = open_ones[0]
+    open_questions = [*same_text, *(row for row in of_task if row.is_open)]
+    if open_questions:
+        row = open_questions[0]
         raise ToolRefused("DUPLICATE", f"Question {row.id} asks that already: {row.question}", ids=[row.id])
     settled = await board_questions.settled_like(
         ctx.tx, ctx.folder, text, task_id, unsettled=dedupe.UNSETTLED
@@ -217,6 +223,11 @@ async def _check_alike(ctx: ServiceContext, text: str, task_id: str | None, kind
 
 
 async def _put(ctx: ServiceContext, row: Question, *, read_version: int | None) -> Question:
+    """Store a question and return it with its new version.
+
+    `read_version` is the version that was read, None for a new one. Raises `ToolRefused` STALE if it was
+    changed since.
+    """
     row = replace(row, version=await ctx.version(), changed_turn=ctx.caller.turn_id)
     if not await board_questions.put(ctx.tx, row, read_version=read_version):
         raise ToolRefused("STALE", f"{row.id} was changed meanwhile.")

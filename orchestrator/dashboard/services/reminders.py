@@ -95,12 +95,12 @@ class ReminderService:
             # A random part, because the store allows one open notification of a task for each cause.
             cause=None if task_id is None else f"{alerts.ASKED}{secrets.token_hex(4)}",
         )
-        made = await notifications.intend(ctx, request)
-        if made.notification is None:
-            raise ReminderRefused(str(made.refused))
+        outcome = await notifications.try_schedule(ctx, request)
+        if outcome.notification is None:
+            raise ReminderRefused(str(outcome.refused))
         if task_id is not None:
-            await notifications.withdraw_alerts(ctx, made.notification)
-        return made.notification
+            await notifications.withdraw_alerts(ctx, outcome.notification)
+        return outcome.notification
 
     async def end(
         self, tx: Tx, reminder: Notification, *, now_ms: int, turn_id: int | None = None
@@ -116,7 +116,7 @@ class ReminderService:
 
     # For the owner
 
-    async def add(self, tx: Tx, folder: str, text: str, at: str, *, now_ms: int) -> ReminderView:
+    async def add(self, tx: Tx, folder: str, text: str, time_text: str, *, now_ms: int) -> ReminderView:
         """Set a reminder for a group's chat at a time that is written as text, and return its row.
 
         Raises:
@@ -125,14 +125,14 @@ class ReminderService:
         group = await groups.known(tx, folder)
         check_text(text)
         try:
-            due_ms = when.due_ms(at, now_ms=now_ms, zone=self.zone_of(group)).at_ms
+            due_ms = when.due_ms(time_text, now_ms=now_ms, zone=self.zone_of(group)).at_ms
         except ToolRefused as refused:
             raise BadTime(str(refused)) from refused
-        made = await self.set(tx, group, text, due_ms, now_ms=now_ms)
-        return await self._done(tx, "add", made, now_ms=now_ms)
+        reminder = await self.set(tx, group, text, due_ms, now_ms=now_ms)
+        return await self._record_change(tx, "add", reminder, now_ms=now_ms)
 
     async def move(
-        self, tx: Tx, reminder: str, at: str | None, *, now_ms: int, text: str | None = None
+        self, tx: Tx, reminder: str, time_text: str | None, *, now_ms: int, text: str | None = None
     ) -> ReminderView:
         """Change the time or the text of a reminder, and return its row. None leaves a value unchanged.
 
@@ -140,16 +140,16 @@ class ReminderService:
             UnknownReminder, BadTime, TextEmpty, TextTooLong
             ReminderRefused: it was sent or cancelled.
         """
-        row = await _known(tx, reminder)
+        row = await _find(tx, reminder)
         _check_open(row)
         if text is not None:
             check_text(text)
         ctx = self._context(tx, await self._group(tx, row), now_ms=now_ms)
         try:
-            await notifications.update(ctx, notification_id=row.id, scheduled_at=at, message=text)
+            await notifications.update(ctx, notification_id=row.id, scheduled_at=time_text, message=text)
         except ToolRefused as refused:
             raise (BadTime if refused.code in _OF_TIME else ReminderRefused)(str(refused)) from refused
-        return await self._done(tx, "move", await ctx.notification(row.id), now_ms=now_ms)
+        return await self._record_change(tx, "move", await ctx.notification(row.id), now_ms=now_ms)
 
     async def cancel(self, tx: Tx, reminder: str, *, now_ms: int) -> ReminderView:
         """Cancel a reminder, and return its row.
@@ -158,8 +158,8 @@ class ReminderService:
             UnknownReminder
             ReminderRefused: it was sent or cancelled.
         """
-        ended = await self.end(tx, await _known(tx, reminder), now_ms=now_ms)
-        return await self._done(tx, "cancel", ended, now_ms=now_ms)
+        ended = await self.end(tx, await _find(tx, reminder), now_ms=now_ms)
+        return await self._record_change(tx, "cancel", ended, now_ms=now_ms)
 
     async def restore(self, tx: Tx, reminder: str, *, now_ms: int) -> ReminderView:
         """Set a new reminder like a cancelled one, for its chat and time, and return the new row.
@@ -168,13 +168,13 @@ class ReminderService:
             UnknownReminder
             ReminderRefused: it was sent, or the group has too many.
         """
-        row = await _known(tx, reminder)
+        row = await _find(tx, reminder)
         if row.status is not NotificationStatus.CANCELLED:
             raise ReminderRefused(
                 f"Reminder {row.number} is {row.status.value}: only a deleted one comes back."
             )
         group = await self._group(tx, row)
-        made = await self.set(
+        restored = await self.set(
             tx,
             replace(group, jid=row.chat_jid or group.jid),
             row.message,
@@ -182,17 +182,22 @@ class ReminderService:
             now_ms=now_ms,
             task_id=row.task_id,
         )
-        return await self._done(tx, "restore", made, now_ms=now_ms)
+        return await self._record_change(tx, "restore", restored, now_ms=now_ms)
 
-    async def rows(self, tx: Tx, folder: str | None) -> list[ReminderView]:
+    async def list_views(self, tx: Tx, folder: str | None) -> list[ReminderView]:
         """Return the pending reminders of a group, or of all groups, the next first; repeating ones too.
 
         Raises:
             UnknownGroup
         """
-        known = None if folder is None else (await groups.known(tx, folder)).folder
-        rows = [await self._row(tx, reminder) for reminder in await board_notifications.reminders(tx, known)]
-        repeating = [_repeating_row(task) for task in await tasks.every(tx, known) if _is_reminder(task)]
+        group_folder = None if folder is None else (await groups.known(tx, folder)).folder
+        rows = [
+            await self._view(tx, reminder)
+            for reminder in await board_notifications.reminders(tx, group_folder)
+        ]
+        repeating = [
+            _repeating_view(task) for task in await tasks.every(tx, group_folder) if _is_reminder(task)
+        ]
         return sorted([*rows, *repeating], key=lambda row: row["due_ms"])
 
     def _context(self, tx: Tx, group: Group, *, now_ms: int, turn_id: int | None = None) -> ServiceContext:
@@ -209,10 +214,13 @@ class ReminderService:
     async def _group(self, tx: Tx, reminder: Notification) -> Group:
         """Return the group of a reminder, also of one that is no longer registered."""
         # A reminder stores its chat and is sent even if its group was removed, so it must stay cancellable.
-        gone = Group(folder=reminder.folder, jid=reminder.chat_jid or ChatJid(""), name=reminder.folder)
-        return await groups.by_folder(tx, reminder.folder) or gone
+        removed = Group(folder=reminder.folder, jid=reminder.chat_jid or ChatJid(""), name=reminder.folder)
+        return await groups.by_folder(tx, reminder.folder) or removed
 
-    async def _done(self, tx: Tx, action: str, reminder: Notification, *, now_ms: int) -> ReminderView:
+    async def _record_change(
+        self, tx: Tx, action: str, reminder: Notification, *, now_ms: int
+    ) -> ReminderView:
+        """Audit and announce a change, such as `move`, and return the view of the reminder."""
         # The audit outlives the reminder, so its text is not copied there.
         detail = {"reminder": reminder.number, "due_ms": reminder.due_ms}
         event = audit.AuditEvent(
@@ -220,9 +228,9 @@ class ReminderService:
         )
         await audit.append(tx, event)
         announce(tx, "reminder.changed", group=reminder.folder, detail=str(reminder.number))
-        return await self._row(tx, reminder)
+        return await self._view(tx, reminder)
 
-    async def _row(self, tx: Tx, reminder: Notification) -> ReminderView:
+    async def _view(self, tx: Tx, reminder: Notification) -> ReminderView:
         assert reminder.number is not None, "each reminder has a number"
         return {
             "id": reminder.number,
@@ -234,7 +242,7 @@ class ReminderService:
         }
 
 
-async def _known(tx: Tx, reminder: str) -> Notification:
+async def _find(tx: Tx, reminder: str) -> Notification:
     """Return the reminder with this number, or with the id that agents use.
 
     Raises:
@@ -256,10 +264,11 @@ async def _known(tx: Tx, reminder: str) -> Notification:
 
 
 def _is_reminder(task: ScheduledTask) -> bool:
+    """Return whether a scheduled task is a repeating reminder: it only sends a sentence, and is due again."""
     return task.prompt.startswith(ECHO) and task.next_ms is not None
 
 
-def _repeating_row(task: ScheduledTask) -> ReminderView:
+def _repeating_view(task: ScheduledTask) -> ReminderView:
     """Return a scheduled task that repeats a sentence as the row of a reminder; its id is the task's."""
     assert task.next_ms is not None
     zone = ZoneInfo(task.schedule.timezone)
@@ -276,6 +285,7 @@ def _repeating_row(task: ScheduledTask) -> ReminderView:
 
 
 def _check_open(reminder: Notification) -> None:
+    """Raise `ReminderRefused` if a reminder was sent or cancelled."""
     if not reminder.status.is_open:
         word = "sent" if reminder.status.value == "delivered" else reminder.status.value
         raise ReminderRefused(f"Reminder {reminder.number} is {word} already.")

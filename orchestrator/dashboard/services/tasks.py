@@ -75,10 +75,10 @@ async def create(
         updated_ms=ctx.now_ms,
     )
     fields = [name for name, value in (("deadline", deadline), ("context", context), ("tags", tags)) if value]
-    task = await _put(ctx, _stamped(ctx, task, ["title", "priority", *fields]), read_version=None)
+    task = await _put(ctx, _with_set_fields(ctx, task, ["title", "priority", *fields]), read_version=None)
     await _wake_rules_if_near(ctx, task)
     return ToolResult(
-        text=f"Task {task.id} is made: {task.title}{_until(ctx, task)}.",
+        text=f"Task {task.id} is made: {task.title}{_due_text(ctx, task)}.",
         data=serializers.task(task, ctx.zone),
     )
 
@@ -92,11 +92,14 @@ async def update(ctx: ServiceContext, task_id: str, changes: TaskChanges) -> Too
     # Before anything is changed: an agent must not overwrite what it was never shown.
     await ctx.check_seen(task, serializers.task(task, ctx.zone))
     changed = _changed(ctx, task, changes)
-    stamped = await _put(ctx, _stamped(ctx, changed, fields), read_version=task.version)
-    followed = await _follow(ctx, task, stamped)
+    stamped = await _put(ctx, _with_set_fields(ctx, changed, fields), read_version=task.version)
+    consequences = await _apply_consequences(ctx, task, stamped)
     return ToolResult(
-        text=f"Task {stamped.id} ({stamped.title}) is updated: {_said(ctx, stamped, fields)}.{followed.text}",
-        data=serializers.task(stamped, ctx.zone) | followed.data,
+        text=(
+            f"Task {stamped.id} ({stamped.title}) is updated:"
+            f" {_summary(ctx, stamped, fields)}.{consequences.text}"
+        ),
+        data=serializers.task(stamped, ctx.zone) | consequences.data,
     )
 
 
@@ -120,10 +123,10 @@ async def move_to_history(ctx: ServiceContext, *, task_id: str, reflection: str 
         reflection=texts.text("reflection", reflection) or task.reflection,
     )
     moved = await _put(ctx, moved, read_version=task.version)
-    followed = await _ended(ctx, moved)
+    consequences = await _close_related(ctx, moved)
     return ToolResult(
-        text=f"Task {moved.id} ({moved.title}) is in the history.{followed.text}",
-        data=serializers.task(moved, ctx.zone) | followed.data,
+        text=f"Task {moved.id} ({moved.title}) is in the history.{consequences.text}",
+        data=serializers.task(moved, ctx.zone) | consequences.data,
     )
 
 
@@ -140,19 +143,19 @@ async def set_recurring(
     await ctx.check_seen(task, serializers.task(task, ctx.zone))
     before = dict(task.recurring or {})
     days = sorted(set(days_of_week if days_of_week is not None else serializers.days_of(before)))
-    at = before.get("check_time", "") if check_time is None else check_time.strip()
+    time_of_day = before.get("check_time", "") if check_time is None else check_time.strip()
     if enabled and not days:
         raise ToolRefused("VALIDATION", "days_of_week: name at least one day, 0 is Monday.")
     if any(not 0 <= day <= 6 for day in days):
         raise ToolRefused("VALIDATION", "days_of_week: days are 0 (Monday) to 6 (Sunday).")
-    if at and not _TIME_OF_DAY.fullmatch(at):
-        raise ToolRefused("VALIDATION", f"check_time: '{at[:20]}' is no time of day such as 18:00.")
+    if time_of_day and not _TIME_OF_DAY.fullmatch(time_of_day):
+        raise ToolRefused("VALIDATION", f"check_time: '{time_of_day[:20]}' is no time of day such as 18:00.")
     # In this order the stored streaks win over the zeros of a task that has none yet.
     streaks = {"streak_current": 0, "streak_best": 0, "total_completed": 0, "total_missed": 0}
     merged = {"frequency": "daily", **streaks, **before}
-    merged |= {"enabled": enabled, "days_of_week": days, "check_time": at}
+    merged |= {"enabled": enabled, "days_of_week": days, "check_time": time_of_day}
     changed = replace(task, recurring=merged, updated_ms=ctx.now_ms)
-    task = await _put(ctx, _stamped(ctx, changed, ["recurring"]), read_version=task.version)
+    task = await _put(ctx, _with_set_fields(ctx, changed, ["recurring"]), read_version=task.version)
     days_shown = serializers.recurring(task)
     text = f"noted as done again on {days_shown}" if days_shown else "noted as done once"
     return ToolResult(text=f"Task {task.id} is {text}.", data=serializers.task(task, ctx.zone))
@@ -196,6 +199,7 @@ def _changed(ctx: ServiceContext, task: BoardTask, changes: TaskChanges) -> Boar
 
 
 def _progress(ctx: ServiceContext, changes: TaskChanges) -> dict[str, Any]:
+    """Return the new values of a task's progress fields, by field name. Raises `ToolRefused` VALIDATION."""
     new: dict[str, Any] = {}
     if changes.progress is not None:
         if not 0 <= changes.progress <= 100:
@@ -210,6 +214,7 @@ def _progress(ctx: ServiceContext, changes: TaskChanges) -> dict[str, Any]:
 
 
 def _blocked(ctx: ServiceContext, task: BoardTask, changes: TaskChanges) -> dict[str, Any]:
+    """Return the new values of a task's block fields, by field name. Raises `ToolRefused` VALIDATION."""
     if changes.blocked is False:
         if changes.blocker_note:
             raise ToolRefused("VALIDATION", "blocker_note: what is not blocked has none.")
@@ -217,7 +222,7 @@ def _blocked(ctx: ServiceContext, task: BoardTask, changes: TaskChanges) -> dict
     if changes.blocked is None and changes.blocker_note is not None and not task.is_blocked:
         raise ToolRefused("VALIDATION", "blocker_note: the task is not blocked; give blocked too.")
     new: dict[str, Any] = {}
-    # A second "blocked" keeps the first time, or each repeat would hide how long the task has been blocked.
+    # A second "blocked" leaves the first time, or each repeat would hide how long the task has been blocked.
     if changes.blocked and not task.is_blocked:
         new["blocked_ms"] = ctx.now_ms
     if changes.blocker_note is not None:
@@ -226,7 +231,11 @@ def _blocked(ctx: ServiceContext, task: BoardTask, changes: TaskChanges) -> dict
 
 
 def _with_status(ctx: ServiceContext, task: BoardTask, changes: TaskChanges) -> BoardTask:
-    """Return the task with its new status: a completed task is at 100 % and not blocked."""
+    """Return the task with its new status: a completed task is at 100 % and not blocked.
+
+    Raises:
+        ToolRefused: VALIDATION, if a completed task is to be blocked or to have less progress.
+    """
     status = changes.status or task.status
     if status is BoardTaskStatus.COMPLETED:
         if changes.status is None and changes.progress not in (None, 100):
@@ -249,25 +258,28 @@ def _with_status(ctx: ServiceContext, task: BoardTask, changes: TaskChanges) -> 
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Followed:
+class _Consequences:
+    """What a change of a task did to its questions and notifications, to be added to the tool's result."""
+
     text: str = ""
     data: dict[str, Any]
 
 
-async def _follow(ctx: ServiceContext, before: BoardTask, after: BoardTask) -> _Followed:
+async def _apply_consequences(ctx: ServiceContext, before: BoardTask, after: BoardTask) -> _Consequences:
+    """Close or cancel the questions and notifications that a change of their task has made outdated."""
     if after.status.is_terminal:
-        return await _ended(ctx, after)
+        return await _close_related(ctx, after)
     # Its alerts were cancelled when it ended, and one may be due at once.
     if before.status.is_terminal:
         await _wake_rules_if_near(ctx, after)
     await questions.close_outdated(ctx, before, after)
-    if _moment(before.deadline) != _moment(after.deadline):
+    if _deadline_key(before.deadline) != _deadline_key(after.deadline):
         await _wake_rules_if_near(ctx, after)
         shown = serializers.deadline(after.deadline, ctx.zone) or "none"
         cancelled = await notifications.forget_deadline(ctx, after, shown=shown)
         text = f" {_counted(cancelled)} of the old deadline cancelled." if cancelled else ""
-        return _Followed(text=text, data={"cancelled_notifications": cancelled})
-    return _Followed(data={"cancelled_notifications": 0})
+        return _Consequences(text=text, data={"cancelled_notifications": cancelled})
+    return _Consequences(data={"cancelled_notifications": 0})
 
 
 async def _wake_rules_if_near(ctx: ServiceContext, task: BoardTask) -> None:
@@ -276,55 +288,65 @@ async def _wake_rules_if_near(ctx: ServiceContext, task: BoardTask) -> None:
         await dashboards.wake_rules(ctx.tx, ctx.folder, now_ms=ctx.now_ms)
 
 
-async def _ended(ctx: ServiceContext, task: BoardTask) -> _Followed:
+async def _close_related(ctx: ServiceContext, task: BoardTask) -> _Consequences:
     """Cancel the open questions and notifications of a task that has ended."""
-    reason = notifications.ended_because(task)
+    reason = notifications.end_reason(task)
     cancelled = await notifications.cancel_of_task(ctx, task.id, reason)
     closed = await questions.close_of_task(ctx, task.id, reason)
     text = f" {_counted(cancelled)} cancelled." if cancelled else ""
     text += f" {closed} question{'s' if closed > 1 else ''} closed." if closed else ""
-    return _Followed(text=text, data={"cancelled_notifications": cancelled, "closed_questions": closed})
+    return _Consequences(text=text, data={"cancelled_notifications": cancelled, "closed_questions": closed})
 
 
 def _counted(cancelled: int) -> str:
+    """Return a number of notifications as text: `1 notification`, `2 notifications`."""
     return f"{cancelled} notification{'s' if cancelled > 1 else ''}"
 
 
-def _moment(deadline: Deadline | None) -> tuple[int, str | None] | None:
+def _deadline_key(deadline: Deadline | None) -> tuple[int, str | None] | None:
+    """Return the time (epoch ms) and the day of a deadline, to compare two without their texts."""
     return None if deadline is None else (deadline.at_ms, deadline.date)
 
 
 def _deadline(ctx: ServiceContext, text: str) -> Deadline | None:
+    """Return the deadline that a text names; None for an empty text. Raises `ToolRefused`."""
     return when.parse_deadline(texts.line("deadline", text), now_ms=ctx.now_ms, zone=ctx.zone)
 
 
-def _stamped(ctx: ServiceContext, task: BoardTask, fields: list[str] | tuple[str, ...]) -> BoardTask:
-    """Record which fields a person set, so that the rules do not change them."""
+def _with_set_fields(ctx: ServiceContext, task: BoardTask, fields: list[str] | tuple[str, ...]) -> BoardTask:
+    """Return the task with a record of the fields that a person sets now, which the rules do not change."""
     if not ctx.caller.is_person:
         return task
     return replace(task, user_set={**task.user_set, **dict.fromkeys(fields, ctx.now_ms)})
 
 
 async def _put(ctx: ServiceContext, task: BoardTask, *, read_version: int | None) -> BoardTask:
+    """Store a task and return it with its new version.
+
+    `read_version` is the version that was read, None for a new one. Raises `ToolRefused` STALE if it was
+    changed since.
+    """
     task = replace(task, version=await ctx.version(), changed_turn=ctx.caller.turn_id)
     if not await board_tasks.put(ctx.tx, task, read_version=read_version):
         raise ToolRefused("STALE", f"{task.id} was changed meanwhile.")
     return task
 
 
-def _until(ctx: ServiceContext, task: BoardTask) -> str:
+def _due_text(ctx: ServiceContext, task: BoardTask) -> str:
+    """Return `, due 2026-02-10 18:00`; empty for a task without a deadline."""
     shown = serializers.deadline(task.deadline, ctx.zone)
     return f", due {shown[:16].replace('T', ' ')}" if shown else ""
 
 
-def _said(ctx: ServiceContext, task: BoardTask, fields: tuple[str, ...]) -> str:
+def _summary(ctx: ServiceContext, task: BoardTask, fields: tuple[str, ...]) -> str:
+    """Return the changed fields of a task in a few words: `50%, high priority`."""
     shown = {
         "progress": f"{task.pct}%",
         "status": task.status.value,
         "blocked": f"blocked{f' ({task.blocker_note})' if task.blocker_note else ''}"
         if task.is_blocked
         else "not blocked",
-        "deadline": (_until(ctx, task) or ", no deadline").removeprefix(", "),
+        "deadline": (_due_text(ctx, task) or ", no deadline").removeprefix(", "),
         "priority": f"{task.priority.value} priority",
         "tags": f"tags {', '.join(task.tags) or 'none'}",
     }

@@ -29,7 +29,7 @@ MAX_READ = 1_200
 
 
 async def snapshot(tx: Tx, folder: Folder) -> BoardSnapshot | None:
-    """Read a dashboard; None for a group without one."""
+    """Return a dashboard as of now; None for a group without one."""
     dashboard = await dashboards.get(tx, folder)
     if dashboard is None:
         return None
@@ -52,7 +52,10 @@ async def row(tx: Tx, folder: Folder, row_id: str) -> BoardTask | Question | Not
 
 
 async def active(tx: Tx, folder: Folder) -> BoardSnapshot | None:
-    """Read the active part of a dashboard, at most as many rows as a summary has room for."""
+    """Return the active tasks, open questions and coming notifications of a dashboard, or None without one.
+
+    At most `MAX_READ` tasks and notifications are read; `unread` counts the others.
+    """
     dashboard = await dashboards.get(tx, folder)
     if dashboard is None:
         return None

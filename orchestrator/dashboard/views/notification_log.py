@@ -12,14 +12,14 @@ from orchestrator.domain.dashboard import Notification
 from orchestrator.store.board.notifications import HistoryEntry
 
 
-def whole(row: Notification, recorded: Sequence[HistoryEntry]) -> list[HistoryEntry]:
+def with_creation(row: Notification, recorded: Sequence[HistoryEntry]) -> list[HistoryEntry]:
     """Return the recorded entries, with an entry for the creation first.
 
     Imported notifications, and those older than this history, have no such entry in the store.
     """
     if recorded and recorded[0].what == "created":
         return list(recorded)
-    made = HistoryEntry(
+    creation = HistoryEntry(
         folder=row.folder,
         notification_id=row.id,
         at_ms=row.created_ms,
@@ -27,7 +27,7 @@ def whole(row: Notification, recorded: Sequence[HistoryEntry]) -> list[HistoryEn
         by=row.created_by.value,
         detail={},
     )
-    return [made, *recorded]
+    return [creation, *recorded]
 
 
 def event_word(entry: HistoryEntry) -> str:
@@ -36,7 +36,7 @@ def event_word(entry: HistoryEntry) -> str:
 
 
 def event_fields(entry: HistoryEntry) -> dict[str, Any]:
-    """Return the fields of an entry's event."""
+    """Return the arguments with which an entry's event is published on the event bus."""
     return {
         "group": entry.folder,
         "turn": entry.turn_id,
@@ -47,7 +47,10 @@ def event_fields(entry: HistoryEntry) -> dict[str, Any]:
 
 
 def data(entry: HistoryEntry, zone: ZoneInfo) -> dict[str, Any]:
-    """Return an entry with its times in the group's zone."""
+    """Return an entry as data: `at`, `what`, `by`, its detail and, if there is one, the `turn`.
+
+    Times are ISO, in the group's zone.
+    """
     fields: dict[str, Any] = {"at": local_iso(entry.at_ms, zone), "what": entry.what, "by": entry.by}
     if entry.turn_id is not None:
         fields["turn"] = entry.turn_id
@@ -67,6 +70,7 @@ def line(entry: HistoryEntry, zone: ZoneInfo) -> str:
 
 
 def _about(detail: dict[str, Any], zone: ZoneInfo) -> list[str]:
+    """Return the detail of an entry as short texts for people."""
     parts = []
     if "from_ms" in detail:
         parts.append(
@@ -87,5 +91,6 @@ def _about(detail: dict[str, Any], zone: ZoneInfo) -> list[str]:
 
 
 def _short(text: str) -> str:
+    """Return a text on one line, at most 200 characters long."""
     shown = " ".join(str(text).split())
     return shown if len(shown) <= 200 else f"{shown[:199]}…"

@@ -191,14 +191,15 @@ def insight(row: Insight, zone: ZoneInfo) -> InsightData:
 
 def recurring(row: BoardTask) -> str:
     """Return when a task is repeated, such as `Mon Fri at 18:00`; empty for a task that is done once."""
-    noted = row.recurring or {}
-    days = " ".join(DAYS[day] for day in days_of(noted)) if noted.get("enabled") else ""
-    at = " ".join(str(noted.get("check_time") or "").split())[:20]
-    return f"{days} at {at}" if days and at else days
+    recurrence = row.recurring or {}
+    days = " ".join(DAYS[day] for day in days_of(recurrence)) if recurrence.get("enabled") else ""
+    # An imported time may be any text, so it is shown on one line and shortened.
+    time_of_day = " ".join(str(recurrence.get("check_time") or "").split())[:20]
+    return f"{days} at {time_of_day}" if days and time_of_day else days
 
 
 def days_of(recurring: Mapping[str, Any]) -> list[int]:
-    """Return the days of the week, 0 is Monday; invalid values are left out."""
+    """Return the days of the week in a task's recurrence, 0 is Monday; invalid values are left out."""
     days = recurring.get("days_of_week")
     return [day for day in days if day in range(len(DAYS))] if isinstance(days, list) else []
 

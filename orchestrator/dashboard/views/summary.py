@@ -33,11 +33,11 @@ def render(snapshot: BoardSnapshot, *, now_ms: int, zone: ZoneInfo, limit: int =
     today = datetime.fromtimestamp(now_ms / 1000, zone).date()
     whole = _sections(tasks, snapshot, today, zone, without=frozenset())
     if len(whole) <= limit:
-        return f"{whole}\n\n{_left_out(snapshot.unread)}" if snapshot.unread else whole
+        return f"{whole}\n\n{_left_out_line(snapshot.unread)}" if snapshot.unread else whole
     without = _dispensable(tasks, snapshot.questions, len(whole) - limit)
     note = f"\n\n(Left out, for length: the context of {len(without)} tasks and questions.)"
     shorter = _sections(tasks, snapshot, today, zone, without=without) + note
-    return shorter if len(shorter) <= limit else _cut(shorter, limit, unread=snapshot.unread)
+    return shorter if len(shorter) <= limit else _shortened(shorter, limit, unread=snapshot.unread)
 
 
 def one_line(text: str) -> str:
@@ -53,6 +53,7 @@ def _sections(
     *,
     without: frozenset[str],
 ) -> str:
+    """Return the three sections; the contexts of the rows with ids in `without` are left out."""
     sections = []
     if tasks:
         blocks = (_task(row, today, zone, has_context=row.id not in without) for row in tasks)
@@ -71,7 +72,7 @@ def _task(task: BoardTask, today: date, zone: ZoneInfo, *, has_context: bool) ->
         f"- Progress: {task.pct}%",
         f"- Deadline: {_deadline(task.deadline, today, zone)}",
         f"- Priority: {task.priority.value}",
-        f"- Last Update: {_past(task.last_update_ms, today, zone)}",
+        f"- Last Update: {_days_ago(task.last_update_ms, today, zone)}",
     ]
     if task.is_blocked:
         lines.append(f"- ⚠️ Blocked: {one_line(task.blocker_note or 'no reason given')}")
@@ -115,20 +116,23 @@ def _notification(row: Notification, zone: ZoneInfo) -> str:
 
 
 def _deadline(deadline: Deadline | None, today: date, zone: ZoneInfo) -> str:
+    """Return a deadline such as `2026-02-10 18:00 (in 3 days)`; `None` without one."""
     if deadline is None:
         return "None"
     days = (_day(deadline.at_ms, zone) - today).days
     shown = deadline.date or when.format_time(deadline.at_ms, zone)
-    return f"{shown} ({_ahead(days)})"
+    return f"{shown} ({_days_ahead(days)})"
 
 
-def _ahead(days: int) -> str:
+def _days_ahead(days: int) -> str:
+    """Return a day that is so many days ahead: `tomorrow`, `in 3 days`, `overdue by 1 day`."""
     if days < 0:
         return f"overdue by {_days(-days)}"
-    return ("today", "tomorrow")[days] if days < 2 else f"in {days} days"
+    return {0: "today", 1: "tomorrow"}.get(days, f"in {days} days")
 
 
-def _past(at_ms: int, today: date, zone: ZoneInfo) -> str:
+def _days_ago(at_ms: int, today: date, zone: ZoneInfo) -> str:
+    """Return the day of a past time: `2026-02-10 (3 days ago)`."""
     day = _day(at_ms, zone)
     days = (today - day).days
     return f"{day.isoformat()} ({_days(days)} ago)" if days >= 1 else day.isoformat()
@@ -145,25 +149,30 @@ def _day(at_ms: int, zone: ZoneInfo) -> date:
 def _dispensable(tasks: Iterable[BoardTask], questions: Iterable[Question], chars: int) -> frozenset[str]:
     """Return the ids of rows whose contexts to leave out to save `chars`, the least important first."""
     both: list[BoardTask | Question] = [*tasks, *questions]
-    rows = [(_RANK[item.priority], item.id, len(item.context)) for item in both if item.context]
-    rows = [row for _, row in sorted(enumerate(rows), key=lambda at: (at[1][0], -at[0]))]
-    gone: set[str] = set()
-    for _, row_id, length in rows:
+    rows = [row for row in both if row.context]
+    # Among rows of one priority, the last in the summary go first: sorting leaves equal rows in their order.
+    rows.reverse()
+    rows.sort(key=lambda row: _RANK[row.priority])
+    dispensable: set[str] = set()
+    for row in rows:
         if chars <= 0:
             break
-        gone.add(row_id)
-        chars -= length
-    return frozenset(gone)
+        dispensable.add(row.id)
+        chars -= len(row.context)
+    return frozenset(dispensable)
 
 
-def _cut(text: str, limit: int, *, unread: int) -> str:
-    """Keep whole blocks from the start, and say how much is left out."""
-    # Room for the line about what is left out.
+def _shortened(text: str, limit: int, *, unread: int) -> str:
+    """Return whole blocks from the start of a text, and a line about how many rows are left out.
+
+    `unread` is the number of rows that are not in the text at all.
+    """
+    # 200 characters are room for the line about what is left out.
     shortened = text[: limit - 200].rsplit("\n\n", 1)[0]
-    # The id of each row is between two such marks.
+    # The id of each row stands between two `**`.
     left_out = text[len(shortened) :].count("**") // 2 + unread
-    return f"{shortened}\n\n{_left_out(left_out)}"
+    return f"{shortened}\n\n{_left_out_line(left_out)}"
 
 
-def _left_out(rows: int) -> str:
+def _left_out_line(rows: int) -> str:
     return f"(Left out, for length: {rows} more rows, the least urgent ones.)"

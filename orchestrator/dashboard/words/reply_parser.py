@@ -90,25 +90,25 @@ _INLINE = (
 class DoneReply:
     """The person says that the task of the notification is done."""
 
-    by_sign: str = ""
+    emoji: str = ""
     """The emoji that was the whole reply or reaction; empty where the person wrote it in words."""
 
 
 @dataclass(frozen=True, slots=True)
 class LaterReply:
-    """The person wants the notification again: after `pause_ms`, or at the time in `words`."""
+    """The person wants the notification again: after `pause_ms`, or at the time that `time_text` names."""
 
     pause_ms: int | None = None
-    words: str = ""
+    time_text: str = ""
 
 
 def read(text: str) -> DoneReply | LaterReply | None:
     """Return what a reply to a notification requests; None where only an agent can understand it."""
     # A thumb comes in five skin colours and two styles, and means the same in all.
-    sign = _SKIN.sub("", text.strip())
-    if sign in (CHECK, THUMB):
-        return DoneReply(by_sign=sign)
-    plain = _plain(text)
+    emoji = _SKIN.sub("", text.strip())
+    if emoji in (CHECK, THUMB):
+        return DoneReply(emoji=emoji)
+    plain = _normalized(text)
     if plain in _DONE:
         return DoneReply()
     later = _LATER.fullmatch(plain)
@@ -120,26 +120,26 @@ def read(text: str) -> DoneReply | LaterReply | None:
     if pause_ms is not None:
         return LaterReply(pause_ms=pause_ms)
     if _SPAN.fullmatch(time_text):
-        return LaterReply(words=f"in {time_text}")
+        return LaterReply(time_text=f"in {time_text}")
     if _KOREAN_SPAN.fullmatch(time_text):
-        return LaterReply(words=f"{time_text} 후")
+        return LaterReply(time_text=f"{time_text} 후")
     # Without a word such as "later" only a clear span counts: `2h` alone may be an answer to something else.
     if not is_put_off:
         return (
-            LaterReply(words=time_text)
+            LaterReply(time_text=time_text)
             if time_text.startswith("in ") or time_text.endswith(("후", "뒤"))
             else None
         )
-    return LaterReply(words=time_text) if time_text else LaterReply(pause_ms=USUAL_PAUSE_MS)
+    return LaterReply(time_text=time_text) if time_text else LaterReply(pause_ms=USUAL_PAUSE_MS)
 
 
 def means_done(answer: str) -> bool:
     """Return whether an answer to "is it done?" says that it is: a bare yes, `done`, or both."""
-    plain = _plain(answer)
+    plain = _normalized(answer)
     if plain in _YES or plain in _DONE:
         return True
-    first, _, rest = plain.replace(",", " ").partition(" ")
-    return first in _YES and rest.strip() in _YES | _DONE
+    first, _, remainder = plain.replace(",", " ").partition(" ")
+    return first in _YES and remainder.strip() in _YES | _DONE
 
 
 def _pause_ms(text: str) -> int | None:
@@ -152,21 +152,27 @@ def _pause_ms(text: str) -> int | None:
 
 
 def answers(text: str, *, count: int) -> tuple[tuple[int, str], ...] | None:
-    """Parse numbered answers such as `1. the big hall 2. at six`; None unless the whole text is answers.
+    """Return the number and text of each answer in a text such as `1. the big hall 2. at six`.
+
+    None unless the whole text consists of numbered answers.
 
     Numbers are 1 to `count`, each at most once. Lines without a number continue the answer before them.
     """
     # Lines first: inside a line that is an answer, numbers may be part of it.
-    numbered = _by_lines(text) or _inline(text)
+    numbered = _answers_by_line(text) or _inline_answers(text)
     numbers = [number for number, _ in numbered]
     if not numbered or len(set(numbers)) != len(numbers) or not 1 <= min(numbers) <= max(numbers) <= count:
         return None
     return tuple(numbered) if all(answer for _, answer in numbered) else None
 
 
-def _by_lines(text: str) -> list[tuple[int, str]]:
+def _answers_by_line(text: str) -> list[tuple[int, str]]:
+    """Return the number and the answer of each line; empty where the first line has no number.
+
+    A line without a number continues the answer before it.
+    """
     lines = [line for line in text.strip().splitlines() if line.strip()]
-    if len(lines) == 1 and any(len(way.findall(lines[0])) > 1 for way in _INLINE):
+    if len(lines) == 1 and any(len(style.findall(lines[0])) > 1 for style in _INLINE):
         return []
     parsed: list[tuple[int, str]] = []
     for line in lines:
@@ -181,16 +187,19 @@ def _by_lines(text: str) -> list[tuple[int, str]]:
     return parsed
 
 
-def _inline(text: str) -> list[tuple[int, str]]:
+def _inline_answers(text: str) -> list[tuple[int, str]]:
+    """Return the number and the answer of each `1. …` in one line; empty where the text does not start so."""
     line = text.strip()
-    ways = (list(way.finditer(line)) for way in _INLINE)
-    marks = next((matches for matches in ways if matches and matches[0].start() == 0), [])
-    ends = [*(mark.start() for mark in marks[1:]), len(line)]
+    numbers_by_style = (list(style.finditer(line)) for style in _INLINE)
+    numbers = next((found for found in numbers_by_style if found and found[0].start() == 0), [])
+    # An answer ends where the next number starts; a comma between two answers belongs to none.
+    ends = [*(number.start() for number in numbers[1:]), len(line)]
     return [
-        (int(mark[1]), line[mark.end() : end].strip().rstrip(",;" if end < len(line) else ""))
-        for mark, end in zip(marks, ends, strict=False)
+        (int(number[1]), line[number.end() : end].strip().rstrip(",;" if end < len(line) else ""))
+        for number, end in zip(numbers, ends, strict=False)
     ]
 
 
-def _plain(text: str) -> str:
+def _normalized(text: str) -> str:
+    """Return a text in lower case, with single spaces and without punctuation and emoji around it."""
     return " ".join(_MARKS.sub("", composed(text)).casefold().split())

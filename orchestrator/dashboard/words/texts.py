@@ -18,6 +18,8 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\
 def text(name: str, value: str, *, limit: int = MAX_TEXT, is_needed: bool = False) -> str:
     """Return a text without space around it. Emoji, direction marks and line breaks stay.
 
+    `name` is the field's name, for the error.
+
     Raises:
         ToolRefused: VALIDATION when it is too long, has control characters, or is needed and empty.
     """
@@ -34,7 +36,7 @@ def text(name: str, value: str, *, limit: int = MAX_TEXT, is_needed: bool = Fals
 
 
 def line(name: str, value: str, *, limit: int = MAX_LINE, is_needed: bool = False) -> str:
-    """Return a text like `text`, on one line."""
+    """Return a checked text like `text`, on one line. Raises `ToolRefused`."""
     # Of other texts only plain spaces are joined: `split` takes some control characters for spaces, and these
     # are to be refused.
     return text(

@@ -47,8 +47,8 @@ def parse_datetime(text: str, *, now_ms: int, zone: ZoneInfo) -> ParsedTime:
     Raises:
         ToolRefused: UNPARSEABLE_TIME, or TOO_FAR beyond five years.
     """
-    now = datetime.fromtimestamp(now_ms / 1000, UTC).astimezone(zone)
-    read = times.read(text, now=now, zone=zone, policy=POLICY)
+    local_now = datetime.fromtimestamp(now_ms / 1000, UTC).astimezone(zone)
+    read = times.read(text, now=local_now, zone=zone, policy=POLICY)
     is_iso = _ISO.match(text.strip()) is not None
     match read:
         case DateOnly(day=day, at=at):
@@ -122,8 +122,9 @@ def format_time(at_ms: int, zone: ZoneInfo) -> str:
     return datetime.fromtimestamp(at_ms / 1000, zone).strftime("%Y-%m-%d %H:%M")
 
 
-def _ms(at: datetime) -> int:
-    return round(at.timestamp() * 1000)
+def _ms(moment: datetime) -> int:
+    """Return a time in epoch ms."""
+    return round(moment.timestamp() * 1000)
 
 
 def _short(text: str) -> str:

@@ -49,7 +49,9 @@ class CycleReport:
     plan: RulePlan
     snapshot: BoardSnapshot
     done: tuple[dict[str, Any], ...]
+    """The steps that were carried out, as `describe_step` returns them."""
     skipped: tuple[dict[str, Any], ...]
+    """The steps that were not, each with the reason as `why`."""
 
     @property
     def outcome(self) -> str:
@@ -73,7 +75,7 @@ class CycleReport:
 
 async def preview(tx: Tx, snapshot: BoardSnapshot, hours: Hours, *, now_ms: int) -> CycleReport:
     """Plan a pass of the rules without changing anything."""
-    past = await _past(tx, snapshot.dashboard.folder, now_ms=now_ms)
+    past = await _alert_history(tx, snapshot.dashboard.folder, now_ms=now_ms)
     planned = plan(BoardState(snapshot=snapshot, past=past, hours=hours, now_ms=now_ms))
     skipped = tuple(_skipped(step) for step in planned.skipped)
     return CycleReport(plan=planned, snapshot=snapshot, done=(), skipped=skipped)
@@ -91,7 +93,7 @@ async def apply(
     done: list[dict[str, Any]] = []
     skipped = list(planned.skipped)
     for step in planned.plan.actions:
-        await _try(ctx, step, done, skipped)
+        await _try_step(ctx, step, done, skipped)
     report = CycleReport(
         plan=planned.plan, snapshot=planned.snapshot, done=tuple(done), skipped=tuple(skipped)
     )
@@ -103,18 +105,18 @@ async def apply(
     return report
 
 
-async def _try(
+async def _try_step(
     ctx: ServiceContext, step: Step, done: list[dict[str, Any]], skipped: list[dict[str, Any]]
 ) -> None:
-    """Carry out one step; a failed step is rolled back and recorded, and the pass continues."""
+    """Carry out one step, and append its record to `done`, or to `skipped` if it fails and is rolled back."""
     described = describe_step(step)
     # A savepoint for each step: what a refused step has written is undone, the rest of the pass stays.
     await ctx.tx.execute("SAVEPOINT step")
     try:
-        done.append(described | await _do(ctx, step))
+        done.append(described | await _carry_out(ctx, step))
     except ToolRefused as refused:
         await ctx.tx.execute("ROLLBACK TO step")
-        skipped.append(described | {"why": _why(refused)})
+        skipped.append(described | {"why": _refusal_reason(refused)})
     except sqlite3.IntegrityError as error:
         await ctx.tx.execute("ROLLBACK TO step")
         log.exception("Worker Agent: a step failed", group=ctx.folder, step=described)
@@ -123,7 +125,8 @@ async def _try(
         await ctx.tx.execute("RELEASE step")
 
 
-async def _do(ctx: ServiceContext, step: Step) -> dict[str, Any]:
+async def _carry_out(ctx: ServiceContext, step: Step) -> dict[str, Any]:
+    """Carry out one step, and return the `id` of the row that it added, if any. Raises `ToolRefused`."""
     match step:
         case ChangeStatus(task_id=task_id, status=status):
             await tasks.update(ctx, task_id, tasks.TaskChanges(status=status))
@@ -141,8 +144,8 @@ async def _do(ctx: ServiceContext, step: Step) -> dict[str, Any]:
         case CloseQuestion(question_id=question_id, reason=reason):
             await questions.remove(ctx, question_id=question_id, reason=reason)
         case Notify(request=request):
-            outcome = await notifications.intend(ctx, request)
-            # Raised again so that `_try` undoes the step like any other that is refused.
+            outcome = await notifications.try_schedule(ctx, request)
+            # Raised again so that `_try_step` undoes the step like any other that is refused.
             if outcome.refused is not None:
                 raise outcome.refused
             assert outcome.notification is not None
@@ -156,13 +159,14 @@ async def _do(ctx: ServiceContext, step: Step) -> dict[str, Any]:
     return {}
 
 
-def _why(refused: ToolRefused) -> str:
+def _refusal_reason(refused: ToolRefused) -> str:
+    """Return why a step was refused, for the record of its cycle."""
     ids = refused.data.get("ids") or []
     return f"duplicate of {ids[0]}" if refused.code == "DUPLICATE" and ids else f"{refused.code}: {refused}"
 
 
 def describe_step(step: Step) -> dict[str, Any]:
-    """Return a step as data, for the record of its cycle."""
+    """Return a step as data, for the record of its cycle: its kind as `what`, the row's id, its values."""
     match step:
         case ChangeStatus(task_id=task_id, status=status):
             return {"what": "status", "row": task_id, "to": status.value}
@@ -189,7 +193,8 @@ def _skipped(step: Skip) -> dict[str, Any]:
     return {"what": step.what, "row": step.row_id, "why": step.why}
 
 
-async def _past(tx: Tx, folder: Folder, *, now_ms: int) -> AlertHistory:
+async def _alert_history(tx: Tx, folder: Folder, *, now_ms: int) -> AlertHistory:
+    """Return the earlier alerts and questions of a group that the rules compare new ones with."""
     delivered: dict[str, list[DeliveredAlert]] = {}
     for row in await board_deliveries.delivered_by_rules(tx, folder, since_ms=now_ms - PAST_MS):
         if not _counts(row["cause"], row["cancel_reason"]):

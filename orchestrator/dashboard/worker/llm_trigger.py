@@ -1,4 +1,4 @@
-"""Decide when a model looks at a dashboard: only if something changed since its last look. Pure."""
+"""Decide when a model is to update a dashboard: only if something changed since it did so last. Pure."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class BoardDigest:
     @classmethod
     def of(cls, snapshot: BoardSnapshot, to_judge: Sequence[str]) -> BoardDigest:
         """Return the digest of a dashboard; `to_judge` lists the cases that rules cannot decide."""
-        content = [_judged_fields(task) for task in sorted(snapshot.tasks, key=lambda one: one.id)]
+        content = [_judged_fields(task) for task in sorted(snapshot.tasks, key=lambda task: task.id)]
         return cls(content=_hash(content), judge=_hash(list(to_judge)) if to_judge else "")
 
     @classmethod
@@ -42,9 +42,10 @@ class BoardDigest:
 
 
 def why_ask(dashboard: Dashboard, digest: BoardDigest, *, now_ms: int, period_ms: int) -> str | None:
-    """Return why a model should look now, or None: cases for judgement at once, changes once a period.
+    """Return why a model's turn is needed now, or None: `judge`, `period`, or `again` after a failed turn.
 
-    A dashboard that has not changed since the last look starts no turn, however long ago that was.
+    Cases that need judgement get a turn at once, changes one in each `period_ms`. A dashboard that has not
+    changed since the model's last turn gets none, however long ago that was.
     """
     judged = BoardDigest.read(dashboard.worker_digest)
     has_failed = judged is not None and judged.has_failed

@@ -91,14 +91,14 @@ class WorkerLoop:
                 await until_next(events, at_most_seconds=await self.beat())
 
     async def beat(self) -> float:
-        """Run a pass over every dashboard that is due, and return in how many seconds to look again."""
+        """Run a pass over every dashboard that is due, and return the seconds to wait for the next call."""
         # Ended turns first: if a model failed, the rules do its work without waiting for the next pass.
         await self._settle_models()
         await self._follow_zones()
         due = await self._database.write(partial(_due, now_ms=self._clock.now_ms()))
         # One transaction for each, so that a board with many tasks holds up nobody else's messages for long.
         for dashboard in due:
-            await self.look_after(dashboard.folder)
+            await self.update_dashboard(dashboard.folder)
         next_ms = await self._database.read(dashboards.next_rules_ms)
         if next_ms is None:
             return SWEEP_SECONDS
@@ -117,14 +117,14 @@ class WorkerLoop:
                 ctx = self._ports.service_context(tx, group, caller)
                 await tasks.follow_zone(ctx, is_changed=dashboard.zone is not None)
 
-    async def look_after(self, folder: Folder) -> None:
+    async def update_dashboard(self, folder: Folder) -> None:
         """Run the rules over one dashboard, and queue a model's turn if it is needed."""
         async with self._database.transaction() as tx:
             dashboard, group = await dashboards.get(tx, folder), await groups.by_folder(tx, folder)
             if dashboard is None:
                 return
             if group is not None and self._ports.mode.does_anything:
-                await self._pass(tx, dashboard, group)
+                await self._run_pass(tx, dashboard, group)
             now_ms = self._clock.now_ms()
             await dashboards.note_rules(tx, folder, now_ms=now_ms, next_ms=now_ms + self._ports.beat_ms)
             # Again, because the next time was just set and a deadline may come before it.
@@ -134,14 +134,14 @@ class WorkerLoop:
         self._wakeups.lanes.set()
         self._bus.publish("worker.rules", group=folder)
 
-    async def _pass(self, tx: Tx, dashboard: Dashboard, group: Group) -> None:
+    async def _run_pass(self, tx: Tx, dashboard: Dashboard, group: Group) -> None:
         snapshot = await board.snapshot(tx, dashboard.folder)
         assert snapshot is not None
-        report = await self._rules(tx, group, snapshot)
+        report = await self._run_rules(tx, group, snapshot)
         if self._ports.mode.asks_model:
-            await self._ask(tx, dashboard, group, report)
+            await self._ask_model_if_needed(tx, dashboard, group, report)
 
-    async def _rules(
+    async def _run_rules(
         self, tx: Tx, group: Group, snapshot: BoardSnapshot, *, why: str = "heartbeat"
     ) -> cycle.CycleReport:
         now_ms = self._clock.now_ms()
@@ -153,14 +153,16 @@ class WorkerLoop:
 
     # The model
 
-    async def _ask(self, tx: Tx, dashboard: Dashboard, group: Group, report: cycle.CycleReport) -> None:
+    async def _ask_model_if_needed(
+        self, tx: Tx, dashboard: Dashboard, group: Group, report: cycle.CycleReport
+    ) -> None:
         now_ms = self._clock.now_ms()
         digest = BoardDigest.of(report.snapshot, report.plan.to_judge)
         why = llm_trigger.why_ask(dashboard, digest, now_ms=now_ms, period_ms=PERIODS * self._ports.beat_ms)
         # One turn at a time for a dashboard: a second one would be shown the same state.
         if why is None or await worker_cycles.open_model_cycle(tx, group.folder) is not None:
             return
-        await self.ask(tx, group, digest, why=why, to_judge=report.plan.to_judge)
+        await self.ask_model(tx, group, digest, why=why, to_judge=report.plan.to_judge)
 
     async def ask_now(self, folder: str) -> int:
         """Queue a model's turn by hand, and return the turn's number.
@@ -179,13 +181,13 @@ class WorkerLoop:
                 report = await cycle.preview(tx, snapshot, self._ports.hours_of(group), now_ms=now_ms)
                 to_judge = report.plan.to_judge
                 digest = BoardDigest.of(snapshot, to_judge)
-                turn_id = await self.ask(tx, group, digest, why="by hand", to_judge=to_judge)
+                turn_id = await self.ask_model(tx, group, digest, why="by hand", to_judge=to_judge)
         if turn_id is None:
             raise BadRequest(f"Nothing was asked: {NO_MODEL}.")
         self._wakeups.lanes.set()
         return turn_id
 
-    async def ask(
+    async def ask_model(
         self, tx: Tx, group: Group, digest: BoardDigest, *, why: str, to_judge: tuple[str, ...]
     ) -> int | None:
         """Queue a worker's turn and return its number; None where no model answers."""
@@ -250,7 +252,9 @@ class WorkerLoop:
         if not await worker_cycles.was_changed_beside(tx, ended.turn_id, ended.folder):
             snapshot = await board.snapshot(tx, ended.folder)
             assert snapshot is not None
-            digest = str(BoardDigest(content=BoardDigest.of(snapshot, ()).content, judge=_judge_of(digest)))
+            digest = str(
+                BoardDigest(content=BoardDigest.of(snapshot, ()).content, judge=_judged_cases_hash(digest))
+            )
         await dashboards.note_worker(
             tx, ended.folder, now_ms=now_ms, revision=dashboard.revision, digest=digest
         )
@@ -265,7 +269,7 @@ class WorkerLoop:
         """
         now_ms = self._clock.now_ms()
         await dashboards.note_worker(
-            tx, ended.folder, now_ms=now_ms, revision=dashboard.revision, digest=_failed(ended.digest)
+            tx, ended.folder, now_ms=now_ms, revision=dashboard.revision, digest=_as_failed(ended.digest)
         )
         if not self._ports.mode.applies_rules:
             log.error("Worker Agent: the model failed", group=ended.folder, reason=ended.reason)
@@ -275,24 +279,28 @@ class WorkerLoop:
         )
         snapshot = await board.snapshot(tx, ended.folder)
         assert snapshot is not None
-        report = await self._rules(tx, group, snapshot, why="fallback")
+        report = await self._run_rules(tx, group, snapshot, why="fallback")
         return {"fell_back": True, **report.to_detail()}
 
 
 async def _due(tx: Tx, *, now_ms: int) -> list[Dashboard]:
+    """Return the dashboards that are due for a pass, after moving passes forward for their deadlines."""
     await dashboards.hasten_rules(tx)
     return await dashboards.due_for_rules(tx, now_ms)
 
 
 async def _groups_and_boards(tx: Tx) -> tuple[list[Group], list[Dashboard]]:
+    """Return all groups and all dashboards, as of one moment."""
     return await groups.every(tx), await dashboards.every(tx)
 
 
-def _judge_of(digest: str) -> str:
-    read = BoardDigest.read(digest)
-    return read.judge if read else ""
+def _judged_cases_hash(digest: str) -> str:
+    """Return the hash of the cases that need judgement in a stored digest; empty without any."""
+    parsed = BoardDigest.read(digest)
+    return parsed.judge if parsed else ""
 
 
-def _failed(digest: str) -> str:
-    read = BoardDigest.read(digest)
-    return str(replace(read, has_failed=True)) if read else ""
+def _as_failed(digest: str) -> str:
+    """Return a stored digest with the mark that the model's turn failed."""
+    parsed = BoardDigest.read(digest)
+    return str(replace(parsed, has_failed=True)) if parsed else ""

@@ -36,15 +36,19 @@ DUTIES = """\
 Use the tools. Be proactive, and do not spam. Then answer SILENT."""
 
 
-def instructions(own: str | None, hours: Hours, *, cap: int) -> str:
-    """Return the worker's instructions: the group's own text, or the built-in one with its figures."""
-    if own is not None and own.strip():
-        return own.strip()[:MAX_CHARS]
+def instructions(own_text: str | None, hours: Hours, *, cap: int) -> str:
+    """Return the worker's instructions: the group's own text, or else the built-in one.
+
+    The built-in text names the rules' durations, the group's `hours`, and `cap`, the largest number of
+    pending notifications about one task.
+    """
+    if own_text is not None and own_text.strip():
+        return own_text.strip()[:MAX_CHARS]
     template = resources.files("orchestrator.groups") / "templates" / TEMPLATE
     return template.read_text(encoding="utf-8").format_map(_figures(hours, cap))
 
 
-async def ask(tx: Tx, turn_id: int, folder: Folder, *, zone: ZoneInfo, now_ms: int) -> str:
+async def first_prompt(tx: Tx, turn_id: int, folder: Folder, *, zone: ZoneInfo, now_ms: int) -> str:
     """Return the prompt of a worker's turn, and record which state of the dashboard the turn was shown."""
     snapshot = await board.snapshot(tx, folder)
     if snapshot is None:
@@ -81,13 +85,13 @@ def _state(snapshot: BoardSnapshot, *, zone: ZoneInfo, now_ms: int) -> str:
     parts = [
         f"# Current Dashboard State\n\nIt is {when.format_time(now_ms, zone)} ({zone.key}).",
         summary.render(snapshot, now_ms=now_ms, zone=zone),
-        _over(snapshot),
+        _inactive_tasks(snapshot),
         _answered(snapshot.answered, zone),
     ]
     return "\n\n".join(part for part in parts if part)
 
 
-def _over(snapshot: BoardSnapshot) -> str:
+def _inactive_tasks(snapshot: BoardSnapshot) -> str:
     lines = [
         f"- **{task.id}** ({task.status.value}): {summary.one_line(task.title)}"
         for task in snapshot.tasks
@@ -109,8 +113,8 @@ def _delivered(sent: Sequence[Notification], zone: ZoneInfo) -> str:
     lines = []
     for row in sent:
         about = f"{row.type.value}, task {row.task_id or 'none'}"
-        at = when.format_time(row.delivered_ms or 0, zone)
-        lines.append(f"- {at} ({about}): {summary.one_line(row.message)}")
+        delivered_at = when.format_time(row.delivered_ms or 0, zone)
+        lines.append(f"- {delivered_at} ({about}): {summary.one_line(row.message)}")
     return _section("Delivered in the Last 48 Hours", lines)
 
 
@@ -119,7 +123,9 @@ def _section(heading: str, lines: Sequence[str]) -> str:
 
 
 def _figures(hours: Hours, cap: int) -> dict[str, object]:
-    # The figures are those of the rules, so that the text cannot contradict them.
+    """Return the numbers in the built-in instructions, by their names in the template."""
+
+    # They are those of the rules, so that the text cannot contradict them.
     def listed(pauses: dict[str, int]) -> str:
         return ", ".join(f"{name} {count} h" for name, count in pauses.items() if count)
 

@@ -254,7 +254,7 @@ async def _task(source: ApiSource, _: ApiQuery, path: Mapping[str, str]) -> Task
 
 
 async def _reminders(source: ApiSource, asked: GroupPageQuery, _: Mapping[str, str]) -> RowPage[ReminderView]:
-    return _part(await source.look(lambda tx: source.reminders.rows(tx, asked.group)), asked)
+    return _part(await source.look(lambda tx: source.reminders.list_views(tx, asked.group)), asked)
 
 
 async def _notifications(

@@ -43,7 +43,7 @@ class ReminderHandler:
 
     async def every(self, folder: str | None) -> list[ReminderView]:
         async with self._database.reading() as tx:
-            return await self._service.rows(tx, folder)
+            return await self._service.list_views(tx, folder)
 
     async def add(self, asked: NewReminder) -> ReminderView:
         return await self._change(
