@@ -35,7 +35,7 @@ def list_reminders(
     from orchestrator.dashboard.services import reminders
 
     service = _service(home)
-    read(home, lambda tx: service.rows(tx, group), reminders.lines, as_json=as_json)
+    read(home, lambda tx: service.list_views(tx, group), reminders.lines, as_json=as_json)
 
 
 @reminders_app.command

@@ -167,7 +167,7 @@ async def test_one_of_a_group_that_is_gone_is_sent_and_what_rules_made_is_not(ho
     await remind(home.harness, "pay the rent", in_ms=HOUR_MS)
     async with home.harness.database.transaction() as tx:
         await registration.unregister(tx, "family", now_ms=FEB_9_0830)
-        rows = await home.service.reminders.rows(tx, None)
+        rows = await home.service.reminders.list_views(tx, None)
     assert [row["text"] for row in rows] == ["pay the rent"]
     home.clock.pass_ms(DAY_MS)
     await notifier(home.harness).send_due()
@@ -189,7 +189,7 @@ async def test_one_that_repeats_is_listed_by_its_task_which_ends_it(home):
         made = await home.ask_raw(set_again)
         await home.ask_raw(set_again | {"prompt": "Look at the mail", "schedule_value": "5 9 * * 1"})
     async with home.harness.database.transaction() as tx:
-        rows = await home.service.reminders.rows(tx, None)
+        rows = await home.service.reminders.list_views(tx, None)
         with pytest.raises(ReminderRefused, match=f"andy tasks cancel {made.data['id']}"):
             await home.service.reminders.cancel(tx, made.data["id"], now_ms=home.clock.now_ms())
     assert [(row["id"], row["repeats"], row["text"]) for row in rows] == [

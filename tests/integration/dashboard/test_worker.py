@@ -350,7 +350,7 @@ async def test_what_is_overdue_is_told_in_the_chat_at_its_time_and_once(harness,
         (row,) = [row for row in await harness.notifications() if row["cause"] == "deadline:over"]
         await harness.until_status(row["id"], "delivered")
         harness.harness.clock.pass_ms(HOUR)
-        await harness.worker.look_after(FOLDER)
+        await harness.worker.update_dashboard(FOLDER)
         await harness.look()
         await harness.until_quiet()
     assert [text for text in harness.channel.texts() if "was due" in text] == [

@@ -85,7 +85,7 @@ async def show_notification(view: View) -> Response:
         group=group.folder,
         zone=view.host.zone_of(group),
         one=one,
-        entries=notification_log.whole(one, recorded),
+        entries=notification_log.with_creation(one, recorded),
         says=view.console.catalogue.has,
     )
 
