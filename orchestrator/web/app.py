@@ -45,8 +45,8 @@ def web_app(
         routes=routes,
         middleware=[guard],
         exception_handlers={
-            AndyError: _explain,
-            HTTPException: _explain_route,
+            AndyError: _error_answer,
+            HTTPException: _route_error_answer,
             RecursionError: _refuse_depth,
         },
     )
@@ -71,19 +71,20 @@ class LazyApp:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if self._built is None:
             async with self._lock:
-                # Asked again: another request may have built it while this one waited for the lock.
+                # Checked again: another request may have built it while this one waited for the lock.
                 if self._built is None:
                     self._built = await asyncio.to_thread(self._build)
         await self._built(scope, receive, send)
 
 
-async def _explain(_: Request, error: Exception) -> Response:
+async def _error_answer(_: Request, error: Exception) -> Response:
+    """Return the JSON answer for an error of Andy's own; one without a status of its own is a 503."""
     code = error.code if isinstance(error, BadRequest) else "unavailable"
     status = error.http_status if isinstance(error, BadRequest) else 503
     return JSONResponse({"error": {"code": code, "message": str(error)}}, status_code=status)
 
 
-async def _explain_route(request: Request, error: Exception) -> Response:
+async def _route_error_answer(request: Request, error: Exception) -> Response:
     """Return the JSON answer for an unknown path, or for a method that the path does not allow."""
     assert isinstance(error, HTTPException)
     # A mistyped secret address must not end up in the error, which programs log.
@@ -101,15 +102,15 @@ async def _explain_route(request: Request, error: Exception) -> Response:
 def _methods_at(request: Request) -> list[str]:
     """Return the methods of all routes of a path; Starlette would list those of the first route only."""
     router = request.app.router
-    later = router.default.routes if isinstance(router.default, LazyApp) else ()
+    more_routes = router.default.routes if isinstance(router.default, LazyApp) else ()
     matching = [
-        one
-        for one in (*router.routes, *later)
-        if isinstance(one, Route) and one.matches(request.scope)[0] is not Match.NONE
+        route
+        for route in (*router.routes, *more_routes)
+        if isinstance(route, Route) and route.matches(request.scope)[0] is not Match.NONE
     ]
-    return sorted(set().union(*(one.methods or () for one in matching)))
+    return sorted({method for route in matching for method in route.methods or ()})
 
 
 async def _refuse_depth(request: Request, _: Exception) -> Response:
     """Return the answer for a body that is nested so deeply that parsing exceeded the recursion limit."""
-    return await _explain(request, BadBody("The body is nested too deeply."))
+    return await _error_answer(request, BadBody("The body is nested too deeply."))

@@ -62,12 +62,12 @@ async def bounded(request: Request, limit: int, refusal: str) -> AsyncGenerator[
 def parse_object(body: bytes) -> dict[str, Any]:
     """Return the JSON object in a body; for an empty body, an empty object. Raises `BadBody`."""
     try:
-        found = json.loads(body or b"{}")
+        content = json.loads(body or b"{}")
     except (ValueError, RecursionError) as error:
         raise BadBody from error
-    if not isinstance(found, dict):
+    if not isinstance(content, dict):
         raise BadBody
-    return found
+    return content
 
 
 class BadQuery(BadRequest):
@@ -94,6 +94,7 @@ async def parse_body(request: Request, model: type[Body]) -> Body:
 
 
 def _first_mistake(error: ValidationError) -> str:
+    """Return the first wrong field and what is wrong with it: `group: Field required`."""
     first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-    place = ".".join(str(part) for part in first["loc"])
-    return f"{place}: {first['msg']}" if place else first["msg"]
+    field = ".".join(str(part) for part in first["loc"])
+    return f"{field}: {first['msg']}" if field else first["msg"]

@@ -39,7 +39,8 @@ class CalendarService:
         """Return the calendar of a secret, and record the fetch. Raises `UnknownAddress`."""
         now_ms = self.source.clock.now_ms()
 
-        async def look(tx: Tx) -> tuple[SecretAddress, bytes]:
+        async def read_feed(tx: Tx) -> tuple[SecretAddress, bytes]:
+            """Return the address with this secret, and the calendar as an iCalendar text."""
             feed = await addresses.by_secret(tx, AddressKind.CALENDAR, secret_addresses.hashed(secret))
             group = await groups.by_folder(tx, feed.folder) if feed else None
             if feed is None or group is None:
@@ -51,7 +52,7 @@ class CalendarService:
             return feed, await calendar_feed.read(tx, group, now_ms=now_ms, zone=self.zone_of(group))
 
         async with self._turns:
-            feed, body = await self.source.look(look)
+            feed, body = await self.source.read(read_feed)
         # `abs`: after the clock was set back, the last use lies in the future.
         if feed.used_ms is None or abs(now_ms - feed.used_ms) >= FETCHED_EVERY_MS:
             await self.database.write(lambda tx: addresses.note_use(tx, feed.id, now_ms=now_ms))

@@ -57,11 +57,13 @@ class MessageStatus:
     turn: int | None = None
     replies: tuple[str, ...] = ()
     place: int | None = None
+    """The position of its turn in the queue, from 1; None if the turn does not wait."""
     joined: int = 0
     """The number of earlier messages that the same queued turn answers."""
     is_settled: bool = False
 
     def to_json_dict(self) -> dict[str, Any]:
+        """Return the state as the API sends it; values that are None are left out."""
         fields = {
             "id": self.id,
             "group": self.group,
@@ -76,11 +78,12 @@ class MessageStatus:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Said:
-    """A message that was stored, and whether its group's agent was at work then."""
+class _StoredMessage:
+    """The state of a message right after it was stored."""
 
-    place: MessageStatus
+    status: MessageStatus
     is_busy: bool
+    """Whether the group's agent works on another turn, so that nobody waits for the reply."""
 
 
 class ChatService:
@@ -117,50 +120,53 @@ class ChatService:
     ) -> MessageStatus:
         """Store a message for a group; if the group is idle, wait for the reply while one is possible.
 
+        `write(group, now_ms)` returns the message to store. Wait for at most `wait_seconds`.
+
         Raises:
             UnknownGroup, TextEmpty, TextTooLong, KeyReused: nothing was stored.
         """
         if not wait_seconds:
-            return (await self._take(write, folder)).place
+            return (await self._store(write, folder)).status
         # Listening begins before the message is stored: its reply may come at once.
         with self._bus.listening() as events:
-            said = await self._take(write, folder)
-            if said.is_busy or said.place.is_settled:
-                return said.place
-            return await self._until_settled(said.place, events, wait_seconds)
+            stored = await self._store(write, folder)
+            if stored.is_busy or stored.status.is_settled:
+                return stored.status
+            return await self._until_settled(stored.status, events, wait_seconds)
 
-    async def _take(self, write: Callable[[Group, int], Inbound], folder: str) -> _Said:
-        """Store a message, and read its state in the same transaction."""
+    async def _store(self, write: Callable[[Group, int], Inbound], folder: str) -> _StoredMessage:
+        """Store the message that `write(group, now_ms)` returns; read its state in the same transaction."""
 
-        async def take(tx: Tx) -> tuple[Taken, _Said]:
+        async def take(tx: Tx) -> tuple[Taken, _StoredMessage]:
             group = await groups.known(tx, folder)
             running = await turns.running_of(tx, group.folder)
             taken = await self._intake.take(tx, write(group, self._clock.now_ms()))
             if taken.accepted.outcome == "duplicate":
                 await _check_same(tx, taken.message)
-            place = await _place_of(tx, taken.message, group, taken.accepted)
-            is_own = running is not None and running.id == place.turn
+            status = await _status_after_storing(tx, taken.message, group, taken.accepted)
+            is_own = running is not None and running.id == status.turn
             # A chat turn may run beside a worker's, so that whoever writes need not wait for that one.
             is_busy = running is not None and running.kind is not TurnKind.WORKER and not is_own
-            is_busy = is_busy and place.outcome not in SETTLED  # what needed no agent waits for none
-            return taken, _Said(place=place, is_busy=is_busy)
+            # A message that was answered without an agent waits for none.
+            is_busy = is_busy and status.outcome not in SETTLED
+            return taken, _StoredMessage(status=status, is_busy=is_busy)
 
-        taken, said = await self._database.write(take)
+        taken, stored = await self._database.write(take)
         self._intake.announce(taken)
-        return said
+        return stored
 
     async def _until_settled(
-        self, place: MessageStatus, events: asyncio.Queue[HostEvent], wait_seconds: float
+        self, status: MessageStatus, events: asyncio.Queue[HostEvent], wait_seconds: float
     ) -> MessageStatus:
         try:
             async with asyncio.timeout(wait_seconds):
-                while not (place.is_settled or self._is_hopeless(place.outcome)):
-                    await _news_of(place, events)
-                    place = await self.find(place.id)
+                while not (status.is_settled or self._is_hopeless(status.outcome)):
+                    await _wait_for_event(status, events)
+                    status = await self.find(status.id)
         except TimeoutError:
             # A last look: the message may have got further since it was read before.
-            return await self.find(place.id)
-        return place
+            return await self.find(status.id)
+        return status
 
     async def find(self, message_id: str, *, wait_seconds: float = 0.0) -> MessageStatus:
         """Return the state of a message; wait for its reply while one is possible.
@@ -168,55 +174,59 @@ class ChatService:
         Raises `UnknownMessage`.
         """
         if not wait_seconds:
-            return await self._database.read(lambda tx: _found(tx, message_id))
+            return await self._database.read(lambda tx: _status_of(tx, message_id))
         with self._bus.listening() as events:
             return await self._until_settled(await self.find(message_id), events, wait_seconds)
 
 
-async def _news_of(place: MessageStatus, events: asyncio.Queue[HostEvent]) -> None:
+async def _wait_for_event(status: MessageStatus, events: asyncio.Queue[HostEvent]) -> None:
     """Wait for an event that may have settled the message; the queue has events of all messages."""
     while True:
         event = await events.get()
         # An event without a group, such as the end of the host, may concern everybody. All others are passed
         # over here: otherwise each waiting client would read the store at each event of each group.
-        if event.group is None or (event.group == place.group and event.kind in SETTLING):
+        if event.group is None or (event.group == status.group and event.kind in SETTLING):
             return
 
 
-async def _found(tx: Tx, message_id: str) -> MessageStatus:
+async def _status_of(tx: Tx, message_id: str) -> MessageStatus:
+    """Return the state of a stored message. Raises `UnknownMessage`."""
     message = await messages.by_id(tx, message_id)
     if message is None:
         raise UnknownMessage(f"There is no message '{message_id}'.")
     group = await groups.by_jid(tx, message.chat_jid)
     if message.turn_id is None:
-        return _ignored(message, group, message.ignored_reason)
-    return await _in_turn(tx, message, group, message.turn_id)
+        return _status_of_ignored(message, group, message.ignored_reason)
+    return await _status_in_turn(tx, message, group, message.turn_id)
 
 
 async def _check_same(tx: Tx, message: Inbound) -> None:
     """Raise `KeyReused` if another text is stored under the id of a message."""
-    known = await messages.find(tx, message.chat_jid, message.id)
-    if known is not None and known.text != message.text:
+    stored = await messages.find(tx, message.chat_jid, message.id)
+    if stored is not None and stored.text != message.text:
         raise KeyReused
 
 
-async def _place_of(tx: Tx, message: Inbound, group: Group, accepted: Accepted) -> MessageStatus:
+async def _status_after_storing(tx: Tx, message: Inbound, group: Group, accepted: Accepted) -> MessageStatus:
     """Return the state of a message that was just stored."""
     if accepted.turn_id is None:
-        return _ignored(message, group, accepted.reason)
-    return await _in_turn(tx, message, group, accepted.turn_id)
+        return _status_of_ignored(message, group, accepted.reason)
+    return await _status_in_turn(tx, message, group, accepted.turn_id)
 
 
-def _ignored(message: Message | Inbound, group: Group | None, reason: str | None) -> MessageStatus:
+def _status_of_ignored(message: Message | Inbound, group: Group | None, reason: str | None) -> MessageStatus:
+    """Return the state of a message without a turn."""
     folder = group.folder if group else None
     return MessageStatus(id=message.id, group=folder, outcome="ignored", reason=reason, is_settled=True)
 
 
-async def _in_turn(tx: Tx, message: Message | Inbound, group: Group | None, turn_id: TurnId) -> MessageStatus:
+async def _status_in_turn(
+    tx: Tx, message: Message | Inbound, group: Group | None, turn_id: TurnId
+) -> MessageStatus:
     turn = await turns.get(tx, turn_id)
     if turn is None:
-        return _ignored(message, group, None)
-    said = await outbox.of_turn(tx, turn.id)
+        return _status_of_ignored(message, group, None)
+    sent = await outbox.of_turn(tx, turn.id)
     is_waiting = turn.state is TurnState.QUEUED
     return MessageStatus(
         id=message.id,
@@ -224,8 +234,8 @@ async def _in_turn(tx: Tx, message: Message | Inbound, group: Group | None, turn
         outcome=turn.state.value,
         reason=turn.reason,
         turn=turn.id,
-        replies=tuple(one.text for one in await messages.sent_in(tx, turn.id)),
+        replies=tuple(reply.text for reply in await messages.sent_in(tx, turn.id)),
         place=(await turns.queue_positions(tx)).get(turn.id) if is_waiting else None,
         joined=await messages.before_in_turn(tx, turn.id, message.chat_jid, message.id) if is_waiting else 0,
-        is_settled=turn.state in SETTLED and all(one.state in GONE for one in said),
+        is_settled=turn.state in SETTLED and all(outgoing.state in GONE for outgoing in sent),
     )

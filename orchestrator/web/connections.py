@@ -36,8 +36,13 @@ class WebProtocol(BoundedProtocol):
         return not self.cycle.scope.get("state", {}).get(_ADMITTED)
 
     def surplus(self) -> Collection[BoundedProtocol]:
-        strangers = [one for one in self.connections if isinstance(one, WebProtocol) and one.is_stranger]
+        """Return the connections to close: the oldest ones beyond `MAX_STRANGERS` without a request."""
+        strangers = [
+            connection
+            for connection in self.connections
+            if isinstance(connection, WebProtocol) and connection.is_stranger
+        ]
         if len(strangers) <= MAX_STRANGERS:
             return ()
-        strangers.sort(key=lambda one: one.number)
+        strangers.sort(key=lambda connection: connection.number)
         return strangers[:-MAX_STRANGERS]

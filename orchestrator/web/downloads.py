@@ -45,7 +45,7 @@ async def received(source: ApiSource, folder: str, name: str) -> Response:
         UnknownGroup, FileRefused
         FileNotStored: no file has this name.
     """
-    group = await source.look(lambda tx: groups.known(tx, folder))
+    group = await source.read(lambda tx: groups.known(tx, folder))
     path = f"{attachments.FOLDER}/{name}"
     try:
         body = await asyncio.to_thread(
@@ -64,9 +64,9 @@ async def sent(source: ApiSource, folder: str, message: str) -> Response:
     Raises:
         UnknownGroup, NoMessage, FileNotStored
     """
-    found = await source.look(lambda tx: sent_file(tx, folder, message))
-    body = await asyncio.to_thread(_open_copy, source.home, found)
-    return _answer(body, found.attachment.name if found.attachment else "file")
+    outgoing = await source.read(lambda tx: sent_file(tx, folder, message))
+    body = await asyncio.to_thread(_open_copy, source.home, outgoing)
+    return _answer(body, outgoing.attachment.name if outgoing.attachment else "file")
 
 
 def file_routes(source: ApiSource) -> list[Route]:
@@ -85,9 +85,9 @@ def file_routes(source: ApiSource) -> list[Route]:
 
 
 def _open_copy(home: Home, message: Outgoing) -> BinaryIO:
-    """Open a copy.
+    """Open the copy of the file that was sent with a message. Blocks. Raises `FileNotStored`.
 
-    Blocks. Only the file name of the stored path is used: the store may be from another home.
+    Only the file name of the stored path is used: the store may be from another home.
     """
     name = message.attachment.path.name if message.attachment else ""
     if not _COPY.fullmatch(name):
@@ -101,6 +101,7 @@ def _open_copy(home: Home, message: Outgoing) -> BinaryIO:
 
 
 def _answer(body: BinaryIO, name: str) -> Response:
+    """Return an answer that the browser saves under a name and never shows."""
     headers = {
         "Content-Disposition": f"attachment; filename*=UTF-8''{quote(name, safe='')}",
         "X-Content-Type-Options": "nosniff",
@@ -111,6 +112,7 @@ def _answer(body: BinaryIO, name: str) -> Response:
 
 
 def _chunks(body: BinaryIO) -> Iterator[bytes]:
+    """Yield a file in pieces, and close it at the end."""
     # A plain iterator, which Starlette reads in threads: a slow disk then holds up no other request.
     with body:
         while chunk := body.read(CHUNK_BYTES):

@@ -43,12 +43,13 @@ class EventStream(Response):
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
         async with aclosing(self._events):
             if scope["method"] != "HEAD":
-                await self._send_until_enough(scope, receive, send)
+                await self._send_until_closed(scope, receive, send)
         await send({"type": "http.response.body", "body": b""})
 
-    async def _send_until_enough(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _send_until_closed(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the events until there are no more, the client disconnects, or the server stops."""
         sending = asyncio.create_task(self._send_all(send), name="web:stream")
-        tasks = [sending, asyncio.create_task(_until_gone(receive), name="web:stream-client")]
+        tasks = [sending, asyncio.create_task(_until_disconnected(receive), name="web:stream-client")]
         stopping: asyncio.Event | None = scope.get("state", {}).get(STOPPING)
         if stopping is not None:
             tasks.append(asyncio.create_task(stopping.wait(), name="web:stream-server"))  # type: ignore[arg-type]
@@ -67,6 +68,7 @@ class EventStream(Response):
             await send({"type": "http.response.body", "body": event.encode(), "more_body": True})
 
 
-async def _until_gone(receive: Receive) -> None:
+async def _until_disconnected(receive: Receive) -> None:
+    """Wait until the client disconnects."""
     while (await receive())["type"] != "http.disconnect":
         pass

@@ -60,13 +60,18 @@ def listen_locally(port: int) -> Iterator[tuple[socket.socket, ...]]:
         AndyError: the port is taken.
     """
     with ExitStack() as stack:
-        found = _loopback_pair(port)
-        for one in found:
-            stack.enter_context(one)
-        yield found
+        listeners = _loopback_pair(port)
+        for listener in listeners:
+            stack.enter_context(listener)
+        yield listeners
 
 
 def _loopback_pair(port: int) -> tuple[socket.socket, ...]:
+    """Return the listeners on 127.0.0.1 and ::1 at the same port; only the first without IPv6.
+
+    Raises:
+        AndyError: the port is taken; for port 0, `TRIES` ports that the system chose are.
+    """
     for _ in range(1 if port else TRIES):
         try:
             first = listen(HOST, port)
@@ -85,6 +90,7 @@ def _loopback_pair(port: int) -> tuple[socket.socket, ...]:
 
 
 def _taken(host: str, port: int, error: OSError) -> AndyError:
+    """Return the error that a port is taken, which names the fix."""
     return AndyError(
         f"Port {port} of {host} is taken ({error.strerror}): choose another with ANDY_PORT or --port."
     )
@@ -120,6 +126,7 @@ class WebFeature:
             await self._serve((*listeners[1:], *fronts))
 
     async def _serve(self, listeners: Sequence[socket.socket]) -> None:
+        """Serve at `listeners` until cancelled, and write the refused requests to the audit meanwhile."""
         from orchestrator.web.connections import WebProtocol
         from orchestrator.web.refusals import RefusalAudit
 
@@ -135,10 +142,11 @@ class WebFeature:
         async with asyncio.TaskGroup() as beside:
             noting = beside.create_task(refused.run(), name="web:refusals")
             await Server(config).serve_on(*listeners)
-            # Only now: its last act is to write the refusals that were counted while the server ended.
+            # Only now: when cancelled, it still writes the refusals that were counted while the server ended.
             noting.cancel()
 
     def _app(self, on_refusal: Callable[..., None]) -> Any:
+        """Return the web application; routes that are needed later are loaded at their first request."""
         from orchestrator.web.api.routes import first_routes
         from orchestrator.web.app import web_app
         from orchestrator.web.chat_service import ChatService
@@ -184,6 +192,7 @@ class WebFeature:
         )
 
     def _services(self, chat: ChatService, status: StatusService) -> ApiServices:
+        """Return the services that the routes of the API use."""
         from orchestrator.web.api.dashboards import DashboardApi
         from orchestrator.web.api.groups import GroupApi
         from orchestrator.web.api.lists import ApiSource
@@ -251,6 +260,7 @@ class WebFeature:
     def _console(
         self, services: ApiServices, sessions: SessionService, on_refusal: Callable[..., None]
     ) -> list[BaseRoute]:
+        """Return the routes of the console, which is built at the first request for one of its pages."""
         from orchestrator.web.console.mount import console_routes
 
         def build() -> ASGIApp:

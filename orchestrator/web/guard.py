@@ -66,7 +66,7 @@ class AccessGuard:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
             headers = Headers(scope=scope)
-            refusal = self._refusal_of_place(scope, headers) or await self._refusal_of_person(scope, headers)
+            refusal = self._refusal_of_origin(scope, headers) or await self._refusal_of_person(scope, headers)
             if refusal is None and not _is_open(scope["path"]):
                 mark_admitted(scope)
             if refusal is not None:
@@ -83,7 +83,8 @@ class AccessGuard:
         finally:
             self._under_way -= 1
 
-    def _refusal_of_place(self, scope: Scope, headers: Headers) -> _Refusal | None:
+    def _refusal_of_origin(self, scope: Scope, headers: Headers) -> _Refusal | None:
+        """Return the refusal of a request for another host, or from a page of another origin; or None."""
         # Against DNS rebinding: a site whose name resolves to 127.0.0.1 still sends its own name.
         host = headers.get("host", "")
         if host != self._web_host and not _is_own_host(host, scope):
@@ -97,6 +98,7 @@ class AccessGuard:
         return None
 
     async def _refusal_of_person(self, scope: Scope, headers: Headers) -> _Refusal | None:
+        """Return the refusal of a request that needs a token and has none, or is one too many; or None."""
         # Behind these paths a session or a secret is checked; `/healthz` shows nothing that is private.
         if _is_open(scope["path"]):
             return None
@@ -114,16 +116,18 @@ class AccessGuard:
         return None
 
     async def _may_read(self, scope: Scope, headers: Headers) -> bool:
+        """Return whether a request only reads below `/api/`, with the cookie of a console session."""
         # Reading alone: browsers send a cookie without being asked, also for a page at another port.
         if self._is_session is None or scope["method"] != "GET" or not scope["path"].startswith(READ_PATHS):
             return False
         cookies = cookie_parser(headers.get("cookie", ""))
         agent = headers.get("user-agent", "")
-        shown = [cookies[name] for name in SESSION_COOKIES if name in cookies]
+        sent_cookies = [cookies[name] for name in SESSION_COOKIES if name in cookies]
         # A list, because `any` takes no asynchronous generator.
-        return any([await self._is_session(cookie, agent) for cookie in shown])
+        return any([await self._is_session(cookie, agent) for cookie in sent_cookies])
 
     def _is_own_page(self, origin: str, host: str, scheme: str) -> bool:
+        """Return whether a page of this origin is one of this server, under the host of the request."""
         if host == self._web_host:
             return origin == self._web_origin
         return _is_same_origin(origin, scheme, host)
@@ -131,6 +135,8 @@ class AccessGuard:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Refusal:
+    """The answer to a refused request, its error code, and the host or the origin that it named."""
+
     error: str
     response: JSONResponse
     given: str | None = None
@@ -148,7 +154,7 @@ def _refused_request(scope: Scope, refusal: _Refusal) -> RefusedRequest:
 
 
 def _is_open(path: str) -> bool:
-    """Return whether a path needs no token: those of the console, its sign-in, calendars and hooks."""
+    """Return whether a path needs no token: the health check, the console, calendars and hooks."""
     return path in OPEN_PATHS or path.startswith(secret_addresses.SECRET_PATHS) or _is_console(path)
 
 
@@ -174,18 +180,18 @@ def _is_own_host(host: str, scope: Scope) -> bool:
     server = scope.get("server")
     if not server or server[1] is None:
         return True
-    given = host.rpartition(":")[2] if host_of(host) != host else ""
-    return given == str(server[1]) or (not given and server[1] == _PORTS.get(scope["scheme"]))
+    port = host.rpartition(":")[2] if host_of(host) != host else ""
+    return port == str(server[1]) or (not port and server[1] == _PORTS.get(scope["scheme"]))
 
 
 def _is_same_origin(origin: str, scheme: str, host: str) -> bool:
     """Return whether an origin is that of this server, under the name that the request uses."""
     try:
-        page, own = urlsplit(origin), urlsplit(f"{scheme}://{host}")
+        page, server = urlsplit(origin), urlsplit(f"{scheme}://{host}")
         return (page.scheme, page.hostname, page.port or _PORTS.get(page.scheme)) == (
-            own.scheme,
-            own.hostname,
-            own.port or _PORTS.get(scheme),
+            server.scheme,
+            server.hostname,
+            server.port or _PORTS.get(scheme),
         )
     except ValueError:
         return False
@@ -193,13 +199,13 @@ def _is_same_origin(origin: str, scheme: str, host: str) -> bool:
 
 def _token_in(authorization: str) -> bytes:
     """Return the bearer token, or the password of basic authentication with any user name."""
-    kind, _, given = authorization.partition(" ")
+    kind, _, credential = authorization.partition(" ")
     match kind.lower():
         case "bearer":
-            return given.encode()
+            return credential.encode()
         case "basic":
             try:
-                return b64decode(given, validate=True).partition(b":")[2]
+                return b64decode(credential, validate=True).partition(b":")[2]
             except ValueError:
                 return b""
     return b""

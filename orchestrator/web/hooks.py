@@ -91,7 +91,7 @@ class HookService:
         Raises `UnknownAddress`, `HookOverused`.
         """
         async with self.reader.reading() as tx:
-            await self._opened(tx, secret, now_ms=self.clock.now_ms())
+            await self._usable_hook(tx, secret, now_ms=self.clock.now_ms())
 
     async def bring(self, secret: str, text: str, *, key: str | None = None) -> None:
         """Store a text as a message of the hook's group, and count it.
@@ -108,13 +108,14 @@ class HookService:
         async def take(tx: Tx) -> Taken:
             now_ms = self.clock.now_ms()
             # Checked again: the hook may have been revoked, or used up, while the body arrived.
-            hook, group = await self._opened(tx, secret, now_ms=now_ms)
+            hook, group = await self._usable_hook(tx, secret, now_ms=now_ms)
             await addresses.note_use(tx, hook.id, now_ms=now_ms)
             return await self.intake.take(tx, message_of(hook, group, text, key=key, now_ms=now_ms))
 
         self.intake.announce(await self.database.write(take))
 
-    async def _opened(self, tx: Tx, secret: str, *, now_ms: int) -> tuple[SecretAddress, Group]:
+    async def _usable_hook(self, tx: Tx, secret: str, *, now_ms: int) -> tuple[SecretAddress, Group]:
+        """Return the hook with this secret and its group. Raises `UnknownAddress`, `HookOverused`."""
         hook = await addresses.by_secret(tx, AddressKind.HOOK, hashed(secret))
         group = await groups.by_folder(tx, hook.folder) if hook else None
         # One error for all cases: it does not tell whether a secret was ever valid. Main takes no hook,
@@ -132,7 +133,10 @@ class HookService:
 def message_of(
     hook: SecretAddress, group: Group, text: str, *, now_ms: int, key: str | None = None
 ) -> Inbound:
-    """Return the text of a hook as a message of its group's notify chat. Pure, but for a new id."""
+    """Return the text of a hook as a message of its group's notify chat. Pure, but for a new id.
+
+    With a `key`, the id is derived from it: the same text that is sent again is the same message.
+    """
     # The id of the hook is hashed too: the same key of another hook marks another message.
     own_id = (
         secrets.token_hex(10) if key is None else hashlib.sha256(f"{hook.id} {key}".encode()).hexdigest()[:20]
@@ -167,15 +171,15 @@ def text_in(body: bytes, content_type: str) -> str:
     try:
         # Some programs begin a text with a byte order mark, which is no part of it.
         text = body.decode("utf-8-sig")
-        found: dict[str, Any]
+        fields: dict[str, Any]
         match kind:
             case "application/json":
-                found = parse_object(text.encode())
+                fields = parse_object(text.encode())
             case "application/x-www-form-urlencoded":
-                found = _form(text)
+                fields = _form(text)
             case _:
-                found = {"text": text}
-        return _HookBody.model_validate(found).text
+                fields = {"text": text}
+        return _HookBody.model_validate(fields).text
     except UnicodeDecodeError as error:
         raise UnreadableType from error
     except ValidationError as error:
@@ -185,7 +189,7 @@ def text_in(body: bytes, content_type: str) -> str:
 def _form(text: str) -> dict[str, str]:
     """Return the one field of a form. Raises `BadBody` for any other form."""
     try:
-        # Two fields are let through, so that the second one is refused with words of its own below.
+        # Two fields are let through, so that the second one is refused with a text of its own below.
         fields = parse_qsl(
             text, keep_blank_values=True, strict_parsing=True, errors="strict", max_num_fields=2
         )

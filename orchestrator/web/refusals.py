@@ -37,6 +37,8 @@ OnRefusal = Callable[[RefusedRequest], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Counted:
+    """The first of several refusals of one kind, and how many there are."""
+
     first: RefusedRequest
     first_ms: int
     count: int = 1
@@ -63,13 +65,13 @@ class RefusalAudit:
         """Kind → the time of the event loop from which on it may be written again."""
         self._wakeup = Wakeup()
 
-    def note(self, knock: RefusedRequest) -> None:
-        """Count a refusal with those of its kind; the first one's details are written."""
-        known = self._counted.get(knock.error)
-        if known is None:
-            self._counted[knock.error] = _Counted(first=knock, first_ms=self._clock.now_ms())
+    def note(self, refusal: RefusedRequest) -> None:
+        """Count a refusal with those of the same error; only the first one's details are written."""
+        counted = self._counted.get(refusal.error)
+        if counted is None:
+            self._counted[refusal.error] = _Counted(first=refusal, first_ms=self._clock.now_ms())
         else:
-            self._counted[knock.error] = replace(known, count=known.count + 1)
+            self._counted[refusal.error] = replace(counted, count=counted.count + 1)
         self._wakeup.set()
 
     async def run(self) -> None:
@@ -77,52 +79,61 @@ class RefusalAudit:
         try:
             while True:
                 await self._wakeup.wait(at_most_seconds=self._until_due())
-                now = asyncio.get_running_loop().time()
-                due = {kind for kind in self._counted if self._due.get(kind, now) <= now}
+                loop_time = asyncio.get_running_loop().time()
+                due = {kind for kind in self._counted if self._due.get(kind, loop_time) <= loop_time}
                 # What comes meanwhile is counted and written as one row: a flood must not fill the audit.
-                self._due |= dict.fromkeys(due, now + self._period_seconds)
+                self._due |= dict.fromkeys(due, loop_time + self._period_seconds)
                 await self.write(due)
         finally:
             await self.write()
 
     def _until_due(self) -> float | None:
-        now = asyncio.get_running_loop().time()
-        return min((max(0.0, self._due.get(kind, now) - now) for kind in self._counted), default=None)
+        """Return the seconds until a counted refusal may be written; None if none is counted."""
+        loop_time = asyncio.get_running_loop().time()
+        return min(
+            (max(0.0, self._due.get(kind, loop_time) - loop_time) for kind in self._counted), default=None
+        )
 
     async def write(self, kinds: Collection[str] | None = None) -> None:
         """Write the counted refusals of `kinds`, or all; after an error of the disk they stay counted."""
-        written = {kind: one for kind, one in self._counted.items() if kinds is None or kind in kinds}
+        written = {kind: counted for kind, counted in self._counted.items() if kinds is None or kind in kinds}
         if not written:
             return
         try:
             async with self._database.transaction() as tx:
-                for one in written.values():
-                    await audit.append(tx, _event(one))
+                for counted in written.values():
+                    await audit.append(tx, _event(counted))
         except StoreError as error:
             log.warning("refusals.not_recorded", reason=str(error), kinds=sorted(written))
             return
-        # While the rows were written more may have been counted: that part stays for the next time.
-        self._counted = {
-            kind: replace(one, count=one.count - written[kind].count) if kind in written else one
-            for kind, one in self._counted.items()
-            if one is not written.get(kind)
-        }
+        # While the rows were written more may have been counted: that part stays for the next time. An entry
+        # that is still the same object has not changed.
+        for kind, row in written.items():
+            counted = self._counted[kind]
+            if counted is row:
+                del self._counted[kind]
+            else:
+                self._counted[kind] = replace(counted, count=counted.count - row.count)
         self._on_added()
 
 
-def _event(one: _Counted) -> audit.AuditEvent:
-    first = one.first
+def _event(counted: _Counted) -> audit.AuditEvent:
+    """Return the audit row of counted refusals."""
+    first = counted.first
     detail = {
         "error": first.error,
-        "count": one.count,
+        "count": counted.count,
         "method": _plain(first.method),
         "path": _plain(first.path),
         "peer": first.peer,
         "given": None if first.given is None else _plain(first.given),
     }
-    return audit.AuditEvent(at_ms=one.first_ms, kind="http.refused", detail=detail)
+    return audit.AuditEvent(at_ms=counted.first_ms, kind="http.refused", detail=detail)
 
 
 def _plain(text: str) -> str:
-    """Return a stranger's text as one short line of ASCII characters, and the mark of what was left out."""
+    """Return a stranger's text as one short line of ASCII characters.
+
+    The one other character is `…`, by which a path shows that a secret was left out.
+    """
     return ascii(text[:MAX_CHARS])[1:-1].replace(r"\u2026", "…")

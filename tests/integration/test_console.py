@@ -102,7 +102,7 @@ async def test_an_unused_session_ends_after_a_week_and_a_used_one_after_a_month(
 
 
 async def send(guard: FormGuard, signed_in: SignedIn, field: str, *, is_done: bool = True) -> None:
-    async with guard.taking(signed_in, field) as taken:
+    async with guard.carrying_out(signed_in, field) as taken:
         taken.is_done = is_done
 
 
@@ -117,7 +117,7 @@ async def test_a_form_is_taken_once_by_the_session_it_was_made_for_also_after_a_
         await send(guard, other, field)
     await send(guard, mine, field, is_done=False)
     with pytest.raises(ZeroDivisionError):
-        async with guard.taking(mine, field):
+        async with guard.carrying_out(mine, field):
             raise ZeroDivisionError
     await send(guard, mine, field)
 

@@ -119,7 +119,7 @@ async def test_every_setting_is_set_and_taken_back_by_the_form(browser, tmp_path
 
 @pytest.mark.parametrize("values", [WHOLE, {}], ids=["all", "none"])
 def test_the_values_that_are_shown_are_read_back_the_same(values):
-    shown = settings_form.shown(values)
+    shown = settings_form.stored_values(values)
     assert set(shown) >= set(settings_form.fields())
     assert GroupConfig.model_validate(values).to_fields() == values
 

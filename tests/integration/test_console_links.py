@@ -103,13 +103,13 @@ async def test_a_page_with_all_that_it_loads_is_light(browser):
 
 
 async def test_a_group_that_is_registered_while_now_is_made_stands_on_it(browser, monkeypatch):
-    look = needs.look
+    look = needs.read_waiting
 
     async def look_before(view: View) -> needs.Waiting:
         found = await look(view)
         return replace(found, names={})
 
-    monkeypatch.setattr(needs, "look", look_before)
+    monkeypatch.setattr(needs, "read_waiting", look_before)
     page = await browser.get("/console/now")
     assert page.status_code == 200
     assert "Settings: Family" in page.text

@@ -12,7 +12,7 @@ import pytest
 import pytest_asyncio
 
 from orchestrator.domain.home import Home
-from orchestrator.web.console.pages.log import words_of
+from orchestrator.web.console.pages.log import event_text
 from tests.support.console_browser import console_browser
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -84,8 +84,8 @@ async def test_the_newest_line_is_the_last_and_is_in_view(browser):
 
 
 async def test_an_event_and_its_facts_are_words(browser):
-    assert words_of("host.started") == "Host: started"
-    assert words_of("Worker Agent: rules begin") == "Worker Agent: rules begin"
+    assert event_text("host.started") == "Host: started"
+    assert event_text("Worker Agent: rules begin") == "Worker Agent: rules begin"
     page = (await browser.get("/console/log")).text
     assert re.search(r"<span>due</span> \w+,? ?\w* ?\d* ?\w* ?\d\d:\d\d</span>", page), "no epoch"
     assert "<span>files</span> A.md, B.md</span>" in page

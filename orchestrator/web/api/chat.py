@@ -57,21 +57,23 @@ def id_by_key(chat_jid: str, key: str) -> MessageId:
 
 
 def chat_routes(service: ChatService, write: Write) -> list[Route]:
+    """Return the routes by which programs send messages and follow them."""
+
     async def chat(request: Request) -> Response:
-        asked = await parse_body(request, ChatRequest)
+        body = await parse_body(request, ChatRequest)
 
         def message(group: Group, now_ms: int) -> Inbound:
-            chat = chosen_chat(group, asked.chat, default=writing_chat(group))
-            made = write(chat, asked.text, sender=asked.sender, now_ms=now_ms)
-            return made if asked.key is None else replace(made, id=id_by_key(made.chat_jid, asked.key))
+            chat = chosen_chat(group, body.chat, default=writing_chat(group))
+            inbound = write(chat, body.text, sender=body.sender, now_ms=now_ms)
+            return inbound if body.key is None else replace(inbound, id=id_by_key(inbound.chat_jid, body.key))
 
-        place = await service.say(message, asked.group, wait_seconds=asked.wait)
-        return JSONResponse(place.to_json_dict(), status_code=200 if place.is_settled else 202)
+        status = await service.say(message, body.group, wait_seconds=body.wait)
+        return JSONResponse(status.to_json_dict(), status_code=200 if status.is_settled else 202)
 
     async def message(request: Request) -> Response:
-        asked = parse_query(request.query_params, MessageQuery)
-        place = await service.find(request.path_params["id"], wait_seconds=asked.wait)
-        return JSONResponse(place.to_json_dict())
+        query = parse_query(request.query_params, MessageQuery)
+        status = await service.find(request.path_params["id"], wait_seconds=query.wait)
+        return JSONResponse(status.to_json_dict())
 
     async def opened(request: Request) -> Response:
         await service.open(request.path_params["group"])

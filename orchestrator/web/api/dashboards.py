@@ -25,13 +25,15 @@ class DashboardApi:
 
 
 def dashboard_routes(service: DashboardApi) -> list[Route]:
+    """Return the routes of dashboards."""
+
     async def show(request: Request) -> Response:
         return JSONResponse(await service.show(request.path_params["folder"]))
 
     async def use(request: Request) -> Response:
         arguments = parse_object(await read_body(request))
-        place = request.path_params
-        result = await service.use(place["folder"], place["tool"], arguments)
+        path = request.path_params
+        result = await service.use(path["folder"], path["tool"], arguments)
         return JSONResponse(result, status_code=200 if result["ok"] else 409)
 
     async def ask_worker(request: Request) -> Response:

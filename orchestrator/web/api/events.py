@@ -29,6 +29,7 @@ class EventQuery(BaseModel):
     """Whether to send `agent.tool` and `agent.text` too, which come several times a second in a turn."""
 
     def wants(self, event: HostEvent) -> bool:
+        """Return whether an event is of the requested group, or of no group."""
         return self.group is None or event.group in (self.group, None)
 
 
@@ -41,23 +42,24 @@ def event_route(bus: EventBus) -> Route:
     return Route("/events", events)
 
 
-async def _events(bus: EventBus, asked: EventQuery) -> AsyncGenerator[str]:
-    with bus.listening(with_passing=asked.progress) as queue:
-        # Nothing is awaited in between: each event is either in the ring or in the queue, and in one only.
-        before = [event for event in bus.ring if asked.wants(event)]
+async def _events(bus: EventBus, query: EventQuery) -> AsyncGenerator[str]:
+    """Yield recent events and then, if they are followed, new ones, each in the format of the stream."""
+    with bus.listening(with_passing=query.progress) as queue:
+        # Nothing is awaited in between: each event is either in the ring or in the queue, never in both.
+        before = [event for event in bus.ring if query.wants(event)]
         yield LISTENING
-        for event in before[-asked.recent :] if asked.recent else ():
-            yield _as_sent(event)
-        while asked.follow:
+        for event in before[-query.recent :] if query.recent else ():
+            yield _server_sent(event)
+        while query.follow:
             try:
                 async with asyncio.timeout(PING_SECONDS):
                     event = await queue.get()
             except TimeoutError:
                 yield PING
                 continue
-            if asked.wants(event):
-                yield _as_sent(event)
+            if query.wants(event):
+                yield _server_sent(event)
 
 
-def _as_sent(event: HostEvent) -> str:
+def _server_sent(event: HostEvent) -> str:
     return server_sent(event.kind, id=str(event.n), data=json.dumps(event.to_json_dict()))

@@ -66,24 +66,25 @@ class GroupApi:
         self._clock = clock
 
     async def every(self) -> list[GroupView]:
+        """Return all registered groups."""
         return await self._database.read(group_rows)
 
-    async def register(self, asked: Registration) -> GroupView:
-        """Raises what `registration.register` raises."""
+    async def register(self, body: Registration) -> GroupView:
+        """Register a chat as a group. Raises what `registration.register` raises."""
         async with self._database.transaction() as tx:
-            group = await registration.register_by_hand(tx, asked, now_ms=self._clock.now_ms())
+            group = await registration.register_by_hand(tx, body, now_ms=self._clock.now_ms())
         return group_row(group)
 
-    async def decide_access(self, number: int, asked: AccessAnswer, *, by: str = BY) -> AccessDecided:
+    async def decide_access(self, number: int, body: AccessAnswer, *, by: str = BY) -> AccessDecided:
         """Decide about a chat without a group that called Andy. Raises what `access.decide` raises."""
         async with self._database.transaction() as tx:
             now_ms = self._clock.now_ms()
-            decided = await access.decide(tx, number, asked.decision, by=by, now_ms=now_ms, name=asked.name)
+            decided = await access.decide(tx, number, body.decision, by=by, now_ms=now_ms, name=body.name)
         group = group_row(decided.group) if decided.group is not None else None
         return {"number": number, "group": group, "text": decided.explain()}
 
     async def unregister(self, folder: str) -> GroupRemoved:
-        """Raises what `registration.unregister` raises."""
+        """Remove a group's registration. Raises what `registration.unregister` raises."""
         async with self._database.transaction() as tx:
             departure = await registration.unregister(tx, folder, now_ms=self._clock.now_ms())
         return {
@@ -93,24 +94,24 @@ class GroupApi:
             "text": departure.explain(),
         }
 
-    async def add_chat(self, folder: str, asked: FurtherChat) -> GroupView:
-        """Raises what `registration.add_chat` raises."""
+    async def add_chat(self, folder: str, body: FurtherChat) -> GroupView:
+        """Give a group one more chat, or set its notify chat. Raises what `registration.add_chat` raises."""
         async with self._database.transaction() as tx:
             group = await registration.add_chat(
-                tx, folder, asked.jid, now_ms=self._clock.now_ms(), is_notify_chat=asked.is_notify_chat
+                tx, folder, body.jid, now_ms=self._clock.now_ms(), is_notify_chat=body.is_notify_chat
             )
         return group_row(group)
 
     async def remove_chat(self, folder: str, jid: str) -> ChatRemoved:
-        """Raises what `registration.remove_chat` raises."""
+        """Remove one of a group's chats. Raises what `registration.remove_chat` raises."""
         async with self._database.transaction() as tx:
             gone = await registration.remove_chat(tx, folder, jid, now_ms=self._clock.now_ms())
         return {**group_row(gone.group), "failed_turns": gone.failed_turns, "text": gone.explain()}
 
-    async def set_profile(self, folder: str, asked: GroupProfile) -> GroupView:
-        """Raises what `changes.set_profile` raises."""
+    async def set_profile(self, folder: str, body: GroupProfile) -> GroupView:
+        """Change a group's name and trigger. Raises what `changes.set_profile` raises."""
         async with self._database.transaction() as tx:
-            return group_row(await changes.set_profile(tx, folder, asked, by=BY, now_ms=self._clock.now_ms()))
+            return group_row(await changes.set_profile(tx, folder, body, by=BY, now_ms=self._clock.now_ms()))
 
     async def configured(self, folder: str) -> GroupView:
         """Announce that a group's configuration was changed in the store. Raises `UnknownGroup`."""
@@ -182,6 +183,8 @@ class ChatQuery(BaseModel):
 
 
 def group_routes(service: GroupApi) -> list[Route]:
+    """Return the routes of groups."""
+
     async def every(_: Request) -> Response:
         return JSONResponse({"groups": await service.every()})
 
@@ -189,32 +192,32 @@ def group_routes(service: GroupApi) -> list[Route]:
         return JSONResponse(await service.register(await parse_body(request, Registration)), status_code=201)
 
     async def decide_access(request: Request) -> Response:
-        asked: AccessAnswer = await parse_body(request, AccessAnswer)
+        body: AccessAnswer = await parse_body(request, AccessAnswer)
         number = access.number_of(request.path_params["number"])
-        return JSONResponse(await service.decide_access(number, asked))
+        return JSONResponse(await service.decide_access(number, body))
 
     async def unregister(request: Request) -> Response:
         return JSONResponse(await service.unregister(request.path_params["folder"]))
 
     async def set_profile(request: Request) -> Response:
-        asked: GroupProfile = await parse_body(request, GroupProfile)
-        return JSONResponse(await service.set_profile(request.path_params["folder"], asked))
+        body: GroupProfile = await parse_body(request, GroupProfile)
+        return JSONResponse(await service.set_profile(request.path_params["folder"], body))
 
     async def configured(request: Request) -> Response:
         return JSONResponse(await service.configured(request.path_params["folder"]))
 
     async def say(request: Request) -> Response:
-        asked: Speech = await parse_body(request, Speech)
-        result = await service.say(request.path_params["folder"], asked.text, chat=asked.chat)
+        body: Speech = await parse_body(request, Speech)
+        result = await service.say(request.path_params["folder"], body.text, chat=body.chat)
         return JSONResponse(result, status_code=202)
 
     async def add_chat(request: Request) -> Response:
-        asked: FurtherChat = await parse_body(request, FurtherChat)
-        return JSONResponse(await service.add_chat(request.path_params["folder"], asked))
+        body: FurtherChat = await parse_body(request, FurtherChat)
+        return JSONResponse(await service.add_chat(request.path_params["folder"], body))
 
     async def remove_chat(request: Request) -> Response:
-        asked = parse_query(request.query_params, ChatQuery)
-        return JSONResponse(await service.remove_chat(request.path_params["folder"], asked.jid))
+        query = parse_query(request.query_params, ChatQuery)
+        return JSONResponse(await service.remove_chat(request.path_params["folder"], query.jid))
 
     return [
         Route("/groups", every),

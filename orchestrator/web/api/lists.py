@@ -112,10 +112,12 @@ class ApiSource:
     """Returns the text that the agent is writing in a running turn."""
     nodes: Callable[[], Awaitable[list[NodeView]]]
 
-    async def look(self, query: Callable[[Tx], Awaitable[T]]) -> T:
+    async def read(self, query: Callable[[Tx], Awaitable[T]]) -> T:
+        """Return the result of `query` on the database as of one moment, read in a thread."""
         return await asyncio.to_thread(read_once, self.home.database, query)
 
     def since_ms(self, text: str | None) -> int:
+        """Return the epoch ms of a time such as `2h` or `2026-02-10`; 0 for None. Raises `BadRequest`."""
         return since_ms(text, now_ms=self.clock.now_ms(), zone=self.zone)
 
 
@@ -132,13 +134,14 @@ class ApiResource:
 
 
 def list_routes(source: ApiSource) -> list[Route]:
+    """Return the route of each resource of `/api`."""
     return [_route(source, resource) for resource in RESOURCES]
 
 
 def _route(source: ApiSource, resource: ApiResource) -> Route:
     async def answer(request: Request) -> Response:
-        found = await resource.read(source, request)
-        return JSONResponse(found, headers={"Cache-Control": "no-store"})
+        content = await resource.read(source, request)
+        return JSONResponse(content, headers={"Cache-Control": "no-store"})
 
     return Route(resource.path, answer)
 
@@ -146,202 +149,210 @@ def _route(source: ApiSource, resource: ApiResource) -> Route:
 # Pages
 
 
-def _older(found: Sequence[R], asked: PageQuery, number: Callable[[R], int]) -> RowPage[R]:
-    """Return a page that begins with its newest row. One more row was read than fits, if there is one."""
-    rows = found[: asked.limit]
-    return {"rows": rows, "next": number(rows[-1]) if len(found) > asked.limit else None}
+def _newest_first_page(read_rows: Sequence[R], query: PageQuery, cursor_of: Callable[[R], int]) -> RowPage[R]:
+    """Return a page of rows that were read newest first: `limit` and, if there is one, one more.
+
+    `cursor_of` returns the cursor of a row: the next page begins after the page's last row.
+    """
+    rows = read_rows[: query.limit]
+    return {"rows": rows, "next": cursor_of(rows[-1]) if len(read_rows) > query.limit else None}
 
 
-def _older_at_front(found: Sequence[R], asked: PageQuery, number: Callable[[R], int]) -> RowPage[R]:
-    """Return a page that ends with its newest row. One older row more than fits was read, if there is one."""
-    rows = found[-asked.limit :]
-    return {"rows": rows, "next": number(rows[0]) if len(found) > asked.limit else None}
+def _oldest_first_page(read_rows: Sequence[R], query: PageQuery, cursor_of: Callable[[R], int]) -> RowPage[R]:
+    """Return a page of rows that were read oldest first: `limit` and, if there is one, an older one before.
+
+    `cursor_of` returns the cursor of a row: the next page has the rows before the page's first one.
+    """
+    rows = read_rows[-query.limit :]
+    return {"rows": rows, "next": cursor_of(rows[0]) if len(read_rows) > query.limit else None}
 
 
-def _part(found: Sequence[R], asked: PageQuery) -> RowPage[R]:
-    """Return a page of a list that is no history: it is cut out by the places of its rows."""
-    end = (asked.cursor or 0) + asked.limit
-    return {"rows": found[asked.cursor or 0 : end], "next": end if len(found) > end else None}
+def _cut_page(made_rows: Sequence[R], query: PageQuery) -> RowPage[R]:
+    """Return a page of a list that is no history: the cursor is the index at which the page begins."""
+    start = query.cursor or 0
+    end = start + query.limit
+    return {"rows": made_rows[start:end], "next": end if len(made_rows) > end else None}
 
 
-def _reach(asked: PageQuery) -> int:
-    """Return how many rows of a list that is no history must be made to cut the page out of them."""
-    return min(asked.cursor or 0, MAX_PLACE) + asked.limit + 1
+def _rows_needed(query: PageQuery) -> int:
+    """Return how many rows of a list that is no history have to be read for `_cut_page`."""
+    return min(query.cursor or 0, MAX_PLACE) + query.limit + 1
 
 
-# What is read
+# The handlers of the resources: each returns its answer, whose type is the schema in OpenAPI. The third
+# parameter has the values of the path.
 
 
-async def _messages(source: ApiSource, asked: MessagesQuery, _: Mapping[str, str]) -> RowPage[MessageView]:
-    more = asked.limit + 1
-    found = await source.look(
-        lambda tx: messages.rows(tx, asked.group, limit=more, before=asked.cursor, after=asked.after)
+async def _messages(source: ApiSource, query: MessagesQuery, _: Mapping[str, str]) -> RowPage[MessageView]:
+    limit = query.limit + 1
+    rows = await source.read(
+        lambda tx: messages.rows(tx, query.group, limit=limit, before=query.cursor, after=query.after)
     )
-    if asked.after is None:
-        return _older_at_front(found, asked, lambda row: row["seq"])
-    return {"rows": found[: asked.limit], "next": None}
+    if query.after is None:
+        return _oldest_first_page(rows, query, lambda row: row["seq"])
+    return {"rows": rows[: query.limit], "next": None}
 
 
 async def _message(source: ApiSource, _: ApiQuery, path: Mapping[str, str]) -> TimelineDocumentView:
-    found = await source.look(lambda tx: message_timeline.find(tx, path["group"], path["id"]))
-    return await asyncio.to_thread(message_timeline.with_logs, found, source.home.logs)
+    stored = await source.read(lambda tx: message_timeline.find(tx, path["group"], path["id"]))
+    return await asyncio.to_thread(message_timeline.with_logs, stored, source.home.logs)
 
 
-async def _turns(source: ApiSource, asked: GroupPageQuery, _: Mapping[str, str]) -> RowPage[TurnView]:
-    more = asked.limit + 1
-    found = await source.look(lambda tx: turn_rows(tx, asked.group, limit=more, before=asked.cursor))
-    return _older(found, asked, lambda row: row["id"])
+async def _turns(source: ApiSource, query: GroupPageQuery, _: Mapping[str, str]) -> RowPage[TurnView]:
+    limit = query.limit + 1
+    rows = await source.read(lambda tx: turn_rows(tx, query.group, limit=limit, before=query.cursor))
+    return _newest_first_page(rows, query, lambda row: row["id"])
 
 
 async def _turn(source: ApiSource, _: ApiQuery, path: Mapping[str, str]) -> TurnDocumentView:
     text = path["id"]
     number = int(text) if text.isascii() and text.isdigit() and len(text) < 16 else 0
-    found = await source.look(lambda tx: turn_work.find(tx, number))
-    return {**found, "draft": await source.draft(found["run"], TurnId(number))}
+    document = await source.read(lambda tx: turn_work.find(tx, number))
+    return {**document, "draft": await source.draft(document["run"], TurnId(number))}
 
 
-async def _runs(source: ApiSource, asked: GroupPageQuery, _: Mapping[str, str]) -> RowPage[RunView]:
-    more = asked.limit + 1
-    found = await source.look(lambda tx: run_rows(tx, asked.group, limit=more, before=asked.cursor))
-    return _older(found, asked, lambda row: row["number"])
+async def _runs(source: ApiSource, query: GroupPageQuery, _: Mapping[str, str]) -> RowPage[RunView]:
+    limit = query.limit + 1
+    rows = await source.read(lambda tx: run_rows(tx, query.group, limit=limit, before=query.cursor))
+    return _newest_first_page(rows, query, lambda row: row["number"])
 
 
-async def _commands(source: ApiSource, asked: GroupPageQuery, _: Mapping[str, str]) -> RowPage[CommandView]:
-    more = asked.limit + 1
-    found = await source.look(lambda tx: audit.command_rows(tx, asked.group, limit=more, before=asked.cursor))
-    return _older(found, asked, lambda row: row["number"])
+async def _commands(source: ApiSource, query: GroupPageQuery, _: Mapping[str, str]) -> RowPage[CommandView]:
+    limit = query.limit + 1
+    rows = await source.read(lambda tx: audit.command_rows(tx, query.group, limit=limit, before=query.cursor))
+    return _newest_first_page(rows, query, lambda row: row["number"])
 
 
-async def _audit(source: ApiSource, asked: AuditQuery, _: Mapping[str, str]) -> RowPage[AuditView]:
-    begin, more = source.since_ms(asked.since), asked.limit + 1
-    found = await source.look(
+async def _audit(source: ApiSource, query: AuditQuery, _: Mapping[str, str]) -> RowPage[AuditView]:
+    since_ms, limit = source.since_ms(query.since), query.limit + 1
+    rows = await source.read(
         lambda tx: audit.rows(
-            tx, asked.group, since=begin, limit=more, before=asked.cursor, only_refused=asked.refused
+            tx, query.group, since=since_ms, limit=limit, before=query.cursor, only_refused=query.refused
         )
     )
-    return _older_at_front(found, asked, lambda row: row["id"])
+    return _oldest_first_page(rows, query, lambda row: row["id"])
 
 
 async def _verdict(source: ApiSource, _: ApiQuery, __: Mapping[str, str]) -> AuditVerdictView:
-    return await source.look(audit.verify)
+    return await source.read(audit.verify)
 
 
-async def _search(source: ApiSource, asked: SearchQuery, _: Mapping[str, str]) -> RowPage[FoundView]:
-    begin, more = source.since_ms(asked.since), asked.limit + 1
-    found = await source.look(
+async def _search(source: ApiSource, query: SearchQuery, _: Mapping[str, str]) -> RowPage[FoundView]:
+    since_ms, limit = source.since_ms(query.since), query.limit + 1
+    rows = await source.read(
         lambda tx: search_reports.rows(
-            tx, asked.text, folder=asked.group, since=begin, before=asked.cursor, limit=more
+            tx, query.text, folder=query.group, since=since_ms, before=query.cursor, limit=limit
         )
     )
-    return _older(found, asked, lambda row: row["seq"])
+    return _newest_first_page(rows, query, lambda row: row["seq"])
 
 
-async def _approvals(source: ApiSource, asked: GroupPageQuery, _: Mapping[str, str]) -> RowPage[ApprovalView]:
-    more, now_ms = asked.limit + 1, source.clock.now_ms()
-    found = await source.look(
-        lambda tx: approvals.rows(tx, asked.group, limit=more, now_ms=now_ms, before=asked.cursor)
+async def _approvals(source: ApiSource, query: GroupPageQuery, _: Mapping[str, str]) -> RowPage[ApprovalView]:
+    limit, now_ms = query.limit + 1, source.clock.now_ms()
+    rows = await source.read(
+        lambda tx: approvals.rows(tx, query.group, limit=limit, now_ms=now_ms, before=query.cursor)
     )
-    return _older(found, asked, lambda row: row["id"])
+    return _newest_first_page(rows, query, lambda row: row["id"])
 
 
-async def _tasks(source: ApiSource, asked: OverQuery, _: Mapping[str, str]) -> RowPage[TaskView]:
-    found = await source.look(lambda tx: task_reports.every(tx, asked.group, with_over=asked.over))
-    return _part([scheduled_task_service.to_row(task) for task in found], asked)
+async def _tasks(source: ApiSource, query: OverQuery, _: Mapping[str, str]) -> RowPage[TaskView]:
+    listed_tasks = await source.read(lambda tx: task_reports.every(tx, query.group, with_over=query.over))
+    return _cut_page([scheduled_task_service.to_row(task) for task in listed_tasks], query)
 
 
 async def _task(source: ApiSource, _: ApiQuery, path: Mapping[str, str]) -> TaskDocumentView:
-    return await source.look(lambda tx: task_reports.one(tx, path["id"]))
+    return await source.read(lambda tx: task_reports.one(tx, path["id"]))
 
 
-async def _reminders(source: ApiSource, asked: GroupPageQuery, _: Mapping[str, str]) -> RowPage[ReminderView]:
-    return _part(await source.look(lambda tx: source.reminders.list_views(tx, asked.group)), asked)
+async def _reminders(source: ApiSource, query: GroupPageQuery, _: Mapping[str, str]) -> RowPage[ReminderView]:
+    return _cut_page(await source.read(lambda tx: source.reminders.list_views(tx, query.group)), query)
 
 
 async def _notifications(
-    source: ApiSource, asked: NotificationsQuery, _: Mapping[str, str]
+    source: ApiSource, query: NotificationsQuery, _: Mapping[str, str]
 ) -> RowPage[NotificationView]:
-    found = await source.look(
+    rows = await source.read(
         lambda tx: notification_reports.rows(
             tx,
-            asked.group,
-            status=asked.status,
-            task=asked.task,
-            limit=_reach(asked),
+            query.group,
+            status=query.status,
+            task=query.task,
+            limit=_rows_needed(query),
             zone=source.zone,
         )
     )
-    return _part(found, asked)
+    return _cut_page(rows, query)
 
 
-async def _outbox(source: ApiSource, asked: PageQuery, _: Mapping[str, str]) -> RowPage[OutboxView]:
-    return _part(await source.look(lambda tx: outbox_rows(tx, limit=_reach(asked))), asked)
+async def _outbox(source: ApiSource, query: PageQuery, _: Mapping[str, str]) -> RowPage[OutboxView]:
+    return _cut_page(await source.read(lambda tx: outbox_rows(tx, limit=_rows_needed(query))), query)
 
 
-async def _notices(source: ApiSource, asked: NoticesQuery, _: Mapping[str, str]) -> RowPage[NoticeView]:
-    found = await source.look(
-        lambda tx: notices.every(tx, asked.group, with_over=asked.over, limit=_reach(asked))
+async def _notices(source: ApiSource, query: NoticesQuery, _: Mapping[str, str]) -> RowPage[NoticeView]:
+    rows = await source.read(
+        lambda tx: notices.every(tx, query.group, with_over=query.over, limit=_rows_needed(query))
     )
-    return _part(found, asked)
+    return _cut_page(rows, query)
 
 
-async def _usage(source: ApiSource, asked: UsageQuery, _: Mapping[str, str]) -> UsageDocumentView:
+async def _usage(source: ApiSource, query: UsageQuery, _: Mapping[str, str]) -> UsageDocumentView:
     now_ms = source.clock.now_ms()
-    return await source.look(
-        lambda tx: costs.usage(tx, asked.group, by=asked.by, now_ms=now_ms, zone=source.zone)
+    return await source.read(
+        lambda tx: costs.usage(tx, query.group, by=query.by, now_ms=now_ms, zone=source.zone)
     )
 
 
-async def _budgets(source: ApiSource, asked: PageQuery, _: Mapping[str, str]) -> RowPage[BudgetView]:
+async def _budgets(source: ApiSource, query: PageQuery, _: Mapping[str, str]) -> RowPage[BudgetView]:
     now_ms = source.clock.now_ms()
-    return _part(await source.look(lambda tx: costs.budgets(tx, now_ms=now_ms, zone=source.zone)), asked)
+    return _cut_page(await source.read(lambda tx: costs.budgets(tx, now_ms=now_ms, zone=source.zone)), query)
 
 
-async def _groups(source: ApiSource, asked: PageQuery, _: Mapping[str, str]) -> RowPage[GroupView]:
-    return _part(await source.look(group_reports.group_rows), asked)
+async def _groups(source: ApiSource, query: PageQuery, _: Mapping[str, str]) -> RowPage[GroupView]:
+    return _cut_page(await source.read(group_reports.group_rows), query)
 
 
 async def _changes(
-    source: ApiSource, asked: OneGroupPageQuery, _: Mapping[str, str]
+    source: ApiSource, query: OneGroupPageQuery, _: Mapping[str, str]
 ) -> RowPage[GroupChangeView]:
-    return _part(await source.look(lambda tx: group_reports.change_rows(tx, asked.group)), asked)
+    return _cut_page(await source.read(lambda tx: group_reports.change_rows(tx, query.group)), query)
 
 
-async def _chats(source: ApiSource, asked: PageQuery, _: Mapping[str, str]) -> RowPage[ChatView]:
-    return _part(await source.look(group_reports.chat_rows), asked)
+async def _chats(source: ApiSource, query: PageQuery, _: Mapping[str, str]) -> RowPage[ChatView]:
+    return _cut_page(await source.read(group_reports.chat_rows), query)
 
 
-async def _upcoming(source: ApiSource, asked: UpcomingQuery, _: Mapping[str, str]) -> RowPage[UpcomingView]:
+async def _upcoming(source: ApiSource, query: UpcomingQuery, _: Mapping[str, str]) -> RowPage[UpcomingView]:
     now_ms = source.clock.now_ms()
-    found = await source.look(
-        lambda tx: upcoming_reports.week(tx, asked.group, now_ms=now_ms, zone=source.zone, days=asked.days)
+    rows = await source.read(
+        lambda tx: upcoming_reports.week(tx, query.group, now_ms=now_ms, zone=source.zone, days=query.days)
     )
-    return _part(found, asked)
+    return _cut_page(rows, query)
 
 
-async def _loops(source: ApiSource, asked: PageQuery, _: Mapping[str, str]) -> RowPage[LoopView]:
+async def _loops(source: ApiSource, query: PageQuery, _: Mapping[str, str]) -> RowPage[LoopView]:
     now_ms = source.clock.now_ms()
-    return _part(await source.look(lambda tx: loop.every(tx, now_ms=now_ms)), asked)
+    return _cut_page(await source.read(lambda tx: loop.every(tx, now_ms=now_ms)), query)
 
 
-async def _nodes(source: ApiSource, asked: PageQuery, _: Mapping[str, str]) -> RowPage[NodeView]:
-    return _part(await source.nodes(), asked)
+async def _nodes(source: ApiSource, query: PageQuery, _: Mapping[str, str]) -> RowPage[NodeView]:
+    return _cut_page(await source.nodes(), query)
 
 
-async def _logs(source: ApiSource, asked: LogsQuery, _: Mapping[str, str]) -> LogDocumentView:
+async def _logs(source: ApiSource, query: LogsQuery, _: Mapping[str, str]) -> LogDocumentView:
     def lines() -> LogDocumentView:
-        if asked.group is None:
-            found, _ = reading.last_lines(source.home.host_log, asked.lines)
-            return {"group": None, "run": None, "lines": found}
-        run = reading.run_log(source.home.logs, asked.group, asked.run)
-        found, _ = reading.last_lines(run.path, asked.lines)
-        return {"group": asked.group, "run": run.run, "lines": found}
+        if query.group is None:
+            last_lines, _ = reading.last_lines(source.home.host_log, query.lines)
+            return {"group": None, "run": None, "lines": last_lines}
+        run = reading.run_log(source.home.logs, query.group, query.run)
+        last_lines, _ = reading.last_lines(run.path, query.lines)
+        return {"group": query.group, "run": run.run, "lines": last_lines}
 
     return await asyncio.to_thread(lines)
 
 
 async def _context(source: ApiSource, _: ApiQuery, path: Mapping[str, str]) -> ContextDocumentView:
-    group = await source.look(lambda tx: groups.known(tx, path["group"]))
-    noted = await source.look(lambda tx: person_memory.notes_of(tx, group.folder))
+    group = await source.read(lambda tx: groups.known(tx, path["group"]))
+    noted = await source.read(lambda tx: person_memory.notes_of(tx, group.folder))
 
     def stored() -> ContextDocumentView:
         manager = source.context_of(group.folder)
@@ -350,7 +361,7 @@ async def _context(source: ApiSource, _: ApiQuery, path: Mapping[str, str]) -> C
             manager.load(now_ms=source.clock.now_ms()),
             context.bad_files(manager.files.path),
         )
-        notes = [one.to_row() for one in noted]
+        notes = [note.to_row() for note in noted]
         return {**shown, "snapshots": context.snapshot_rows(manager.snapshots()), "notes": notes}
 
     return await asyncio.to_thread(stored)
@@ -360,13 +371,16 @@ async def _known_person(source: ApiSource, _: ApiQuery, path: Mapping[str, str])
     async def known(tx: Tx) -> KnownPerson:
         return await person_memory.known_of(tx, await groups.known(tx, path["group"]), path["who"])
 
-    return (await source.look(known)).to_row()
+    return (await source.read(known)).to_row()
 
 
 def _resource(
     name: str, summary: str, read: Callable[[ApiSource, Q, Mapping[str, str]], Awaitable[object]]
 ) -> ApiResource:
-    """Return the resource that `read` answers; its query and its answer are those of its annotations."""
+    """Return the resource `/api/NAME` that `read` answers.
+
+    The types of its query and its answer are those in the annotations of `read`.
+    """
     # The hints are in the order of the signature: the source, the query, the path and the answer.
     _, query, _, answer = get_type_hints(read).values()
 

@@ -31,16 +31,19 @@ class LoopApi:
         self._act = act
 
     async def act(self, folder: str, action: str, reason: str) -> LoopChanged:
+        """Apply an action to a group's loop. Raises what `service.apply_action` of the loop raises."""
         async with self._database.transaction() as tx:
-            known = await self._act(tx, folder, action, reason)
-        return {"group": known, "action": action}
+            changed_folder = await self._act(tx, folder, action, reason)
+        return {"group": changed_folder, "action": action}
 
 
 def loop_routes(service: LoopApi) -> list[Route]:
+    """Return the route that changes a loop."""
+
     async def act(request: Request) -> Response:
-        place = request.path_params
+        path = request.path_params
         return JSONResponse(
-            await service.act(place["folder"], place["action"], request.query_params.get("reason", ""))
+            await service.act(path["folder"], path["action"], request.query_params.get("reason", ""))
         )
 
     return [Route("/loops/{folder}/{action}", act, methods=["POST"])]

@@ -69,14 +69,15 @@ class Metrics:
         self._foresight = foresight
 
     async def gather(self) -> MetricFigures:
+        """Return all figures as of now."""
         async with self._database.reading() as tx:
             return MetricFigures(
                 used=await usage.shares(tx),
                 turns=await turns.counts(tx),
                 outbox=await outbox.counts(tx),
                 notices=await notices.counts(tx),
-                refused=Counter(one.cause.value for one in await model_refusals.unfinished(tx)),
-                outages={cause: one.turns for cause, one in (await turn_outages.current(tx)).items()},
+                refused=Counter(refusal.cause.value for refusal in await model_refusals.unfinished(tx)),
+                outages={cause: outage.turns for cause, outage in (await turn_outages.current(tx)).items()},
                 foresight=self._foresight(),
                 containers=Counter(run.state.value for run in self._live()),
                 refusals={str(status): count for status, count in self._refusals().items()},
@@ -84,13 +85,15 @@ class Metrics:
 
 
 def metrics_route(metrics: Metrics) -> Route:
-    async def tell(_: Request) -> Response:
+    """Return the route of `/metrics`."""
+
+    async def answer(_: Request) -> Response:
         figures = await metrics.gather()
         # In a thread, because the first call loads the library.
         text = await asyncio.to_thread(exposition, figures)
         return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
 
-    return Route("/metrics", tell)
+    return Route("/metrics", answer)
 
 
 def exposition(figures: MetricFigures) -> bytes:
@@ -99,11 +102,12 @@ def exposition(figures: MetricFigures) -> bytes:
 
     # A registry for this answer alone: counters of the library's own would begin at 0 after a restart.
     registry = CollectorRegistry()
-    registry.register(_Collected(_families(figures)))
+    registry.register(_Collector(_families(figures)))
     return generate_latest(registry)
 
 
 def _families(figures: MetricFigures) -> list[Metric]:
+    """Return the figures as metrics of the library; states without any count are there with 0."""
     ended = {state: figures.turns.get(state, 0) for state in ENDED}
     refused = {cause.value: figures.refused.get(cause.value, 0) for cause in ModelError if cause.is_permanent}
     waiting = {cause.value: figures.outages.get(cause.value, 0) for cause in Outage}
@@ -112,19 +116,20 @@ def _families(figures: MetricFigures) -> list[Metric]:
         _tokens(figures),
         _answers(figures),
         _cost(figures),
-        _counted("andy_model_refusals", "Requests the proxy refused.", "status", figures.refusals),
-        _standing("andy_model_refused", "Whether the model service refuses for good.", refused, "cause"),
-        _standing("andy_turns_in_outage", "Turns that wait for an outage to end.", waiting, "cause"),
-        _counted("andy_turns", "Turns that have ended.", "outcome", ended),
-        _standing("andy_turns_open", "Turns that have not.", still_open),
-        _standing("andy_outbox", "Messages to chats.", figures.outbox),
-        _standing("andy_notices", "Notices to agents.", figures.notices),
-        _standing("andy_containers", "Containers that live.", figures.containers),
+        _counter("andy_model_refusals", "Requests the proxy refused.", "status", figures.refusals),
+        _gauge("andy_model_refused", "Whether the model service refuses for good.", refused, "cause"),
+        _gauge("andy_turns_in_outage", "Turns that wait for an outage to end.", waiting, "cause"),
+        _counter("andy_turns", "Turns that have ended.", "outcome", ended),
+        _gauge("andy_turns_open", "Turns that have not.", still_open),
+        _gauge("andy_outbox", "Messages to chats.", figures.outbox),
+        _gauge("andy_notices", "Notices to agents.", figures.notices),
+        _gauge("andy_containers", "Containers that live.", figures.containers),
         *_foresight(figures.foresight),
     ]
 
 
-def _counted(name: str, text: str, label: str, numbers: Mapping[str, int]) -> Metric:
+def _counter(name: str, text: str, label: str, numbers: Mapping[str, int]) -> Metric:
+    """Return a counter with a number for each value of its label; `text` is its help text."""
     from prometheus_client.core import CounterMetricFamily
 
     family = CounterMetricFamily(name, text, labels=[label])
@@ -133,7 +138,8 @@ def _counted(name: str, text: str, label: str, numbers: Mapping[str, int]) -> Me
     return family
 
 
-def _standing(name: str, text: str, numbers: Mapping[str, int], label: str = "state") -> Metric:
+def _gauge(name: str, text: str, numbers: Mapping[str, int], label: str = "state") -> Metric:
+    """Return a gauge with a number for each value of its label; `text` is its help text."""
     from prometheus_client.core import GaugeMetricFamily
 
     family = GaugeMetricFamily(name, text, labels=[label])
@@ -143,14 +149,15 @@ def _standing(name: str, text: str, numbers: Mapping[str, int], label: str = "st
 
 
 def _foresight(figures: ForesightFigures) -> list[Metric]:
+    """Return the metrics of containers that were started before a turn was there."""
     from prometheus_client.core import CounterMetricFamily
 
     hits = {sign.value: figures.hits[sign] for sign in Sign}
     misses = {sign.value: figures.misses[sign] for sign in Sign}
     wasted = "andy_foresight_wasted_cpu_seconds"
     return [
-        _counted("andy_foresight_hits", "Containers started ahead that were given a turn.", "sign", hits),
-        _counted("andy_foresight_misses", "Containers started ahead in vain.", "sign", misses),
+        _counter("andy_foresight_hits", "Containers started ahead that were given a turn.", "sign", hits),
+        _counter("andy_foresight_misses", "Containers started ahead in vain.", "sign", misses),
         CounterMetricFamily(
             wasted, "Processor time of those in vain, about.", value=figures.wasted_cpu_seconds
         ),
@@ -158,6 +165,7 @@ def _foresight(figures: ForesightFigures) -> list[Metric]:
 
 
 def _tokens(figures: MetricFigures) -> Metric:
+    """Return the counter of tokens, by group, kind of turn and direction."""
     from prometheus_client.core import CounterMetricFamily
 
     labels = ["group", "kind", "direction"]
@@ -169,6 +177,7 @@ def _tokens(figures: MetricFigures) -> Metric:
 
 
 def _answers(figures: MetricFigures) -> Metric:
+    """Return the counter of the model's answers, by group and kind of turn."""
     from prometheus_client.core import CounterMetricFamily
 
     family = CounterMetricFamily("andy_model_answers", "Answers of the model.", labels=["group", "kind"])
@@ -178,6 +187,7 @@ def _answers(figures: MetricFigures) -> Metric:
 
 
 def _cost(figures: MetricFigures) -> Metric:
+    """Return the counter of costs in dollars, by group and kind of turn."""
     from prometheus_client.core import CounterMetricFamily
 
     family = CounterMetricFamily("andy_model_cost_usd", "What they cost, about.", labels=["group", "kind"])
@@ -186,11 +196,11 @@ def _cost(figures: MetricFigures) -> Metric:
     return family
 
 
-class _Collected:
+class _Collector:
     """A collector, in the form that the library expects."""
 
-    def __init__(self, found: Sequence[Metric]) -> None:
-        self._found = found
+    def __init__(self, families: Sequence[Metric]) -> None:
+        self._families = families
 
     def collect(self) -> Sequence[Metric]:
-        return self._found
+        return self._families

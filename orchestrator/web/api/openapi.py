@@ -227,17 +227,19 @@ LINKS = (
     Link(source="post /reminders", targets=_REMINDER_WORK, parameters={"id": "$response.body#/id"}),
     *(
         Link(
-            source=f"get {one.path}",
-            targets=(f"get {one.path}",),
+            source=f"get {resource.path}",
+            targets=(f"get {resource.path}",),
             parameters={"cursor": "$response.body#/next"},
         )
-        for one in RESOURCES
-        if issubclass(one.query, PageQuery)
+        for resource in RESOURCES
+        if issubclass(resource.query, PageQuery)
     ),
 )
 
 
 def openapi_route() -> Route:
+    """Return the route of the description itself."""
+
     async def answer(_: Request) -> Response:
         return JSONResponse(description())
 
@@ -247,7 +249,8 @@ def openapi_route() -> Route:
 def description() -> Document:
     """Return the whole document. Pure."""
     models: set[type[BaseModel]] = {resource.answer for resource in RESOURCES} | {ErrorDocument}
-    models |= {one for each in OPERATIONS for one in (each.body, each.answer) if one is not None}
+    for operation in OPERATIONS:
+        models |= {model for model in (operation.body, operation.answer) if model is not None}
     _, schemas = models_json_schema(
         [(model, "validation") for model in sorted(models, key=lambda model: model.__name__)],
         ref_template=SCHEMAS + "{model}",
@@ -255,8 +258,8 @@ def description() -> Document:
     paths: dict[str, dict[str, Document]] = {}
     for resource in RESOURCES:
         paths.setdefault(resource.path, {})["get"] = _resource(resource)
-    for one in OPERATIONS:
-        paths.setdefault(one.path, {})[one.method] = _operation(one)
+    for operation in OPERATIONS:
+        paths.setdefault(operation.path, {})[operation.method] = _operation(operation)
     _add_links(paths)
     return {
         "openapi": "3.1.0",
@@ -271,6 +274,7 @@ def description() -> Document:
 
 
 def _resource(resource: ApiResource) -> Document:
+    """Return the description of a resource of `/api`."""
     answer = {"application/json": {"schema": {"$ref": SCHEMAS + _name(resource.answer)}}}
     return {
         "summary": resource.summary,
@@ -279,28 +283,29 @@ def _resource(resource: ApiResource) -> Document:
     }
 
 
-def _operation(one: Operation) -> Document:
-    shape = {"schema": {"$ref": SCHEMAS + _name(one.answer)}} if one.answer is not None else {}
-    content = dict.fromkeys(one.media, shape)
-    refusal = {"409": {"description": "It was refused.", "content": content}} if one.answer else {}
-    found: Document = {
-        "summary": one.summary,
+def _operation(operation: Operation) -> Document:
+    """Return the description of a route that is no resource."""
+    shape = {"schema": {"$ref": SCHEMAS + _name(operation.answer)}} if operation.answer is not None else {}
+    content = dict.fromkeys(operation.media, shape)
+    refusal = {"409": {"description": "It was refused.", "content": content}} if operation.answer else {}
+    document: Document = {
+        "summary": operation.summary,
         "parameters": [
-            *_path_parameters(one.path, one.choices),
-            *(_query_parameters(one.query) if one.query else ()),
+            *_path_parameters(operation.path, operation.choices),
+            *(_query_parameters(operation.query) if operation.query else ()),
         ],
         "responses": {
-            **{str(code): {"description": "Done.", "content": content} for code in one.codes},
+            **{str(code): {"description": "Done.", "content": content} for code in operation.codes},
             **refusal,
             **_refusals(),
         },
     }
-    if one.body is not None:
-        content = {"application/json": {"schema": {"$ref": SCHEMAS + _name(one.body)}}}
-        found["requestBody"] = {"required": True, "content": content}
-    if one.path == "/healthz":
-        found["security"] = []
-    return found
+    if operation.body is not None:
+        content = {"application/json": {"schema": {"$ref": SCHEMAS + _name(operation.body)}}}
+        document["requestBody"] = {"required": True, "content": content}
+    if operation.path == "/healthz":
+        document["security"] = []
+    return document
 
 
 def _add_links(paths: dict[str, dict[str, Document]]) -> None:
@@ -326,41 +331,44 @@ def _id_of(operation: str) -> str:
 
 
 def _refusals() -> Document:
+    """Return the description of refusals, which is the same for all routes."""
     content = {"application/json": {"schema": {"$ref": SCHEMAS + ErrorDocument.__name__}}}
     return {"4XX": {"description": "It was refused, and why.", "content": content}}
 
 
 def _path_parameters(path: str, choices: Mapping[str, tuple[str, ...]] | None = None) -> Iterator[Document]:
+    """Yield the parameters of a path such as `/turns/{id}`; `choices` has the allowed values of some."""
     for part in path.split("/"):
         if part.startswith("{"):
             name = part[1:-1]
-            known = {"enum": list(choices[name])} if choices and name in choices else {}
-            yield {"name": name, "in": "path", "required": True, "schema": {"type": "string", **known}}
+            allowed = {"enum": list(choices[name])} if choices and name in choices else {}
+            yield {"name": name, "in": "path", "required": True, "schema": {"type": "string", **allowed}}
 
 
 def _query_parameters(query: type[BaseModel]) -> Iterator[Document]:
+    """Yield the parameters of a query, as its model declares them."""
     schema = query.model_json_schema()
-    for name, one in schema.get("properties", {}).items():
-        about = {key: value for key, value in one.items() if key not in ("title", "description")}
-        text = {"description": one["description"]} if "description" in one else {}
+    for name, parameter in schema.get("properties", {}).items():
+        own_schema = {key: value for key, value in parameter.items() if key not in ("title", "description")}
+        text = {"description": parameter["description"]} if "description" in parameter else {}
         is_required = name in schema.get("required", ())
         yield {
             "name": name,
             "in": "query",
             "required": is_required,
-            "schema": _whole(about, schema),
+            "schema": _without_references(own_schema, schema),
             **text,
         }
 
 
-def _whole(field: Document, schema: Document) -> Document:
-    """Return a parameter's schema with references replaced by the referred schemas."""
+def _without_references(parameter: Document, schema: Document) -> Document:
+    """Return a parameter's schema with references replaced by the definitions in the schema of its model."""
     definitions = schema.get("$defs", {})
-    if "$ref" in field:
-        return dict(definitions[field["$ref"].rpartition("/")[2]])
-    if "anyOf" in field:
-        return {**field, "anyOf": [_whole(one, schema) for one in field["anyOf"]]}
-    return field
+    if "$ref" in parameter:
+        return dict(definitions[parameter["$ref"].rpartition("/")[2]])
+    if "anyOf" in parameter:
+        return {**parameter, "anyOf": [_without_references(option, schema) for option in parameter["anyOf"]]}
+    return parameter
 
 
 def _name(model: type[BaseModel]) -> str:

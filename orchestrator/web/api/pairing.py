@@ -92,6 +92,7 @@ def _phone_in(body: bytes) -> str:
 
 
 def _shown(progress: PairingView, accept: str) -> Response:
+    """Return the state of a pairing in the form that an `Accept` header names: JSON, a page, or an SVG."""
     if "application/json" in accept:
         return JSONResponse(progress, headers=PRIVATE)
     is_moving = progress["state"] in ("starting", "showing")
@@ -103,7 +104,7 @@ def _shown(progress: PairingView, accept: str) -> Response:
 
 
 def picture(progress: PairingView) -> str:
-    """Return the code as an SVG; without a code to scan, the letters or the text of the state. Pure."""
+    """Return an SVG of the QR code or, if there is none, of the letters or the text of the state. Pure."""
     if progress["qr"]:
         import segno
 
@@ -112,8 +113,9 @@ def picture(progress: PairingView) -> str:
             out, kind="svg", scale=6, border=4, light="white"
         )
         return out.getvalue().decode()
-    words = progress["letters"] or progress["text"]
-    lines = textwrap.wrap(words, 48) or [""]
+    text = progress["letters"] or progress["text"]
+    # 48 characters of this size fit into the width of 520; a line is 28 high.
+    lines = textwrap.wrap(text, 48) or [""]
     size = 40 if progress["letters"] else 18
     rows = "".join(
         f'<text x="20" y="{40 + number * 28}">{html.escape(line)}</text>' for number, line in enumerate(lines)

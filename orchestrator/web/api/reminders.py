@@ -42,31 +42,39 @@ class ReminderHandler:
         self._clock = clock
 
     async def every(self, folder: str | None) -> list[ReminderView]:
+        """Return the pending reminders of a group, or of all. Raises `UnknownGroup`."""
         async with self._database.reading() as tx:
             return await self._service.list_views(tx, folder)
 
-    async def add(self, asked: NewReminder) -> ReminderView:
+    async def add(self, body: NewReminder) -> ReminderView:
+        """Set a reminder. Raises what `ReminderService.add` raises."""
         return await self._change(
-            lambda tx, now_ms: self._service.add(tx, asked.group, asked.text, asked.at, now_ms=now_ms)
+            lambda tx, now_ms: self._service.add(tx, body.group, body.text, body.at, now_ms=now_ms)
         )
 
-    async def move(self, reminder: str, at: str | None, *, text: str | None = None) -> ReminderView:
+    async def move(self, reminder: str, time_text: str | None, *, text: str | None = None) -> ReminderView:
+        """Change a reminder's time or text. Raises what `ReminderService.move` raises."""
         return await self._change(
-            lambda tx, now_ms: self._service.move(tx, reminder, at, text=text, now_ms=now_ms)
+            lambda tx, now_ms: self._service.move(tx, reminder, time_text, text=text, now_ms=now_ms)
         )
 
     async def cancel(self, reminder: str) -> ReminderView:
+        """Cancel a reminder. Raises what `ReminderService.cancel` raises."""
         return await self._change(lambda tx, now_ms: self._service.cancel(tx, reminder, now_ms=now_ms))
 
     async def restore(self, reminder: str) -> ReminderView:
+        """Set a cancelled reminder again. Raises what `ReminderService.restore` raises."""
         return await self._change(lambda tx, now_ms: self._service.restore(tx, reminder, now_ms=now_ms))
 
     async def _change(self, act: Callable[[Tx, int], Awaitable[ReminderView]]) -> ReminderView:
+        """Return the result of `act(tx, now_ms)`, called in a transaction."""
         async with self._database.transaction() as tx:
             return await act(tx, self._clock.now_ms())
 
 
 def reminder_routes(handler: ReminderHandler) -> list[Route]:
+    """Return the routes of reminders."""
+
     async def every(request: Request) -> Response:
         return JSONResponse({"reminders": await handler.every(request.query_params.get("group"))})
 
@@ -74,8 +82,8 @@ def reminder_routes(handler: ReminderHandler) -> list[Route]:
         return JSONResponse(await handler.add(await parse_body(request, NewReminder)), status_code=201)
 
     async def move(request: Request) -> Response:
-        asked: NewTime = await parse_body(request, NewTime)
-        return JSONResponse(await handler.move(request.path_params["id"], asked.at))
+        body: NewTime = await parse_body(request, NewTime)
+        return JSONResponse(await handler.move(request.path_params["id"], body.at))
 
     async def cancel(request: Request) -> Response:
         return JSONResponse(await handler.cancel(request.path_params["id"]))

@@ -85,7 +85,7 @@ def more_routes(services: ApiServices) -> list[Route]:
         *reminder_routes(services.reminders),
         *loop_routes(services.loops),
         *undo_routes(services.undos),
-        *(route for name, one in services.pairings.items() for route in pairing_routes(name, one)),
+        *(route for name, service in services.pairings.items() for route in pairing_routes(name, service)),
         *dashboard_routes(services.dashboards),
         *list_routes(services.lists),
         *file_routes(services.lists),

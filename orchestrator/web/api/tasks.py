@@ -50,13 +50,13 @@ class TaskApi:
         self._clock = clock
 
     async def add(self, folder: str, request: ScheduleTask) -> TaskView:
-        """Raises what `scheduled_task_service.add` raises."""
+        """Add a task to a group. Raises what `scheduled_task_service.add` raises."""
         return await self._change(
             lambda tx, now_ms: scheduled_task_service.add(tx, folder, request, self._times, now_ms=now_ms)
         )
 
     async def act(self, task_id: str, action: str) -> TaskView:
-        """Raises what `scheduled_task_service.act` raises."""
+        """Pause, resume, cancel, restore or run a task. Raises what `apply_action` of the service raises."""
         return await self._change(
             lambda tx, now_ms: scheduled_task_service.apply_action(
                 tx, task_id, action, self._times, now_ms=now_ms
@@ -64,17 +64,20 @@ class TaskApi:
         )
 
     async def change(self, request: UpdateTask) -> TaskView:
-        """Raises what `scheduled_task_service.change` raises."""
+        """Change a task's prompt or schedule. Raises what `scheduled_task_service.change` raises."""
         return await self._change(
             lambda tx, now_ms: scheduled_task_service.change(tx, request, self._times, now_ms=now_ms)
         )
 
     async def _change(self, act: Callable[[Tx, int], Awaitable[ScheduledTask]]) -> TaskView:
+        """Return the view of the task that `act(tx, now_ms)` returns, called in a transaction."""
         async with self._database.transaction() as tx:
             return scheduled_task_service.to_row(await act(tx, self._clock.now_ms()))
 
 
 def task_routes(service: TaskApi) -> list[Route]:
+    """Return the routes that add and change tasks."""
+
     async def add(request: Request) -> Response:
         body: NewTask = await parse_body(request, NewTask)
         return JSONResponse(await service.add(body.group, body.to_request()), status_code=201)

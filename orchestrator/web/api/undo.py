@@ -35,13 +35,16 @@ class UndoApi:
         self._service = undo.service
 
     async def undo(self, number: int, *, by: str, is_forced: bool) -> UndoDone:
-        """Raises what `UndoService.by_number` and `UndoService.undo` raise."""
+        """Undo the turn with this number; with `is_forced`, also what was changed since the turn.
 
-        async def work(tx: Tx) -> UndoDone:
+        `by` is the author of the undo. Raises what `UndoService.by_number` and `UndoService.undo` raise.
+        """
+
+        async def undo_rows(tx: Tx) -> UndoDone:
             turn = await self._service.by_number(tx, number)
             return await self._service.undo(tx, turn, by=by, is_forced=is_forced)
 
-        done = await self._database.write(work)
+        done = await self._database.write(undo_rows)
         # After the transaction: a large folder must not hold up the database's thread. But before the answer,
         # because the client may read the restored files next.
         await self._undo.catch_up(done.plan.turn.folder)
@@ -49,11 +52,13 @@ class UndoApi:
 
 
 def undo_routes(api: UndoApi) -> list[Route]:
+    """Return the route that undoes a turn."""
+
     async def undo(request: Request) -> Response:
-        asked = await parse_body(request, UndoRequest)
+        body = await parse_body(request, UndoRequest)
         text = request.path_params["id"]
         number = int(text) if text.isascii() and text.isdigit() and len(text) < MAX_DIGITS else 0
-        done = await api.undo(number, by=BY_API, is_forced=asked.anyway)
+        done = await api.undo(number, by=BY_API, is_forced=body.anyway)
         return JSONResponse(done.to_row())
 
     return [Route("/turns/{id}/undo", undo, methods=["POST"])]

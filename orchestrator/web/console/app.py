@@ -134,18 +134,18 @@ def build_console(
 
 def find_pages() -> tuple[Page, ...]:
     """Import every module of `pages/` and return their pages in the order of the navigation."""
-    names = [one.name for one in pkgutil.iter_modules(page_modules.__path__)]
-    found = [import_module(f"{page_modules.__name__}.{name}") for name in names]
-    pages = [module.PAGE for module in found if hasattr(module, "PAGE")]
+    names = [module_info.name for module_info in pkgutil.iter_modules(page_modules.__path__)]
+    modules = [import_module(f"{page_modules.__name__}.{name}") for name in names]
+    pages = [module.PAGE for module in modules if hasattr(module, "PAGE")]
     return tuple(sorted(pages, key=lambda page: page.order))
 
 
 def add_security_headers(headers: MutableHeaders) -> None:
-    """Add to an answer what every answer says to the browser, where it does not say so itself."""
+    """Add the headers that protect the browser, except those that an answer has set itself."""
     headers.setdefault("Content-Security-Policy", policy())
     headers.setdefault("X-Content-Type-Options", "nosniff")
     # Not "no-referrer": browsers then send "Origin: null" with forms, and a form of another page
-    # could not be told from one of ours. Other origins are told nothing by either.
+    # could not be distinguished from one of ours. Both send nothing to other origins.
     headers.setdefault("Referrer-Policy", "same-origin")
     headers.setdefault("X-Frame-Options", "DENY")
     headers.setdefault("Cross-Origin-Opener-Policy", "same-origin")
@@ -196,11 +196,12 @@ class _Routes:
             Route("/sign-in", self._show_sign_in),
             Route("/sign-in", self._sign_in, methods=["POST"]),
             Route("/sign-out", self._changing(None, self._sign_out), methods=["POST"]),
-            Route("/preferences", self._changing(None, self._prefer), methods=["POST"]),
+            Route("/preferences", self._changing(None, self._set_preferences), methods=["POST"]),
             Route("/live", self._stream),
         ]
 
     def of(self, page: Page) -> list[Route]:
+        """Return the routes that belong to a page."""
         return [
             *(Route(path, self._showing(page, show)) for path, show in page.shows.items()),
             *(
@@ -217,7 +218,7 @@ class _Routes:
         if request.method not in ("GET", "HEAD") or view.path.startswith(NO_PAGES):
             return None
         if (address := self._own_address(request)) is not None:
-            return await self._lead(request, address + view.here)
+            return await self._redirect_to_own_name(request, address + view.here)
         if is_from_elsewhere(request.headers):
             # The link on this page is one of Andy's own: the browser sends the session's cookie with it.
             return view.render("elsewhere.html", status=403, target=own_path(view.here) or f"{ROOT}/")
@@ -231,36 +232,38 @@ class _Routes:
         host = request.headers.get("host", "")
         name = host_of(host)
         is_shared = name in SHARED_HOSTS and host != self._web_host
-        if not is_shared or not any(mark in _agent(request) for mark in FINDS_OWN_NAME):
+        if not is_shared or not any(browser in _user_agent(request) for browser in FINDS_OWN_NAME):
             return None
         return f"{request.url.scheme}://{CONSOLE_HOST}{host.removeprefix(name)}"
 
-    async def _lead(self, request: Request, address: str) -> Response:
+    async def _redirect_to_own_name(self, request: Request, address: str) -> Response:
         """Send a browser to the console's own name, and end a session that it began by a shared one."""
         answer = RedirectResponse(address, status_code=307)
         if COOKIE in request.cookies:
             # The browser has sent this cookie to every server of the machine, so others may know it.
-            signed_in = await self._who(request)
+            signed_in = await self._signed_in(request)
             if signed_in is not None:
                 await self._console.sessions.sign_out(signed_in)
             answer.delete_cookie(COOKIE, path="/", httponly=True, samesite="strict")
         return answer
 
-    # Who it is
+    # The session of the browser
 
     def _cookie_name(self, request: Request) -> str:
+        """Return the name of the session's cookie: over https, one that browsers protect better."""
         # Browsers take a cookie whose name begins with `__Host-` over https only, as from a reverse proxy.
         is_secure = self._secure_host is not None and request.headers.get("host") == self._secure_host
         return SECURE_COOKIE if is_secure else COOKIE
 
-    async def _who(self, request: Request) -> SignedIn | None:
+    async def _signed_in(self, request: Request) -> SignedIn | None:
+        """Return the session of the browser that sent a request, or None."""
         cookie = request.cookies.get(self._cookie_name(request), "")
-        found = await self._console.sessions.find(cookie, agent=_agent(request))
-        if found is not None:
+        signed_in = await self._console.sessions.find(cookie, agent=_user_agent(request))
+        if signed_in is not None:
             mark_admitted(request.scope)
-        return found
+        return signed_in
 
-    def _turn_away(self, request: Request) -> Response:
+    def _redirect_to_sign_in(self, request: Request) -> Response:
         """Redirect a browser without a session to the sign-in, which leads back if that is safe."""
         # htmx would put the sign-in page into a part of this page; the header makes it load the whole page.
         if request.headers.get("hx-request"):
@@ -268,20 +271,22 @@ class _Routes:
         if request.method != "GET":
             # What the form held is gone with this request: the sign-in says so.
             return RedirectResponse(f"{ROOT}/sign-in?lost=form", status_code=303)
-        return RedirectResponse(f"{ROOT}/sign-in?{_next_query(request)}", status_code=303)
+        return RedirectResponse(f"{ROOT}/sign-in?{_return_query(request)}", status_code=303)
 
     # The ways in
 
     def _showing(
         self, page: Page, show: Callable[[View], Awaitable[Response]]
     ) -> Callable[[Request], Awaitable[Response]]:
+        """Return the handler of a `GET` route: `show`, for browsers that are signed in."""
+
         async def answer(request: Request) -> Response:
-            signed_in = await self._who(request)
+            signed_in = await self._signed_in(request)
             if signed_in is None:
-                return self._turn_away(request)
+                return self._redirect_to_sign_in(request)
             view = View(self._console, request, page=page, signed_in=signed_in)
             if view.part is None:
-                view.waiting = await needs.look(view)
+                view.waiting = await needs.read_waiting(view)
                 view.needs = len(view.waiting) + self._console.troubles
             return await show(view)
 
@@ -290,16 +295,18 @@ class _Routes:
     def _changing(
         self, page: Page | None, change: Callable[[View, SentForm], Awaitable[Response]]
     ) -> Callable[[Request], Awaitable[Response]]:
+        """Return the handler of a `POST` route: `change`, for browsers that are signed in, once a form."""
+
         async def answer(request: Request) -> Response:
-            signed_in = await self._who(request)
+            signed_in = await self._signed_in(request)
             if signed_in is None:
-                return self._turn_away(request)
+                return self._redirect_to_sign_in(request)
             view = View(self._console, request, page=page, signed_in=signed_in)
             # Needed if the handler shows a refused form again.
-            view.needs = len(await needs.look(view)) + self._console.troubles
+            view.needs = len(await needs.read_waiting(view)) + self._console.troubles
             # Only now, with a session: nobody else can make the host read a large body.
             async with read_form(request, upload_bytes=page.upload_bytes if page else 0) as form:
-                async with self._console.forms.taking(signed_in, form.raw(FIELD)) as taken:
+                async with self._console.forms.carrying_out(signed_in, form.raw(FIELD)) as taken:
                     answered = await change(view, form)
                     # A form that was refused is shown again and may be sent again.
                     taken.is_done = answered.status_code < 400
@@ -308,13 +315,16 @@ class _Routes:
         return answer
 
     async def _enter(self, request: Request) -> Response:
-        if await self._who(request) is None:
+        """Redirect to the first page; without a session, show the sign-in."""
+        if await self._signed_in(request) is None:
             return await self._show_sign_in(request)
         return RedirectResponse(ROOT + self._console.pages[0].path, status_code=303)
 
     async def _show_sign_in(self, request: Request) -> Response:
-        if await self._who(request) is not None:
-            return RedirectResponse(_wanted(request) or ROOT + self._console.pages[0].path, status_code=303)
+        if await self._signed_in(request) is not None:
+            return RedirectResponse(
+                _return_path(request) or ROOT + self._console.pages[0].path, status_code=303
+            )
         return self._sign_in_page(request)
 
     def _sign_in_page(self, request: Request, error: BadRequest | None = None) -> Response:
@@ -322,7 +332,7 @@ class _Routes:
         view.error = view.why(error) if error else None
         status = error.http_status if error else 200
         is_lost = error is None and request.query_params.get("lost") == "form"
-        return view.render("sign_in.html", status=status, next=_wanted(request) or "", is_lost=is_lost)
+        return view.render("sign_in.html", status=status, next=_return_path(request) or "", is_lost=is_lost)
 
     async def _sign_in(self, request: Request) -> Response:
         if (address := self._own_address(request)) is not None:
@@ -333,8 +343,9 @@ class _Routes:
             return await self._begin_session(request, form)
 
     async def _begin_session(self, request: Request, form: SentForm) -> Response:
+        """Start a session for the token or code in a form, and redirect to the page that was requested."""
         try:
-            signed_in = await self._console.sessions.sign_in(form.text("secret"), agent=_agent(request))
+            signed_in = await self._console.sessions.sign_in(form.text("secret"), agent=_user_agent(request))
         except BadRequest as error:
             client = request.client.host if request.client else None
             self._on_refusal(
@@ -361,8 +372,8 @@ class _Routes:
         answer.delete_cookie(name, path="/", httponly=True, samesite="strict", secure=name == SECURE_COOKIE)
         return answer
 
-    async def _prefer(self, _: View, form: SentForm) -> Response:
-        """Keep the language or the look that was chosen in a cookie."""
+    async def _set_preferences(self, _: View, form: SentForm) -> Response:
+        """Store the chosen language and theme in cookies."""
         answer = RedirectResponse(own_path(form.text("next")) or f"{ROOT}/", status_code=303)
         for field, allowed in (("language", tuple(LANGUAGES)), ("theme", THEMES)):
             if form.text(field) in allowed:
@@ -376,13 +387,14 @@ class _Routes:
         return answer
 
     async def _stream(self, request: Request) -> Response:
-        signed_in = await self._who(request)
+        """Return the stream of events for the open pages of a browser."""
+        signed_in = await self._signed_in(request)
         if signed_in is None:
             return Response(status_code=401)
 
-        # Asked again in quiet moments of the stream, so that a session that ends takes its stream along.
+        # Checked again while the stream is open, so that it ends with the session.
         async def is_welcome() -> bool:
-            return await self._console.sessions.find(signed_in.cookie, agent=_agent(request)) is not None
+            return await self._console.sessions.find(signed_in.cookie, agent=_user_agent(request)) is not None
 
         if self._console.live.is_full:
             raise TooManyPages
@@ -395,10 +407,10 @@ class _Routes:
     async def explain(self, request: Request, error: Exception) -> Response:
         """Return a page that explains an error and what to do."""
         status = status_of(error)
-        signed_in = await self._who(request)
+        signed_in = await self._signed_in(request)
         view = View(self._console, request, page=None, signed_in=signed_in)
         if signed_in is not None and status < 500:  # after a fault, counting the needs might fail too
-            view.needs = len(await needs.look(view)) + self._console.troubles
+            view.needs = len(await needs.read_waiting(view)) + self._console.troubles
         changed = error if isinstance(error, ChangedSince) else None
         text = view.why(error)
         if status >= 500:
@@ -422,16 +434,18 @@ class _Routes:
         return answer
 
 
-def _next_query(request: Request) -> str:
+def _return_query(request: Request) -> str:
+    """Return the query with which the sign-in leads back to the path of a request: `next=/console/now`."""
     whole = request.url.path + (f"?{request.url.query}" if request.url.query else "")
     return urlencode({"next": whole})
 
 
-def _wanted(request: Request) -> str | None:
+def _return_path(request: Request) -> str | None:
+    """Return the path to which the sign-in leads back, or None if there is none that is safe."""
     return own_path(request.query_params.get("next", ""))
 
 
-def _agent(request: Request) -> str:
+def _user_agent(request: Request) -> str:
     return str(request.headers.get("user-agent", ""))
 
 
@@ -440,6 +454,7 @@ def _hash(content: bytes) -> str:
 
 
 def _asset(name: str, content: bytes) -> str:
+    """Return the path of a static file, which has the hash of its content."""
     return f"{ROOT}/static/{_hash(content)}/{name}"
 
 
@@ -459,6 +474,7 @@ def _manifest(files: Mapping[str, bytes]) -> bytes:
 
 
 def _static(files: Mapping[str, bytes]) -> Callable[[Request], Awaitable[Response]]:
+    """Return the handler that serves static files; `files` has their contents by name."""
     # Only these files are compressed, and no page: the length of a compressed page would tell an attacker,
     # who can put text of his own into it, something of the secrets in it.
     packed = {name: gzip.compress(content) for name, content in files.items() if not name.endswith(".png")}

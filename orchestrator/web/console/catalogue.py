@@ -41,33 +41,34 @@ class Catalogue:
     def text(self, language: str, key: str, /, **values: object) -> str:
         """Return a text with its `{values}` put in, unescaped. Raises `TextMissing`."""
         try:
-            found = self.texts[language][key]
+            text = self.texts[language][key]
         except KeyError as error:
             raise TextMissing(f"{key} in {language}") from error
-        return found.format(**values) if values else found
+        return text.format(**values) if values else text
 
-    def translated(self, language: str, key: str, own: str, values: Mapping[str, str]) -> str:
+    def translated(self, language: str, key: str, english: str, values: Mapping[str, str]) -> str:
         """Return the translation of a text that the code has in English; `own`, the English, if there is
         none.
 
         The files `settings`, `services` and `reasons` have no English, so that no sentence is written twice.
         """
-        found = self.texts[language].get(key)
-        return own if found is None else found.format_map(_Shown(values))
+        translation = self.texts[language].get(key)
+        return english if translation is None else translation.format_map(_Shown(values))
 
     def has(self, key: str) -> bool:
+        """Return whether there is a text with this key."""
         return key in self.texts[DEFAULT]
 
 
 def preferred_language(accept_language: str) -> str:
-    """Return the console's language that a browser's header prefers. Pure."""
-    asked: list[tuple[float, str]] = []
+    """Return the language of the console that an `Accept-Language` header prefers. Pure."""
+    weighted_names: list[tuple[float, str]] = []
     for part in accept_language[:500].split(","):
         name, _, parameter = part.strip().partition(";")
         try:
             weight = float(parameter.strip().removeprefix("q=")) if parameter else 1.0
         except ValueError:
             continue
-        asked.append((weight, name.partition("-")[0].lower()))
-    asked.sort(key=lambda one: -one[0])
-    return next((name for weight, name in asked if name in LANGUAGES and weight > 0), DEFAULT)
+        weighted_names.append((weight, name.partition("-")[0].lower()))
+    weighted_names.sort(key=lambda weighted: -weighted[0])
+    return next((name for weight, name in weighted_names if name in LANGUAGES and weight > 0), DEFAULT)

@@ -56,20 +56,22 @@ class BackgroundDoctor:
             return True
 
     async def findings(self) -> list[dict[str, Any]]:
-        """Return the findings of the last run so far."""
+        """Return the findings of the last run so far, each as a line of `andy doctor --each` has it."""
         if self._output is None:
             return []
         # After the last line end there is nothing, or a line that is being written.
-        *whole, _ = (await asyncio.to_thread(_content, self._output)).split(b"\n")
-        return [json.loads(line) for line in whole]
+        *complete_lines, _ = (await asyncio.to_thread(_content, self._output)).split(b"\n")
+        return [json.loads(line) for line in complete_lines]
 
 
 def _content(file: IO[bytes]) -> bytes:
+    """Return the whole content of an open file. Blocks."""
     file.seek(0)
     return file.read()
 
 
 def _kill(process: Process) -> None:
+    """Kill a process unless it has ended."""
     if process.returncode is None:
         with suppress(ProcessLookupError):
             process.kill()

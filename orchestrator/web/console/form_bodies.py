@@ -53,6 +53,6 @@ async def read_form(request: Request, *, upload_bytes: int = 0) -> AsyncIterator
         await parts.close()
 
 
-def _uploaded(one: UploadFile) -> UploadedFile:
-    mime = (one.content_type or "application/octet-stream")[:100]
-    return UploadedFile(name=one.filename or "", mime=mime, size=one.size or 0, body=one.file)
+def _uploaded(upload: UploadFile) -> UploadedFile:
+    mime = (upload.content_type or "application/octet-stream")[:100]
+    return UploadedFile(name=upload.filename or "", mime=mime, size=upload.size or 0, body=upload.file)

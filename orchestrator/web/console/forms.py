@@ -23,7 +23,7 @@ from orchestrator.store.access import web_sessions
 from orchestrator.store.database import Database
 from orchestrator.web.console.sessions import SignedIn
 
-FIELD, SEEN = "_form", "_seen"
+FIELD, SHOWN_STATE = "_form", "_seen"
 MAX_FIELDS = 1_000
 
 
@@ -106,6 +106,7 @@ class SentForm:
         return self._fields.get(name, [""])[-1].replace("\r\n", "\n")
 
     def all(self, name: str) -> list[str]:
+        """Return all values of a field, such as those of its ticked boxes."""
         return list(self._fields.get(name, []))
 
     @property
@@ -114,32 +115,33 @@ class SentForm:
         return self._fields.keys()
 
     def is_set(self, name: str) -> bool:
+        """Return whether a field was sent, as browsers send only boxes that are ticked."""
         return name in self._fields
 
     def file(self, name: str) -> UploadedFile | None:
         """Return the file of a field; None if no file was chosen."""
-        found = self._files.get(name)
-        return found if found is not None and found.name else None
+        file = self._files.get(name)
+        return file if file is not None and file.name else None
 
-    def seen(self) -> dict[str, str]:
+    def shown_state(self) -> dict[str, str]:
         """Return the state that the page showed when it was opened.
 
         Raises `FormForged` if the form has none.
         """
         try:
-            return {str(name): str(value) for name, value in json.loads(self.raw(SEEN)).items()}
+            return {str(name): str(value) for name, value in json.loads(self.raw(SHOWN_STATE)).items()}
         except (ValueError, AttributeError) as error:
             raise FormForged from error
 
-    def check_unchanged(self, now: Mapping[str, object]) -> None:
-        """Compare the state that the page showed when it was opened with the present one.
+    def check_unchanged(self, present: Mapping[str, object]) -> None:
+        """Compare the state that the page showed when it was opened with the present one, field by field.
 
         Raises:
             ChangedSince: they differ; the error page shows both.
         """
-        current, before = shown_state(now), self.seen()
-        if before != current:
-            raise ChangedSince(before, current)
+        present_texts, before = state_as_text(present), self.shown_state()
+        if before != present_texts:
+            raise ChangedSince(before, present_texts)
 
 
 @dataclass(slots=True)
@@ -149,7 +151,7 @@ class TakenForm:
     is_done: bool = False
 
 
-def shown_state(state: Mapping[str, object]) -> dict[str, str]:
+def state_as_text(state: Mapping[str, object]) -> dict[str, str]:
     """Return the state that a page shows, each field as text. Pure."""
     return {name: "" if value is None else str(value) for name, value in state.items()}
 
@@ -174,7 +176,7 @@ class FormGuard:
         return f"{number}.{_seal(key, number)}"
 
     @asynccontextmanager
-    async def taking(self, signed_in: SignedIn, field: str) -> AsyncIterator[TakenForm]:
+    async def carrying_out(self, signed_in: SignedIn, field: str) -> AsyncIterator[TakenForm]:
         """Accept a form while its change is carried out in the block; it may be sent again if that fails.
 
         Raises:
@@ -182,6 +184,7 @@ class FormGuard:
             FormSentTwice: it was used before.
             FormCutOff: it was used before, and Andy stopped while it was carried out.
         """
+        # `make` has put the number and its seal into the field.
         number, _, seal = field.partition(".")
         if not hmac.compare_digest(seal.encode(), _seal(signed_in.secret, number).encode()):
             raise FormForged
@@ -203,6 +206,7 @@ class FormGuard:
             self._under_way.discard(number)
 
     async def _use(self, session_id: str, number: str) -> None:
+        """Record that a form is carried out. Raises `FormSentTwice` or `FormCutOff` if it was before."""
         async with self._database.transaction() as tx:
             if await web_sessions.use_form(tx, session_id, number, now_ms=self._clock.now_ms()):
                 return
@@ -211,6 +215,7 @@ class FormGuard:
         raise FormSentTwice if is_done else FormCutOff
 
     async def _settle(self, number: str, *, is_done: bool) -> None:
+        """Record that a form was carried out to the end; if it was not, it may be sent again."""
         async with self._database.transaction() as tx:
             if is_done:
                 await web_sessions.finish_form(tx, number)
@@ -219,4 +224,5 @@ class FormGuard:
 
 
 def _seal(key: str, number: str) -> str:
+    """Return the signature of a form's number with the secret of a session."""
     return hmac.new(key.encode(), number.encode(), sha256).hexdigest()

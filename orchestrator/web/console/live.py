@@ -48,6 +48,7 @@ class LiveStreams:
 
     @property
     def is_full(self) -> bool:
+        """Whether no further stream is served."""
         return self._open >= MAX_STREAMS
 
     @property
@@ -58,26 +59,28 @@ class LiveStreams:
     async def events(self, after: str, *, is_welcome: Callable[[], Awaitable[bool]]) -> AsyncGenerator[str]:
         """Yield server-sent events until the browser disconnects or `is_welcome` returns False.
 
+        `is_welcome` is called at every pause, and at least every `PING_SECONDS`.
+
         `after` is the id of the last event that the browser knows.
         """
         self._open += 1
         try:
             # Listening begins before the missed events are read: none can fall between the two.
             with self._bus.listening(*self._kinds, with_passing=True) as queue:
-                known, missed = self.now, self._missed(after)
+                newest_id, missed = self.now, self._missed(after)
                 if missed is None:
-                    yield server_sent("all", id=known, data="")
+                    yield server_sent("all", id=newest_id, data="")
                 elif missed:
-                    yield server_sent("change", id=known, data=_listed(missed))
-                yield server_sent("live", id=known, data="")
+                    yield server_sent("change", id=newest_id, data=_as_json(missed))
+                yield server_sent("live", id=newest_id, data="")
                 loop = asyncio.get_running_loop()
                 checked = loop.time()
                 while True:
                     changes = await self._changes(queue)
                     # The id is read with the changes: an event that arrives while they are sent is after it.
-                    yield server_sent("change", id=self.now, data=_listed(changes)) if changes else PING
-                    # By the time, too: on a busy host there is always a change, and a browser that was signed
-                    # out elsewhere would go on hearing of them.
+                    yield server_sent("change", id=self.now, data=_as_json(changes)) if changes else PING
+                    # Checked by the clock too: on a busy host there is always a change, and a browser that
+                    # was signed out elsewhere would continue to get them.
                     if not changes or loop.time() - checked >= PING_SECONDS:
                         checked = loop.time()
                         if not await is_welcome():
@@ -90,26 +93,29 @@ class LiveStreams:
         """Wait for the next events; return an empty set if there were none for a while."""
         try:
             async with asyncio.timeout(PING_SECONDS):
-                found = [await queue.get()]
+                events = [await queue.get()]
         except TimeoutError:
             return set()
         await asyncio.sleep(COLLECT_SECONDS)
         while not queue.empty():
-            found.append(queue.get_nowait())
-        return {(event.kind, event.group) for event in found}
+            events.append(queue.get_nowait())
+        return {(event.kind, event.group) for event in events}
 
     def _missed(self, after: str) -> set[Change] | None:
         """Return the changes after an event; None if they are not known any more."""
         start, _, number = after.rpartition("-")
         ring = self._bus.ring
-        seen = int(number) if number.isascii() and number.isdigit() and len(number) < 16 else -1
-        if start != self._start or (ring and seen < ring[0].n - 1):
+        last_number = int(number) if number.isascii() and number.isdigit() and len(number) < 16 else -1
+        if start != self._start or (ring and last_number < ring[0].n - 1):
             return None
-        return {(event.kind, event.group) for event in ring if event.n > seen and self._is_wanted(event)}
+        return {
+            (event.kind, event.group) for event in ring if event.n > last_number and self._is_wanted(event)
+        }
 
     def _is_wanted(self, event: HostEvent) -> bool:
         return any(fnmatchcase(event.kind, kind) for kind in self._kinds)
 
 
-def _listed(changes: set[Change]) -> str:
+def _as_json(changes: set[Change]) -> str:
+    """Return changes as a JSON list of `[kind, group]`, always in the same order."""
     return json.dumps(sorted(changes, key=str), separators=(",", ":"))

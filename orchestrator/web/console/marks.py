@@ -51,9 +51,12 @@ def plain(text: str) -> Markup:
     safe = _CONTROL.sub("\ufffd", text)
     if not _TURNING.search(safe):
         return escape(safe)
-    outside = map(escape, _TURNING.split(safe))
-    inside = [*map(_shown, _TURNING.findall(safe)), Markup("")]
-    return Markup("").join(one for pair in zip(outside, inside, strict=True) for one in pair)
+    parts: list[Markup] = []
+    end = 0
+    for hidden in _TURNING.finditer(safe):
+        parts += (escape(safe[end : hidden.start()]), _visible_code(hidden[0]))
+        end = hidden.end()
+    return Markup("").join([*parts, escape(safe[end:])])
 
 
 def written_out(text: str) -> Markup:
@@ -66,17 +69,19 @@ def labelled(rows: Markup, columns: Sequence[str]) -> Markup:
 
     `rows` is the output of a template: texts in it are escaped, so every tag in it is the template's own.
     """
-    place = 0
+    column = 0
 
-    def label(found: re.Match[str]) -> str:
-        nonlocal place
-        tag, attributes = found.groups()
+    def label(tag_match: re.Match[str]) -> str:
+        nonlocal column
+        tag, attributes = tag_match.groups()
         if tag == "tr":
-            place = 0
-            return found[0]
-        heading = columns[place] if place < len(columns) and "colspan" not in attributes else ""
-        place += 1
-        return f'<{tag}{attributes} data-label="{escape(heading)}">' if heading and tag == "td" else found[0]
+            column = 0
+            return tag_match[0]
+        heading = columns[column] if column < len(columns) and "colspan" not in attributes else ""
+        column += 1
+        return (
+            f'<{tag}{attributes} data-label="{escape(heading)}">' if heading and tag == "td" else tag_match[0]
+        )
 
     return Markup(_CELL.sub(label, rows))  # noqa: S704 - what was markup stays it, with escaped headings
 
@@ -90,11 +95,12 @@ def host_notes(subject: str) -> list[str]:
     if "xn--" not in host.lower():
         return []
     labels = [_decoded(label) for label in host.lower().split(".")]
-    scripts = sorted({_script(one) for label in labels for one in label if not one.isascii()})
+    scripts = sorted({_script(letter) for label in labels for letter in label if not letter.isascii()})
     return [".".join(labels), *scripts]
 
 
 def _decoded(label: str) -> str:
+    """Return a part of a host name without its encoding; unchanged if it has none, or a wrong one."""
     try:
         return label[4:].encode("ascii").decode("punycode") if label.startswith("xn--") else label
     except (UnicodeError, ValueError, OverflowError):
@@ -106,12 +112,14 @@ def _script(character: str) -> str:
     return unicodedata.name(character, "UNKNOWN").split()[0].split("-")[0].title()
 
 
-def _shown(character: str) -> Markup:
+def _visible_code(character: str) -> Markup:
+    """Return the code of a hidden character as visible HTML: `U+202E`."""
     code = f"U+{ord(character):04X}"
     return Markup('<span class="turning" title="{0}"><span class="unseen">{0}</span></span>').format(code)
 
 
 def is_cut(text: str, *, limit: int = MAX_CHARS) -> bool:
+    """Return whether `rich` shortens a text."""
     return len(text) > limit
 
 
@@ -122,10 +130,11 @@ def _paragraphs(text: str) -> Markup:
     items: list[Markup] = []
 
     def close() -> None:
+        # A paragraph or a list ends here.
         if lines:
             out.append(Markup("<p>{}</p>").format(Markup("<br>").join(lines)))
         if items:
-            rows = Markup("").join(Markup("<li>{}</li>").format(one) for one in items)
+            rows = Markup("").join(Markup("<li>{}</li>").format(item) for item in items)
             out.append(Markup("<ul>{}</ul>").format(rows))
         lines.clear()
         items.clear()
@@ -135,40 +144,41 @@ def _paragraphs(text: str) -> Markup:
         if not line.strip() or (item and lines) or (not item and items):
             close()
         if item:
-            items.append(_inline(item["text"]))
+            items.append(_inline_html(item["text"]))
         elif line.strip():
-            lines.append(_inline(line))
+            lines.append(_inline_html(line))
     close()
     return Markup("").join(out)
 
 
-def _inline(text: str) -> Markup:
+def _inline_html(text: str) -> Markup:
+    """Return one line as HTML, with its marks (bold, italic, code, links) rendered."""
     parts: list[Markup] = []
     end = 0
-    for found in _MARK.finditer(text):
-        parts.append(plain(text[end : found.start()]))
-        parts.append(_marked(found))
-        end = found.end()
+    for match in _MARK.finditer(text):
+        parts.append(plain(text[end : match.start()]))
+        parts.append(_mark_html(match))
+        end = match.end()
     return Markup("").join([*parts, plain(text[end:])])
 
 
-def _marked(found: re.Match[str]) -> Markup:
-    if found["code"] is not None:
-        return Markup("<code>{}</code>").format(plain(found["code"]))
-    if found["link"] is not None:
-        return _link(found["link"])
-    bold = found["strong"] or found["bold"]
+def _mark_html(match: re.Match[str]) -> Markup:
+    if match["code"] is not None:
+        return Markup("<code>{}</code>").format(plain(match["code"]))
+    if match["link"] is not None:
+        return _link_html(match["link"])
+    bold = match["strong"] or match["bold"]
     if bold:
         return Markup("<strong>{}</strong>").format(plain(bold))
-    return Markup("<em>{}</em>").format(plain(found["italic"]))
+    return Markup("<em>{}</em>").format(plain(match["italic"]))
 
 
-def _link(address: str) -> Markup:
+def _link_html(address: str) -> Markup:
     """Return a link that shows its whole target; an address with hidden characters stays text."""
     target = address.rstrip(_AFTER_LINK)
-    rest = plain(address[len(target) :])
+    punctuation = plain(address[len(target) :])
     # Before an "@" stands a user name, which may look like a host: https://bank.example@evil.example.
     if _TURNING.search(target) or "@" in target.split("/")[2]:
-        return plain(target) + rest
+        return plain(target) + punctuation
     link = Markup('<a href="{0}" rel="noreferrer noopener nofollow" target="_blank">{0}</a>')
-    return link.format(target) + rest
+    return link.format(target) + punctuation

@@ -51,11 +51,13 @@ class Waiting:
         return len(self.needs) + len(self.logins) + len(self.unsent) + self.is_backup_old
 
 
-async def look(view: View) -> Waiting:
-    """Look in the store and in the folder of backups."""
+async def read_waiting(view: View) -> Waiting:
+    """Return the matters that wait for the owner, from the store and the folder of backups."""
     host = view.host
     async with host.reader.reading() as tx:
-        found = await owner_needs(tx, now_ms=view.now_ms, zone=view.console.zone, zone_of=host.zone_of)
+        owner_matters = await owner_needs(
+            tx, now_ms=view.now_ms, zone=view.console.zone, zone_of=host.zone_of
+        )
         every = await groups.every(tx)
         unsent = await outbox.given_up(tx, limit=MAX_UNSENT)
     backup_ms = await asyncio.to_thread(_newest_backup_ms, host.home.root / "backups")
@@ -63,7 +65,7 @@ async def look(view: View) -> Waiting:
     # Without a backup, its age counts from the first group on: a new home has nothing yet to lose.
     since_ms = registered_ms if backup_ms is None else backup_ms
     return Waiting(
-        needs=found,
+        needs=owner_matters,
         logins=tuple(_ended_logins(view)),
         unsent=unsent,
         names={group.folder: group.name for group in every},
@@ -73,7 +75,8 @@ async def look(view: View) -> Waiting:
 
 
 def _ended_logins(view: View) -> Iterator[EndedLogin]:
-    channels = {one.name: one for one in view.services.channels.all}
+    """Yield the messengers that stay disconnected until the owner acts."""
+    channels = {channel.name: channel for channel in view.services.channels.all}
     for messenger in view.services.channels.messengers:
         status = channel_state(channels[messenger.name], None)
         if status.get("state") in ENDED:
@@ -82,5 +85,5 @@ def _ended_logins(view: View) -> Iterator[EndedLogin]:
 
 def _newest_backup_ms(folder: Path) -> int | None:
     """Return when the newest backup in the home's own folder was made. Blocks."""
-    made = [path.stat().st_mtime_ns // 1_000_000 for path in folder.glob("*.tar.gz")]
-    return max(made, default=None)
+    times_ms = [path.stat().st_mtime_ns // 1_000_000 for path in folder.glob("*.tar.gz")]
+    return max(times_ms, default=None)

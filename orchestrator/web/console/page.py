@@ -35,7 +35,7 @@ from orchestrator.reports.audit import AuditCheck
 from orchestrator.web.console import marks
 from orchestrator.web.console.catalogue import LANGUAGES, Catalogue, preferred_language
 from orchestrator.web.console.doctor import BackgroundDoctor
-from orchestrator.web.console.forms import FormGuard, SentForm, shown_state
+from orchestrator.web.console.forms import FormGuard, SentForm, state_as_text
 from orchestrator.web.console.live import LiveStreams, Parts
 from orchestrator.web.console.reasons import key_of
 from orchestrator.web.console.sessions import SessionService, SignedIn
@@ -91,6 +91,7 @@ class Page:
 
     @property
     def path(self) -> str:
+        """The path to which the navigation leads."""
         return next(iter(self.shows))
 
 
@@ -137,7 +138,8 @@ class Console:
     """A session → the text that its next page shows once."""
 
     def page(self, name: str) -> Page | None:
-        return next((one for one in self.pages if one.name == name), None)
+        """Return the page with this name, or None."""
+        return next((page for page in self.pages if page.name == name), None)
 
 
 class View:
@@ -171,12 +173,12 @@ class View:
         theme = request.cookies.get("andy_theme", "")
         self.theme = theme if theme in THEMES else "auto"
 
-    # What was asked
+    # The request
 
     @property
     def path(self) -> str:
         """The path of this page, as the browser knows it."""
-        return str(self.request.scope["root_path"] + _below(self.request))
+        return str(self.request.scope["root_path"] + _path_below_root(self.request))
 
     @property
     def here(self) -> str:
@@ -211,6 +213,7 @@ class View:
         return self._signed_in
 
     def query(self, name: str, default: str = "") -> str:
+        """Return a parameter of the query; `default` if it is missing."""
         return str(self.request.query_params.get(name, default))
 
     def number(self, name: str, default: int = 0) -> int:
@@ -219,17 +222,21 @@ class View:
         text = self.query(name)
         return int(text) if text.isascii() and text.isdigit() and len(text) < 16 else default
 
-    def given(self, name: str) -> str:
-        """Return what stands in the path for `{name}`."""
+    def path_param(self, name: str) -> str:
+        """Return the part of the request's path that matches `{name}` in the path of the route."""
         return str(self.request.path_params[name])
 
-    def choices(self, found: Iterable[Group], *, first: str = "base.all_groups") -> list[tuple[str, str]]:
-        """Return the options of a select of groups, by name; `first`, if any, is the option for none."""
-        named = [(one.folder, all_visible(one.name[:60])) for one in found]
+    def choices(self, groups: Iterable[Group], *, first: str = "base.all_groups") -> list[tuple[str, str]]:
+        """Return the options of a list of groups: the folder and the name of each; two of one name differ.
+
+        `first` is the key of the text of the first option, which stands for no group; empty for no such
+        option. The names are added to `group_names`.
+        """
+        named = [(group.folder, all_visible(group.name[:60])) for group in groups]
         self.group_names |= named
         times = Counter(name for _, name in named)
-        named_apart = [(key, name if times[name] == 1 else f"{name} ({key})") for key, name in named]
-        return [*([("", self.t(first))] if first else []), *named_apart]
+        distinct = [(folder, name if times[name] == 1 else f"{name} ({folder})") for folder, name in named]
+        return [*([("", self.t(first))] if first else []), *distinct]
 
     # Texts
 
@@ -243,8 +250,10 @@ class View:
 
         Attributes of the error, such as the name of a group, are values of the catalogue's text.
         """
-        own = str(error) if isinstance(error, AndyError) else ""
-        values = {name: str(value)[:MAX_VALUE_CHARS] for name, value in vars(error).items()} | {"own": own}
+        own_text = str(error) if isinstance(error, AndyError) else ""
+        values = {name: str(value)[:MAX_VALUE_CHARS] for name, value in vars(error).items()} | {
+            "own": own_text
+        }
         refusal = getattr(error, "refusal", None)
         # The reason of a refused time is more exact than the code that all of them share.
         codes = [f"time_{refusal.reason}"] if isinstance(refusal, TimeRefusal) else []
@@ -253,18 +262,20 @@ class View:
         for code in codes:
             if catalogue.has(f"errors.{code}"):
                 return self.t(f"errors.{code}", **values)
-            if own != (translated := catalogue.translated(self.language, f"services.{code}", own, values)):
+            if own_text != (
+                translated := catalogue.translated(self.language, f"services.{code}", own_text, values)
+            ):
                 return translated
-        return own or self.t("errors.http_other")
+        return own_text or self.t("errors.http_other")
 
     def reason(self, text: str | None) -> str:
         """Return a stored reason, translated if it is one of Andy's own texts."""
         key = key_of(text or "")
         return self.translated(key, text or "") if key else text or ""
 
-    def translated(self, key: str, own: str) -> str:
+    def translated(self, key: str, english: str) -> str:
         """Return the translation of an English text of the code; the English if there is none."""
-        return self.console.catalogue.translated(self.language, key, own, {})
+        return self.console.catalogue.translated(self.language, key, english, {})
 
     def at(self, at_ms: int | None, *, zone: ZoneInfo | None = None) -> Markup:
         """Return a time in short local form, with the full form as its title."""
@@ -337,6 +348,7 @@ class View:
         return self.t("base.days", n=hours // 24)
 
     def ago(self, at_ms: int) -> str:
+        """Return how long ago a time was: `4 min ago`."""
         return self.t("base.ago", span=self.span(max(0, self.now_ms - at_ms) / 1000))
 
     @property
@@ -351,7 +363,7 @@ class View:
 
     def seen(self, state: Mapping[str, object]) -> str:
         """Return the hidden field with the state that a form shows, for `SentForm.check_unchanged`."""
-        return json.dumps(shown_state(state), ensure_ascii=False)
+        return json.dumps(state_as_text(state), ensure_ascii=False)
 
     def refused(self, action: str) -> bool:
         """Return whether the page is shown again because the form of this address was refused."""
@@ -367,13 +379,15 @@ class View:
         everywhere = {"needs": NEEDS} | {
             name: parts[name] for name in (self.page.of_all_groups if self.page else ())
         }
-        own = {name: kinds for name, kinds in parts.items() if name not in everywhere}
-        return json.dumps({"parts": own, "everywhere": everywhere}, separators=(",", ":"))
+        of_this_group = {name: kinds for name, kinds in parts.items() if name not in everywhere}
+        return json.dumps({"parts": of_this_group, "everywhere": everywhere}, separators=(",", ":"))
 
     def asset(self, name: str) -> str:
+        """Return the path of a file in `static/`, with its hash."""
         return self.console.assets[name]
 
     def url(self, path: str) -> str:
+        """Return the address of a path of the console, such as `/now`."""
         return ROOT + path
 
     def render(self, template: str, *, status: int = 200, **data: Any) -> Response:
@@ -423,7 +437,7 @@ def policy(nonce: str | None = None) -> str:
 @cache
 def templates() -> Environment:
     """Read and compile every template, which takes a second and blocks; later calls return the same ones."""
-    found = Environment(
+    environment = Environment(
         loader=FileSystemLoader(TEMPLATES),
         autoescape=True,
         undefined=StrictUndefined,
@@ -432,7 +446,7 @@ def templates() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    found.globals |= {
+    environment.globals |= {
         "rich": marks.rich,
         "plain": marks.plain,
         "written_out": marks.written_out,
@@ -441,11 +455,11 @@ def templates() -> Environment:
         "labelled": marks.labelled,
         "languages": LANGUAGES,
     }
-    found.globals["ui"] = found.get_template("ui.html").module
+    environment.globals["ui"] = environment.get_template("ui.html").module
     # All of them now, so that no request waits for a template to be compiled.
-    for name in found.list_templates():
-        found.get_template(name)
-    return found
+    for name in environment.list_templates():
+        environment.get_template(name)
+    return environment
 
 
 def status_of(error: Exception) -> int:
@@ -456,7 +470,7 @@ def status_of(error: Exception) -> int:
 
 
 def came_from(request: Request) -> str:
-    """Return the path of the console page that sent this request, by its `Referer`; else the first page."""
+    """Return the path of the console page that sent a request, by its `Referer`; else that of the console."""
     parts = urlsplit(request.headers.get("referer", "")[:2000])
     return own_path(parts.path + (f"?{parts.query}" if parts.query else "")) or f"{ROOT}/"
 
@@ -466,11 +480,17 @@ def own_path(text: str) -> str | None:
     parts = urlsplit(text[:2000])
     path = parts.path
     # A browser could read a backslash, `//` or a control character as the beginning of another host.
-    if not path.startswith(f"{ROOT}/") or "\\" in text or "//" in path or any(ord(one) < 33 for one in text):
+    if (
+        not path.startswith(f"{ROOT}/")
+        or "\\" in text
+        or "//" in path
+        or any(ord(character) < 33 for character in text)
+    ):
         return None
     return path + (f"?{parts.query}" if parts.query else "")
 
 
-def _below(request: Request) -> str:
+def _path_below_root(request: Request) -> str:
+    """Return the path of a request without that of the console."""
     path, root = str(request.scope["path"]), str(request.scope["root_path"])
     return path.removeprefix(root) if root and path.startswith(root) else path

@@ -49,5 +49,5 @@ KEYS: Mapping[str, str] = {
 
 def key_of(reason: str) -> str | None:
     """Return the key of a stored reason; None for a text that is not Andy's own. Pure."""
-    found = KEYS.get(reason)
-    return None if found is None else f"reasons.{found}"
+    key = KEYS.get(reason)
+    return None if key is None else f"reasons.{key}"

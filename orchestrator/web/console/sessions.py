@@ -51,6 +51,7 @@ class SignedIn:
 
     @property
     def cookie(self) -> str:
+        """The value of the session's cookie."""
         return f"{self.session.id}.{self.secret}"
 
 
@@ -77,16 +78,16 @@ class SessionService:
         self._codes[name] = (hashed(secret), now_ms + CODE_MS)
         return f"{name}.{secret}"
 
-    async def sign_in(self, given: str, *, agent: str) -> SignedIn:
-        """Start a session for the token or a code; `agent` is the browser's `User-Agent`.
+    async def sign_in(self, credential: str, *, agent: str) -> SignedIn:
+        """Start a session for a credential, the token or a code; `agent` is the browser's `User-Agent`.
 
         Raises:
             SignInRefused: it is neither the token nor a valid code.
             TooManyTries: too many wrong tries came before; codes still work.
         """
-        way = "code" if self._takes_code(given) else "token"
-        if way == "token":
-            self._check_token(given)
+        kind = "code" if self._use_code(credential) else "token"
+        if kind == "token":
+            self._check_token(credential)
         now_ms, secret = self._clock.now_ms(), secrets.token_urlsafe(32)
         session = WebSession(
             id=secrets.token_hex(4),
@@ -97,27 +98,28 @@ class SessionService:
         )
         async with self._database.transaction() as tx:
             await web_sessions.add(tx, session)
-            detail = {"session": session.id, "by": way}
+            detail = {"session": session.id, "by": kind}
             await audit.append(tx, audit.AuditEvent(at_ms=now_ms, kind="web.signed_in", detail=detail))
         return SignedIn(session=session, secret=secret)
 
-    def _takes_code(self, given: str) -> bool:
+    def _use_code(self, credential: str) -> bool:
         """Use up a code and return whether it was valid.
 
         A wrong guess uses up no code, or somebody who guesses could lock others out.
         """
-        name, _, secret = given.partition(".")
+        name, _, secret = credential.partition(".")
         code_hash, until_ms = self._codes.get(name, ("", 0))
         if self._clock.now_ms() >= until_ms or not hmac.compare_digest(hashed(secret), code_hash):
             return False
         del self._codes[name]
         return True
 
-    def _check_token(self, given: str) -> None:
+    def _check_token(self, credential: str) -> None:
+        """Check that a text is the token. Raises `SignInRefused`, `TooManyTries`."""
         # Before the comparison: while tries are refused, even the right token is, or guessing could go on.
         if self._tries.wait_ms() > 0:
             raise TooManyTries
-        if not hmac.compare_digest(given.strip().encode(), self._token.encode()):
+        if not hmac.compare_digest(credential.strip().encode(), self._token.encode()):
             self._tries.take(1)
             raise SignInRefused
 
@@ -135,7 +137,7 @@ class SessionService:
             return None
         if not hmac.compare_digest(hashed(secret), session.secret_hash):
             return None
-        browser = _browsers(session.browser, browser_name(agent))
+        browser = _with_browser(session.browser, browser_name(agent))
         # At most one write a minute: every page, part and stream comes here.
         if now_ms - session.seen_ms > TOUCH_MS or browser != session.browser:
             async with self._database.transaction() as tx:
@@ -161,20 +163,24 @@ class SessionService:
 
 
 def browser_name(agent: str) -> str:
-    """Return the browser and the system of a `User-Agent`, in a word or two. Pure."""
+    """Return the browser and the system of a `User-Agent`, such as `Firefox (Linux)`. Pure.
+
+    An unknown browser is shown by the beginning of its `User-Agent`.
+    """
     system = next(
-        (one for one in ("iPhone", "iPad", "Android", "Windows", "Mac OS", "Linux") if one in agent), ""
+        (name for name in ("iPhone", "iPad", "Android", "Windows", "Mac OS", "Linux") if name in agent), ""
     )
     names = {"Edg/": "Edge", "Firefox/": "Firefox", "Chrome/": "Chrome", "Safari/": "Safari"}
-    name = next((name for mark, name in names.items() if mark in agent), ascii(agent[:40])[1:-1])
+    name = next((name for part, name in names.items() if part in agent), ascii(agent[:40])[1:-1])
     return f"{name} ({system})" if system else name or "?"
 
 
-def _browsers(known: str, name: str) -> str:
+def _with_browser(stored: str, name: str) -> str:
     """Return the browsers of a session with another one added, if the row has room for it. Pure."""
-    longer = f"{known}{ALSO}{name}"
-    return known if name in known.split(ALSO) or len(longer) > MAX_BROWSER_CHARS else longer
+    longer = f"{stored}{ALSO}{name}"
+    return stored if name in stored.split(ALSO) or len(longer) > MAX_BROWSER_CHARS else longer
 
 
 def hashed(secret: str) -> str:
+    """Return the SHA-256 of a secret, in hex."""
     return sha256(secret.encode()).hexdigest()

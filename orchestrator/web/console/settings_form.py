@@ -56,11 +56,13 @@ class SettingField:
     options: tuple[str, ...] = ()
     """The allowed values, if they are few."""
     least: float | None = None
+    """The smallest allowed number, if there is one."""
     most: float | None = None
+    """The largest allowed number, if there is one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class SentSettings:
     """The values of a form, and for each unusable one the reason, in the language of the page."""
 
     profile: GroupProfile
@@ -76,8 +78,8 @@ def fields() -> Mapping[str, SettingField]:
     """
     schema = GroupConfig.model_json_schema()["properties"]
     infos = GroupConfig.model_fields.items()
-    found = {name: _field(name, info, schema[name]) for name, info in infos if name not in ELSEWHERE}
-    return MappingProxyType(found)
+    all_fields = {name: _field(name, info, schema[name]) for name, info in infos if name not in ELSEWHERE}
+    return MappingProxyType(all_fields)
 
 
 def others() -> list[str]:
@@ -87,6 +89,7 @@ def others() -> list[str]:
 
 
 def _field(name: str, info: FieldInfo, schema: Mapping[str, Any]) -> SettingField:
+    """Return the field of a setting, from its declaration and its JSON schema, which has the bounds."""
     if name in SPECIAL:
         return SettingField(name=name, kind=SPECIAL[name])
     # Pydantic writes `float | None` as `anyOf`, whose first entry has the bounds.
@@ -103,6 +106,7 @@ def _field(name: str, info: FieldInfo, schema: Mapping[str, Any]) -> SettingFiel
 
 
 def _kind(annotation: Any) -> Kind:
+    """Return the kind of field for a setting of this type."""
     kinds = _plain_types(annotation)
     if bool in kinds:
         return "check"
@@ -119,45 +123,49 @@ def _plain_types(annotation: Any) -> set[Any]:
     if origin is Annotated:
         return _plain_types(get_args(annotation)[0])
     if origin in (Union, UnionType):
-        return {one for part in get_args(annotation) for one in _plain_types(part)}
+        return {kind for part in get_args(annotation) for kind in _plain_types(part)}
     return {origin or annotation}
 
 
 def _options(annotation: Any) -> tuple[str, ...]:
-    """Return the words of a `Literal` or an enumeration, however deep it stands. Pure."""
+    """Return the values of the first `Literal` or enumeration in a type; empty if it has none. Pure."""
     if annotation is SearchService:
-        return tuple(one.value for one in SearchService)
+        return tuple(service.value for service in SearchService)
     if get_origin(annotation) is Literal:
-        return tuple(str(one) for one in get_args(annotation))
-    return next((found for part in get_args(annotation) if (found := _options(part))), ())
+        return tuple(str(value) for value in get_args(annotation))
+    for part in get_args(annotation):
+        options = _options(part)
+        if options:
+            return options
+    return ()
 
 
 # What is shown
 
 
-def shown(config: Mapping[str, Any]) -> dict[str, Any]:
+def stored_values(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return stored settings as the values of the form's fields. Pure."""
-    found = {name: config.get(name, "") for name in fields()}
-    listed = config.get("egress", CLOSED)
+    values = {name: config.get(name, "") for name in fields()}
+    egress = config.get("egress", CLOSED)
     rules = config.get("ask", [])
     timeout = config.get("timeout_ms")
     return {
-        **found,
+        **values,
         "timeout_ms": "" if timeout is None else f"{timeout / MINUTE_MS:g}",
         "cpus": "" if "cpus" not in config else f"{config['cpus']:g}",
-        "egress": LISTED if isinstance(listed, dict) else listed,
-        "egress_hosts": "\n".join(listed["allowlist"]) if isinstance(listed, dict) else "",
+        "egress": LISTED if isinstance(egress, dict) else egress,
+        "egress_hosts": "\n".join(egress["allowlist"]) if isinstance(egress, dict) else "",
         "ask_egress": settings.EGRESS_RULE in rules,
-        "ask": "\n".join(one for one in rules if one != settings.EGRESS_RULE),
+        "ask": "\n".join(rule for rule in rules if rule != settings.EGRESS_RULE),
         "skills_all": "skills" not in config,
         "skills": config.get("skills", []),
-        "mounts": [{"name": "", "writable": False, **one} for one in config.get("mounts", [])],
+        "mounts": [{"name": "", "writable": False, **mount} for mount in config.get("mounts", [])],
         "models": config.get("models", {}),
         "model_features": config.get("model_features", []),
     }
 
 
-def typed(form: SentForm) -> dict[str, Any]:
+def typed_values(form: SentForm) -> dict[str, Any]:
     """Return the typed values of a form that is shown again. Pure."""
     return {
         **{name: form.raw(name) for name in fields()},
@@ -166,14 +174,17 @@ def typed(form: SentForm) -> dict[str, Any]:
         "ask_egress": form.is_set("ask_egress"),
         "skills_all": form.is_set("skills_all"),
         "skills": form.all("skills"),
-        "mounts": [{"name": "", **one} for one in _mounts(form)],
-        "models": _models(form, "models"),
+        "mounts": [{"name": "", **mount} for mount in _read_mounts(form)],
+        "models": _read_models(form, "models"),
         "model_features": form.all("model_features"),
     }
 
 
 def state(group: Group, label: Callable[[str], str]) -> dict[str, object]:
-    """Return the state of a group that its form was made from: to show it, and to see whether it changed."""
+    """Return a group's profile and settings as texts by their labels, to see whether somebody changed them.
+
+    `label(key)` returns the label that the page shows for a setting.
+    """
     config = settings.of(group).to_fields()
     profile = {"name": group.name, "trigger": group.trigger or "", "every": not group.requires_trigger}
     values = {**profile, **{name: config.get(name, "") for name in fields()}}
@@ -188,54 +199,58 @@ def state(group: Group, label: Callable[[str], str]) -> dict[str, object]:
 
 def read(
     form: SentForm, group: Group, services: Sequence[ModelService], *, explain: Callable[[str, str], str]
-) -> Wanted:
+) -> SentSettings:
     """Return the values of a form; `explain(field, reason)` returns the text about an unusable value."""
     profile = GroupProfile(name=form.raw("name"), trigger=form.raw("trigger"))
     # Main answers every message, so its form has no such field.
     if not group.is_main:
         profile.requires_trigger = not form.is_set("every")
-    sent = {name: READERS[one.kind](form, name) for name, one in fields().items()}
-    given = {name: one for name, one in sent.items() if one is not None}
+    sent = {name: READERS[field.kind](form, name) for name, field in fields().items()}
+    values = {name: value for name, value in sent.items() if value is not None}
     # The form does not have these. Without this line, saving it would take everybody's role away.
-    given |= {name: one for name, one in group.container_config.items() if name in ELSEWHERE}
+    values |= {name: value for name, value in group.container_config.items() if name in ELSEWHERE}
     wrong = [*_profile_mistakes(group, profile), *_model_mistakes(form, services)]
     try:
-        given = GroupConfig.model_validate(given).to_fields()
+        values = GroupConfig.model_validate(values).to_fields()
     except ValidationError as error:
-        found = error.errors(include_url=False, include_context=False)
-        wrong += [(str(one["loc"][0]), one["msg"].removeprefix("Value error, ")) for one in found]
-    return Wanted(
+        problems = error.errors(include_url=False, include_context=False)
+        wrong += [
+            (str(problem["loc"][0]), problem["msg"].removeprefix("Value error, ")) for problem in problems
+        ]
+    return SentSettings(
         profile=profile,
-        fields=given,
+        fields=values,
         # Reversed, so that the first of several reasons for a field is the one that stays.
         errors={name: explain(name, reason) for name, reason in reversed(wrong)},
     )
 
 
 def _profile_mistakes(group: Group, profile: GroupProfile) -> list[tuple[str, str]]:
-    found = []
+    """Return the fields of a profile that cannot be used, each with the reason."""
+    mistakes = []
     # One at a time: a wrong name would otherwise hide a wrong trigger.
     for part in (GroupProfile(name=profile.name), GroupProfile(trigger=profile.trigger)):
         try:
             registration.with_profile(group, part)
         except ProfileRefused as refused:
-            found.append((refused.field, str(refused)))
-    return found
+            mistakes.append((refused.field, str(refused)))
+    return mistakes
 
 
 def _model_mistakes(form: SentForm, services: Sequence[ModelService]) -> list[tuple[str, str]]:
-    found = []
-    models = [("model", form.text("model")), *(("models", form.text(f"models_{one}")) for one in WORK)]
+    """Return the fields of models that cannot be used, each with the reason."""
+    mistakes = []
+    models = [("model", form.text("model")), *(("models", form.text(f"models_{work}")) for work in WORK)]
     for name, model in models:
         try:
             if model:
                 model_choices.check_choice(model, services)
         except BadRequest as refused:
-            found.append((name, str(refused)))
-    return found
+            mistakes.append((name, str(refused)))
+    return mistakes
 
 
-def _number(form: SentForm, name: str) -> float | str | None:
+def _read_number(form: SentForm, name: str) -> float | str | None:
     """Return a number; an invalid one stays text, so that the validation names its field."""
     text = form.text(name)
     try:
@@ -248,35 +263,39 @@ def _number(form: SentForm, name: str) -> float | str | None:
     return int(number) if number.is_integer() else number
 
 
-def _egress(form: SentForm, name: str) -> object:
+# These functions return the value of a setting in a form as `GroupConfig` takes it, or None if it is not set.
+
+
+def _read_egress(form: SentForm, name: str) -> object:
     if form.text(name) == LISTED:
-        return {"allowlist": _lines(form, "egress_hosts")}
+        return {"allowlist": _read_lines(form, "egress_hosts")}
     return form.text(name) or None
 
 
-def _ask(form: SentForm, name: str) -> list[str] | None:
+def _read_ask(form: SentForm, name: str) -> list[str] | None:
     rules = [settings.EGRESS_RULE] if form.is_set("ask_egress") else []
-    return [*rules, *_lines(form, name)] or None
+    return [*rules, *_read_lines(form, name)] or None
 
 
-def _skills(form: SentForm, name: str) -> list[str] | None:
+def _read_skills(form: SentForm, name: str) -> list[str] | None:
     return None if form.is_set("skills_all") else form.all(name)
 
 
-def _mounts(form: SentForm, name: str = "mounts") -> list[dict[str, Any]]:
-    found = []
-    for place in range(settings.MAX_MOUNTS + 1):
-        if path := form.text(f"{name}_path{place}"):
-            called = {"name": text} if (text := form.text(f"{name}_name{place}")) else {}
-            found.append({"path": path, **called, "writable": form.is_set(f"{name}_writable{place}")})
-    return found
+def _read_mounts(form: SentForm, name: str = "mounts") -> list[dict[str, Any]]:
+    mounts = []
+    for index in range(settings.MAX_MOUNTS + 1):
+        path, mount_name = form.text(f"{name}_path{index}"), form.text(f"{name}_name{index}")
+        if path:
+            optional = {"name": mount_name} if mount_name else {}
+            mounts.append({"path": path, **optional, "writable": form.is_set(f"{name}_writable{index}")})
+    return mounts
 
 
-def _models(form: SentForm, name: str) -> dict[str, str]:
-    return {one: model for one in WORK if (model := form.text(f"{name}_{one}"))}
+def _read_models(form: SentForm, name: str) -> dict[str, str]:
+    return {work: model for work in WORK if (model := form.text(f"{name}_{work}"))}
 
 
-def _lines(form: SentForm, name: str) -> list[str]:
+def _read_lines(form: SentForm, name: str) -> list[str]:
     return [line.strip() for line in form.raw(name).split("\n") if line.strip()]
 
 
@@ -285,12 +304,12 @@ READERS: Mapping[Kind, Callable[[SentForm, str], object]] = {
     "checks": lambda form, name: form.all(name) or None,
     "choice": lambda form, name: form.text(name) or None,
     "text": lambda form, name: form.text(name) or None,
-    "lines": lambda form, name: _lines(form, name) or None,
-    "number": _number,
-    "egress": _egress,
-    "ask": _ask,
-    "mounts": lambda form, name: _mounts(form, name) or None,
-    "models": lambda form, name: _models(form, name) or None,
-    "skills": _skills,
+    "lines": lambda form, name: _read_lines(form, name) or None,
+    "number": _read_number,
+    "egress": _read_egress,
+    "ask": _read_ask,
+    "mounts": lambda form, name: _read_mounts(form, name) or None,
+    "models": lambda form, name: _read_models(form, name) or None,
+    "skills": _read_skills,
 }
 """A kind of field → the function that reads its value; None means that the host's setting counts."""

@@ -31,17 +31,17 @@ from orchestrator.web.console.forms import FormForged, SentForm, typed
 from orchestrator.web.console.page import Page, View
 
 DAY_MS = 86_400_000
-TOLD_DAYS = 30
+DELIVERED_DAYS = 30
 MAX_DELIVERED = 50
 HISTORY_STEP = 30
-MOST = 500
+MAX_ROWS = 500
 """Tasks, and open questions, of all groups that are shown at once."""
 ENDINGS = ("complete", "drop")
 """Actions that end a task, and can be taken back at once."""
 EDITABLE = ("title", "deadline", "priority", "progress")
 NEAR_DAYS = 7
 """The most days before a deadline at which the page says "in 3 days" beside its date."""
-OVER = tuple(one for one in NotificationStatus if not one.is_open)
+OVER = tuple(status for status in NotificationStatus if not status.is_open)
 TASK_ACTIONS: Mapping[str, Mapping[str, Any]] = {
     "complete": {"status": "completed"},
     "reopen": {"status": "active"},
@@ -69,23 +69,24 @@ class NoNotification(BadRequest):
 
 
 async def show(view: View) -> Response:
+    """Show the board of the group that the query names, or the boards of all groups."""
     return await _show(view, view.query("group"))
 
 
 async def show_notification(view: View) -> Response:
     """Show one notification with its history."""
     async with view.host.reader.reading() as tx:
-        group = await groups.known(tx, view.given("folder"))
-        one = await board_notifications.get(tx, group.folder, view.given("id"))
-        if one is None:
+        group = await groups.known(tx, view.path_param("folder"))
+        notification = await board_notifications.get(tx, group.folder, view.path_param("id"))
+        if notification is None:
             raise NoNotification
-        recorded = await board_notifications.history_of(tx, group.folder, one.id)
+        recorded = await board_notifications.history_of(tx, group.folder, notification.id)
     return view.render(
         "board_notification.html",
         group=group.folder,
         zone=view.host.zone_of(group),
-        one=one,
-        entries=notification_log.with_creation(one, recorded),
+        one=notification,
+        entries=notification_log.with_creation(notification, recorded),
         says=view.console.catalogue.has,
     )
 
@@ -93,22 +94,24 @@ async def show_notification(view: View) -> Response:
 async def add_task(view: View, form: SentForm) -> Response:
     """Add a task to the board of the group that the form names."""
     priority = Priority.HIGH if form.is_set("important") else Priority.MEDIUM
-    given = {"title": form.text("title"), "deadline": form.text("deadline"), "priority": priority.value}
+    arguments = {"title": form.text("title"), "deadline": form.text("deadline"), "priority": priority.value}
     folder = form.text("whose")
-    return await _use(view, form, folder, "create_task", given, done=".added")
+    return await _call_tool(view, form, folder, "create_task", arguments, done=".added")
 
 
 async def edit_task(view: View, form: SentForm) -> Response:
-    """Change those of a task's title, deadline, priority and progress that the form has different."""
+    """Change a task's title, deadline, priority and progress, as far as the form differs from the task."""
     async with view.host.reader.reading() as tx:
-        group = await groups.known(tx, view.given("folder"))
-        task = await board_tasks.get(tx, group.folder, view.given("id"))
+        group = await groups.known(tx, view.path_param("folder"))
+        task = await board_tasks.get(tx, group.folder, view.path_param("id"))
     zone = view.host.zone_of(group)
-    now = {} if task is None else editable(task, zone)
-    given = {name: form.text(name) for name in EDITABLE if form.text(name) != now.get(name)}
-    if not given:
-        return view.done(_back(view, group.folder), view.t(".same"))
-    return await _change(view, form, "update_task", {"task_id": view.given("id"), **given}, done=".did_edit")
+    present = {} if task is None else editable(task, zone)
+    changed = {name: form.text(name) for name in EDITABLE if form.text(name) != present.get(name)}
+    if not changed:
+        return view.done(_board_path(view, group.folder), view.t(".same"))
+    return await _change(
+        view, form, "update_task", {"task_id": view.path_param("id"), **changed}, done=".did_edit"
+    )
 
 
 def editable(task: BoardTask, zone: ZoneInfo) -> dict[str, str]:
@@ -130,60 +133,66 @@ def deadline_text(deadline: Deadline | None, zone: ZoneInfo) -> str:
 
 async def change_task(view: View, form: SentForm) -> Response:
     """Complete, reopen, park, drop, block or unblock a task, or move it to the history."""
-    action, task = view.given("action"), {"task_id": view.given("id")}
+    action, task = view.path_param("action"), {"task_id": view.path_param("id")}
     if action == "archive":
         return await _change(view, form, "move_to_history", task, done=".did_archive")
     if action not in TASK_ACTIONS:
         raise NoTaskAction
-    given = {**task, **TASK_ACTIONS[action]}
+    arguments = {**task, **TASK_ACTIONS[action]}
     if action == "block":
-        given["blocker_note"] = form.text("note")
-    undo = f"/board/{view.given('folder')}/tasks/{view.given('id')}/undo" if action in ENDINGS else ""
-    return await _change(view, form, "update_task", given, done=f".did_{action}", undo=undo)
+        arguments["blocker_note"] = form.text("note")
+    undo = (
+        f"/board/{view.path_param('folder')}/tasks/{view.path_param('id')}/undo" if action in ENDINGS else ""
+    )
+    return await _change(view, form, "update_task", arguments, done=f".did_{action}", undo=undo)
 
 
-async def take_up_again(view: View, form: SentForm) -> Response:
+async def reopen_task(view: View, form: SentForm) -> Response:
     """Reopen a task that was just completed or dropped, by the button beside the text that says so."""
-    given = {"task_id": view.given("id"), **TASK_ACTIONS["reopen"]}
-    return await _use(view, form, view.given("folder"), "update_task", given, done=".did_reopen")
+    arguments = {"task_id": view.path_param("id"), **TASK_ACTIONS["reopen"]}
+    return await _call_tool(
+        view, form, view.path_param("folder"), "update_task", arguments, done=".did_reopen"
+    )
 
 
 async def answer(view: View, form: SentForm) -> Response:
     """Answer a question; an answer that leaves no doubt changes its task at once."""
-    given = {"question_id": view.given("id"), "answer": form.text("answer")}
-    return await _change(view, form, "answer_question", given, done=".did_answer")
+    arguments = {"question_id": view.path_param("id"), "answer": form.text("answer")}
+    return await _change(view, form, "answer_question", arguments, done=".did_answer")
 
 
 async def remove_question(view: View, form: SentForm) -> Response:
-    given = {"question_id": view.given("id")}
-    return await _change(view, form, "remove_question", given, done=".did_remove_question")
+    """Close a question without an answer."""
+    arguments = {"question_id": view.path_param("id")}
+    return await _change(view, form, "remove_question", arguments, done=".did_remove_question")
 
 
 async def cancel_notification(view: View, form: SentForm) -> Response:
-    given = {"notification_id": view.given("id")}
-    return await _change(view, form, "cancel_notification", given, done=".did_cancel")
+    """Cancel a pending notification."""
+    arguments = {"notification_id": view.path_param("id")}
+    return await _change(view, form, "cancel_notification", arguments, done=".did_cancel")
 
 
 async def _change(
     view: View, form: SentForm, tool: str, arguments: Mapping[str, Any], *, done: str, undo: str = ""
 ) -> Response:
-    """Change a row of the board, if it is still of the version that the page showed.
+    """Change a row of the board by a tool, if the row still has the version that the page showed.
 
-    `undo` is the address of a form that takes it back.
+    `done` is the key of the text about the change, `undo` the address of a form that reverses it.
 
     Raises:
-        ChangedSince: it is not; the person is shown both.
+        ChangedSince: the row has another version; the person is shown both states.
     """
-    seen = form.seen()
-    version = seen.get("_version", "")
+    shown = form.shown_state()
+    version = shown.get("_version", "")
     if not (version.isascii() and version.isdigit() and len(version) < 16):
         raise FormForged
-    return await _use(
-        view, form, view.given("folder"), tool, arguments, done=done, version=int(version), undo=undo
+    return await _call_tool(
+        view, form, view.path_param("folder"), tool, arguments, done=done, version=int(version), undo=undo
     )
 
 
-async def _use(
+async def _call_tool(
     view: View,
     form: SentForm,
     folder: str,
@@ -194,24 +203,33 @@ async def _use(
     version: int | None = None,
     undo: str = "",
 ) -> Response:
-    """Call a tool of the dashboard; what it refuses is shown on the board with the reason."""
+    """Call a tool of a group's dashboard, and redirect to the board; a refusal is shown there instead.
+
+    `done` is the key of the text about the change, `undo` the address of a form that reverses it. `version`
+    is the version that the row must have.
+    """
     result = await view.api.dashboards.use(folder, tool, arguments, expect_version=version)
     # The tool says only that the row has changed. It is read again, so that the person sees both states.
     if result["code"] == "STALE":
         async with view.host.reader.reading() as tx:
             group = await groups.known(tx, folder)
-            row = await board.row(tx, group.folder, view.given("id"))
+            row = await board.row(tx, group.folder, view.path_param("id"))
         if row is not None:
-            form.check_unchanged(seen_row(view, row, view.host.zone_of(group)))
+            form.check_unchanged(shown_row(view, row, view.host.zone_of(group)))
     if not result["ok"]:
         view.error = refusal(view, tool, result["code"])
         return await _show(view, folder if came_from_group(view) else "", form=form)
     group = await view.host.reader.read(lambda tx: groups.known(tx, folder))
-    return view.done(_back(view, folder), _done_text(view, group, tool, done, result["data"]), undo=undo)
+    return view.done(
+        _board_path(view, folder), _done_text(view, group, tool, done, result["data"]), undo=undo
+    )
 
 
 def _done_text(view: View, group: Group, tool: str, done: str, data: Mapping[str, Any]) -> str:
-    """Return the text about what was done, with whatever a person may not expect of it."""
+    """Return the text about a change; `done` is its key, `tool` the tool that made it, `data` its result.
+
+    The text also says what a person may not expect: that a deadline is past, or who reads an answer.
+    """
     if tool == "answer_question":
         has_model = view.services.containers.orders.agent(group) == "claude"
         return view.t(f".did_answer_{data.get('effect') or ('model' if has_model else 'noted')}")
@@ -223,7 +241,7 @@ def _done_text(view: View, group: Group, tool: str, done: str, data: Mapping[str
 
 
 def _is_over(view: View, deadline: str, zone: ZoneInfo) -> bool:
-    """Return whether a deadline is over, as a tool gives it: `2026-12-24`, or a moment with its offset."""
+    """Return whether a deadline has passed; it is `2026-12-24`, or an ISO time with its offset."""
     now = datetime.fromtimestamp(view.now_ms / 1000, zone)
     # A day without a time is over only when the day itself is.
     if len(deadline) == len("2026-12-24"):
@@ -232,11 +250,11 @@ def _is_over(view: View, deadline: str, zone: ZoneInfo) -> bool:
 
 
 def came_from_group(view: View) -> bool:
-    """Whether the form stood on the board of one group."""
+    """Return whether a form was on the board of one group."""
     return "group=" in view.here
 
 
-def _back(view: View, folder: str) -> str:
+def _board_path(view: View, folder: str) -> str:
     """Return the path of the board that a form was on: that of its group, or of all groups."""
     return f"/board?group={folder}" if came_from_group(view) else "/board"
 
@@ -249,8 +267,11 @@ def refusal(view: View, tool: str, code: str) -> str:
     return view.t("board.refused")
 
 
-def seen_row(view: View, row: BoardTask | Question | Notification, zone: ZoneInfo) -> dict[str, object]:
-    """Return the state that a form about a row was made from: what people see of it, and its version."""
+def shown_row(view: View, row: BoardTask | Question | Notification, zone: ZoneInfo) -> dict[str, object]:
+    """Return the state of a row that a form about it shows: the texts that people see, and its version.
+
+    The keys are the labels of the texts, and `_version`.
+    """
     match row:
         case BoardTask():
             state = "blocked" if row.is_blocked and not row.status.is_terminal else row.status.value
@@ -259,7 +280,7 @@ def seen_row(view: View, row: BoardTask | Question | Notification, zone: ZoneInf
                 view.t("board.priority"): view.t(f"board.priority_{row.priority.value}"),
                 view.t("board.status"): view.t(f"board.state_{state}"),
                 view.t("board.progress"): f"{row.pct} %",
-                view.t("board.deadline"): _written_deadline(view, row.deadline, zone) if row.deadline else "",
+                view.t("board.deadline"): _deadline_text(view, row.deadline, zone) if row.deadline else "",
                 view.t("board.what_it_waits_for"): row.blocker_note or "",
             }
         case Question():
@@ -267,23 +288,24 @@ def seen_row(view: View, row: BoardTask | Question | Notification, zone: ZoneInf
         case Notification():
             shown = {
                 view.t("board.message"): row.message,
-                view.t("board.when"): _written_moment(view, row.due_ms, zone),
+                view.t("board.when"): _moment_text(view, row.due_ms, zone),
                 view.t("board.status"): view.t(f"board.status_{row.status.value}"),
             }
     # Compared, but never shown to a person: `ChangedSince.shown` leaves out names that begin with `_`.
     return {**shown, "_version": row.version}
 
 
-def _written_deadline(view: View, deadline: Deadline, zone: ZoneInfo) -> str:
+def _deadline_text(view: View, deadline: Deadline, zone: ZoneInfo) -> str:
+    """Return a deadline as people read it: a day, or a day and a time."""
     if deadline.date is None:
-        return _written_moment(view, deadline.at_ms, zone)
+        return _moment_text(view, deadline.at_ms, zone)
     return view.date(
         date.fromisoformat(deadline.date), datetime.fromtimestamp(view.now_ms / 1000, zone).date()
     )
 
 
-def _written_moment(view: View, at_ms: int, zone: ZoneInfo) -> str:
-    """Return a moment with its date even today, for what is compared with what was there before."""
+def _moment_text(view: View, at_ms: int, zone: ZoneInfo) -> str:
+    """Return a time with its date, even if it is today: it is compared with what was shown another day."""
     moment = datetime.fromtimestamp(at_ms / 1000, zone)
     today = datetime.fromtimestamp(view.now_ms / 1000, zone).date()
     return f"{view.date(moment.date(), today)} {moment:%H:%M}"
@@ -301,74 +323,77 @@ class Boards:
     is_cut: bool = False
 
 
-async def _show(view: View, wanted: str, *, form: SentForm | None = None) -> Response:
-    many = max(HISTORY_STEP, view.number("history"))
+async def _show(view: View, folder: str, *, form: SentForm | None = None) -> Response:
+    """Show the board of a group, or of all if `folder` is empty; `form` is one that was refused."""
+    history_rows = max(HISTORY_STEP, view.number("history"))
     async with view.host.reader.reading() as tx:
         every = await groups.every(tx)
-        if wanted:
-            seen = await _board_of(tx, await groups.known(tx, wanted), many=many, now_ms=view.now_ms)
+        if folder:
+            boards = await _board_of(
+                tx, await groups.known(tx, folder), history_rows=history_rows, now_ms=view.now_ms
+            )
         else:
-            seen = await _boards_of_all(tx)
-    zones = {one.folder: view.host.zone_of(one) for one in every}
+            boards = await _boards_of_all(tx)
+    zones = {group.folder: view.host.zone_of(group) for group in every}
     names = dict(view.choices(every, first=""))
-    titles = {(one.folder, one.id): one.title for one in (*seen.tasks, *seen.archived)}
-    query = f"?group={seen.group.folder}&history={many}" if seen.group else ""
+    titles = {(task.folder, task.id): task.title for task in (*boards.tasks, *boards.archived)}
+    query = f"?group={boards.group.folder}&history={history_rows}" if boards.group else ""
     return view.render(
         "board.html",
         here=view.url(f"/board{query}"),
-        group=seen.group.folder if seen.group else "",
+        group=boards.group.folder if boards.group else "",
         choices=view.choices(every),
         whose=view.choices(every, first=""),
         names=names,
         zones=zones,
-        tasks=_by_state(seen.tasks),
-        is_cut=seen.is_cut,
+        tasks=_by_state(boards.tasks),
+        is_cut=boards.is_cut,
         titles=titles,
-        questions=seen.questions,
-        delivered=seen.notifications,
-        archived=seen.archived[:many],
-        older=view.url(f"/board?group={wanted}&history={many + HISTORY_STEP}#part-history")
-        if len(seen.archived) > many
+        questions=boards.questions,
+        delivered=boards.notifications,
+        archived=boards.archived[:history_rows],
+        older=view.url(f"/board?group={folder}&history={history_rows + HISTORY_STEP}#part-history")
+        if len(boards.archived) > history_rows
         else "",
         given=typed(form if view.refused("/board/tasks") else None, "title", "deadline", "whose"),
         typed_at=view.request.path_params.get("id", "") if form else "",
         form=form,
-        seen_of=lambda row: seen_row(view, row, zones.get(row.folder, view.console.zone)),
+        seen_of=lambda row: shown_row(view, row, zones.get(row.folder, view.console.zone)),
         editable=lambda task: editable(task, zones.get(task.folder, view.console.zone)),
         due=lambda task: due(view, task, zones.get(task.folder, view.console.zone)),
     )
 
 
-async def _board_of(tx: Tx, group: Group, *, many: int, now_ms: int) -> Boards:
-    """Return the whole board of one group, with `many` rows of its history, and one more if there is one."""
-    seen = await board.snapshot(tx, group.folder)
-    since_ms = now_ms - TOLD_DAYS * DAY_MS
+async def _board_of(tx: Tx, group: Group, *, history_rows: int, now_ms: int) -> Boards:
+    """Return the board of one group; of its history `history_rows` rows and, if there is one, one more."""
+    snapshot = await board.snapshot(tx, group.folder)
+    since_ms = now_ms - DELIVERED_DAYS * DAY_MS
     over = await board_notifications.listed(tx, group.folder, statuses=OVER, from_ms=since_ms)
     return Boards(
         group=group,
-        tasks=list(seen.tasks if seen else ()),
-        questions=list(seen.questions if seen else ()),
-        archived=await board_tasks.history(tx, group.folder, limit=many + 1),
+        tasks=list(snapshot.tasks if snapshot else ()),
+        questions=list(snapshot.questions if snapshot else ()),
+        archived=await board_tasks.history(tx, group.folder, limit=history_rows + 1),
         # `over` is by due time: turned round, the newest ones are those that fit.
-        notifications=[*(seen.notifications if seen else ()), *over[::-1][:MAX_DELIVERED]],
+        notifications=[*(snapshot.notifications if snapshot else ()), *over[::-1][:MAX_DELIVERED]],
     )
 
 
 async def _boards_of_all(tx: Tx) -> Boards:
-    """Return the tasks and open questions of all groups, at most `MOST` of each."""
-    tasks = await board_tasks.on_boards_of_all(tx, limit=MOST + 1)
+    """Return the tasks and open questions of all groups, at most `MAX_ROWS` of each."""
+    tasks = await board_tasks.on_boards_of_all(tx, limit=MAX_ROWS + 1)
     return Boards(
         group=None,
-        tasks=tasks[:MOST],
-        questions=await board_questions.unanswered_of_all(tx, limit=MOST),
+        tasks=tasks[:MAX_ROWS],
+        questions=await board_questions.unanswered_of_all(tx, limit=MAX_ROWS),
         archived=[],
         notifications=[],
-        is_cut=len(tasks) > MOST,
+        is_cut=len(tasks) > MAX_ROWS,
     )
 
 
 def due(view: View, task: BoardTask, zone: ZoneInfo) -> tuple[str, bool]:
-    """Return when a task is due, as people say it, and whether that is over."""
+    """Return when a task is due, as people say it, and whether it is late."""
     deadline = task.deadline
     if deadline is None:
         return view.t("board.no_deadline"), False
@@ -390,12 +415,14 @@ def due(view: View, task: BoardTask, zone: ZoneInfo) -> tuple[str, bool]:
 
 def _by_state(tasks: Iterable[BoardTask]) -> dict[str, list[BoardTask]]:
     """Return the tasks of each state, in the order in which people look at them. Pure."""
-    found: dict[str, list[BoardTask]] = {
+    by_state: dict[str, list[BoardTask]] = {
         name: [] for name in ("active", "blocked", "someday", "completed", "cancelled")
     }
-    for one in tasks:
-        found["blocked" if one.is_blocked and not one.status.is_terminal else one.status.value].append(one)
-    return {name: rows for name, rows in found.items() if rows}
+    for task in tasks:
+        by_state["blocked" if task.is_blocked and not task.status.is_terminal else task.status.value].append(
+            task
+        )
+    return {name: rows for name, rows in by_state.items() if rows}
 
 
 PAGE = Page(
@@ -406,7 +433,7 @@ PAGE = Page(
     changes={
         "/board/tasks": add_task,
         "/board/{folder}/tasks/{id}/edit": edit_task,
-        "/board/{folder}/tasks/{id}/undo": take_up_again,
+        "/board/{folder}/tasks/{id}/undo": reopen_task,
         "/board/{folder}/tasks/{id}/{action}": change_task,
         "/board/{folder}/questions/{id}/answer": answer,
         "/board/{folder}/questions/{id}/remove": remove_question,

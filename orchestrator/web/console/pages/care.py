@@ -102,10 +102,11 @@ class SettingRow:
 
 
 async def show(view: View) -> Response:
+    """Show the backups, the last restore, the settings, and the machines of the swarm."""
     home = view.host.home
     return view.render(
         "care.html",
-        backups=await asyncio.to_thread(_listed, home.root / "backups"),
+        backups=await asyncio.to_thread(_backups_in, home.root / "backups"),
         last=await asyncio.to_thread(read_record, home),
         settings=await asyncio.to_thread(_settings, view),
         nodes=await _nodes(view),
@@ -142,14 +143,16 @@ async def start_doctor(view: View, _: SentForm) -> Response:
 async def make_backup(view: View, _: SentForm) -> Response:
     """Write a backup into `backups/`, named after the local time."""
     home = view.host.home
-    at = datetime.fromtimestamp(view.now_ms / 1000, view.console.zone)
-    target = home.root / "backups" / f"andy-{at:%Y%m%d-%H%M%S}.tar.gz"
+    local_now = datetime.fromtimestamp(view.now_ms / 1000, view.console.zone)
+    target = home.root / "backups" / f"andy-{local_now:%Y%m%d-%H%M%S}.tar.gz"
     if view.console.backups.locked():
         raise BackupUnderWay
 
     def write() -> make.BackupResult:
         target.parent.mkdir(mode=0o700, exist_ok=True)
-        return make.back_up(home, target, with_env=False, replaces=False, clock=SystemClock(), say=_nobody)
+        return make.back_up(
+            home, target, with_env=False, replaces=False, clock=SystemClock(), say=_ignore_progress
+        )
 
     async with view.console.backups:
         await asyncio.to_thread(write)
@@ -157,7 +160,7 @@ async def make_backup(view: View, _: SentForm) -> Response:
 
 
 async def take_upload(view: View, form: SentForm) -> Response:
-    """Take a backup from elsewhere into `backups/`, and show what it holds."""
+    """Store a backup that was uploaded in `backups/`, and show what it contains."""
     file = form.file("file")
     # Two bytes tell a wrong file at once. The archive itself is checked on the page that comes next.
     if file is None or file.body.read(2) != GZIP:
@@ -165,13 +168,13 @@ async def take_upload(view: View, form: SentForm) -> Response:
         return await show(view)
     file.body.seek(0)
     folder = view.host.home.root / "backups"
-    name = await asyncio.to_thread(_keep, file.body, folder, file.name)
+    name = await asyncio.to_thread(_store_backup, file.body, folder, file.name)
     return view.done(f"/care/backups/{name}/restore", view.t(".uploaded", name=name))
 
 
-def _keep(body: BinaryIO, folder: Path, given: str) -> str:
-    """Write a backup that was sent in under a name like its own that is free, and return that. Blocks."""
-    stem = UNSAFE.sub("-", PurePath(given).name.removesuffix(".tar.gz")).strip("-._")[:80] or "backup"
+def _store_backup(body: BinaryIO, folder: Path, sent_name: str) -> str:
+    """Write an uploaded backup into a folder, under a free name like the sent one; return that. Blocks."""
+    stem = UNSAFE.sub("-", PurePath(sent_name).name.removesuffix(".tar.gz")).strip("-._")[:80] or "backup"
     # Written under a name that no list shows, and renamed once it is on the disk: what is listed is whole.
     partial = folder / f".upload-{secrets.token_hex(4)}"
     try:
@@ -191,8 +194,8 @@ def _keep(body: BinaryIO, folder: Path, given: str) -> str:
 
 
 async def show_restore(view: View) -> Response:
-    """Look through a whole backup, and show what a restore of it would do."""
-    path = await found_backup(view)
+    """Read a whole backup, and show what a restore of it would do."""
+    path = await requested_backup(view)
     if view.console.backups.locked():
         raise BackupUnderWay
     home, reason, inspected = view.host.home, "", None
@@ -216,8 +219,8 @@ async def show_restore(view: View) -> Response:
 
 
 async def restore(view: View, form: SentForm) -> Response:
-    """Write down that a backup is to be restored. Andy starts anew once the next page was shown."""
-    path, host = await found_backup(view), view.host
+    """Record that a backup is to be restored. Andy restarts once the next page was shown, and restores it."""
+    path, host = await requested_backup(view), view.host
     if view.services.restart is None:
         raise NothingStartsAnew
     form.check_unchanged(await _state(view, path))
@@ -236,39 +239,41 @@ async def restore(view: View, form: SentForm) -> Response:
 
 
 async def show_restoring(view: View) -> Response:
-    """Say that Andy starts anew, and once he has, how the restore ended."""
+    """Show that Andy restarts and, after that, how the restore ended."""
     record = await asyncio.to_thread(read_record, view.host.home)
     answer = view.render("care_restoring.html", record=record)
     if record is not None and record.state == "asked" and view.services.restart is not None:
         # In the background, which runs after the answer: a restart before would cut it off.
-        answer.background = BackgroundTask(_begin_anew, view.services.restart)
+        answer.background = BackgroundTask(_restart_host, view.services.restart)
     return answer
 
 
-async def _begin_anew(restart: Callable[[], None]) -> None:
+async def _restart_host(restart: Callable[[], None]) -> None:
+    """Restart the host; a coroutine, so that it is called in the event loop."""
     restart()
 
 
 async def _state(view: View, path: Path) -> dict[str, object]:
     """Return the state that a confirmation is valid for: this file, and no restore since."""
     record = await asyncio.to_thread(read_record, view.host.home)
-    seen = await asyncio.to_thread(path.stat)
+    file_status = await asyncio.to_thread(path.stat)
     return {
         "file": path.name,
-        "bytes": seen.st_size,
-        "changed": seen.st_mtime_ns,
+        "bytes": file_status.st_size,
+        "changed": file_status.st_mtime_ns,
         "last": record and record.id,
     }
 
 
 async def download(view: View) -> Response:
-    path = await found_backup(view)
+    """Send a backup as a download."""
+    path = await requested_backup(view)
     return FileResponse(path, media_type="application/gzip", filename=path.name)
 
 
-async def found_backup(view: View) -> Path:
+async def requested_backup(view: View) -> Path:
     """Return the path of the backup that the address names. Raises `NoSuchBackup`."""
-    name = view.given("name")
+    name = view.path_param("name")
     path = view.host.home.root / "backups" / name
     # The form of the name is checked first, because the system raises an error for one that is too long.
     # A link is refused: it could lead to any file that Andy can read.
@@ -281,11 +286,13 @@ async def found_backup(view: View) -> Path:
 
 
 def _size(size: int) -> str:
+    """Return a number of bytes as text: `1.2 MB`, `340 kB`."""
     return f"{size / 1_000_000:,.1f} MB" if size >= 1_000_000 else f"{size / 1000:,.0f} kB"
 
 
-def _listed(folder: Path) -> list[BackupFile]:
-    found = [
+def _backups_in(folder: Path) -> list[BackupFile]:
+    """Return the backups in a folder, newest first. Blocks."""
+    paths = [
         path for path in folder.glob("*.tar.gz") if BACKUP.fullmatch(path.name) and not path.is_symlink()
     ]
     rows = [
@@ -294,16 +301,16 @@ def _listed(folder: Path) -> list[BackupFile]:
             made_ms=path.stat().st_mtime_ns // 1_000_000,
             size=_size(path.stat().st_size),
         )
-        for path in found
+        for path in paths
     ]
-    return sorted(rows, key=lambda one: -one.made_ms)
+    return sorted(rows, key=lambda backup: -backup.made_ms)
 
 
 def _settings(view: View) -> list[SettingRow]:
     """Return the settings that are in force, without secrets, and what the files say differently. Blocks."""
     running = view.host.settings
     later = config.as_next_start(running, view.host.home.root)
-    now, then = running.model_dump(mode="json"), later.model_dump(mode="json")
+    present, next_values = running.model_dump(mode="json"), later.model_dump(mode="json")
     return [
         SettingRow(
             name=name.upper(),
@@ -311,10 +318,10 @@ def _settings(view: View) -> list[SettingRow]:
             source=running.origins.get(name, ""),
             about=view.translated(f"settings.{name}", config.Settings.model_fields[name].description or ""),
             changed=None
-            if then[name] == value
-            else shown_setting(name, then[name], view.services.containers.redactor),
+            if next_values[name] == value
+            else shown_setting(name, next_values[name], view.services.containers.redactor),
         )
-        for name, value in now.items()
+        for name, value in present.items()
     ]
 
 
@@ -325,12 +332,12 @@ def shown_setting(name: str, value: Any, redactor: Redactor) -> str:
     """
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     if name == "andy_speech_command" and text:
-        program, *others = shlex.split(text)
-        text = f"{program} …" if others else program
+        program, *arguments = shlex.split(text)
+        text = f"{program} …" if arguments else program
     return redactor.redact(_LOGIN.sub("//…@", text))
 
 
-def _nobody(_: str) -> None:
+def _ignore_progress(_: str) -> None:
     """Ignore a line of progress: the page is shown only when the backup is made."""
 
 

@@ -38,6 +38,7 @@ MOMENTS = ("connected_since_ms", "last_receipt_ms", "last_message_ms", "next_try
 
 
 async def show(view: View) -> Response:
+    """Show the connections to messengers, and the messengers that can be added."""
     return await _show(view)
 
 
@@ -62,22 +63,25 @@ async def add(view: View, form: SentForm) -> Response:
     if name not in await asyncio.to_thread(discovery.names):
         raise BadRequest(view.t(".no_channel"))
     channel = await asyncio.to_thread(discovery.find, name)
-    given = {one.name: form.text(f"{name}-{one.name}") or one.default for one in channel.questions}
+    answers = {
+        question.name: form.text(f"{name}-{question.name}") or question.default
+        for question in channel.questions
+    }
     try:
-        missing = next((one for one in channel.questions if not given[one.name]), None)
+        missing = next((question for question in channel.questions if not answers[question.name]), None)
         if missing is not None:
             raise BadRequest(view.t(".answer_missing", question=_question(view, channel, missing)))
-        said = await switching.switch_on(view.host.home, channel, given)
+        login_text = await switching.switch_on(view.host.home, channel, answers)
     except AndyError as error:
         view.error = view.why(error) if isinstance(error, BadRequest) else str(error)
         return await _show(view, form=form)
-    is_on = name in {one.name for one in view.services.channels.messengers}
+    is_on = name in {messenger.name for messenger in view.services.channels.messengers}
     on = view.t(".logged_in" if is_on else ".added", channel=channel.title)
-    return view.done("/channels", f"{said} {on}".strip())
+    return view.done("/channels", f"{login_text} {on}".strip())
 
 
 def _question(view: View, channel: ChannelDescription, question: LoginQuestion) -> str:
-    """Return a question in the language of the page, in its own words where the page has none for it."""
+    """Return a question of a messenger's login in the page's language, or as it is if that has no text."""
     key = f"channels.question_{channel.name}_{question.name}"
     return view.t(key) if view.console.catalogue.has(key) else question.text
 
@@ -107,15 +111,21 @@ class ConnectionCard:
 
 
 async def _show(view: View, *, error: str = "", phone: str = "", form: SentForm | None = None) -> Response:
-    found = (await view.api.status())["channels"]
-    progress = {name: await _progress(one) for name, one in view.api.pairings.items()}
+    """Show the page; `error` says why pairing was refused for `phone`, `form` is a login that was refused."""
+    statuses = (await view.api.status())["channels"]
+    progress = {name: await _progress(service) for name, service in view.api.pairings.items()}
     cards = [
-        _card(view, one, found.get(one.name, {}), account=progress.get(one.name, {}).get("account", ""))
-        for one in view.services.channels.messengers
+        _card(
+            view,
+            messenger,
+            statuses.get(messenger.name, {}),
+            account=progress.get(messenger.name, {}).get("account", ""),
+        )
+        for messenger in view.services.channels.messengers
     ]
     chats = await view.host.reader.read(group_reports.chat_rows)
     every = await asyncio.to_thread(discovery.installed)
-    owners = [messenger_of(one, every) for one in chats]
+    owners = [messenger_of(chat, every) for chat in chats]
     return view.render(
         "channels.html",
         status=422 if error or form else 200,
@@ -124,25 +134,25 @@ async def _show(view: View, *, error: str = "", phone: str = "", form: SentForm 
         cards=cards,
         pairings=[
             # The library removes an ended login from its file only later; until then it still looks paired.
-            (one.channel, known, one.status.state == "logged_out" and known["state"] == "paired")
-            for one in cards
-            if (known := progress.get(one.channel.name)) is not None
+            (card.channel, pairing, card.status.state == "logged_out" and pairing["state"] == "paired")
+            for card in cards
+            if (pairing := progress.get(card.channel.name)) is not None
         ],
         others=await asyncio.to_thread(
-            _others, view.host.home.root, {one.name for one in view.services.channels.messengers}
+            _others, view.host.home.root, {messenger.name for messenger in view.services.channels.messengers}
         ),
         question=partial(_question, view),
         given=lambda name: form.raw(name) if form else "",
         asked=form.text("channel") if form else "",
         qr=_qr,
         seen=Counter(owners),
-        answered=Counter(owner for one, owner in zip(chats, owners, strict=True) if one["group"]),
+        answered=Counter(owner for chat, owner in zip(chats, owners, strict=True) if chat["group"]),
     )
 
 
-def messenger_of(chat: Mapping[str, Any], known: Collection[ChannelDescription]) -> str:
+def messenger_of(chat: Mapping[str, Any], messengers: Collection[ChannelDescription]) -> str:
     """Return the messenger that owns the address of a chat, else the one that the chat was seen in. Pure."""
-    owner = next((one.name for one in known if one.owns(ChatJid(chat["jid"]))), "")
+    owner = next((messenger.name for messenger in messengers if messenger.owns(ChatJid(chat["jid"]))), "")
     return owner or chat["channel"] or ""
 
 
@@ -152,42 +162,50 @@ def _others(home: Path, on: Collection[str]) -> list[OtherMessenger]:
         wanted: Collection[str] = config.load(home).channels
     except SettingError:
         wanted = ()
-    found = []
+    others = []
     for name in discovery.names():
         if name in on:
             continue
         try:
-            one = discovery.find(name)
+            messenger = discovery.find(name)
         except SettingError as error:
-            found.append(OtherMessenger(name=name, problem=str(error)))
+            others.append(OtherMessenger(name=name, problem=str(error)))
             continue
-        if not one.is_always_on:
-            found.append(OtherMessenger(name=name, channel=one, is_wanted=name in wanted))
-    return found
+        if not messenger.is_always_on:
+            others.append(OtherMessenger(name=name, channel=messenger, is_wanted=name in wanted))
+    return others
 
 
 def _card(view: View, channel: ChannelDescription, status: dict[str, Any], *, account: str) -> ConnectionCard:
-    known = ChannelStatus.model_validate(status)
-    has_text = view.console.catalogue.has(f"channels.state_{known.state}")
+    """Return a messenger that is on, as the page shows it; `account` is that of its pairing, if any."""
+    channel_status = ChannelStatus.model_validate(status)
+    has_text = view.console.catalogue.has(f"channels.state_{channel_status.state}")
     return ConnectionCard(
         channel=channel,
-        status=known,
-        colour=COLOURS.get(known.state, "warn"),
-        state=view.t(f".state_{known.state}") if has_text else known.state.replace("_", " "),
-        account=known.account or account,
+        status=channel_status,
+        colour=COLOURS.get(channel_status.state, "warn"),
+        state=view.t(f".state_{channel_status.state}")
+        if has_text
+        else channel_status.state.replace("_", " "),
+        account=channel_status.account or account,
         advice=advice(view, channel, status),
-        moments=[(name, at_ms) for name in MOMENTS if (at_ms := getattr(known, name))],
+        moments=[(name, at_ms) for name in MOMENTS if (at_ms := getattr(channel_status, name))],
     )
 
 
 def advice(view: View, channel: ChannelDescription, status: Mapping[str, Any]) -> str:
     """Return what to do about a connection that is down, in the language of the page; empty when it is up."""
-    said = str(status.get("advice", ""))
-    words = channel.advice.get(str(status.get("state")), {}).get(view.language)
-    return words.format(reason=status.get("last_disconnect") or "–") if said and words else said
+    english = str(status.get("advice", ""))
+    translation = channel.advice.get(str(status.get("state")), {}).get(view.language)
+    return (
+        translation.format(reason=status.get("last_disconnect") or "–")
+        if english and translation
+        else english
+    )
 
 
 def _qr(content: str) -> Markup:
+    """Return the QR code of a text as HTML."""
     # Safe as HTML: the library draws the code with numbers, and writes no text of its content.
     return Markup(inline_picture(content))  # noqa: S704
 

@@ -58,7 +58,7 @@ async def conversation(view: View) -> Response:
     """Show a group's conversation: its newest lines, which stay live, or the lines before one of them."""
     # Neither the reload of a live part nor a look at older lines means that somebody is about to write.
     if view.part is None and not view.number("before"):
-        await view.api.chat.open(view.given("folder"))
+        await view.api.chat.open(view.path_param("folder"))
     return await _conversation(view)
 
 
@@ -72,7 +72,8 @@ async def _conversation(
     chat: str = "",
     status: int = 200,
 ) -> Response:
-    folder = view.given("folder")
+    """Show the conversation; after a refusal with its `error`, and with what was typed in the box."""
+    folder = view.path_param("folder")
     async with view.host.reader.reading() as tx:
         group = await groups.known(tx, folder)
         before, first = await _window(tx, view, folder)
@@ -82,7 +83,7 @@ async def _conversation(
         if first and not before:
             # The page keeps its first line while new ones arrive: nothing moves away from the reader.
             lines = [line for line in lines if line["seq"] >= first] or lines[-SHOWN:]
-        work = await _work(tx, group) if not before else None
+        work = await _turn_at_work(tx, group) if not before else None
         summaries = await message_store.group_summaries(tx) if view.part is None else ()
         read = await message_store.read_up_to(tx, group.folder)
         several = await chats.of_group(tx, group) if len(group.chats) > 1 else []
@@ -95,7 +96,7 @@ async def _conversation(
         "chats_group.html",
         status=status,
         group=group,
-        calls=_calls(view, group),
+        calls=_call_words(view, group),
         summaries=summaries,
         most=MAX_UNREAD,
         opened=group.folder,
@@ -117,23 +118,28 @@ async def _conversation(
     )
 
 
-def _calls(view: View, group: Group) -> str:
-    """Return what calls Andy in a group: `@Andy, @house`."""
+def _call_words(view: View, group: Group) -> str:
+    """Return the words that call Andy in a group: `@Andy, @house`."""
     calls = (f"@{view.host.settings.assistant_name}", group.trigger)
-    return ", ".join(dict.fromkeys(filter(None, calls)))  # an imported group may have the same one
+    # Without repetition: the trigger of an imported group may be Andy's own name.
+    return ", ".join(dict.fromkeys(filter(None, calls)))
 
 
 async def _mark_read(view: View, group: Group, lines: list[MessageView], read: int) -> None:
-    """Store how far the owner has read; the owner is one person, in whatever browser."""
+    """Store that the owner has read up to the last of these lines; `read` is the stored position so far.
+
+    The owner is one person, in whatever browser.
+    """
     # The other live parts do not show the lines: loading one of them alone is no reading.
     if lines and lines[-1]["seq"] > read and view.part in (None, "lines"):
         await view.host.database.write(lambda tx: message_store.mark_read(tx, group.folder, lines[-1]["seq"]))
 
 
 async def _window(tx: Tx, view: View, folder: str) -> tuple[int, int]:
-    """Return the message before which the page ends, and the one with which it begins; 0 leaves that open.
+    """Return the `seq` of the message before which the page ends, and of the one with which it begins.
 
-    A page around a message has as many lines after it as before it, where there are so many.
+    0 means that the page ends with the newest message, or begins as far back as it has room. A page around a
+    message has as many lines after it as before it, if there are so many.
     """
     before, first, around = view.number("before"), view.number("from"), view.number("around")
     if not around or before or first:
@@ -147,22 +153,32 @@ async def _window(tx: Tx, view: View, folder: str) -> tuple[int, int]:
 
 def first_of_days(lines: list[MessageView], zone: ZoneInfo) -> dict[int, str]:
     """Map the first message of each local day to its date. Pure."""
-    dates = [(line["seq"], local_iso(line["at_ms"], zone)[:10]) for line in lines]
-    return {seq: date for place, (seq, date) in enumerate(dates) if not place or dates[place - 1][1] != date}
+    first_lines: dict[int, str] = {}
+    earlier_date = ""
+    for line in lines:
+        date = local_iso(line["at_ms"], zone)[:10]
+        if date != earlier_date:
+            first_lines[line["seq"]] = date
+        earlier_date = date
+    return first_lines
 
 
 def quiet_runs(lines: list[MessageView]) -> dict[int, int]:
-    """Map each last message of a run that called nobody to the length of the run; 0 for the others. Pure."""
-    found: dict[int, int] = {}
+    """Map the messages that did not call Andy to the length of the run of such messages that they end. Pure.
+
+    A message within a run, which ends no run, is mapped to 0.
+    """
+    run_lengths: dict[int, int] = {}
     length = 0
     for line, after in zip_longest(lines, lines[1:]):
         length = length + 1 if _is_quiet(line) else 0
         if length:
-            found[line["seq"]] = 0 if after is not None and _is_quiet(after) else length
-    return found
+            run_lengths[line["seq"]] = 0 if after is not None and _is_quiet(after) else length
+    return run_lengths
 
 
 def _is_quiet(line: MessageView) -> bool:
+    """Return whether a message did not call Andy."""
     return (line["state"], line["reason"]) == ("ignored", "no trigger")
 
 
@@ -184,20 +200,20 @@ class TurnAtWork(TypedDict):
     draft: str
 
 
-async def _work(tx: Tx, group: Group) -> TurnAtWork | None:
+async def _turn_at_work(tx: Tx, group: Group) -> TurnAtWork | None:
     """Return the current work of the group's agent: tools, requests and messages; None if it is idle."""
     turn = await turns.running_of(tx, group.folder)
     if turn is None:
         return None
     run = await runs.get(tx, turn.run_id) if turn.run_id else None
-    asked = await audit.of_turn(tx, turn.id, since_ms=turn.started_ms or turn.queued_ms)
-    held = [one.text for one in await outbox.of_turn(tx, turn.id) if one.state == "held"]
+    requests = await audit.of_turn(tx, turn.id, since_ms=turn.started_ms or turn.queued_ms)
+    held = [outgoing.text for outgoing in await outbox.of_turn(tx, turn.id) if outgoing.state == "held"]
     # Calls of earlier attempts are shown in the history of the message.
     tools = [row for row in await turn_work.tool_rows(tx, turn) if row["attempt"] == turn.attempt]
     return {
         "turn": turn,
         "run": run,
-        "asked": [{**row, "words": detail_text(row["detail"])} for row in asked[-WORK_ROWS:]],
+        "asked": [{**row, "words": detail_text(row["detail"])} for row in requests[-WORK_ROWS:]],
         "tools": tools[-WORK_ROWS:],
         "tools_before": max(0, len(tools) - WORK_ROWS),
         "said": held,
@@ -207,32 +223,32 @@ async def _work(tx: Tx, group: Group) -> TurnAtWork | None:
 
 async def one_message(view: View) -> Response:
     """Show the history of one message."""
-    folder = view.given("folder")
+    folder = view.path_param("folder")
     async with view.host.reader.reading() as tx:
-        found = await message_timeline.find(tx, folder, view.given("message"))
+        timeline = await message_timeline.find(tx, folder, view.path_param("message"))
         group = await groups.known(tx, folder)
         message = (
-            await message_store.by_seq(tx, found["group"], found["message"]["seq"])
-            if found["message"]
+            await message_store.by_seq(tx, timeline["group"], timeline["message"]["seq"])
+            if timeline["message"]
             else None
         )
-    found = await asyncio.to_thread(message_timeline.with_logs, found, view.host.home.logs)
-    files = FILE.findall(found["message"]["text"]) if found["message"] else []
+    timeline = await asyncio.to_thread(message_timeline.with_logs, timeline, view.host.home.logs)
+    files = FILE.findall(timeline["message"]["text"]) if timeline["message"] else []
     return view.render(
         "chats_message.html",
-        undo=await _undo_of(view, found["turn"]["id"] if found["turn"] else 0),
-        found=found,
+        undo=await _undo_preview(view, timeline["turn"]["id"] if timeline["turn"] else 0),
+        found=timeline,
         message=message,
         folder=folder,
         name=group.name,
-        calls=_calls(view, group),
+        calls=_call_words(view, group),
         files=files,
     )
 
 
 async def say(view: View, form: SentForm) -> Response:
-    """Take what was written in the box: as a member of the chat, or as Andy."""
-    folder, text = view.given("folder"), form.raw("text")
+    """Send the text in the box: as a message of a member of the chat, or as Andy."""
+    folder, text = view.path_param("folder"), form.raw("text")
     speaker, sender = form.text("speaker"), form.text("sender")[:MAX_SENDER_CHARS]
     chat = form.text("chat") or None
     try:
@@ -240,12 +256,12 @@ async def say(view: View, form: SentForm) -> Response:
         if speaker == "andy":
             await view.api.groups.say(folder, text, chat=chat)
         else:
-            words = await _store_file(view, folder, file) if file is not None else None
+            placeholder = await _store_file(view, folder, file) if file is not None else None
 
             def write(group: Group, now_ms: int) -> Inbound:
                 jid = registration.chosen_chat(group, chat, default=registration.writing_chat(group))
-                made = view.api.write(jid, text, sender=sender or "you", now_ms=now_ms)
-                return replace(made, file=words) if words else made
+                inbound = view.api.write(jid, text, sender=sender or "you", now_ms=now_ms)
+                return replace(inbound, file=placeholder) if placeholder else inbound
 
             await view.api.chat.say(write, folder, wait_seconds=0)
     except BadRequest as refused:
@@ -265,7 +281,12 @@ async def say(view: View, form: SentForm) -> Response:
 
 
 async def _store_file(view: View, folder: str, file: UploadedFile) -> str:
-    """Put a file into the group's attachments, and return the words that stand for it in the message."""
+    """Store a file in the group's attachments, and return the line that names it in the message.
+
+    Raises:
+        UnknownGroup
+        FileRefused: it is too large.
+    """
     host = view.host
     group = await host.reader.read(lambda tx: groups.known(tx, folder))
     if file.size > host.attachment_bytes:
@@ -277,26 +298,29 @@ async def _store_file(view: View, folder: str, file: UploadedFile) -> str:
 
 
 async def download(view: View) -> Response:
-    """Give a file of a group's attachments, never to be shown in the page."""
-    return await downloads.received(view.api.lists, view.given("folder"), view.given("name"))
+    """Send a file of a group's attachments as a download; it is never shown in a page."""
+    return await downloads.received(view.api.lists, view.path_param("folder"), view.path_param("name"))
 
 
 async def download_sent(view: View) -> Response:
-    """Give the copy of a file that left with a message."""
-    return await downloads.sent(view.api.lists, view.given("folder"), view.given("message"))
+    """Send the copy of a file that Andy sent with a message."""
+    return await downloads.sent(view.api.lists, view.path_param("folder"), view.path_param("message"))
 
 
 async def stop(view: View, form: SentForm) -> Response:
     """Stop a turn that waits or runs."""
-    turn = await _actions(view).stop(_number(form))
+    turn = await _actions(view).stop(_turn_number(form))
     return view.done(f"/chats/{turn.folder}#end", view.t(".stopped", turn=turn.id))
 
 
-async def _undo_of(view: View, number: int) -> dict[str, Any] | None:
-    """Return what undoing a turn would do, in words; None where it cannot be undone."""
+async def _undo_preview(view: View, number: int) -> dict[str, Any] | None:
+    """Return what undoing a turn would do; None where it cannot be undone.
+
+    `items` has the texts of what is undone, `later` of what was changed since, `left` of what stays.
+    """
     service, is_korean = view.services.undo, view.language == "ko"
 
-    async def look(tx: Tx) -> UndoPlan | None:
+    async def plan_undo(tx: Tx) -> UndoPlan | None:
         if number not in await undos.undoable(tx, {number}):
             return None
         try:
@@ -304,7 +328,7 @@ async def _undo_of(view: View, number: int) -> dict[str, Any] | None:
         except NotYet:
             return None
 
-    plan = await view.host.database.write(look)
+    plan = await view.host.database.write(plan_undo)
     if plan is None or plan.is_empty:
         return None
     return {
@@ -316,28 +340,30 @@ async def _undo_of(view: View, number: int) -> dict[str, Any] | None:
 
 
 async def undo(view: View, form: SentForm) -> Response:
-    """Take back what a turn did; also what was changed since, where the page has named that."""
-    text = view.given("turn")
+    """Undo a turn; if the form has `anyway`, also what was changed since, which the page has named."""
+    text = view.path_param("turn")
     number = int(text) if text.isascii() and text.isdigit() and len(text) < 16 else 0
     done = await view.api.undos.undo(number, by="console", is_forced=form.text("anyway") == "1")
     folder, is_korean = done.plan.turn.folder, view.language == "ko"
-    listed = "; ".join(texts.items(done.plan, is_korean=is_korean))
-    said = view.t(".undone", turn=number, items=listed)
+    undone_items = "; ".join(texts.items(done.plan, is_korean=is_korean))
+    done_text = view.t(".undone", turn=number, items=undone_items)
     # An undo is a turn with effects of its own, so that it can be undone in the same way (decision 34).
-    return view.done(f"/chats/{folder}#end", said, undo=f"/chats/{folder}/turns/{done.turn_id}/undo")
+    return view.done(f"/chats/{folder}#end", done_text, undo=f"/chats/{folder}/turns/{done.turn_id}/undo")
 
 
 async def ask_again(view: View, form: SentForm) -> Response:
     """Have a failed turn tried again, or a waiting one at once."""
-    turn = await _actions(view).ask_again(_number(form))
+    turn = await _actions(view).ask_again(_turn_number(form))
     return view.done(f"/chats/{turn.folder}#end", view.t(".asked_again"))
 
 
 def _actions(view: View) -> TurnActions:
+    """Return the service that stops turns and tries them again."""
     return TurnActions(view.host, stop_run=view.services.containers.stop_run)
 
 
-def _number(form: SentForm) -> int:
+def _turn_number(form: SentForm) -> int:
+    """Return the number of the turn in a form; 0, which no turn has, if it is invalid."""
     text = form.text("turn")
     return int(text) if text.isascii() and text.isdigit() and len(text) < 16 else 0
 

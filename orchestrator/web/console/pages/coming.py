@@ -114,11 +114,12 @@ class Scheduled:
 
 
 async def show(view: View) -> Response:
+    """Show the days ahead, and everything that is scheduled."""
     return await _show(view)
 
 
 async def add(view: View, form: SentForm) -> Response:
-    """Set a reminder or schedule a request; what cannot be read is shown again with the reason."""
+    """Set a reminder or schedule a request; a form that is refused is shown again with the reason."""
     try:
         planned = await _add(view, form.text("whose"), form.text("kind"), form.text("text"), form.text("at"))
         async with view.host.reader.reading() as tx:
@@ -127,33 +128,39 @@ async def add(view: View, form: SentForm) -> Response:
     except (AndyError, ValidationError) as error:
         return await _show(view, problem=error, form=form)
     return view.done(
-        _back(view),
-        view.t(".added", when=_planned(view, planned), group=_group_name(view, form.text("whose"))),
+        _page_path(view),
+        view.t(".added", when=_planned_text(view, planned), group=_group_name(view, form.text("whose"))),
     )
 
 
 def _group_name(view: View, folder: str) -> str:
-    """Return the name of a group that the page has among its choices, as a sentence has room for it."""
+    """Return the name of a group, shortened for a sentence; its folder if the page has no name for it."""
     return _short(view.group_names.get(folder, folder))
 
 
-def _planned(view: View, one: WrittenSchedule) -> str:
-    """Return when something comes, in words; of what comes very often, how often a day that is."""
-    if one.kind == ScheduleKind.ONCE:
-        return f"{view.day(one.value[:10])} {one.value[11:16]}"
-    said = rhythm_text(view, Schedule(kind=ScheduleKind(one.kind), value=one.value, timezone=""))
-    every_ms = int(one.value) if one.kind == ScheduleKind.INTERVAL else DAY_MS
-    return f"{said} ({view.t('.times_a_day', n=f'{DAY_MS // every_ms:,}')})" if every_ms <= OFTEN_MS else said
+def _planned_text(view: View, planned: WrittenSchedule) -> str:
+    """Return when a schedule comes, in words; if it comes very often, also how often a day."""
+    if planned.kind == ScheduleKind.ONCE:
+        return f"{view.day(planned.value[:10])} {planned.value[11:16]}"
+    rhythm = rhythm_text(view, Schedule(kind=ScheduleKind(planned.kind), value=planned.value, timezone=""))
+    every_ms = int(planned.value) if planned.kind == ScheduleKind.INTERVAL else DAY_MS
+    return (
+        f"{rhythm} ({view.t('.times_a_day', n=f'{DAY_MS // every_ms:,}')})"
+        if every_ms <= OFTEN_MS
+        else rhythm
+    )
 
 
-async def _add(view: View, folder: str, kind: str, text: str, at: str) -> WrittenSchedule:
-    """Set a reminder or schedule a request, and return when it comes.
+async def _add(view: View, folder: str, kind: str, text: str, time_text: str) -> WrittenSchedule:
+    """Set a reminder or schedule a request, as `kind` says, and return when it comes.
+
+    A reminder that repeats is a scheduled task that only sends its text.
 
     Raises `AndyError`; `ValidationError` if a text is too long.
     """
     group = await view.host.reader.read(lambda tx: groups.known(tx, folder))
     check_text(text)
-    planned = when.schedule(at, now_ms=view.now_ms, zone=view.host.zone_of(group))
+    planned = when.schedule(time_text, now_ms=view.now_ms, zone=view.host.zone_of(group))
     is_reminder = kind != "request"
     if is_reminder and planned.kind == ScheduleKind.ONCE:
         await view.api.reminders.add(NewReminder(group=folder, text=text, at=planned.value))
@@ -166,46 +173,49 @@ async def _add(view: View, folder: str, kind: str, text: str, at: str) -> Writte
 
 async def change_reminder(view: View, form: SentForm) -> Response:
     """Change a reminder's text or time; one that is to repeat becomes a scheduled task."""
-    number = view.given("id")
-    one = await _reminder(view, number)
-    form.check_unchanged(one.state)
-    text, at = form.text("text"), form.text("at")
+    number = view.path_param("id")
+    reminder = await _reminder(view, number)
+    form.check_unchanged(reminder.state)
+    text, time_text = form.text("text"), form.text("at")
     try:
-        await _change_reminder(view, one, text, at)
+        await _change_reminder(view, reminder, text, time_text)
     except (AndyError, ValidationError) as error:
         return await _show(view, problem=error, form=form, editing=number)
-    return view.done(_back(view), view.t(".changed"))
+    return view.done(_page_path(view), view.t(".changed"))
 
 
-async def _change_reminder(view: View, one: Scheduled, text: str, at: str) -> None:
-    said = None if text == one.text else text
-    if at == one.at:
-        if said is not None:
-            await view.api.reminders.move(one.id, None, text=said)
+async def _change_reminder(view: View, reminder: Scheduled, text: str, time_text: str) -> None:
+    """Change a reminder's text and time as far as they differ. Raises `AndyError`, `ValidationError`."""
+    new_text = None if text == reminder.text else text
+    if time_text == reminder.at:
+        if new_text is not None:
+            await view.api.reminders.move(reminder.id, None, text=new_text)
         return
     async with view.host.reader.reading() as tx:
-        found = await _found_reminder(tx, one.id)
-        group = await groups.by_folder(tx, found.folder)
-    planned = when.schedule(at, now_ms=view.now_ms, zone=_zone(view, group))
+        stored = await _stored_reminder(tx, reminder.id)
+        group = await groups.by_folder(tx, stored.folder)
+    planned = when.schedule(time_text, now_ms=view.now_ms, zone=_zone(view, group))
     if planned.kind == ScheduleKind.ONCE:
-        await view.api.reminders.move(one.id, planned.value, text=said)
+        await view.api.reminders.move(reminder.id, planned.value, text=new_text)
     else:
         # In this order: should the second step fail, the person has two reminders and not none.
-        await _add(view, found.folder, "reminder", text, at)
-        await view.api.reminders.cancel(one.id)
+        await _add(view, stored.folder, "reminder", text, time_text)
+        await view.api.reminders.cancel(reminder.id)
 
 
 async def cancel_reminder(view: View, _: SentForm) -> Response:
-    number = view.given("id")
+    """Cancel a reminder; the next page offers to restore it."""
+    number = view.path_param("id")
     text = (await _reminder(view, number)).text
     await view.api.reminders.cancel(number)
-    said = view.t(".task_cancel", text=_short(text))
-    return view.done(_back(view), said, undo=f"/coming/reminders/{number}/restore")
+    done_text = view.t(".task_cancel", text=_short(text))
+    return view.done(_page_path(view), done_text, undo=f"/coming/reminders/{number}/restore")
 
 
 async def restore_reminder(view: View, _: SentForm) -> Response:
-    row = await view.api.reminders.restore(view.given("id"))
-    return view.done(_back(view), view.t(".task_restore", text=_short(row["text"])))
+    """Set a reminder again that was cancelled."""
+    row = await view.api.reminders.restore(view.path_param("id"))
+    return view.done(_page_path(view), view.t(".task_restore", text=_short(row["text"])))
 
 
 def _short(text: str) -> str:
@@ -217,49 +227,51 @@ def _short(text: str) -> str:
 async def change_task(view: View, form: SentForm) -> Response:
     """Change the text or the schedule of a task; a schedule that stays the same is not begun anew."""
     async with view.host.reader.reading() as tx:
-        task = await scheduled_task_service.find(tx, view.given("id"))
+        task = await scheduled_task_service.find(tx, view.path_param("id"))
         group = await groups.known(tx, task.folder)
-    one = _scheduled_task(view, task, {})
-    form.check_unchanged(one.state)
-    text, at = form.text("text"), form.text("at")
+    scheduled = _scheduled_task(view, task, {})
+    form.check_unchanged(scheduled.state)
+    text, time_text = form.text("text"), form.text("at")
     try:
         check_text(text)
         planned = (
-            None if at == one.at else when.schedule(at, now_ms=view.now_ms, zone=view.host.zone_of(group))
+            None
+            if time_text == scheduled.at
+            else when.schedule(time_text, now_ms=view.now_ms, zone=view.host.zone_of(group))
         )
         request = UpdateTask.model_construct(
             task_id=task.id,
-            prompt=ECHO + text if one.kind == "reminder" else text,
+            prompt=ECHO + text if scheduled.kind == "reminder" else text,
             schedule_type=planned.kind if planned else None,
             schedule_value=planned.value if planned else None,
         )
         await view.api.tasks.change(request)
     except AndyError as error:
         return await _show(view, problem=error, form=form, editing=task.id)
-    return view.done(_back(view), view.t(".changed"))
+    return view.done(_page_path(view), view.t(".changed"))
 
 
 async def act_on_task(view: View, _: SentForm) -> Response:
     """Pause, resume, run or cancel a scheduled task."""
-    action, number = view.given("action"), view.given("id")
+    action, number = view.path_param("action"), view.path_param("id")
     if action not in TASK_ACTIONS:
         raise NoSuchAction
     await view.api.tasks.act(number, action)
     async with view.host.reader.reading() as tx:
         task = await scheduled_task_service.find(tx, number)
-    said = view.t(f".task_{action}", text=_short(task.prompt.removeprefix(ECHO)))
+    done_text = view.t(f".task_{action}", text=_short(task.prompt.removeprefix(ECHO)))
     undo = f"/coming/tasks/{number}/restore" if action == "cancel" else ""
-    return view.done(_back(view), said, undo=undo)
+    return view.done(_page_path(view), done_text, undo=undo)
 
 
-def _asked(view: View, name: str) -> str:
+def _page_parameter(view: View, name: str) -> str:
     """Return a parameter of the page's address; for a form, of the address of the page that it was on."""
     return parse_qs(urlsplit(view.here).query).get(name, [""])[-1]
 
 
-def _back(view: View) -> str:
-    """Return the page that a form was on, without what was open there for a change."""
-    group = _asked(view, "group")
+def _page_path(view: View) -> str:
+    """Return the path of the page that a form was on, with its group, but with nothing open for a change."""
+    group = _page_parameter(view, "group")
     return f"/coming?{urlencode({'group': group})}" if group else "/coming"
 
 
@@ -270,7 +282,8 @@ async def _show(
     form: SentForm | None = None,
     editing: str = "",
 ) -> Response:
-    folder, zone = _asked(view, "group") or None, view.console.zone
+    """Show the page; `problem` says why `form` was refused, `editing` is the id of the entry it is about."""
+    folder, zone = _page_parameter(view, "group") or None, view.console.zone
     editing = editing or view.query("edit")
     if problem is not None:
         view.error = view.why(problem) if isinstance(problem, AndyError) else view.t(".incomplete")
@@ -278,14 +291,14 @@ async def _show(
             view.error += " " + view.t(".choose_below")
     async with view.host.reader.reading() as tx:
         every = await groups.every(tx)
-        found = await upcoming.week(tx, folder, now_ms=view.now_ms, zone=zone, days=DAYS)
-        listed = await tasks.every(tx, folder, with_over=False)
+        upcoming_rows = await upcoming.week(tx, folder, now_ms=view.now_ms, zone=zone, days=DAYS)
+        scheduled_tasks = await tasks.every(tx, folder, with_over=False)
         to_come = await board_notifications.reminders(tx, Folder(folder) if folder else None)
-    by_folder = {str(one.folder): one for one in every}
-    reminders = [_scheduled_reminder(view, one, by_folder) for one in to_come]
-    scheduled = [_scheduled_task(view, one, by_folder) for one in listed]
-    days = _days(view, found, {one.id: one for one in scheduled}, by_folder)
-    later = [*scheduled, *(one for one in reminders if _is_later(view, one))]
+    by_folder = {str(group.folder): group for group in every}
+    reminders = [_scheduled_reminder(view, reminder, by_folder) for reminder in to_come]
+    scheduled = [_scheduled_task(view, task, by_folder) for task in scheduled_tasks]
+    days = _days(view, upcoming_rows, {task.id: task for task in scheduled}, by_folder)
+    later = [*scheduled, *(reminder for reminder in reminders if _is_later(view, reminder))]
     is_whole = view.query("all") == "yes"
     return view.render(
         "coming.html",
@@ -293,7 +306,7 @@ async def _show(
         is_empty=not any(day.lines for day in days),
         scheduled=later if is_whole else later[:MAX_SCHEDULED],
         left_out=0 if is_whole else max(0, len(later) - MAX_SCHEDULED),
-        editing=next((one for one in [*scheduled, *reminders] if one.id == editing), None),
+        editing=next((entry for entry in [*scheduled, *reminders] if entry.id == editing), None),
         on=_open_at(view, editing, days),
         here=view.url("/coming") + (f"?{urlencode({'group': folder})}&" if folder else "?"),
         group=folder or "",
@@ -307,19 +320,22 @@ async def _show(
 def _open_at(view: View, editing: str, days: list[Day]) -> str:
     """Return the day on which a line is open for a change; empty where that is the list below the days."""
     dates = [day.date for day in days if any(line.id == editing for line in day.lines)]
-    asked = _asked(view, "on")
-    if asked in dates or (asked == "" and editing.startswith("task-")):
-        return asked
+    requested = _page_parameter(view, "on")
+    if requested in dates or (requested == "" and editing.startswith("task-")):
+        return requested
     return dates[0] if dates else ""
 
 
 def _meanings(view: View, problem: Exception | None) -> list[tuple[str, str]]:
-    """Return each time that an ambiguous text can mean: as a text that means only this one, and in words."""
+    """Return the times that an ambiguous text can mean; empty for other problems.
+
+    Each is a pair: a text that means only this time, and the time in the language of the page.
+    """
     if not isinstance(problem, when.RefusedTime):
         return []
     return [
-        (times.say(one, times.Language.ENGLISH), times.say(one, times.Language(view.language)))
-        for one in problem.refusal.choices
+        (times.say(choice, times.Language.ENGLISH), times.say(choice, times.Language(view.language)))
+        for choice in problem.refusal.choices
     ]
 
 
@@ -327,39 +343,44 @@ def _meanings(view: View, problem: Exception | None) -> list[tuple[str, str]]:
 
 
 def _days(
-    view: View, found: list[UpcomingView], known: dict[str, Scheduled], by_folder: Mapping[str, Group]
+    view: View, rows: list[UpcomingView], tasks_by_id: dict[str, Scheduled], by_folder: Mapping[str, Group]
 ) -> list[Day]:
-    """Return the days to come, those without anything too, after those on which something is overdue."""
+    """Return the days with their lines: those of which something is overdue, then all the days to come."""
     today = _today(view)
-    dates = {row["date"] for row in found} | {str(today + timedelta(days=n)) for n in range(DAYS + 1)}
+    dates = {row["date"] for row in rows} | {str(today + timedelta(days=n)) for n in range(DAYS + 1)}
     days = []
     for day in sorted(dates):
-        lines = [_line(view, row, known, by_folder) for row in found if row["date"] == day]
+        lines = [_day_line(view, row, tasks_by_id, by_folder) for row in rows if row["date"] == day]
         shown = len(lines) if view.query("day") == day else MAX_ROWS_A_DAY
         days.append(Day(date=day, lines=lines[:shown], left_out=max(0, len(lines) - shown)))
     return days
 
 
-async def next_lines(view: View, tx: Tx, *, most: int) -> list[Day]:
-    """Return the lines that come next in all groups, by day; at most `most` of them."""
-    by_folder = {str(one.folder): one for one in await groups.every(tx)}
-    found = await upcoming.week(tx, None, now_ms=view.now_ms, zone=view.console.zone, days=DAYS)
-    listed = await tasks.every(tx, None, with_over=False)
-    known = {task.id: _scheduled_task(view, task, by_folder) for task in listed}
-    rows = [row for row in found if not row["is_overdue"]][:most]
+async def next_lines(view: View, tx: Tx, *, limit: int) -> list[Day]:
+    """Return the lines that come next in all groups, by day; at most `limit` of them."""
+    by_folder = {str(group.folder): group for group in await groups.every(tx)}
+    upcoming_rows = await upcoming.week(tx, None, now_ms=view.now_ms, zone=view.console.zone, days=DAYS)
+    scheduled_tasks = await tasks.every(tx, None, with_over=False)
+    tasks_by_id = {task.id: _scheduled_task(view, task, by_folder) for task in scheduled_tasks}
+    rows = [row for row in upcoming_rows if not row["is_overdue"]][:limit]
     dates = dict.fromkeys(row["date"] for row in rows)
-    lines = {day: [_line(view, row, known, by_folder) for row in rows if row["date"] == day] for day in dates}
-    return [Day(date=day, lines=one, left_out=0) for day, one in lines.items()]
+    lines = {
+        day: [_day_line(view, row, tasks_by_id, by_folder) for row in rows if row["date"] == day]
+        for day in dates
+    }
+    return [Day(date=day, lines=day_lines, left_out=0) for day, day_lines in lines.items()]
 
 
 def _today(view: View) -> date:
+    """Return the present day in Andy's time zone."""
     return datetime.fromtimestamp(view.now_ms / 1000, view.console.zone).date()
 
 
-def _line(
-    view: View, row: UpcomingView, known: dict[str, Scheduled], by_folder: Mapping[str, Group]
+def _day_line(
+    view: View, row: UpcomingView, tasks_by_id: dict[str, Scheduled], by_folder: Mapping[str, Group]
 ) -> DayLine:
-    task = known.get(row["id"]) if row["kind"] == "task" else None
+    """Return a row of the report as a line of its day; a scheduled task is in `tasks_by_id`."""
+    task = tasks_by_id.get(row["id"]) if row["kind"] == "task" else None
     rhythm = task.rhythm if task else ""
     if row["times"] > 1:
         clocks = ", ".join(row["at"][:CLOCKS_SHOWN]) + (" …" if row["times"] > CLOCKS_SHOWN else "")
@@ -381,7 +402,7 @@ def _line(
         id=row["id"],
         kind=task.kind if task else kinds.get(row["kind"], "request"),
         folder=row["group"],
-        group=_name(by_folder, row["group"]),
+        group=_name_of(by_folder, row["group"]),
         text=task.text if task else view.reason(row["text"]),
         clock=row["at"][0],
         rhythm=rhythm,
@@ -391,35 +412,38 @@ def _line(
 
 
 def _scheduled_task(view: View, task: ScheduledTask, by_folder: Mapping[str, Group]) -> Scheduled:
+    """Return a scheduled task as the page lists it; one that only sends a text is a reminder."""
     is_reminder = task.prompt.startswith(ECHO)
     return Scheduled(
         id=task.id,
         is_task=True,
         kind="reminder" if is_reminder else "request",
-        group=_name(by_folder, task.folder),
+        group=_name_of(by_folder, task.folder),
         text=task.prompt.removeprefix(ECHO).strip(),
         rhythm=rhythm_text(view, task.schedule),
         next_ms=task.next_ms,
         is_paused=task.status is TaskStatus.PAUSED,
-        at=_written(view, task),
+        at=_schedule_text(view, task),
     )
 
 
-def _scheduled_reminder(view: View, one: Notification, by_folder: Mapping[str, Group]) -> Scheduled:
+def _scheduled_reminder(view: View, reminder: Notification, by_folder: Mapping[str, Group]) -> Scheduled:
+    """Return a reminder as the page lists it."""
     return Scheduled(
-        id=str(one.number),
+        id=str(reminder.number),
         is_task=False,
         kind="reminder",
-        group=_name(by_folder, one.folder),
-        text=one.message.strip(),
+        group=_name_of(by_folder, reminder.folder),
+        text=reminder.message.strip(),
         rhythm="",
-        next_ms=one.due_ms,
+        next_ms=reminder.due_ms,
         is_paused=False,
-        at=_minute(local_iso(one.due_ms, _zone(view, by_folder.get(one.folder)))),
+        at=_minute_text(local_iso(reminder.due_ms, _zone(view, by_folder.get(reminder.folder)))),
     )
 
 
-def _name(by_folder: Mapping[str, Group], folder: str) -> str:
+def _name_of(by_folder: Mapping[str, Group], folder: str) -> str:
+    """Return the name of a group, or its folder if the group is gone."""
     return by_folder[folder].name if folder in by_folder else folder
 
 
@@ -428,9 +452,9 @@ def _zone(view: View, group: Group | None) -> ZoneInfo:
     return view.host.zone_of(group) if group else view.console.zone
 
 
-def _is_later(view: View, one: Scheduled) -> bool:
-    """Return whether it comes after the days that are shown."""
-    day = datetime.fromtimestamp((one.next_ms or 0) / 1000, view.console.zone).date()
+def _is_later(view: View, entry: Scheduled) -> bool:
+    """Return whether an entry comes after the days that are shown."""
+    day = datetime.fromtimestamp((entry.next_ms or 0) / 1000, view.console.zone).date()
     return day > _today(view) + timedelta(days=DAYS)
 
 
@@ -438,37 +462,41 @@ def rhythm_text(view: View, schedule: Schedule) -> str:
     """Return how a schedule repeats, in words; empty for one that comes once."""
     if schedule.kind is ScheduleKind.ONCE:
         return ""
-    first = datetime.fromtimestamp(0, view.console.zone)  # no word says when it comes first
+    # Only the rhythm becomes text, so the first time may be any.
+    first = datetime.fromtimestamp(0, view.console.zone)
     rhythm = times.Recurrence.of_schedule(schedule.kind.value, schedule.value, first=first)
     if rhythm is None:
         return view.t("coming.cron", value=schedule.value)
     return times.say(rhythm, times.Language(view.language))
 
 
-def _written(view: View, task: ScheduledTask) -> str:
-    """Return a schedule as its field shows it: `when.schedule` reads it as the same again."""
+def _schedule_text(view: View, task: ScheduledTask) -> str:
+    """Return the schedule of a task as the field of its form shows it, which `when.schedule` can read."""
     if task.schedule.kind is ScheduleKind.ONCE:
-        return _minute(task.schedule.value)
+        return _minute_text(task.schedule.value)
     first = datetime.fromtimestamp(0, view.console.zone)
     rhythm = times.Recurrence.of_schedule(task.schedule.kind.value, task.schedule.value, first=first)
     return times.say(rhythm, times.Language(view.language)) if rhythm else task.schedule.value
 
 
-def _minute(iso: str) -> str:
+def _minute_text(iso: str) -> str:
+    """Return an ISO time to the minute: `2026-11-28 08:00`."""
     return iso[:16].replace("T", " ")
 
 
-async def _found_reminder(tx: Tx, number: str) -> Notification:
-    found = await board_notifications.by_number(tx, int(number))
-    if found is None or found.number is None:
+async def _stored_reminder(tx: Tx, number: str) -> Notification:
+    """Return the reminder with this number. Raises `UnknownReminder`."""
+    reminder = await board_notifications.by_number(tx, int(number))
+    if reminder is None or reminder.number is None:
         raise UnknownReminder(number)
-    return found
+    return reminder
 
 
 async def _reminder(view: View, number: str) -> Scheduled:
+    """Return the reminder with this number as the page lists it. Raises `UnknownReminder`."""
     async with view.host.reader.reading() as tx:
-        every = {str(one.folder): one for one in await groups.every(tx)}
-        return _scheduled_reminder(view, await _found_reminder(tx, number), every)
+        every = {str(group.folder): group for group in await groups.every(tx)}
+        return _scheduled_reminder(view, await _stored_reminder(tx, number), every)
 
 
 PAGE = Page(

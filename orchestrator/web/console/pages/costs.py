@@ -26,7 +26,7 @@ DAY_MS = 86_400_000
 REFUSALS = 20
 BUDGET_FIELDS = ("amount", "unit", "period", "whose", "background")
 SPANS: tuple[costs.Span, ...] = get_args(costs.Span)
-OTHERS: tuple[costs.By, ...] = ("task", "service", "agent")
+EXTRA_COLUMNS: tuple[costs.By, ...] = ("task", "service", "agent")
 
 
 class BudgetExists(BadRequest):
@@ -37,6 +37,7 @@ class BudgetExists(BadRequest):
 
 
 async def show(view: View) -> Response:
+    """Show the costs in a span of time, and the budgets."""
     return await _show(view)
 
 
@@ -78,7 +79,7 @@ async def set_budget(view: View, form: SentForm) -> Response:
 
 async def change_budget(view: View, form: SentForm) -> Response:
     """Raise or lower a budget; its unit, its period and whose it is stay."""
-    number = int(view.given("id"))
+    number = int(view.path_param("id"))
     try:
         async with view.host.database.transaction() as tx:
             budget = await costs.budget(tx, number)
@@ -97,11 +98,12 @@ async def change_budget(view: View, form: SentForm) -> Response:
 
 
 def _fields(budget: Budget) -> dict[str, Any]:
+    """Return the values of a budget by the names of its fields."""
     return {name: getattr(budget, name) for name in Budget.__slots__}
 
 
 async def _stops(view: View, tx: Tx, budget: Budget, form: SentForm) -> bool:
-    """Return whether a budget would stop its group at once, which nobody has confirmed yet."""
+    """Return whether a budget would stop its group at once, and the form does not confirm it with `sure`."""
     return form.text("sure") != "yes" and await costs.is_spent_already(
         tx, budget, now_ms=view.now_ms, zone=view.console.zone
     )
@@ -110,58 +112,62 @@ async def _stops(view: View, tx: Tx, budget: Budget, form: SentForm) -> bool:
 async def _check_new(tx: Tx, budget: Budget) -> None:
     """Raise `BudgetExists` if the same group, work and period have a budget already, in whatever unit."""
 
-    def scope(one: Budget) -> tuple[object, ...]:
-        return one.folder, one.is_background, one.period
+    def scope(limit: Budget) -> tuple[object, ...]:
+        return limit.folder, limit.is_background, limit.period
 
-    if any(scope(one) == scope(budget) for one in await budget_store.every(tx)):
+    if any(scope(other) == scope(budget) for other in await budget_store.every(tx)):
         raise BudgetExists
 
 
 async def remove_budget(view: View, _: SentForm) -> Response:
+    """Remove a budget."""
     await view.host.database.write(
-        lambda tx: costs.remove_budget(tx, int(view.given("id")), now_ms=view.now_ms)
+        lambda tx: costs.remove_budget(tx, int(view.path_param("id")), now_ms=view.now_ms)
     )
     return view.done("/costs", view.t(".removed"))
 
 
 async def _show(view: View, *, form: SentForm | None = None, changing: int = 0, stops: str = "") -> Response:
-    """Show the page; `stops` names the group that the budget of `form` would stop at once."""
+    """Show the page; `form` is one that was refused, for the budget number `changing` or (0) for a new one.
+
+    `stops` names the group that the budget of the form would stop at once, for which it has to be confirmed.
+    """
     folder = view.query("group") or None
-    span: costs.Span = next((one for one in SPANS if one == view.query("span")), "week")
-    other = next((one for one in OTHERS if one == view.query("by")), None)
+    span: costs.Span = next((known_span for known_span in SPANS if known_span == view.query("span")), "week")
+    other = next((column for column in EXTRA_COLUMNS if column == view.query("by")), None)
     now_ms, zone = view.now_ms, view.console.zone
     async with view.host.reader.reading() as tx:
-        found = await costs.overview(tx, folder, span=span, other=other, now_ms=now_ms, zone=zone)
-        known = (await groups.known(tx, folder)).folder if folder else None
-        budgets = await costs.budgets(tx, now_ms=now_ms, zone=zone, folder=known)
+        overview = await costs.overview(tx, folder, span=span, other=other, now_ms=now_ms, zone=zone)
+        known_folder = (await groups.known(tx, folder)).folder if folder else None
+        budgets = await costs.budgets(tx, now_ms=now_ms, zone=zone, folder=known_folder)
         every = await groups.every(tx)
         refused = await _refusals(tx, folder, since_ms=now_ms - REFUSED_DAYS * DAY_MS)
     return view.render(
         "costs.html",
         status=422 if form else 200,
-        found=found,
+        found=overview,
         span=span,
         spans=SPANS,
         other=other,
-        others=OTHERS,
+        others=EXTRA_COLUMNS,
         prices_as_of=AS_OF,
-        budgets=sorted(budgets, key=lambda one: -one["percent"]),
+        budgets=sorted(budgets, key=lambda budget: -budget["percent"]),
         stops=all_visible(_name(every, stops)[:60]) if stops else "",
         changing=changing,
         typed=typed(form, *BUDGET_FIELDS),
         new=typed(None if changing else form, *BUDGET_FIELDS),
         group=folder or "",
         choices=view.choices(every),
-        names={str(one.folder): one.name for one in every},
+        names={str(group.folder): group.name for group in every},
         refused=refused,
         money=lambda usd: money_text(view, usd),
-        limit=lambda one, name: amount_text(view, Unit(one["unit"]), one[name], is_nano=False),
+        limit=lambda budget, field: amount_text(view, Unit(budget["unit"]), budget[field], is_nano=False),
         raised=raised,
     )
 
 
 def money_text(view: View, usd: float | None) -> str:
-    """Return money in dollars and cents; what is less than a cent is said so."""
+    """Return dollars as text: `$1.25`, `$0.016` if a tenth of a cent matters, `< $0.01`."""
     if usd is None:
         return view.t(".unknown")
     if 0 < usd < 0.005:
@@ -171,7 +177,10 @@ def money_text(view: View, usd: float | None) -> str:
 
 
 def amount_text(view: View, unit: Unit, value: float, *, is_nano: bool = True) -> str:
-    """Return an amount of a budget: `$5.00`, `200,000 tokens`."""
+    """Return an amount of a budget: `$5.00`, `200,000 tokens`.
+
+    `is_nano`: an amount of money is in billionths of a dollar, else in dollars.
+    """
     if unit is Unit.TOKENS:
         return view.t(".tokens", n=f"{value:,.0f}")
     return money_text(view, value / costs.NANO_USD if is_nano else value)
@@ -187,7 +196,8 @@ def raised(budget: costs.BudgetView) -> str:
 
 
 def _name(every: list[Group], folder: str) -> str:
-    return next((one.name for one in every if one.folder == folder), folder)
+    """Return the name of a group by its folder; any other text unchanged."""
+    return next((group.name for group in every if group.folder == folder), folder)
 
 
 class RefusalLine(AuditView):
@@ -206,8 +216,8 @@ async def _refusals(tx: Tx, folder: str | None, *, since_ms: int) -> list[Refusa
         since_ms=since_ms,
         only_refused=True,
     )
-    own = [row for row in rows[::-1] if row["kind"].startswith("model.")]
-    return [{**row, "why": reports_audit.detail_text(row["detail"])} for row in own[:REFUSALS]]
+    of_model = [row for row in rows[::-1] if row["kind"].startswith("model.")]
+    return [{**row, "why": reports_audit.detail_text(row["detail"])} for row in of_model[:REFUSALS]]
 
 
 PAGE = Page(

@@ -43,16 +43,19 @@ FOLLOWED_FIELDS = ("address", "name", "user", "password_env", "notice")
 
 CHANGEABLE = (Role.MEMBER, Role.GUEST)
 """The roles whose rules a group may change."""
-RULE_NAMES = tuple(one.value for one in roles.Permission if one is not roles.Permission.COMMAND)
+RULE_NAMES = tuple(
+    permission.value for permission in roles.Permission if permission is not roles.Permission.COMMAND
+)
 """The rules that are a yes or a no."""
 
 
 async def show(view: View) -> Response:
+    """Show the registered groups and the chats without a group."""
     return await _show(view)
 
 
 async def register(view: View, form: SentForm) -> Response:
-    """Give a chat an agent; what cannot be read is shown again with the reason."""
+    """Register a chat as a group; a form that is refused is shown again with the reason."""
     if not (form.text("name") or form.text("folder")):
         view.error = view.t(".wrong_name")
         return await _show(view, values=form)
@@ -75,16 +78,16 @@ async def register(view: View, form: SentForm) -> Response:
 
 
 async def _free_folder(view: View, name: str) -> str:
-    """Return a folder's name that is free and like the name of a group."""
+    """Return a free name for the folder of a new group, made from the group's name."""
     async with view.host.reader.reading() as tx:
         # In lower case: on some file systems `Work` and `work` are the same folder.
-        taken = {one.folder.lower() for one in await groups.every(tx)} | RESERVED
+        taken = {group.folder.lower() for group in await groups.every(tx)} | RESERVED
     return access.free_folder(name, taken)
 
 
 async def add_chat(view: View, form: SentForm) -> Response:
     """Give a group one more chat, or make one of its chats the notify chat."""
-    folder = view.given("folder")
+    folder = view.path_param("folder")
     try:
         wish = FurtherChat(jid=form.text("jid"), is_notify_chat=form.is_set("notify"))
         await view.api.groups.add_chat(folder, wish)
@@ -96,7 +99,7 @@ async def add_chat(view: View, form: SentForm) -> Response:
 
 async def give_role(view: View, form: SentForm) -> Response:
     """Give somebody of a group a role by their address, or take it away."""
-    folder, word = view.given("folder"), form.text("role")
+    folder, word = view.path_param("folder"), form.text("role")
     if word not in (*Role, people.DEFAULT):
         raise BadRequest("A role is owner, member, guest, or default.")
     role = None if word == people.DEFAULT else Role(word)
@@ -108,21 +111,23 @@ async def give_role(view: View, form: SentForm) -> Response:
 
 
 async def save_rules(view: View, form: SentForm) -> Response:
-    """Change what members and guests may: what differs from the rules of all groups is stored."""
-    folder, by, now_ms = view.given("folder"), view.signed_in.session.browser, view.now_ms
-    wanted: dict[str, dict[str, object]] = {}
+    """Change what members and guests may do; only differences from the rules of all groups are stored."""
+    folder, by, now_ms = view.path_param("folder"), view.signed_in.session.browser, view.now_ms
+    rules_by_role: dict[str, dict[str, object]] = {}
     for role in CHANGEABLE:
         usual = roles.RULES[role]
         sent = {name: form.is_set(f"{role}_{name}") for name in RULE_NAMES}
-        wanted[role] = {name: one for name, one in sent.items() if one != (name in usual.may)}
+        rules_by_role[role] = {
+            name: is_allowed for name, is_allowed in sent.items() if is_allowed != (name in usual.may)
+        }
         spend = form.text(f"{role}_spend") or str(usual.spend)
         if spend != str(usual.spend):
             # A text that is no number is passed on as it is, so that the validation says what is wrong.
-            wanted[role]["spend"] = int(spend) if spend.isascii() and spend.isdigit() else spend
-    kept = {role: rules for role, rules in wanted.items() if rules}
+            rules_by_role[role]["spend"] = int(spend) if spend.isascii() and spend.isdigit() else spend
+    different = {role: rules for role, rules in rules_by_role.items() if rules}
     try:
         async with view.host.database.transaction() as tx:
-            await changes.configure(tx, folder, {"roles": kept or None}, by=by, now_ms=now_ms)
+            await changes.configure(tx, folder, {"roles": different or None}, by=by, now_ms=now_ms)
             undo = await undo_path(tx, folder, now_ms)
     except ConfigRefused as error:
         view.error = str(error)
@@ -133,29 +138,31 @@ async def save_rules(view: View, form: SentForm) -> Response:
 async def join_group(view: View, form: SentForm) -> Response:
     """Add a chat that was seen to the group chosen beside it."""
     wish = FurtherChat(jid=form.text("jid"))
-    found = await view.api.groups.add_chat(form.text("folder"), wish)
-    return view.done(f"/groups/{found['folder']}#chats", view.t(".chats_kept"))
+    group = await view.api.groups.add_chat(form.text("folder"), wish)
+    return view.done(f"/groups/{group['folder']}#chats", view.t(".chats_kept"))
 
 
 async def remove_chat(view: View, form: SentForm) -> Response:
-    folder = view.given("folder")
-    found = await view.api.groups.remove_chat(folder, form.text("jid"))
-    return view.done(f"/groups/{folder}#chats", str(found["text"]))
+    """Remove one of a group's chats."""
+    folder = view.path_param("folder")
+    removed = await view.api.groups.remove_chat(folder, form.text("jid"))
+    return view.done(f"/groups/{folder}#chats", str(removed["text"]))
 
 
 async def show_group(view: View) -> Response:
+    """Show a group with its settings."""
     return await _show_group(view)
 
 
 async def save_settings(view: View, form: SentForm) -> Response:
     """Save the form of a group's settings: all of it, or nothing with the reason at each field."""
-    folder = view.given("folder")
+    folder = view.path_param("folder")
     async with view.host.reader.reading() as tx:
         group = await groups.known(tx, folder)
         services = await model_services.every(tx)
-    wanted = settings_form.read(form, group, services, explain=partial(_explained, view))
-    if wanted.errors:
-        return await _show_group(view, form=form, errors=wanted.errors)
+    sent = settings_form.read(form, group, services, explain=partial(_explained, view))
+    if sent.errors:
+        return await _show_group(view, form=form, errors=sent.errors)
     by, now_ms = view.signed_in.session.browser, view.now_ms
     try:
         async with view.host.database.transaction() as tx:
@@ -164,46 +171,49 @@ async def save_settings(view: View, form: SentForm) -> Response:
             form.check_unchanged(settings_form.state(group, partial(_label, view)))
             before = settings.of(group).to_fields()
             changed = {
-                name: wanted.fields.get(name)
-                for name in {**before, **wanted.fields}
-                if before.get(name) != wanted.fields.get(name)
+                name: sent.fields.get(name)
+                for name in {**before, **sent.fields}
+                if before.get(name) != sent.fields.get(name)
             }
             async with group_changes.in_one_step(tx, group.folder):
-                after = await changes.set_profile(tx, folder, wanted.profile, by=by, now_ms=now_ms)
+                after = await changes.set_profile(tx, folder, sent.profile, by=by, now_ms=now_ms)
                 if changed:
                     await changes.configure(tx, folder, changed, by=by, now_ms=now_ms)
             undo = await undo_path(tx, folder, now_ms)
     except NameTaken as error:
         return await _show_group(view, form=form, errors={"name": view.t(".name_taken", folder=error.folder)})
-    said = _said(view, group, after, is_configured=bool(changed))
-    return view.done(f"/groups/{group.folder}", said or view.t(".same"), undo=undo)
+    done_text = _changes_text(view, group, after, is_configured=bool(changed))
+    return view.done(f"/groups/{group.folder}", done_text or view.t(".same"), undo=undo)
 
 
-def _said(view: View, before: Group, after: Group, *, is_configured: bool) -> str:
-    """Return in sentences how a group's name, trigger and settings changed; empty if they did not."""
-    said = []
+def _changes_text(view: View, before: Group, after: Group, *, is_configured: bool) -> str:
+    """Return sentences on how a group's name and trigger changed, and its settings if `is_configured`.
+
+    The text is empty if nothing changed.
+    """
+    sentences = []
     if after.name != before.name:
-        said.append(view.t(".saved_name", name=after.name))
+        sentences.append(view.t(".saved_name", name=after.name))
     if after.trigger != before.trigger:
         name, trigger = view.host.settings.assistant_name, after.trigger
         key = ".saved_trigger" if trigger else ".saved_no_trigger"
-        said.append(view.t(key, trigger=trigger or "", name=name))
+        sentences.append(view.t(key, trigger=trigger or "", name=name))
     if after.requires_trigger != before.requires_trigger:
-        said.append(view.t(".saved_called" if after.requires_trigger else ".saved_every"))
-    return " ".join([*said, *([view.t(".saved")] if is_configured else [])])
+        sentences.append(view.t(".saved_called" if after.requires_trigger else ".saved_every"))
+    return " ".join([*sentences, *([view.t(".saved")] if is_configured else [])])
 
 
 async def undo_path(tx: Tx, folder: str, at_ms: int) -> str:
-    """Return the address of the form that undoes what was changed at a moment; empty if nothing was."""
+    """Return the address of the form that undoes a group's change of this time; empty if there is none."""
     newest = next(iter(await group_changes.views(tx, Folder(folder))), None)
-    # A change has the time of its request: the newest one is another's if its time differs.
+    # A change has the time of its request: with another time, the newest one is of an earlier request.
     is_of_now = newest is not None and newest["at_ms"] == at_ms
     return f"/groups/{folder}/changes/{newest['number']}/undo" if newest and is_of_now else ""
 
 
 async def put_back(view: View, _: SentForm) -> Response:
-    """Put back what was before a change and those made with it; what was changed since is shown instead."""
-    folder, number, now_ms = view.given("folder"), int(view.given("number")), view.now_ms
+    """Undo a change and those made with it in one step; if it cannot be undone, show it with the reason."""
+    folder, number, now_ms = view.path_param("folder"), int(view.path_param("number")), view.now_ms
     home, by = view.host.home.root, view.signed_in.session.browser
     try:
         async with view.host.database.transaction() as tx:
@@ -217,13 +227,13 @@ async def put_back(view: View, _: SentForm) -> Response:
 
 
 def _explained(view: View, field: str, reason: str) -> str:
-    """Return why a field cannot be used, in the language of the page where it has words for it."""
+    """Return why a field is refused, in the language of the page; the reason itself if that has no text."""
     key = f"groups.wrong_{field}"
     return view.t(key, reason=reason) if view.console.catalogue.has(key) else reason
 
 
 def _option(view: View, field: str, word: str) -> str:
-    """Return what a word of a setting means, as people choose it."""
+    """Return the text of an option of a setting; the stored word if there is no text."""
     return _label(view, f"option_{field}_{word}", word)
 
 
@@ -233,42 +243,51 @@ def _label(view: View, key: str, default: str = "") -> str:
 
 
 async def change_settings(view: View, form: SentForm) -> Response:
-    """Change the settings as text."""
-    return await _change_text(view, form, GroupPart.SETTINGS)
+    """Replace a group's settings by the text in a form."""
+    return await _change_part(view, form, GroupPart.SETTINGS)
 
 
 async def change_profile(view: View, form: SentForm) -> Response:
-    """Put back a name, a trigger and what calls Andy."""
-    return await _change_text(view, form, GroupPart.PROFILE)
+    """Replace a group's name, trigger, and whether it answers every message, by an earlier state as text."""
+    return await _change_part(view, form, GroupPart.PROFILE)
 
 
-async def _change_text(view: View, form: SentForm, part: GroupPart) -> Response:
+async def _change_part(view: View, form: SentForm, part: GroupPart) -> Response:
+    """Replace a part of a group by the text in a form; a refusal is shown on the page of the group."""
+
     async def refuse(error: str) -> Response:
         view.error = error
         return await _show_group(view, text=form.raw("text") if part is GroupPart.SETTINGS else None)
 
-    return await change_part(view, form, part, path=f"/groups/{view.given('folder')}", refuse=refuse)
+    return await change_group_text(
+        view, form, part, path=f"/groups/{view.path_param('folder')}", refuse=refuse
+    )
 
 
-async def change_part(
+async def change_group_text(
     view: View, form: SentForm, part: GroupPart, *, path: str, refuse: Callable[[str], Awaitable[Response]]
 ) -> Response:
-    """Show what a change does; make it once it is sent again with `sure`, if nobody changed it meanwhile."""
-    folder, text = view.given("folder"), form.raw("text")
+    """Replace a part of a group by the text in a form.
+
+    First the differences are shown; the form that they have sends the text again with `sure`, and then it is
+    stored, if nobody changed the part meanwhile. The browser then goes to `path`; `refuse(reason)` returns
+    the answer to a text that cannot be used.
+    """
+    folder, text = view.path_param("folder"), form.raw("text")
     home = view.host.home.root
 
-    def check(now: str) -> None:
-        form.check_unchanged({part.value: now})
+    def check(present: str) -> None:
+        form.check_unchanged({part.value: present})
 
     try:
         if not form.is_set("sure"):
             async with view.host.reader.reading() as tx:
-                now = await changes.current(tx, home, folder, part)
-            check(now)
+                before = await changes.current(tx, home, folder, part)
+            check(before)
             after = changes.checked(part, text)
-            if after == now:
+            if after == before:
                 return view.done(path, view.t("groups.same"))
-            return await _show_diff(view, part, now, after)
+            return await _show_diff(view, part, before, after)
         undoes, now_ms = form.text("undoes"), view.now_ms
         async with view.host.database.transaction() as tx:
             # `check` is called with the text of this moment, before anything is written.
@@ -290,24 +309,25 @@ async def change_part(
 
 
 async def show_change(view: View) -> Response:
-    """Show what one change did, and what putting back what was before it would do now."""
+    """Show what a change did, and what would be different now if it were undone."""
     async with view.host.reader.reading() as tx:
-        group = await groups.known(tx, view.given("folder"))
-        change = await group_changes.get(tx, group.folder, int(view.given("number")))
-        now = await changes.current(tx, view.host.home.root, group.folder, change.part)
-    return await _show_diff(view, change.part, now, change.before, change=change)
+        group = await groups.known(tx, view.path_param("folder"))
+        change = await group_changes.get(tx, group.folder, int(view.path_param("number")))
+        present = await changes.current(tx, view.host.home.root, group.folder, change.part)
+    return await _show_diff(view, change.part, present, change.before, change=change)
 
 
 async def _show_diff(
-    view: View, part: GroupPart, now: str, after: str, *, change: GroupChange | None = None
+    view: View, part: GroupPart, before: str, after: str, *, change: GroupChange | None = None
 ) -> Response:
+    """Show the lines in which two texts of a part differ, and those of `change`, which would be undone."""
     return view.render(
         "groups_change.html",
-        folder=view.given("folder"),
+        folder=view.path_param("folder"),
         part=part.value,
-        now=now,
+        now=before,
         after=after,
-        lines=await asyncio.to_thread(changes.diff, now, after),
+        lines=await asyncio.to_thread(changes.diff, before, after),
         change=change,
         did=await asyncio.to_thread(changes.diff, change.before, change.after) if change else [],
     )
@@ -315,10 +335,10 @@ async def _show_diff(
 
 async def add_address(view: View, form: SentForm, *, kind: AddressKind) -> Response:
     """Make an address for a program; the next page shows it, and no other."""
-    folder = view.given("folder")
+    folder = view.path_param("folder")
     try:
         async with view.host.database.transaction() as tx:
-            made = await secret_addresses.add(
+            created = await secret_addresses.add(
                 tx,
                 kind,
                 folder,
@@ -331,25 +351,26 @@ async def add_address(view: View, form: SentForm, *, kind: AddressKind) -> Respo
         return await _show_group(view, address_form=form)
     url = view.request.url
     # Behind a reverse proxy, programs can use its origin only, and not that of this request.
-    address = f"{view.host.settings.andy_web_origin or f'{url.scheme}://{url.netloc}'}{made.path}"
+    address = f"{view.host.settings.andy_web_origin or f'{url.scheme}://{url.netloc}'}{created.path}"
     return view.done(f"/groups/{folder}#{kind}s", view.t(f".{kind}_added", address=address))
 
 
 async def revoke_address(view: View, _: SentForm, *, kind: AddressKind) -> Response:
+    """Revoke the secret address of a program."""
     await view.host.database.write(
-        lambda tx: secret_addresses.revoke(tx, kind, int(view.given("number")), now_ms=view.now_ms)
+        lambda tx: secret_addresses.revoke(tx, kind, int(view.path_param("number")), now_ms=view.now_ms)
     )
-    return view.done(f"/groups/{view.given('folder')}#{kind}s", view.t(f".{kind}_revoked"))
+    return view.done(f"/groups/{view.path_param('folder')}#{kind}s", view.t(f".{kind}_revoked"))
 
 
 async def follow_calendar(view: View, form: SentForm) -> Response:
     """Make a group follow a calendar. It is read at once, and the page shows how that went."""
-    folder, notice = view.given("folder"), form.text("notice")
-    # Text that is no number becomes -1, which `checked` refuses; 0 means no message before events.
+    folder, notice = view.path_param("folder"), form.text("notice")
+    # A text that is no number becomes -1, which `checked` refuses; 0 means no message before events.
     minutes = int(notice) if notice.isascii() and notice.isdigit() and len(notice) < 7 else -1
     try:
         async with view.host.database.transaction() as tx:
-            asked = await following.checked(
+            calendar = await following.checked(
                 tx,
                 folder,
                 name=form.text("name"),
@@ -358,7 +379,7 @@ async def follow_calendar(view: View, form: SentForm) -> Response:
                 password_env=form.text("password_env") or None,
                 notice_minutes=minutes or None,
             )
-            await following.follow(tx, asked, now_ms=view.now_ms)
+            await following.follow(tx, calendar, now_ms=view.now_ms)
     except following.CalendarRefused as error:
         view.error = view.t(f".follow_wrong_{error.field}")
         return await _show_group(view, calendar=typed(form, *FOLLOWED_FIELDS))
@@ -366,7 +387,8 @@ async def follow_calendar(view: View, form: SentForm) -> Response:
 
 
 async def unfollow_calendar(view: View, form: SentForm) -> Response:
-    folder = view.given("folder")
+    """Make a group no longer follow a calendar."""
+    folder = view.path_param("folder")
     async with view.host.database.transaction() as tx:
         await following.unfollow(tx, folder, form.text("name"), now_ms=view.now_ms)
     return view.done(f"/groups/{folder}#calendars", view.t(".unfollowed"))
@@ -377,33 +399,35 @@ async def decide_access(view: View, form: SentForm) -> Response:
     number, decision = access.number_of(form.text("request")), form.text("decision")
     if decision not in access.DECISIONS:
         raise BadRequest(view.t(".wrong_decision"))
-    asked = AccessAnswer(decision=decision)
-    found = await view.api.groups.decide_access(number, asked, by=view.signed_in.session.browser)
-    group = found["group"]
+    answer = AccessAnswer(decision=decision)
+    decided = await view.api.groups.decide_access(number, answer, by=view.signed_in.session.browser)
+    group = decided["group"]
     if group is None:
         return view.done("/groups#seen", view.t(f".access_{decision}"))
     return view.done(f"/groups/{group['folder']}", view.t(".registered", name=group["name"]))
 
 
 async def remove(view: View, _: SentForm) -> Response:
-    found = await view.api.groups.unregister(view.given("folder"))
-    return view.done("/groups", str(found["text"]))
+    """Remove the registration of a group."""
+    removed = await view.api.groups.unregister(view.path_param("folder"))
+    return view.done("/groups", str(removed["text"]))
 
 
 async def _show(view: View, *, values: SentForm | None = None) -> Response:
+    """Show the groups; `values` is a registration form that was refused."""
     async with view.host.reader.reading() as tx:
         rows = await group_reports.group_rows(tx)
-        free = [one for one in await group_reports.chat_rows(tx) if one["group"] is None]
-    calling = [one["request"] for one in free if one["request"] and one["request"]["state"] == WAITING]
-    given = typed(values, "folder", "jid", "name", "trigger")
-    given["jid"] = given["jid"] or view.query("jid")
-    given["name"] = given["name"] or view.query("name")
+        free = [chat for chat in await group_reports.chat_rows(tx) if chat["group"] is None]
+    calling = [chat["request"] for chat in free if chat["request"] and chat["request"]["state"] == WAITING]
+    typed_values = typed(values, "folder", "jid", "name", "trigger")
+    typed_values["jid"] = typed_values["jid"] or view.query("jid")
+    typed_values["name"] = typed_values["name"] or view.query("name")
     return view.render(
         "groups.html",
         rows=rows,
         calling=sorted(calling, key=itemgetter("number")),
-        seen=[one for one in free if one["request"] not in calling],
-        given=given,
+        seen=[chat for chat in free if chat["request"] not in calling],
+        given=typed_values,
         every=values is not None and values.is_set("every"),
     )
 
@@ -417,31 +441,35 @@ async def _show_group(
     calendar: Mapping[str, str] | None = None,
     address_form: SentForm | None = None,
 ) -> Response:
-    """Show a group with its settings; what was typed and refused is given to be shown again."""
-    folder = view.given("folder")
+    """Show a group with its settings, and what was refused with it as it was typed.
+
+    That is the `form` of the settings with the reasons in `errors` by field, the settings as `text`, the
+    fields of a followed `calendar`, or the form of a secret address.
+    """
+    folder = view.path_param("folder")
     async with view.host.reader.reading() as tx:
-        known = await groups.known(tx, folder)
-        its_chats = await chats.of_group(tx, known)
-        free = [one for one in await group_reports.chat_rows(tx) if one["group"] is None]
+        group = await groups.known(tx, folder)
+        its_chats = await chats.of_group(tx, group)
+        free = [chat for chat in await group_reports.chat_rows(tx) if chat["group"] is None]
         changed = await group_reports.change_rows(tx, folder)
-        budgets = await costs.budgets(tx, now_ms=view.now_ms, zone=view.console.zone, folder=known.folder)
+        budgets = await costs.budgets(tx, now_ms=view.now_ms, zone=view.console.zone, folder=group.folder)
         services = await model_services.every(tx)
-        feeds = await address_store.every(tx, AddressKind.CALENDAR, known.folder)
-        hooks = await address_store.every(tx, AddressKind.HOOK, known.folder)
-        followed = await followed_calendars.every(tx, known.folder)
-        seen = await people.of_group(tx, known.folder)
-    config = settings.of(known).to_fields()
-    values = settings_form.typed(form) if form else settings_form.shown(config)
+        feeds = await address_store.every(tx, AddressKind.CALENDAR, group.folder)
+        hooks = await address_store.every(tx, AddressKind.HOOK, group.folder)
+        followed = await followed_calendars.every(tx, group.folder)
+        seen_people = await people.of_group(tx, group.folder)
+    config = settings.of(group).to_fields()
+    values = settings_form.typed_values(form) if form else settings_form.stored_values(config)
     fields = settings_form.fields()
     host = view.host.settings
     return view.render(
         "groups_one.html",
         status=422 if errors or view.error else 200,
-        group=known,
+        group=group,
         profile={
-            "name": form.raw("name") if form else known.name,
-            "trigger": form.raw("trigger") if form else known.trigger or "",
-            "every": form.is_set("every") if form else not known.requires_trigger,
+            "name": form.raw("name") if form else group.name,
+            "trigger": form.raw("trigger") if form else group.trigger or "",
+            "every": form.is_set("every") if form else not group.requires_trigger,
         },
         fields=fields,
         option=partial(_option, view),
@@ -451,8 +479,8 @@ async def _show_group(
         is_more_open=any(values[name] for name in settings_form.others() if name != "skills")
         or not values["skills_all"]
         or any(name in (errors or {}) for name in settings_form.others()),
-        state=settings_form.state(known, partial(_label, view)),
-        models=[f"{one.name}/{one.model}" for one in services if one.model],
+        state=settings_form.state(group, partial(_label, view)),
+        models=[f"{service.name}/{service.model}" for service in services if service.model],
         skills=sorted({*await asyncio.to_thread(available, view.host.home.root), *values["skills"]}),
         defaults={
             "model": host.andy_model or "",
@@ -473,8 +501,8 @@ async def _show_group(
         changed=changed,
         chats=its_chats,
         free=free,
-        people=seen,
-        role_rights={one.value: roles.rights_of(one, settings.of(known)) for one in CHANGEABLE},
+        people=seen_people,
+        role_rights={role.value: roles.rights_of(role, settings.of(group)) for role in CHANGEABLE},
         rule_names=RULE_NAMES,
     )
 

@@ -51,8 +51,9 @@ class LogRow:
 
 
 async def show(view: View) -> Response:
+    """Show the newest lines of the host's log, or of a run's, that fit the query."""
     folder, run, level = view.query("group") or None, view.query("run") or None, view.query("level")
-    words, problem = view.query("words").strip().casefold(), ""
+    search_text, problem = view.query("words").strip().casefold(), ""
     lines: list[HostLogLine] = []
     async with view.host.reader.reading() as tx:
         every = await groups.every(tx)
@@ -61,39 +62,41 @@ async def show(view: View) -> Response:
             await groups.known(tx, folder)
         runs = await queues.run_rows(tx, folder, limit=RUNS) if folder else []
     level = level if level in LEVELS else ""
-    fits = _filter(words, LEVELS[level], folder if run == OF_HOST else None)
+    fits = _line_filter(search_text, LEVELS[level], folder if run == OF_HOST else None)
     try:
         lines = await asyncio.to_thread(_lines, view, folder, run, fits)
     except BadRequest as error:
         problem = view.why(error)
     return view.render(
         "log.html",
-        rows=await _rows(view, lines, folder),
-        day_of=lambda at: view.day(at.date().isoformat()),
+        rows=await _linked_rows(view, lines, folder),
+        day_of=lambda moment: view.day(moment.date().isoformat()),
         problem=problem,
         group=folder or "",
         run=run or "",
         level=level,
         words=view.query("words"),
-        words_of=words_of,
-        fact=partial(fact, view),
-        names={str(one.folder): one.name for one in every},
+        words_of=event_text,
+        fact=partial(fact_text, view),
+        names={str(group.folder): group.name for group in every},
         choices=view.choices(every, first=".host"),
-        levels=[(one, view.t(f".level_{one or 'all'}")) for one in LEVELS],
+        levels=[(choice, view.t(f".level_{choice or 'all'}")) for choice in LEVELS],
         runs=[
             ("", view.t(".newest")),
             (OF_HOST, view.t(".host_about")),
-            *((one["id"], _name(view, one)) for one in runs),
+            *((listed_run["id"], _run_name(view, listed_run)) for listed_run in runs),
         ],
     )
 
 
-def _filter(words: str, levels: tuple[str, ...], folder: str | None) -> Callable[[HostLogLine], bool]:
+def _line_filter(
+    search_text: str, levels: tuple[str, ...], folder: str | None
+) -> Callable[[HostLogLine], bool]:
     """Return a function that decides whether a line is shown: by its words, its level and its group."""
 
     def fits(line: HostLogLine) -> bool:
         return (
-            (not words or words in line.text.casefold())
+            (not search_text or search_text in line.text.casefold())
             and (not levels or line.level in levels)
             and (folder is None or line.fields.get("group") == folder)
         )
@@ -110,15 +113,15 @@ def _lines(
         path, read_as = home.host_log, read_line
     else:
         path, read_as = reading.run_log(home.logs, folder, run).path, read_run_line
-    found: list[HostLogLine] = []
+    lines: list[HostLogLine] = []
     # From the end: most often the newest lines are enough, and the others need not be parsed.
     for text in reversed(reading.last_lines(path, READ_LINES)[0]):
         line = read_as(text, zone)
         if fits(line):
-            found.append(line)
-        if len(found) == LINES:
+            lines.append(line)
+        if len(lines) == LINES:
             break
-    return found[::-1]
+    return lines[::-1]
 
 
 def read_run_line(line: str, zone: ZoneInfo) -> HostLogLine:
@@ -127,19 +130,22 @@ def read_run_line(line: str, zone: ZoneInfo) -> HostLogLine:
     if event is not None:
         kind = event.kind
         level = "error" if kind.endswith(_FAILED) else "warning" if kind.endswith(_NOT_WELL) else "info"
-        at = datetime.fromtimestamp(event.at_ms / 1000, zone)
-        return HostLogLine(level=level, text=line, at=at, event=kind, fields=event.facts)
-    said = _OF_CONTAINER.fullmatch(line)
-    if said is None:
+        moment = datetime.fromtimestamp(event.at_ms / 1000, zone)
+        return HostLogLine(level=level, text=line, at=moment, event=kind, fields=event.facts)
+    output = _OF_CONTAINER.fullmatch(line)
+    if output is None:
         return read_line(line, zone)
     try:
-        at = datetime.fromisoformat(said["at"]).astimezone(zone)
+        moment = datetime.fromisoformat(output["at"]).astimezone(zone)
     except (ValueError, OverflowError):
         return HostLogLine(level="", text=line)
-    return HostLogLine(level=read_line(said["text"], zone).level, text=line, at=at, event=said["text"])
+    return HostLogLine(
+        level=read_line(output["text"], zone).level, text=line, at=moment, event=output["text"]
+    )
 
 
-async def _rows(view: View, lines: list[HostLogLine], folder: str | None) -> list[LogRow]:
+async def _linked_rows(view: View, lines: list[HostLogLine], folder: str | None) -> list[LogRow]:
+    """Return the lines without secrets, each with the group and the page that it is about."""
     turns = {int(turn) for turn in (_number(line, "turn") for line in lines) if turn}
     firsts = await view.host.reader.read(lambda tx: messages.first_of_turns(tx, turns))
     rows = []
@@ -151,7 +157,7 @@ async def _rows(view: View, lines: list[HostLogLine], folder: str | None) -> lis
 
 
 def redacted(line: HostLogLine) -> HostLogLine:
-    """Return a line without what looks like a secret. Pure."""
+    """Return a line with texts that look like secrets masked. Pure."""
     return HostLogLine(
         level=line.level,
         text=redact(line.text),
@@ -162,16 +168,19 @@ def redacted(line: HostLogLine) -> HostLogLine:
     )
 
 
-def words_of(event: str) -> str:
+def event_text(event: str) -> str:
     """Return the name of an event as words: `host.started` becomes `Host: started`. Pure."""
     if _EVENT.fullmatch(event) is None:
         return event
-    subject, _, what = event.partition(".")
-    return f"{subject.replace('_', ' ').capitalize()}: {what.replace('_', ' ').replace('.', ' ')}"
+    subject, _, action = event.partition(".")
+    return f"{subject.replace('_', ' ').capitalize()}: {action.replace('_', ' ').replace('.', ' ')}"
 
 
-def fact(view: View, name: str, value: str) -> tuple[str, str]:
-    """Return a fact of an event for people: a moment as local time, a list without its brackets."""
+def fact_text(view: View, name: str, value: str) -> tuple[str, str]:
+    """Return the name and the value of a field of an event for people.
+
+    A time in milliseconds is shown as local time, a list without its brackets.
+    """
     if name.endswith("_ms") and _MOMENT.fullmatch(value):
         moment = datetime.fromtimestamp(int(value) / 1000, view.console.zone)
         shown = f"{view.day(moment.date().isoformat())} {moment:%H:%M}"
@@ -182,12 +191,13 @@ def fact(view: View, name: str, value: str) -> tuple[str, str]:
 
 
 def _number(line: HostLogLine, name: str) -> str:
-    """Return a number that a line names, as its digits; empty where that is none."""
+    """Return the digits of the number that a line has in the field `name`; empty if it has none."""
     text = line.fields.get(name, "")
     return text if _ROW.fullmatch(text) else ""
 
 
 def _link(view: View, line: HostLogLine, folder: str, first: messages.FirstOfTurn | None) -> str:
+    """Return the page of the `first` message of a line's turn, else of its run; empty without either."""
     if first is not None:
         return view.url(f"/chats/{quote(first.folder)}/messages/{first.seq}")
     run = line.fields.get("run", "")
@@ -198,28 +208,29 @@ def _link(view: View, line: HostLogLine, folder: str, first: messages.FirstOfTur
 async def find(view: View) -> Response:
     """Show the messages that have the words of `q`, the newest first, a page at a time."""
     text, folder = view.query("q").strip(), view.query("group") or None
-    found: list[search.FoundView] = []
+    rows: list[search.FoundView] = []
     problem = ""
     async with view.host.reader.reading() as tx:
         every = await groups.every(tx)
         if text:
             try:
                 before = view.number("before") or None
-                found = await search.rows(tx, text, folder=folder, before=before, limit=FOUND + 1)
+                rows = await search.rows(tx, text, folder=folder, before=before, limit=FOUND + 1)
             except BadRequest as error:
                 problem = view.why(error)
     return view.render(
         "log_search.html",
         q=text,
-        found=found[:FOUND],
-        older=found[FOUND - 1]["seq"] if len(found) > FOUND else 0,
+        found=rows[:FOUND],
+        older=rows[FOUND - 1]["seq"] if len(rows) > FOUND else 0,
         problem=problem,
         group=folder or "",
         choices=view.choices(every),
     )
 
 
-def _name(view: View, run: queues.RunView) -> str:
+def _run_name(view: View, run: queues.RunView) -> str:
+    """Return a run as an option of the list of runs: when it began, its id, and how it ended."""
     return f"{view.ago(run['started_ms'])} · {run['id'][:8]} · {run['exit'] or view.t('.runs_now')}"
 
 

@@ -29,7 +29,7 @@ from orchestrator.store.people import removals as person_removals
 from orchestrator.store.people.removals import RemovalState
 from orchestrator.web.console.forms import SentForm
 from orchestrator.web.console.page import Page, View
-from orchestrator.web.console.pages.groups import change_part, undo_path
+from orchestrator.web.console.pages.groups import change_group_text, undo_path
 
 MAX_NOTICES = 100
 MAX_DIGITS = 18
@@ -39,8 +39,13 @@ _HEADING = re.compile(r"\s*#{1,6}\s")
 _BEGINS = re.compile(r"\s*(?:#{1,6}\s|[-*+]\s|\d+[.)]\s|[-*_]{3,}\s*$)")
 """The beginning of a line that does not go on with the one before it."""
 _MARK = re.compile(r"^(?:#{1,6}\s+|[-*+]\s+(?:\[[ xX]\]\s+)?|\d+[.)]\s+)")
-TOLD = ("turn.answered", "conversation.restored", "group.configured")
-NOTICED = ("notice.*", "command.notify_self", "command.acknowledge_notification", "command.cancel_notice")
+MEMORY_EVENTS = ("turn.answered", "conversation.restored", "group.configured")
+NOTICE_EVENTS = (
+    "notice.*",
+    "command.notify_self",
+    "command.acknowledge_notification",
+    "command.cancel_notice",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,10 +64,11 @@ class Fact:
     @property
     def text(self) -> str:
         """Return it as people read it: without the mark of a list or a heading, and without line ends."""
-        return _MARK.sub("", " ".join(one.strip() for one in self.lines))
+        return _MARK.sub("", " ".join(line.strip() for line in self.lines))
 
 
 async def show(view: View) -> Response:
+    """Show what is stored about the group that the query names."""
     return await _show(view, view.query("group"))
 
 
@@ -83,20 +89,20 @@ async def _show(
     view.error = view.error or error or None
     manager = view.services.contexts.manager(group.folder)
     contents, mended, snapshots = await asyncio.to_thread(_stored, manager, view.now_ms)
-    now = contents.context.conversation.running_summary
+    stored_summary = contents.context.conversation.running_summary
     return view.render(
         "mind.html",
         error=error,
         group=group.folder,
         choices=view.choices(every, first=""),
         memory=memory,
-        facts=facts(memory),
+        facts=facts_in(memory),
         shown=changes.memory_digest(memory),
         typed_memory=memory if file is None else file,
         zone=view.host.zone_of(group),
         stored=context.show(group.folder, contents, mended),
-        summary=now,
-        typed=now if summary is None else summary,
+        summary=stored_summary,
+        typed=stored_summary if summary is None else summary,
         snapshots=snapshots,
         noted=list(reversed(noted)),
         persons=persons,
@@ -106,9 +112,9 @@ async def _show(
 
 
 async def show_snapshot(view: View) -> Response:
-    """Show what a snapshot holds, before it is restored."""
+    """Show the contents of a snapshot, before it is restored."""
     group, manager = await _manager(view)
-    name = view.given("name")
+    name = view.path_param("name")
     contents = await asyncio.to_thread(manager.files.snapshots.read, name)
     return view.render(
         "mind_snapshot.html",
@@ -120,6 +126,7 @@ async def show_snapshot(view: View) -> Response:
 
 
 async def show_plan(view: View) -> Response:
+    """Show a plan of the group's agent to be corrected."""
     return await _show_plan(view)
 
 
@@ -127,7 +134,7 @@ async def _show_plan(view: View, *, error: str = "", form: SentForm | None = Non
     """Show a plan to be corrected; `form` has what was typed and refused."""
     group, manager = await _manager(view)
     contents = await asyncio.to_thread(manager.load, now_ms=view.now_ms)
-    plan = workflow.known_plan(contents.workflow, view.given("plan"))
+    plan = workflow.known_plan(contents.workflow, view.path_param("plan"))
     return view.render(
         "mind_plan.html",
         status=422 if error else 200,
@@ -135,34 +142,34 @@ async def _show_plan(view: View, *, error: str = "", form: SentForm | None = Non
         group=group.folder,
         plan=plan,
         tasks=plan.tasks[:MAX_PLAN_TASKS],
-        seen=_seen(plan),
-        typed={name: form.raw(name) for name in form.names} if form else _seen(plan),
-        states=[(one.value, view.t(f".is_{one.value}")) for one in workflow.PlanStatus],
+        seen=_plan_state(plan),
+        typed={name: form.raw(name) for name in form.names} if form else _plan_state(plan),
+        states=[(status.value, view.t(f".is_{status.value}")) for status in workflow.PlanStatus],
     )
 
 
 async def change_memory(view: View, form: SentForm) -> Response:
-    """Change what the group's agent reads before everything else."""
-    folder = view.given("folder")
+    """Replace the group's memory file, which its agent reads before everything else."""
+    folder = view.path_param("folder")
 
     async def refuse(error: str) -> Response:
         view.error = error
         return await _show(view, folder, file=form.raw("text"))
 
     path = f"/mind?group={folder}"
-    return await change_part(view, form, GroupPart.MEMORY, path=path, refuse=refuse)
+    return await change_group_text(view, form, GroupPart.MEMORY, path=path, refuse=refuse)
 
 
 async def forget_fact(view: View, form: SentForm) -> Response:
-    """Take one fact out of the memory file."""
-    folder, place, now_ms = view.given("folder"), form.text("place"), view.now_ms
+    """Remove one fact from the memory file, if the file is still as the page showed it."""
+    folder, place_text, now_ms = view.path_param("folder"), form.text("place"), view.now_ms
     home, by = view.host.home.root, view.signed_in.session.browser
     try:
         async with view.host.database.transaction() as tx:
-            at = int(place[:6]) if place.isascii() and place.isdigit() else -1
+            line_index = int(place_text[:6]) if place_text.isascii() and place_text.isdigit() else -1
             shown = form.text("shown")
             await changes.forget_lines(
-                tx, home, folder, form.raw("lines"), at, shown=shown, by=by, now_ms=now_ms
+                tx, home, folder, form.raw("lines"), line_index, shown=shown, by=by, now_ms=now_ms
             )
             undo = await undo_path(tx, folder, now_ms)
     except changes.GroupChangeRefused:
@@ -174,16 +181,16 @@ async def forget_note(view: View, form: SentForm) -> Response:
     """Forget one note of people."""
     number = form.text("id").rpartition(".")[2]
     async with view.host.database.transaction() as tx:
-        group = await groups.known(tx, view.given("folder"))
+        group = await groups.known(tx, view.path_param("folder"))
         if number.isascii() and number.isdigit() and len(number) < MAX_DIGITS:
             await memory_notes.forget(tx, group.folder, int(number))
             announce(tx, "memory.noted", group=group.folder)
-    return _done(view, ".forgot_note")
+    return _back_to_page(view, ".forgot_note")
 
 
 async def forget_person(view: View, form: SentForm) -> Response:
     """Request that a person be forgotten, by their address, as if they had asked for it themselves."""
-    folder = view.given("folder")
+    folder = view.path_param("folder")
     try:
         async with view.host.database.transaction() as tx:
             await person_removal.request_by_owner(
@@ -191,47 +198,50 @@ async def forget_person(view: View, form: SentForm) -> Response:
             )
     except people.UnknownPerson as error:
         return await _show(view, folder, error=str(error))
-    return _done(view, ".forgets_person")
+    return _back_to_page(view, ".forgets_person")
 
 
 async def _persons(tx: Tx, folder: Folder) -> list[dict[str, Any]]:
-    """Return the people of a group, and whether they are to be forgotten."""
+    """Return the people of a group, each with `address`, `name`, and `is_leaving`: is to be forgotten."""
     leaving = {
         address
-        for one in await person_removals.of_group(tx, folder)
-        if one.state is RemovalState.DUE
-        for address in one.addresses
+        for removal in await person_removals.of_group(tx, folder)
+        if removal.state is RemovalState.DUE
+        for address in removal.addresses
     }
     return [
-        {"address": one.address, "name": one.name, "is_leaving": one.address in leaving}
-        for one in await people.known_people(tx, folder)
+        {"address": person.address, "name": person.name, "is_leaving": person.address in leaving}
+        for person in await people.known_people(tx, folder)
     ]
 
 
 async def correct_summary(view: View, form: SentForm) -> Response:
+    """Replace the summary of a group's conversation."""
+
     def change(contents: SnapshotContents) -> SnapshotContents:
         # Checked with what is stored when the change is made: the host writes to it after every turn.
         form.check_unchanged({"summary": contents.context.conversation.running_summary})
         return owner_changes.with_summary(contents, form.raw("summary"))
 
     try:
-        await _change(view, lambda manager, now_ms: manager.correct(change, now_ms=now_ms))
+        await _change_context(view, lambda manager, now_ms: manager.correct(change, now_ms=now_ms))
     except owner_changes.SummaryTooLong as error:
-        return await _show(view, view.given("folder"), error=str(error), summary=form.raw("summary"))
-    return _done(view, ".corrected")
+        return await _show(view, view.path_param("folder"), error=str(error), summary=form.raw("summary"))
+    return _back_to_page(view, ".corrected")
 
 
 async def correct_plan(view: View, form: SentForm) -> Response:
-    plan_id = view.given("plan")
+    """Change a plan's title, objective and tasks, and add a task to it."""
+    plan_id = view.path_param("plan")
 
     def change(contents: SnapshotContents) -> SnapshotContents:
         plan = workflow.known_plan(contents.workflow, plan_id)
-        form.check_unchanged(_seen(plan))
+        form.check_unchanged(_plan_state(plan))
         # Only tasks that the form has: those beyond `MAX_PLAN_TASKS` stay as they are.
         tasks = {
-            one.id: CorrectedTask(title=form.text(f"title-{one.id}"), status=form.text(f"status-{one.id}"))
-            for one in plan.tasks
-            if form.is_set(f"title-{one.id}")
+            task.id: CorrectedTask(title=form.text(f"title-{task.id}"), status=form.text(f"status-{task.id}"))
+            for task in plan.tasks
+            if form.is_set(f"title-{task.id}")
         }
         return owner_changes.with_plan(
             contents,
@@ -244,99 +254,106 @@ async def correct_plan(view: View, form: SentForm) -> Response:
         )
 
     try:
-        await _change(view, lambda manager, now_ms: manager.correct(change, now_ms=now_ms))
+        await _change_context(view, lambda manager, now_ms: manager.correct(change, now_ms=now_ms))
     except PlanRefused as error:
         return await _show_plan(view, error=str(error), form=form)
-    return _done(view, ".corrected")
+    return _back_to_page(view, ".corrected")
 
 
 async def forget_plan(view: View, form: SentForm) -> Response:
-    def change(contents: SnapshotContents) -> SnapshotContents:
-        form.check_unchanged(_seen(workflow.known_plan(contents.workflow, view.given("plan"))))
-        return owner_changes.without_plan(contents, view.given("plan"), now_ms=view.now_ms)
+    """Remove a plan."""
 
-    await _change(view, lambda manager, now_ms: manager.correct(change, now_ms=now_ms))
-    return _done(view, ".forgot_plan")
+    def change(contents: SnapshotContents) -> SnapshotContents:
+        form.check_unchanged(_plan_state(workflow.known_plan(contents.workflow, view.path_param("plan"))))
+        return owner_changes.without_plan(contents, view.path_param("plan"), now_ms=view.now_ms)
+
+    await _change_context(view, lambda manager, now_ms: manager.correct(change, now_ms=now_ms))
+    return _back_to_page(view, ".forgot_plan")
 
 
 async def forget_decision(view: View, form: SentForm) -> Response:
+    """Remove a decision."""
+
     def change(contents: SnapshotContents) -> SnapshotContents:
         return owner_changes.without_decision(contents, form.raw("decision"))
 
-    await _change(view, lambda manager, now_ms: manager.correct(change, now_ms=now_ms))
-    return _done(view, ".forgot_decision")
+    await _change_context(view, lambda manager, now_ms: manager.correct(change, now_ms=now_ms))
+    return _back_to_page(view, ".forgot_decision")
 
 
 async def forget(view: View, form: SentForm) -> Response:
     """Forget what is stored of a group's conversation; its agent begins anew with nothing."""
     with_plans = form.is_set("with_plans")
-    await _change(view, lambda manager, now_ms: manager.reset(now_ms=now_ms, with_plans=with_plans))
-    return _done(view, ".forgotten")
+    await _change_context(view, lambda manager, now_ms: manager.reset(now_ms=now_ms, with_plans=with_plans))
+    return _back_to_page(view, ".forgotten")
 
 
 async def restore(view: View, _: SentForm) -> Response:
     """Replace the stored context with a snapshot."""
-    name = view.given("name")
-    await _change(view, lambda manager, now_ms: manager.restore(name, now_ms=now_ms))
-    return _done(view, ".restored")
+    name = view.path_param("name")
+    await _change_context(view, lambda manager, now_ms: manager.restore(name, now_ms=now_ms))
+    return _back_to_page(view, ".restored")
 
 
 async def pin(view: View, form: SentForm) -> Response:
-    """Keep a snapshot for good, or no longer than others where it was kept so."""
+    """Pin a snapshot, so that it is never deleted; with `off`, unpin it."""
     _, manager = await _manager(view)
-    name = view.given("name")
+    name = view.path_param("name")
     await asyncio.to_thread(manager.unpin if form.is_set("off") else manager.pin, name)
-    return _done(view, ".did_unpin" if form.is_set("off") else ".did_pin")
+    return _back_to_page(view, ".did_unpin" if form.is_set("off") else ".did_pin")
 
 
 async def cancel_notice(view: View, _: SentForm) -> Response:
+    """Cancel a notice that the agent left to itself."""
     async with view.host.database.transaction() as tx:
-        await notices.cancel(tx, view.given("folder"), view.given("id"), now_ms=view.now_ms)
-    return _done(view, ".did_cancel")
+        await notices.cancel(tx, view.path_param("folder"), view.path_param("id"), now_ms=view.now_ms)
+    return _back_to_page(view, ".did_cancel")
 
 
 async def _manager(view: View) -> tuple[Group, ContextManager]:
     """Return the group that the address names, and its context. Raises `UnknownGroup`."""
-    group = await view.host.reader.read(lambda tx: groups.known(tx, view.given("folder")))
+    group = await view.host.reader.read(lambda tx: groups.known(tx, view.path_param("folder")))
     return group, view.services.contexts.manager(group.folder)
 
 
-async def _change(view: View, act: ChangeContext) -> None:
+async def _change_context(view: View, act: ChangeContext) -> None:
+    """Change the stored context of the group that the address names by `act(manager, now_ms)`."""
     group, _ = await _manager(view)
     await view.services.contexts.change(group.folder, act)
 
 
-def _done(view: View, key: str) -> Response:
-    return view.done(f"/mind?group={view.given('folder')}", view.t(key))
+def _back_to_page(view: View, key: str) -> Response:
+    """Redirect to the page of the group, which shows the text with this key."""
+    return view.done(f"/mind?group={view.path_param('folder')}", view.t(key))
 
 
-def facts(memory: str) -> list[Fact]:
+def facts_in(memory: str) -> list[Fact]:
     """Return the facts of a memory file, in the order of the file. Pure."""
-    found: list[Fact] = []
+    facts: list[Fact] = []
     is_open = False
     for place, line in enumerate(memory.split("\n")):
         begins = _BEGINS.match(line) is not None
         if is_open and line.strip() and not begins:
-            found[-1] = replace(found[-1], lines=(*found[-1].lines, line))
+            facts[-1] = replace(facts[-1], lines=(*facts[-1].lines, line))
         elif line.strip():
-            found.append(Fact(place=place, lines=(line,)))
+            facts.append(Fact(place=place, lines=(line,)))
         is_open = bool(line.strip()) and not _HEADING.match(line)
     # A line such as `---` separates facts and is none itself.
-    return [one for one in found if any(sign.isalnum() for sign in one.text)]
+    return [fact for fact in facts if any(character.isalnum() for character in fact.text)]
 
 
-def _seen(plan: workflow.Plan) -> dict[str, object]:
-    """Return the fields of the form about a plan, as it stands. Pure."""
-    found: dict[str, object] = {"title": plan.title, "objective": plan.objective}
-    for one in plan.tasks[:MAX_PLAN_TASKS]:
-        found |= {f"title-{one.id}": one.title, f"status-{one.id}": one.status.value}
-    return found
+def _plan_state(plan: workflow.Plan) -> dict[str, object]:
+    """Return the fields of the form about a plan, with its present values. Pure."""
+    state: dict[str, object] = {"title": plan.title, "objective": plan.objective}
+    for task in plan.tasks[:MAX_PLAN_TASKS]:
+        state |= {f"title-{task.id}": task.title, f"status-{task.id}": task.status.value}
+    return state
 
 
 def _stored(
     manager: ContextManager, now_ms: int
 ) -> tuple[SnapshotContents, list[str], list[context.SnapshotPart]]:
-    """Return what is kept, the names of bad files, and the snapshots, newest first. Blocks."""
+    """Return the stored context, the names of bad files, and the snapshots, newest first. Blocks."""
     mended = context.bad_files(manager.files.path)
     return manager.load(now_ms=now_ms), mended, context.snapshot_rows(manager.snapshots())
 
@@ -363,5 +380,9 @@ PAGE = Page(
         "/mind/{folder}/snapshots/{name}/pin": pin,
         "/mind/{folder}/notices/{id}/cancel": cancel_notice,
     },
-    live={"memory": TOLD, "people": ("memory.noted", "person.*", *TOLD), "notices": (*NOTICED, *TOLD)},
+    live={
+        "memory": MEMORY_EVENTS,
+        "people": ("memory.noted", "person.*", *MEMORY_EVENTS),
+        "notices": (*NOTICE_EVENTS, *MEMORY_EVENTS),
+    },
 )

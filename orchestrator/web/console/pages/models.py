@@ -38,6 +38,7 @@ class _Refusal:
 
 
 async def show(view: View) -> Response:
+    """Show the services and the chosen models."""
     return await _render(view)
 
 
@@ -55,30 +56,31 @@ async def add(view: View, form: SentForm) -> Response:
         )
         async with view.host.database.transaction() as tx:
             before = await model_services.by_name(tx, service.name)
-            await reports.add(tx, _with_what_is_known(service, before), now_ms=view.now_ms)
+            await reports.add(tx, _with_stored_facts(service, before), now_ms=view.now_ms)
     except BadRequest as refusal:
         return await _render(view, _Refusal("new", str(refusal), form))
     return view.done("/models", view.t(".added", name=service.name))
 
 
 async def remove(view: View, _: SentForm) -> Response:
+    """Remove a service."""
     host = view.host
     async with host.database.transaction() as tx:
-        await reports.remove(tx, view.given("name"), settings=host.settings, now_ms=view.now_ms)
-    return view.done("/models", view.t(".removed", name=view.given("name")))
+        await reports.remove(tx, view.path_param("name"), settings=host.settings, now_ms=view.now_ms)
+    return view.done("/models", view.t(".removed", name=view.path_param("name")))
 
 
 async def choose(view: View, form: SentForm) -> Response:
     """Choose the model of a group or of all, for a kind of work; an empty one clears the choice."""
-    model, whose = form.text("chosen") or None, form.text("whose") or None
+    model, folder = form.text("chosen") or None, form.text("whose") or None
     try:
         work = _work(form.text("work"))
         async with view.host.database.transaction() as tx:
-            if whose is not None:
-                await model_choices.choose_for_group(tx, whose, work, model, by=BY, now_ms=view.now_ms)
+            if folder is not None:
+                await model_choices.choose_for_group(tx, folder, work, model, by=BY, now_ms=view.now_ms)
             else:
-                listed = [] if model is None else [ChosenModel(work, model)]
-                await model_choices.choose(tx, work, listed, now_ms=view.now_ms)
+                models = [] if model is None else [ChosenModel(work, model)]
+                await model_choices.choose(tx, work, models, now_ms=view.now_ms)
     except BadRequest as refusal:
         return await _render(view, _Refusal("choice", str(refusal), form))
     return view.done("/models", view.t(".chosen_now"))
@@ -86,15 +88,15 @@ async def choose(view: View, form: SentForm) -> Response:
 
 async def set_fallback(view: View, form: SentForm) -> Response:
     """Set the models that answer while a chosen service does not, in their order."""
-    listed = [
-        ChosenModel(WorkKind.FALLBACK, model, form.is_set(f"dearer{place}"))
-        for place in range(model_choices.MAX_FALLBACKS)
-        if (model := form.text(f"model{place}"))
+    models = [
+        ChosenModel(WorkKind.FALLBACK, model, form.is_set(f"dearer{index}"))
+        for index in range(model_choices.MAX_FALLBACKS)
+        if (model := form.text(f"model{index}"))
     ]
     try:
         async with view.host.database.transaction() as tx:
             form.check_unchanged(_fallback_state(await model_services.choices(tx)))
-            await model_choices.choose(tx, WorkKind.FALLBACK, listed, now_ms=view.now_ms)
+            await model_choices.choose(tx, WorkKind.FALLBACK, models, now_ms=view.now_ms)
     except ChangedSince:
         # A `BadRequest` as well, but one with a page of its own, which shows both states.
         raise
@@ -104,13 +106,15 @@ async def set_fallback(view: View, form: SentForm) -> Response:
 
 
 def _work(text: str) -> WorkKind:
-    found = next((one for one in WORK if one == text), None)
-    if found is None:
+    """Return the kind of work that a text names. Raises `BadRequest`."""
+    work = next((kind for kind in WORK if kind == text), None)
+    if work is None:
         raise BadRequest(f"'{text[:20]}' is no kind of work: {', '.join(WORK)}.")
-    return found
+    return work
 
 
 def _tokens(text: str) -> int | None:
+    """Return a number of tokens; None for an empty text. Raises `BadRequest`."""
     if text and not (text.isascii() and text.isdigit() and len(text) < 10):
         raise BadRequest(f"'{text[:20]}' is no number of tokens.")
     return int(text) if text else None
@@ -119,40 +123,46 @@ def _tokens(text: str) -> int | None:
 async def _render(view: View, refusal: _Refusal | None = None) -> Response:
     """Render the page; after a refusal, its form keeps what was typed and shows the reason."""
     async with view.host.reader.reading() as tx:
-        added = {one.name: one for one in await model_services.every(tx)}
+        added = {service.name: service for service in await model_services.every(tx)}
         conditions = await reports.conditions(tx, view.services.models)
         stored_choices = await model_services.choices(tx)
         all_groups = await groups.every(tx)
     form = refusal.form if refusal else None
     typed_group = form.text("whose") if form else ""
-    is_gone = bool(typed_group) and all(one.folder != typed_group for one in all_groups)
+    is_gone = bool(typed_group) and all(group.folder != typed_group for group in all_groups)
     return view.render(
         "models.html",
         status=422 if refusal else 200,
         refused_at=refusal.place if refusal else "",
         error=refusal.reason if refusal else "",
         typed=typed(form, *NEW_FIELDS, *CHOICE_FIELDS),
-        services=[(one, added.get(one["name"])) for one in conditions],
+        services=[(condition, added.get(condition["name"])) for condition in conditions],
         kinds=[("", view.t(".kind_of_name")), *((name, preset.title) for name, preset in PRESETS.items())],
         chosen=[
-            *(_row("", one.work, one.model) for one in stored_choices if one.work is not WorkKind.FALLBACK),
+            *(
+                _row("", choice.work, choice.model)
+                for choice in stored_choices
+                if choice.work is not WorkKind.FALLBACK
+            ),
             *(row for group in all_groups for row in _rows_of(group)),
         ],
-        fallback=_fallback(stored_choices, form if refusal and refusal.place == "fallback" else None),
-        works=[(one.value, view.t(f".work_{one.value}")) for one in WORK],
+        fallback=_fallback_rows(stored_choices, form if refusal and refusal.place == "fallback" else None),
+        works=[(work.value, view.t(f".work_{work.value}")) for work in WORK],
         # A group that is gone stays chosen: without it the form, sent again, would mean all groups.
         choices=view.choices(all_groups) + ([(typed_group, typed_group)] if is_gone else []),
         # The form sends this back, so that `set_fallback` notices a change by somebody else.
         shown=_fallback_state(stored_choices),
-        known=[f"{name}/{one.model}" for name, one in added.items() if one.model],
+        known=[f"{name}/{service.model}" for name, service in added.items() if service.model],
     )
 
 
 def _row(folder: str, work: WorkKind, model: str) -> dict[str, str]:
+    """Return a choice as a row of the page; `folder` is empty for all groups."""
     return {"group": folder, "work": work.value, "model": model}
 
 
 def _rows_of(group: Group) -> list[dict[str, str]]:
+    """Return the models that a group has chosen, as rows of the page."""
     config = group_settings.of(group)
     whole = [_row(group.folder, WorkKind.ALL, config.model)] if config.model else []
     return whole + [
@@ -161,31 +171,36 @@ def _rows_of(group: Group) -> list[dict[str, str]]:
 
 
 def _fallback_state(chosen: Sequence[ChosenModel]) -> dict[str, str]:
-    """Return the list to fall back on as the form shows it, to see whether somebody else has changed it."""
-    listed = [one for one in chosen if one.work is WorkKind.FALLBACK]
-    return {"fallback": ", ".join(f"{one.model}{' +' if one.may_be_dearer else ''}" for one in listed)}
+    """Return the fallback list as one text, to see whether somebody else has changed it."""
+    fallbacks = [choice for choice in chosen if choice.work is WorkKind.FALLBACK]
+    return {
+        "fallback": ", ".join(f"{choice.model}{' +' if choice.may_be_dearer else ''}" for choice in fallbacks)
+    }
 
 
-def _with_what_is_known(service: ModelService, before: ModelService | None) -> ModelService:
-    """Return a service with what the form does not ask for, as it was stored for this name. Pure."""
+def _with_stored_facts(service: ModelService, before: ModelService | None) -> ModelService:
+    """Return a service with the facts that its form lacks, from `before`, the one stored so far. Pure."""
     if before is None:
         return service
-    kept = replace(service, first_byte_seconds=before.first_byte_seconds)
+    merged = replace(service, first_byte_seconds=before.first_byte_seconds)
     # What a test found out holds for this kind, address and model alone.
     is_same = (before.kind, before.url, before.model) == (service.kind, service.url, service.model)
-    return replace(kept, abilities=before.abilities, tested_ms=before.tested_ms) if is_same else kept
+    return replace(merged, abilities=before.abilities, tested_ms=before.tested_ms) if is_same else merged
 
 
-def _fallback(chosen: list[ChosenModel], form: SentForm | None) -> list[dict[str, Any]]:
-    """Return the places of the list to fall back on, as typed or as stored, and an empty one for the next."""
-    stored = [one for one in chosen if one.work is WorkKind.FALLBACK]
+def _fallback_rows(chosen: list[ChosenModel], form: SentForm | None) -> list[dict[str, Any]]:
+    """Return the rows of the fallback list's form, as typed or as stored, and an empty one for one more.
+
+    Each row has the `model`, and as `dearer` whether it may replace a cheaper one.
+    """
+    stored = [choice for choice in chosen if choice.work is WorkKind.FALLBACK]
     places = []
-    for place in range(model_choices.MAX_FALLBACKS if form else len(stored) + 1)[
+    for index in range(model_choices.MAX_FALLBACKS if form else len(stored) + 1)[
         : model_choices.MAX_FALLBACKS
     ]:
-        one = stored[place] if place < len(stored) else None
-        model = form.raw(f"model{place}") if form else one.model if one else ""
-        dearer = form.is_set(f"dearer{place}") if form else one is not None and one.may_be_dearer
+        one = stored[index] if index < len(stored) else None
+        model = form.raw(f"model{index}") if form else one.model if one else ""
+        dearer = form.is_set(f"dearer{index}") if form else one is not None and one.may_be_dearer
         places.append({"model": model, "dearer": dearer})
     return places
 

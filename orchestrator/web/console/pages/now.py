@@ -71,75 +71,79 @@ class TrafficLight:
 
 
 async def show(view: View) -> Response:
-    found = await view.api.status()
+    """Show what waits for the owner, the lights, the groups, what comes next, and today's cost."""
+    status = await view.api.status()
     host = view.host
-    waiting = await needs.look(view) if view.waiting is None else view.waiting
+    waiting = await needs.read_waiting(view) if view.waiting is None else view.waiting
     async with host.reader.reading() as tx:
         recent = await messages.group_summaries(tx)
-        asked = {one.id: await messages.requests_of(tx, one.id, limit=1) for one in waiting.needs.failed}
-        next_lines = await coming.next_lines(view, tx, most=MOST_NEXT)
+        requests = {
+            turn.id: await messages.requests_of(tx, turn.id, limit=1) for turn in waiting.needs.failed
+        }
+        next_lines = await coming.next_lines(view, tx, limit=MOST_NEXT)
         today = await costs.usage_today(tx, now_ms=view.now_ms, zone=host.settings.zone)
         budgets = await costs.budgets(tx, now_ms=view.now_ms, zone=host.settings.zone)
     today_date = datetime.fromtimestamp(view.now_ms / 1000, host.settings.zone).date().isoformat()
-    lights = list(_lights(view, found))
-    troubles = [one for one in lights if one.colour in ("bad", "warn")]
+    lights = list(_lights(view, status))
+    troubles = [light for light in lights if light.colour in ("bad", "warn")]
     # Every page's navigation counts the troubles, but only this page looks for them.
-    view.console.troubles = sum(one.colour == "bad" for one in troubles)
+    view.console.troubles = sum(light.colour == "bad" for light in troubles)
     view.needs = len(waiting) + view.console.troubles
     return view.render(
         "now.html",
-        found=found,
+        found=status,
         waiting=waiting,
-        asked={turn: found[0].text for turn, found in asked.items() if found},
-        seen_of=partial(board.seen_row, view),
+        asked={turn: status[0].text for turn, status in requests.items() if status},
+        seen_of=partial(board.shown_row, view),
         lateness=partial(_lateness, view),
         advice=partial(channels.advice, view),
         local_ms=local_ms,
         troubles=troubles,
-        works=[one for one in lights if one.colour not in ("bad", "warn")],
+        works=[light for light in lights if light.colour not in ("bad", "warn")],
         today_date=today_date,
         today=today,
-        budgets=[one for one in budgets if one["group"] is None],
+        budgets=[budget for budget in budgets if budget["group"] is None],
         coming=next_lines,
-        rows=_rows(view, found, recent),
-        working=sum(one["turn"] is not None for one in found["containers"]),
+        rows=_rows(view, status, recent),
+        working=sum(container["turn"] is not None for container in status["containers"]),
     )
 
 
 async def put_aside(view: View, _: SentForm) -> Response:
-    """Take a failed turn off the list of what waits for the owner; nothing is tried again."""
+    """Dismiss a failed turn, which no longer waits for the owner; nothing is tried again."""
     async with view.host.database.transaction() as tx:
-        turn = await turns.get(tx, TurnId(int(view.given("number")[:15])))
+        turn = await turns.get(tx, TurnId(int(view.path_param("number")[:15])))
         if turn is not None:
             await turns.put_aside(tx, turn)
     return view.done("/now", view.t(".is_put_aside"))
 
 
-def _rows(view: View, found: Mapping[str, Any], recent: Collection[GroupSummary]) -> list[GroupRow]:
-    """Return the groups at work, then those that were written to last, `MAX_GROUPS` as a rule."""
+def _rows(view: View, status: Mapping[str, Any], recent: Collection[GroupSummary]) -> list[GroupRow]:
+    """Return the groups at work, however many, and those that were active last, up to `MAX_GROUPS` in all."""
     # Made from `recent` alone: a group may have been registered after the status was read.
-    rows = [_row(view, found, str(one.folder), one.name) for one in recent]
-    rows.sort(key=lambda one: not one.is_at_work)
-    return [one for place, one in enumerate(rows) if one.is_at_work or place < MAX_GROUPS]
+    rows = [_row(view, status, str(summary.folder), summary.name) for summary in recent]
+    rows.sort(key=lambda row: not row.is_at_work)
+    return [row for index, row in enumerate(rows) if row.is_at_work or index < MAX_GROUPS]
 
 
-def _row(view: View, found: Mapping[str, Any], folder: str, name: str) -> GroupRow:
+def _row(view: View, status: Mapping[str, Any], folder: str, name: str) -> GroupRow:
+    """Return a group with what its containers do and which of its turns wait, from the status."""
     running, notes, badges = None, [], []
-    for one in found["containers"]:
-        if one["group"] != folder:
+    for container in status["containers"]:
+        if container["group"] != folder:
             continue
-        if turn := one["turn"]:
+        if turn := container["turn"]:
             running = turn["id"]
             key = ".turn_since" if turn["attempt"] == 1 else ".turn_again_since"
             notes.append(view.t(key, attempt=turn["attempt"], span=view.span(turn["seconds"])))
-            badges.append(Badge(text=view.t(f".state_{one['state']}"), colour="run busy"))
-        elif one["state"] in ("starting", "left"):
-            badges.append(Badge(text=view.t(f".state_{one['state']}"), colour="quiet"))
-    for one in found["waiting"]:
-        if one["group"] == folder:
-            why = f" · {view.reason(one['reason'])}" if one["reason"] else ""
-            notes.append(view.t(".waits", span=view.span(one["waited_seconds"])) + why)
-            badges.append(Badge(text=view.t(".place", n=one["place"]), colour="quiet"))
+            badges.append(Badge(text=view.t(f".state_{container['state']}"), colour="run busy"))
+        elif container["state"] in ("starting", "left"):
+            badges.append(Badge(text=view.t(f".state_{container['state']}"), colour="quiet"))
+    for waiting_turn in status["waiting"]:
+        if waiting_turn["group"] == folder:
+            why = f" · {view.reason(waiting_turn['reason'])}" if waiting_turn["reason"] else ""
+            notes.append(view.t(".waits", span=view.span(waiting_turn["waited_seconds"])) + why)
+            badges.append(Badge(text=view.t(".place", n=waiting_turn["place"]), colour="quiet"))
     return GroupRow(folder=folder, name=name, running=running, notes=tuple(notes), badges=tuple(badges))
 
 
@@ -150,30 +154,30 @@ async def show_count(view: View) -> Response:
 
 async def retry(view: View, _: SentForm) -> Response:
     """Queue a message again that is dead, or of which it is unknown whether it arrived."""
-    number = view.given("number")
+    number = view.path_param("number")
     async with view.host.database.transaction() as tx:
         is_revived = number.isdigit() and await outbox.revive(tx, int(number[:15]), now_ms=view.now_ms)
     return view.done("/now", view.t(".retried") if is_revived else view.t(".not_dead"))
 
 
-def _lights(view: View, found: StatusView) -> Iterator[TrafficLight]:
-    yield _key(view, found)
+def _lights(view: View, system: StatusView) -> Iterator[TrafficLight]:
+    yield _credential_light(view, system)
     for messenger in view.services.channels.messengers:
-        status = found["channels"].get(messenger.name, {})
+        status = system["channels"].get(messenger.name, {})
         # A login that has ended is listed among what waits for the owner instead.
         if status.get("state") not in needs.ENDED:
-            yield _connection(view, messenger, status)
-    yield _engine(view, found)
-    yield _disk(view, found["disk_free_bytes"])
+            yield _connection_light(view, messenger, status)
+    yield _engine_light(view, system)
+    yield _disk_light(view, system["disk_free_bytes"])
     # Messages that failed are listed one by one, among what waits for the owner.
-    if not found["outbox"]["dead"] and not found["outbox"]["unknown"]:
-        text = view.t(".outbox_ok", n=found["outbox"]["waiting"])
+    if not system["outbox"]["dead"] and not system["outbox"]["unknown"]:
+        text = view.t(".outbox_ok", n=system["outbox"]["waiting"])
         yield TrafficLight(name=view.t(".outbox"), colour="ok", text=text)
-    for one in found["failing"]:
+    for failure in system["failing"]:
         yield TrafficLight(
-            name=one["name"],
+            name=failure["name"],
             colour="bad",
-            text=view.t(".part_fails", reason=one["reason"], ago=view.ago(one["since_ms"])),
+            text=view.t(".part_fails", reason=failure["reason"], ago=view.ago(failure["since_ms"])),
             fix=view.t(".part_fails_fix"),
             page="log",
         )
@@ -194,28 +198,30 @@ def local_ms(text: str) -> int:
     return int(datetime.fromisoformat(text).timestamp() * 1000)
 
 
-def _connection(view: View, messenger: ChannelDescription, status: dict[str, Any]) -> TrafficLight:
+def _connection_light(view: View, messenger: ChannelDescription, status: dict[str, Any]) -> TrafficLight:
+    """Return how the connection to a messenger is."""
     state = str(status.get("state", "unpaired"))
     colours: dict[str, Colour] = {"connected": "ok", "unpaired": "quiet"}
-    known = view.console.catalogue.has(f"now.channel_{state}")
+    has_text = view.console.catalogue.has(f"now.channel_{state}")
     return TrafficLight(
         name=messenger.title,
         colour=colours.get(state, "warn"),
-        text=view.t(f".channel_{state}") if known else state.replace("_", " "),
+        text=view.t(f".channel_{state}") if has_text else state.replace("_", " "),
         fix=channels.advice(view, messenger, status),
         page="channels",
     )
 
 
-def _key(view: View, found: StatusView) -> TrafficLight:
-    credential, name = found["credential"], view.t(".key")
+def _credential_light(view: View, status: StatusView) -> TrafficLight:
+    """Return whether there is a key for the model service, and whether the service accepts it."""
+    credential, name = status["credential"], view.t(".key")
     if credential["problem"]:
         return TrafficLight(name=name, colour="bad", text=credential["problem"], fix=view.t(".key_fix"))
     if credential["refusals"]:
-        one = credential["refusals"][0]
-        return TrafficLight(name=name, colour="bad", text=one["text"], fix=one["mend"])
+        refusal = credential["refusals"][0]
+        return TrafficLight(name=name, colour="bad", text=refusal["text"], fix=refusal["mend"])
     if not credential["present"]:
-        is_needed = found["agent"] != "offline"
+        is_needed = status["agent"] != "offline"
         return TrafficLight(
             name=name,
             colour="bad" if is_needed else "quiet",
@@ -234,22 +240,24 @@ def _key(view: View, found: StatusView) -> TrafficLight:
     return TrafficLight(name=name, colour="bad", text=text, fix=view.t(".key_silent_fix"))
 
 
-def _engine(view: View, found: StatusView) -> TrafficLight:
+def _engine_light(view: View, status: StatusView) -> TrafficLight:
+    """Return whether the container engine answers, has the image, and isolates the agents."""
     name = view.t(".engine")
-    if not found["engine"]:
+    if not status["engine"]:
         return TrafficLight(name=name, colour="bad", text=view.t(".engine_gone"), fix=view.t(".engine_fix"))
-    if found["image_problem"]:
-        return TrafficLight(name=name, colour="bad", text=found["image_problem"])
-    if not found["isolated"]:
-        text = view.t(".engine_open", runtime=found["runtime"])
+    if status["image_problem"]:
+        return TrafficLight(name=name, colour="bad", text=status["image_problem"])
+    if not status["isolated"]:
+        text = view.t(".engine_open", runtime=status["runtime"])
         return TrafficLight(name=name, colour="warn", text=text, fix=view.t(".engine_open_fix"))
-    image = found["image"] or "–"
+    image = status["image"] or "–"
     return TrafficLight(
-        name=name, colour="ok", text=view.t(".engine_ok", runtime=found["runtime"], image=image)
+        name=name, colour="ok", text=view.t(".engine_ok", runtime=status["runtime"], image=image)
     )
 
 
-def _disk(view: View, free: int) -> TrafficLight:
+def _disk_light(view: View, free: int) -> TrafficLight:
+    """Return whether the disk has room; `free` is in bytes."""
     colour: Colour = "bad" if free < FULL_BYTES else "warn" if free < LOW_BYTES else "ok"
     return TrafficLight(
         name=view.t(".disk"),

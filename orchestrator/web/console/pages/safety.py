@@ -96,46 +96,50 @@ async def show(view: View) -> Response:
     """Show what agents reach, and the newest of what was refused; of all groups or of one."""
     home = view.host.home.root
     source = CredentialSource(home, os.environ)
-    # `look` reads in a thread: whether a secret is set is read from a file.
-    servers = await view.api.lists.look(
+    # `read` reads in a thread: whether a secret is set is read from a file.
+    servers = await view.api.lists.read(
         lambda tx: mcp.rows(tx, lambda name: source.value(name) is not None, home=home, now_ms=view.now_ms)
     )
     async with view.host.reader.reading() as tx:
         every = await groups.every(tx)
-        found = [await groups.known(tx, view.query("group"))] if view.query("group") else every
-        folder = found[0].folder if view.query("group") else None
+        shown_groups = [await groups.known(tx, view.query("group"))] if view.query("group") else every
+        folder = shown_groups[0].folder if view.query("group") else None
         refused = await audit.rows(tx, folder, since=0, limit=MANY, only_refused=True)
         commands = await audit.command_rows(tx, folder, limit=FEW)
-        asked = await approval_store.open_and_standing(tx, now_ms=view.now_ms)
+        stored_requests = await approval_store.open_and_standing(tx, now_ms=view.now_ms)
         decided = await approvals.rows(tx, folder, limit=FEW, now_ms=view.now_ms)
         search = view.host.settings.andy_web_search
         rules = await group_rules.rule_rows(tx, folder, host_search=search) if folder else []
     requests: list[StandingRequest] = [
-        {**approvals.approval_row(one, now_ms=view.now_ms), "is_for_ever": one.is_for_ever}
-        for one in asked
-        if folder in (None, one.folder)
+        {**approvals.approval_row(request, now_ms=view.now_ms), "is_for_ever": request.is_for_ever}
+        for request in stored_requests
+        if folder in (None, request.folder)
     ]
-    denied = {(one["group"], one["subject"]) for one in requests if one["is_for_ever"]}
+    denied = {(request["group"], request["subject"]) for request in requests if request["is_for_ever"]}
     allowed = {
-        (one["group"], one["subject"]) for one in requests if one["state"] not in ("waiting", "refused")
+        (request["group"], request["subject"])
+        for request in requests
+        if request["state"] not in ("waiting", "refused")
     }
-    places = _places(refused, {one.folder: one for one in found}, denied | allowed)
-    standing = [one["id"] for one in requests]
+    places = _refused_places(refused, {group.folder: group for group in shown_groups}, denied | allowed)
+    standing = [request["id"] for request in requests]
     orders = view.services.containers.orders
-    granted = [await asyncio.to_thread(orders.granted, group) for group in found]
+    granted = [await asyncio.to_thread(orders.granted, group) for group in shown_groups]
     return view.render(
         "safety.html",
         group=folder or "",
         choices=view.choices(every),
         names=view.group_names,
-        reaches=[_reach(view, *one, servers) for one in zip(found, granted, strict=True)],
-        servers=[one for one in servers if folder is None or folder in one["groups"]],
+        reaches=[_reach(view, *one, servers) for one in zip(shown_groups, granted, strict=True)],
+        servers=[server for server in servers if folder is None or folder in server["groups"]],
         places=places[:FEW],
-        refused=_newest_first([one for one in refused if _is_of_machine(one)])[:FEW],
+        refused=_newest_first([row for row in refused if _is_of_machine(row)])[:FEW],
         commands=commands,
-        waiting=[one for one in requests if one["state"] == "waiting"],
-        standing=[one for one in requests if one["state"] != "waiting"],
-        decided=[one for one in decided if one["state"] != "waiting" and one["id"] not in standing],
+        waiting=[request for request in requests if request["state"] == "waiting"],
+        standing=[request for request in requests if request["state"] != "waiting"],
+        decided=[
+            request for request in decided if request["state"] != "waiting" and request["id"] not in standing
+        ],
         folds_at=FOLDS_AT,
         rules=rules,
         has_words=lambda code: view.console.catalogue.has(f"safety.answer_{code}"),
@@ -144,25 +148,28 @@ async def show(view: View) -> Response:
 
 
 def _is_of_machine(row: AuditView) -> bool:
-    """Return whether a program was refused, and not what a person typed; places are listed apart. Pure."""
+    """Return whether a refusal is of a program, not of a person's input, and not of a place. Pure."""
     return bool(row["kind"] != EGRESS_REFUSED and row["detail"].get("by") != Actor.USER)
 
 
-def _places(
-    rows: list[AuditView], known: Mapping[str, Group], denied: Collection[tuple[str, str]]
+def _refused_places(
+    rows: list[AuditView], groups_by_folder: Mapping[str, Group], denied: Collection[tuple[str, str]]
 ) -> list[RefusedPlace]:
-    """Return the places that groups were refused and that can be allowed, the newest first. Pure."""
-    found: dict[tuple[str, str], RefusedPlace] = {}
+    """Return the places that groups were refused and that can be allowed, the newest first. Pure.
+
+    `rows` are audit rows, oldest first; `denied` has the folder and the place of those that are decided.
+    """
+    places: dict[tuple[str, str], RefusedPlace] = {}
     for row in rows[::-1]:
         detail, folder = row["detail"], row["group"] or ""
         target, key = _target(detail), (folder, str(detail.get("target")))
-        if row["kind"] != EGRESS_REFUSED or target is None or folder not in known or key in denied:
+        if row["kind"] != EGRESS_REFUSED or target is None or folder not in groups_by_folder or key in denied:
             continue
-        config = settings.of(known[folder])
+        config = settings.of(groups_by_folder[folder])
         if config.egress == "open" or target in config.targets:
             continue
-        before = found.get(key)
-        found[key] = RefusedPlace(
+        before = places.get(key)
+        places[key] = RefusedPlace(
             row=before.row if before else row["id"],
             folder=folder,
             target=str(target),
@@ -171,11 +178,11 @@ def _places(
             at_ms=before.at_ms if before else row["at_ms"],
             can_once=config.egress != "none" or config.asks_egress,
         )
-    return list(found.values())
+    return list(places.values())
 
 
 def _target(detail: Mapping[str, object]) -> NetworkTarget | None:
-    """Return the place that a row of the audit is about, or None of one that names none."""
+    """Return the place in the detail of an audit row, or None if it has none."""
     try:
         return parse_target(str(detail.get("target") or ""))
     except ValueError:
@@ -183,11 +190,12 @@ def _target(detail: Mapping[str, object]) -> NetworkTarget | None:
 
 
 def _count(value: object) -> int:
+    """Return a number in the detail of an audit row; 0 if it has none."""
     return value if isinstance(value, int) else 0
 
 
-async def settle(view: View, form: SentForm) -> Response:
-    """Allow a place that was refused, for a while or for its whole group, or refuse it for good."""
+async def settle_place(view: View, form: SentForm) -> Response:
+    """Decide about a place that was refused: allow it for a while or for its whole group, or refuse it."""
     verdict, number = form.text("verdict"), form.text("row")
     if verdict not in get_args(Verdict):
         raise BadRequest("A place is allowed once, for the group, or never.")
@@ -196,7 +204,10 @@ async def settle(view: View, form: SentForm) -> Response:
     async with view.host.database.transaction() as tx:
         # The form names only a row, which has the place: nothing can be allowed that was not refused.
         rows = await audit.rows(tx, None, since=0, limit=1, before=row_id + 1, only_refused=True)
-        row = next((one for one in rows if one["id"] == row_id and one["kind"] == EGRESS_REFUSED), None)
+        row = next(
+            (refusal for refusal in rows if refusal["id"] == row_id and refusal["kind"] == EGRESS_REFUSED),
+            None,
+        )
         target = _target(row["detail"]) if row else None
         if row is None or target is None or row["group"] is None:
             raise BadRequest("There is no such refusal: load the page again.")
@@ -212,18 +223,18 @@ async def settle(view: View, form: SentForm) -> Response:
         )
         group = await groups.known(tx, row["group"])
         undo = await undo_path(tx, group.folder, now_ms) if verdict == "group" else ""
-    said = view.t(f".settled_{verdict}", subject=str(target), group=all_visible(group.name[:60]))
-    return view.done(_back(view), said, undo=undo)
+    done_text = view.t(f".settled_{verdict}", subject=str(target), group=all_visible(group.name[:60]))
+    return view.done(_page_path(view), done_text, undo=undo)
 
 
-def _back(view: View) -> str:
+def _page_path(view: View) -> str:
     """Return the path of the page that a form was on, with its group."""
     group = parse_qs(urlsplit(view.here).query).get("group", [""])[0]
     return f"/safety?{urlencode({'group': group})}" if group else "/safety"
 
 
 async def decide(view: View, form: SentForm) -> Response:
-    """Allow or refuse what an agent asked for, or take back what was allowed."""
+    """Allow or refuse a request of an agent, or withdraw an approval."""
     number, decision = form.text("request"), form.text("decision")
     if decision not in get_args(Decision):
         raise BadRequest("A request is allowed, allowed always, or refused.")
@@ -233,10 +244,10 @@ async def decide(view: View, form: SentForm) -> Response:
             tx, request_id, cast("Decision", decision), by=DECIDER, now_ms=view.now_ms
         )
         name = (await groups.known(tx, decided.folder)).name
-    said = "taken_back" if form.is_set("back") else f"decided_{decision}_{decided.kind}"
-    said = said if view.console.catalogue.has(f"safety.{said}") else f"decided_{decision}"
-    text = view.t(f"safety.{said}", subject=all_visible(decided.subject), group=all_visible(name[:60]))
-    return view.done(_back(view), text)
+    text_name = "taken_back" if form.is_set("back") else f"decided_{decision}_{decided.kind}"
+    text_name = text_name if view.console.catalogue.has(f"safety.{text_name}") else f"decided_{decision}"
+    text = view.t(f"safety.{text_name}", subject=all_visible(decided.subject), group=all_visible(name[:60]))
+    return view.done(_page_path(view), text)
 
 
 async def show_audit(view: View) -> Response:
@@ -247,7 +258,7 @@ async def show_audit(view: View) -> Response:
     if before is None:
         # A live part that loads again must not read the whole audit at each new row.
         check, reads_all = view.console.audit_check.verify, view.query("read") == "all" and view.part is None
-        verdict = await view.api.lists.look(lambda tx: check(tx, now_ms=view.now_ms, reads_all=reads_all))
+        verdict = await view.api.lists.read(lambda tx: check(tx, now_ms=view.now_ms, reads_all=reads_all))
     async with view.host.reader.reading() as tx:
         rows = await audit.rows(tx, folder, since=0, limit=ROWS + 1, before=before, only_refused=only_refused)
         choices = view.choices(await groups.every(tx))
@@ -255,7 +266,7 @@ async def show_audit(view: View) -> Response:
     return view.render(
         "safety_audit.html",
         verdict=verdict,
-        rows=[{**one, "said": sentence(view, one["kind"], one["detail"])} for one in shown],
+        rows=[{**row, "said": row_text(view, row["kind"], row["detail"])} for row in shown],
         older=shown[-1]["id"] if len(rows) > ROWS else None,
         is_first=before is None,
         group=folder or "",
@@ -282,6 +293,7 @@ async def show_commands(view: View) -> Response:
 
 
 def _reach(view: View, group: Group, extra: Extra, servers: list[mcp.McpServerView]) -> GroupReach:
+    """Return what a group's agent can reach; `extra` are its mounts, `servers` all MCP servers."""
     config = settings.of(group)
     return GroupReach(
         folder=group.folder,
@@ -289,15 +301,15 @@ def _reach(view: View, group: Group, extra: Extra, servers: list[mcp.McpServerVi
         egress=config.egress if isinstance(config.egress, str) else "listed",
         targets=tuple(sorted(map(str, config.targets))),
         search=settings.search_service(config, view.host.settings).value,
-        mounts=tuple((str(one.source), one.target, one.is_writable) for one in extra.mounts),
+        mounts=tuple((str(mount.source), mount.target, mount.is_writable) for mount in extra.mounts),
         refused_mounts=extra.refusals,
-        servers=tuple(one["name"] for one in servers if group.folder in one["groups"]),
+        servers=tuple(server["name"] for server in servers if group.folder in server["groups"]),
         ask=config.ask,
     )
 
 
-def sentence(view: View, kind: str, detail: Mapping[str, object]) -> str:
-    """Return what a row of the audit is about, in words; empty for a kind that has none yet."""
+def row_text(view: View, kind: str, detail: Mapping[str, object]) -> str:
+    """Return an audit row as a sentence; empty if there is no text for its kind."""
     family, _, action = kind.partition(".")
     key = f"safety.row_{kind.replace('.', '_')}"
     if not view.console.catalogue.has(key):
@@ -305,9 +317,9 @@ def sentence(view: View, kind: str, detail: Mapping[str, object]) -> str:
     if not view.console.catalogue.has(key):
         return ""
     named = (detail.get(name) for name in NAMED)
-    what = str(next((one for one in named if one not in (None, "")), "–"))[:MAX_NAMED_CHARS]
+    subject = str(next((value for value in named if value not in (None, "")), "–"))[:MAX_NAMED_CHARS]
     is_command = kind in ("command", "dashboard") or family in ("reminder", "task", "restore")
-    shown = what.removeprefix("dashboard.").replace("_", " ") if is_command else what
+    shown = subject.removeprefix("dashboard.").replace("_", " ") if is_command else subject
     return view.t(key, what=all_visible(shown))
 
 
@@ -326,7 +338,7 @@ PAGE = Page(
     name="safety",
     order=80,
     shows={"/safety": show, "/safety/audit": show_audit, "/safety/commands": show_commands},
-    changes={"/safety/approvals": decide, "/safety/refused": settle},
+    changes={"/safety/approvals": decide, "/safety/refused": settle_place},
     live={
         "approvals": ("approval.*", "message.queued"),
         "refused": (*AUDITED, "approval.*"),
