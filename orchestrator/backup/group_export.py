@@ -342,7 +342,7 @@ async def _write_lists(tx: Tx, group: Group, folder: _ExportFolder, *, zone: Zon
     """Write the scheduled tasks, the reminders and the board, each as a page and as JSON."""
     scheduled = [
         {**scheduled_task_service.to_row(task), "when": scheduled_task_service.describe(task)}
-        for task in await tasks.every(tx, group.folder, with_over=True)
+        for task in await tasks.every(tx, group.folder, with_ended=True)
     ]
     _write_list(folder, "scheduled-tasks", "Scheduled tasks", scheduled, heading="prompt")
     coming = [_reminder(row, zone) for row in await board_notifications.reminders(tx, group.folder)]

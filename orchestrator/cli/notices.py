@@ -20,7 +20,7 @@ def list_notices(
     group: GroupArgument,
     /,
     *,
-    with_over: Annotated[
+    with_ended: Annotated[
         bool, Parameter(name="--all", negative="", help="Ended ones too, newest first.")
     ] = False,
     limit: LimitOption = 50,
@@ -35,7 +35,7 @@ def list_notices(
 
     read(
         home,
-        lambda tx: notices.every(tx, group, with_over=with_over, limit=max(1, limit)),
+        lambda tx: notices.every(tx, group, with_ended=with_ended, limit=max(1, limit)),
         notices.list_lines,
         as_json=as_json,
     )

@@ -37,7 +37,7 @@ DONE = {
 def list_tasks(
     group: GroupOption = None,
     *,
-    with_over: Annotated[
+    with_ended: Annotated[
         bool, Parameter(name="--all", negative="", help="Completed and cancelled ones too.")
     ] = False,
     as_json: JsonOption = False,
@@ -51,7 +51,7 @@ def list_tasks(
     from orchestrator.reports import tasks
     from orchestrator.scheduler import scheduled_task_service
 
-    listed = terminal.read(home, lambda tx: tasks.every(tx, group, with_over=with_over))
+    listed = terminal.read(home, lambda tx: tasks.every(tx, group, with_ended=with_ended))
     rows = [scheduled_task_service.to_row(task) for task in listed]
     show(rows, lambda _: tasks.list_lines(listed), as_json=as_json)
 
@@ -179,7 +179,7 @@ def _act(home: Path | None, task: str, action: str, *, as_json: bool) -> None:
 def list_cron(
     group: GroupOption = None,
     *,
-    with_over: Annotated[
+    with_ended: Annotated[
         bool,
         Parameter(name="--all", negative="", help="Also past entries: paused tasks, sent notifications."),
     ] = False,
@@ -196,7 +196,7 @@ def list_cron(
     zone = terminal.zone_of(home)
     read(
         home,
-        lambda tx: upcoming.rows(tx, group, with_over=with_over, zone=zone),
+        lambda tx: upcoming.rows(tx, group, with_ended=with_ended, zone=zone),
         upcoming.lines,
         as_json=as_json,
     )

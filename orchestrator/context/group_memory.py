@@ -234,7 +234,7 @@ class GroupMemory:
         for person in await board_knowledge.people(tx, folder):
             body = ", ".join(f"{name}: {value}" for name, value in person.body.items() if value)
             items.append(RememberedItem(id=person.id, kind="person", text=body))
-        for notice in await notices.of_group(tx, folder, with_over=False, limit=MAX_NOTICES):
+        for notice in await notices.of_group(tx, folder, with_ended=False, limit=MAX_NOTICES):
             if notice.maker.value == "self":
                 text = str(notice.payload.get("message") or "")
                 items.append(RememberedItem(id=f"notice.{notice.id}", kind="reminder", text=text))

@@ -315,7 +315,7 @@ async def _forget_board(tx: Tx, facts: RemovalFacts, counts: Counter[str], *, no
         if facts.has_name(text):
             await board_knowledge.forget(tx, folder, row_id)
             counts["insight"] += 1
-    for notice in await notices.of_group(tx, folder, with_over=True, limit=MAX_NOTICES):
+    for notice in await notices.of_group(tx, folder, with_ended=True, limit=MAX_NOTICES):
         text = json.dumps(notice.payload, ensure_ascii=False)
         if notice.maker.value == "self" and (facts.has_name(text) or _has_text(facts, text)):
             await notices.forget(tx, folder, notice.id, now_ms=now_ms)

@@ -225,7 +225,7 @@ async def _check_done(tx: Tx, group: Group, notice_id: int, *, is_done: bool) ->
 
 async def _list(tx: Tx, group: Group) -> tuple[str, dict[str, Any]]:
     """Return the notices that wait, as the text and data of a reply."""
-    waiting = await notices.of_group(tx, group.folder, with_over=False, limit=LISTED)
+    waiting = await notices.of_group(tx, group.folder, with_ended=False, limit=LISTED)
     lines = [f"{notice.id} [{notice.priority}, {notice.state.value}] {notice.message}" for notice in waiting]
     return "\n".join(lines) or "No notices wait.", {"notices": [row(notice) for notice in waiting]}
 

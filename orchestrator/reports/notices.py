@@ -58,14 +58,14 @@ class UnknownNotice(BadRequest):
     http_status = 404
 
 
-async def every(tx: Tx, folder: str, *, with_over: bool, limit: int) -> list[NoticeView]:
-    """Return a group's notices that wait or were not acknowledged; all of them if `with_over`.
+async def every(tx: Tx, folder: str, *, with_ended: bool, limit: int) -> list[NoticeView]:
+    """Return a group's notices that wait or were not acknowledged; all of them if `with_ended`.
 
     Raises:
         UnknownGroup: the group is not registered.
     """
     group = await groups.known(tx, folder)
-    group_notices = await notices.of_group(tx, group.folder, with_over=with_over, limit=limit)
+    group_notices = await notices.of_group(tx, group.folder, with_ended=with_ended, limit=limit)
     return [row(notice) for notice in group_notices]
 
 

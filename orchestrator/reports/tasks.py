@@ -38,13 +38,13 @@ class TaskDocumentView(TaskView):
     runs: list[TaskRunPart]
 
 
-async def every(tx: Tx, folder: str | None, *, with_over: bool) -> list[ScheduledTask]:
-    """Return a group's tasks, or those of all groups for None; with those that are over if `with_over`.
+async def every(tx: Tx, folder: str | None, *, with_ended: bool) -> list[ScheduledTask]:
+    """Return a group's tasks, or those of all groups for None; with those that are over if `with_ended`.
 
     Raises `UnknownGroup`.
     """
     known_folder = None if folder is None else (await groups.known(tx, folder)).folder
-    return await tasks.every(tx, known_folder, with_over=with_over)
+    return await tasks.every(tx, known_folder, with_ended=with_ended)
 
 
 async def one(tx: Tx, task_id: str) -> TaskDocumentView:

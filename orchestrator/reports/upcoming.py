@@ -60,17 +60,17 @@ class UpcomingView(TypedDict):
     at: Annotated[list[str], "The times of this day, as `HH:MM` in Andy's zone; empty text for a whole day."]
 
 
-async def rows(tx: Tx, folder: str | None, *, with_over: bool, zone: ZoneInfo) -> list[TimetableRow]:
+async def rows(tx: Tx, folder: str | None, *, with_ended: bool, zone: ZoneInfo) -> list[TimetableRow]:
     """Return the timetable of one group, or of all for None, by due time; rows without one come last.
 
-    With `with_over`, also what is over. Raises `UnknownGroup`.
+    With `with_ended`, also what is over. Raises `UnknownGroup`.
     """
     known_folder = None if folder is None else (await groups.known(tx, folder)).folder
     unsorted = [
         _row(zone, task.next_ms, "task", task.id, task.folder, task.status.value, task.prompt)
-        for task in await tasks.every(tx, folder, with_over=with_over)
+        for task in await tasks.every(tx, folder, with_ended=with_ended)
     ]
-    statuses = () if with_over else OPEN_STATUSES
+    statuses = () if with_ended else OPEN_STATUSES
     listed = await board_notifications.listed(tx, known_folder, statuses=statuses)
     unsorted += [_notification_row(zone, notification) for notification in listed]
     return sorted(unsorted, key=lambda row: (row["due_ms"] is None, row["due_ms"] or 0, row["id"]))
@@ -94,7 +94,7 @@ async def week(
             now_ms=now_ms,
             zone=zone,
         )
-        for task in await tasks.every(tx, folder, with_over=False)
+        for task in await tasks.every(tx, folder, with_ended=False)
         if task.status is TaskStatus.ACTIVE
         for times_ms in _days(task, until_ms, zone)
     ]

@@ -122,6 +122,7 @@ async def of_turn(tx: Tx, turn_id: TurnId, *, since_ms: int) -> list[AuditView]:
 
 
 def _view(row: sqlite3.Row) -> AuditView:
+    """Return a row as it is shown, with its detail parsed."""
     return {
         "id": row["id"],
         "at_ms": row["at_ms"],

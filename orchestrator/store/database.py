@@ -281,6 +281,7 @@ def announce(
 
 
 def _follow_ups_of(tx: Tx) -> list[AfterCommit]:
+    """Return the list of calls and announcements that follow the commit of a transaction."""
     connection: object = tx
     if isinstance(connection, DirectConnection):
         return connection.follow_ups

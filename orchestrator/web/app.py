@@ -69,6 +69,7 @@ class LazyApp:
         return self._built.routes if isinstance(self._built, Router) else ()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request to the app, which is built first if it does not exist yet."""
         if self._built is None:
             async with self._lock:
                 # Checked again: another request may have built it while this one waited for the lock.

@@ -158,6 +158,7 @@ class ChatService:
     async def _until_settled(
         self, status: MessageStatus, events: asyncio.Queue[HostEvent], wait_seconds: float
     ) -> MessageStatus:
+        """Return the state of a message once it is settled or gets no further, or after `wait_seconds`."""
         try:
             async with asyncio.timeout(wait_seconds):
                 while not (status.is_settled or self._is_hopeless(status.outcome)):
@@ -223,6 +224,7 @@ def _status_of_ignored(message: Message | Inbound, group: Group | None, reason: 
 async def _status_in_turn(
     tx: Tx, message: Message | Inbound, group: Group | None, turn_id: TurnId
 ) -> MessageStatus:
+    """Return the state of a message that belongs to a turn."""
     turn = await turns.get(tx, turn_id)
     if turn is None:
         return _status_of_ignored(message, group, None)

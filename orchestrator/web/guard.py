@@ -64,6 +64,7 @@ class AccessGuard:
         self._under_way = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass an allowed request to the app; refuse and count any other."""
         if scope["type"] == "http":
             headers = Headers(scope=scope)
             refusal = self._refusal_of_origin(scope, headers) or await self._refusal_of_person(scope, headers)
@@ -143,6 +144,7 @@ class _Refusal:
 
 
 def _refused_request(scope: Scope, refusal: _Refusal) -> RefusedRequest:
+    """Return a refused request as it is counted for the audit."""
     client = scope.get("client")
     return RefusedRequest(
         error=refusal.error,

@@ -245,6 +245,7 @@ def _key_of(request: Request) -> str | None:
 
 
 def _refused_request(request: Request, code: str) -> RefusedRequest:
+    """Return a refused request as it is counted for the audit, without its secret."""
     return RefusedRequest(
         error=code,
         path=f"{HOOKS}…",

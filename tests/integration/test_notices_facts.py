@@ -34,7 +34,7 @@ async def home(store_harness) -> NoticeHarness:
 
 async def waiting(home: NoticeHarness, folder: str = "family") -> list[NoticeRow]:
     async with home.harness.database.reading() as tx:
-        found = await notices.of_group(tx, Folder(folder), with_over=False, limit=100)
+        found = await notices.of_group(tx, Folder(folder), with_ended=False, limit=100)
     return [one for one in found if one.maker is notices.NoticeMaker.HOST]
 
 

@@ -114,6 +114,7 @@ async def _done(ctx: ServiceContext, notification: Notification, texts: rule_tex
 
 
 async def _complete(ctx: ServiceContext, task_id: str, texts: rule_texts.AnswerTexts) -> str:
+    """Complete a task, and return the reply. Raises `ToolRefused`."""
     result = await tasks.update(ctx, task_id, tasks.TaskChanges(status=BoardTaskStatus.COMPLETED))
     return _completed_line(result.data, texts)
 

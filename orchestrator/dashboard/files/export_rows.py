@@ -39,6 +39,7 @@ class LocalTimes:
         """Return a time in epoch ms as ISO text, to the second. Cached: rows share many times."""
 
     def _show(self, at_ms: int | None) -> str | None:
+        """Return a time in epoch ms as local ISO text, to the second; None for None."""
         if at_ms is None:
             return None
         seconds = at_ms // 1000

@@ -65,6 +65,7 @@ def _named(ids: list[str]) -> str:
 
 
 def _of_task(row: Mapping[str, Any], task: BoardTask) -> Iterator[str]:
+    """Yield a text for each value of a task's entry that was changed or left out."""
     progress = row.get("progress") or {}
     if row.get("status") == "archived":
         yield "status archived: completed, and in the history"
@@ -83,6 +84,7 @@ def _of_task(row: Mapping[str, Any], task: BoardTask) -> Iterator[str]:
 
 
 def _of_question(row: Mapping[str, Any], question: Question) -> Iterator[str]:
+    """Yield a text for each value of a question's entry that was changed or left out."""
     if row.get("answer") and question.answer is None:
         yield "answer: left out of a question that is not answered"
     if question.answered_ms is not None and not row.get("answered_at"):
@@ -90,6 +92,7 @@ def _of_question(row: Mapping[str, Any], question: Question) -> Iterator[str]:
 
 
 def _of_notification(row: Mapping[str, Any], notification: Notification) -> Iterator[str]:
+    """Yield a text for each value of a notification's entry that was changed or left out."""
     yield from _value_change(row, "type", notification.type)
     yield from _value_change(row, "status", notification.status)
     if row.get("cron_job_id") not in (None, "", cron_job_id(notification.id)):

@@ -260,6 +260,7 @@ class Reader:
 
 
 def _object(row: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """Return a field that is an object; empty if it is missing."""
     value = row.get(name)
     if value is None:
         return {}
@@ -269,6 +270,7 @@ def _object(row: Mapping[str, Any], name: str) -> dict[str, Any]:
 
 
 def _list(row: Mapping[str, Any], name: str) -> list[str]:
+    """Return a field that is a list of texts; empty if it is missing."""
     value = row.get(name)
     if value is None:
         return []
@@ -301,6 +303,7 @@ def _checked_text(row: Mapping[str, Any], name: str, check: Callable[[str], str]
 
 
 def _number(row: Mapping[str, Any], name: str, default: int, *, maximum: int) -> int:
+    """Return a field that is a number from 0 to `maximum`; `default` if it is missing."""
     value = row.get(name)
     if value is None:
         return default

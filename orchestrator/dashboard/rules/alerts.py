@@ -415,6 +415,7 @@ def is_outdated(cause: str | None, task: BoardTask, *, since_ms: int) -> bool:
 
 
 def _deadline_text(task: BoardTask, deadline: Deadline, cause: str, hours: Hours, *, at_ms: int) -> str:
+    """Return the text about a deadline for a cause in `ABOUT_DEADLINES`, as it is right at `at_ms`."""
     is_today = cause != OVERDUE and deadline.date == hours.day_of(at_ms).isoformat()
     texts = rule_texts.texts_for(task.title)
     title = rule_texts.shorten(task.title)
@@ -426,6 +427,7 @@ def _deadline_text(task: BoardTask, deadline: Deadline, cause: str, hours: Hours
 
 
 def _silence_text(task: BoardTask, cause: str, *, at_ms: int) -> str:
+    """Return the text about a task that nobody has updated, for the cause `SILENT` or `STAGNANT`."""
     texts = rule_texts.texts_for(task.title)
     text = texts.stagnant if cause == STAGNANT else texts.progress
     days = max(1, (at_ms - task.last_update_ms) // DAY_MS)

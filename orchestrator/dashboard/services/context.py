@@ -159,6 +159,7 @@ def new_id(prefix: str) -> str:
 
 
 def _stale(row_id: str, current: Mapping[str, Any]) -> ToolRefused:
+    """Return the refusal to change a row that has changed meanwhile; `current` is the row as data."""
     return ToolRefused(
         "STALE",
         f"{row_id} was changed meanwhile; nothing was done. Look at it as it is now, and decide again.",

@@ -213,6 +213,7 @@ async def list_them(
 
 
 async def _with_history(ctx: ServiceContext, row: Notification) -> ToolResult:
+    """Return a notification with all its changes."""
     recorded = await board_notifications.history_of(ctx.tx, ctx.folder, row.id)
     entries = history_view.with_creation(row, recorded)
     return ToolResult(

@@ -201,6 +201,7 @@ class ReminderService:
         return sorted([*rows, *repeating], key=lambda row: row["due_ms"])
 
     def _context(self, tx: Tx, group: Group, *, now_ms: int, turn_id: int | None = None) -> ServiceContext:
+        """Return the context in which a person changes reminders of a group."""
         return ServiceContext(
             tx,
             group.folder,
@@ -231,6 +232,7 @@ class ReminderService:
         return await self._view(tx, reminder)
 
     async def _view(self, tx: Tx, reminder: Notification) -> ReminderView:
+        """Return a reminder as people are shown it."""
         assert reminder.number is not None, "each reminder has a number"
         return {
             "id": reminder.number,

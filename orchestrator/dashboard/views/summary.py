@@ -67,6 +67,7 @@ def _sections(
 
 
 def _task(task: BoardTask, today: date, zone: ZoneInfo, *, has_context: bool) -> str:
+    """Return a task as a block of lines; its context only if `has_context`."""
     lines = [
         f"**{task.id}**: {one_line(task.title)}",
         f"- Progress: {task.pct}%",
@@ -86,6 +87,7 @@ def _task(task: BoardTask, today: date, zone: ZoneInfo, *, has_context: bool) ->
 
 
 def _question(question: Question, zone: ZoneInfo, *, has_context: bool) -> str:
+    """Return a question as a block of lines; its context only if `has_context`."""
     lines = [
         f"**{question.id}**: {one_line(question.question)}",
         f"- Priority: {question.priority.value}",
@@ -104,6 +106,7 @@ def _question(question: Question, zone: ZoneInfo, *, has_context: bool) -> str:
 
 
 def _notification(row: Notification, zone: ZoneInfo) -> str:
+    """Return a notification as lines of a list."""
     due = when.format_time(row.due_ms, zone)
     lines = [
         f"- **{row.id}** ({row.type.value}, {row.priority.value}): {one_line(row.message)} [Scheduled: {due}]"

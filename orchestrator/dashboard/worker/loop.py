@@ -135,6 +135,7 @@ class WorkerLoop:
         self._bus.publish("worker.rules", group=folder)
 
     async def _run_pass(self, tx: Tx, dashboard: Dashboard, group: Group) -> None:
+        """Run the rules over a dashboard, and queue a model's turn if one is needed."""
         snapshot = await board.snapshot(tx, dashboard.folder)
         assert snapshot is not None
         report = await self._run_rules(tx, group, snapshot)
@@ -144,6 +145,7 @@ class WorkerLoop:
     async def _run_rules(
         self, tx: Tx, group: Group, snapshot: BoardSnapshot, *, why: str = "heartbeat"
     ) -> cycle.CycleReport:
+        """Run the rules over a dashboard; if the mode has no rules, only plan them. `why` is recorded."""
         now_ms = self._clock.now_ms()
         hours = self._ports.hours_of(group)
         if not self._ports.mode.applies_rules:
@@ -156,6 +158,7 @@ class WorkerLoop:
     async def _ask_model_if_needed(
         self, tx: Tx, dashboard: Dashboard, group: Group, report: cycle.CycleReport
     ) -> None:
+        """Queue a model's turn if the dashboard needs one and none is open."""
         now_ms = self._clock.now_ms()
         digest = BoardDigest.of(report.snapshot, report.plan.to_judge)
         why = llm_trigger.why_ask(dashboard, digest, now_ms=now_ms, period_ms=PERIODS * self._ports.beat_ms)
@@ -220,12 +223,12 @@ class WorkerLoop:
     async def _settle_models(self) -> None:
         """Record how workers' turns ended; for a failed turn, the rules run instead."""
         # Read from the store and not from events, so a turn that ended while the host was down counts too.
-        ended = await self._database.read(worker_cycles.ended_model_cycles)
-        for row in ended:
+        for ended in await self._database.read(worker_cycles.ended_model_cycles):
             async with self._database.transaction() as tx:
-                await self._settle(tx, row)
+                await self._settle(tx, ended)
 
     async def _settle(self, tx: Tx, ended: worker_cycles.EndedCycle) -> None:
+        """Record how a model's turn ended; if it failed, run the rules instead."""
         now_ms = self._clock.now_ms()
         is_good = ended.state is TurnState.ANSWERED
         dashboard, group = await dashboards.get(tx, ended.folder), await groups.by_folder(tx, ended.folder)
@@ -263,9 +266,9 @@ class WorkerLoop:
     async def _stand_in(
         self, tx: Tx, ended: worker_cycles.EndedCycle, group: Group, dashboard: Dashboard
     ) -> dict[str, Any]:
-        """Run the rules in place of a failed model, which is asked again a period later.
+        """Run the rules in place of a failed model, and return the detail to record with its cycle.
 
-        Nothing counts as judged until then.
+        The model gets another turn a period later; nothing counts as judged until then.
         """
         now_ms = self._clock.now_ms()
         await dashboards.note_worker(
@@ -301,6 +304,6 @@ def _judged_cases_hash(digest: str) -> str:
 
 
 def _as_failed(digest: str) -> str:
-    """Return a stored digest with the mark that the model's turn failed."""
+    """Return a stored digest with `has_failed` set."""
     parsed = BoardDigest.read(digest)
     return str(replace(parsed, has_failed=True)) if parsed else ""

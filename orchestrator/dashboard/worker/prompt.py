@@ -82,6 +82,7 @@ def render(snapshot: BoardSnapshot, delivered: Sequence[Notification], *, zone: 
 
 
 def _state(snapshot: BoardSnapshot, *, zone: ZoneInfo, now_ms: int) -> str:
+    """Return the time, the dashboard, its other tasks, and the answers that no worker has read."""
     parts = [
         f"# Current Dashboard State\n\nIt is {when.format_time(now_ms, zone)} ({zone.key}).",
         summary.render(snapshot, now_ms=now_ms, zone=zone),
@@ -92,6 +93,7 @@ def _state(snapshot: BoardSnapshot, *, zone: ZoneInfo, now_ms: int) -> str:
 
 
 def _inactive_tasks(snapshot: BoardSnapshot) -> str:
+    """Return the section that lists the tasks which are not active."""
     lines = [
         f"- **{task.id}** ({task.status.value}): {summary.one_line(task.title)}"
         for task in snapshot.tasks
@@ -101,6 +103,7 @@ def _inactive_tasks(snapshot: BoardSnapshot) -> str:
 
 
 def _answered(questions: Sequence[Question], zone: ZoneInfo) -> str:
+    """Return the section that lists answered questions with their answers."""
     lines = [
         f"- **{row.id}** ({row.type.value}, task {row.task_id or 'none'}): {summary.one_line(row.question)}\n"
         f"  Answer ({when.format_time(row.answered_ms or 0, zone)}): {summary.one_line(row.answer or '')}"
@@ -110,6 +113,7 @@ def _answered(questions: Sequence[Question], zone: ZoneInfo) -> str:
 
 
 def _delivered(sent: Sequence[Notification], zone: ZoneInfo) -> str:
+    """Return the section that lists delivered notifications."""
     lines = []
     for row in sent:
         about = f"{row.type.value}, task {row.task_id or 'none'}"

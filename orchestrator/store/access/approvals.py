@@ -150,6 +150,7 @@ async def note_used(tx: Tx, approval_id: int) -> None:
 
 
 async def count_waiting(tx: Tx, folder: Folder, *, now_ms: int) -> int:
+    """Count the requests of a group that can still be decided."""
     cursor = await tx.execute(
         "SELECT count(*) AS n FROM approvals WHERE group_folder = ? AND state = 'waiting' AND expires_ms > ?",
         (folder, now_ms),

@@ -92,6 +92,7 @@ class WaitingCounts:
 
 
 async def count_waiting(tx: Tx) -> WaitingCounts:
+    """Count the undecided requests."""
     cursor = await tx.execute(
         """
         SELECT count(*) AS n, count(*) FILTER (WHERE notified_ms IS NULL) AS listed

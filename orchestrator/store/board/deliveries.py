@@ -46,6 +46,7 @@ async def due(tx: Tx, now_ms: int, *, limit: int) -> list[DueNotification]:
 
 
 async def _is_reworded(tx: Tx, notification: Notification) -> bool:
+    """Return whether a person or an agent has changed the text of a notification."""
     cursor = await tx.execute(
         """
         SELECT 1 FROM notification_history

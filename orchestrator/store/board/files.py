@@ -148,6 +148,7 @@ class _DashboardReader:
         return None if row is None else int(row[0])
 
     def rows(self, revision: int) -> DashboardRows:
+        """Return all rows of the dashboard, which has this revision."""
         return DashboardRows(
             revision=revision,
             tasks=self._rows(TaskRow, "dashboard_tasks", "archived_ms IS NULL", by="created_ms"),

@@ -137,6 +137,7 @@ async def alike(
 
 
 async def open_of_task(tx: Tx, folder: Folder, task_id: str) -> list[Notification]:
+    """Return the notifications about a task that are still to be sent, by due time."""
     return await _MAPPER.fetch_all(
         tx,
         f"""
@@ -148,6 +149,7 @@ async def open_of_task(tx: Tx, folder: Folder, task_id: str) -> list[Notificatio
 
 
 async def open_of_question(tx: Tx, folder: Folder, question_id: str) -> list[Notification]:
+    """Return the notifications about a question that are still to be sent, by due time."""
     return await _MAPPER.fetch_all(
         tx,
         f"""

@@ -66,6 +66,7 @@ async def unanswered_of_all(tx: Tx, *, limit: int) -> list[Question]:
 
 
 async def count_open(tx: Tx, folder: Folder) -> int:
+    """Count the open questions of a group."""
     cursor = await tx.execute(
         f"SELECT count(*) AS n FROM questions WHERE group_folder = ? AND {_OPEN}",  # noqa: S608 - a constant
         (folder,),

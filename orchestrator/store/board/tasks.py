@@ -85,7 +85,10 @@ async def due_between(tx: Tx, folder: Folder | None, from_ms: int, until_ms: int
 
 
 async def past_deadline(tx: Tx, *, now_ms: int, limit: int) -> list[BoardTask]:
-    """Return the active tasks of all groups whose deadline or its day has started, the oldest first."""
+    """Return the active tasks of all groups whose deadline has come, or whose deadline day has started.
+
+    The longest past come first.
+    """
     return await _MAPPER.fetch_all(
         tx,
         """

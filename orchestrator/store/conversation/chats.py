@@ -112,6 +112,7 @@ async def cursor(tx: Tx, channel: str) -> str | None:
 
 
 async def set_cursor(tx: Tx, channel: str, value: str) -> None:
+    """Store the position up to which a channel has stored everything of its messenger's stream."""
     await tx.execute(
         """
         INSERT INTO router_state (key, value) VALUES (:key, :value)

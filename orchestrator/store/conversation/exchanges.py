@@ -79,7 +79,7 @@ async def after(tx: Tx, folder: Folder, last_turn: int, *, limit: int) -> list[T
 
 
 async def of_turns(tx: Tx, folder: Folder, turns: Iterable[int]) -> list[TurnExchange]:
-    """Return those of the given turns that exist in a group, oldest first."""
+    """Return the turns of a group that have one of these ids, oldest first."""
     rows = await tx.execute_fetchall(
         "SELECT * FROM turns WHERE group_folder = ? AND id IN (SELECT value FROM json_each(?)) ORDER BY id",
         (folder, json.dumps(sorted(turns))),
@@ -101,6 +101,7 @@ async def oldest_open(tx: Tx, folder: Folder) -> TurnId | None:
 
 
 async def _exchange(tx: Tx, row: sqlite3.Row) -> TurnExchange:
+    """Return a row of `turns` with its question and its replies."""
     turn = TurnId(row["id"])
     return TurnExchange(
         turn=turn,

@@ -66,6 +66,7 @@ async def finish(tx: Tx, outbox_id: int, *, error: str | None = None) -> None:
 
 
 async def try_later(tx: Tx, outbox_id: int, *, at_ms: int, error: str) -> None:
+    """Record that a message could not be deleted, and when to try again (epoch ms)."""
     await tx.execute(
         "UPDATE withdrawals SET attempts = attempts + 1, next_attempt_ms = ?, error = ? WHERE outbox_id = ?",
         (at_ms, error, outbox_id),

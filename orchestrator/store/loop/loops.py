@@ -107,6 +107,7 @@ async def change_status(tx: Tx, folder: Folder, status: LoopStatus, *, now_ms: i
 
 
 async def set_wake(tx: Tx, folder: Folder, next_wake: NextWake) -> None:
+    """Set when a loop wakes next."""
     await tx.execute(
         """
         UPDATE loop_state SET next_wake_ms = :at, wake_set_by = :set_by, wake_reason = :reason,
@@ -240,6 +241,7 @@ def lease_of(turn_id: TurnId) -> str:
 
 
 def _wake_values(next_wake: NextWake) -> dict[str, object]:
+    """Return the values of the SQL parameters for the next wake."""
     return {
         "at": next_wake.at_ms,
         "set_by": next_wake.set_by,

@@ -102,6 +102,7 @@ async def every(tx: Tx) -> list[Budget]:
 
 
 def _from_row(row: sqlite3.Row | Mapping[str, Any]) -> Budget:
+    """Return the budget in a row, or in an object of `AS_JSON`."""
     folder = row["group_folder"]
     return Budget(
         id=row["id"],

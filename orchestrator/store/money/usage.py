@@ -237,9 +237,9 @@ async def summed_by_spans(
 
 
 async def summed(tx: Tx, column: str, *, folder: Folder | None = None) -> dict[Any, Sums]:
-    """Return the sums by `group_folder`, `task_id`, `kind`, `model`, `service` or `is_subagent` (1 or 0)."""
-    assert column in {"group_folder", "task_id", "kind", "model", "service", "is_subagent"}
+    """Return the sums by the values of a column, such as those of each group for `group_folder`."""
     # The name becomes part of the SQL text, so only these are accepted.
+    assert column in {"group_folder", "task_id", "kind", "model", "service", "is_subagent"}
     return {row["key"]: _sums(row) for row in await _grouped(tx, column, folder)}
 
 

@@ -159,6 +159,7 @@ async def get(tx: Tx, folder: Folder, notice_id: int) -> NoticeRow | None:
 
 
 async def pending_by_key(tx: Tx, folder: Folder, key: str) -> NoticeRow | None:
+    """Return the pending notice of a group with this key, or None."""
     return await MAPPER.fetch_one(
         tx,
         """
@@ -186,9 +187,11 @@ async def undelivered(tx: Tx, folder: Folder, maker: NoticeMaker) -> int:
     return int((await returned(cursor))["n"])
 
 
-async def of_group(tx: Tx, folder: Folder, *, with_over: bool, limit: int) -> list[NoticeRow]:
-    """Return the notices that are pending or delivered and not acknowledged, the most urgent first."""
-    # With ended notices included, the newest come first, however urgent an older one was.
+async def of_group(tx: Tx, folder: Folder, *, with_ended: bool, limit: int) -> list[NoticeRow]:
+    """Return the notices that are pending or delivered and not acknowledged, the most urgent first.
+
+    With `with_ended` all notices, the newest first, however urgent an older one was.
+    """
     return await MAPPER.fetch_all(
         tx,
         f"""
@@ -196,7 +199,7 @@ async def of_group(tx: Tx, folder: Folder, *, with_over: bool, limit: int) -> li
         WHERE group_folder = :folder AND (:all OR state IN ('pending', 'delivered'))
         ORDER BY CASE WHEN :all THEN -id ELSE {RANK} END, created_ms, id LIMIT :limit
         """,  # noqa: S608 - our own text
-        {"folder": folder, "all": with_over, "limit": limit},
+        {"folder": folder, "all": with_ended, "limit": limit},
     )
 
 

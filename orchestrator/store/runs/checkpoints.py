@@ -54,6 +54,7 @@ async def add_outside(tx: Tx, turn: Turn) -> None:
 
 
 async def _add(tx: Tx, turn: Turn, session_id: str | None, uuid: str | None) -> None:
+    """Add a turn, with its session and its last message there; delete the oldest beyond `MAX_MARKS`."""
     await tx.execute(
         """
         INSERT INTO checkpoints (turn_id, group_folder, session_id, uuid) VALUES (?, ?, ?, ?)

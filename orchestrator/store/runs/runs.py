@@ -102,6 +102,7 @@ async def advance_frame(tx: Tx, run_id: RunId, frame: int) -> bool:
 
 
 async def end(tx: Tx, run_id: RunId, *, kind: str, detail: str, now_ms: int) -> None:
+    """Record that a run has ended: in the way `kind`, such as `closed`, and why."""
     # The first end stays: a sweep may find a container gone whose stop is already recorded.
     await tx.execute(
         "UPDATE runs SET ended_ms = ?, exit_kind = ?, exit_detail = ? WHERE id = ? AND ended_ms IS NULL",
@@ -169,6 +170,7 @@ async def holder_of_token(tx: Tx, token_hash: str) -> TokenHolder | None:
 
 
 async def recent(tx: Tx, *, limit: int, folder: str | None = None) -> list[Run]:
+    """Return the newest runs of a group, or of all, newest first."""
     return await _MAPPER.fetch_all(
         tx,
         """

@@ -117,6 +117,7 @@ async def note_announced(tx: Tx, turn_id: TurnId, *, now_ms: int) -> None:
 
 
 def _from_row(row: sqlite3.Row) -> WaitingTurn:
+    """Return a row of `turn_outages` that is joined with its turn."""
     return WaitingTurn(
         turn_id=TurnId(row["turn_id"]),
         folder=Folder(row["group_folder"]),

@@ -124,6 +124,7 @@ async def add_answered(
 
 
 async def _last_command(tx: Tx, folder: Folder) -> int:
+    """Return the id of the newest session command of a group; 0 if there is none."""
     # By group and not by chat: all chats of a group are one conversation.
     cursor = await tx.execute(
         "SELECT max(id) AS id FROM turns WHERE group_folder = ? AND command IS NOT NULL", (folder,)

@@ -38,6 +38,7 @@ async def _add(
     now_ms: int,
     error: str | None = None,
 ) -> None:
+    """Insert a run, and delete the oldest beyond `MAX_RUNS`."""
     # Limited at each insert: a task that runs every minute writes half a million rows a year.
     await tx.execute(
         """

@@ -58,16 +58,16 @@ async def get(tx: Tx, task_id: str) -> ScheduledTask | None:
     return await _MAPPER.fetch_one(tx, "SELECT * FROM scheduled_tasks WHERE id = ?", (task_id,))
 
 
-async def every(tx: Tx, folder: Folder | None = None, *, with_over: bool = False) -> list[ScheduledTask]:
+async def every(tx: Tx, folder: Folder | None = None, *, with_ended: bool = False) -> list[ScheduledTask]:
     """Return the tasks of a group, or of all, the next due first; ended ones only on request."""
     return await _MAPPER.fetch_all(
         tx,
         f"""
         SELECT * FROM scheduled_tasks
-        WHERE (:folder IS NULL OR group_folder = :folder) AND (:with_over OR {_OPEN})
+        WHERE (:folder IS NULL OR group_folder = :folder) AND (:with_ended OR {_OPEN})
         ORDER BY status, next_run IS NULL, next_run, created_at, id
         """,  # noqa: S608 - a constant
-        {"folder": folder, "with_over": with_over},
+        {"folder": folder, "with_ended": with_ended},
     )
 
 
@@ -111,6 +111,7 @@ async def replan(tx: Tx, task_id: str, *, timezone: str, next_ms: int) -> None:
 
 
 async def change_status(tx: Tx, task_id: str, status: TaskStatus, *, reason: str | None, now_ms: int) -> None:
+    """Set the status of a task, since when it has it, and why."""
     await tx.execute(
         "UPDATE scheduled_tasks SET status = ?, status_reason = ?, status_at = ? WHERE id = ?",
         (status, reason, now_ms, task_id),
@@ -135,7 +136,6 @@ async def note_end(
 
     `failures` is added to the task's failures in a row; a success sets them to 0.
     """
-
     await tx.execute(
         """
         UPDATE scheduled_tasks SET last_run = :now, last_result = :result,

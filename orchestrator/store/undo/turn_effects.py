@@ -320,6 +320,7 @@ async def put_back(tx: Tx, effects: Sequence[RowEffect]) -> None:
 
 
 async def _insert(tx: Tx, table: str, row: Row) -> None:
+    """Insert a row, given by column name."""
     names = ", ".join(f'"{name}"' for name in row)
     placeholders = ", ".join("?" for _ in row)
     await tx.execute(

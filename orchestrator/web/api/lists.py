@@ -139,6 +139,8 @@ def list_routes(source: ApiSource) -> list[Route]:
 
 
 def _route(source: ApiSource, resource: ApiResource) -> Route:
+    """Return the route of a resource."""
+
     async def answer(request: Request) -> Response:
         content = await resource.read(source, request)
         return JSONResponse(content, headers={"Cache-Control": "no-store"})
@@ -256,7 +258,7 @@ async def _approvals(source: ApiSource, query: GroupPageQuery, _: Mapping[str, s
 
 
 async def _tasks(source: ApiSource, query: OverQuery, _: Mapping[str, str]) -> RowPage[TaskView]:
-    listed_tasks = await source.read(lambda tx: task_reports.every(tx, query.group, with_over=query.over))
+    listed_tasks = await source.read(lambda tx: task_reports.every(tx, query.group, with_ended=query.over))
     return _cut_page([scheduled_task_service.to_row(task) for task in listed_tasks], query)
 
 
@@ -290,7 +292,7 @@ async def _outbox(source: ApiSource, query: PageQuery, _: Mapping[str, str]) -> 
 
 async def _notices(source: ApiSource, query: NoticesQuery, _: Mapping[str, str]) -> RowPage[NoticeView]:
     rows = await source.read(
-        lambda tx: notices.every(tx, query.group, with_over=query.over, limit=_rows_needed(query))
+        lambda tx: notices.every(tx, query.group, with_ended=query.over, limit=_rows_needed(query))
     )
     return _cut_page(rows, query)
 

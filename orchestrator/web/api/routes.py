@@ -94,6 +94,8 @@ def more_routes(services: ApiServices) -> list[Route]:
 
 
 def _host_routes(status: Status) -> list[Route]:
+    """Return the routes that report on the host itself."""
+
     async def tell_status(_: Request) -> Response:
         return JSONResponse(await status())
 

@@ -321,6 +321,7 @@ class _Routes:
         return RedirectResponse(ROOT + self._console.pages[0].path, status_code=303)
 
     async def _show_sign_in(self, request: Request) -> Response:
+        """Show the sign-in; a browser that is signed in is redirected to the page that it requested."""
         if await self._signed_in(request) is not None:
             return RedirectResponse(
                 _return_path(request) or ROOT + self._console.pages[0].path, status_code=303
@@ -328,6 +329,7 @@ class _Routes:
         return self._sign_in_page(request)
 
     def _sign_in_page(self, request: Request, error: BadRequest | None = None) -> Response:
+        """Return the page of the sign-in, with the reason if one was refused."""
         view = View(self._console, request, page=None, signed_in=None)
         view.error = view.why(error) if error else None
         status = error.http_status if error else 200
@@ -335,6 +337,7 @@ class _Routes:
         return view.render("sign_in.html", status=status, next=_return_path(request) or "", is_lost=is_lost)
 
     async def _sign_in(self, request: Request) -> Response:
+        """Sign a browser in with the code or the token in its form."""
         if (address := self._own_address(request)) is not None:
             # With a shared name, the browser would send the cookie to every other server of this machine.
             query = f"?{request.url.query}" if request.url.query else ""
@@ -366,6 +369,7 @@ class _Routes:
         return answer
 
     async def _sign_out(self, view: View, _: SentForm) -> Response:
+        """End the session of a browser, and delete its cookie."""
         await self._console.sessions.sign_out(view.signed_in)
         answer = RedirectResponse(f"{ROOT}/sign-in", status_code=303)
         name = self._cookie_name(view.request)

@@ -163,6 +163,7 @@ def _inline_html(text: str) -> Markup:
 
 
 def _mark_html(match: re.Match[str]) -> Markup:
+    """Return one mark as HTML: code, a link, bold or italic text."""
     if match["code"] is not None:
         return Markup("<code>{}</code>").format(plain(match["code"]))
     if match["link"] is not None:

@@ -282,6 +282,7 @@ def _read_skills(form: SentForm, name: str) -> list[str] | None:
 
 
 def _read_mounts(form: SentForm, name: str = "mounts") -> list[dict[str, Any]]:
+    """Return the mounts, each with its `path`, whether it is `writable`, and its `name` if it has one."""
     mounts = []
     for index in range(settings.MAX_MOUNTS + 1):
         path, mount_name = form.text(f"{name}_path{index}"), form.text(f"{name}_name{index}")

@@ -218,7 +218,7 @@ async def test_whoever_sets_one_everyone_sees_it_and_by_the_same_number(home):
     async with home.harness.database.transaction() as tx:
         assert [row["text"] for row in await service.rows(tx, "family")] == everyone[:2]
         seen = await board.active(tx, FAMILY)
-        coming = await upcoming.rows(tx, "family", with_over=False, zone=SEOUL)
+        coming = await upcoming.rows(tx, "family", with_ended=False, zone=SEOUL)
         assert [(row["kind"], row["id"]) for row in coming] == [("reminder", "1"), ("reminder", "2")]
         await service.move(tx, "2", "in 30 minutes", now_ms=now_ms)
     shown = summary.render(seen, now_ms=now_ms, zone=SEOUL)

@@ -292,7 +292,7 @@ async def _show(
     async with view.host.reader.reading() as tx:
         every = await groups.every(tx)
         upcoming_rows = await upcoming.week(tx, folder, now_ms=view.now_ms, zone=zone, days=DAYS)
-        scheduled_tasks = await tasks.every(tx, folder, with_over=False)
+        scheduled_tasks = await tasks.every(tx, folder, with_ended=False)
         to_come = await board_notifications.reminders(tx, Folder(folder) if folder else None)
     by_folder = {str(group.folder): group for group in every}
     reminders = [_scheduled_reminder(view, reminder, by_folder) for reminder in to_come]
@@ -360,7 +360,7 @@ async def next_lines(view: View, tx: Tx, *, limit: int) -> list[Day]:
     """Return the lines that come next in all groups, by day; at most `limit` of them."""
     by_folder = {str(group.folder): group for group in await groups.every(tx)}
     upcoming_rows = await upcoming.week(tx, None, now_ms=view.now_ms, zone=view.console.zone, days=DAYS)
-    scheduled_tasks = await tasks.every(tx, None, with_over=False)
+    scheduled_tasks = await tasks.every(tx, None, with_ended=False)
     tasks_by_id = {task.id: _scheduled_task(view, task, by_folder) for task in scheduled_tasks}
     rows = [row for row in upcoming_rows if not row["is_overdue"]][:limit]
     dates = dict.fromkeys(row["date"] for row in rows)

@@ -78,7 +78,7 @@ async def set_budget(view: View, form: SentForm) -> Response:
 
 
 async def change_budget(view: View, form: SentForm) -> Response:
-    """Raise or lower a budget; its unit, its period and whose it is stay."""
+    """Change the amount of a budget; one that would stop its group at once has to be confirmed first."""
     number = int(view.path_param("id"))
     try:
         async with view.host.database.transaction() as tx:

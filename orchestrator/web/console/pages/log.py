@@ -92,7 +92,11 @@ async def show(view: View) -> Response:
 def _line_filter(
     search_text: str, levels: tuple[str, ...], folder: str | None
 ) -> Callable[[HostLogLine], bool]:
-    """Return a function that decides whether a line is shown: by its words, its level and its group."""
+    """Return a function that decides whether a line is shown.
+
+    The line has to contain `search_text`, given in lower case, if it is not empty; its level has to be one of
+    `levels` if there are any, and its group `folder` if that is not None.
+    """
 
     def fits(line: HostLogLine) -> bool:
         return (

@@ -83,7 +83,7 @@ async def _show(
         every = await groups.every(tx)
         group = await groups.known(tx, folder or (every[0].folder if every else "main"))
         memory = await changes.current(tx, view.host.home.root, group.folder, GroupPart.MEMORY)
-        noticed = await notices.every(tx, group.folder, with_over=False, limit=MAX_NOTICES)
+        noticed = await notices.every(tx, group.folder, with_ended=False, limit=MAX_NOTICES)
         noted = await person_memory.notes_of(tx, group.folder)
         persons = await _persons(tx, group.folder)
     view.error = view.error or error or None

@@ -193,16 +193,17 @@ def _fallback_rows(chosen: list[ChosenModel], form: SentForm | None) -> list[dic
 
     Each row has the `model`, and as `dearer` whether it may replace a cheaper one.
     """
-    stored = [choice for choice in chosen if choice.work is WorkKind.FALLBACK]
-    places = []
-    for index in range(model_choices.MAX_FALLBACKS if form else len(stored) + 1)[
-        : model_choices.MAX_FALLBACKS
-    ]:
-        one = stored[index] if index < len(stored) else None
-        model = form.raw(f"model{index}") if form else one.model if one else ""
-        dearer = form.is_set(f"dearer{index}") if form else one is not None and one.may_be_dearer
-        places.append({"model": model, "dearer": dearer})
-    return places
+    if form is not None:
+        return [
+            {"model": form.raw(f"model{index}"), "dearer": form.is_set(f"dearer{index}")}
+            for index in range(model_choices.MAX_FALLBACKS)
+        ]
+    rows: list[dict[str, Any]] = [
+        {"model": choice.model, "dearer": choice.may_be_dearer}
+        for choice in chosen
+        if choice.work is WorkKind.FALLBACK
+    ]
+    return [*rows, {"model": "", "dearer": False}][: model_choices.MAX_FALLBACKS]
 
 
 PAGE = Page(

@@ -161,6 +161,7 @@ async def retry(view: View, _: SentForm) -> Response:
 
 
 def _lights(view: View, system: StatusView) -> Iterator[TrafficLight]:
+    """Yield a light for each thing that has to work, from the status of the `system`."""
     yield _credential_light(view, system)
     for messenger in view.services.channels.messengers:
         status = system["channels"].get(messenger.name, {})
