@@ -200,7 +200,7 @@ class CycleRecorder:
                 await self._reject(tx, cycle, tag.one_line, f"one of {len(tags)} in a text: the first counts")
             else:
                 is_set = True
-                await cycles.note_wish(
+                await cycles.note_wake_request(
                     tx,
                     cycle.id,
                     raw=_short(tag.next or tag.at or ""),

@@ -151,7 +151,7 @@ async def set_next_wake(
             cycle=cycle.id, raw=raw, reason="it names no clear time",
         )  # fmt: skip
         raise BadWake(f"'{raw}' is no clear span: use 30m, 2h, 1h30m, 'now' or a time such as 09:00.")
-    await cycles.note_wish(
+    await cycles.note_wake_request(
         tx,
         cycle.id,
         raw=raw,

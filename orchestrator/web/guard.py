@@ -166,7 +166,7 @@ def is_from_elsewhere(headers: Headers) -> bool:
 
 
 def _is_link_to_console(scope: Scope, headers: Headers) -> bool:
-    """Return whether a person followed a link of another page to the console, which shows only a way in."""
+    """Return whether a person followed a link of another page to the console, which is allowed."""
     is_link = headers.get("sec-fetch-mode") == "navigate" and headers.get("sec-fetch-dest") == "document"
     return is_link and scope["method"] == "GET" and _is_console(scope["path"])
 

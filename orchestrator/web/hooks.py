@@ -204,7 +204,7 @@ def _form(text: str) -> dict[str, str]:
 
 
 def hook_routes(service: HookService, on_refusal: OnRefusal) -> list[Route]:
-    """Return the route by which programs bring a text in. No answer says anything about the group."""
+    """Return the route to which programs post texts. No answer reveals anything about the group."""
 
     async def bring(request: Request) -> Response:
         try:

@@ -213,7 +213,7 @@ class Reader:
         return value
 
     def _status(self, row: Mapping[str, Any]) -> BoardTaskStatus:
-        """Return the status of a task; older files have archived ones among the others."""
+        """Return the status of a task; `archived`, which older files have, counts as completed."""
         return _one_of(
             row,
             "status",

@@ -161,7 +161,7 @@ def _ideal_ms(deadline: Deadline, before_ms: int, hours: Hours) -> int:
 
 
 def _today_alert(task: BoardTask, deadline: Deadline, context: AlertContext) -> Iterator[Step]:
-    """Notify on the morning of the deadline's day, or at once if the morning is past; once a day at most."""
+    """Yield the alert on the morning of the deadline's day, or at once if the morning is past."""
     if _was_notified(task.id, TODAY, context, since_ms=_counts_since_ms(deadline, deadline.at_ms)):
         return
     # An alert of the day before that came late, on the day itself, has said it.
@@ -172,7 +172,7 @@ def _today_alert(task: BoardTask, deadline: Deadline, context: AlertContext) -> 
 
 
 def _overdue_alert(task: BoardTask, deadline: Deadline, context: AlertContext) -> Iterator[Step]:
-    """Notify once that the deadline has passed, unless people were asked about it since."""
+    """Yield the alert that the deadline has passed, once, or a skip if people were asked since."""
     over_ms = slots.end_ms(deadline, context.hours)
     since_ms = _counts_since_ms(deadline, over_ms)
     if context.now_ms - over_ms > OVERDUE_ALERT_MS or _was_notified(

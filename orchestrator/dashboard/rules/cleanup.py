@@ -108,7 +108,7 @@ def of_notifications(snapshot: BoardSnapshot) -> list[Step]:
 
 
 def _why_void(row: Notification, tasks: dict[str, BoardTask], questions: set[str]) -> str | None:
-    """Return the reason to cancel a notification, or None: its task has ended or is gone, or its question is.
+    """Return the reason to cancel a notification, or None: its task or its question has ended or is gone.
 
     `tasks` are those of the dashboard by id, `questions` the ids of its open questions.
     """

@@ -128,7 +128,7 @@ def _start_priority(left_ms: int, gap: float) -> Priority:
 
 
 def _why_settled(task: BoardTask, proposal: QuestionProposal, context: alerts.AlertContext) -> str | None:
-    """Return why a question about the deadline is not asked again, since it was settled for it, or None."""
+    """Return why a question about the deadline is not asked again: it was answered for it. Else None."""
     if task.deadline is None or proposal.type not in (
         QuestionType.DEADLINE_CHECK,
         QuestionType.COMPLETION_CHECK,
@@ -143,7 +143,7 @@ def _why_settled(task: BoardTask, proposal: QuestionProposal, context: alerts.Al
 def _why_not(
     task: BoardTask, proposal: QuestionProposal, context: alerts.AlertContext, alert_steps: Sequence[Step]
 ) -> str | None:
-    """Return why a question is not asked now: one like it is open, was asked lately or is a notification."""
+    """Return why a question is not asked now, or None: a like one is open, or was asked lately."""
     cause = CAUSE_OF.get(proposal.type)
     kinds = alerts.SAME_CAUSE[cause] if cause else (proposal.type,)
     for question in context.open.get(task.id, ()):

@@ -53,9 +53,9 @@ async def answer(ctx: ServiceContext, *, question_id: str, answer: str) -> ToolR
 
 
 async def carry_out(ctx: ServiceContext, question: Question, answer: str) -> Effect | None:
-    """Change the task of a question as an answer says; None where only an agent can tell what it means.
+    """Change the task of a question as an answer requests; None where only an agent understands it.
 
-    "yes" to "is it done?" completes it, a time for its deadline moves that, "60 %" is its progress.
+    "yes" to "is it done?" completes the task, a time moves its deadline, "60 %" sets its progress.
     """
     task = await board_tasks.get(ctx.tx, ctx.folder, question.task_id) if question.task_id else None
     if task is None or task.status.is_terminal:

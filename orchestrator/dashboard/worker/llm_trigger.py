@@ -57,7 +57,8 @@ def why_ask(dashboard: Dashboard, digest: BoardDigest, *, now_ms: int, period_ms
         return None
     if has_failed:
         return "again"
-    return "period" if digest.content != (judged.content if judged is not None else EMPTY) else None
+    judged_content = EMPTY if judged is None else judged.content
+    return "period" if digest.content != judged_content else None
 
 
 def _judged_fields(task: BoardTask) -> list[object]:

@@ -163,7 +163,7 @@ class WorkerLoop:
         digest = BoardDigest.of(report.snapshot, report.plan.to_judge)
         why = llm_trigger.why_ask(dashboard, digest, now_ms=now_ms, period_ms=PERIODS * self._ports.beat_ms)
         # One turn at a time for a dashboard: a second one would be shown the same state.
-        if why is None or await worker_cycles.open_model_cycle(tx, group.folder) is not None:
+        if why is None or await worker_cycles.open_model_turn(tx, group.folder) is not None:
             return
         await self.ask_model(tx, group, digest, why=why, to_judge=report.plan.to_judge)
 
@@ -178,7 +178,7 @@ class WorkerLoop:
             snapshot = await board.snapshot(tx, group.folder)
             if snapshot is None:
                 raise NoDashboard(group.folder)
-            turn_id = await worker_cycles.open_model_cycle(tx, group.folder)
+            turn_id = await worker_cycles.open_model_turn(tx, group.folder)
             if turn_id is None and self._ports.has_model(group):
                 now_ms = self._clock.now_ms()
                 report = await cycle.preview(tx, snapshot, self._ports.hours_of(group), now_ms=now_ms)

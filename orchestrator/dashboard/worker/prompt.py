@@ -127,9 +127,11 @@ def _section(heading: str, lines: Sequence[str]) -> str:
 
 
 def _figures(hours: Hours, cap: int) -> dict[str, object]:
-    """Return the numbers in the built-in instructions, by their names in the template."""
+    """Return the numbers in the built-in instructions, by their names in the template.
 
-    # They are those of the rules, so that the text cannot contradict them.
+    They are taken from the rules, so that the text cannot contradict them.
+    """
+
     def listed(pauses: dict[str, int]) -> str:
         return ", ".join(f"{name} {count} h" for name, count in pauses.items() if count)
 

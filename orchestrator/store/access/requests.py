@@ -143,7 +143,7 @@ async def settle_registered(tx: Tx, jid: ChatJid, *, now_ms: int) -> None:
 
 
 async def ignore_unregistered(tx: Tx, jids: Sequence[ChatJid], *, now_ms: int) -> None:
-    """Ignore chats whose group was unregistered: the owner need not hear of their next call."""
+    """Ignore chats whose group was unregistered: the owner is not notified of their next call."""
     await tx.executemany(
         """
         INSERT INTO access_requests (chat_jid, chat_name, channel, is_direct, sender, sender_name, is_owner,

@@ -212,7 +212,7 @@ async def advance_view(tx: Tx, turn_id: int, revision: int) -> None:
 
 
 async def note_seen(tx: Tx, turn_id: int, row_id: str, version: int) -> None:
-    """Record that a turn is shown one row again."""
+    """Record that a turn is shown this version of a row after its view of the whole dashboard."""
     await tx.execute(
         """
         INSERT INTO dashboard_seen (turn_id, row_id, version) VALUES (?, ?, ?)

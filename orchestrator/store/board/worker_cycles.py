@@ -87,7 +87,7 @@ async def add_turn(tx: Tx, group: Group, *, now_ms: int) -> TurnId:
     return TurnId((await returned(cursor))["id"])
 
 
-async def open_model_cycle(tx: Tx, folder: Folder) -> int | None:
+async def open_model_turn(tx: Tx, folder: Folder) -> int | None:
     """Return the queued or running turn in which a model updates the dashboard; None without one."""
     cursor = await tx.execute(
         """

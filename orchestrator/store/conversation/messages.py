@@ -70,7 +70,7 @@ async def add(
 ) -> Seq:
     """Store a message that is not stored yet, with its turn or the reason why it has none; return its `seq`.
 
-    `is_request`: whether it asks for its turn, and is not only said beside the request.
+    `is_request`: whether the turn is to answer it; other messages only belong to the conversation.
     """
     # The group is stored with the message: what was said stays with it when the chat moves to another group.
     cursor = await tx.execute(
@@ -210,7 +210,7 @@ async def channel_id_of(tx: Tx, chat_jid: ChatJid, message_id: MessageId) -> Mes
 
 
 async def rewrite(tx: Tx, seq: Seq, text: str, *, is_request: bool) -> None:
-    """Change the text of a message; its file stays. `is_request`: whether it asks for its turn."""
+    """Change the text of a message; its file stays. `is_request`: whether its turn is to answer it."""
     await tx.execute(
         """
         UPDATE messages SET content = :text || coalesce(char(10) || file_words, ''),

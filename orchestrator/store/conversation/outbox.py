@@ -287,7 +287,7 @@ async def drop_held(tx: Tx, turn_id: TurnId) -> None:
 
 
 async def heads(tx: Tx) -> list[Outgoing]:
-    """Return the next message of each chat: each chat keeps its order and waits for no other chat."""
+    """Return the next message to send of each chat: within a chat they are sent in order."""
     # Parts of a long message sort by the id of the whole, or later messages would come between them.
     return await _MAPPER.fetch_all(
         tx,
@@ -357,6 +357,7 @@ async def renew_try(tx: Tx, message_id: MessageId, *, by: str, now_ms: int) -> N
 
 
 async def begin_attempt(tx: Tx, outgoing_id: int) -> None:
+    """Record that an attempt to send a message begins."""
     # Committed before the send: after a crash the row shows that the message may have been sent.
     await tx.execute(
         "UPDATE outbox SET state = 'sending', attempts = attempts + 1 WHERE id = ?", (outgoing_id,)

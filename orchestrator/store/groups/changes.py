@@ -176,7 +176,7 @@ async def get(tx: Tx, folder: Folder, number: int) -> GroupChange:
 
 
 async def made_with(tx: Tx, change: GroupChange) -> list[GroupChange]:
-    """Return a change and those made with it in one step; newest first."""
+    """Return a change and the others that were made in the same step, newest first."""
     return await _MAPPER.fetch_all(
         tx,
         "SELECT * FROM group_changes WHERE group_folder = ? AND (id = ? OR made_with = ?) ORDER BY id DESC",

@@ -52,8 +52,8 @@ _MAPPER = RowMapper(
 
 async def begin(tx: Tx, turn: Turn, *, set_by: str | None, now_ms: int) -> int:
     """Record the start of a turn's cycle, or of another attempt at it, and return the cycle's id."""
-    # A request for the next wake stays: a further attempt that asks it again gets the answer that the first
-    # one got, and nothing is stored anew.
+    # A request for the next wake stays: a further attempt that repeats it gets the same answer, and
+    # nothing is stored anew.
     cursor = await tx.execute(
         """
         INSERT INTO cycles (group_folder, turn_id, kind, set_by, started_ms) VALUES (?, ?, ?, ?, ?)
@@ -73,8 +73,10 @@ async def note_triggers(tx: Tx, cycle_id: int, triggers: Sequence[str]) -> None:
     )
 
 
-async def note_wish(tx: Tx, cycle_id: int, *, raw: str, reason: str, asked_ms: int, is_soonest: bool) -> None:
-    """Store when the agent asks to wake next, in place of its earlier request in this cycle."""
+async def note_wake_request(
+    tx: Tx, cycle_id: int, *, raw: str, reason: str, asked_ms: int, is_soonest: bool
+) -> None:
+    """Store when the agent requests to wake next, in place of its earlier request in this cycle."""
     await tx.execute(
         """
         UPDATE cycles SET schedule_raw = ?, schedule_reason = ?, schedule_asked_ms = ?, is_soonest = ?

@@ -179,8 +179,8 @@ async def free_stale(tx: Tx, *, now_ms: int) -> int:
 async def enter_session(tx: Tx, folder: Folder, session_id: str | None) -> None:
     """Record that the group's conversation goes on in `session_id`, or in a session without an id yet.
 
-    Waiting notices move along, also if the old session was lost or too old: for the people it is the same
-    conversation, and the notices may be all that is left of it.
+    Waiting notices move to that session, also if the old one was lost or too old: for the people it is the
+    same conversation, and the notices may be all that remains of it.
     """
     # Only pending notices move; delivered ones belong to the session that has read them.
     await tx.execute(

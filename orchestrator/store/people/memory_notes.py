@@ -26,13 +26,13 @@ class MemoryNote:
     at_ms: int
 
     def belongs_to(self, addresses: Collection[str]) -> bool:
-        """Return whether it is about a person with these addresses, or was said by them."""
+        """Return whether the note is about a person with these addresses, or was said by that person."""
         return any(address in addresses for address in (*self.about, *self.said_by))
 
     def goes_with(self, addresses: Collection[str]) -> bool:
-        """Return whether to delete it when the person with these addresses is forgotten.
+        """Return whether the note is deleted when the person with these addresses is forgotten.
 
-        That is so if it is about them, unless it is also about somebody else or was said by somebody else.
+        That is so if it is about this person or, being about nobody, was said by this person alone.
         """
         if any(address in addresses for address in self.about):
             return True

@@ -47,7 +47,7 @@ _MAPPER = RowMapper(
 
 
 async def put(tx: Tx, removal: PersonRemoval) -> None:
-    """Store a removal in place of earlier ones of the same person; it covers all messages up to now."""
+    """Store a removal in place of earlier ones of the same person; it covers all messages so far."""
     for earlier in await of_person(tx, removal.folder, removal.addresses):
         await finish(tx, earlier)
     await tx.execute(

@@ -94,7 +94,7 @@ async def join_chat(
 async def add_command(
     tx: Tx, folder: Folder, chat_jid: ChatJid, command: SessionCommand, *, now_ms: int
 ) -> TurnId:
-    """Queue a command: it runs after earlier questions, and no later message joins those."""
+    """Queue a command: it runs after earlier questions, and later messages join only later turns."""
     # A command needs its own turn even beside a queued question: it acts on the conversation, not within it.
     cursor = await tx.execute(
         """
@@ -234,7 +234,7 @@ def _waiting_for_files(turn: Turn, until_ms: int | None) -> Turn:
 
 
 async def last_question_ms(tx: Tx, folder: Folder) -> int | None:
-    """Return when somebody last asked in a chat of a group; None when nobody did."""
+    """Return when the newest chat turn of a group was queued (epoch ms); None if there is none."""
     cursor = await tx.execute(
         "SELECT queued_ms FROM turns WHERE group_folder = ? AND kind = 'chat' ORDER BY id DESC LIMIT 1",
         (folder,),
@@ -457,7 +457,7 @@ async def collect(tx: Tx, turn_id: TurnId, *, first: Seq, until_ms: int) -> None
 
 
 async def hurry_new(tx: Tx, turn_id: TurnId, *, now_ms: int) -> None:
-    """Let a queued turn that was never tried start without waiting: somebody asks for something in it."""
+    """Let a queued turn that was never tried start at once, because it has a request now."""
     await tx.execute(
         """
         UPDATE turns SET not_before_ms = min(not_before_ms, ?)

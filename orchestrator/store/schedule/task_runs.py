@@ -85,8 +85,8 @@ async def close(
     )
     row = await cursor.fetchone()
     if row is not None:
-        result = row["result"] or reason or "" if is_success else f"Error: {reason}"
-        failures = 0 if is_success else int(is_own_fault)
+        result = (row["result"] or reason or "") if is_success else f"Error: {reason}"
+        failures = 1 if is_own_fault and not is_success else 0
         await tasks.note_end(
             tx, row["task_id"], is_success=is_success, failures=failures, result=result, now_ms=now_ms
         )

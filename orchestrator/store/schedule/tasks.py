@@ -59,7 +59,7 @@ async def get(tx: Tx, task_id: str) -> ScheduledTask | None:
 
 
 async def every(tx: Tx, folder: Folder | None = None, *, with_ended: bool = False) -> list[ScheduledTask]:
-    """Return the tasks of a group, or of all, the next due first; ended ones only on request."""
+    """Return the tasks of a group, or of all, the next due first; ended ones only `with_ended`."""
     return await _MAPPER.fetch_all(
         tx,
         f"""

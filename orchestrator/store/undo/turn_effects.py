@@ -260,7 +260,7 @@ async def note_out_of_reach(tx: Tx, turn_id: TurnId, kind: str, own_id: str, *, 
 
 
 async def of_turn(tx: Tx, turn_id: TurnId) -> list[RowEffect]:
-    """Return the effects of a turn in the order of its first changes, without those that cancel out."""
+    """Return the effects of a turn in order, without rows and files that ended up as they were before."""
     effects = await _MAPPER.fetch_all(
         tx, "SELECT * FROM turn_effects WHERE turn_id = ? ORDER BY id", (turn_id,)
     )
@@ -302,7 +302,7 @@ async def put_back(tx: Tx, effects: Sequence[RowEffect]) -> None:
     Where only `moving` columns have changed since, those keep their present values.
 
     Raises:
-        sqlite3.IntegrityError: another row has taken the place of one by now.
+        sqlite3.IntegrityError: a deleted row cannot be added, because another row has its key by now.
     """
     table_order = {table.name: index for index, table in enumerate(TRACKED)}
     ordered = sorted(effects, key=lambda effect: table_order[effect.table])

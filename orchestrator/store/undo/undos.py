@@ -49,7 +49,7 @@ async def of_turn(tx: Tx, turn_id: TurnId) -> Undo | None:
 
 
 async def undoable(tx: Tx, turn_ids: Collection[int]) -> set[int]:
-    """Return those of the turns that have ended, changed something, and were not undone."""
+    """Return the ids of the turns that have ended, changed something, and were not undone."""
     rows = await tx.execute_fetchall(
         """
         SELECT t.id FROM turns AS t

@@ -213,7 +213,7 @@ class _Routes:
     # The name and the page that a request comes from
 
     async def arrive(self, request: Request) -> Response | None:
-        """Redirect browsers that used a shared name; show a way in to whoever follows another page's link."""
+        """Redirect a browser that used a shared name; show a link to one that another page has sent."""
         view = View(self._console, request, page=None, signed_in=None)
         if request.method not in ("GET", "HEAD") or view.path.startswith(NO_PAGES):
             return None
@@ -463,7 +463,7 @@ def _asset(name: str, content: bytes) -> str:
 
 
 def _manifest(files: Mapping[str, bytes]) -> bytes:
-    """Return what a browser needs to install the console as an app of its own."""
+    """Return the web app manifest, with which a browser can install the console as an app."""
     icons = [
         {"src": _asset(name, files[name]), "sizes": f"{size}x{size}", "type": "image/png", "purpose": purpose}
         for name, size, purpose in (

@@ -15,7 +15,7 @@ from orchestrator.web.guard import CONSOLE
 
 
 def console_routes(build: Callable[[], ASGIApp], sessions: SessionService) -> list[BaseRoute]:
-    """Return what leads to the console. `build` may block; it is called at the first request for a page."""
+    """Return the routes of the console. `build` may block; it is called at the first request for a page."""
 
     async def enter(_: Request) -> Response:
         return RedirectResponse(f"{CONSOLE}/", status_code=303)

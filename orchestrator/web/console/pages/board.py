@@ -148,7 +148,7 @@ async def change_task(view: View, form: SentForm) -> Response:
 
 
 async def reopen_task(view: View, form: SentForm) -> Response:
-    """Reopen a task that was just completed or dropped, by the button beside the text that says so."""
+    """Reopen a task that was just completed or dropped."""
     arguments = {"task_id": view.path_param("id"), **TASK_ACTIONS["reopen"]}
     return await _call_tool(
         view, form, view.path_param("folder"), "update_task", arguments, done=".did_reopen"
@@ -414,7 +414,7 @@ def due(view: View, task: BoardTask, zone: ZoneInfo) -> tuple[str, bool]:
 
 
 def _by_state(tasks: Iterable[BoardTask]) -> dict[str, list[BoardTask]]:
-    """Return the tasks of each state, in the order in which people look at them. Pure."""
+    """Return the tasks by state, in the order in which the page shows the states. Pure."""
     by_state: dict[str, list[BoardTask]] = {
         name: [] for name in ("active", "blocked", "someday", "completed", "cancelled")
     }

@@ -125,7 +125,7 @@ async def _nodes(view: View) -> list[NodeView] | None:
 
 
 async def show_doctor(view: View) -> Response:
-    """Show what the last run of the doctor found, or has found until now."""
+    """Show the findings of the last run of the doctor, or of the present one so far."""
     doctor = view.console.doctor
     # Read before the findings: a run that ends in between still counts as running, so the page looks again.
     is_running = doctor.is_running
@@ -307,7 +307,7 @@ def _backups_in(folder: Path) -> list[BackupFile]:
 
 
 def _settings(view: View) -> list[SettingRow]:
-    """Return the settings that are in force, without secrets, and what the files say differently. Blocks."""
+    """Return the settings in force, without secrets, with the values of the next start. Blocks."""
     running = view.host.settings
     later = config.as_next_start(running, view.host.home.root)
     present, next_values = running.model_dump(mode="json"), later.model_dump(mode="json")

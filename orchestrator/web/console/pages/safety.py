@@ -93,7 +93,7 @@ class StandingRequest(approvals.ApprovalView):
 
 
 async def show(view: View) -> Response:
-    """Show what agents reach, and the newest of what was refused; of all groups or of one."""
+    """Show what agents can reach, and the newest refusals, of all groups or of one."""
     home = view.host.home.root
     source = CredentialSource(home, os.environ)
     # `read` reads in a thread: whether a secret is set is read from a file.
@@ -251,7 +251,7 @@ async def decide(view: View, form: SentForm) -> Response:
 
 
 async def show_audit(view: View) -> Response:
-    """Show a page of the audit, newest first; its first page says whether every row is as it was written."""
+    """Show a page of the audit, newest first; the first page says whether any row was changed."""
     folder, before = view.query("group") or None, view.number("before") or None
     only_refused = view.query("refused") == "yes"
     verdict = None
@@ -277,7 +277,7 @@ async def show_audit(view: View) -> Response:
 
 
 async def show_commands(view: View) -> Response:
-    """Show a page of what containers asked of the host, newest first."""
+    """Show a page of the commands that containers sent to the host, newest first."""
     folder, before = view.query("group") or None, view.number("before") or None
     async with view.host.reader.reading() as tx:
         rows = await audit.command_rows(tx, folder, limit=ROWS + 1, before=before)
