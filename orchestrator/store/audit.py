@@ -100,7 +100,10 @@ async def newest(
     before: int | None = None,
     only_refused: bool = False,
 ) -> list[AuditView]:
-    """Return the newest rows, or the newest with an id below `before`, oldest first."""
+    """Return the newest rows, or the newest with an id below `before`, oldest first.
+
+    With `only_refused`, only rows about a refusal.
+    """
     rows = await tx.execute_fetchall(
         """
         SELECT * FROM audit WHERE at_ms >= :since AND (:folder IS NULL OR group_folder = :folder)

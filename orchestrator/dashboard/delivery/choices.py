@@ -49,8 +49,8 @@ async def take(
 ) -> str | None:
     """Record the votes as the answer to a poll's question, and change its task as the `newest` answer says.
 
-    Return the reply; it is empty where the messenger's poll itself shows the votes. None where the question
-    was removed or is closed.
+    `is_text`: the poll was sent as a numbered text. Return the reply; it is empty where the messenger's poll
+    itself shows the votes. None where the question was removed or is closed.
     """
     question = await board_questions.get(ctx.tx, ctx.folder, poll.board_question or "")
     if question is None:

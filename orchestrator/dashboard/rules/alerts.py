@@ -294,7 +294,7 @@ def _block_steps(task: BoardTask, context: AlertContext) -> Iterator[Step]:
 
 
 def _outside_quiet_ms(at_ms: int, context: AlertContext, *, is_urgent: bool = False) -> int:
-    """Return a time, or the end of the quiet hours that it is in unless it is urgent (epoch ms)."""
+    """Return a time (epoch ms); in quiet hours it is their end, unless `is_urgent`."""
     return at_ms if is_urgent else context.hours.after_quiet(at_ms)
 
 

@@ -82,9 +82,9 @@ def duplicate_of(
 ) -> Duplicate | None:
     """Return the row that a new notification would repeat, or None.
 
-    A requested notification is a duplicate only of a pending one for the same minute. An automatic one is
-    also a duplicate of a pending one near it, and of one that was delivered, or cancelled by a person, within
-    the cooldown of its type.
+    A requested notification is a duplicate only of a pending one for the same minute. One that `is_automatic`
+    is also a duplicate of a pending one near it, and of one that was delivered, or cancelled by a person,
+    within the cooldown of its type.
     """
     rows = [row for row in alike if row.cause != SUPERSEDED and row.audience is request.audience]
     for row in rows:

@@ -138,7 +138,10 @@ async def set_recurring(
     days_of_week: tuple[int, ...] | None = None,
     check_time: str | None = None,
 ) -> ToolResult:
-    """Set the days on which a task is repeated; its streaks are retained. Raises `ToolRefused`."""
+    """Set whether a task is repeated (`enabled`), on which days (0 is Monday), and at what time.
+
+    None leaves the days or the time unchanged; the task's streaks stay. Raises `ToolRefused`.
+    """
     task = await ctx.task(task_id)
     await ctx.check_seen(task, serializers.task(task, ctx.zone))
     before = dict(task.recurring or {})

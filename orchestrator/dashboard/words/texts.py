@@ -18,7 +18,7 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\
 def text(name: str, value: str, *, limit: int = MAX_TEXT, is_needed: bool = False) -> str:
     """Return a text without space around it. Emoji, direction marks and line breaks stay.
 
-    `name` is the field's name, for the error.
+    `name` is the field's name, for the error. `is_needed`: the text must not be empty.
 
     Raises:
         ToolRefused: VALIDATION when it is too long, has control characters, or is needed and empty.

@@ -52,7 +52,10 @@ class WorkerMode:
 
 
 def worker_mode(*, enabled: bool, use_llm: bool, fallback_to_rules: bool) -> WorkerMode:
-    """Return the mode of the settings; without the fallback, rules only find the cases for the model."""
+    """Return the mode of three settings: the worker is `enabled`, uses a model, and falls back to rules.
+
+    Without the fallback, rules only find the cases for the model.
+    """
     return WorkerMode(applies_rules=enabled and fallback_to_rules, asks_model=enabled and use_llm)
 
 

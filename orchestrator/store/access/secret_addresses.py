@@ -60,7 +60,7 @@ _MAPPER = RowMapper(SecretAddress, "secret_addresses", {"folder": "group_folder"
 async def add(
     tx: Tx, kind: AddressKind, folder: Folder, *, name: str, is_request: bool, secret_hash: str, now_ms: int
 ) -> SecretAddress:
-    """Store a new address and return it; of its secret only the hash is stored."""
+    """Store a new address and return it. `is_request`: a text that is sent to a hook asks the agent."""
     cursor = await tx.execute(
         """
         INSERT INTO secret_addresses (kind, group_folder, name, is_request, secret_hash, created_ms)

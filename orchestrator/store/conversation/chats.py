@@ -25,7 +25,7 @@ _MAPPER = RowMapper(Chat, "chats", {})
 async def upsert(
     tx: Tx, jid: ChatJid, *, name: str | None, channel: str | None, is_group: bool, at_ms: int | None
 ) -> None:
-    """Insert or update a chat; a value that is None stays as it was."""
+    """Insert or update a chat; a value that is None stays as it was, and a group chat stays one."""
     await tx.execute(
         """
         INSERT INTO chats (jid, name, channel, is_group, last_message_ms)

@@ -65,12 +65,13 @@ async def find(
     limit: int,
     is_for_agent: bool = False,
 ) -> list[Message]:
-    """Find the messages with all `terms`, ignoring case, newest first; of one group, or of all.
+    """Return the newest messages with all `terms`, ignoring case, newest first; of one group, or of all.
 
-    `is_for_agent` leaves out questions to the owner that quote other people.
+    Only messages that were sent since `since_ms`, and whose number is below `before_seq`. `is_for_agent`
+    leaves out questions to the owner that quote other people.
     """
-    is_whole = await indexed_from(tx) <= 1
-    indexed = [term for term in terms if is_whole and len(term) >= INDEXED_CHARS]
+    is_index_complete = await indexed_from(tx) <= 1
+    indexed = [term for term in terms if is_index_complete and len(term) >= INDEXED_CHARS]
     scanned = (term for term in terms if term not in indexed)
     patterns = {f"pattern{number}": _pattern(term) for number, term in enumerate(scanned)}
     joined = "message_search s JOIN messages m ON m.seq = s.rowid" if indexed else "messages m"

@@ -76,7 +76,11 @@ async def note_triggers(tx: Tx, cycle_id: int, triggers: Sequence[str]) -> None:
 async def note_wake_request(
     tx: Tx, cycle_id: int, *, raw: str, reason: str, asked_ms: int, is_soonest: bool
 ) -> None:
-    """Store when the agent requests to wake next, in place of its earlier request in this cycle."""
+    """Store when the agent requests to wake next, in place of its earlier request in this cycle.
+
+    `raw` is the request as written, `asked_ms` the requested sleep in milliseconds. `is_soonest`: it is the
+    shortest possible one.
+    """
     await tx.execute(
         """
         UPDATE cycles SET schedule_raw = ?, schedule_reason = ?, schedule_asked_ms = ?, is_soonest = ?
@@ -121,7 +125,11 @@ async def end(
     next_wake_ms: int | None,
     trace: Sequence[str],
 ) -> None:
-    """Record how a cycle ended and what was decided about the next wake."""
+    """Record how a cycle ended and what was decided about the next wake.
+
+    `applied_ms` is the sleep that follows, in milliseconds; `is_bounded`: it differs from the requested one.
+    `capped_by` is the unanswered turn that limits it, `trace` the steps of the decision.
+    """
     await tx.execute(
         """
         UPDATE cycles SET outcome = ?, error = ?, ended_ms = ?, schedule_applied_ms = ?,

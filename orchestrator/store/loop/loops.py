@@ -195,7 +195,7 @@ async def release(tx: Tx, folder: Folder, turn_id: TurnId | None = None) -> None
 async def end(
     tx: Tx, folder: Folder, *, auto_ms: int, soonest_streak: int, is_noop: bool, ended_ms: int
 ) -> None:
-    """Record the result of a cycle, except for the next wake-up."""
+    """Record the result of a cycle, except for the next wake-up. `is_noop`: the agent did nothing."""
     await tx.execute(
         """
         UPDATE loop_state

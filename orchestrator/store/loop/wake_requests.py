@@ -47,7 +47,7 @@ async def add(
     """Request a cycle of a group; return False when its loop is off or the same request waits already.
 
     `source` is the part of Andy, or the messenger, that requests it, such as `api`; it is in the event
-    `trigger:…`.
+    `trigger:…`. A request that `is_direct`, such as for a message to Andy, may start a cycle sooner.
     """
     cursor = await tx.execute(
         """

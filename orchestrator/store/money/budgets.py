@@ -66,7 +66,10 @@ async def put(
     amount: int,
     now_ms: int,
 ) -> Budget:
-    """Set a budget, in place of one with the same folder, period and unit, and return it."""
+    """Set a budget, in place of one with the same group, work, period and unit, and return it.
+
+    `is_background`: it limits only turns that nobody waits for.
+    """
     cursor = await tx.execute(
         """
         INSERT INTO budgets (group_folder, is_background, period, unit, amount, set_ms)

@@ -153,7 +153,10 @@ async def add(tx: Tx, entry: UsageEntry) -> None:
 
 
 async def spent(tx: Tx, *, folder: Folder | None, since_ms: int, only_background: bool) -> Sums:
-    """Return the sums since a time, over all groups when `folder` is None."""
+    """Return the sums since a time, over all groups when `folder` is None.
+
+    With `only_background`, only of turns that nobody waits for.
+    """
     # A request outside of turns has no kind and counts as background: nobody waits for it.
     cursor = await tx.execute(
         f"""
@@ -169,7 +172,10 @@ async def spent(tx: Tx, *, folder: Folder | None, since_ms: int, only_background
 async def spent_by(
     tx: Tx, roles: Iterable[Role], *, folder: Folder, since_ms: int, only_background: bool
 ) -> Sums:
-    """Return the sums since a time of the turns of a group in which people of these roles asked."""
+    """Return the sums since a time of the turns of a group in which people of these roles asked.
+
+    With `only_background`, only of turns that nobody waits for.
+    """
     cursor = await tx.execute(
         f"""
         SELECT {_SUMS} FROM usage

@@ -33,7 +33,7 @@ TTL_MS = 3 * DAY_MS
 
 
 async def reply_undelivered(tx: Tx, outgoing: Outgoing, error: str, *, is_known: bool, now_ms: int) -> None:
-    """Add the notice that a message was given up and that its chat has not seen it, or may not have.
+    """Add the notice that a message was given up; `is_known`: it is certain that the chat did not get it.
 
     If the message itself named earlier lost messages, those are named again, but not their notice.
     """

@@ -63,7 +63,10 @@ async def begin(
 
 
 async def end(tx: Tx, turn: Turn, run: Run, *, call_id: str, is_ok: bool, took_ms: int, now_ms: int) -> bool:
-    """Record the end of a call. Its duration is limited to the time since its turn was started."""
+    """Record the end of a call, and whether it succeeded; return False if none is open under this id.
+
+    Its duration is limited to the time since its turn was started.
+    """
     cursor = await tx.execute(
         """
         UPDATE tool_calls SET is_ok = ?, duration_ms = ?

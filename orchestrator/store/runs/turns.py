@@ -62,10 +62,10 @@ async def join_chat(
 ) -> TurnId:
     """Return the queued turn of a chat that somebody of a role joins; create it if there is none.
 
-    People with all rights share one turn, which gets the lowest of their roles.
+    Unrestricted people share one turn, which gets the lowest of their roles. A person who `is_restricted`
+    joins a turn of that role alone, so that nobody's rights change.
     """
-    # A unique index allows one such turn per chat: messages during an agent's work become one question. An
-    # `is_restricted` person asks in a turn of that role, which lowers nobody's rights and gains by nobody's.
+    # A unique index allows one such turn per chat: messages during an agent's work become one question.
     command_id = await _last_command(tx, folder)
     waiting = await _queued_after(tx, chat_jid, command_id, role if is_restricted else None)
     if waiting is not None:
@@ -135,7 +135,7 @@ async def _last_command(tx: Tx, folder: Folder) -> int:
 async def add_task(
     tx: Tx, task: ScheduledTask, *, chat_jid: ChatJid, now_ms: int, is_restricted: bool = False
 ) -> TurnId:
-    """Queue a turn with a task's prompt, to be answered in `chat_jid`."""
+    """Queue a turn with a task's prompt, to be answered in `chat_jid`; `is_restricted`: its rights are limited."""
     # The prompt is copied: a later change of the task does not affect a turn that waits.
     cursor = await tx.execute(
         """
@@ -407,7 +407,8 @@ async def put_back(
 ) -> None:
     """Queue a turn again, not to start before `not_before_ms`, with the `reason` of the end of its attempt.
 
-    A chat turn that was queued after it is merged into it: one question, one answer.
+    `counts_as_attempt` and `counts_as_restart` say which of its two counters are incremented. A chat turn
+    that was queued after it is merged into it: one question, one answer.
     """
     # A command is never merged: later messages must not run before it.
     is_question = turn.kind is TurnKind.CHAT and turn.command is None

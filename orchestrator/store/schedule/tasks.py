@@ -132,9 +132,9 @@ async def cancelled_due_ms(tx: Tx, task_id: str) -> int | None:
 async def note_end(
     tx: Tx, task_id: str, *, is_success: bool, failures: int, result: str, now_ms: int
 ) -> None:
-    """Record the end of a run; a one-time task is completed by it.
+    """Record the end of a run with its `result` as text; a one-time task is completed by it.
 
-    `failures` is added to the task's failures in a row; a success sets them to 0.
+    `failures` is added to the task's failures in a row; if it `is_success`, they become 0.
     """
     await tx.execute(
         """

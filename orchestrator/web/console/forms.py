@@ -215,7 +215,7 @@ class FormGuard:
         raise FormSentTwice if is_done else FormCutOff
 
     async def _settle(self, number: str, *, is_done: bool) -> None:
-        """Record that a form was carried out to the end; if it was not, it may be sent again."""
+        """Record that a form was carried out to the end; if not `is_done`, it may be sent again."""
         async with self._database.transaction() as tx:
             if is_done:
                 await web_sessions.finish_form(tx, number)

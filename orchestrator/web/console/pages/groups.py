@@ -334,7 +334,7 @@ async def _show_diff(
 
 
 async def add_address(view: View, form: SentForm, *, kind: AddressKind) -> Response:
-    """Make an address for a program; the next page shows it, and no other."""
+    """Create a secret address for a program; only the next page shows it, once."""
     folder = view.path_param("folder")
     try:
         async with view.host.database.transaction() as tx:
