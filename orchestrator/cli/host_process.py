@@ -107,10 +107,11 @@ def announce_migration(path: Path) -> None:
     """Print that this start migrates the database, and where the copy of the old one is. Blocks."""
     from orchestrator.store import database
 
-    if (versions := database.migration_ahead(path)) is not None:
-        version, known = versions
-        copy = database.copy_before(path, known)
-        say_aside(f"The database goes from version {version} to {known}; a copy of the old one is {copy}.")
+    migration = database.migration_ahead(path)
+    if migration is not None:
+        old, new = migration.stored_version, migration.newest_version
+        copy = database.copy_before(path, new)
+        say_aside(f"The database goes from version {old} to {new}; a copy of the old one is {copy}.")
 
 
 def _carry_out_restore(home: Home) -> bool:

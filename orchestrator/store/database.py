@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Seque
 from contextlib import asynccontextmanager, closing
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeAlias, TypeVar, cast
 
 from orchestrator.base.announcements import LOOPS_OF, Announce, Announcement, announce_to_nobody
 from orchestrator.domain.errors import StoreCorrupt, StoreError, StoreTooNew
@@ -453,15 +453,22 @@ def refuse_newer(path: Path) -> None:
         )
 
 
-def migration_ahead(path: Path) -> tuple[int, int] | None:
-    """Return the database's version and the one that the next opening migrates it to; else None. Blocks."""
+class PendingMigration(NamedTuple):
+    """The versions of a database before and after its next opening."""
+
+    stored_version: int
+    newest_version: int
+
+
+def migration_ahead(path: Path) -> PendingMigration | None:
+    """Return the migration that the next opening of a database makes, or None. Blocks."""
     newest_version = len(_migration_files())
     try:
         with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as connection:
             version = _version(connection)
     except sqlite3.Error:
         return None  # there is none, or it cannot be read; opening it reports that
-    return (version, newest_version) if 0 < version < newest_version else None
+    return PendingMigration(version, newest_version) if 0 < version < newest_version else None
 
 
 def copy_before(path: Path, version: int) -> Path:

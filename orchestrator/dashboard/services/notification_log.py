@@ -47,7 +47,7 @@ async def record(
 def _differences(
     before: Notification | None, after: Notification, *, by: str
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield each difference: the `what` and the `detail` of its `HistoryEntry`."""
+    """Yield the `what` and the `detail` of the `HistoryEntry` for each difference."""
     if before is None:
         yield "created", {"due_ms": after.due_ms, "message": after.message}
         return

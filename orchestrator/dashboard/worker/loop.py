@@ -249,7 +249,10 @@ class WorkerLoop:
     async def _note_judged(
         self, tx: Tx, ended: worker_cycles.EndedCycle, dashboard: Dashboard
     ) -> dict[str, Any]:
-        """Mark as judged all that the model was shown, but no change that others made during its turn."""
+        """Record the dashboard that the model was shown as judged, and return the detail for its cycle.
+
+        A change that others made during its turn does not count as judged.
+        """
         now_ms = self._clock.now_ms()
         for question_id in await worker_cycles.shown_answers(tx, ended.turn_id):
             await board_questions.note_processed(tx, ended.folder, question_id, now_ms=now_ms)

@@ -135,7 +135,7 @@ async def _last_command(tx: Tx, folder: Folder) -> int:
 async def add_task(
     tx: Tx, task: ScheduledTask, *, chat_jid: ChatJid, now_ms: int, is_restricted: bool = False
 ) -> TurnId:
-    """Queue a turn with a task's prompt, to be answered in `chat_jid`; `is_restricted`: its rights are limited."""
+    """Queue a turn with a task's prompt, to be answered in `chat_jid`, with few rights if `is_restricted`."""
     # The prompt is copied: a later change of the task does not affect a turn that waits.
     cursor = await tx.execute(
         """

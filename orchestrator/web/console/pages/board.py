@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import date, datetime
-from typing import Any
+from typing import Any, NamedTuple
 from zoneinfo import ZoneInfo
 
 from starlette.responses import Response
@@ -392,11 +392,18 @@ async def _boards_of_all(tx: Tx) -> Boards:
     )
 
 
-def due(view: View, task: BoardTask, zone: ZoneInfo) -> tuple[str, bool]:
+class DueText(NamedTuple):
+    """The text that says when a task is due, and whether the task is late."""
+
+    text: str
+    is_late: bool
+
+
+def due(view: View, task: BoardTask, zone: ZoneInfo) -> DueText:
     """Return when a task is due, as people say it, and whether it is late."""
     deadline = task.deadline
     if deadline is None:
-        return view.t("board.no_deadline"), False
+        return DueText(view.t("board.no_deadline"), is_late=False)
     now = datetime.fromtimestamp(view.now_ms / 1000, zone)
     moment = datetime.fromtimestamp(deadline.at_ms / 1000, zone)
     day = date.fromisoformat(deadline.date) if deadline.date else moment.date()
@@ -406,11 +413,11 @@ def due(view: View, task: BoardTask, zone: ZoneInfo) -> tuple[str, bool]:
     is_late = days < 0 or (deadline.date is None and moment <= now)
     if is_late and not task.status.is_terminal:
         late = view.t("board.days_late", n=-days) if days < 0 else view.t("board.late_today")
-        return f"{late}, {shown}", True
+        return DueText(f"{late}, {shown}", is_late=True)
     if 0 <= days <= 1:
-        return f"{view.t('base.tomorrow' if days else 'base.today')}, {shown}", False
+        return DueText(f"{view.t('base.tomorrow' if days else 'base.today')}, {shown}", is_late=False)
     near = f"{view.t('board.in_days', n=days)}, " if 0 < days <= NEAR_DAYS else ""
-    return f"{near}{shown}", False
+    return DueText(f"{near}{shown}", is_late=False)
 
 
 def _by_state(tasks: Iterable[BoardTask]) -> dict[str, list[BoardTask]]:

@@ -6,7 +6,7 @@ import asyncio
 import re
 from dataclasses import replace
 from itertools import zip_longest
-from typing import Any, TypedDict
+from typing import Any, NamedTuple, TypedDict
 from zoneinfo import ZoneInfo
 
 from starlette.responses import Response
@@ -135,20 +135,26 @@ async def _mark_read(view: View, group: Group, lines: list[MessageView], read: i
         await view.host.database.write(lambda tx: message_store.mark_read(tx, group.folder, lines[-1]["seq"]))
 
 
-async def _window(tx: Tx, view: View, folder: str) -> tuple[int, int]:
-    """Return the `seq` of the message before which the page ends, and of the one with which it begins.
+class PageWindow(NamedTuple):
+    """The `seq` of the message before which a page ends, and of the one with which it begins; 0 if open."""
 
-    0 means that the page ends with the newest message, or begins as far back as it has room. A page around a
-    message has as many lines after it as before it, if there are so many.
+    before: int
+    first: int
+
+
+async def _window(tx: Tx, view: View, folder: str) -> PageWindow:
+    """Return which messages the page shows; it ends with the newest, and begins as far back as it has room.
+
+    A page around a message has as many lines after it as before it, if there are so many.
     """
     before, first, around = view.number("before"), view.number("from"), view.number("around")
     if not around or before or first:
-        return before, first
+        return PageWindow(before, first)
     later = await messages.rows(tx, folder, limit=SHOWN // 2 + 1, after=around)
     if len(later) > SHOWN // 2:
-        return later[-1]["seq"], 0
+        return PageWindow(later[-1]["seq"], 0)
     earlier = await messages.rows(tx, folder, limit=SHOWN - len(later), before=around + 1)
-    return 0, earlier[0]["seq"] if earlier else 0
+    return PageWindow(0, earlier[0]["seq"] if earlier else 0)
 
 
 def first_of_days(lines: list[MessageView], zone: ZoneInfo) -> dict[int, str]:
