@@ -262,7 +262,7 @@ def _with_status(ctx: ServiceContext, task: BoardTask, changes: TaskChanges) -> 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Consequences:
-    """What a change of a task did to its questions and notifications, to be added to the tool's result."""
+    """The effects of a task's change on its questions and notifications, to be added to the tool's result."""
 
     text: str = ""
     data: dict[str, Any]
