@@ -216,7 +216,7 @@ async def test_whoever_sets_one_everyone_sees_it_and_by_the_same_number(home):
         assert [row["message"] for row in of_model.data["notifications"]] == everyone
         assert (await home.ask_raw({"type": "cancel_reminder", "reminderId": 3})).ok
     async with home.harness.database.transaction() as tx:
-        assert [row["text"] for row in await service.rows(tx, "family")] == everyone[:2]
+        assert [row["text"] for row in await service.list_views(tx, "family")] == everyone[:2]
         seen = await board.active(tx, FAMILY)
         coming = await upcoming.rows(tx, "family", with_ended=False, zone=SEOUL)
         assert [(row["kind"], row["id"]) for row in coming] == [("reminder", "1"), ("reminder", "2")]
