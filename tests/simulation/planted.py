@@ -208,7 +208,7 @@ BUGS = (
     Planted(
         name="reminders are looked for once in five minutes",
         path="orchestrator/dashboard/delivery/notification_dispatcher.py",
-        right="        return min(SWEEP_SECONDS, max(0.0, (found.next_ms - self._clock.now_ms()) / 1000))",
+        right="        return min(SWEEP_SECONDS, max(0.0, (outlook.next_ms - self._clock.now_ms()) / 1000))",
         wrong="        return 60 * SWEEP_SECONDS",
     ),
     Planted(
