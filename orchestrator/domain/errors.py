@@ -113,10 +113,10 @@ class UnknownGroup(BadRequest):
     code = "unknown_group"
     http_status = 404
 
-    def __init__(self, folder: str, known: list[str] | None = None) -> None:
+    def __init__(self, folder: str, registered: list[str] | None = None) -> None:
         self.folder = folder
-        listed = f" Registered: {', '.join(known)}." if known else ""
-        super().__init__(f"There is no group '{folder}'.{listed} See 'andy groups list'.")
+        registered_text = f" Registered: {', '.join(registered)}." if registered else ""
+        super().__init__(f"There is no group '{folder}'.{registered_text} See 'andy groups list'.")
 
 
 class TextEmpty(BadRequest):

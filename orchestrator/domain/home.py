@@ -39,8 +39,8 @@ def default_home(environment: Mapping[str, str]) -> Path:
     `$XDG_DATA_HOME/andy`, by default `~/.local/share/andy`.
     """
     here = Path.cwd()
-    marks = ("store/messages.db", installation.DOCKERFILE)
-    if installation.clone() is not None or any((here / mark).is_file() for mark in marks):
+    marker_files = ("store/messages.db", installation.DOCKERFILE)
+    if installation.clone() is not None or any((here / marker).is_file() for marker in marker_files):
         return here
     data = environment.get("XDG_DATA_HOME") or ""
     return (Path(data) if data.startswith("/") else Path.home() / ".local" / "share") / "andy"

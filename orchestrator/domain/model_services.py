@@ -158,10 +158,10 @@ def read_choice(text: str | None, services: Collection[ModelService]) -> ModelCh
     """
     if not text:
         return ModelChoice(OF_DOTENV, None)
-    known = {service.name: service for service in services}
+    services_by_name = {service.name: service for service in services}
     name, slash, model = text.partition("/")
-    if name in known:
-        return ModelChoice(name, model or known[name].model)
+    if name in services_by_name:
+        return ModelChoice(name, model or services_by_name[name].model)
     if name == OF_DOTENV:
         return ModelChoice(OF_DOTENV, model if slash and model else None)
     return ModelChoice(OF_DOTENV, text)

@@ -69,11 +69,11 @@ class Poll:
 
     def chosen_text(self, chosen: Sequence[int]) -> str:
         """Return the texts of the options at these places."""
-        return ", ".join(self.options[place] for place in chosen)
+        return ", ".join(self.options[index] for index in chosen)
 
     def takes(self, chosen: Sequence[int]) -> bool:
         """Return whether a vote may choose exactly these places; no place at all withdraws a vote."""
-        is_known = all(0 <= place < len(self.options) for place in chosen)
+        is_known = all(0 <= index < len(self.options) for index in chosen)
         return is_known and len(set(chosen)) == len(chosen) and (self.is_multiple or len(chosen) <= 1)
 
 
@@ -87,8 +87,8 @@ def answer_in(text: str, poll: Poll) -> tuple[int, ...] | None:
     answer = " ".join(composed(text).casefold().split())[:MAX_ANSWER_CHARS]
     # Words before numbers, because an option may itself be a number.
     named = [
-        place
-        for place, option in enumerate(poll.options)
+        index
+        for index, option in enumerate(poll.options)
         if answer == " ".join(composed(option).casefold().split())
     ]
     if named:

@@ -182,7 +182,7 @@ class Settings(BaseModel):
 
     def read_from(self, origins: Mapping[str, str]) -> Self:
         """Record the place that each setting came from, and return the settings."""
-        self._origins = {name: place for name, place in origins.items() if name in type(self).model_fields}
+        self._origins = {name: origin for name, origin in origins.items() if name in type(self).model_fields}
         return self
 
     assistant_name: Annotated[str, AfterValidator(_plain_name)] = Field(
@@ -400,9 +400,9 @@ def load(home: Path, environment: Mapping[str, str] = os.environ, **overrides: A
     sources = read_sources(home, environment, **overrides)
     for source in sources:
         _check_names(source)
-    known = {key: value for key, value in merged(sources).items() if key in Settings.model_fields}
+    values = {key: value for key, value in merged(sources).items() if key in Settings.model_fields}
     try:
-        settings = Settings(**known)
+        settings = Settings(**values)
     except ValidationError as error:
         origin = {key.lower(): source.name for source in sources for key in source.values}
         raise _explained(error, origin) from error
@@ -434,7 +434,7 @@ def changed_since(
 def as_next_start(running: Settings, home: Path, environment: Mapping[str, str] = os.environ) -> Settings:
     """Return the settings that the next start would read, or the running ones if it could not read them."""
     from_command_line = {
-        name: getattr(running, name) for name, place in running.origins.items() if place == COMMAND_LINE
+        name: getattr(running, name) for name, origin in running.origins.items() if origin == COMMAND_LINE
     }
     try:
         return load(home, environment, **from_command_line)
@@ -464,8 +464,8 @@ def _check_names(source: SettingSource) -> None:
 def _unknown(key: str, where: str) -> SettingError:
     """Return the error about a key that is no setting, with a similar one if there is one."""
     meant = _meant_by(key)
-    known = f"Did you mean {meant}?" if meant else f"Known: {', '.join(known_names())}."
-    return SettingError(f"{where}: '{key}' is no setting. {known}")
+    suggestion = f"Did you mean {meant}?" if meant else f"Known: {', '.join(known_names())}."
+    return SettingError(f"{where}: '{key}' is no setting. {suggestion}")
 
 
 def _meant_by(key: str) -> str | None:
