@@ -233,6 +233,7 @@ class Database:
             self._thread.shutdown(wait=False)
 
     async def _roll_back(self) -> None:
+        """End an open transaction without keeping its changes."""
         # A cancelled await still runs its statement: wait behind it in the queue, then check.
         await self._connection.execute("SELECT 1")
         if self._connection.in_transaction:

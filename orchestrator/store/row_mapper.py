@@ -304,6 +304,7 @@ def _first_column(part: Part) -> str:
 
 
 def _dumps(value: Any) -> str:
+    """Return a value as JSON text."""
     return json.dumps(value, ensure_ascii=False, default=_jsonable)
 
 

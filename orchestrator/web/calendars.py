@@ -63,6 +63,7 @@ def calendar_routes(service: CalendarService) -> list[Route]:
     """Return the route by which calendar programs fetch a calendar."""
 
     async def get(request: Request) -> Response:
+        """Answer with the calendar of a secret address."""
         body = await service.read(request.path_params["secret"])
         headers = {
             "Cache-Control": "no-store",

@@ -64,6 +64,7 @@ class EventStream(Response):
             sending.result()  # raises the error of sending, if it failed
 
     async def _send_all(self, send: Send) -> None:
+        """Send the events to the client until they end."""
         async for event in self._events:
             await send({"type": "http.response.body", "body": event.encode(), "more_body": True})
 

@@ -173,6 +173,7 @@ class WebFeature:
         sessions = SessionService(host.database, host.reader, token=self.token, clock=host.clock)
 
         async def is_session(cookie: str, agent: str) -> bool:
+            """Return whether a cookie is that of a signed-in browser."""
             return await sessions.find(cookie, agent=agent) is not None
 
         def more_routes() -> list[BaseRoute]:

@@ -172,6 +172,7 @@ def _is_link_to_console(scope: Scope, headers: Headers) -> bool:
 
 
 def _is_console(path: str) -> bool:
+    """Return whether a path is of the console, the root included."""
     return path in {"/", CONSOLE} or path.startswith(f"{CONSOLE}/")
 
 
@@ -219,5 +220,6 @@ def host_of(value: str) -> str:
 
 
 def _refused(status: int, code: str, text: str, *, given: str | None = None) -> _Refusal:
+    """Return a refusal with this status; `given` is the host or the origin that the request named."""
     response = JSONResponse({"error": {"code": code, "message": text}}, status_code=status)
     return _Refusal(error=code, response=response, given=given)

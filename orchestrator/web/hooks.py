@@ -106,6 +106,7 @@ class HookService:
             raise TextTooLong(len(text), MAX_CHARS)
 
         async def take(tx: Tx) -> Taken:
+            """Store the message of the hook for its group."""
             now_ms = self.clock.now_ms()
             # Checked again: the hook may have been revoked, or used up, while the body arrived.
             hook, group = await self._usable_hook(tx, secret, now_ms=now_ms)
@@ -207,6 +208,7 @@ def hook_routes(service: HookService, on_refusal: OnRefusal) -> list[Route]:
     """Return the route to which programs post texts. No answer reveals anything about the group."""
 
     async def bring(request: Request) -> Response:
+        """Take a message from outside; report a refused one, since nobody has to sign in here."""
         try:
             return await _bring(request)
         except (UnknownAddress, HookOverused) as error:

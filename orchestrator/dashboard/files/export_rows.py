@@ -218,6 +218,7 @@ def _deadline(stored: TaskRow, show: ShowTime) -> str:
 
 
 def _deadline_text(stored: TaskRow) -> str:
+    """Return the deadline as the person wrote it; empty where there is none."""
     return "" if stored.deadline_ms is None else stored.deadline_text
 
 

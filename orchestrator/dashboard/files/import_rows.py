@@ -280,14 +280,17 @@ def _list(row: Mapping[str, Any], name: str) -> list[str]:
 
 
 def _text(row: Mapping[str, Any], name: str, *, limit: int = texts.MAX_TEXT) -> str:
+    """Return a text of a row of the file, empty if missing. Raises if it is no text or too long."""
     return _checked_text(row, name, lambda value: texts.text(name, value, limit=limit))
 
 
 def _line(row: Mapping[str, Any], name: str, *, limit: int = texts.MAX_LINE) -> str:
+    """Return a text of one line that the row must have. Raises if it is missing or too long."""
     return _checked_text(row, name, lambda value: texts.line(name, value, limit=limit, is_needed=True))
 
 
 def _required_text(row: Mapping[str, Any], name: str) -> str:
+    """Return a text that the row must have. Raises if it is missing or too long."""
     return _checked_text(row, name, lambda value: texts.text(name, value, is_needed=True))
 
 

@@ -435,11 +435,13 @@ def _silence_text(task: BoardTask, cause: str, *, at_ms: int) -> str:
 
 
 def _block_text(task: BoardTask) -> str:
+    """Return the text that reports a blocked task, in the language of its title."""
     note = f" ({rule_texts.shorten(task.blocker_note)})" if task.blocker_note else ""
     return rule_texts.texts_for(task.title).blocker.format(title=rule_texts.shorten(task.title), note=note)
 
 
 def _question_text(question: Question) -> str:
+    """Return the text that puts a question to the person, in the question's language."""
     texts = rule_texts.texts_for(question.question)
     return texts.question.format(question=" ".join(question.question.split())[:1000])
 

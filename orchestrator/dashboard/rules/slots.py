@@ -70,6 +70,7 @@ class Hours:
             day += DAY
 
     def _local(self, at_ms: int) -> datetime:
+        """Return a time in the dashboard's time zone."""
         return datetime.fromtimestamp(at_ms / 1000, self.zone)
 
 

@@ -383,6 +383,7 @@ async def _check_alike(ctx: ServiceContext, request: NotificationRequest, *, but
 
 
 def _is_cancelled_by_rules(row: Notification) -> bool:
+    """Return whether the rules, and no person, cancelled a notification."""
     # The stored reason may say more after the constant, such as "Deadline changed to 2026-02-10".
     return row.status is NotificationStatus.CANCELLED and (row.cancel_reason or "").startswith(RULE_REASONS)
 
@@ -495,6 +496,7 @@ def _line(ctx: ServiceContext, row: Notification) -> str:
 
 
 def _due_day(ctx: ServiceContext, row: Notification) -> date:
+    """Return the day in the dashboard's time zone on which a notification is due."""
     return datetime.fromtimestamp(row.due_ms / 1000, ctx.zone).date()
 
 

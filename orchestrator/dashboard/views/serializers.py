@@ -205,4 +205,5 @@ def days_of(recurring: Mapping[str, Any]) -> list[int]:
 
 
 def _time(at_ms: int | None, zone: ZoneInfo) -> str | None:
+    """Return a time as ISO text of the dashboard's time zone, or None for None."""
     return None if at_ms is None else local_iso(at_ms, zone)

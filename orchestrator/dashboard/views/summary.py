@@ -178,4 +178,5 @@ def _shortened(text: str, limit: int, *, unread: int) -> str:
 
 
 def _left_out_line(rows: int) -> str:
+    """Return the line that says how many rows the summary leaves out."""
     return f"(Left out, for length: {rows} more rows, the least urgent ones.)"

@@ -191,7 +191,7 @@ def _inline_answers(text: str) -> list[tuple[int, str]]:
     """Return the number and the answer of each `1. …` in one line; empty where the text does not start so."""
     line = text.strip()
     numbers_by_style = (list(style.finditer(line)) for style in _INLINE)
-    numbers = next((found for found in numbers_by_style if found and found[0].start() == 0), [])
+    numbers = next((matches for matches in numbers_by_style if matches and matches[0].start() == 0), [])
     # An answer ends where the next number starts; a comma between two answers belongs to none.
     ends = [*(number.start() for number in numbers[1:]), len(line)]
     return [

@@ -190,6 +190,7 @@ def describe_step(step: Step) -> dict[str, Any]:
 
 
 def _skipped(step: Skip) -> dict[str, Any]:
+    """Return what the cycle's report says about a step that it skipped."""
     return {"what": step.what, "row": step.row_id, "why": step.why}
 
 

@@ -38,6 +38,7 @@ class BoardDigest:
         return cls(content=content, judge=judge, has_failed=text.endswith(_FAILED))
 
     def __str__(self) -> str:
+        """Return the text to store: `<content>:<judge>`, with a mark after a failed turn. `read` parses it."""
         return f"{self.content}:{self.judge}{_FAILED if self.has_failed else ''}"
 
 
@@ -83,6 +84,7 @@ def _judged_fields(task: BoardTask) -> list[object]:
 
 
 def _hash(value: object) -> str:
+    """Return a short hash of a value that JSON can hold."""
     # Sixteen digits are enough to see a change, and stay readable in the store.
     return hashlib.sha256(json.dumps(value, ensure_ascii=False).encode("utf-8", "replace")).hexdigest()[:16]
 

@@ -123,6 +123,7 @@ def _delivered(sent: Sequence[Notification], zone: ZoneInfo) -> str:
 
 
 def _section(heading: str, lines: Sequence[str]) -> str:
+    """Return a section of the prompt; empty where it has no lines."""
     return "\n".join([f"## {heading}", "", *lines]) if lines else ""
 
 

@@ -37,6 +37,7 @@ class WebSession:
     seen_ms: int
 
     def is_over(self, now_ms: int) -> bool:
+        """Return whether a session has been unused, or exists, for too long."""
         return now_ms - self.seen_ms > IDLE_MS or now_ms - self.created_ms > LIFE_MS
 
 

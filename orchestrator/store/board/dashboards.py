@@ -23,6 +23,7 @@ async def get(tx: Tx, folder: Folder) -> Dashboard | None:
 
 
 async def every(tx: Tx) -> list[Dashboard]:
+    """Return all dashboards, in the order of their groups' folders."""
     return await _MAPPER.fetch_all(tx, "SELECT * FROM dashboards ORDER BY group_folder")
 
 

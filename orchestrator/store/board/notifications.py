@@ -268,7 +268,7 @@ async def _first(tx: Tx, where: str, *parameters: str | int) -> Notification | N
 
 
 async def ids_like(tx: Tx, folder: Folder, prefix: str) -> list[str]:
-    """Return the ids that begin with `prefix`."""
+    """Return at most ten ids that begin with `prefix`."""
     rows = await tx.execute_fetchall(
         """
         SELECT id FROM notifications

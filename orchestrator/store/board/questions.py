@@ -91,6 +91,7 @@ async def unprocessed(tx: Tx, folder: Folder, *, limit: int = -1) -> list[Questi
 
 
 async def every(tx: Tx, folder: Folder) -> list[Question]:
+    """Return all questions of a group, the oldest first."""
     return await _MAPPER.fetch_all(
         tx, "SELECT * FROM questions WHERE group_folder = ? ORDER BY created_ms, id", (folder,)
     )
@@ -156,7 +157,7 @@ async def settled(tx: Tx, folder: Folder, *, unsettled: Sequence[str]) -> dict[t
 
 
 async def ids_like(tx: Tx, folder: Folder, prefix: str) -> list[str]:
-    """Return the ids that begin with `prefix`."""
+    """Return at most ten ids that begin with `prefix`."""
     rows = await tx.execute_fetchall(
         """
         SELECT id FROM questions

@@ -147,7 +147,7 @@ async def move_day(tx: Tx, folder: Folder, day: str, *, at_ms: int, version: int
 
 
 async def ids_like(tx: Tx, folder: Folder, prefix: str) -> list[str]:
-    """Return the ids that begin with `prefix`."""
+    """Return at most ten ids that begin with `prefix`."""
     rows = await tx.execute_fetchall(
         """
         SELECT id FROM dashboard_tasks

@@ -101,6 +101,7 @@ async def members_of(tx: Tx, chat_jid: ChatJid) -> list[ChatMember]:
 
 
 def _cursor_key(channel: str) -> str:
+    """Return the key under which the position in a channel's messages is stored."""
     return f"channel:{channel}"
 
 

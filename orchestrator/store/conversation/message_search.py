@@ -107,6 +107,7 @@ def _quoted(term: str) -> str:
 
 
 def _pattern(term: str) -> str:
+    """Return the pattern of SQL's LIKE that matches texts with the term in them."""
     return "%" + re.sub(f"([{ESCAPE}%_])", rf"{ESCAPE}\1", term) + "%"
 
 

@@ -247,6 +247,7 @@ async def release_all(tx: Tx, turn_id: TurnId, *, reason: str) -> None:
 
 
 async def find(tx: Tx, chat_jid: ChatJid, message_id: MessageId) -> Message | None:
+    """Return a message by the id that its sender gave it, or None."""
     # Ids are unique only within a chat: senders choose their own.
     return await MAPPER.fetch_one(
         tx, "SELECT * FROM messages WHERE chat_jid = ? AND id = ?", (chat_jid, message_id)
@@ -374,7 +375,10 @@ async def to_quote(tx: Tx, turn_id: TurnId, chat_jid: ChatJid) -> Message | None
 
 
 async def thread_of(tx: Tx, turn_id: TurnId, chat_jid: ChatJid) -> str | None:
-    """Return the thread of the newest question of a turn, or None when it is in no thread."""
+    """Return the thread of the newest question of a turn.
+
+    None when it is in no thread, or in another chat than `chat_jid`, where the thread would mean nothing.
+    """
     requests = await requests_of(tx, turn_id, limit=1)
     if not requests or requests[0].chat_jid != chat_jid:
         return None

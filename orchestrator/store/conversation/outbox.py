@@ -115,6 +115,7 @@ async def add_failure(tx: Tx, turn: Turn, text: str, *, now_ms: int) -> None:
 
 
 def _new_message_id() -> MessageId:
+    """Return a random id for a message that Andy sends."""
     # Ids in the form of WhatsApp clients: `3EB0` and upper-case hexadecimal digits; other forms stand out.
     return MessageId(f"3EB0{secrets.token_hex(9).upper()}")
 

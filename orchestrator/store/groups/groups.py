@@ -96,6 +96,7 @@ async def configured_ms(tx: Tx) -> dict[Folder, int]:
 
 
 async def every(tx: Tx) -> list[Group]:
+    """Return all groups, the main group first."""
     return await _MAPPER.fetch_all(tx, f"{_GROUPS} ORDER BY is_main DESC, folder")
 
 
@@ -106,6 +107,7 @@ async def folders_of_chats(tx: Tx) -> dict[ChatJid, Folder]:
 
 
 async def by_folder(tx: Tx, folder: str) -> Group | None:
+    """Return the group of a folder, or None."""
     # In any case, since `Main` and `main` are one folder on a disk that ignores case.
     return await _MAPPER.fetch_one(tx, f"{_GROUPS} WHERE folder = ? COLLATE NOCASE", (folder,))
 

@@ -37,6 +37,7 @@ async def append(tx: Tx, kind: str, /, *, group: str | None, now_ms: int, **data
 
 
 async def last_seq(tx: Tx) -> int:
+    """Return the number of the newest event, or 0 before the first."""
     cursor = await tx.execute("SELECT coalesce(max(seq), 0) AS seq FROM events")
     return int((await returned(cursor))["seq"])
 

@@ -71,6 +71,7 @@ async def get(tx: Tx, folder: Folder) -> Loop | None:
 
 
 async def every(tx: Tx) -> list[Loop]:
+    """Return the loops of all groups, in the order of the groups' folders."""
     return await _MAPPER.fetch_all(tx, "SELECT * FROM loop_state ORDER BY group_folder")
 
 
@@ -220,6 +221,7 @@ async def add_turn(tx: Tx, group: Group, *, now_ms: int) -> TurnId:
 
 
 async def set_prompt(tx: Tx, turn_id: TurnId, prompt: str) -> None:
+    """Replace the prompt of a turn."""
     await tx.execute("UPDATE turns SET prompt = ? WHERE id = ?", (prompt, turn_id))
 
 

@@ -97,6 +97,7 @@ class Sums:
 
     @property
     def tokens(self) -> int:
+        """Return the number of all tokens, those of the cache too."""
         return self.input_tokens + self.output_tokens + self.cache_read_tokens + self.cache_write_tokens
 
     def __add__(self, other: Sums) -> Sums:

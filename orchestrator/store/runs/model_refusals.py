@@ -53,12 +53,14 @@ async def begin(
 
 
 async def end(tx: Tx, refusal_id: int, *, now_ms: int) -> None:
+    """Note that a refusal has ended, if that is not yet noted."""
     await tx.execute(
         "UPDATE model_refusals SET ended_ms = ? WHERE id = ? AND ended_ms IS NULL", (now_ms, refusal_id)
     )
 
 
 async def note_notified(tx: Tx, refusal_id: int, *, now_ms: int) -> None:
+    """Note that the people were notified of a refusal."""
     await tx.execute("UPDATE model_refusals SET told_ms = ? WHERE id = ?", (now_ms, refusal_id))
 
 

@@ -25,6 +25,7 @@ async def begin(tx: Tx, run: Run) -> None:
 
 
 async def note_ref(tx: Tx, run_id: RunId, ref: str) -> None:
+    """Note the name or id of the container in which a run works."""
     await tx.execute("UPDATE runs SET container_ref = ? WHERE id = ?", (ref, run_id))
 
 

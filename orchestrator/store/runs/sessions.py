@@ -72,6 +72,7 @@ async def move_cursor(tx: Tx, folder: Folder, seq: Seq) -> None:
 
 
 def _cursor_key(folder: Folder) -> str:
+    """Return the key under which a group's position in its messages is stored."""
     return f"cursor:{folder}"
 
 
@@ -184,4 +185,5 @@ async def forget_workspace(tx: Tx, folder: Folder) -> None:
 
 
 def _workspace_key(folder: Folder) -> str:
+    """Return the key under which the workspace of a group is stored."""
     return f"workspace:{folder}"

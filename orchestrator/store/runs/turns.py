@@ -159,6 +159,7 @@ async def add_task(
 
 
 async def queued_of_task(tx: Tx, task_id: str) -> list[Turn]:
+    """Return the queued turns of a scheduled task, the oldest first."""
     return await _MAPPER.fetch_all(
         tx, "SELECT * FROM turns WHERE task_id = ? AND state = 'queued' ORDER BY id", (task_id,)
     )
@@ -272,6 +273,7 @@ async def queue_positions(tx: Tx) -> dict[TurnId, int]:
 
 
 async def running_in(tx: Tx, run_id: RunId) -> Turn | None:
+    """Return the turn that a run works on now, or None."""
     return await _MAPPER.fetch_one(
         tx, "SELECT * FROM turns WHERE run_id = ? AND state = 'running'", (run_id,)
     )
@@ -370,6 +372,7 @@ async def start(tx: Tx, turn_id: TurnId, run_id: RunId, *, now_ms: int) -> None:
 
 
 async def acknowledge(tx: Tx, turn_id: TurnId, *, now_ms: int) -> None:
+    """Note that the agent received a running turn."""
     await tx.execute("UPDATE turns SET acked_ms = ? WHERE id = ? AND state = 'running'", (now_ms, turn_id))
 
 

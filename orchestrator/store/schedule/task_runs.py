@@ -117,6 +117,7 @@ async def open_turns(tx: Tx, task_id: str) -> list[TurnState]:
 
 
 async def of_turn(tx: Tx, turn_id: TurnId) -> TaskRun | None:
+    """Return the run of a scheduled task that a turn does, or None."""
     return await _MAPPER.fetch_one(tx, "SELECT * FROM task_run_logs WHERE turn_id = ?", (turn_id,))
 
 

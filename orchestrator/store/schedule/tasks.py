@@ -100,6 +100,7 @@ async def next_due_ms(tx: Tx, *, after_ms: int = -1) -> int | None:
 
 
 async def advance(tx: Tx, task_id: str, next_ms: int | None) -> None:
+    """Set when a task runs next; None: never."""
     await tx.execute("UPDATE scheduled_tasks SET next_run = ? WHERE id = ?", (next_ms, task_id))
 
 

@@ -32,6 +32,7 @@ class McpServer:
 
 
 def _read_command(text: str | None) -> tuple[str, ...]:
+    """Return the command from its column: the program and its arguments, or nothing."""
     # A server with a URL has no command, and NULL in the column.
     return tuple(json.loads(text)) if text else ()
 

@@ -20,6 +20,7 @@ def _write_price(price: ServicePrice) -> str:
 
 
 def _read_abilities(text: str) -> frozenset[Ability]:
+    """Return the abilities from their column, a JSON list of names."""
     # A newer Andy may have stored abilities that this one does not know.
     known_values = {ability.value for ability in Ability}
     return frozenset(Ability(name) for name in json.loads(text) if name in known_values)

@@ -60,6 +60,7 @@ def chat_routes(service: ChatService, write: Write) -> list[Route]:
     """Return the routes by which programs send messages and follow them."""
 
     async def chat(request: Request) -> Response:
+        """Store a message, and answer with what has become of it within the requested wait."""
         body = await parse_body(request, ChatRequest)
 
         def message(group: Group, now_ms: int) -> Inbound:
@@ -76,6 +77,7 @@ def chat_routes(service: ChatService, write: Write) -> list[Route]:
         return JSONResponse(status.to_json_dict())
 
     async def opened(request: Request) -> Response:
+        """Prepare for a message to a group, which somebody is about to write."""
         await service.open(request.path_params["group"])
         return JSONResponse({"group": request.path_params["group"]})
 

@@ -31,6 +31,7 @@ def dashboard_routes(service: DashboardApi) -> list[Route]:
         return JSONResponse(await service.show(request.path_params["folder"]))
 
     async def use(request: Request) -> Response:
+        """Call a tool of the dashboard with the arguments of the body; 409 where it refuses."""
         arguments = parse_object(await read_body(request))
         path = request.path_params
         result = await service.use(path["folder"], path["tool"], arguments)

@@ -186,6 +186,7 @@ def _rows_needed(query: PageQuery) -> int:
 
 
 async def _messages(source: ApiSource, query: MessagesQuery, _: Mapping[str, str]) -> RowPage[MessageView]:
+    """Read a page of messages: the newest, those before a cursor, or those after a number."""
     limit = query.limit + 1
     rows = await source.read(
         lambda tx: messages.rows(tx, query.group, limit=limit, before=query.cursor, after=query.after)
@@ -196,6 +197,7 @@ async def _messages(source: ApiSource, query: MessagesQuery, _: Mapping[str, str
 
 
 async def _message(source: ApiSource, _: ApiQuery, path: Mapping[str, str]) -> TimelineDocumentView:
+    """Read all that is known of a message, with the lines of its runs' logs."""
     stored = await source.read(lambda tx: message_timeline.find(tx, path["group"], path["id"]))
     return await asyncio.to_thread(message_timeline.with_logs, stored, source.home.logs)
 
@@ -207,6 +209,7 @@ async def _turns(source: ApiSource, query: GroupPageQuery, _: Mapping[str, str])
 
 
 async def _turn(source: ApiSource, _: ApiQuery, path: Mapping[str, str]) -> TurnDocumentView:
+    """Read what a turn has done; a path without a number of a turn finds none."""
     text = path["id"]
     number = int(text) if text.isascii() and text.isdigit() and len(text) < 16 else 0
     document = await source.read(lambda tx: turn_work.find(tx, number))
@@ -226,6 +229,7 @@ async def _commands(source: ApiSource, query: GroupPageQuery, _: Mapping[str, st
 
 
 async def _audit(source: ApiSource, query: AuditQuery, _: Mapping[str, str]) -> RowPage[AuditView]:
+    """Read a page of the audit log, all entries or only refusals."""
     since_ms, limit = source.since_ms(query.since), query.limit + 1
     rows = await source.read(
         lambda tx: audit.rows(
@@ -236,6 +240,7 @@ async def _audit(source: ApiSource, query: AuditQuery, _: Mapping[str, str]) -> 
 
 
 async def _verdict(source: ApiSource, _: ApiQuery, __: Mapping[str, str]) -> AuditVerdictView:
+    """Check the chain of hashes of the audit log."""
     return await source.read(audit.verify)
 
 
@@ -341,6 +346,8 @@ async def _nodes(source: ApiSource, query: PageQuery, _: Mapping[str, str]) -> R
 
 
 async def _logs(source: ApiSource, query: LogsQuery, _: Mapping[str, str]) -> LogDocumentView:
+    """Read the last lines of the host's log, or of a run's where the query has a group."""
+
     def lines() -> LogDocumentView:
         if query.group is None:
             last_lines, _ = reading.last_lines(source.home.host_log, query.lines)
@@ -353,6 +360,7 @@ async def _logs(source: ApiSource, query: LogsQuery, _: Mapping[str, str]) -> Lo
 
 
 async def _context(source: ApiSource, _: ApiQuery, path: Mapping[str, str]) -> ContextDocumentView:
+    """Read what a group's agent remembers, with its snapshots and its notes on people."""
     group = await source.read(lambda tx: groups.known(tx, path["group"]))
     noted = await source.read(lambda tx: person_memory.notes_of(tx, group.folder))
 
@@ -370,6 +378,8 @@ async def _context(source: ApiSource, _: ApiQuery, path: Mapping[str, str]) -> C
 
 
 async def _known_person(source: ApiSource, _: ApiQuery, path: Mapping[str, str]) -> KnownPersonView:
+    """Read what a group remembers of a person."""
+
     async def known(tx: Tx) -> KnownPerson:
         return await person_memory.known_of(tx, await groups.known(tx, path["group"]), path["who"])
 

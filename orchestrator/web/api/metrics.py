@@ -88,6 +88,7 @@ def metrics_route(metrics: Metrics) -> Route:
     """Return the route of `/metrics`."""
 
     async def answer(_: Request) -> Response:
+        """Answer with the figures in the text format of Prometheus."""
         figures = await metrics.gather()
         # In a thread, because the first call loads the library.
         text = await asyncio.to_thread(exposition, figures)

@@ -64,6 +64,7 @@ def pairing_routes(channel: str, service: PairingService) -> list[Route]:
         return _shown(progress, request.headers.get("accept", ""))
 
     async def ask(request: Request) -> Response:
+        """Start a pairing, with a phone number for a code of letters or without for a QR code."""
         is_browser = "text/html" in request.headers.get("accept", "")
         try:
             phone = _phone_in(await read_body(request, limit=MAX_BODY_BYTES))

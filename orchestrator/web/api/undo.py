@@ -55,6 +55,7 @@ def undo_routes(api: UndoApi) -> list[Route]:
     """Return the route that undoes a turn."""
 
     async def undo(request: Request) -> Response:
+        """Undo what a turn did; a path without a number of a turn finds none."""
         body = await parse_body(request, UndoRequest)
         text = request.path_params["id"]
         number = int(text) if text.isascii() and text.isdigit() and len(text) < MAX_DIGITS else 0

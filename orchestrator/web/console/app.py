@@ -161,6 +161,7 @@ class SecurityHeaders:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def send_with_headers(message: Message) -> None:
+            """Send a message of the app, with the security headers if it starts a response."""
             if message["type"] == "http.response.start":
                 add_security_headers(MutableHeaders(scope=message))
             await send(message)
@@ -398,6 +399,7 @@ class _Routes:
 
         # Checked again while the stream is open, so that it ends with the session.
         async def is_welcome() -> bool:
+            """Return whether the session is still valid, for a stream that stays open."""
             return await self._console.sessions.find(signed_in.cookie, agent=_user_agent(request)) is not None
 
         if self._console.live.is_full:
@@ -454,6 +456,7 @@ def _user_agent(request: Request) -> str:
 
 
 def _hash(content: bytes) -> str:
+    """Return the start of a file's hash, which is part of its address."""
     return hashlib.sha256(content).hexdigest()[:16]
 
 

@@ -19,6 +19,7 @@ class _Shown(dict[str, str]):
     """The values of a text; a missing one is shown as `…`."""
 
     def __missing__(self, key: str) -> str:
+        """Return an ellipsis for a value that a text has a place for and nobody passed."""
         return "…"
 
 

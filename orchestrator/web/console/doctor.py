@@ -31,6 +31,7 @@ class BackgroundDoctor:
 
     @property
     def is_running(self) -> bool:
+        """Return whether the check-up is under way."""
         return self._process is not None and self._process.returncode is None
 
     @property

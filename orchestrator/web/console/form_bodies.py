@@ -54,5 +54,6 @@ async def read_form(request: Request, *, upload_bytes: int = 0) -> AsyncIterator
 
 
 def _uploaded(upload: UploadFile) -> UploadedFile:
+    """Return an uploaded file with the fallbacks for what the browser left out."""
     mime = (upload.content_type or "application/octet-stream")[:100]
     return UploadedFile(name=upload.filename or "", mime=mime, size=upload.size or 0, body=upload.file)

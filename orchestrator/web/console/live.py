@@ -113,6 +113,7 @@ class LiveStreams:
         }
 
     def _is_wanted(self, event: HostEvent) -> bool:
+        """Return whether the kind of an event fits one of the page's patterns."""
         return any(fnmatchcase(event.kind, kind) for kind in self._kinds)
 
 

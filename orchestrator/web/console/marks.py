@@ -72,6 +72,7 @@ def labelled(rows: Markup, columns: Sequence[str]) -> Markup:
     column = 0
 
     def label(tag_match: re.Match[str]) -> str:
+        """Return a tag of the table, a cell with the heading of its column as `data-label`."""
         nonlocal column
         tag, attributes = tag_match.groups()
         if tag == "tr":
@@ -130,6 +131,7 @@ def _paragraphs(text: str) -> Markup:
     items: list[Markup] = []
 
     def close() -> None:
+        """Add the collected lines as a paragraph, or the collected items as a list."""
         # A paragraph or a list ends here.
         if lines:
             out.append(Markup("<p>{}</p>").format(Markup("<br>").join(lines)))

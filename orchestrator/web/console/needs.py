@@ -48,6 +48,7 @@ class Waiting:
     is_backup_old: bool
 
     def __len__(self) -> int:
+        """Return how many things wait for the owner; an old backup is one."""
         return len(self.needs) + len(self.logins) + len(self.unsent) + self.is_backup_old
 
 

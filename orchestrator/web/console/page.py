@@ -204,6 +204,7 @@ class View:
 
     @property
     def is_signed_in(self) -> bool:
+        """Return whether the page is for a browser with a session."""
         return self._signed_in is not None
 
     @property

@@ -267,17 +267,20 @@ def _read_number(form: SentForm, name: str) -> float | str | None:
 
 
 def _read_egress(form: SentForm, name: str) -> object:
+    """Return the group's network setting: a name, a list of hosts, or None for the default."""
     if form.text(name) == LISTED:
         return {"allowlist": _read_lines(form, "egress_hosts")}
     return form.text(name) or None
 
 
 def _read_ask(form: SentForm, name: str) -> list[str] | None:
+    """Return the rules for what needs approval, or None for the default."""
     rules = [settings.EGRESS_RULE] if form.is_set("ask_egress") else []
     return [*rules, *_read_lines(form, name)] or None
 
 
 def _read_skills(form: SentForm, name: str) -> list[str] | None:
+    """Return the names of the ticked skills; None: all skills."""
     return None if form.is_set("skills_all") else form.all(name)
 
 
@@ -293,10 +296,12 @@ def _read_mounts(form: SentForm, name: str = "mounts") -> list[dict[str, Any]]:
 
 
 def _read_models(form: SentForm, name: str) -> dict[str, str]:
+    """Return the chosen model of each kind of work that has one."""
     return {work: model for work in WORK if (model := form.text(f"{name}_{work}"))}
 
 
 def _read_lines(form: SentForm, name: str) -> list[str]:
+    """Return the lines of a field without empty ones."""
     return [line.strip() for line in form.raw(name).split("\n") if line.strip()]
 
 

@@ -327,6 +327,7 @@ async def _undo_preview(view: View, number: int) -> dict[str, Any] | None:
     service, is_korean = view.services.undo, view.language == "ko"
 
     async def plan_undo(tx: Tx) -> UndoPlan | None:
+        """Return what undoing the turn would do; None where it cannot be undone, or not yet."""
         if number not in await undos.undoable(tx, {number}):
             return None
         try:

@@ -113,6 +113,7 @@ async def _check_new(tx: Tx, budget: Budget) -> None:
     """Raise `BudgetExists` if the same group, work and period have a budget already, in whatever unit."""
 
     def scope(limit: Budget) -> tuple[object, ...]:
+        """Return the group, the kind of work and the period of a budget."""
         return limit.folder, limit.is_background, limit.period
 
     if any(scope(other) == scope(budget) for other in await budget_store.every(tx)):

@@ -256,6 +256,7 @@ async def _change_part(view: View, form: SentForm, part: GroupPart) -> Response:
     """Replace a part of a group by the text in a form; a refusal is shown on the page of the group."""
 
     async def refuse(error: str) -> Response:
+        """Show the group again with an error, and with the settings that were typed."""
         view.error = error
         return await _show_group(view, text=form.raw("text") if part is GroupPart.SETTINGS else None)
 
@@ -277,6 +278,7 @@ async def change_group_text(
     home = view.host.home.root
 
     def check(present: str) -> None:
+        """Refuse the form if the part has changed since the form was shown."""
         form.check_unchanged({part.value: present})
 
     try:

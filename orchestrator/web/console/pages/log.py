@@ -99,6 +99,7 @@ def _line_filter(
     """
 
     def fits(line: HostLogLine) -> bool:
+        """Return whether a line fits the search: its text, its level and its group."""
         return (
             (not search_text or search_text in line.text.casefold())
             and (not levels or line.level in levels)

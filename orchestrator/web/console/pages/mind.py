@@ -153,6 +153,7 @@ async def change_memory(view: View, form: SentForm) -> Response:
     folder = view.path_param("folder")
 
     async def refuse(error: str) -> Response:
+        """Show the page again with an error, and with the text that was typed."""
         view.error = error
         return await _show(view, folder, file=form.raw("text"))
 
