@@ -157,7 +157,7 @@ class Approvals:
             if standing is not None:
                 # A single permission is used up by one call of a tool; for an address it lasts `HOLD_MS`.
                 if standing.state is ApprovalState.ONCE and standing.kind is ApprovalKind.MCP:
-                    await approvals.use(tx, standing.id)
+                    await approvals.note_used(tx, standing.id)
                 return standing
             if is_too_long:
                 return f"it is too long to be asked about: at most {MAX_DETAIL_CHARS:,} characters"

@@ -399,7 +399,7 @@ class ContainerProxies:
         if (host_call := self._host_calls.identify(token_hash_text)) is not None:
             return host_call
         async with self._reader.reading() as tx:
-            bearer = await runs.bearer_of(tx, token_hash_text)
+            bearer = await runs.holder_of_token(tx, token_hash_text)
         if bearer is None:
             return None
         own_config = settings.parsed(bearer.container_config, bearer.folder)
@@ -487,7 +487,7 @@ class ContainerProxies:
         """
         if config.asks_egress or not isinstance(config.egress, EgressAllowlist):
             return frozenset()
-        places = await approval_store.places_for_now(tx, folder, now_ms=self._host.clock.now_ms())
+        places = await approval_store.temporary_destinations(tx, folder, now_ms=self._host.clock.now_ms())
         return frozenset(map(parse_target, places))
 
     async def _approve_target(self, caller: EgressCaller, target: NetworkTarget) -> str | None:

@@ -38,7 +38,7 @@ class BoardDigest:
         return cls(content=content, judge=judge, has_failed=text.endswith(_FAILED))
 
     def __str__(self) -> str:
-        """Return the text to store: `<content>:<judge>`, with a mark after a failed turn. `read` parses it."""
+        """Return the text to store: `<content>:<judge>`, with a mark after a failed turn."""
         return f"{self.content}:{self.judge}{_FAILED if self.has_failed else ''}"
 
 

@@ -88,7 +88,7 @@ class Failover:
     async def load(self) -> None:
         """Load an earlier process's outages; those services are tested at once."""
         async with self._database.reading() as tx:
-            self._router.left = await turn_moves.of_unsettled(tx)
+            self._router.left = await turn_moves.services_left_by_turn(tx)
             outages = await turn_moves.outages(tx)
         self._router.down = {outage.service for outage in outages}
         self._notices = {

@@ -104,7 +104,7 @@ class ModelHealth:
     async def load(self) -> None:
         """Load an earlier process's refusals. The key may have changed since: the first turn tests again."""
         async with self._database.reading() as tx:
-            self._open_refusals = await model_refusals.open_ones(tx)
+            self._open_refusals = await model_refusals.unfinished(tx)
             self._waiting_turns = await turn_outages.of_model(tx)
 
     async def run(self) -> None:
@@ -323,7 +323,7 @@ class ModelHealth:
             await model_refusals.begin(
                 tx, cause=cause, model=model, setting=setting, status=status, now_ms=now_ms
             )
-            self._open_refusals = await model_refusals.open_ones(tx)
+            self._open_refusals = await model_refusals.unfinished(tx)
         log.error("model.refused", cause=cause.value, model=model, status=status, setting=setting)
         self._wakeup.set()
 
@@ -333,11 +333,11 @@ class ModelHealth:
             return
         async with self._database.transaction() as tx:
             ids = {refusal.id for refusal in ended}
-            for refusal in await model_refusals.open_ones(tx):  # the owner may have been notified meanwhile
+            for refusal in await model_refusals.unfinished(tx):  # the owner may have been notified meanwhile
                 if refusal.id in ids:
                     await model_refusals.end(tx, refusal.id, now_ms=self._clock.now_ms())
                     await self._on_recovery(tx, refusal)
-            self._open_refusals = await model_refusals.open_ones(tx)
+            self._open_refusals = await model_refusals.unfinished(tx)
         log.info("model.answers_again", causes=[refusal.cause.value for refusal in ended])
         self._on_change()
 

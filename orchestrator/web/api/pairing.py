@@ -58,6 +58,7 @@ def pairing_routes(channel: str, service: PairingService) -> list[Route]:
     address = f"/{channel}/pair"
 
     async def show(request: Request) -> Response:
+        """Show the progress of the pairing; start one where none is under way."""
         progress = _view(await service.progress())
         if progress["state"] == "idle":
             progress = _view(await service.request_code())
