@@ -162,6 +162,7 @@ def events(
 async def _print_events(
     home: Path | None, *, group: str | None, lines: int, follows: bool, as_json: bool
 ) -> None:
+    """Print the latest `lines` events of a running Andy and, if `follows`, new ones until Ctrl-C."""
     from orchestrator.cli.client import Client
 
     zone = terminal.zone_of(home)
@@ -174,10 +175,11 @@ async def _print_events(
 
 
 def _event_line(event: dict[str, Any], zone: ZoneInfo) -> str:
+    """Return an event as one line: its time, its kind, then its other fields as `name=value`."""
     from orchestrator.base.clock import local_second
 
-    kind, *rest = (name for name in EVENT_FIELDS if name in event)
-    fields = {**{name: event[name] for name in rest}, **event.get("data", {})}
+    kind, *other_names = (name for name in EVENT_FIELDS if name in event)
+    fields = {**{name: event[name] for name in other_names}, **event.get("data", {})}
     return f"{local_second(event['at_ms'], zone)}  {event[kind]:22}" + "".join(
         f" {name}={fields[name]}" for name in fields
     )

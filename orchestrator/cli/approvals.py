@@ -66,6 +66,7 @@ def refuse(number: NumberArgument, /, *, home: HomeOption = None) -> None:
 
 
 def _decide(number: int, decision: str, home: object) -> None:
+    """Record the owner's decision about a request, and print it."""
     from orchestrator.base.terminal_escaping import all_visible
     from orchestrator.cli import terminal
     from orchestrator.proxies import approvals

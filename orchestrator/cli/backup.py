@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 
 def _check_no_option(_: object, file: Path) -> None:
+    """Refuse a file name that looks like an unknown option; `-` is the standard output."""
     if str(file).startswith("-") and str(file) != "-":
         raise ValueError(f"there is no option {file}.")
 
@@ -143,8 +144,8 @@ def _import(home_option: Path | None, program: str, folder: Path, *, is_dry_run:
     from orchestrator.backup import move_in, nanobot, nanoclaw, openclaw
     from orchestrator.store.database import refuse_missing
 
-    own = home_of(home_option)
-    refuse_missing(own.database)
+    own_home = home_of(home_option)
+    refuse_missing(own_home.database)
     readers = {
         "nanoclaw": nanoclaw.read,
         "openclaw": openclaw.read,
@@ -152,18 +153,21 @@ def _import(home_option: Path | None, program: str, folder: Path, *, is_dry_run:
     }
     with tempfile.TemporaryDirectory(prefix="andy-import-") as scratch:
         foreign = readers[program](folder.absolute(), Path(scratch))
-    work = move_in.Import(home=own, foreign=foreign, times=task_times(home_option), is_dry_run=is_dry_run)
+    import_work = move_in.Import(
+        home=own_home, foreign=foreign, times=task_times(home_option), is_dry_run=is_dry_run
+    )
     # Locked, since a long transaction would keep a running Andy from storing new messages.
-    lock = own.lock()
+    lock = own_home.lock()
     try:
-        return run_async(change(home_option, work.run))
-    except move_in.DryRunEnded as ended:
-        return ended.result
+        return run_async(change(home_option, import_work.run))
+    except move_in.DryRunEnded as dry_run:
+        return dry_run.result
     finally:
         lock.release()
 
 
 async def _export(home: Home, name: str, target: Path, at: LocalNow, tx: Tx) -> GroupExport:
+    """Write what the group `name` has into the folder `target`."""
     from orchestrator.backup import archive, group_export
     from orchestrator.groups import settings
     from orchestrator.reports import calendar_feed
@@ -191,14 +195,14 @@ def _back_up(home_option: Path | None, target: Path, *, with_env: bool, force: b
 
     home, clock = home_of(home_option), SystemClock()
     if str(target) != "-":
-        made = backup.back_up(home, target, with_env=with_env, replaces=force, clock=clock, say=say_aside)
-        return backup.summary_lines(made)
+        result = backup.back_up(home, target, with_env=with_env, replaces=force, clock=clock, say=say_aside)
+        return backup.summary_lines(result)
     if sys.stdout.isatty():
         raise UsageError("A backup is no text for a terminal: put '> FILE' after 'andy backup -'.")
     # A copy of the descriptor: after a broken pipe, Python would try to flush `sys.stdout` again at its exit.
     out = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
-    made = backup.stream(home, out, with_env=with_env, clock=clock, say=say_aside)
-    for line in backup.summary_lines(made):
+    result = backup.stream(home, out, with_env=with_env, clock=clock, say=say_aside)
+    for line in backup.summary_lines(result):
         say_aside(line)
     return []
 
@@ -208,9 +212,9 @@ def _restore(home_option: Path | None, source: Path, *, force: bool) -> list[str
     from orchestrator.backup import restore as restoring
 
     home = home_of(home_option)
-    done = restoring.restore(home, source, force=force, clock=SystemClock(), say=say_aside)
+    result = restoring.restore(home, source, force=force, clock=SystemClock(), say=say_aside)
     try:
         zone = zone_of(home_option)
     except SettingError:  # in the restored settings: the next start reports it
         zone = None
-    return restoring.summary_lines(done, home, zone=zone)
+    return restoring.summary_lines(result, home, zone=zone)

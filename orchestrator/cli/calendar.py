@@ -38,8 +38,8 @@ def add(
 
     made = asyncio.run(terminal.change(home, partial(_add, group, name)))
     origin = terminal.web_origin(home)
-    row = _row(made.address) | {"address": f"{origin}{made.path}"}
-    show(row, partial(_made_lines, is_public=origin.startswith("https:")), as_json=as_json)
+    row = _address_row(made.address) | {"address": f"{origin}{made.path}"}
+    show(row, partial(_new_address_lines, is_public=origin.startswith("https:")), as_json=as_json)
 
 
 @calendar_app.command(name="list")
@@ -56,7 +56,12 @@ def list_calendars(
     """
     from orchestrator.cli import terminal
 
-    read(home, partial(_rows, group), partial(_lines, zone=terminal.zone_of(home)), as_json=as_json)
+    read(
+        home,
+        partial(_address_rows, group),
+        partial(_address_lines, zone=terminal.zone_of(home)),
+        as_json=as_json,
+    )
 
 
 @calendar_app.command
@@ -172,28 +177,30 @@ async def _follow(home: Path | None, group: str, fields: dict[str, Any]) -> int:
 
     zone, now_ms = terminal.zone_of(home), SystemClock().now_ms()
     secret = CredentialSource(terminal.home_of(home).root, os.environ).value
-    async with terminal.opened(home) as database:
+    async with terminal.open_store(home) as database:
         async with database.transaction() as tx:
             zone = settings.zone_of(await groups.known(tx, group), default=zone)
             calendar = await service.checked(tx, group, **fields)
         # Read between the two transactions: a slow server must not keep a running Andy from writing.
-        coming = await client.events(service.login_of(calendar, secret), zone=zone, now_ms=now_ms)
+        upcoming_events = await client.events(service.login_of(calendar, secret), zone=zone, now_ms=now_ms)
         async with database.transaction() as tx:
-            made = await service.follow(tx, calendar, now_ms=now_ms)
-            await followed_calendars.note_read(tx, made.id, coming, now_ms=now_ms)
-    return len(coming)
+            stored = await service.follow(tx, calendar, now_ms=now_ms)
+            await followed_calendars.note_read(tx, stored.id, upcoming_events, now_ms=now_ms)
+    return len(upcoming_events)
 
 
 async def _unfollow(home: Path | None, group: str, name: str) -> None:
+    """Stop following a calendar in a group, and forget its events."""
     from orchestrator.base.clock import SystemClock
     from orchestrator.calendars import service
     from orchestrator.cli import terminal
 
-    async with terminal.opened(home) as database, database.transaction() as tx:
+    async with terminal.open_store(home) as database, database.transaction() as tx:
         await service.unfollow(tx, group, name, now_ms=SystemClock().now_ms())
 
 
 async def _followed_rows(group: str | None, tx: Any) -> list[dict[str, Any]]:
+    """Return the calendars that a group, or all groups, follow, as rows for `--json`."""
     from orchestrator.store.groups import groups
     from orchestrator.store.schedule import followed_calendars
 
@@ -202,6 +209,7 @@ async def _followed_rows(group: str | None, tx: Any) -> list[dict[str, Any]]:
 
 
 def _followed_row(calendar: FollowedCalendar) -> dict[str, Any]:
+    """Return a followed calendar as a row for `--json`."""
     from urllib.parse import urlsplit
 
     return {
@@ -216,6 +224,7 @@ def _followed_row(calendar: FollowedCalendar) -> dict[str, Any]:
 
 
 def _followed_lines(rows: list[dict[str, Any]], *, zone: Any) -> list[str]:
+    """Return the followed calendars as a table for people."""
     from orchestrator.base.clock import local_minute
     from orchestrator.base.tables import table
 
@@ -238,6 +247,7 @@ def _followed_lines(rows: list[dict[str, Any]], *, zone: Any) -> list[str]:
 
 
 async def _add(group: str, name: str, tx: Any, now_ms: int) -> NewAddress:
+    """Make an address for calendar programs; `tx` is the transaction."""
     from orchestrator.groups import secret_addresses
     from orchestrator.store.access.secret_addresses import AddressKind
 
@@ -245,22 +255,27 @@ async def _add(group: str, name: str, tx: Any, now_ms: int) -> NewAddress:
 
 
 async def _revoke(address_id: int, tx: Any, now_ms: int) -> SecretAddress:
+    """Revoke an address for calendar programs; `tx` is the transaction."""
     from orchestrator.groups import secret_addresses
     from orchestrator.store.access.secret_addresses import AddressKind
 
     return await secret_addresses.revoke(tx, AddressKind.CALENDAR, address_id, now_ms=now_ms)
 
 
-async def _rows(group: str | None, tx: Any) -> list[dict[str, Any]]:
+async def _address_rows(group: str | None, tx: Any) -> list[dict[str, Any]]:
+    """Return the addresses of a group, or of all groups, as rows for `--json`."""
     from orchestrator.store.access import secret_addresses
     from orchestrator.store.access.secret_addresses import AddressKind
     from orchestrator.store.groups import groups
 
     folder = None if group is None else (await groups.known(tx, group)).folder
-    return [_row(address) for address in await secret_addresses.every(tx, AddressKind.CALENDAR, folder)]
+    return [
+        _address_row(address) for address in await secret_addresses.every(tx, AddressKind.CALENDAR, folder)
+    ]
 
 
-def _row(address: SecretAddress) -> dict[str, Any]:
+def _address_row(address: SecretAddress) -> dict[str, Any]:
+    """Return an address as a row for `--json`, without its secret."""
     return {
         "id": address.id,
         "group": address.folder,
@@ -270,7 +285,8 @@ def _row(address: SecretAddress) -> dict[str, Any]:
     }
 
 
-def _made_lines(row: dict[str, Any], *, is_public: bool) -> list[str]:
+def _new_address_lines(row: dict[str, Any], *, is_public: bool) -> list[str]:
+    """Return what a person needs to know about a new address; `is_public`: a phone can reach it."""
     lines = [
         row["address"],
         "Subscribe to it in a calendar program.",
@@ -284,7 +300,8 @@ def _made_lines(row: dict[str, Any], *, is_public: bool) -> list[str]:
     return lines
 
 
-def _lines(rows: list[dict[str, Any]], *, zone: Any) -> list[str]:
+def _address_lines(rows: list[dict[str, Any]], *, zone: Any) -> list[str]:
+    """Return the addresses as a table for people."""
     from orchestrator.base.clock import local_minute
     from orchestrator.base.tables import table
 

@@ -30,10 +30,11 @@ def list_channels(*, as_json: JsonOption = False, home: HomeOption = None) -> No
 
     Example: `andy channels list`
     """
-    show(_rows(home_of(home)), list_lines, as_json=as_json)
+    show(_channel_rows(home_of(home)), list_lines, as_json=as_json)
 
 
-def _rows(home: Home) -> list[dict[str, Any]]:
+def _channel_rows(home: Home) -> list[dict[str, Any]]:
+    """Return all installed channels as rows for `--json`; a broken one has its problem instead of facts."""
     from orchestrator.channels import discovery
 
     wanted = settings_of(home).channels
@@ -64,16 +65,16 @@ def _rows(home: Home) -> list[dict[str, Any]]:
 
 def list_lines(rows: list[dict[str, Any]]) -> list[str]:
     """Show channels to people: two lines each. Pure."""
-    shown = []
+    lines = []
     for row in rows:
-        shown.append(f"{row['name']:<10} {row['state']:<6} {row['problem'] or row['about']}")
+        lines.append(f"{row['name']:<10} {row['state']:<6} {row['problem'] or row['about']}")
         if row["problem"]:
             continue
         limit = f"; {row['max_text_chars']} characters a message" if row["max_text_chars"] else ""
-        shown.append(f"{'':17} {', '.join(row['can'])}{limit}")
+        lines.append(f"{'':17} {', '.join(row['can'])}{limit}")
         if row["state"] == "off":
-            shown.append(f"{'':17} → {row['add']}")
-    return shown
+            lines.append(f"{'':17} → {row['add']}")
+    return lines
 
 
 @channels_app.command
@@ -198,25 +199,27 @@ def status(channel: str | None = None, /, *, as_json: JsonOption = False, home: 
 async def _statuses(home: Home, name: str | None) -> list[dict[str, Any]]:
     from orchestrator.channels import discovery
 
-    wanted = [name] if name else settings_of(home).channels
-    found = [one for each in wanted if not (one := discovery.find(each)).is_always_on]
-    rows = [{"name": one.name} | await connection_status(home, one) for one in found]
-    for row, one in zip(rows, found, strict=True):
+    names = [name] if name else settings_of(home).channels
+    channels = [
+        channel for name_of_channel in names if not (channel := discovery.find(name_of_channel)).is_always_on
+    ]
+    rows = [{"name": channel.name} | await connection_status(home, channel) for channel in channels]
+    for row, channel in zip(rows, channels, strict=True):
         if row["state"] == "unpaired" and not row["advice"]:
-            row["advice"] = one.add_command
+            row["advice"] = channel.add_command
     return rows
 
 
 def status_lines(rows: list[dict[str, Any]]) -> list[str]:
     """Show connections to people: a line each, and what to do. Pure."""
-    shown = []
+    lines = []
     for row in rows:
         state = str(row["state"]).replace("_", " ")
         running = "" if row["is_running"] else " (Andy is not running)"
-        shown.append(f"{row['name']:<10} {row['account'] or 'nobody is logged in'}: {state}{running}")
+        lines.append(f"{row['name']:<10} {row['account'] or 'nobody is logged in'}: {state}{running}")
         if row["advice"]:
-            shown.append(f"{'':10} → {row['advice']}")
-    return shown or ["No messenger is on: see 'andy channels list'."]
+            lines.append(f"{'':10} → {row['advice']}")
+    return lines or ["No messenger is on: see 'andy channels list'."]
 
 
 async def connection_status(home: Home, channel: ChannelDescription) -> dict[str, Any]:
@@ -233,9 +236,9 @@ async def connection_status(home: Home, channel: ChannelDescription) -> dict[str
             reported: dict[str, Any] = (await client.status())["channels"].get(channel.name, {})
     except NotRunning:
         # The file says how the last connection was; nothing is connected now, and nothing tries to.
-        down = "logged_out" if stored.state == "logged_out" and not account else "down"
+        state_without_host = "logged_out" if stored.state == "logged_out" and not account else "down"
         return fields | {
-            "state": down if account or stored.account else "unpaired",
+            "state": state_without_host if account or stored.account else "unpaired",
             "advice": "" if account and stored.state == "logged_out" else stored.advice,
             "connected_since_ms": None,
             "next_try_ms": None,

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 WAIT_SECONDS = 120.0
 MAX_WAIT_SECONDS = 600.0
-AGAIN_SECONDS = 1.0
+RETRY_SECONDS = 1.0
 """Seconds between two tries to reach a host that ended before it had answered."""
 
 
@@ -85,13 +85,13 @@ async def _say(
 ) -> int:
     """Send one message, print its reply or state, and return the exit code."""
     message = TerminalMessage(group=group, text=text, sender=sender, key=secrets.token_hex(16))
-    place = await _sent(home_of(home_option), message, wait_seconds=wait_seconds)
+    state = await _send_until_accepted(home_of(home_option), message, wait_seconds=wait_seconds)
     is_waiting = wait_seconds > 0
     if as_json:
-        print(json.dumps(place, ensure_ascii=False, indent=2))
+        print(json.dumps(state, ensure_ascii=False, indent=2))
     else:
-        print(await _answer_text(home_option, place, is_waiting=is_waiting))
-    return exit_code(place["outcome"], is_waiting=is_waiting)
+        print(await _answer_text(home_option, state, is_waiting=is_waiting))
+    return exit_code(state["outcome"], is_waiting=is_waiting)
 
 
 def exit_code(outcome: str, *, is_waiting: bool) -> int:
@@ -117,51 +117,57 @@ class TerminalMessage:
     key: str
 
 
-async def _sent(home: Home, message: TerminalMessage, *, wait_seconds: float) -> dict[str, Any]:
-    """Send a message and return its state; if the host ends before it answers, the message is sent again.
+async def _send_until_accepted(
+    home: Home, message: TerminalMessage, *, wait_seconds: float
+) -> dict[str, Any]:
+    """Send a message and return its state, as `Client.say` does.
 
-    Raises `NotRunning` if no host answers at first, or none does again in time.
+    If the host ends before it answers, the message is sent again. Raises `NotRunning` if no host answers at
+    first, or none does again in time.
     """
-    ends = time.monotonic() + wait_seconds
+    deadline = time.monotonic() + wait_seconds
     is_first = True
     while True:
         try:
             async with Client.of(home) as client:
-                return await _until_answered(client, home, message, wait_seconds=ends - time.monotonic())
+                return await _send_and_wait(client, home, message, wait_seconds=deadline - time.monotonic())
         except NotRunning as error:
             # If no Andy answered at all, there is nothing to wait for. One that ended under way may start
             # again; by its key the message is taken only once.
             if is_first and not isinstance(error.__cause__, AnswerLost):
                 raise
-            if time.monotonic() + AGAIN_SECONDS > ends:
+            if time.monotonic() + RETRY_SECONDS > deadline:
                 raise
             is_first = False
-            await asyncio.sleep(AGAIN_SECONDS)
+            await asyncio.sleep(RETRY_SECONDS)
 
 
-async def _until_answered(
+async def _send_and_wait(
     client: Client, home: Home, message: TerminalMessage, *, wait_seconds: float
 ) -> dict[str, Any]:
-    """Send a message, show other texts to its chat until it is answered or time is up; return its state."""
+    """Send a message and return its state when it is answered or time is up.
+
+    Meanwhile other texts to its chat are shown.
+    """
     async with aclosing(client.events(group=message.group)) as events:
         await anext(events)  # the first event is empty: from here on no event is missed
-        place = await client.say(
+        state = await client.say(
             message.group, message.text, sender=message.sender, wait_seconds=0, key=message.key
         )
-        if place["outcome"] == "ignored" or wait_seconds <= 0:
-            return place
+        if state["outcome"] == "ignored" or wait_seconds <= 0:
+            return state
         # A message that needs no agent is answered already, but its reply is still to be sent: whatever
         # `place` says, its state is asked for again below.
-        if place.get("joined") or place.get("place", 1) > 1:
-            say_aside(f"({_waiting_text(place)}.)")
+        if state.get("joined") or state.get("place", 1) > 1:
+            say_aside(f"({_waiting_text(state)}.)")
         try:
             async with asyncio.TaskGroup() as tasks:
                 showing = tasks.create_task(_show_signs(events, home, message.group), name="show-signs")
-                state = await client.find(place["id"], wait_seconds=min(wait_seconds, MAX_WAIT_SECONDS))
+                final_state = await client.find(state["id"], wait_seconds=min(wait_seconds, MAX_WAIT_SECONDS))
                 showing.cancel()
         except BaseExceptionGroup as errors:
             raise leaves(errors)[0] from None
-        return state
+        return final_state
 
 
 async def _show_signs(events: AsyncIterator[dict[str, Any]], home: Home, group: str) -> None:
@@ -171,46 +177,46 @@ async def _show_signs(events: AsyncIterator[dict[str, Any]], home: Home, group: 
             say_aside(await text_of(home, event["message"]))
 
 
-def _waiting_text(place: dict[str, Any]) -> str:
-    """Return the place of a message that waits, as the middle of a sentence."""
-    joined = place.get("joined", 0)
+def _waiting_text(state: dict[str, Any]) -> str:
+    """Return what a message waits for, as the beginning of a sentence: its place in the queue."""
+    joined = state.get("joined", 0)
     others = f", answered with {joined} message{'s' * (joined > 1)} before it" if joined else ""
-    return f"Waiting, place {place['place']}{others}"
+    return f"Waiting, place {state['place']}{others}"
 
 
-async def _answer_text(home_option: Path | None, place: dict[str, Any], *, is_waiting: bool) -> str:
+async def _answer_text(home_option: Path | None, state: dict[str, Any], *, is_waiting: bool) -> str:
     """Return the reply, or the state of the message; `is_waiting`: the command waited for a reply."""
-    if place.get("reply"):
-        return str(place["reply"])
-    match place["outcome"]:
+    if state.get("reply"):
+        return str(state["reply"])
+    match state["outcome"]:
         case "answered" if is_waiting:
             return "(Andy had nothing to say.)"
         case "ignored":
-            return await _ignored_text(home_option, place)
+            return await _ignored_text(home_option, state)
         case "queued":
-            return f"({_waiting_text(place)}. See it with: andy messages {place['group']})"
+            return f"({_waiting_text(state)}. See it with: andy messages {state['group']})"
         case outcome:
-            return f"({outcome}; see it with: andy messages {place['group']})"
+            return f"({outcome}; see it with: andy messages {state['group']})"
 
 
-async def _ignored_text(home_option: Path | None, place: dict[str, Any]) -> str:
+async def _ignored_text(home_option: Path | None, state: dict[str, Any]) -> str:
     """Explain why a message is not for Andy and, where nobody called him, how to call him."""
     from orchestrator.inbound.triggers import NO_TRIGGER
     from orchestrator.store.groups import groups
 
     home = home_of(home_option)
     name = settings_of(home).assistant_name
-    if place["reason"] != NO_TRIGGER:
-        return f"(Not for {name}: {place['reason']}.)"
-    group = read(home.root, partial(groups.known, folder=place["group"]))
-    own = f" or {group.trigger}" if group.trigger else ""
-    return f"(Not for {name}: {NO_TRIGGER}. To call him, write @{name}{own} in the message.)"
+    if state["reason"] != NO_TRIGGER:
+        return f"(Not for {name}: {state['reason']}.)"
+    group = read(home.root, partial(groups.known, folder=state["group"]))
+    or_own_trigger = f" or {group.trigger}" if group.trigger else ""
+    return f"(Not for {name}: {NO_TRIGGER}. To call him, write @{name}{or_own_trigger} in the message.)"
 
 
 async def _converse(home_option: Path | None, group: str, *, sender: str) -> int:
     """Send the lines that are typed and print replies and what Andy says by himself, until Ctrl-D."""
     if not sys.stdin.isatty():
-        return await _say_each(home_option, group, sender=sender)
+        return await _send_lines_of_pipe(home_option, group, sender=sender)
     home = home_of(home_option)
     async with Client.of(home) as client:
         await client.open_chat(group)
@@ -219,12 +225,12 @@ async def _converse(home_option: Path | None, group: str, *, sender: str) -> int
             listening = tasks.create_task(_show_sent(client, home, group), name="listen")
             while text := await asyncio.to_thread(sys.stdin.readline):
                 if text.strip():
-                    await _one_line(home_option, client, text.strip(), group=group, sender=sender)
+                    await _send_line(home_option, client, text.strip(), group=group, sender=sender)
             listening.cancel()
     return 0
 
 
-async def _say_each(home_option: Path | None, group: str, *, sender: str) -> int:
+async def _send_lines_of_pipe(home_option: Path | None, group: str, *, sender: str) -> int:
     """Send the lines of a pipe, each after the reply to the one before; return the highest exit code."""
     codes = [0]
     while text := await asyncio.to_thread(sys.stdin.readline):
@@ -237,14 +243,15 @@ async def _say_each(home_option: Path | None, group: str, *, sender: str) -> int
     return max(codes)
 
 
-async def _one_line(home_option: Path | None, client: Any, text: str, *, group: str, sender: str) -> None:
+async def _send_line(home_option: Path | None, client: Any, text: str, *, group: str, sender: str) -> None:
+    """Send one line to a group, and print on stderr why it failed or is not for Andy."""
     try:
-        place = await client.say(group, text, sender=sender, wait_seconds=0)
+        state = await client.say(group, text, sender=sender, wait_seconds=0)
     except AndyError as error:
         say_aside(str(error))
         return
-    if place["outcome"] == "ignored":
-        say_aside(await _answer_text(home_option, place, is_waiting=False))
+    if state["outcome"] == "ignored":
+        say_aside(await _answer_text(home_option, state, is_waiting=False))
 
 
 async def _say_as_andy(home_option: Path | None, group: str, text: str) -> TextQueued:
@@ -254,6 +261,7 @@ async def _say_as_andy(home_option: Path | None, group: str, text: str) -> TextQ
 
 
 async def _show_sent(client: Any, home: Home, group: str) -> None:
+    """Print what Andy sends to a group, until cancelled."""
     async for event in client.events():
         if event.get("kind") == "message.sent" and event.get("group") == group:
             # Indented, so that a line of a reply cannot look like another message.

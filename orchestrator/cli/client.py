@@ -43,6 +43,7 @@ class Client:
     @classmethod
     @asynccontextmanager
     async def of(cls, home: Home) -> AsyncIterator[Self]:
+        """Open a connection to the running Andy of a home. Raises `NotRunning`."""
         import httpx
 
         address, headers = _endpoint_of(home)
@@ -68,41 +69,49 @@ class Client:
         A message that is sent again with the same `key` is accepted once.
         """
         body = {"group": group, "text": text, "sender": sender, "wait": wait_seconds}
-        return _content(await self._http.post("/chat", json=body if key is None else {**body, "key": key}))
+        return _checked_content(
+            await self._http.post("/chat", json=body if key is None else {**body, "key": key})
+        )
 
     async def open_chat(self, group: str) -> dict[str, Any]:
         """Notify Andy that somebody is about to write to a group, so that a container starts."""
-        return _content(await self._http.post(f"/chat/{quote(group, safe='')}/opened"))
+        return _checked_content(await self._http.post(f"/chat/{quote(group, safe='')}/opened"))
 
     async def find(self, message_id: str, *, wait_seconds: float = 0.0) -> dict[str, Any]:
         """Return the state of a message; with `wait_seconds`, when it is answered or the time is up."""
-        return _content(await self._http.get(f"/messages/{message_id}", params={"wait": wait_seconds}))
+        return _checked_content(
+            await self._http.get(f"/messages/{message_id}", params={"wait": wait_seconds})
+        )
 
     async def say_as_andy(self, folder: str, text: str) -> TextQueued:
         """Let Andy send a text to a group's chat, word for word."""
         path = f"/groups/{quote(folder, safe='')}/say"
-        return cast("TextQueued", _content(await self._http.post(path, json={"text": text})))
+        return cast("TextQueued", _checked_content(await self._http.post(path, json={"text": text})))
 
     async def ask_to_pair(self, phone: str) -> PairingView:
         """Ask for a code that pairs WhatsApp; see `orchestrator.web.api.pairing`."""
-        return cast("PairingView", _content(await self._http.post("/whatsapp/pair", json={"phone": phone})))
+        return cast(
+            "PairingView", _checked_content(await self._http.post("/whatsapp/pair", json={"phone": phone}))
+        )
 
     async def pairing(self) -> PairingView:
+        """Return how far the pairing of WhatsApp is."""
         headers = {"Accept": "application/json"}
-        return cast("PairingView", _content(await self._http.get("/whatsapp/pair", headers=headers)))
+        return cast("PairingView", _checked_content(await self._http.get("/whatsapp/pair", headers=headers)))
 
     async def ask_worker(self, folder: str) -> WorkerQueued:
         """Queue a turn in which a model looks at a group's dashboard."""
         path = f"/dashboards/{quote(folder, safe='')}/worker"
-        return cast("WorkerQueued", _content(await self._http.post(path)))
+        return cast("WorkerQueued", _checked_content(await self._http.post(path)))
 
     async def console_address(self) -> str:
         """Return the console's address with a one-time code that signs a browser in."""
-        made = _content(await self._http.post("/sessions/codes"))
+        made = _checked_content(await self._http.post("/sessions/codes"))
         return f"{str(self._http.base_url).rstrip('/')}{made['path']}"
 
     async def status(self) -> StatusView:
-        return cast("StatusView", _content(await self._http.get("/status")))
+        """Return the status of the running Andy."""
+        return cast("StatusView", _checked_content(await self._http.get("/status")))
 
     async def events(
         self, *, group: str | None = None, recent: int = 0, follows: bool = True
@@ -116,7 +125,7 @@ class Client:
             if response.is_error:
                 # Of a streamed answer, the body has to be read before its error can be shown.
                 await response.aread()
-                _content(response)
+                _checked_content(response)
             yield {}
             async for line in response.aiter_lines():
                 if line.startswith("data: "):
@@ -147,7 +156,7 @@ def running_status(home: Home) -> StatusView:
             body = response.read()
         except (OSError, http.client.HTTPException) as error:
             raise _not_running(home) from error
-    return cast("StatusView", _content_of(response.status, body))
+    return cast("StatusView", _parse_answer(response.status, body))
 
 
 def _endpoint_of(home: Home) -> tuple[str, dict[str, str]]:
@@ -172,14 +181,17 @@ def _endpoint_of(home: Home) -> tuple[str, dict[str, str]]:
 
 
 def _unreadable(path: Path, error: OSError) -> NotRunning:
+    """Return the error for a file of the running Andy that this user cannot read."""
     return NotRunning(f"{path} cannot be read ({error.strerror}): call andy as the user who runs Andy.")
 
 
-def _content(response: httpx.Response) -> dict[str, Any]:
-    return _content_of(response.status_code, response.content)
+def _checked_content(response: httpx.Response) -> dict[str, Any]:
+    """Return the JSON of an answer. Raises `AndyError` for the answer of an error."""
+    return _parse_answer(response.status_code, response.content)
 
 
-def _content_of(status: int, body: bytes) -> dict[str, Any]:
+def _parse_answer(status: int, body: bytes) -> dict[str, Any]:
+    """Return the JSON object in an answer's body. Raises `AndyError` if it is an error, or no JSON."""
     try:
         content: dict[str, Any] = json.loads(body)
     except ValueError as error:
@@ -190,6 +202,7 @@ def _content_of(status: int, body: bytes) -> dict[str, Any]:
 
 
 def _not_running(home: Home) -> NotRunning:
+    """Return the error for a home whose Andy does not answer, with what to do: start it, or wait."""
     since_ms = home.starting_since_ms()
     if since_ms is None:
         from orchestrator.store.database import refuse_newer

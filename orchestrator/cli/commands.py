@@ -336,7 +336,7 @@ def asks_for_help(arguments: Sequence[str]) -> bool:
     return not arguments or arguments[0] in HELP_FLAGS or list(arguments) == [HELP_COMMAND]
 
 
-def spelled_out(arguments: Sequence[str]) -> list[str]:
+def expand_help(arguments: Sequence[str]) -> list[str]:
     """Return the arguments with `help COMMAND` replaced by `COMMAND --help`."""
     return (
         [*arguments[1:], "--help"] if arguments[:1] == [HELP_COMMAND] and len(arguments) > 1 else [*arguments]
@@ -352,7 +352,7 @@ def hint_for(name: str, rest: Sequence[str] = (), *, is_group: Callable[[str], b
     for intent in INTENTS:
         if name.lower() in intent.words:
             is_new = "groups register" in intent.answer
-            meant = next(
+            example_group = next(
                 (
                     word
                     for word in rest
@@ -360,18 +360,18 @@ def hint_for(name: str, rest: Sequence[str] = (), *, is_group: Callable[[str], b
                 ),
                 EXAMPLE_GROUP,
             )
-            return f"To {intent.purpose}: {intent.answer.replace(EXAMPLE_GROUP, meant)}."
-    near = difflib.get_close_matches(name, [entry.name for entry in COMMANDS], n=1, cutoff=LEAST_LIKENESS)
-    return f"Did you mean 'andy {near[0]}'?" if near else ""
+            return f"To {intent.purpose}: {intent.answer.replace(EXAMPLE_GROUP, example_group)}."
+    similar = difflib.get_close_matches(name, [entry.name for entry in COMMANDS], n=1, cutoff=LEAST_LIKENESS)
+    return f"Did you mean 'andy {similar[0]}'?" if similar else ""
 
 
 def hint_within(family: str, word: str, known: Sequence[str]) -> str:
     """Return a sentence for a word that is no command of a family: a similar command, or the list of all."""
     synonyms = next((names for names in SYNONYMS if word.lower() in names), ())
-    near = [name for name in known if name in synonyms] or difflib.get_close_matches(
+    similar = [name for name in known if name in synonyms] or difflib.get_close_matches(
         word, known, n=1, cutoff=LEAST_LIKENESS
     )
-    return f"Did you mean 'andy {family} {near[0]}'?" if near else f"There are: {', '.join(known)}."
+    return f"Did you mean 'andy {family} {similar[0]}'?" if similar else f"There are: {', '.join(known)}."
 
 
 def help_page(*, width: int | None = None) -> str:
@@ -386,24 +386,26 @@ def help_page(*, width: int | None = None) -> str:
         for topic in TOPICS
     ]
     sections.append((OPTIONS, list(FLAG_ROWS)))
-    names = max(len(name) for _, rows in sections for name, _ in rows)
-    inside = max(20, columns - names - 6)  # two borders, two blanks beside them, two between the columns
+    name_width = max(len(name) for _, rows in sections for name, _ in rows)
+    # Six columns are two borders, two blanks beside them, and two between the columns.
+    summary_width = max(20, columns - name_width - 6)
     page = ["Usage: andy COMMAND", "", *textwrap.wrap(ABOUT, columns), ""]
     for title, rows in sections:
         lines = []
         for name, summary in rows:
-            for number, part in enumerate(textwrap.wrap(summary, inside)):
-                lines.append(f"{name if number == 0 else '':{names}}  {part:{inside}}")
-        page += _boxed(title, lines)
+            for number, part in enumerate(textwrap.wrap(summary, summary_width)):
+                lines.append(f"{name if number == 0 else '':{name_width}}  {part:{summary_width}}")
+        page += _box(title, lines)
     return "\n".join((*page, ""))
 
 
-def _boxed(title: str, lines: list[str]) -> list[str]:
-    inner = len(lines[0]) + 2
+def _box(title: str, lines: list[str]) -> list[str]:
+    """Return lines of equal length in a box with a title; a terminal without UTF-8 gets a box of ASCII."""
+    inner_width = len(lines[0]) + 2
     box = [
-        f"╭─ {title} {'─' * (inner - len(title) - 3)}╮",
+        f"╭─ {title} {'─' * (inner_width - len(title) - 3)}╮",
         *(f"│ {line} │" for line in lines),
-        f"╰{'─' * inner}╯",
+        f"╰{'─' * inner_width}╯",
     ]
     encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
     if encoding.lower().replace("-", "").startswith("utf"):

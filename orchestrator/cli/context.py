@@ -22,7 +22,7 @@ from orchestrator.cli.options import (
     HomeOption,
     JsonOption,
     YesOption,
-    is_meant,
+    is_confirmed,
     show,
 )
 from orchestrator.context import owner_changes, person_memory, person_removal, workflow
@@ -93,7 +93,7 @@ def restore(
 
     # Read before the question, for its error: nobody should confirm a snapshot that cannot be used.
     _manager_of(home, group).files.snapshots.read(snapshot)
-    if not is_meant(f"Replace the stored context of '{group}' by {snapshot}?", yes=yes):
+    if not is_confirmed(f"Replace the stored context of '{group}' by {snapshot}?", yes=yes):
         return FAILED
     taken = _change(home, group, lambda manager, now_ms: manager.restore(snapshot, now_ms=now_ms))
     print(f"Restored.{f' The replaced context is {taken.name}.' if taken else ''}")
@@ -193,7 +193,7 @@ def reset(
     Example: `andy context reset family --with-plans`
     """
 
-    if not is_meant(f"Forget the stored context of '{group}'?", yes=yes):
+    if not is_confirmed(f"Forget the stored context of '{group}'?", yes=yes):
         return FAILED
 
     def forget(manager: ContextManager, now_ms: int) -> ContextSnapshot | None:
@@ -242,13 +242,13 @@ def forget(
     Example: `andy context forget family local:mina`
     """
     person = terminal.read(home, lambda tx: _known_person(tx, group, who)).person
-    if not is_meant(
+    if not is_confirmed(
         f"Forget {person.name} ({person.address}) in '{group}'? It cannot be taken back.", yes=yes
     ):
         return FAILED
 
     async def request() -> None:
-        async with terminal.opened(home) as database, database.transaction() as tx:
+        async with terminal.open_store(home) as database, database.transaction() as tx:
             await person_removal.request_by_owner(
                 tx, group, person.address, by="command line", now_ms=SystemClock().now_ms()
             )
@@ -259,20 +259,24 @@ def forget(
 
 
 async def _notes(tx: Tx, folder: str) -> list[NoteView]:
+    """Return the notes about people of a group. Raises `UnknownGroup`."""
     return await person_memory.notes_of(tx, (await groups.known(tx, folder)).folder)
 
 
 async def _known_person(tx: Tx, folder: str, who: str) -> KnownPerson:
+    """Return what is known about a person of a group, named by address or name. Raises `UnknownGroup`."""
     return await person_memory.known_of(tx, await groups.known(tx, folder), who)
 
 
 def _note_lines(rows: list[PersonNoteView], group: str) -> list[str]:
+    """Return the notes as lines for people."""
     return [_note_line(row) for row in rows] or [
         f"There are no notes about people in '{group}'; 'andy groups people {group}' lists its people."
     ]
 
 
 def _note_line(row: PersonNoteView) -> str:
+    """Return a note with the people whom it is about, and those who said it."""
     about, said_by = ", ".join(row["about"]) or "nobody", ", ".join(row["said_by"]) or "nobody"
     return f"{row['id']}: {row['text']} (about {about}; said by {said_by})"
 
@@ -299,7 +303,7 @@ def _change(home: Path | None, folder: str, act: ChangeContext) -> ContextSnapsh
     copies = ContextCopies(terminal.home_of(home).data / "env", manager.files.redactor)
 
     async def change() -> ContextSnapshot | None:
-        async with terminal.opened(home) as database:
+        async with terminal.open_store(home) as database:
             now_ms = SystemClock().now_ms()
             return await owner_changes.change(database, manager, copies, act, now_ms=now_ms)
 
@@ -309,7 +313,7 @@ def _change(home: Path | None, folder: str, act: ChangeContext) -> ContextSnapsh
 def _manager_of(home: Path | None, folder: str) -> ContextManager:
     """Return the context of a group, also of an unregistered one. Raises `UnknownGroup`."""
     root = terminal.home_of(home)
-    name = terminal.read(home, lambda tx: _known(tx, root, folder))
+    name = terminal.read(home, lambda tx: _folder_with_context(tx, root, folder))
     return ContextManager.of(
         root.contexts,
         name,
@@ -322,15 +326,17 @@ def _manager_of(home: Path | None, folder: str) -> ContextManager:
 
 def _redactor(home: Home) -> Redactor:
     """Return a redactor that knows the same secrets as the host."""
-    own = [home.token()] if home.token_file.exists() else []
-    return Redactor(KnownSecrets(CredentialSource(home.root, os.environ), own=own))
+    own_secrets = [home.token()] if home.token_file.exists() else []
+    return Redactor(KnownSecrets(CredentialSource(home.root, os.environ), own=own_secrets))
 
 
-async def _known(tx: Tx, home: Home, folder: str) -> str:
+async def _folder_with_context(tx: Tx, home: Home, folder: str) -> str:
+    """Return the folder name of a group with a stored context, or a registered one. Raises `UnknownGroup`."""
     if (home.contexts / folder).is_dir() and folder not in ("", ".", ".."):
         return folder
     return (await groups.known(tx, folder)).folder
 
 
 def _report_repair(repair: ContextRepair) -> None:
+    """Print that a file of the context was repaired."""
     terminal.say_aside(repair.text)

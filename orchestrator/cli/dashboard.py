@@ -34,7 +34,7 @@ def show_board(group: GroupOption = None, *, as_json: JsonOption = False, home: 
     from orchestrator.dashboard.views import board, summary
 
     if as_json:
-        shown = dashboard_service.look(
+        shown = dashboard_service.query_group(
             home, group, lambda tx, place: board.show(tx, place.group.folder, place.zone)
         )
         print(json.dumps(shown.data, ensure_ascii=False, indent=2))
@@ -45,7 +45,7 @@ def show_board(group: GroupOption = None, *, as_json: JsonOption = False, home: 
         now_ms = SystemClock().now_ms()
         return NO_DASHBOARD if content is None else summary.render(content, now_ms=now_ms, zone=place.zone)
 
-    print(dashboard_service.look(home, group, text))
+    print(dashboard_service.query_group(home, group, text))
 
 
 @dashboard_app.command
@@ -69,13 +69,13 @@ def tasks(
     wanted = None if with_all else "someday" if someday else "active"
 
     async def rows(tx: Any, place: Any) -> list[serializers.TaskData]:
-        content = await dashboard_service.whole(tx, place)
+        content = await dashboard_service.board_of(tx, place)
         listed = [serializers.task(task, place.zone) for task in content.tasks] if content else []
         return [row for row in listed if wanted in (None, row["status"])]
 
     names = ("id", "status", "progress", "deadline", "priority", "title")
     show(
-        dashboard_service.look(home, group, rows),
+        dashboard_service.query_group(home, group, rows),
         partial(_table, names, "There are no tasks."),
         as_json=as_json,
     )
@@ -91,14 +91,14 @@ def questions(group: GroupOption = None, *, as_json: JsonOption = False, home: H
     from orchestrator.dashboard.views import serializers
 
     async def rows(tx: Any, place: Any) -> list[serializers.QuestionData]:
-        content = await dashboard_service.whole(tx, place)
+        content = await dashboard_service.board_of(tx, place)
         return (
             [serializers.question(question, place.zone) for question in content.questions] if content else []
         )
 
     names = ("id", "priority", "type", "related_task_id", "question")
     show(
-        dashboard_service.look(home, group, rows),
+        dashboard_service.query_group(home, group, rows),
         partial(_table, names, "There are no open questions."),
         as_json=as_json,
     )
@@ -127,7 +127,7 @@ def notifications(
 
     names = ("id", "scheduled_at", "status", "type", "priority", "related_task_id", "message")
     show(
-        dashboard_service.look(home, group, rows),
+        dashboard_service.query_group(home, group, rows),
         partial(_table, names, "There are no notifications."),
         as_json=as_json,
     )
@@ -157,7 +157,7 @@ def notification(
             "lines": [notification_log.line(entry, place.zone) for entry in entries],
         }
 
-    shown = dashboard_service.look(home, group, fields)
+    shown = dashboard_service.query_group(home, group, fields)
     # Only for people: JSON has the same as `history`.
     lines = shown.pop("lines")
     heading = f"{shown['id']}: {shown['type']}, {shown['status']}: {_cell(shown['message'])}"
@@ -187,7 +187,7 @@ def history(
 
     names = ("id", "status", "completed_at", "archived_at", "title")
     show(
-        dashboard_service.look(home, group, rows),
+        dashboard_service.query_group(home, group, rows),
         partial(_table, names, "The history is empty."),
         as_json=as_json,
     )
@@ -229,7 +229,7 @@ def worker(
     from orchestrator.cli import dashboard_service, terminal
 
     if limit:
-        report = dashboard_service.look(home, group, partial(dashboard_service.cycles, limit=limit))
+        report = dashboard_service.query_group(home, group, partial(dashboard_service.cycles, limit=limit))
         show(report, partial(_cycle_lines, zone=terminal.zone_of(home)), as_json=as_json)
     elif llm and not rules:
         show(
@@ -269,17 +269,18 @@ def import_files(
     """
     from orchestrator.cli import dashboard_service
 
-    counts = dashboard_service.take_files(home, group, directory, replaces=replace)
+    counts = dashboard_service.import_files(home, group, directory, replaces=replace)
     print(
         ", ".join(f"{count} {name}" for name, count in counts.items() if count) or "Nothing new was in them."
     )
 
 
-def _table(names: tuple[str, ...], nothing: str, rows: Sequence[Mapping[str, Any]]) -> list[str]:
+def _table(names: tuple[str, ...], empty_text: str, rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return rows as a table of these columns; `empty_text` if there are none."""
     from orchestrator.base.tables import table
 
     if not rows:
-        return [nothing]
+        return [empty_text]
     return table(names, [tuple(_cell(row[name]) for name in names) for row in rows])
 
 
@@ -290,19 +291,22 @@ def _cell(value: object) -> str:
 
 
 def _report_lines(report: dict[str, Any]) -> list[str]:
+    """Return the report of the rules as lines: what is done or would be done, skipped, or failed."""
     steps = report.get("would") or report["steps"]
-    word = "would do" if "would" in report else "done"
-    lines = [f"{word}: {_step_text(step)}" for step in steps]
+    prefix = "would do" if "would" in report else "done"
+    lines = [f"{prefix}: {_step_text(step)}" for step in steps]
     lines += [f"skipped: {step['what']} of {step['row']}: {step['why']}" for step in report["skipped"]]
-    lines += [f"failed: {trouble['row']}: {trouble['why']}" for trouble in report["troubles"]]
+    lines += [f"failed: {failure['row']}: {failure['why']}" for failure in report["troubles"]]
     return lines or ["There is nothing to do."]
 
 
 def _step_text(step: dict[str, Any]) -> str:
+    """Return one step of the rules as its fields that have a value."""
     return ", ".join(f"{name} {value}" for name, value in step.items() if value is not None)
 
 
 def _cycle_lines(cycles: list[dict[str, Any]], *, zone: ZoneInfo) -> list[str]:
+    """Return the worker's cycles as a table for people."""
     from orchestrator.base.tables import table
 
     rows = [
@@ -319,4 +323,5 @@ def _cycle_lines(cycles: list[dict[str, Any]], *, zone: ZoneInfo) -> list[str]:
 
 
 def _time(at_ms: int, zone: ZoneInfo) -> str:
+    """Return a moment as local date and time."""
     return datetime.fromtimestamp(at_ms / 1000, zone).strftime("%Y-%m-%d %H:%M:%S")

@@ -45,7 +45,7 @@ class GroupZone:
     zone: ZoneInfo
 
 
-def look(home: Path | None, folder: str | None, query: Callable[[Tx, GroupZone], Awaitable[T]]) -> T:
+def query_group(home: Path | None, folder: str | None, query: Callable[[Tx, GroupZone], Awaitable[T]]) -> T:
     """Return the result of `query` for one group. Raises `UnknownGroup`."""
     zone = config.load(terminal.home_of(home).root).zone
 
@@ -56,15 +56,18 @@ def look(home: Path | None, folder: str | None, query: Callable[[Tx, GroupZone],
     return terminal.read(home, ask)
 
 
-async def whole(tx: Tx, place: GroupZone) -> BoardSnapshot | None:
+async def board_of(tx: Tx, place: GroupZone) -> BoardSnapshot | None:
+    """Return the whole dashboard of a group; None if it has none."""
     return await snapshot(tx, place.group.folder)
 
 
 async def history(tx: Tx, place: GroupZone, *, limit: int) -> list[Any]:
+    """Return the tasks in the history of a dashboard, the newest first."""
     return await board_tasks.history(tx, place.group.folder, limit=limit)
 
 
 async def cycles(tx: Tx, place: GroupZone, *, limit: int) -> list[dict[str, Any]]:
+    """Return the newest cycles of a dashboard's worker, the newest first."""
     return await worker_cycles.newest(tx, place.group.folder, limit=limit)
 
 
@@ -80,7 +83,7 @@ async def opened(home: Path | None) -> AsyncIterator[tuple[Database, DashboardFe
     settings = config.load(root.root)
     channel_of = terminal.channel_of(home)
     clock = SystemClock()
-    async with terminal.opened(home) as database:
+    async with terminal.open_store(home) as database:
         host = HostContext(
             home=root, settings=settings, clock=clock, database=database, reader=database, bus=EventBus(clock)
         )
@@ -107,7 +110,7 @@ def answer(home: Path | None, folder: str | None, question: str, text: str) -> s
             async with database.reading() as tx:
                 group = await groups.known(tx, folder or MAIN)
                 ids = await board_questions.ids_like(tx, group.folder, question)
-            chosen = question if question in ids else _only(ids, question)
+            chosen = question if question in ids else _only_match(ids, question)
             arguments = {"question_id": chosen, "answer": text}
             result = await boards.service.call_tool(group.folder, "answer_question", arguments)
         if not result.ok:
@@ -117,7 +120,8 @@ def answer(home: Path | None, folder: str | None, question: str, text: str) -> s
     return asyncio.run(act())
 
 
-def _only(ids: list[str], prefix: str, kind: str = "question") -> str:
+def _only_match(ids: list[str], prefix: str, kind: str = "question") -> str:
+    """Return the only id that begins with `prefix`. Raises `BadRequest` if there is none, or several."""
     if len(ids) == 1 and prefix:
         return ids[0]
     if not ids:
@@ -161,7 +165,7 @@ def ask_model(home: Path | None, folder: str | None) -> WorkerQueued:
 
 
 def write_files(home: Path | None, folder: str | None, directory: Path) -> list[str]:
-    place = look(home, folder, itself)
+    place = query_group(home, folder, itself)
     # By a connection of its own, as plain rows: a third of the time, and no transaction waits for it.
     exported = export.read(terminal.home_of(home).database, place.group.folder, place.zone)
     if exported is None:
@@ -170,7 +174,7 @@ def write_files(home: Path | None, folder: str | None, directory: Path) -> list[
     return sorted(exported.contents)
 
 
-def take_files(home: Path | None, folder: str | None, directory: Path, *, replaces: bool) -> dict[str, int]:
+def import_files(home: Path | None, folder: str | None, directory: Path, *, replaces: bool) -> dict[str, int]:
     """Import files, all or nothing, and return the number of rows of each kind. Raises `ImportRefused`."""
 
     async def act() -> dict[str, int]:
@@ -190,7 +194,7 @@ async def notification(tx: Tx, place: GroupZone, prefix: str) -> tuple[Notificat
     folder = place.group.folder
     ids = await board_notifications.ids_like(tx, folder, prefix)
     row = await board_notifications.get(
-        tx, folder, prefix if prefix in ids else _only(ids, prefix, "notification")
+        tx, folder, prefix if prefix in ids else _only_match(ids, prefix, "notification")
     )
     assert row is not None
     recorded = await board_notifications.history_of(tx, folder, row.id)

@@ -28,7 +28,7 @@ from orchestrator.store.conversation import messages
 
 GROUP = "family"
 REMINDER_SECONDS = 5
-PATIENCE_SECONDS = 90.0
+STEP_SECONDS = 90.0
 LATE_MS = 1_000
 
 
@@ -65,11 +65,11 @@ async def _run_demo(runtime: str, *, keeps_home: bool) -> int:
     try:
         await register_chat(root, Registration(folder=GROUP, name="Family"))
         async with _orchestrator(home, runtime) as bus:
-            await _story(home, bus)
+            await _run_steps(home, bus)
     except* (AndyError, TimeoutError) as failed:
         problems = [str(error) or "It took too long." for error in leaves(failed)]
     finally:
-        await asyncio.to_thread(_leave, root, keeps_home=keeps_home)
+        await asyncio.to_thread(_remove_home, root, keeps_home=keeps_home)
     for problem in problems:
         print(f"\n✗ {problem}")
     if not problems:
@@ -84,7 +84,9 @@ async def _orchestrator(home: Home, runtime: str) -> AsyncIterator[Any]:
     chosen = await asyncio.to_thread(_best_runtime) if runtime == "auto" else runtime
     # With an empty environment: neither a key nor a setting of the owner's own Andy counts here.
     settings = config.load(home.root, {}, andy_runtime=chosen, andy_agent="offline", andy_port=0)
-    orchestrator = Orchestrator(home, settings, credentials=CredentialSource(home.root, {}), say=_aside)
+    orchestrator = Orchestrator(
+        home, settings, credentials=CredentialSource(home.root, {}), say=_print_indented
+    )
     stop, ready = asyncio.Event(), asyncio.Event()
 
     def announce(address: str) -> None:
@@ -121,45 +123,47 @@ def _best_runtime() -> str:
     return "process"
 
 
-async def _story(home: Home, bus: Any) -> None:
+async def _run_steps(home: Home, bus: Any) -> None:
+    """Send the messages of the demo one after another. Raises `DemoFailed`, `TimeoutError`."""
     with bus.listening() as events:
         async with Client.of(home) as client:
-            _head("A message that calls nobody is context, no more")
+            _print_heading("A message that calls nobody is context, no more")
             await _say(client, "We need milk and bread for tomorrow.")
-            _head("A message that calls Andy")
+            _print_heading("A message that calls Andy")
             first = await _ask(client, events, "@Andy add milk to the shopping list")
-            _head("A follow-up, answered by the same container")
+            _print_heading("A follow-up, answered by the same container")
             second = await _ask(client, events, "@Andy show the shopping list")
             if first != second:
                 raise DemoFailed("The follow-up was answered by another container.")
-            _head("A reminder, sent at its time without a container")
+            _print_heading("A reminder, sent at its time without a container")
             await _ask(client, events, f"@Andy remind us in {REMINDER_SECONDS} seconds to take the bread out")
-            await _reminder(home, events)
+            await _wait_for_reminder(home, events)
 
 
 async def _say(client: Client, text: str) -> dict[str, Any]:
+    """Send a message as Mia; return its state. Raises `DemoFailed` unless it is answered or not for Andy."""
     print(f"  Mia   │ {text}")
-    place = await client.say(GROUP, text, sender="Mia", wait_seconds=PATIENCE_SECONDS)
-    if place["outcome"] == "ignored":
-        print(f"        │ stored, not for Andy: {place['reason']}")
-    elif place["outcome"] != "answered":
-        reason = place.get("reason", "")
-        raise DemoFailed(f"The message was not answered: {place['outcome']} {reason}".rstrip())
-    return place
+    state = await client.say(GROUP, text, sender="Mia", wait_seconds=STEP_SECONDS)
+    if state["outcome"] == "ignored":
+        print(f"        │ stored, not for Andy: {state['reason']}")
+    elif state["outcome"] != "answered":
+        reason = state.get("reason", "")
+        raise DemoFailed(f"The message was not answered: {state['outcome']} {reason}".rstrip())
+    return state
 
 
 async def _ask(client: Client, events: asyncio.Queue[HostEvent], text: str) -> str | None:
     """Send a message that Andy answers; return the run that answered."""
-    place = await _say(client, text)
-    run = await _container(events)
-    for line in place.get("reply", "").splitlines():
+    state = await _say(client, text)
+    run = await _wait_for_answer(events)
+    for line in state.get("reply", "").splitlines():
         print(f"  Andy  │ {line}")
     return run
 
 
-async def _container(events: asyncio.Queue[HostEvent]) -> str | None:
+async def _wait_for_answer(events: asyncio.Queue[HostEvent]) -> str | None:
     """Print the events of the last turn; return the run that answered it."""
-    async with asyncio.timeout(PATIENCE_SECONDS):
+    async with asyncio.timeout(STEP_SECONDS):
         while True:
             event = await events.get()
             match event.kind:
@@ -172,9 +176,10 @@ async def _container(events: asyncio.Queue[HostEvent]) -> str | None:
                     return event.run
 
 
-async def _reminder(home: Home, events: asyncio.Queue[HostEvent]) -> None:
+async def _wait_for_reminder(home: Home, events: asyncio.Queue[HostEvent]) -> None:
+    """Wait for the reminder, print it, and check that it came at its time. Raises `DemoFailed`."""
     (due,) = read(home.root, board_notifications.reminders)
-    async with asyncio.timeout(PATIENCE_SECONDS):
+    async with asyncio.timeout(STEP_SECONDS):
         while True:
             event = await events.get()
             # Answers belong to turns, reminders do not.
@@ -189,15 +194,18 @@ async def _reminder(home: Home, events: asyncio.Queue[HostEvent]) -> None:
         raise DemoFailed("The reminder came more than a second late.")
 
 
-def _head(text: str) -> None:
+def _print_heading(text: str) -> None:
+    """Print the heading of a step."""
     print(f"\n  {text}")
 
 
-def _aside(text: str) -> None:
+def _print_indented(text: str) -> None:
+    """Print a text of the host."""
     print(f"  {text}", flush=True)
 
 
-def _leave(root: Path, *, keeps_home: bool) -> None:
+def _remove_home(root: Path, *, keeps_home: bool) -> None:
+    """Delete the demo's home, or print where it is."""
     import shutil
 
     if keeps_home:

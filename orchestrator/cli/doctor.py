@@ -60,6 +60,7 @@ def doctor(
 
 
 def _print_finding(finding: DoctorFinding) -> None:
+    """Print a finding as one line of JSON."""
     print(json.dumps(as_rows([finding])[0], ensure_ascii=False), flush=True)
 
 
@@ -75,15 +76,16 @@ async def examine(
     `on_finding` is called with each finding as soon as its check is done.
     """
     home = home_of(home_option)
-    settings, first = _settings(home)
+    settings, settings_finding = _settings(home)
     running = await _running(home)
     findings: list[DoctorFinding] = []
 
     def add(finding: DoctorFinding) -> None:
+        """Store a finding and report it; with Compose, its fix is the one for the host."""
         findings.append(on_the_host(finding) if str(home.root) == COMPOSE_HOME else finding)
         on_finding(findings[-1])
 
-    add(first)
+    add(settings_finding)
     messengers = []
     for name in settings.channels:
         try:
@@ -91,7 +93,7 @@ async def examine(
         except SettingError as error:
             add(bad(name, str(error), fix="correct ANDY_CHANNELS: see 'andy channels list'"))
     for name, check in _checks(home, settings, running, messengers, is_online=is_online):
-        add(await _made(name, check))
+        add(await _run_check(name, check))
     return findings
 
 
@@ -100,10 +102,11 @@ def _settings(home: Home) -> tuple[Settings, DoctorFinding]:
     try:
         return config.load(home.root), ok("settings", f"andy.toml, .env and the environment of {home.root}")
     except SettingError as error:
-        return _of_environment(), bad("settings", str(error), fix="do what the text above says")
+        return _settings_of_environment(), bad("settings", str(error), fix="do what the text above says")
 
 
-def _of_environment() -> Settings:
+def _settings_of_environment() -> Settings:
+    """Return the settings of the environment alone; the defaults if those are invalid."""
     try:
         return config.load(Path(os.devnull))
     except SettingError:
@@ -128,6 +131,10 @@ def _checks(
     *,
     is_online: bool,
 ) -> Sequence[tuple[str, Check]]:
+    """Return all checks of a home in their order, each with its name.
+
+    `running` is the status of the running Andy, None if none answers.
+    """
     in_force = _in_force(settings, running)
     return (
         ("permissions", partial(doctor_checks.permissions, home, messengers)),
@@ -159,8 +166,8 @@ def _in_force(settings: Settings, running: dict[str, Any] | None) -> Settings:
 def on_the_host(finding: DoctorFinding) -> DoctorFinding:
     """Return a finding from inside Compose's container, with its fix as it is typed on the host. Pure."""
     fix = _COMMAND.sub(
-        lambda findings: (
-            "docker compose up -d" if findings[1] == "up" else f"docker compose exec andy andy {findings[1]}"
+        lambda match: (
+            "docker compose up -d" if match[1] == "up" else f"docker compose exec andy andy {match[1]}"
         ),
         finding.fix,
     )
@@ -169,7 +176,8 @@ def on_the_host(finding: DoctorFinding) -> DoctorFinding:
     return replace(finding, fix=fix)
 
 
-async def _made(name: str, check: Check) -> DoctorFinding:
+async def _run_check(name: str, check: Check) -> DoctorFinding:
+    """Return the finding of a check; an error of the check is a finding too."""
     try:
         return await check()
     except AndyError as error:
@@ -179,6 +187,7 @@ async def _made(name: str, check: Check) -> DoctorFinding:
 
 
 def as_rows(findings: Sequence[DoctorFinding]) -> list[dict[str, str]]:
+    """Return findings as rows for `--json`."""
     return [
         {"check": finding.name, "state": finding.state, "text": finding.text, "mend": finding.fix}
         for finding in findings
@@ -187,10 +196,10 @@ def as_rows(findings: Sequence[DoctorFinding]) -> list[dict[str, str]]:
 
 def lines(rows: Sequence[dict[str, str]]) -> list[str]:
     """Return the findings as text, a line each with the fix below it. Pure."""
-    shown = []
+    text_lines = []
     for row in rows:
-        shown.append(f"{SIGNS[row['state']]} {row['check']:<12} {row['text']}")
+        text_lines.append(f"{SIGNS[row['state']]} {row['check']:<12} {row['text']}")
         if row["mend"]:
-            shown.append(f"{'':15}→ {row['mend']}")
-    wrong = sum(row["state"] == "bad" for row in rows)
-    return [*shown, "", f"{wrong} of {len(rows)} need fixing." if wrong else "Nothing is wrong."]
+            text_lines.append(f"{'':15}→ {row['mend']}")
+    bad_count = sum(row["state"] == "bad" for row in rows)
+    return [*text_lines, "", f"{bad_count} of {len(rows)} need fixing." if bad_count else "Nothing is wrong."]

@@ -85,18 +85,22 @@ class DoctorFinding:
 
     @property
     def is_bad(self) -> bool:
+        """Whether it is a fault."""
         return self.state == "bad"
 
 
 def ok(name: str, text: str) -> DoctorFinding:
+    """Return the finding that a check found nothing wrong."""
     return DoctorFinding(name=name, state="ok", text=text)
 
 
 def note(name: str, text: str, *, fix: str = "") -> DoctorFinding:
+    """Return the finding of something that may be intended; `fix` names what to do if it is not."""
     return DoctorFinding(name=name, state="note", text=text, fix=fix)
 
 
 def bad(name: str, text: str, *, fix: str) -> DoctorFinding:
+    """Return the finding of a fault, with its fix."""
     return DoctorFinding(name=name, state="bad", text=text, fix=fix)
 
 
@@ -104,70 +108,77 @@ def bad(name: str, text: str, *, fix: str) -> DoctorFinding:
 
 
 async def permissions(home: Home, messengers: Sequence[ChannelDescription]) -> DoctorFinding:
+    """Check that the home can be written, and that no other user can read its secrets."""
     return await asyncio.to_thread(_permissions, home, messengers)
 
 
 def _permissions(home: Home, messengers: Sequence[ChannelDescription]) -> DoctorFinding:
     """Check that the home's folders can be written, and that no other user can read its secrets."""
     for folder in (home.groups, home.data, home.database.parent):
-        there = next(one for one in (folder, *folder.parents) if one.exists())
-        if not os.access(there, os.W_OK | os.X_OK):
-            own = f"sudo chown -R {os.getuid()} {folder}"
+        existing_folder = next(candidate for candidate in (folder, *folder.parents) if candidate.exists())
+        if not os.access(existing_folder, os.W_OK | os.X_OK):
+            fix_for_folder = f"sudo chown -R {os.getuid()} {folder}"
             # A folder above the home may be shared, such as /srv: its owner must not be changed.
-            other = "fix its permissions, or choose another home with ANDY_HOME"
+            fix_for_parent = "fix its permissions, or choose another home with ANDY_HOME"
             return bad(
                 "permissions",
-                f"{there} cannot be written by this user",
-                fix=own if there == folder else other,
+                f"{existing_folder} cannot be written by this user",
+                fix=fix_for_folder if existing_folder == folder else fix_for_parent,
             )
-    logins = [home.root / path for one in messengers for path in one.secret_files]
+    logins = [home.root / path for messenger in messengers for path in messenger.secret_files]
     secrets = (home.token_file, home.root / ".env", home.database, *logins)
     foreign = " ".join(str(path) for path in secrets if path.exists() and not os.access(path, os.R_OK))
     if foreign:
         fix = f"sudo chown {os.geteuid()} {foreign} && sudo chmod 600 {foreign}"
         return bad("permissions", f"this user may not read {foreign}", fix=fix)
-    open_ones = [path for path in secrets if path.exists() and path.stat().st_mode & FOR_OTHERS]
-    if open_ones:
-        named = " ".join(str(path) for path in open_ones)
-        is_own = all(path.stat().st_uid == os.geteuid() for path in open_ones)
-        give = "" if is_own else f"sudo chown {os.geteuid()} {named} && sudo "
-        return bad("permissions", f"others may read {named}", fix=f"{give}chmod 600 {named}")
+    readable_by_others = [path for path in secrets if path.exists() and path.stat().st_mode & FOR_OTHERS]
+    if readable_by_others:
+        paths = " ".join(str(path) for path in readable_by_others)
+        is_own = all(path.stat().st_uid == os.geteuid() for path in readable_by_others)
+        chown_part = "" if is_own else f"sudo chown {os.geteuid()} {paths} && sudo "
+        return bad("permissions", f"others may read {paths}", fix=f"{chown_part}chmod 600 {paths}")
     return ok("permissions", "folders can be written, secrets are yours alone")
 
 
 async def store(home: Home) -> DoctorFinding:
+    """Check that the database can be read, and has the version of this Andy."""
     return await asyncio.to_thread(_store, home.database)
 
 
 def _store(path: Path) -> DoctorFinding:
-    known = len(database.migrations())
+    """Check the database at a path. Blocks. Raises `StoreError` for a damaged one."""
+    known_version = len(database.migrations())
     if not path.exists():
-        return note("store", f"there is none yet; the first start makes it, version {known}")
+        return note("store", f"there is none yet; the first start makes it, version {known_version}")
     database.check(path)
     with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as connection:
         version = int(connection.execute("PRAGMA user_version").fetchone()[0])
-    if version > known:
+    if version > known_version:
         return bad(
             "store",
-            f"version {version}, written by a newer Andy; this one knows {known}",
+            f"version {version}, written by a newer Andy; this one knows {known_version}",
             fix="upgrade Andy, or restore a backup of this version",
         )
-    if version < known:
-        return note("store", f"sound, version {version}; the next start copies it and migrates it to {known}")
-    log = database.wal_bytes(path)
-    text = f"sound, version {version}, {path.stat().st_size / 2**20:.1f} MiB, its log {log / 2**20:.1f} MiB"
-    if log > 2 * database.WAL_BYTES:
+    if version < known_version:
+        return note(
+            "store", f"sound, version {version}; the next start copies it and migrates it to {known_version}"
+        )
+    log_bytes = database.wal_bytes(path)
+    size, log_size = (f"{count / 2**20:.1f} MiB" for count in (path.stat().st_size, log_bytes))
+    text = f"sound, version {version}, {size}, its log {log_size}"
+    if log_bytes > 2 * database.WAL_BYTES:
         fix = f"end the program that reads it ('sudo fuser {path}' names it); Andy's next write truncates it"
         return note("store", f"{text}, which a long reader keeps from being truncated", fix=fix)
     return ok("store", text)
 
 
 async def disk(home: Home) -> DoctorFinding:
-    free = (await asyncio.to_thread(shutil.disk_usage, _existing(home.root))).free
-    text = f"{free / 2**30:,.1f} GiB free at {home.root}"
-    if free < TIGHT_BYTES:
+    """Check how much space the disk of the home has left."""
+    free_bytes = (await asyncio.to_thread(shutil.disk_usage, _nearest_existing(home.root))).free
+    text = f"{free_bytes / 2**30:,.1f} GiB free at {home.root}"
+    if free_bytes < TIGHT_BYTES:
         return bad("disk", text, fix="make room: messages are refused when it is full")
-    return note("disk", text, fix="make room soon") if free < LOW_BYTES else ok("disk", text)
+    return note("disk", text, fix="make room soon") if free_bytes < LOW_BYTES else ok("disk", text)
 
 
 async def watches(limits: Path = INOTIFY) -> DoctorFinding:
@@ -186,8 +197,9 @@ async def watches(limits: Path = INOTIFY) -> DoctorFinding:
     return ok("watches", "the kernel lets this user watch enough files")
 
 
-def _existing(path: Path) -> Path:
-    return path if path.exists() else _existing(path.parent)
+def _nearest_existing(path: Path) -> Path:
+    """Return a path, or the nearest folder above it that exists."""
+    return path if path.exists() else _nearest_existing(path.parent)
 
 
 async def clock(home: Home, settings: Settings, running: dict[str, Any] | None) -> DoctorFinding:
@@ -213,6 +225,7 @@ async def clock(home: Home, settings: Settings, running: dict[str, Any] | None) 
 
 
 def _newest_ms(path: Path) -> int:
+    """Return when the newest message was received, in epoch milliseconds; 0 if there is none. Blocks."""
     if not path.exists():
         return 0
     try:
@@ -224,6 +237,7 @@ def _newest_ms(path: Path) -> int:
 
 
 async def lists() -> DoctorFinding:
+    """Check the owner's allowlists."""
     return await asyncio.to_thread(_lists)
 
 
@@ -244,6 +258,7 @@ def _lists() -> DoctorFinding:
 
 
 def _is_there(path: Path) -> bool:
+    """Return whether something exists at a path that this user can reach. Blocks."""
     try:
         return stat.S_IFMT(path.stat().st_mode) != 0
     except OSError:
@@ -254,6 +269,7 @@ def _is_there(path: Path) -> bool:
 
 
 async def engine(settings: Settings) -> DoctorFinding:
+    """Check that the container engine answers, and that it isolates agents."""
     if settings.andy_runtime == "process":
         return note("engine", "not used: ANDY_RUNTIME=process, and nothing isolates agents")
     try:
@@ -278,6 +294,7 @@ def _engine_version() -> str:
 
 
 async def agent_image(settings: Settings) -> DoctorFinding:
+    """Check that the agents' image exists and fits this Andy."""
     if settings.andy_runtime == "process":
         return note("image", "not used: agents run as processes")
     if not await runtime.answers(seconds=ENGINE_SECONDS):
@@ -325,13 +342,14 @@ async def firewall(home: Home, settings: Settings) -> DoctorFinding:
 
 
 def _firewall(home: Home) -> DoctorFinding:
+    """Check the rule that keeps agents from the servers of this machine. Blocks."""
     install = home.data / "install"
     with docker_client.translated(), closing(docker_client.connect()) as client:
         result = network.find_network(client, install.read_text().strip()) if install.is_file() else None
     if result is None:
         return note("firewall", "not set: Andy has not run with Docker yet", fix="andy up")
     rule = Firewall(install=install.read_text().strip(), bridge=result.bridge, gateway=result.gateway)
-    ports = [int(one.read_text()) for name in PORT_FILES if (one := home.data / name).is_file()]
+    ports = [int(port_file.read_text()) for name in PORT_FILES if (port_file := home.data / name).is_file()]
     fix = f"as root: {rule.commands(ports)}"
     try:
         if rule.is_applied():
@@ -342,6 +360,7 @@ def _firewall(home: Home) -> DoctorFinding:
 
 
 async def port(settings: Settings, running: dict[str, Any] | None) -> DoctorFinding:
+    """Check that Andy answers at its port, or that the port is free."""
     if running is not None:
         return ok("port", f"Andy {running.get('version', '')} answers on it")
     try:
@@ -369,6 +388,7 @@ async def parts(running: dict[str, Any] | None) -> DoctorFinding:
 async def credential(
     home: Home, settings: Settings, running: dict[str, Any] | None, *, is_online: bool
 ) -> DoctorFinding:
+    """Check that there is a key for the model service; with `is_online`, that the service accepts it."""
     refused = (running or {}).get("credential", {}).get("refusals")
     if refused:
         return bad("credential", refused[0]["text"], fix=refused[0]["mend"])
@@ -377,8 +397,8 @@ async def credential(
             text = outage_text(outage, settings.zone)
             return note("credential", f"the model service is {text}", fix="it is asked again by itself")
     source = CredentialSource(home.root, os.environ)
-    result = source.current()
-    if result is None:
+    credential_found = source.current()
+    if credential_found is None:
         rows = (running or {}).get("models") or await _stored_services(home, settings)
         if rows and not rows[0]["used_by"]:
             return ok("credential", "none in .env, and none is needed: all groups ask other services")
@@ -388,36 +408,38 @@ async def credential(
             fix="for a model put ANTHROPIC_API_KEY=… into .env",
         )
     if not is_online:
-        return ok("credential", f"{result.setting} is there; --online asks whether it is taken")
-    return await _accepted(result, source.upstream(), settings.andy_model or CHEAP_MODEL)
+        return ok("credential", f"{credential_found.setting} is there; --online asks whether it is taken")
+    return await _check_key_online(credential_found, source.upstream(), settings.andy_model or CHEAP_MODEL)
 
 
-async def _accepted(result: Credential, upstream: str, model: str) -> DoctorFinding:
+async def _check_key_online(credential: Credential, upstream: str, model: str) -> DoctorFinding:
     """Check whether the service accepts the key, by counting the tokens of one word, which costs nothing."""
     import httpx
 
-    sent = headers.request_headers(
-        [(b"content-type", b"application/json"), (b"anthropic-version", b"2023-06-01")], result
+    request_headers_sent = headers.request_headers(
+        [(b"content-type", b"application/json"), (b"anthropic-version", b"2023-06-01")], credential
     )
     body = {"model": model, "messages": [{"role": "user", "content": "hello"}]}
     try:
         async with httpx.AsyncClient(timeout=ASK_SECONDS) as client:
-            answer = await client.post(f"{upstream}/v1/messages/count_tokens", json=body, headers=sent)
+            response = await client.post(
+                f"{upstream}/v1/messages/count_tokens", json=body, headers=request_headers_sent
+            )
     except httpx.HTTPError as error:
         return bad(
             "credential", f"{upstream} is not reached: {error!r}", fix="check the network and its proxies"
         )
-    if answer.status_code in REJECTED:
+    if response.status_code in REJECTED:
         return bad(
             "credential",
-            f"{upstream} refuses {result.setting} (HTTP {answer.status_code})",
-            fix=f"put a valid {result.setting} into .env",
+            f"{upstream} refuses {credential.setting} (HTTP {response.status_code})",
+            fix=f"put a valid {credential.setting} into .env",
         )
-    if answer.is_server_error:
+    if response.is_server_error:
         return note(
-            "credential", f"{upstream} has trouble of its own (HTTP {answer.status_code})", fix="try later"
+            "credential", f"{upstream} has trouble of its own (HTTP {response.status_code})", fix="try later"
         )
-    return ok("credential", f"{upstream} takes {result.setting}")
+    return ok("credential", f"{upstream} takes {credential.setting}")
 
 
 async def models(
@@ -425,26 +447,27 @@ async def models(
 ) -> DoctorFinding:
     """Check that each used model service has its key and, as far as known, answers."""
     rows = (running or {}).get("models") or await _stored_services(home, settings)
-    added = [service for service in rows if service["url"] is not None]
+    added = [row for row in rows if row["url"] is not None]
     if not added:
         return ok("models", "the service of .env is the only one")
-    for one in rows:
-        if one["used_by"] and one["down_since_ms"] is not None:
-            text = f"{one['name']} {service_trouble_text(one, settings.zone)}"
-            return (note if one["stand_in"] else bad)("models", text, fix=one["mend"] or "")
-    for one in added:
-        if one["used_by"] and not one["is_usable"]:
-            fix = f"put {one['key_env'] or 'a key'}=… into .env"
-            return bad("models", f"{one['name']} is asked for {_users(one)} and has no key", fix=fix)
-    used = [one for one in added if one["used_by"]]
-    if is_online and (result := await _unanswered(home, used)):
+    for row in rows:
+        if row["used_by"] and row["down_since_ms"] is not None:
+            text = f"{row['name']} {service_trouble_text(row, settings.zone)}"
+            return (note if row["stand_in"] else bad)("models", text, fix=row["mend"] or "")
+    for row in added:
+        if row["used_by"] and not row["is_usable"]:
+            fix = f"put {row['key_env'] or 'a key'}=… into .env"
+            return bad("models", f"{row['name']} is asked for {_users(row)} and has no key", fix=fix)
+    used = [row for row in added if row["used_by"]]
+    if is_online and (result := await _first_silent_service(home, used)):
         return result
-    texts = "; ".join(f"{one['name']} for {_users(one)}" for one in rows if one["used_by"])
+    texts = "; ".join(f"{row['name']} for {_users(row)}" for row in rows if row["used_by"])
     return ok("models", f"{texts}{'' if is_online or not used else '; --online asks whether they answer'}")
 
 
-def _users(one: ServiceConditionView) -> str:
-    return ", ".join(one["used_by"])
+def _users(service: ServiceConditionView) -> str:
+    """Return the groups that use a service."""
+    return ", ".join(service["used_by"])
 
 
 async def _stored_services(home: Home, settings: Settings) -> list[ServiceConditionView]:
@@ -467,18 +490,18 @@ async def _stored_services(home: Home, settings: Settings) -> list[ServiceCondit
         await database_of_home.close()
 
 
-async def _unanswered(home: Home, used: Sequence[ServiceConditionView]) -> DoctorFinding | None:
+async def _first_silent_service(home: Home, used: Sequence[ServiceConditionView]) -> DoctorFinding | None:
     """Send each service a short request; return a finding about the first that does not answer."""
     credentials = CredentialSource(home.root, os.environ)
-    for one in used:
-        query = partial(model_services.by_name, name=one["name"])
+    for row in used:
+        query = partial(model_services.by_name, name=row["name"])
         service = await asyncio.to_thread(read_once, home.database, query)
         if service is None or service.model is None:
             continue
         (answer,) = await abilities.examine_service(credentials, service, service.model, briefly=True)
         if not answer.is_there:
-            fix = f"look whether it runs; 'andy models test {one['name']}' shows more"
-            return bad("models", f"{one['name']} at {service.url}: {answer.detail}", fix=fix)
+            fix = f"look whether it runs; 'andy models test {row['name']}' shows more"
+            return bad("models", f"{row['name']} at {service.url}: {answer.detail}", fix=fix)
     return None
 
 
@@ -487,8 +510,10 @@ async def search(home: Home, settings: Settings) -> DoctorFinding:
     used = {settings.andy_web_search}
     if home.database.exists():
         with suppress(sqlite3.Error):  # a damaged store: its own check says so
-            known = await asyncio.to_thread(read_once, home.database, groups.every)
-            used |= {group_settings.search_service(group_settings.of(one), settings) for one in known}
+            all_groups = await asyncio.to_thread(read_once, home.database, groups.every)
+            used |= {
+                group_settings.search_service(group_settings.of(group), settings) for group in all_groups
+            }
     secret = CredentialSource(home.root, os.environ).value
     for service in sorted(used):
         if not service.is_asked_by_host:

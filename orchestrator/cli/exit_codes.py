@@ -17,7 +17,7 @@ NOT_ANSWERED, NOT_FOR_ANDY = 4, 5
 INTERRUPTED = 130
 UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """Errors of a full disk."""
-MOST_SHOWN = 1000
+MAX_SHOWN_CHARS = 1000
 """Characters of an error's text that are shown."""
 
 
@@ -76,10 +76,15 @@ def _end_quietly() -> NoReturn:
 
 def shortened(text: str) -> str:
     """Return a text without its middle, if it is too long: it may quote the input, and ends with the fix."""
-    return text if len(text) <= MOST_SHOWN else f"{text[: MOST_SHOWN // 2]} … {text[-MOST_SHOWN // 2 :]}"
+    return (
+        text
+        if len(text) <= MAX_SHOWN_CHARS
+        else f"{text[: MAX_SHOWN_CHARS // 2]} … {text[-MAX_SHOWN_CHARS // 2 :]}"
+    )
 
 
 def _fail(error: AndyError) -> NoReturn:
+    """Print an error as one line, and exit with its code."""
     fix = " See 'andy tasks list'." if isinstance(error, UnknownTask) else ""
     print(f"andy: {shortened(str(error))}{fix}", file=sys.stderr)
     match error:

@@ -18,7 +18,7 @@ from orchestrator.cli.options import (
     JsonOption,
     NewFolderArgument,
     YesOption,
-    is_meant,
+    is_confirmed,
     read,
     show,
 )
@@ -81,7 +81,7 @@ def register(
         name=name,
         trigger=trigger,
         requires_trigger=requires_trigger,
-        config=_object(settings or "{}"),
+        config=_parse_object(settings or "{}"),
     )
     terminal.run_async(register_chat(home, wish))
     print(f"'{folder}' is registered.")
@@ -243,12 +243,13 @@ def config(
     from orchestrator.reports import groups
 
     if changes is not None:
-        terminal.run_async(_configure(home, folder, _object(changes)))
+        terminal.run_async(_configure(home, folder, _parse_object(changes)))
     report = terminal.read(home, lambda tx: groups.config_fields(tx, folder))
     show(report, groups.config_lines, as_json=as_json)
 
 
-def _object(text: str) -> dict[str, Any]:
+def _parse_object(text: str) -> dict[str, Any]:
+    """Return the JSON object in an option. Raises `UsageError`."""
     try:
         value = json.loads(text)
     except ValueError as error:
@@ -405,20 +406,20 @@ def undo(
 
     root = terminal.home_of(home).root
 
-    async def look(tx: Tx) -> tuple[GroupChange, str]:
+    async def change_and_current(tx: Tx) -> tuple[GroupChange, str]:
         change = await _change_of(tx, folder, number)
         return change, await changes.current(tx, root, folder, change.part)
 
-    change, now = terminal.read(home, look)
-    if now == change.before:
+    change, current_text = terminal.read(home, change_and_current)
+    if current_text == change.before:
         print(f"The {change.part} of '{folder}' is as it was before change {change.number}.")
         return 0
-    show({}, lambda _: groups.diff_lines(now, change.before), as_json=False)
-    if not is_meant(
+    show({}, lambda _: groups.diff_lines(current_text, change.before), as_json=False)
+    if not is_confirmed(
         f"Put the {change.part} of '{folder}' back as it was before change {change.number}?", yes=yes
     ):
         return FAILED
-    terminal.run_async(_put_back(home, change, shown=now))
+    terminal.run_async(_restore_part(home, change, shown=current_text))
     print("Put back.")
     return 0
 
@@ -464,18 +465,19 @@ async def _change_of(tx: Tx, folder: str, number: int | None) -> GroupChange:
 
     group = await groups.known(tx, folder)
     if number is None:
-        if not (match := await group_changes.views(tx, group.folder)):
+        if not (changes := await group_changes.views(tx, group.folder)):
             raise BadRequest(f"Nothing was changed of '{group.folder}' yet: there is nothing to undo.")
-        number = match[0]["number"]
+        number = changes[0]["number"]
     return await group_changes.get(tx, group.folder, number)
 
 
-async def _put_back(home_option: Path | None, change: GroupChange, *, shown: str) -> None:
+async def _restore_part(home_option: Path | None, change: GroupChange, *, shown: str) -> None:
     """Restore a part to before a change, unless it changed after its differences were shown."""
     from orchestrator.groups import changes
 
-    def check(now: str) -> None:
-        if now != shown:
+    def check(current_text: str) -> None:
+        """Raise `GroupChangeRefused` if the part is not as it was shown."""
+        if current_text != shown:
             raise changes.GroupChangeRefused("It has just been changed by somebody else: look again.")
 
     async def act(tx: Tx, now_ms: int) -> None:

@@ -44,8 +44,8 @@ def add(
     from orchestrator.cli import terminal
 
     made = asyncio.run(terminal.change(home, partial(_add, group, name, asks)))
-    row = _row(made.address) | {"address": f"{terminal.web_origin(home)}{made.path}"}
-    show(row, _made_lines, as_json=as_json)
+    row = _hook_row(made.address) | {"address": f"{terminal.web_origin(home)}{made.path}"}
+    show(row, _new_hook_lines, as_json=as_json)
 
 
 @hooks_app.command(name="list")
@@ -62,7 +62,7 @@ def list_hooks(
     """
     from orchestrator.cli import terminal
 
-    read(home, partial(_rows, group), partial(_lines, zone=terminal.zone_of(home)), as_json=as_json)
+    read(home, partial(_hook_rows, group), partial(_hook_lines, zone=terminal.zone_of(home)), as_json=as_json)
 
 
 @hooks_app.command
@@ -83,6 +83,7 @@ def revoke(
 
 
 async def _add(group: str, name: str, asks: bool, tx: Any, now_ms: int) -> NewAddress:  # noqa: FBT001
+    """Make the address of a hook; `asks`: each text calls the agent. `tx` is the transaction."""
     from orchestrator.groups import secret_addresses
     from orchestrator.store.access.secret_addresses import AddressKind
 
@@ -90,22 +91,25 @@ async def _add(group: str, name: str, asks: bool, tx: Any, now_ms: int) -> NewAd
 
 
 async def _revoke(address_id: int, tx: Any, now_ms: int) -> SecretAddress:
+    """Revoke the address of a hook; `tx` is the transaction."""
     from orchestrator.groups import secret_addresses
     from orchestrator.store.access.secret_addresses import AddressKind
 
     return await secret_addresses.revoke(tx, AddressKind.HOOK, address_id, now_ms=now_ms)
 
 
-async def _rows(group: str | None, tx: Any) -> list[dict[str, Any]]:
+async def _hook_rows(group: str | None, tx: Any) -> list[dict[str, Any]]:
+    """Return the hooks of a group, or of all groups, as rows for `--json`."""
     from orchestrator.store.access import secret_addresses
     from orchestrator.store.access.secret_addresses import AddressKind
     from orchestrator.store.groups import groups
 
     folder = None if group is None else (await groups.known(tx, group)).folder
-    return [_row(address) for address in await secret_addresses.every(tx, AddressKind.HOOK, folder)]
+    return [_hook_row(address) for address in await secret_addresses.every(tx, AddressKind.HOOK, folder)]
 
 
-def _row(hook: SecretAddress) -> dict[str, Any]:
+def _hook_row(hook: SecretAddress) -> dict[str, Any]:
+    """Return a hook as a row for `--json`, without its secret."""
     return {
         "id": hook.id,
         "group": hook.folder,
@@ -117,18 +121,20 @@ def _row(hook: SecretAddress) -> dict[str, Any]:
     }
 
 
-def _made_lines(row: dict[str, Any]) -> list[str]:
-    becomes = "calls the agent" if row["asks"] else "is a message that does not call the agent"
+def _new_hook_lines(row: dict[str, Any]) -> list[str]:
+    """Return what a person needs to know about a new hook."""
+    effect = "calls the agent" if row["asks"] else "is a message that does not call the agent"
     return [
         row["address"],
-        f"A text posted to it {becomes} in '{row['group']}', from '{row['name']} (hook)'. Try it:",
+        f"A text posted to it {effect} in '{row['group']}', from '{row['name']} (hook)'. Try it:",
         f"  curl -d text=hello {row['address']}",
         f"It is shown only now. To make it useless: andy hooks revoke {row['id']}",
         "docs/hooks.md says what it takes, and how other machines reach it.",
     ]
 
 
-def _lines(rows: list[dict[str, Any]], *, zone: Any) -> list[str]:
+def _hook_lines(rows: list[dict[str, Any]], *, zone: Any) -> list[str]:
+    """Return the hooks as a table for people."""
     from orchestrator.base.clock import local_minute
     from orchestrator.base.tables import table
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 USUAL_COLLECTIONS = 700, 10, 10
 """Python's default thresholds of garbage collection; `__main__` raises them while modules are loaded."""
 
-PLAIN = {
+PLAIN_OPTIONS = {
     "--home": r"[^-].*",
     "--runtime": r"auto|docker|process|swarm",
     "--agent": r"auto|claude|offline",
@@ -43,7 +43,9 @@ def plain_options(arguments: Sequence[str]) -> dict[str, str] | None:
     for argument in rest:
         name, equals, value = argument.partition("=")
         value = value if equals else next(rest, "")
-        is_plain = re.fullmatch(PLAIN.get(name, ""), value) and value.isascii() and name not in options
+        is_plain = (
+            re.fullmatch(PLAIN_OPTIONS.get(name, ""), value) and value.isascii() and name not in options
+        )
         if not (value and is_plain):
             return None
         options[name] = value
@@ -73,8 +75,8 @@ def run(
     # With an arena for each thread, the host's memory would grow in steps for hours.
     share_one_arena()
     hide_memory()
-    home_option = {"andy_runtime": runtime, "andy_agent": agent, "andy_port": port}
-    if asyncio.run(_serve(home, home_option, is_verbose=is_verbose)):
+    overrides = {"andy_runtime": runtime, "andy_agent": agent, "andy_port": port}
+    if asyncio.run(_serve(home, overrides, is_verbose=is_verbose)):
         say_aside("Andy restarts …")
         # Replaces this process, so that a terminal, systemd or Docker keeps the same process.
         os.execv(sys.executable, [sys.executable, "-m", "orchestrator", *sys.argv[1:]])  # noqa: S606
@@ -138,9 +140,10 @@ async def _run(home: Home, settings: Settings, started: Callable[[], None], *, i
     allow_open_files()
     stop, restarts = asyncio.Event(), asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, _stop_or_die, stop)
+        asyncio.get_running_loop().add_signal_handler(number, _stop_or_exit, stop)
 
     def announce(address: str) -> None:
+        """Print that the host is up, and tune the garbage collector and the memory for its long life."""
         started()
         # The present objects live until the end: each full collection of them would block the host for 50 ms.
         gc.freeze()
@@ -150,6 +153,7 @@ async def _run(home: Home, settings: Settings, started: Callable[[], None], *, i
         say_aside("To see and control him in a browser: andy open. His log: andy logs -f")
 
     def restart() -> None:
+        """Stop the host, and let it start again."""
         restarts.set()
         stop.set()
 
@@ -161,7 +165,8 @@ async def _run(home: Home, settings: Settings, started: Callable[[], None], *, i
     return restarts.is_set()
 
 
-def _stop_or_die(stop: asyncio.Event) -> None:
+def _stop_or_exit(stop: asyncio.Event) -> None:
+    """Stop the host at the first signal, and exit at once at the second."""
     if stop.is_set():
         os._exit(130)
     say_aside("Waiting for running turns to end (at most 30 s); once more to stop at once.")

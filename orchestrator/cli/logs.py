@@ -54,15 +54,15 @@ def logs(
     Example: `andy logs family -f`
     """
     view = _view(home, group, run=run, lines=lines)
-    shown = str if raw else partial(_shown, zone=zone_of(home))
+    format_line = str if raw else partial(_with_local_time, zone=zone_of(home))
     for line in view.lines:
-        print(shown(line))
+        print(format_line(line))
     if follow:
         for line in view.later:
-            print(shown(line), flush=True)
+            print(format_line(line), flush=True)
 
 
-def _shown(line: str, *, zone: ZoneInfo) -> str:
+def _with_local_time(line: str, *, zone: ZoneInfo) -> str:
     """Return a line of a log with its time in `zone`; a line without a time is unchanged."""
     stamp, blank, rest = line.partition(" ")
     if _STAMP.fullmatch(stamp):
@@ -77,14 +77,14 @@ def _view(home_option: Path | None, group: str | None, *, run: str | None, lines
     Raises:
         NoLog: there is no log, or no such run.
     """
-    root = home_of(home_option).logs
+    logs_folder = home_of(home_option).logs
     if group is None:
         path = home_of(home_option).host_log
-        newest, end = last_lines(path, lines)
-        return LogView(newest, follow_file(path, start=end, wait=pause))
-    shown = run_log(root, group, run)
-    newest, end = last_lines(shown.path, lines)
+        last, end = last_lines(path, lines)
+        return LogView(last, follow_file(path, start=end, wait=pause))
+    shown_run = run_log(logs_folder, group, run)
+    last, end = last_lines(shown_run.path, lines)
     if run is not None:
-        return LogView(newest, follow_file(shown.path, start=end, wait=pause))
-    later = follow_group(root, group, shown=shown, start=end, wait=pause)
-    return LogView(newest, later)
+        return LogView(last, follow_file(shown_run.path, start=end, wait=pause))
+    later = follow_group(logs_folder, group, shown=shown_run, start=end, wait=pause)
+    return LogView(last, later)

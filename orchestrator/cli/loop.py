@@ -103,6 +103,7 @@ def status(
 
 
 def _act(home: Path | None, group: str, action: str, *, as_json: bool, reason: str = "") -> None:
+    """Apply an action to a group's loop, and print the result."""
     from orchestrator.cli import terminal
     from orchestrator.loop import service
 

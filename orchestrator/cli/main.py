@@ -25,7 +25,7 @@ from orchestrator.cli import commands
 from orchestrator.cli.exit_codes import UsageError, exit_after
 from orchestrator.domain.errors import BadRequest
 
-LARGEST = 2**63 - 1
+MAX_NUMBER = 2**63 - 1
 """The largest whole number that SQLite can store."""
 NEGATIVE = re.compile(r"-\$?\.?\d")
 """The beginning of an amount below zero, which looks like an option."""
@@ -35,7 +35,7 @@ FOLDER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 
 def _check_number(_type: Any, value: Any) -> None:
     """Check that commands can use a number. Raises `ValueError`, which Cyclopts reports."""
-    if isinstance(value, int) and abs(value) > LARGEST:
+    if isinstance(value, int) and abs(value) > MAX_NUMBER:
         raise ValueError("The number is too large.")
     if isinstance(value, float) and not math.isfinite(value):
         raise ValueError("Write a number.")
@@ -66,7 +66,7 @@ def main() -> None:
 def _run(arguments: list[str]) -> int:
     """Run the command that the arguments name and return the exit code."""
     _check_text(arguments)
-    arguments = commands.spelled_out(arguments)
+    arguments = commands.expand_help(arguments)
     if commands.asks_for_help(arguments):
         sys.stdout.write(commands.help_page())
         return 0

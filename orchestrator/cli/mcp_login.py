@@ -37,7 +37,7 @@ WAIT_SECONDS = 600.0
 """Seconds that the owner may take in the browser."""
 HEAD_SECONDS = 10.0
 """Seconds that the browser may take to send a request."""
-PASTES = 3
+MAX_PASTES = 3
 """The number of tries to paste the address."""
 DONE_PAGE = "Andy has the answer: go back to the terminal.\nAndy가 답을 받았어요. 터미널로 돌아가세요.\n"
 FOREIGN_PAGE = "This belongs to no login that Andy waits for.\nAndy가 기다리는 로그인이 아니에요.\n"
@@ -67,23 +67,25 @@ async def log_in(
 
     server, data = await _server(home, name), terminal.home_of(home).data
     assert server.url is not None
-    before = await asyncio.to_thread(mcp_logins.read, data, server)
-    known = before.client if before is not None and before.is_own_client else None
-    with closing(_listener(options.port or _port_of(known))) as listener:
+    previous_login = await asyncio.to_thread(mcp_logins.read, data, server)
+    known_client = (
+        previous_login.client if previous_login is not None and previous_login.is_own_client else None
+    )
+    with closing(_listener(options.port or _port_of(known_client))) as listener:
         request = mcp_oauth.LoginRequest(
             url=server.url,
             redirect_uri=f"http://{HOST}:{listener.getsockname()[1]}{PATH}",
             client_id=options.client_id,
             client_secret=options.client_secret,
-            known_client=known,
-            scope=before.wanted_scope if before is not None else None,
+            known_client=known_client,
+            scope=previous_login.wanted_scope if previous_login is not None else None,
         )
-        ask = _pasted if options.is_pasted else partial(_from_browser, listener)
+        wait_for_result = _read_pasted if options.is_pasted else partial(_wait_for_browser, listener)
         async with _upstream() as upstream:
             login = await mcp_oauth.log_in(
                 request,
                 upstream,
-                authorise=lambda address: ask(address, say),
+                authorise=lambda address: wait_for_result(address, say),
                 now_ms=SystemClock().now_ms,
             )
     await asyncio.to_thread(mcp_logins.write, data, name, login)
@@ -129,6 +131,7 @@ async def _server(home: Path | None, name: str) -> McpServer:
 
 @asynccontextmanager
 async def _upstream() -> AsyncIterator[UpstreamClient]:
+    """Open a client for requests to the authorisation server, until the block ends."""
     from orchestrator.proxies.model.limits import ModelProxyLimits
     from orchestrator.proxies.model.upstream_client import UpstreamClient
 
@@ -140,6 +143,7 @@ async def _upstream() -> AsyncIterator[UpstreamClient]:
 
 
 def _listener(port: int | None) -> socket.socket:
+    """Listen on a port of this machine; None takes any free one. Raises `BadRequest` if it is taken."""
     from orchestrator.base.asgi_server import listen
 
     try:
@@ -154,7 +158,7 @@ def _port_of(client: dict[str, object] | None) -> int | None:
     return urlsplit(str(uris[0])).port if isinstance(uris, list) and uris else None
 
 
-async def _from_browser(
+async def _wait_for_browser(
     listener: socket.socket, address: str, say: Callable[[str], None]
 ) -> AuthorizationCodeResult:
     """Wait until the browser is redirected here. Requests that do not belong to this login are refused."""
@@ -165,9 +169,10 @@ async def _from_browser(
     from orchestrator.base.asgi_server import BoundedConfig, BoundedProtocol, Server
 
     state = state_of(address)
-    arrived: asyncio.Future[AuthorizationCodeResult] = asyncio.get_running_loop().create_future()
+    login_result: asyncio.Future[AuthorizationCodeResult] = asyncio.get_running_loop().create_future()
 
     async def callback(request: Request) -> Response:
+        """Answer the browser, and end the wait if the address belongs to this login."""
         try:
             result = result_of(request.url.query, state)
         except NotThisLogin:
@@ -175,11 +180,11 @@ async def _from_browser(
             return PlainTextResponse(FOREIGN_PAGE, status_code=400)
         except LoginRefused as error:
             # Only the first answer counts: a page that is loaded again brings a second one.
-            if not arrived.done():
-                arrived.set_exception(error)
+            if not login_result.done():
+                login_result.set_exception(error)
         else:
-            if not arrived.done():
-                arrived.set_result(result)
+            if not login_result.done():
+                login_result.set_result(result)
         return PlainTextResponse(DONE_PAGE, headers={"referrer-policy": "no-referrer"})
 
     app = Starlette(routes=[Route(PATH, callback, methods=["GET"])])
@@ -189,7 +194,7 @@ async def _from_browser(
         say(f"Open this address in a browser of this machine, and allow Andy:\n\n{address}\n")
         say("Waiting for the browser. Is it on another machine? Stop with Ctrl+C, and add --paste.")
         async with asyncio.timeout(WAIT_SECONDS):
-            return await arrived
+            return await login_result
     except TimeoutError as error:
         raise LoginRefused("Nobody allowed it within 10 minutes: begin again.") from error
     finally:
@@ -197,11 +202,11 @@ async def _from_browser(
         await asyncio.wait([serving])
 
 
-async def _pasted(address: str, say: Callable[[str], None]) -> AuthorizationCodeResult:
+async def _read_pasted(address: str, say: Callable[[str], None]) -> AuthorizationCodeResult:
     """Read the address to which the owner's browser, on any machine, was redirected."""
     say(f"Open this address in a browser, and allow Andy:\n\n{address}\n")
     say(f"The browser ends at http://{HOST}…, and cannot open it. Copy that address whole, paste it here:")
-    for _ in range(PASTES):
+    for _ in range(MAX_PASTES):
         line = sys.stdin.readline()  # blocks the event loop, in which nothing else runs meanwhile
         if not line:
             break

@@ -118,22 +118,27 @@ def ask_for_abilities(
     service = terminal.read(home, lambda tx: model_services.by_name(tx, name))
     if service is None:
         raise UsageError(f"There is no model service '{name}': see 'andy models list'.")
-    asked = model or service.model
-    if asked is None:
+    tested_model = model or service.model
+    if tested_model is None:
         raise UsageError(f"Say which model '{name}' is asked for: andy models test {name} --model …")
-    found = asyncio.run(_look(home, service, asked))
+    findings = asyncio.run(_test_service(home, service, tested_model))
     # The abilities are stored for the service's own model: another one may have others.
-    if found[0].is_there and service.model in (None, asked):
-        can = abilities_of(found)
-        window = next((one.tokens for one in found if one.tokens), None)
+    if findings[0].is_there and service.model in (None, tested_model):
+        found_abilities = abilities_of(findings)
+        window = next((finding.tokens for finding in findings if finding.tokens), None)
         asyncio.run(
             terminal.change(
-                home, lambda tx, now_ms: models.note_abilities(tx, name, can, window=window, now_ms=now_ms)
+                home,
+                lambda tx, now_ms: models.note_abilities(
+                    tx, name, found_abilities, window=window, now_ms=now_ms
+                ),
             )
         )
-    rows = [{"name": one.name, "is_there": one.is_there, "detail": one.detail} for one in found]
-    show(rows, lambda each: [_line(row) for row in each], as_json=as_json)
-    return 0 if found[0].is_there else FAILED
+    rows = [
+        {"name": finding.name, "is_there": finding.is_there, "detail": finding.detail} for finding in findings
+    ]
+    show(rows, lambda each: [_finding_line(row) for row in each], as_json=as_json)
+    return 0 if findings[0].is_there else FAILED
 
 
 @models_app.command
@@ -231,7 +236,8 @@ def remove(
     print(f"The service '{name}' is removed.")
 
 
-async def _look(home: Path | None, service: ModelService, model: str) -> list[AbilityFinding]:
+async def _test_service(home: Path | None, service: ModelService, model: str) -> list[AbilityFinding]:
+    """Test what a service can do with a model; return a finding for each ability."""
     import os
 
     from orchestrator.cli import terminal
@@ -242,11 +248,13 @@ async def _look(home: Path | None, service: ModelService, model: str) -> list[Ab
     return await abilities.examine_service(credentials, service, model)
 
 
-def _line(row: dict[str, object]) -> str:
+def _finding_line(row: dict[str, object]) -> str:
+    """Return a finding as one line."""
     return f"{'✓' if row['is_there'] else '✗'} {row['name']!s:9} {row['detail']}"
 
 
 def _has_key(home: Path | None, name: str) -> bool:
+    """Return whether `.env` or the environment has a usable value under a name. Blocks."""
     import os
 
     from orchestrator.cli import terminal

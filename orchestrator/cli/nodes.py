@@ -32,7 +32,7 @@ def nodes(*, as_json: JsonOption = False, home: HomeOption = None) -> None:
     refuse_missing(own.database)
     slots = settings_of(own).max_containers_per_node
     report = look_at_nodes(own.data, install=own.install_id(), slots=slots)
-    show(report, _lines, as_json=as_json)
+    show(report, _report_lines, as_json=as_json)
 
 
 @nodes_app.command(name="load-image")
@@ -69,17 +69,20 @@ def load_image(
 
 
 def _copied_lines(report: list[dict[str, Any]]) -> list[str]:
+    """Return for each node whether it has the image now, or why not."""
     return [
         f"{node['name']}  {'⚠️  ' + node['problem'] if node['problem'] else 'has the image'}"
         for node in report
     ]
 
 
-def _lines(report: list[NodeView]) -> list[str]:
+def _report_lines(report: list[NodeView]) -> list[str]:
+    """Return the lines of all nodes."""
     return [line for node in report for line in _node_lines(node)]
 
 
 def _node_lines(node: NodeView) -> Iterator[str]:
+    """Yield the lines of a node: where it is, what runs there, and what is wrong."""
     runs = ", ".join(node["groups"]) or "nothing"
     slots = f" · {len(node['groups'])} of {node['slots']} slots" if node["slots"] else ""
     labels = f" · {', '.join(node['labels'])}" if node["labels"] else ""

@@ -34,7 +34,7 @@ NewFolderArgument = Annotated[str, Parameter(help="A new folder name: up to 64 l
 YesOption = Annotated[bool, Parameter(name="--yes", negative="", help="Do not ask for confirmation.")]
 
 
-def is_meant(question: str, *, yes: bool) -> bool:
+def is_confirmed(question: str, *, yes: bool) -> bool:
     """Return whether a person confirms; False without a terminal, unless `yes` was set."""
     if yes:
         return True

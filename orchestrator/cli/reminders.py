@@ -60,7 +60,7 @@ def add(
     row = asyncio.run(
         terminal.change(home, lambda tx, now_ms: service.add(tx, group, text, at, now_ms=now_ms))
     )
-    show(row, partial(_changed, "is set for"), as_json=as_json)
+    show(row, partial(_outcome_lines, "is set for"), as_json=as_json)
 
 
 @reminders_app.command
@@ -80,7 +80,7 @@ def move(
 
     service = _service(home)
     row = asyncio.run(terminal.change(home, lambda tx, now_ms: service.move(tx, reminder, at, now_ms=now_ms)))
-    show(row, partial(_changed, "is moved to"), as_json=as_json)
+    show(row, partial(_outcome_lines, "is moved to"), as_json=as_json)
 
 
 @reminders_app.command
@@ -93,10 +93,11 @@ def cancel(reminder: IdArgument, /, *, as_json: JsonOption = False, home: HomeOp
 
     service = _service(home)
     row = asyncio.run(terminal.change(home, lambda tx, now_ms: service.cancel(tx, reminder, now_ms=now_ms)))
-    show(row, partial(_changed, "is cancelled; it was due"), as_json=as_json)
+    show(row, partial(_outcome_lines, "is cancelled; it was due"), as_json=as_json)
 
 
 def _service(home: Path | None) -> ReminderService:
+    """Return the service for reminders, with the time zones of a home."""
     from orchestrator.cli import terminal
     from orchestrator.dashboard.services.reminders import ReminderService
     from orchestrator.groups import settings
@@ -104,7 +105,8 @@ def _service(home: Path | None) -> ReminderService:
     return ReminderService(zone_of=partial(settings.zone_of, default=terminal.zone_of(home)))
 
 
-def _changed(what: str, row: ReminderView) -> list[str]:
+def _outcome_lines(outcome: str, row: ReminderView) -> list[str]:
+    """Return the line that says what became of a reminder."""
     from orchestrator.dashboard.services.reminders import shown_due
 
-    return [f"Reminder {row['id']} of '{row['group']}' {what} {shown_due(row)}."]
+    return [f"Reminder {row['id']} of '{row['group']}' {outcome} {shown_due(row)}."]

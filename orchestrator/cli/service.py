@@ -46,7 +46,7 @@ TimeoutStopSec=75
 [Install]
 WantedBy={wanted_by}
 """
-EVERY_LIMIT = """\
+COMMON_LIMITS = """\
 NoNewPrivileges=yes
 LockPersonality=yes
 RestrictRealtime=yes
@@ -62,7 +62,7 @@ TasksMax=4096
 """Limits that any user's systemd can set: they need neither privileges nor namespaces, which a machine may
 refuse to users.
 """
-FENCE = """\
+NAMESPACE_LIMITS = """\
 ProtectSystem=strict
 ProtectHome=read-only
 PrivateDevices=yes
@@ -92,13 +92,13 @@ ROOT_CAPABILITIES = (
 SHARED_FOLDERS = (Path("/tmp"), Path("/var/tmp"))  # noqa: S108  # a private one would hide a home below it
 SYSTEMD = Path("/run/systemd/system")
 """A folder that exists only if systemd runs the machine."""
-PASSED_ON = ("DOCKER_HOST", "XDG_CONFIG_HOME")
+INHERITED_VARIABLES = ("DOCKER_HOST", "XDG_CONFIG_HOME")
 """Variables of the shell that the unit needs too: the addresses of Docker and of the owner's lists."""
-NOT_FENCED = (
+NO_NAMESPACES_HINT = (
     "This machine lets no user make namespaces, so the unit may write wherever you may:"
     " 'sudo andy service install --system' makes one that writes to its home alone."
 )
-SHOWN = ("LoadState", "UnitFileState", "ActiveState", "SubState", "MainPID", "Result", "NRestarts")
+SHOWN_PROPERTIES = ("LoadState", "UnitFileState", "ActiveState", "SubState", "MainPID", "Result", "NRestarts")
 
 
 class ServiceError(AndyError):
@@ -115,10 +115,12 @@ class ServiceUnit:
 
     @property
     def file_name(self) -> str:
+        """The name of the unit's file."""
         return f"{self.name}.service"
 
     @property
     def path(self) -> Path:
+        """The path of the unit's file."""
         if self.is_system:
             return Path("/etc/systemd/system", self.file_name)
         config = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
@@ -144,14 +146,14 @@ def render(unit: ServiceUnit, *, runtime: str | None, owner: str | None, is_fenc
     `owner` is the user that a unit of the machine runs as. `is_fenced`: systemd can make namespaces for it.
     """
     command = [sys.executable, "-m", "orchestrator", "up", *(["--runtime", runtime] if runtime else [])]
-    passed_on = {name: os.environ[name] for name in PASSED_ON if os.environ.get(name)}
+    passed_on = {name: os.environ[name] for name in INHERITED_VARIABLES if os.environ.get(name)}
     return UNIT.format(
         home=unit.home,
-        described=_percent(str(unit.home)),
-        home_path=_percent(str(unit.home)),
-        command=" ".join(_quoted(word, is_command=True) for word in command),
+        described=_escape_percent(str(unit.home)),
+        home_path=_escape_percent(str(unit.home)),
+        command=" ".join(_quote(word, is_command=True) for word in command),
         environment="".join(
-            f"Environment={_quoted(f'{name}={value}')}\n"
+            f"Environment={_quote(f'{name}={value}')}\n"
             for name, value in {"ANDY_HOME": str(unit.home), **passed_on}.items()
         ),
         after="Wants=network-online.target\nAfter=network-online.target docker.service\n"
@@ -166,38 +168,42 @@ def render(unit: ServiceUnit, *, runtime: str | None, owner: str | None, is_fenc
 def _limits(unit: ServiceUnit, owner: str | None, *, is_fenced: bool) -> str:
     """Return the lines that restrict the unit to what Andy needs."""
     # If root runs Andy, agents have another user id, and must be able to enter folders that he creates.
-    mask = "" if _is_of_root(owner) else "UMask=0077\n"
+    umask_line = "" if _is_of_root(owner) else "UMask=0077\n"
     if not is_fenced:
-        return EVERY_LIMIT + mask
-    is_shared = any(unit.home.is_relative_to(one) for one in SHARED_FOLDERS)
+        return COMMON_LIMITS + umask_line
+    is_shared = any(unit.home.is_relative_to(folder) for folder in SHARED_FOLDERS)
     return (
-        EVERY_LIMIT
-        + mask
-        + _fence(owner, is_system=unit.is_system)
-        + f"ReadWritePaths={_quoted(str(unit.home))}\n"
+        COMMON_LIMITS
+        + umask_line
+        + _namespace_limits(owner, is_system=unit.is_system)
+        + f"ReadWritePaths={_quote(str(unit.home))}\n"
         + ("" if is_shared else "PrivateTmp=yes\n")
     )
 
 
-def _fence(owner: str | None, *, is_system: bool) -> str:
+def _namespace_limits(owner: str | None, *, is_system: bool) -> str:
     """Return the lines that need namespaces, for the user who runs the unit."""
     is_of_root = _is_of_root(owner)
     # Not for root: in its own user namespace it could give no folder to the agents' user.
-    own = "" if is_system or is_of_root else OWN_NAMESPACE
-    return f"{own}{FENCE}CapabilityBoundingSet={ROOT_CAPABILITIES if is_of_root else ''}\n"
+    own_namespace = "" if is_system or is_of_root else OWN_NAMESPACE
+    return (
+        f"{own_namespace}{NAMESPACE_LIMITS}CapabilityBoundingSet={ROOT_CAPABILITIES if is_of_root else ''}\n"
+    )
 
 
 def _is_of_root(owner: str | None) -> bool:
+    """Return whether root runs the unit; `owner` is None for a unit of this user."""
     return owner == "root" if owner else os.geteuid() == 0
 
 
-def _percent(text: str) -> str:
+def _escape_percent(text: str) -> str:
+    """Return a text in which systemd reads each `%` as itself."""
     return text.replace("%", "%%")
 
 
-def _quoted(word: str, *, is_command: bool = False) -> str:
+def _quote(word: str, *, is_command: bool = False) -> str:
     """Quote a word for systemd, for which `%` and, in a command, `$` have a special meaning."""
-    escaped = _percent(word).replace("\\", "\\\\").replace('"', '\\"')
+    escaped = _escape_percent(word).replace("\\", "\\\\").replace('"', '\\"')
     return f'"{escaped.replace("$", "$$") if is_command else escaped}"'
 
 
@@ -239,7 +245,7 @@ def install(
     unit.systemctl("restart", unit.file_name)
     print(f"Andy runs as {unit.file_name}, from {unit.path}. See 'andy service status'.")
     if not is_fenced:
-        print(NOT_FENCED)
+        print(NO_NAMESPACES_HINT)
     if not system:
         print(_enable_linger())
 
@@ -277,7 +283,7 @@ def status(
     """
     unit = _unit(home, name, is_system=system)
     _check_systemd()
-    output = unit.systemctl("show", unit.file_name, f"--property={','.join(SHOWN)}")
+    output = unit.systemctl("show", unit.file_name, f"--property={','.join(SHOWN_PROPERTIES)}")
     known = dict(line.split("=", 1) for line in output.splitlines() if "=" in line)
     report = {
         "unit": unit.file_name,
@@ -294,22 +300,24 @@ def status(
 
 
 def _status_lines(report: dict[str, Any]) -> list[str]:
+    """Return the state of the unit as lines for people."""
     if not report["installed"]:
         return [f"There is no {report['file']}: 'andy service install' writes it."]
-    yes = {True: "yes", False: "no"}
+    yes_or_no = {True: "yes", False: "no"}
     lines = [
         f"unit      {report['unit']}, {report['file']}",
         f"state     {report['state']}" + (f", process {report['pid']}" if report["pid"] else ""),
         f"restarts  {report['restarts']}",
-        f"at boot   {yes[report['enabled']]}",
+        f"at boot   {yes_or_no[report['enabled']]}",
     ]
     if report["lingers"] is not None:
         fix = "" if report["lingers"] else f": '{_linger_command()}' keeps him when nobody is logged in"
-        lines.append(f"lingers   {yes[report['lingers']]}{fix}")
+        lines.append(f"lingers   {yes_or_no[report['lingers']]}{fix}")
     return lines
 
 
 def _unit(home: Path | None, name: str, *, is_system: bool) -> ServiceUnit:
+    """Return the unit of a home. Raises `BadRequest` for a name or a path that no unit can have."""
     from orchestrator.cli.terminal import home_of
 
     if not (name and name.isascii() and name.replace("-", "").replace("_", "").isalnum()):
@@ -321,6 +329,7 @@ def _unit(home: Path | None, name: str, *, is_system: bool) -> ServiceUnit:
 
 
 def _check_systemd() -> None:
+    """Raise `ServiceError` if systemd does not run this machine."""
     from orchestrator.compose.self_inspect import own_id
 
     if own_id() is not None:
@@ -336,9 +345,9 @@ async def _check_free(unit: ServiceUnit, home: Path | None) -> None:
     """Raise `BadRequest` if another process than the unit's runs Andy on the home."""
     from orchestrator.cli import terminal
 
-    shown = unit.systemctl("show", unit.file_name, "--property=ActiveState")
+    properties = unit.systemctl("show", unit.file_name, "--property=ActiveState")
     # The unit's own Andy is restarted by what follows.
-    if "ActiveState=active" in shown:
+    if "ActiveState=active" in properties:
         return
     try:
         running_status(terminal.home_of(home))
@@ -371,7 +380,7 @@ def _can_be_fenced(*, is_system: bool) -> bool:
     """
     if is_system or not SYSTEMD.is_dir():
         return True
-    properties = (f"--property={line}" for line in _fence(None, is_system=False).splitlines())
+    properties = (f"--property={line}" for line in _namespace_limits(None, is_system=False).splitlines())
     try:
         _run("systemd-run", "--user", "--quiet", "--collect", "--wait", *properties, "true")
     except ServiceError:
@@ -398,6 +407,7 @@ def _enable_linger() -> str:
 
 
 def _lingers() -> bool:
+    """Return whether this user's services run without a login."""
     try:
         return "Linger=yes" in _run("loginctl", "show-user", str(os.geteuid()), "--property=Linger")
     except ServiceError:
@@ -405,17 +415,21 @@ def _lingers() -> bool:
 
 
 def _linger_command() -> str:
+    """Return the command that lets this user's services run without a login."""
     import getpass
 
     return f"sudo loginctl enable-linger {shlex.quote(getpass.getuser())}"
 
 
 def _run(*command: str) -> str:
+    """Run a command and return its output. Raises `ServiceError` if it fails."""
     try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
+        result = subprocess.run(
+            command, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL
+        )
     except FileNotFoundError as error:
         raise ServiceError(f"{command[0]} is missing: this machine has no systemd.") from error
-    if done.returncode != 0:
-        output = " ".join(done.stderr.split()) or f"it ended with code {done.returncode}"
+    if result.returncode != 0:
+        output = " ".join(result.stderr.split()) or f"it ended with code {result.returncode}"
         raise ServiceError(f"'{shlex.join(command)}' failed: {output}")
-    return done.stdout
+    return result.stdout

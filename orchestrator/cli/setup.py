@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from orchestrator.domain.model_services import ModelService
     from orchestrator.domain.settings import Settings
 
-SENT_SECONDS = 90.0
+MAX_SEND_SECONDS = 90.0
 """Seconds that the test message may take to be sent."""
 OF_DOTENV = "anthropic"
 """The answer that means Anthropic's own service, with the key of `.env`."""
@@ -142,9 +142,11 @@ class SetupPrompts:
         return False
 
     def text(self, question: str, *, default: str) -> str:
+        """Prompt for a text; an empty answer, or no terminal, gives the default."""
         return (input(f"{question} [{default}] ").strip() or default) if self.is_possible else default
 
     def secret(self, question: str) -> str:
+        """Prompt for a secret, which is not shown; without a terminal it is empty."""
         from getpass import getpass
 
         return getpass(f"{question} ").strip() if self.is_possible else ""
@@ -157,13 +159,13 @@ class Setup:
         from orchestrator.cli.terminal import home_of
 
         self._home: Home = home_of(home_option)
-        self._wish = flags
-        self._asking = prompts
+        self._flags = flags
+        self._prompts = prompts
 
     async def run(self) -> None:
         """Carry out all steps. Raises `AndyError` at one that fails; the results of earlier steps stay."""
-        account = await asyncio.to_thread(self._ledger().account)
-        self._check_flags(own=account.address.user if account else "")
+        account = await asyncio.to_thread(self._whatsapp_database().account)
+        self._check_flags(own_number=account.address.user if account else "")
         await asyncio.to_thread(self._home.make)
         steps = (
             ("A model", self._credential),
@@ -176,28 +178,37 @@ class Setup:
             print(f"{number}/{len(steps)} {name}", flush=True)
             print(f"    {await step()}", flush=True)
 
-    def _check_flags(self, *, own: str) -> None:
+    def _check_flags(self, *, own_number: str) -> None:
+        """Check all flags, so that nothing is written if one cannot be used.
+
+        `own_number` is the number of the paired WhatsApp account, or empty. Raises `AndyError`.
+        """
         from orchestrator.channels import discovery
         from orchestrator.channels.whatsapp.pairing import number_of
         from orchestrator.proxies.model.credentials import read_credential
 
         self._settings()
         self._pasted = self._read_pasted()
-        if self._wish.model is not None:
-            self._other_service(self._wish.model, self._wish.model_url)
+        if self._flags.model is not None:
+            self._other_service(self._flags.model, self._flags.model_url)
         elif self._pasted:
             read_credential(self._pasted)
-        if self._wish.phone:
-            number_of(self._wish.phone)
-        if self._wish.channel is not None:
-            discovery.find(self._wish.channel)
-        if self._wish.main is not None:
-            will_pair = self._wish.whatsapp or (self._wish.whatsapp is None and self._asking.is_possible)
+        if self._flags.phone:
+            number_of(self._flags.phone)
+        if self._flags.channel is not None:
+            discovery.find(self._flags.channel)
+        if self._flags.main is not None:
+            will_pair = self._flags.whatsapp or (self._flags.whatsapp is None and self._prompts.is_possible)
             # "0" stands for the number of an account that a later step pairs: here only the form is checked.
-            chat_of(self._wish.main, own=own or "0" * will_pair, is_own_number=self._wish.own_number or False)
+            chat_of(
+                self._flags.main,
+                own_number=own_number or "0" * will_pair,
+                is_own_number=self._flags.own_number or False,
+            )
 
     def _read_pasted(self) -> str:
-        match self._wish.credential:
+        """Return the credential of the flag, or of stdin; empty if the flag has none."""
+        match self._flags.credential:
             case "-":
                 return sys.stdin.readline().strip()
             case None | "none":
@@ -208,31 +219,33 @@ class Setup:
     # The steps: each returns a line about its result
 
     async def _credential(self) -> str:
+        """Set the key of Anthropic's service, or another service; return a line about the result."""
         from orchestrator.proxies.model.credentials import CredentialSource
 
         credential = await asyncio.to_thread(CredentialSource(self._home.root, os.environ).current)
-        if self._wish.model is None and not self._pasted and credential is not None:
+        if self._flags.model is None and not self._pasted and credential is not None:
             return f"{credential.setting} is set already."
         if service := await self._wanted_service():
             return await self._choose_service(service)
-        if not self._pasted and self._wish.credential is None:
-            self._pasted = await _asked(
-                self._asking.secret, "An API key or a subscription's token (it is not shown; empty for none):"
+        if not self._pasted and self._flags.credential is None:
+            self._pasted = await _prompt(
+                self._prompts.secret,
+                "An API key or a subscription's token (it is not shown; empty for none):",
             )
         if not self._pasted:
             return "None: the offline agent answers. Put one into .env when you have one."
         return await asyncio.to_thread(self._write_credential)
 
-    def _other_service(self, wanted: str, url: str | None) -> ModelService:
+    def _other_service(self, kind_and_model: str, url: str | None) -> ModelService:
         """Return the service for `KIND/MODEL`. Raises `BadRequest` if it cannot be used."""
         from orchestrator.domain.model_services import PRESETS, ModelService
         from orchestrator.reports import models
 
-        kind, _, model = wanted.partition("/")
+        kind, _, model = kind_and_model.partition("/")
         preset = PRESETS.get(kind)
         if preset is None or not model:
             raise BadRequest(
-                f"'{wanted}' is no KIND/MODEL, such as ollama/qwen3: kinds are {', '.join(PRESETS)}."
+                f"'{kind_and_model}' is no KIND/MODEL, such as ollama/qwen3: kinds are {', '.join(PRESETS)}."
             )
         address = url or preset.url
         if address is None:
@@ -253,22 +266,22 @@ class Setup:
         """Return the service that a flag names or a person chooses; None for Anthropic's, or for none."""
         from orchestrator.domain.model_services import PRESETS
 
-        if self._wish.model is not None:
-            return self._other_service(self._wish.model, self._wish.model_url)
-        if not self._asking.is_possible or self._wish.credential is not None:
+        if self._flags.model is not None:
+            return self._other_service(self._flags.model, self._flags.model_url)
+        if not self._prompts.is_possible or self._flags.credential is not None:
             return None
         kinds = [kind for kind in PRESETS if kind != OF_DOTENV]
-        question = partial(self._asking.text, default=OF_DOTENV)
+        ask_kind = partial(self._prompts.text, default=OF_DOTENV)
         while True:
-            wanted = f"Whose model ({OF_DOTENV}, or {', '.join(kinds)})?"
-            if (kind := await _asked(question, wanted)) not in kinds:
+            prompt = f"Whose model ({OF_DOTENV}, or {', '.join(kinds)})?"
+            if (kind := await _prompt(ask_kind, prompt)) not in kinds:
                 if kind == OF_DOTENV:
                     return None
                 print(f"    '{kind}' is none of them.", flush=True)
                 continue
             preset = PRESETS[kind]
-            url = await _asked(partial(self._asking.text, default=preset.url or ""), "Where is it?")
-            model = await _asked(partial(self._asking.text, default=""), "Which model of it?")
+            url = await _prompt(partial(self._prompts.text, default=preset.url or ""), "Where is it?")
+            model = await _prompt(partial(self._prompts.text, default=""), "Which model of it?")
             try:
                 return self._other_service(f"{kind}/{model}", url or None)
             except BadRequest as error:
@@ -291,7 +304,7 @@ class Setup:
 
         answer = f"{chosen} at {service.url} is chosen. 'andy models test {service.name}' says what it can."
         if service.key_env is not None:
-            key = self._pasted or await _asked(self._asking.secret, f"Its key, {service.key_env}:")
+            key = self._pasted or await _prompt(self._prompts.secret, f"Its key, {service.key_env}:")
             if key:
                 values = {service.key_env: key}
                 await asyncio.to_thread(dotenv_file.put, self._home.root / ".env", values)
@@ -301,29 +314,35 @@ class Setup:
         return answer
 
     def _write_credential(self) -> str:
+        """Write the key into `.env`; return a line about the result. Blocks."""
         from orchestrator.proxies.model.credentials import SETTINGS, read_credential
 
-        read = read_credential(self._pasted)
-        silenced = dotenv_file.put(self._home.root / ".env", {read.setting: read.secret}, silences=SETTINGS)
-        off = f" {', '.join(silenced)} is a comment there now." if silenced else ""
+        credential = read_credential(self._pasted)
+        commented_out = dotenv_file.put(
+            self._home.root / ".env", {credential.setting: credential.secret}, silences=SETTINGS
+        )
+        commented_note = f" {', '.join(commented_out)} is a comment there now." if commented_out else ""
         stronger = next((name for name in SETTINGS if os.environ.get(name)), "")
         warning = f" But {stronger} of the environment counts before it." if stronger else ""
-        return f"{read.setting} is in {self._home.root / '.env'}, for you alone.{off}{warning}"
+        return (
+            f"{credential.setting} is in {self._home.root / '.env'}, for you alone.{commented_note}{warning}"
+        )
 
     async def _whatsapp(self) -> str:
+        """Pair WhatsApp, if that is wanted; return a line about the result."""
         from orchestrator.cli import whatsapp
 
-        account = await asyncio.to_thread(self._ledger().account)
-        if account is None and self._wish.whatsapp is not False:
-            wants = self._wish.whatsapp or await _asked(
-                partial(self._asking.yes, default=True), "Pair WhatsApp now?"
+        account = await asyncio.to_thread(self._whatsapp_database().account)
+        if account is None and self._flags.whatsapp is not False:
+            is_wanted = self._flags.whatsapp or await _prompt(
+                partial(self._prompts.yes, default=True), "Pair WhatsApp now?"
             )
-            if not wants:
+            if not is_wanted:
                 return "Not paired: later with 'andy whatsapp pair'."
             await self._choose_number()
-            await whatsapp.pair_phone(self._home.root, phone=self._wish.phone, anew=False)
-            account = await asyncio.to_thread(self._ledger().account)
-        elif self._wish.own_number is not None:
+            await whatsapp.pair_phone(self._home.root, phone=self._flags.phone, anew=False)
+            account = await asyncio.to_thread(self._whatsapp_database().account)
+        elif self._flags.own_number is not None:
             await self._choose_number()
         return f"Paired with {account.number}." if account else "Not paired: later with 'andy whatsapp pair'."
 
@@ -337,20 +356,21 @@ class Setup:
             if channel.log_in is None:
                 continue
             account = await asyncio.to_thread(channel.account, self._home.root)
-            if account and channel.name != self._wish.channel:
+            if account and channel.name != self._flags.channel:
                 text.append(f"{channel.title}: {account}.")
-            elif channel.name == self._wish.channel or await _asked(
-                partial(self._asking.yes, default=False), f"Log in to {channel.title}, too?"
+            elif channel.name == self._flags.channel or await _prompt(
+                partial(self._prompts.yes, default=False), f"Log in to {channel.title}, too?"
             ):
-                answers = self._wish.answers if channel.name == self._wish.channel else {}
+                answers = self._flags.answers if channel.name == self._flags.channel else {}
                 text.append(await channels.switch_on(self._home, channel.name, answers))
         return " ".join(text) or "None: later with 'andy channels add NAME'."
 
     async def _choose_number(self) -> None:
-        is_own = self._wish.own_number
-        if is_own is None and self._asking.is_possible:
-            is_own = await _asked(
-                partial(self._asking.yes, default=False), "Is the number Andy's alone (and not yours)?"
+        """Store whether the WhatsApp account is Andy's alone, if a flag or an answer says so."""
+        is_own = self._flags.own_number
+        if is_own is None and self._prompts.is_possible:
+            is_own = await _prompt(
+                partial(self._prompts.yes, default=False), "Is the number Andy's alone (and not yours)?"
             )
         if is_own is None or is_own == self._settings().assistant_has_own_number:
             return
@@ -359,11 +379,13 @@ class Setup:
         print("    ASSISTANT_HAS_OWN_NUMBER is set: a running Andy takes it with its next start.")
 
     def _settings(self) -> Settings:
+        """Return the settings of the home as they are now. Blocks. Raises `SettingError`."""
         from orchestrator.domain import settings
 
         return settings.load(self._home.root)
 
     async def _main(self) -> str:
+        """Move the main group to the chosen chat, if any; return a line about where it is."""
         from orchestrator.cli import terminal
         from orchestrator.groups import registration
         from orchestrator.store.groups import groups
@@ -371,76 +393,88 @@ class Setup:
         await terminal.change(
             self._home.root, lambda tx, now_ms: registration.ensure_main(tx, now_ms=now_ms), makes_home=True
         )
-        main = next(channel for channel in terminal.read(self._home.root, groups.every) if channel.is_main)
-        account = await asyncio.to_thread(self._ledger().account)
-        own = account.address.user if account else ""
+        main = next(group for group in terminal.read(self._home.root, groups.every) if group.is_main)
+        account = await asyncio.to_thread(self._whatsapp_database().account)
+        own_number = account.address.user if account else ""
         is_own_number = self._settings().assistant_has_own_number
-        wanted = self._wish.main
-        if wanted is None and own and main.jid == registration.MAIN_JID:
-            wanted = await self._ask_main(own, is_own_number=is_own_number)
-        if wanted is None:
+        chosen = self._flags.main
+        if chosen is None and own_number and main.jid == registration.MAIN_JID:
+            chosen = await self._ask_main(own_number, is_own_number=is_own_number)
+        if chosen is None:
             return f"It is {main.jid}."
-        jid = chat_of(wanted, own=own, is_own_number=is_own_number)
+        jid = chat_of(chosen, own_number=own_number, is_own_number=is_own_number)
         moved = await terminal.change(
             self._home.root, lambda tx, now_ms: registration.move_main(tx, jid, now_ms=now_ms)
         )
         return f"It is {moved.jid} now."
 
-    async def _ask_main(self, own: str, *, is_own_number: bool) -> str | None:
-        if not self._asking.is_possible:
+    async def _ask_main(self, own_number: str, *, is_own_number: bool) -> str | None:
+        """Prompt for the chat of the main group; None without a terminal."""
+        if not self._prompts.is_possible:
             return None
-        offered = LOCAL if is_own_number else SELF
-        about = "your own phone number" if is_own_number else f"self = the chat of +{own} with itself"
-        wanted: str = await _asked(
-            partial(self._asking.text, default=offered),
-            f"Where do you want to talk to Andy alone ({about}; local = this machine)?",
+        default_chat = LOCAL if is_own_number else SELF
+        explanation = (
+            "your own phone number" if is_own_number else f"self = the chat of +{own_number} with itself"
         )
-        return wanted
+        answer: str = await _prompt(
+            partial(self._prompts.text, default=default_chat),
+            f"Where do you want to talk to Andy alone ({explanation}; local = this machine)?",
+        )
+        return answer
 
     async def _test(self) -> str:
+        """Send a test message to main, if that is wanted; return a line about the result."""
         from orchestrator.cli import terminal
         from orchestrator.groups import registration
 
-        wants = self._wish.test
-        if wants is None:
-            wants = await _asked(partial(self._asking.yes, default=True), "Send a test message to main?")
-        if not wants:
+        is_wanted = self._flags.test
+        if is_wanted is None:
+            is_wanted = await _prompt(
+                partial(self._prompts.yes, default=True), "Send a test message to main?"
+            )
+        if not is_wanted:
             return "None sent."
         key = await terminal.change(
             self._home.root, lambda tx, now_ms: registration.greet_main(tx, HELLO, now_ms=now_ms)
         )
         if not await asyncio.to_thread(terminal.is_running, self._home):
             return "It leaves when Andy starts: 'andy up'."
-        return await self._until_sent(key)
+        return await self._wait_until_sent(key)
 
-    async def _until_sent(self, key: str) -> str:
+    async def _wait_until_sent(self, key: str) -> str:
+        """Wait until the message with this key is sent; return a line about the result.
+
+        Raises `AndyError` if it cannot be sent.
+        """
         from orchestrator.cli import terminal
         from orchestrator.store.conversation import outbox
 
-        look = partial(outbox.by_key, key=key)
+        query = partial(outbox.by_key, key=key)
         with suppress(TimeoutError):
-            async with asyncio.timeout(SENT_SECONDS):
+            async with asyncio.timeout(MAX_SEND_SECONDS):
                 while True:
-                    state = terminal.read(self._home.root, look)
-                    if state is not None and state.state == "sent":
-                        return f"Sent to {state.chat_jid}. All is set up."
-                    if state is not None and state.state in ("unknown", "dead"):
-                        raise AndyError(f"The test message could not be sent: {state.error}")
+                    message = terminal.read(self._home.root, query)
+                    if message is not None and message.state == "sent":
+                        return f"Sent to {message.chat_jid}. All is set up."
+                    if message is not None and message.state in ("unknown", "dead"):
+                        raise AndyError(f"The test message could not be sent: {message.error}")
                     await asyncio.sleep(0.5)
         return "It has not left yet: 'andy channels status' and 'andy outbox list' say why."
 
-    def _ledger(self) -> Any:
+    def _whatsapp_database(self) -> Any:
+        """Return the reader of the WhatsApp login's database."""
         from orchestrator.channels.whatsapp.neonize_database import NeonizeDatabase
 
         return NeonizeDatabase(self._home.root / "store" / "whatsapp.db")
 
 
-async def _asked(ask: Callable[[str], Any], question: str) -> Any:
-    return await asyncio.to_thread(ask, f"    {question}")
+async def _prompt(prompt: Callable[[str], Any], question: str) -> Any:
+    """Prompt in a thread, since reading the terminal blocks; return the answer."""
+    return await asyncio.to_thread(prompt, f"    {question}")
 
 
-def chat_of(text: str, *, own: str, is_own_number: bool) -> str:
-    """Return the address of the chat that a person named; `own` is the paired account's number, or empty.
+def chat_of(text: str, *, own_number: str, is_own_number: bool) -> str:
+    """Return the address of the chat that a person named; `own_number` is the paired account's, or empty.
 
     Raises:
         BadRequest: the text is not the address of a chat.
@@ -458,10 +492,10 @@ def chat_of(text: str, *, own: str, is_own_number: bool) -> str:
             raise BadRequest(
                 "The account is Andy's alone: name your own number, such as --main +491701234567."
             )
-        case "self" if not own:
+        case "self" if not own_number:
             raise BadRequest("Nobody has paired: add --whatsapp, or use --main local.")
         case "self":
-            return f"{own}@{addresses.PHONE}"
+            return f"{own_number}@{addresses.PHONE}"
     if any(channel.owns(ChatJid(text)) for channel in discovery.installed()):
         return text
     if "@" in text or text.startswith("local:"):

@@ -159,6 +159,7 @@ def run(task: TaskArgument, /, *, as_json: JsonOption = False, home: HomeOption 
 
 
 def _act(home: Path | None, task: str, action: str, *, as_json: bool) -> None:
+    """Apply an action to a task, and print the result."""
     from orchestrator.cli import terminal
     from orchestrator.scheduler import scheduled_task_service
 

@@ -138,14 +138,14 @@ async def change(
 ) -> T:
     """Change the store of a home in one transaction; a running Andy notices it at once.
 
-    `act` gets the transaction and the time in epoch milliseconds. Raises `StoreError` like `opened`.
+    `act` gets the transaction and the time in epoch milliseconds. Raises `StoreError` like `open_store`.
     """
-    async with opened(home_option, makes_home=makes_home) as database, database.transaction() as tx:
+    async with open_store(home_option, makes_home=makes_home) as database, database.transaction() as tx:
         return await act(tx, SystemClock().now_ms())
 
 
 @asynccontextmanager
-async def opened(home_option: Path | None, *, makes_home: bool = False) -> AsyncIterator[Database]:
+async def open_store(home_option: Path | None, *, makes_home: bool = False) -> AsyncIterator[Database]:
     """Yield the store of a home, open for changes. At the end, announced changes are left for a running Andy.
 
     Raises `StoreError` if the home has none, unless `makes_home`: a mistyped `--home` must not create a home.
@@ -163,7 +163,7 @@ async def opened(home_option: Path | None, *, makes_home: bool = False) -> Async
     announced: list[Announcement] = []
     database = await Database.open(home.database, announce=announced.append)
     try:
-        with unlogged():
+        with without_service_logs():
             yield database
     finally:
         await database.close()
@@ -172,16 +172,16 @@ async def opened(home_option: Path | None, *, makes_home: bool = False) -> Async
 
 
 @contextmanager
-def unlogged() -> Iterator[None]:
+def without_service_logs() -> Iterator[None]:
     """Suppress the log lines of services, except errors, in the output of a command."""
     import structlog
 
-    was = structlog.get_config()
+    previous_config = structlog.get_config()
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
     try:
         yield
     finally:
-        structlog.configure(**was)
+        structlog.configure(**previous_config)
 
 
 def channel_of(home_option: Path | None) -> Callable[[ChatJid], ChannelDescription | None]:
@@ -192,7 +192,7 @@ def channel_of(home_option: Path | None) -> Callable[[ChatJid], ChannelDescripti
     from orchestrator.channels import discovery
 
     switched_on = discovery.switched_on(settings_of(home_of(home_option)).channels)
-    return lambda jid: next((one for one in switched_on if one.owns(jid)), None)
+    return lambda jid: next((channel for channel in switched_on if channel.owns(jid)), None)
 
 
 def task_times(home_option: Path | None) -> ScheduleReader:

@@ -44,11 +44,11 @@ def undo(
 
     if (group is None) == (turn is None):
         raise UsageError("Say whose last turn, or which one: 'andy undo family' or 'andy undo --turn 17'.")
-    done = terminal.run_async(_undone(home, group, turn, is_forced=anyway))
+    done = terminal.run_async(_undo(home, group, turn, is_forced=anyway))
     show(done.to_row(), lambda one: [one["text"]], as_json=as_json)
 
 
-async def _undone(home: Path | None, group: str | None, number: int | None, *, is_forced: bool) -> UndoDone:
+async def _undo(home: Path | None, group: str | None, number: int | None, *, is_forced: bool) -> UndoDone:
     """Undo a turn by its number, or a group's last one that changed something."""
     from orchestrator.base.clock import SystemClock
     from orchestrator.cli import terminal
@@ -61,15 +61,17 @@ async def _undone(home: Path | None, group: str | None, number: int | None, *, i
     service = UndoService(clock, files, terminal.channel_of(home))
 
     async def folder_of(tx: Tx) -> Folder:
+        """Return the folder of the turn's group. Raises `UnknownTurn`, `UnknownGroup`."""
         if number is not None:
             return (await service.by_number(tx, number)).folder
         return (await groups.known(tx, str(group))).folder
 
     async def work(tx: Tx) -> UndoDone:
-        turn = await (_last(tx, service, folder) if number is None else service.by_number(tx, number))
+        """Undo the turn in one transaction."""
+        turn = await (_last_turn(tx, service, folder) if number is None else service.by_number(tx, number))
         return await service.undo(tx, turn, by=COMMAND_LINE, is_forced=is_forced)
 
-    async with terminal.opened(home) as database:
+    async with terminal.open_store(home) as database:
         folder = await database.read(folder_of)
         # Files that a turn changed which has just ended may not be recorded yet.
         await file_effects.catch_up(database, files, folder, now_ms=clock.now_ms())
@@ -79,7 +81,7 @@ async def _undone(home: Path | None, group: str | None, number: int | None, *, i
     return done
 
 
-async def _last(tx: Tx, service: UndoService, folder: Folder) -> Turn:
+async def _last_turn(tx: Tx, service: UndoService, folder: Folder) -> Turn:
     """Return the last turn of a group that changed something. Raises `BadRequest` where there is none."""
     from orchestrator.domain.errors import BadRequest
 

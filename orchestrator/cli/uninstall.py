@@ -45,6 +45,7 @@ def uninstall(
 
 
 def _confirm(home: Home, *, is_sure: bool) -> None:
+    """Return if the owner is sure. Raises `BadRequest` or `UsageError` otherwise."""
     if is_sure:
         return
     if not sys.stdin.isatty():
@@ -79,7 +80,7 @@ def _remove_containers(home: Home) -> list[str]:
     return ["Andy's containers and networks are removed."]
 
 
-def _image(home: Home) -> str:
+def _image_name(home: Home) -> str:
     """Return the name of the agents' image; the default one if the settings cannot be read."""
     from orchestrator.domain.settings import Settings
 
@@ -90,17 +91,18 @@ def _image(home: Home) -> str:
 
 
 def _remaining_lines(home: Home) -> list[str]:
-    lists = Path.home() / ".config" / "andy"
-    rows = [
+    """Return the lines about what stays, each with the command that removes it."""
+    lists_folder = Path.home() / ".config" / "andy"
+    candidates = [
         ("messages, memory and settings", f"rm -r {home.root}") if home.data.is_dir() else None,
-        ("your lists", f"rm -r {lists}") if lists.is_dir() else None,
-        ("the images", f"docker image rm {_image(home)}"),
+        ("your lists", f"rm -r {lists_folder}") if lists_folder.is_dir() else None,
+        ("the images", f"docker image rm {_image_name(home)}"),
         ("the program", installation.command_to_remove()),
     ]
-    shown = [row for row in rows if row is not None]
-    width = max(len(name) for name, _ in shown)
+    existing_rows = [row for row in candidates if row is not None]
+    width = max(len(name) for name, _ in existing_rows)
     return [
         "What stays, and what removes it:",
-        *(f"  {name:{width}}  {command}" for name, command in shown),
+        *(f"  {name:{width}}  {command}" for name, command in existing_rows),
         "A phone that was paired lists Andy until you remove him there: Settings › Linked devices.",
     ]

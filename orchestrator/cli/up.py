@@ -96,6 +96,7 @@ def push(
 
 
 def _pushed_lines(report: dict[str, str]) -> list[str]:
+    """Return where the image is now, and how to use it."""
     return [
         f"{report['image']} is there. Write this into .env, and start Andy again:",
         f"ANDY_IMAGE={report['image']}",

@@ -48,7 +48,7 @@ def install(
     if not report["model"]:
         raise UsageError("ANDY_VOICE_MODEL is empty: name a model there, such as base.")
     if not report["library"]:
-        raise VoiceNotReady(_no_library())
+        raise VoiceNotReady(_library_help())
     target = Path(report["folder"])
     # Filled under another name: a download that breaks off must not pass for a model.
     partial = target.with_name(f".{target.name}.partial")
@@ -95,9 +95,9 @@ def _status(home: Path | None) -> dict[str, Any]:
     from orchestrator.channels.voice import transcriber
     from orchestrator.cli import terminal
 
-    where = terminal.home_of(home)
-    model = terminal.settings_of(where).andy_voice_model
-    folder = transcriber.model_folder(where, model or "none")
+    own_home = terminal.home_of(home)
+    model = terminal.settings_of(own_home).andy_voice_model
+    folder = transcriber.model_folder(own_home, model or "none")
     library, installed = transcriber.has_library(), bool(model) and transcriber.is_model(folder)
     return {
         "on": library and installed,
@@ -109,18 +109,21 @@ def _status(home: Path | None) -> dict[str, Any]:
 
 
 def _status_lines(report: dict[str, Any]) -> list[str]:
+    """Return whether voice notes are transcribed, and what is missing for it."""
     if report["on"]:
         return [f"Voice notes are written down by the model '{report['model']}' in {report['folder']}."]
     return [f"Voice notes are not written down. {_missing(report)}"]
 
 
 def _missing(report: dict[str, Any]) -> str:
+    """Return what is missing for transcribing, with what to do."""
     if not report["model"]:
         return "ANDY_VOICE_MODEL is empty, so that is off."
-    return "The model is not here: run 'andy voice install'." if report["library"] else _no_library()
+    return "The model is not here: run 'andy voice install'." if report["library"] else _library_help()
 
 
-def _no_library() -> str:
+def _library_help() -> str:
+    """Return how to install the library that transcribes, for this kind of installation."""
     if installation.installer() is installation.Installer.COMPOSE:
         if not (Path(installation.COMPOSE_HOME) / installation.DOCKERFILE).is_file():
             return "What listens is in no released image: docs/voice.md says how to build one in a clone."
@@ -133,6 +136,7 @@ def _no_library() -> str:
 
 
 def _download(model: str, target: Path) -> None:
+    """Download a model into a folder. Raises `VoiceNotReady`."""
     import warnings
 
     from faster_whisper import download_model

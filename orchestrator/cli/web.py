@@ -26,8 +26,8 @@ def open_console(
 
     Example: `andy open --no-browser`
     """
-    address = asyncio.run(_address(home))
-    if browser and _shows(address):
+    address = asyncio.run(_console_address(home))
+    if browser and _opens_browser(address):
         print("The console opens in your browser. If it does not, run 'andy open --no-browser'.")
         return
     if browser:
@@ -39,12 +39,14 @@ def open_console(
 
 
 def _port(address: str) -> int:
+    """Return the port in an address."""
     from urllib.parse import urlsplit
 
     return urlsplit(address).port or 443
 
 
-def _shows(address: str) -> bool:
+def _opens_browser(address: str) -> bool:
+    """Open an address in a browser; return whether there is one."""
     import webbrowser
 
     try:
@@ -53,7 +55,8 @@ def _shows(address: str) -> bool:
         return False
 
 
-async def _address(home: Path | None) -> str:
+async def _console_address(home: Path | None) -> str:
+    """Return the console's address with a code that signs a browser in. Raises `NotRunning`."""
     from orchestrator.cli import terminal
     from orchestrator.cli.client import Client
 
@@ -69,7 +72,7 @@ def list_sessions(*, as_json: JsonOption = False, home: HomeOption = None) -> No
     """
     from orchestrator.cli import terminal
 
-    read(home, _rows, partial(_lines, zone=terminal.zone_of(home)), as_json=as_json)
+    read(home, _session_rows, partial(_session_lines, zone=terminal.zone_of(home)), as_json=as_json)
 
 
 @sessions_app.command
@@ -93,6 +96,7 @@ def revoke(
 
 
 async def _revoke(session: str | None, tx: Any, now_ms: int) -> int:
+    """Sign out one browser, or all for None; return how many. `tx` is the transaction."""
     from orchestrator.store import audit
     from orchestrator.store.access import web_sessions
 
@@ -106,7 +110,8 @@ async def _revoke(session: str | None, tx: Any, now_ms: int) -> int:
     return count
 
 
-async def _rows(tx: Any) -> list[dict[str, Any]]:
+async def _session_rows(tx: Any) -> list[dict[str, Any]]:
+    """Return the browsers that are signed in as rows for `--json`."""
     from orchestrator.base.clock import SystemClock
     from orchestrator.store.access import web_sessions
 
@@ -121,7 +126,8 @@ async def _rows(tx: Any) -> list[dict[str, Any]]:
     ]
 
 
-def _lines(rows: list[dict[str, Any]], *, zone: Any) -> list[str]:
+def _session_lines(rows: list[dict[str, Any]], *, zone: Any) -> list[str]:
+    """Return the browsers that are signed in as a table for people."""
     from orchestrator.base.clock import local_second
     from orchestrator.base.tables import table
 

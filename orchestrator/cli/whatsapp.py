@@ -74,8 +74,8 @@ async def pair_phone(home: Path | None, *, phone: str, anew: bool) -> int:
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
     root = home_of(home)
     screen = Screen(raw_stream(sys.stdout), zone_of(home))
-    is_up = await _is_up(root)
-    async with aclosing(_attempt(root, phone=phone, anew=anew, is_up=is_up)) as attempt:
+    is_up = await _is_running(root)
+    async with aclosing(_pairing_states(root, phone=phone, anew=anew, is_up=is_up)) as attempt:
         async for progress in attempt:
             screen.show(progress)
             if progress["state"] in ("expired", "failed"):
@@ -83,16 +83,17 @@ async def pair_phone(home: Path | None, *, phone: str, anew: bool) -> int:
     return 0
 
 
-def _attempt(home: Home, *, phone: str, anew: bool, is_up: bool) -> AsyncGenerator[PairingView]:
+def _pairing_states(home: Home, *, phone: str, anew: bool, is_up: bool) -> AsyncGenerator[PairingView]:
     """Yield each state of a pairing, by the running Andy if there is one, else by this process."""
     if not is_up:
-        return _here(home, phone=phone, anew=anew)
+        return _pair_in_process(home, phone=phone, anew=anew)
     if anew:
         raise NotPaired("Andy is running: stop it before its WhatsApp login is put aside.")
-    return _there(home, phone=phone)
+    return _pair_in_host(home, phone=phone)
 
 
-async def _is_up(home: Home) -> bool:
+async def _is_running(home: Home) -> bool:
+    """Return whether an Andy runs on the home and answers."""
     try:
         async with Client.of(home) as client:
             await client.status()
@@ -101,7 +102,8 @@ async def _is_up(home: Home) -> bool:
     return True
 
 
-async def _there(home: Home, *, phone: str) -> AsyncGenerator[PairingView]:
+async def _pair_in_host(home: Home, *, phone: str) -> AsyncGenerator[PairingView]:
+    """Yield each state of a pairing that the running Andy makes."""
     async with Client.of(home) as client, aclosing(client.events()) as events:
         async for event in events:
             if not event:  # the first one is empty: from here on no event is missed
@@ -113,7 +115,8 @@ async def _there(home: Home, *, phone: str) -> AsyncGenerator[PairingView]:
                     return
 
 
-async def _here(home: Home, *, phone: str, anew: bool) -> AsyncGenerator[PairingView]:
+async def _pair_in_process(home: Home, *, phone: str, anew: bool) -> AsyncGenerator[PairingView]:
+    """Yield each state of a pairing that this process makes."""
     from orchestrator.base.clock import SystemClock
     from orchestrator.channels import status as condition
     from orchestrator.channels.whatsapp.pairing import Pairing
@@ -122,10 +125,12 @@ async def _here(home: Home, *, phone: str, anew: bool) -> AsyncGenerator[Pairing
     await asyncio.to_thread(home.make)
     store = home.root / "store" / "whatsapp.db"
     if anew:
-        await asyncio.to_thread(_put_aside, store)
+        await asyncio.to_thread(_set_login_aside, store)
     changes: asyncio.Queue[PairingView | None] = asyncio.Queue()
     pairing = Pairing(
-        store, clock=clock, on_change=lambda now: changes.put_nowait(cast("PairingView", now.model_dump()))
+        store,
+        clock=clock,
+        on_change=lambda progress: changes.put_nowait(cast("PairingView", progress.model_dump())),
     )
     await pairing.request_code(phone)
     task = asyncio.create_task(pairing.run(), name="pairing")
@@ -135,9 +140,9 @@ async def _here(home: Home, *, phone: str, anew: bool) -> AsyncGenerator[Pairing
         while (progress := await changes.get()) is not None:
             if progress["state"] in ("paired", "expired", "failed"):
                 failure = progress["text"] if progress["state"] != "paired" else ""
-                stored = await asyncio.to_thread(condition.read, _condition_file(home))
+                stored = await asyncio.to_thread(condition.read, _status_path(home))
                 stored = stored.after_pairing(failure=failure, now_ms=clock.now_ms())
-                await asyncio.to_thread(condition.write, _condition_file(home), stored)
+                await asyncio.to_thread(condition.write, _status_path(home), stored)
             yield progress
         await task
     finally:
@@ -145,11 +150,13 @@ async def _here(home: Home, *, phone: str, anew: bool) -> AsyncGenerator[Pairing
         await asyncio.gather(task, return_exceptions=True)
 
 
-def _condition_file(home: Home) -> Path:
+def _status_path(home: Home) -> Path:
+    """Return the path of the file with the state of the connection."""
     return home.data / "whatsapp" / "condition.json"
 
 
-def _put_aside(store: Path) -> None:
+def _set_login_aside(store: Path) -> None:
+    """Rename the files of the login. Blocks. Raises `NotPaired` if another process has it open."""
     from filelock import FileLock, Timeout
 
     now = datetime.now(UTC)
@@ -173,9 +180,10 @@ class Screen:
         self._last = ""
 
     def show(self, progress: PairingView) -> None:
+        """Print a state of the pairing, unless it was just printed."""
         if progress["state"] in ("expired", "failed"):
             return  # reported as an error
-        text = visible(lines_of(progress, self._zone))
+        text = visible(progress_text(progress, self._zone))
         if text == self._last:
             return
         if self._lines and self._out.isatty():
@@ -185,14 +193,14 @@ class Screen:
         self._out.flush()
 
 
-def lines_of(progress: PairingView, zone: ZoneInfo) -> str:
+def progress_text(progress: PairingView, zone: ZoneInfo) -> str:
     """Return the text of one state of pairing for a terminal. Pure."""
     if progress["state"] != "showing":
         return str(progress["text"])
-    until = datetime.fromtimestamp(progress["until_ms"] / 1000, zone)
+    expires_at = datetime.fromtimestamp(progress["until_ms"] / 1000, zone)
     code = f"    {progress['letters']}\n" if progress["letters"] else qr_text(progress["qr"])
-    later = "" if progress["letters"] else "; a new one follows"
-    return f"{progress['text']}\n\n{code}\nIt holds until {until:%H:%M:%S}{later}. Ctrl-C ends."
+    next_code = "" if progress["letters"] else "; a new one follows"
+    return f"{progress['text']}\n\n{code}\nIt holds until {expires_at:%H:%M:%S}{next_code}. Ctrl-C ends."
 
 
 def qr_text(content: str) -> str:

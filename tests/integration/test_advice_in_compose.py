@@ -64,11 +64,11 @@ def test_the_demo_says_at_once_that_it_is_not_for_compose(capsys: pytest.Capture
 
 
 def test_what_listens_is_built_into_the_image(tmp_path: Path) -> None:
-    assert "released image" in voice._no_library()
+    assert "released image" in voice._library_help()
     (tmp_path / "container").mkdir()
     (tmp_path / "container" / "Dockerfile").touch()
-    assert "ANDY_VOICE=1" in voice._no_library()
-    assert "pip" not in voice._no_library()
+    assert "ANDY_VOICE=1" in voice._library_help()
+    assert "pip" not in voice._library_help()
 
 
 def test_a_backup_goes_where_the_container_may_write(tmp_path: Path) -> None:

@@ -64,7 +64,7 @@ def test_a_package_that_does_not_hold_what_it_says_is_named(tmp_path, home, sour
     with installed_channel(tmp_path, source):
         with pytest.raises(BrokenChannel, match="The channel 'pigeon'"):
             discovery.find("pigeon")
-        assert commands._rows(home)[-1]["state"] == "broken"
+        assert commands._channel_rows(home)[-1]["state"] == "broken"
 
 
 def test_a_channel_that_is_not_on_is_not_loaded():

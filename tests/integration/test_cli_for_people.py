@@ -636,7 +636,7 @@ def say_to(host: WaitingHost, monkeypatch: pytest.MonkeyPatch, *, wait: float = 
 
     monkeypatch.setattr(chat, "Client", host)
     monkeypatch.setattr(chat, "text_of", text_of)
-    monkeypatch.setattr(chat, "AGAIN_SECONDS", 0.0)
+    monkeypatch.setattr(chat, "RETRY_SECONDS", 0.0)
     return chat.chat("family", message="hi", wait=wait)
 
 
@@ -695,7 +695,7 @@ def test_without_a_browser_the_console_says_what_to_do_with_its_address(
     async def address(_: Path | None) -> str:
         return "http://127.0.0.1:8731/console/sign-in#code"
 
-    monkeypatch.setattr(web, "_address", address)
+    monkeypatch.setattr(web, "_console_address", address)
     monkeypatch.setattr("webbrowser.open", lambda _: has_browser)
     web.open_console()
     first, *rest = capsys.readouterr().out.splitlines()
