@@ -136,6 +136,10 @@ async def switch_on(home: Home, name: str, provided: Mapping[str, str]) -> str:
 
 
 async def _prompt(question: LoginQuestion) -> str:
+    """Return the answer to a question of a login: typed, from stdin for a secret, or its default.
+
+    Raises `UsageError` if there is none.
+    """
     is_terminal = sys.stdin.isatty()
     if question.is_rare:
         return question.default
@@ -197,12 +201,12 @@ def status(channel: str | None = None, /, *, as_json: JsonOption = False, home: 
 
 
 async def _statuses(home: Home, name: str | None) -> list[dict[str, Any]]:
+    """Return the state of the connection of one channel, or of all that are on, as rows for `--json`."""
     from orchestrator.channels import discovery
 
     names = [name] if name else settings_of(home).channels
-    channels = [
-        channel for name_of_channel in names if not (channel := discovery.find(name_of_channel)).is_always_on
-    ]
+    described = [discovery.find(channel_name) for channel_name in names]
+    channels = [channel for channel in described if not channel.is_always_on]
     rows = [{"name": channel.name} | await connection_status(home, channel) for channel in channels]
     for row, channel in zip(rows, channels, strict=True):
         if row["state"] == "unpaired" and not row["advice"]:

@@ -145,7 +145,7 @@ async def _send_until_accepted(
 async def _send_and_wait(
     client: Client, home: Home, message: TerminalMessage, *, wait_seconds: float
 ) -> dict[str, Any]:
-    """Send a message and return its state when it is answered or time is up.
+    """Send a message; return its state, as `Client.find` does, when it is answered or time is up.
 
     Meanwhile other texts to its chat are shown.
     """

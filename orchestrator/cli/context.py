@@ -287,11 +287,11 @@ def why(group: GroupArgument, /, *, as_json: JsonOption = False, home: HomeOptio
 
     Example: `andy context why family`
     """
-    report = context.why(group, terminal.read(home, lambda tx: _last_start(tx, group)))
+    report = context.why(group, terminal.read(home, lambda tx: _last_restored_run(tx, group)))
     show(report, partial(context.why_lines, zone=terminal.zone_of(home)), as_json=as_json)
 
 
-async def _last_start(tx: Tx, folder: str) -> Run | None:
+async def _last_restored_run(tx: Tx, folder: str) -> Run | None:
     """Return the newest run that continued a group's conversation. Raises `UnknownGroup`."""
     group = await groups.known(tx, folder)
     return next((run for run in await runs.last_restores(tx) if run.folder == group.folder), None)

@@ -72,6 +72,7 @@ async def cycles(tx: Tx, place: GroupZone, *, limit: int) -> list[dict[str, Any]
 
 
 async def itself(tx: Tx, place: GroupZone) -> GroupZone:
+    """Return the group and its time zone: a query for `query_group` that reads nothing more."""
     del tx
     return place
 
@@ -165,6 +166,7 @@ def ask_model(home: Path | None, folder: str | None) -> WorkerQueued:
 
 
 def write_files(home: Path | None, folder: str | None, directory: Path) -> list[str]:
+    """Write the files of a group's dashboard into a directory; return their names. Raises `NoDashboard`."""
     place = query_group(home, folder, itself)
     # By a connection of its own, as plain rows: a third of the time, and no transaction waits for it.
     exported = export.read(terminal.home_of(home).database, place.group.folder, place.zone)

@@ -218,9 +218,9 @@ def status_lines(report: dict[str, Any], *, zone: ZoneInfo) -> list[str]:
         f"account            {report['account'] or 'none: pair one with andy whatsapp pair'}",
         f"state              {_state(report)}",
         *([f"to do              {report['advice']}"] if report["advice"] else []),
-        f"connected since    {_at(report['connected_since_ms'], zone)}",
-        f"last receipt       {_at(report['last_receipt_ms'], zone)}",
-        f"last message in    {_at(report['last_message_ms'], zone)}",
+        f"connected since    {_time_text(report['connected_since_ms'], zone)}",
+        f"last receipt       {_time_text(report['last_receipt_ms'], zone)}",
+        f"last message in    {_time_text(report['last_message_ms'], zone)}",
         f"last disconnect    {_with_reason(report['last_disconnect_ms'], report['last_disconnect'], zone)}",
         f"last error         {report['last_error'] or '—'}",
         *(
@@ -228,21 +228,24 @@ def status_lines(report: dict[str, Any], *, zone: ZoneInfo) -> list[str]:
             if report["last_pairing"]
             else []
         ),
-        *([f"next try           {_at(report['next_try_ms'], zone)}"] if report["next_try_ms"] else []),
+        *([f"next try           {_time_text(report['next_try_ms'], zone)}"] if report["next_try_ms"] else []),
     ]
 
 
 def _state(report: dict[str, Any]) -> str:
+    """Return the state of the connection in words."""
     words = str(report["state"]).replace("_", " ")
     return words if report["is_running"] else f"{words} (Andy is not running)"
 
 
-def _at(at_ms: int | None, zone: ZoneInfo) -> str:
+def _time_text(at_ms: int | None, zone: ZoneInfo) -> str:
+    """Return a time in epoch milliseconds as local time; a dash for none."""
     if at_ms is None:
         return "—"
     return f"{datetime.fromtimestamp(at_ms / 1000, zone):%Y-%m-%d %H:%M:%S}"
 
 
 def _with_reason(at_ms: int | None, reason: str, zone: ZoneInfo) -> str:
-    at = _at(at_ms, zone)
-    return f"{at}: {reason}" if at_ms and reason else at
+    """Return the time of an event with its reason; a dash if it never happened."""
+    time_text = _time_text(at_ms, zone)
+    return f"{time_text}: {reason}" if at_ms and reason else time_text

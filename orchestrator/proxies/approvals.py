@@ -141,6 +141,7 @@ class Approvals:
                 return
 
     async def _is_decided(self, approval: Approval) -> bool:
+        """Return whether a request waits no more: somebody has decided, it has expired or it is gone."""
         current = await self._reader.read(lambda tx: approvals.get(tx, approval.id))
         return current is None or current.state is not ApprovalState.WAITING
 

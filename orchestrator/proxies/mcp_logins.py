@@ -148,7 +148,7 @@ def change(data: Path, name: str, login: McpLogin, **fields: object) -> bool:
 
 @contextmanager
 def _with_lock(data: Path, name: str) -> Iterator[Path]:
-    """Return the path of the file with a login, while no other process changes it."""
+    """Yield the path of the file with the login for a server; others wait until the block ends."""
     path = _path(data, name)
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     # Not only this process writes: `andy mcp login` is one of its own.

@@ -45,11 +45,13 @@ PROTOCOL_VERSION = "2025-11-25"
 MAX_ERROR_CHARS = 300
 LONG_AGO = 1.0
 """An expired time in epoch seconds, which makes a client renew its token."""
-_PASSED = frozenset({"accept", "authorization", "content-length", "content-type", "mcp-protocol-version"})
+_SENT_HEADERS = frozenset(
+    {"accept", "authorization", "content-length", "content-type", "mcp-protocol-version"}
+)
 _ERROR_CODE = re.compile(r"[a-z_]{1,50}")
 _SECRET_METHODS = ("client_secret_basic", "client_secret_post")
 _TOKEN = re.compile(r"[\x21-\x7e]{1,16384}")
-_FOR_NOW = frozenset({"server_error", "slow_down", "temporarily_unavailable"})
+_TEMPORARY_ERRORS = frozenset({"server_error", "slow_down", "temporarily_unavailable"})
 _HELLO = {
     "jsonrpc": "2.0",
     "id": 0,
@@ -86,7 +88,10 @@ class LoginRequest:
 async def log_in(
     request: LoginRequest, upstream: UpstreamClient, *, authorise: Authorise, now_ms: Callable[[], int]
 ) -> McpLogin:
-    """Log in to a server. Raises `LoginRefused`."""
+    """Log in to a server; return the login to store. Raises `LoginRefused`.
+
+    `authorise` sends the owner to the browser; `now_ms` returns the present time.
+    """
     given = _given_client(request)
     flow = _Flow(request.url, upstream, client=given, redirect_uri=request.redirect_uri)
     tokens = await flow.log_in(authorise, scope=request.scope)
@@ -155,7 +160,7 @@ class _Flow:
         )
         self._is_open = False
         self._authorise: Authorise | None = None
-        self._sent_back: AuthorizationCodeResult | None = None
+        self._redirect_result: AuthorizationCodeResult | None = None
         self.provider = OAuthClientProvider(
             server_url=url,
             client_metadata=OAuthClientMetadata(redirect_uris=[AnyUrl(redirect_uri)], client_name="Andy"),
@@ -184,10 +189,15 @@ class _Flow:
         return flow
 
     async def log_in(self, authorise: Authorise, *, scope: str | None) -> OAuthToken:
+        """Return the token of a login that the owner allows in a browser; `scope` as in `LoginRequest`.
+
+        Raises:
+            LoginRefused: the server, its authorisation server or the owner lets nobody log in.
+        """
         self._authorise = authorise
         flow = self.provider.async_auth_flow(self._hello)
         try:
-            await self._through(flow, scope)
+            await self._answer_requests(flow, scope)
         except OAuthRegistrationError as error:
             raise LoginRefused(
                 "Its authorisation server does not let Andy register by himself: register a client there and"
@@ -208,6 +218,7 @@ class _Flow:
         return self._storage.tokens
 
     async def renew(self) -> OAuthToken:
+        """Return a new token for the existing login. Raises `LoginUnreachable`, `LoginRefused`."""
         before = self._storage.tokens
         flow = self.provider.async_auth_flow(self._hello)
         try:
@@ -228,6 +239,10 @@ class _Flow:
         return self._storage.tokens
 
     async def revoke(self, login: McpLogin) -> bool:
+        """Request that the login is revoked; return whether the server confirms it.
+
+        False also if the server has no address for revoking. Raises `LoginRefused`.
+        """
         context = self.provider.context
         context.client_info = await self._storage.get_client_info()
         endpoint = context.oauth_metadata.revocation_endpoint if context.oauth_metadata else None
@@ -242,10 +257,13 @@ class _Flow:
         answer = await self._send(httpx2.Request("POST", str(endpoint), data=data, headers=headers))
         return answer.status_code == httpx2.codes.OK
 
-    async def _through(
+    async def _answer_requests(
         self, flow: AsyncGenerator[httpx2.Request, httpx2.Response], scope: str | None
     ) -> None:
-        """Answer each request of the flow until it has a token."""
+        """Send each request of the flow and hand its answer back to it, until it has a token.
+
+        `scope` are the rights to request; None for those that the server names.
+        """
         outgoing = await anext(flow)
         while self._storage.tokens is None:
             if outgoing.method == "POST" and outgoing is not self._hello:
@@ -270,24 +288,32 @@ class _Flow:
         return metadata
 
     async def _open_browser(self, address: str) -> None:
+        """Send the owner to the address at which a login is allowed, and keep the result for `_result`.
+
+        The package calls it. Raises `LoginRefused` if the address may not be used.
+        """
         metadata, client = self._check_metadata(), self.provider.context.client_info
         self._check_address(address)
         if client is not None and client.token_endpoint_auth_method in _SECRET_METHODS:
             known = metadata.token_endpoint_auth_methods_supported or _SECRET_METHODS
-            usable = (one for one in (client.token_endpoint_auth_method, *_SECRET_METHODS) if one in known)
+            preferred = (client.token_endpoint_auth_method, *_SECRET_METHODS)
+            usable = (method for method in preferred if method in known)
             client.token_endpoint_auth_method = next(usable, client.token_endpoint_auth_method)
         assert self._authorise is not None
-        self._sent_back = await self._authorise(address)
+        self._redirect_result = await self._authorise(address)
 
     async def _result(self) -> AuthorizationCodeResult:
-        assert self._sent_back is not None
-        return self._sent_back
+        """Return the parameters with which the browser was redirected back. The package calls it."""
+        assert self._redirect_result is not None
+        return self._redirect_result
 
     async def _send(self, outgoing: httpx2.Request) -> httpx2.Response:
         """Send one request of the flow and return the whole answer. Raises `LoginRefused`."""
         url = str(outgoing.url)
         is_public_only = self._check_address(url)
-        headers = [(name, value) for name, value in outgoing.headers.raw if name.lower().decode() in _PASSED]
+        headers = [
+            (name, value) for name, value in outgoing.headers.raw if name.lower().decode() in _SENT_HEADERS
+        ]
         body = await outgoing.aread()
         request = UpstreamRequest(
             method=outgoing.method,
@@ -322,11 +348,13 @@ class _Flow:
 
         The owner has named the server's own host, which may be anywhere.
         """
-        place, server = urlsplit(url), urlsplit(self._url)
-        is_local = _is_loopback(place.hostname) and _is_loopback(server.hostname)
-        if "@" in place.netloc or not (place.scheme == "https" or (place.scheme == "http" and is_local)):
+        address, server = urlsplit(url), urlsplit(self._url)
+        is_local = _is_loopback(address.hostname) and _is_loopback(server.hostname)
+        if "@" in address.netloc or not (
+            address.scheme == "https" or (address.scheme == "http" and is_local)
+        ):
             raise LoginRefused(f"A login goes to https alone, and {_bounded(url)} is no https address.")
-        return not is_local and place.hostname != server.hostname
+        return not is_local and address.hostname != server.hostname
 
 
 class _Storage:
@@ -337,19 +365,24 @@ class _Storage:
         self._client = client
 
     async def get_tokens(self) -> OAuthToken | None:
+        """Return the tokens, if there are any."""
         return self.tokens
 
     async def set_tokens(self, tokens: OAuthToken) -> None:
+        """Replace the tokens."""
         self.tokens = tokens
 
     async def get_client_info(self) -> OAuthClientInformationFull | None:
+        """Return the registered client, if there is one."""
         return self._client
 
     async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
+        """Replace the registered client."""
         self._client = client_info
 
 
 def _given_client(request: LoginRequest) -> OAuthClientInformationFull | None:
+    """Return the client that the owner named, now or at the previous login; None if Andy registers itself."""
     redirect_uris = [AnyUrl(request.redirect_uri)]
     if request.client_id is None:
         if request.known_client is None:
@@ -372,50 +405,54 @@ def _challenge(answer: httpx2.Response, scope: str | None) -> httpx2.Response:
     """
     if answer.status_code != httpx2.codes.UNAUTHORIZED and not answer.is_success:
         raise LoginRefused(f"The server answers with HTTP {answer.status_code}: is its URL right?")
-    named = answer.headers.get("www-authenticate", "Bearer")
+    challenge = answer.headers.get("www-authenticate", "Bearer")
     if scope is not None:
         # The first scope counts.
-        named = f'Bearer scope="{scope}", {named.partition(" ")[2]}'
+        challenge = f'Bearer scope="{scope}", {challenge.partition(" ")[2]}'
     return httpx2.Response(
-        httpx2.codes.UNAUTHORIZED, headers={"www-authenticate": named}, request=answer.request
+        httpx2.codes.UNAUTHORIZED, headers={"www-authenticate": challenge}, request=answer.request
     )
 
 
 def _refusal(answer: httpx2.Response) -> LoginRefused:
-    """Return why no token came: only OAuth's own refusal ends a login."""
+    """Return the error for an answer without a token: only OAuth's own refusal ends a login."""
     code: object = None
     if answer.status_code in (httpx2.codes.BAD_REQUEST, httpx2.codes.UNAUTHORIZED, httpx2.codes.FORBIDDEN):
         try:
-            found = json.loads(answer.content)
+            content = json.loads(answer.content)
         except (ValueError, RecursionError):
-            found = None
-        code = found.get("error") if isinstance(found, dict) else None
-    if isinstance(code, str) and _ERROR_CODE.fullmatch(code) and code not in _FOR_NOW:
+            content = None
+        code = content.get("error") if isinstance(content, dict) else None
+    if isinstance(code, str) and _ERROR_CODE.fullmatch(code) and code not in _TEMPORARY_ERRORS:
         return LoginRefused(code)
     return LoginUnreachable(f"It answers with HTTP {answer.status_code}.")
 
 
 def _token_fields(tokens: OAuthToken, now_ms: int) -> dict[str, Any]:
-    lasts = tokens.expires_in
+    """Return the fields of a `McpLogin` that a token determines. Raises `LoginUnreachable` for a bad one."""
+    lifetime_seconds = tokens.expires_in
     if not _TOKEN.fullmatch(tokens.access_token):
         raise LoginUnreachable("It gives a token that no header can carry.")
     return {
         "access_token": tokens.access_token,
         "refresh_token": tokens.refresh_token,
         "scope": tokens.scope,
-        "expires_ms": None if lasts is None else now_ms + lasts * 1000,
+        "expires_ms": None if lifetime_seconds is None else now_ms + lifetime_seconds * 1000,
     }
 
 
 def _json(model: OAuthClientInformationFull | OAuthMetadata | ProtectedResourceMetadata) -> dict[str, Any]:
+    """Return what the package describes as JSON data, without the members that are not set."""
     return model.model_dump(mode="json", exclude_none=True)
 
 
 async def _once(body: bytes) -> AsyncGenerator[bytes]:
+    """Yield a whole body as one chunk."""
     yield body
 
 
 def _is_loopback(host: str | None) -> bool:
+    """Return whether a host name or IP address means this machine."""
     if host == "localhost":
         return True
     try:
@@ -425,9 +462,11 @@ def _is_loopback(host: str | None) -> bool:
 
 
 def _host(url: str) -> str:
+    """Return the host in an address, for a message to the owner."""
     return urlsplit(url).hostname or "the server"
 
 
 def _bounded(text: str) -> str:
+    """Return a text of a server, shortened and with invisible characters made visible, for a message."""
     shown = all_visible(text)
     return shown if len(shown) <= MAX_ERROR_CHARS else f"{shown[:MAX_ERROR_CHARS]}…"

@@ -255,7 +255,10 @@ async def _start() -> asyncio.subprocess.Process:
 async def _exchange(
     child: asyncio.subprocess.Process, request: dict[str, Any], body: bytes
 ) -> tuple[dict[str, Any], bytes]:
-    """Send a request with its body to a parsing process; return its answer and the bytes with it."""
+    """Send a request with its body to a parsing process; return its JSON answer and the bytes after it.
+
+    The answer's `size` is the number of these bytes. Raises `EOFError` if the process has ended.
+    """
     assert child.stdin is not None
     assert child.stdout is not None
     child.stdin.write(_json_line({**request, "size": len(body)}))

@@ -116,6 +116,7 @@ def _object_hook(*, folds_names: bool) -> Callable[[list[tuple[str, Any]]], dict
     """Return the function that makes an object from its names and values, and refuses ambiguous names."""
 
     def take(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        """Return an object of these names and values. Raises `ValueError` for an ambiguous name."""
         members = dict(pairs)
         # For a repeated name, another parser could take the other value.
         if len(members) != len(pairs):

@@ -79,6 +79,7 @@ def lines(rows: list[ApprovalView], *, zone: ZoneInfo) -> list[str]:
 
 
 def _table(rows: list[ApprovalView], *, zone: ZoneInfo) -> list[str]:
+    """Return the requests as a table for people."""
     return table(
         ("request", "asked", "group", "to", "with", "state", "by"),
         [

@@ -234,6 +234,7 @@ def _command_rules(group: Group, columns: Sequence[_RoleColumn]) -> Iterator[Rul
     """Yield the commands to Andy that people of each role may give."""
 
     def stops(column: _RoleColumn) -> str:
+        """Return for a role whether its people may stop turns: all, their own, or also those of guests."""
         if Permission.COMMAND in column.rights.may:
             return YES
         return column.if_may(

@@ -436,6 +436,7 @@ def _tokens_and_money(sums: UsageCountsView) -> str:
 
 
 def _step(at_ms: int | None, step: str, text: str) -> TimelineStepView:
+    """Return a step of a timeline; `at_ms` is None if its time is unknown."""
     return {"at_ms": at_ms, "step": step, "text": text}
 
 

@@ -12,8 +12,8 @@ from orchestrator.store.conversation import message_search
 from orchestrator.store.database import Tx
 from orchestrator.store.groups import groups
 
-AROUND = 50
-"""Characters that a line shows before what was found, and three times as many after."""
+CONTEXT_CHARS = 50
+"""Characters that an excerpt shows before the term, and three times as many from there on."""
 
 
 class FoundView(TypedDict):
@@ -69,11 +69,11 @@ def _row(message: Message, terms: list[str]) -> FoundView:
 
 
 def excerpt(text: str, term: str) -> str:
-    """Return one line of a text, around the first place of a term."""
+    """Return one line of a text around the first occurrence of a term, with `…` where it is cut."""
     line = " ".join(text.split())
-    # A term that was part of a removed secret is found nowhere: the beginning is shown.
-    place = max(0, line.casefold().find(term.casefold()))
-    start, end = max(0, place - AROUND), place + 3 * AROUND
+    # A term that was part of a removed secret does not occur: the beginning is shown.
+    term_start = max(0, line.casefold().find(term.casefold()))
+    start, end = max(0, term_start - CONTEXT_CHARS), term_start + 3 * CONTEXT_CHARS
     return ("…" if start else "") + line[start:end] + ("…" if end < len(line) else "")
 
 

@@ -229,7 +229,7 @@ BUGS = (
     Planted(
         name="a turn goes back to the model service that it has left",
         path="orchestrator/proxies/model/routing.py",
-        right="        chosen = self.first_that_answers(candidates, left)\n",
+        right="        chosen = self.first_that_answers(candidates, left_services)\n",
         wrong="        chosen = self.first_that_answers(candidates)\n",
         is_of_models=True,
     ),

@@ -113,6 +113,7 @@ def _with_encryption_errors(decrypt: Callable[..., Any]) -> Callable[..., Any]:
     """Return `decrypt` with any error of its own raised as `EncryptionError`, which the library handles."""
 
     def guarded(*arguments: Any, **options: Any) -> Any:
+        """Decrypt, and raise `EncryptionError` for any error."""
         try:
             return decrypt(*arguments, **options)
         except nio.exceptions.EncryptionError:

@@ -247,7 +247,7 @@ class MatrixSession:
         )
 
     def _is_typed_in(self, room_info: Any) -> bool:
-        """Return whether somebody else types in a room."""
+        """Return whether the typing notices in a room's part of a sync name anybody but Andy."""
         notices = [event for event in room_info.ephemeral if isinstance(event, nio.TypingNoticeEvent)]
         # The homeserver reports Andy's own typing sign to him, too.
         return any(user != self._login.user_id for notice in notices for user in notice.users)

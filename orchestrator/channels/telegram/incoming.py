@@ -196,7 +196,10 @@ class UpdateReceiver:
         )
 
     async def _skip_unreadable(self, update: dict[str, Any], position: str, error: Exception) -> None:
-        """Record an update that cannot be read, and tell the chat if the message's sender is known."""
+        """Record an update that cannot be read, and hand in a note to its chat if the sender is known.
+
+        `position` is the position in Telegram's updates to continue after, stored either way.
+        """
         kinds = [name[:40] for name in update if name != "update_id"][:3]
         log.warning("telegram.unreadable", kinds=kinds, reason=f"{type(error).__name__}: {error}"[:200])
         self._context.bus.publish("channel.unreadable", detail=f"{CHANNEL.name} {' '.join(kinds)}"[:100])

@@ -123,7 +123,7 @@ class NeonizeDatabase:
 
     @contextmanager
     def _opened(self) -> Iterator[sqlite3.Connection]:
-        """Open the database for reading only, until the block ends."""
+        """Yield a connection to the database for reading only, which is closed when the block ends."""
         uri = f"{self._path.absolute().as_uri()}?mode=ro"
         with closing(sqlite3.connect(uri, uri=True, timeout=BUSY_SECONDS)) as connection:
             yield connection

@@ -138,6 +138,7 @@ class NeonizeSession:
         """Return a handler for the library that only queues its event under a name."""
 
         async def put(_: Any, event: Any) -> None:
+            """Queue an event of the library."""
             self._events.put_nowait((name, event))
 
         return put
@@ -452,6 +453,10 @@ class NeonizeSession:
             )
 
     async def _download(self, request: DownloadRequest) -> BridgeResponse:
+        """Fetch the file of a message into the path `request.to`; refuse it if it is gone or too large.
+
+        A file that is being fetched cannot be stopped, so the number of them is limited.
+        """
         from neonize.proto.waE2E.WAWebProtobufsE2E_pb2 import Message
 
         if len(self._downloads) >= MAX_DOWNLOADS:

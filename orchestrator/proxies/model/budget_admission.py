@@ -111,6 +111,7 @@ class Admission:
         raise ProxyRefused(error_responses.ran_away(self._requests_a_turn))
 
     async def _spent_budget(self, identity: RunIdentity) -> rules.BudgetStanding | None:
+        """Return a budget that is used up and stops requests of this run; None if there is none."""
         account = _account_of(identity)
         stopping = [budget for budget in identity.budgets if rules.stops(budget, account)]
         standings = await self._standings(stopping)

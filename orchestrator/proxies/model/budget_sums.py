@@ -244,7 +244,7 @@ class BudgetCache:
                 self._sums[key] += usage.sums_of([entry])
 
     def knows(self, wanted: Iterable[Budget], now_ms: int) -> bool:
-        """Return whether `standings` has the sums for these budgets."""
+        """Return whether the sums of all these budgets for the periods of `now_ms` are in the cache."""
         return all(self._key(budget, now_ms) in self._sums for budget in wanted)
 
     async def learn(self, tx: Tx, wanted: Iterable[Budget], now_ms: int) -> None:

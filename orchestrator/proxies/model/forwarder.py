@@ -307,9 +307,10 @@ class EventPace:
 async def paced_events(
     chunks: AsyncIterator[bytes], beginning: bytes, seconds: float | None, ping_seconds: float
 ) -> AsyncIterator[bytes]:
-    """Yield the bytes in `beginning` and then chunks, while they complete an event every so many seconds.
+    """Yield the bytes in `beginning` and then chunks, while they complete events in time.
 
-    Raises `AnswerCut` when they do not: a byte per second is no answer.
+    `seconds` limit the wait for any event (None: no limit), `ping_seconds` the wait for one that is no
+    ping. Raises `AnswerCut` when events are late: a byte per second is no answer.
     """
     if seconds is None:
         if beginning:

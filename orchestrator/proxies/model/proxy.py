@@ -546,6 +546,7 @@ class ProxyRouter:
         }
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one HTTP request by the endpoint of its path; refuse an unknown path or method."""
         client = ClientSide(scope, receive, send, self._limits, self._pace)
         path = scope["path"]
         endpoint = self._servers if path.startswith(PREFIX) else self._endpoints.get(path)

@@ -245,7 +245,7 @@ class ModelRouter:
         )
 
     def leave(self, turn_id: TurnId, service: str) -> None:
-        """Make a turn continue elsewhere; the oldest such turns are forgotten."""
+        """Let a turn use `service` no more; beyond `MAX_REMEMBERED` such turns, the oldest is forgotten."""
         self.left.setdefault(turn_id, set()).add(service)
         self.recovered.get(turn_id, set()).discard(service)
         if len(self.left) > MAX_REMEMBERED:

@@ -94,7 +94,7 @@ class ProxyProtocol(BoundedProtocol):
         self._stall_timer: asyncio.TimerHandle | None = None
 
     def surplus(self) -> Collection[BoundedProtocol]:
-        """Return this connection when its container, or all containers together, have too many."""
+        """Return the connections to close: this one if its container, or all together, have too many."""
         peers = [_peer(connection.transport) for connection in self.connections]
         is_peer_greedy = peers.count(_peer(self.transport)) > self._limits.connections_a_peer
         return (self,) if is_peer_greedy or len(peers) > self._limits.connections else ()
