@@ -136,10 +136,12 @@ class _DirectCursor:
 
     @property
     def rowcount(self) -> int:
+        """Return how many rows the statement changed."""
         return self._cursor.rowcount
 
     @property
     def lastrowid(self) -> int | None:
+        """Return the id of the row that was inserted last."""
         return self._cursor.lastrowid
 
     async def fetchone(self) -> sqlite3.Row | None:

@@ -208,7 +208,7 @@ def hook_routes(service: HookService, on_refusal: OnRefusal) -> list[Route]:
     """Return the route to which programs post texts. No answer reveals anything about the group."""
 
     async def bring(request: Request) -> Response:
-        """Take a message from outside; report a refused one, since nobody has to sign in here."""
+        """Store a posted text as a message; report a refused request, since nobody has to sign in here."""
         try:
             return await _bring(request)
         except (UnknownAddress, HookOverused) as error:
@@ -221,6 +221,7 @@ def hook_routes(service: HookService, on_refusal: OnRefusal) -> list[Route]:
             )
 
     async def _bring(request: Request) -> Response:
+        """Check the address, read the body, and store its text as a message."""
         secret = request.path_params["secret"]
         # Whoever has no valid address is refused before a byte of the body is read.
         await service.check(secret)

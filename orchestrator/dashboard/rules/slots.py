@@ -57,6 +57,7 @@ class Hours:
         if not self.is_quiet(at_ms):
             return at_ms
         day = self.day_of(at_ms)
+        # The quiet hours end today or tomorrow; with the third day, `next` never runs out.
         ends = (
             self.moment(end_day, time(self.quiet_end % 24)) for end_day in (day, day + DAY, day + 2 * DAY)
         )

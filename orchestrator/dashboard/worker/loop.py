@@ -47,7 +47,7 @@ class WorkerMode:
 
     @property
     def does_anything(self) -> bool:
-        """Return whether a beat does anything at all."""
+        """Return whether a pass applies the rules, asks the model, or does both."""
         return self.applies_rules or self.asks_model
 
 

@@ -179,7 +179,10 @@ class ApprovalCounts:
 
 
 async def counts_since(tx: Tx, folder: Folder, *, since_ms: int) -> ApprovalCounts:
-    """Return how many requests of a group were made, and how many refused, since `since_ms`."""
+    """Return how many requests of a group were made, and how many refused, since `since_ms`.
+
+    Refusals for ever are not counted among the refused ones.
+    """
     cursor = await tx.execute(
         """
         SELECT count(*) FILTER (WHERE asked_ms >= :since) AS asked,

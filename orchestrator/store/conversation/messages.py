@@ -156,7 +156,7 @@ async def claim(tx: Tx, seq: Seq, turn_id: TurnId) -> None:
 
 
 async def newest_texts(tx: Tx, chat_jid: ChatJid, *, limit: int) -> list[str]:
-    """Return the texts of the newest messages of a chat."""
+    """Return the texts of the newest messages of a chat, newest first."""
     rows = await tx.execute_fetchall(
         "SELECT content FROM messages WHERE chat_jid = ? ORDER BY seq DESC LIMIT ?", (chat_jid, limit)
     )

@@ -101,6 +101,7 @@ class Sums:
         return self.input_tokens + self.output_tokens + self.cache_read_tokens + self.cache_write_tokens
 
     def __add__(self, other: Sums) -> Sums:
+        """Return the sums of both, field by field."""
         return Sums(**{name: getattr(self, name) + getattr(other, name) for name in self.__slots__})
 
 

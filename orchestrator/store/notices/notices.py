@@ -176,7 +176,7 @@ async def remove_key(tx: Tx, notice_id: int) -> None:
 
 
 async def undelivered(tx: Tx, folder: Folder, maker: NoticeMaker) -> int:
-    """Count the notices that wait for delivery."""
+    """Count the notices by this maker that wait for delivery to the group's agent."""
     cursor = await tx.execute(
         f"""
         SELECT count(*) AS n FROM cross_session_notifications

@@ -83,7 +83,7 @@ async def window_of(tx: Tx, model: str | None) -> int | None:
 
 
 async def last_restores(tx: Tx) -> list[Run]:
-    """Return, by folder, the newest run of each group that continued its conversation."""
+    """Return each group's newest run that continued its conversation, in the order of the folders."""
     return await _MAPPER.fetch_all(
         tx,
         """

@@ -38,6 +38,7 @@ def _read_command(text: str | None) -> tuple[str, ...]:
 
 
 def _write_command(command: tuple[str, ...]) -> str | None:
+    """Return the command as its column holds it, or None for a server with a URL."""
     return json.dumps(command) if command else None
 
 

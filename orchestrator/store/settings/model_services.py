@@ -12,6 +12,7 @@ from orchestrator.store.row_mapper import Column, RowMapper
 
 
 def _read_price(text: str) -> ServicePrice:
+    """Return the price from its column, a JSON object."""
     return ServicePrice(**json.loads(text))
 
 

@@ -30,6 +30,7 @@ _MAPPER = RowMapper(Undo, "undos", {"folder": "group_folder", "by": "by_whom"})
 
 
 async def add(tx: Tx, undo: Undo) -> None:
+    """Store that a turn was undone."""
     await _MAPPER.insert(tx, undo)
 
 

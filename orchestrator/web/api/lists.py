@@ -203,6 +203,7 @@ async def _message(source: ApiSource, _: ApiQuery, path: Mapping[str, str]) -> T
 
 
 async def _turns(source: ApiSource, query: GroupPageQuery, _: Mapping[str, str]) -> RowPage[TurnView]:
+    """Read a page of turns, the newest first."""
     limit = query.limit + 1
     rows = await source.read(lambda tx: turn_rows(tx, query.group, limit=limit, before=query.cursor))
     return _newest_first_page(rows, query, lambda row: row["id"])
@@ -217,12 +218,14 @@ async def _turn(source: ApiSource, _: ApiQuery, path: Mapping[str, str]) -> Turn
 
 
 async def _runs(source: ApiSource, query: GroupPageQuery, _: Mapping[str, str]) -> RowPage[RunView]:
+    """Read a page of runs, the newest first."""
     limit = query.limit + 1
     rows = await source.read(lambda tx: run_rows(tx, query.group, limit=limit, before=query.cursor))
     return _newest_first_page(rows, query, lambda row: row["number"])
 
 
 async def _commands(source: ApiSource, query: GroupPageQuery, _: Mapping[str, str]) -> RowPage[CommandView]:
+    """Read a page of the owner's commands, the newest first."""
     limit = query.limit + 1
     rows = await source.read(lambda tx: audit.command_rows(tx, query.group, limit=limit, before=query.cursor))
     return _newest_first_page(rows, query, lambda row: row["number"])
@@ -245,6 +248,7 @@ async def _verdict(source: ApiSource, _: ApiQuery, __: Mapping[str, str]) -> Aud
 
 
 async def _search(source: ApiSource, query: SearchQuery, _: Mapping[str, str]) -> RowPage[FoundView]:
+    """Read a page of the messages that match a text, the newest first."""
     since_ms, limit = source.since_ms(query.since), query.limit + 1
     rows = await source.read(
         lambda tx: search_reports.rows(
@@ -255,6 +259,7 @@ async def _search(source: ApiSource, query: SearchQuery, _: Mapping[str, str]) -
 
 
 async def _approvals(source: ApiSource, query: GroupPageQuery, _: Mapping[str, str]) -> RowPage[ApprovalView]:
+    """Read a page of requests for approval, the newest first."""
     limit, now_ms = query.limit + 1, source.clock.now_ms()
     rows = await source.read(
         lambda tx: approvals.rows(tx, query.group, limit=limit, now_ms=now_ms, before=query.cursor)
@@ -263,6 +268,7 @@ async def _approvals(source: ApiSource, query: GroupPageQuery, _: Mapping[str, s
 
 
 async def _tasks(source: ApiSource, query: OverQuery, _: Mapping[str, str]) -> RowPage[TaskView]:
+    """Read a page of the scheduled tasks, the ended ones too where the query wants them."""
     listed_tasks = await source.read(lambda tx: task_reports.every(tx, query.group, with_ended=query.over))
     return _cut_page([scheduled_task_service.to_row(task) for task in listed_tasks], query)
 
@@ -278,6 +284,7 @@ async def _reminders(source: ApiSource, query: GroupPageQuery, _: Mapping[str, s
 async def _notifications(
     source: ApiSource, query: NotificationsQuery, _: Mapping[str, str]
 ) -> RowPage[NotificationView]:
+    """Read a page of the notifications of a dashboard."""
     rows = await source.read(
         lambda tx: notification_reports.rows(
             tx,
@@ -296,6 +303,7 @@ async def _outbox(source: ApiSource, query: PageQuery, _: Mapping[str, str]) -> 
 
 
 async def _notices(source: ApiSource, query: NoticesQuery, _: Mapping[str, str]) -> RowPage[NoticeView]:
+    """Read a page of the notices for agents, the ended ones too where the query wants them."""
     rows = await source.read(
         lambda tx: notices.every(tx, query.group, with_ended=query.over, limit=_rows_needed(query))
     )
@@ -303,6 +311,7 @@ async def _notices(source: ApiSource, query: NoticesQuery, _: Mapping[str, str])
 
 
 async def _usage(source: ApiSource, query: UsageQuery, _: Mapping[str, str]) -> UsageDocumentView:
+    """Read how much was used, summed up as the query says."""
     now_ms = source.clock.now_ms()
     return await source.read(
         lambda tx: costs.usage(tx, query.group, by=query.by, now_ms=now_ms, zone=source.zone)
@@ -310,6 +319,7 @@ async def _usage(source: ApiSource, query: UsageQuery, _: Mapping[str, str]) -> 
 
 
 async def _budgets(source: ApiSource, query: PageQuery, _: Mapping[str, str]) -> RowPage[BudgetView]:
+    """Read a page of the budgets, each with what is used of it."""
     now_ms = source.clock.now_ms()
     return _cut_page(await source.read(lambda tx: costs.budgets(tx, now_ms=now_ms, zone=source.zone)), query)
 
@@ -329,6 +339,7 @@ async def _chats(source: ApiSource, query: PageQuery, _: Mapping[str, str]) -> R
 
 
 async def _upcoming(source: ApiSource, query: UpcomingQuery, _: Mapping[str, str]) -> RowPage[UpcomingView]:
+    """Read a page of what will happen in the next days."""
     now_ms = source.clock.now_ms()
     rows = await source.read(
         lambda tx: upcoming_reports.week(tx, query.group, now_ms=now_ms, zone=source.zone, days=query.days)
@@ -349,6 +360,7 @@ async def _logs(source: ApiSource, query: LogsQuery, _: Mapping[str, str]) -> Lo
     """Read the last lines of the host's log, or of a run's where the query has a group."""
 
     def lines() -> LogDocumentView:
+        """Read the files; runs in a thread."""
         if query.group is None:
             last_lines, _ = reading.last_lines(source.home.host_log, query.lines)
             return {"group": None, "run": None, "lines": last_lines}
@@ -365,6 +377,7 @@ async def _context(source: ApiSource, _: ApiQuery, path: Mapping[str, str]) -> C
     noted = await source.read(lambda tx: person_memory.notes_of(tx, group.folder))
 
     def stored() -> ContextDocumentView:
+        """Read the files of the memory; runs in a thread."""
         manager = source.context_of(group.folder)
         shown = context.show(
             group.folder,

@@ -83,6 +83,7 @@ def pairing_routes(channel: str, service: PairingService) -> list[Route]:
 
 
 def _view(progress: BaseModel) -> PairingView:
+    """Return a messenger's report on the pairing as the API sends it."""
     return cast("PairingView", progress.model_dump())
 
 

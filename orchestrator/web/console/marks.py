@@ -132,7 +132,6 @@ def _paragraphs(text: str) -> Markup:
 
     def close() -> None:
         """Add the collected lines as a paragraph, or the collected items as a list."""
-        # A paragraph or a list ends here.
         if lines:
             out.append(Markup("<p>{}</p>").format(Markup("<br>").join(lines)))
         if items:

@@ -354,6 +354,7 @@ class View:
 
     @property
     def now_ms(self) -> int:
+        """Return the current time, in epoch ms."""
         return self.console.clock.now_ms()
 
     # The answer

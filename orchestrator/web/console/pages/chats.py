@@ -265,6 +265,7 @@ async def say(view: View, form: SentForm) -> Response:
             placeholder = await _store_file(view, folder, file) if file is not None else None
 
             def write(group: Group, now_ms: int) -> Inbound:
+                """Return the message that was typed, for the chosen chat of its group."""
                 jid = registration.chosen_chat(group, chat, default=registration.writing_chat(group))
                 inbound = view.api.write(jid, text, sender=sender or "you", now_ms=now_ms)
                 return replace(inbound, file=placeholder) if placeholder else inbound

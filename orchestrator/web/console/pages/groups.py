@@ -218,12 +218,12 @@ async def put_back(view: View, _: SentForm) -> Response:
     try:
         async with view.host.database.transaction() as tx:
             parts = await changes.put_back(tx, home, folder, number, by=by, now_ms=now_ms)
-            again = await undo_path(tx, folder, now_ms)
+            path_to_undo_this = await undo_path(tx, folder, now_ms)
     except (ConfigRefused, changes.GroupChangeRefused, ProfileRefused) as error:
         view.error = view.why(error)
         return await show_change(view)
     path = f"/mind?group={folder}" if GroupPart.MEMORY in parts else f"/groups/{folder}"
-    return view.done(path, view.t(".undone"), undo=again)
+    return view.done(path, view.t(".undone"), undo=path_to_undo_this)
 
 
 def _explained(view: View, field: str, reason: str) -> str:
