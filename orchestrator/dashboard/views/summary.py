@@ -142,10 +142,12 @@ def _days_ago(at_ms: int, today: date, zone: ZoneInfo) -> str:
 
 
 def _days(days: int) -> str:
+    """Return a number of days as text."""
     return f"{days} day{'s' if days > 1 else ''}"
 
 
 def _day(at_ms: int, zone: ZoneInfo) -> date:
+    """Return the day of a time in the dashboard's time zone."""
     return datetime.fromtimestamp(at_ms / 1000, zone).date()
 
 

@@ -134,6 +134,7 @@ def _figures(hours: Hours, cap: int) -> dict[str, object]:
     """
 
     def listed(pauses: dict[str, int]) -> str:
+        """Return pauses as a text, such as `progress_check 24 h, deadline_check 12 h`."""
         return ", ".join(f"{name} {count} h" for name, count in pauses.items() if count)
 
     return {

@@ -44,7 +44,10 @@ async def end(
     error: str | None = None,
     now_ms: int,
 ) -> None:
-    """Record how a cycle ended."""
+    """Record how a cycle ended.
+
+    `outcome` is `action`, `noop` or `error`, the last with `error`; `detail` is the report, stored as JSON.
+    """
     await tx.execute(
         "UPDATE worker_cycles SET ended_ms = ?, outcome = ?, detail_json = ?, error = ? WHERE id = ?",
         (now_ms, outcome, json.dumps(dict(detail), ensure_ascii=False), error, cycle_id),

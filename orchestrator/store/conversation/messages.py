@@ -28,6 +28,7 @@ _READ = "console_read:"
 
 
 def _or_empty(text: str | None) -> str:
+    """Return the text, or an empty one for None."""
     return text or ""
 
 

@@ -125,7 +125,7 @@ async def end(
     next_wake_ms: int | None,
     trace: Sequence[str],
 ) -> None:
-    """Record how a cycle ended and what was decided about the next wake.
+    """Record how a cycle ended, a value of `CycleOutcome`, and what was decided about the next wake.
 
     `applied_ms` is the sleep that follows, in milliseconds; `is_bounded`: it differs from the requested one.
     `capped_by` is the unanswered turn that limits it, `trace` the steps of the decision.

@@ -64,6 +64,7 @@ def chat_routes(service: ChatService, write: Write) -> list[Route]:
         body = await parse_body(request, ChatRequest)
 
         def message(group: Group, now_ms: int) -> Inbound:
+            """Return the message to store; from the key comes its id, so that a repetition is recognised."""
             chat = chosen_chat(group, body.chat, default=writing_chat(group))
             inbound = write(chat, body.text, sender=body.sender, now_ms=now_ms)
             return inbound if body.key is None else replace(inbound, id=id_by_key(inbound.chat_jid, body.key))
@@ -72,6 +73,7 @@ def chat_routes(service: ChatService, write: Write) -> list[Route]:
         return JSONResponse(status.to_json_dict(), status_code=200 if status.is_settled else 202)
 
     async def message(request: Request) -> Response:
+        """Answer with what has become of a message within the requested wait."""
         query = parse_query(request.query_params, MessageQuery)
         status = await service.find(request.path_params["id"], wait_seconds=query.wait)
         return JSONResponse(status.to_json_dict())
