@@ -138,6 +138,7 @@ class ChatService:
         """Store the message that `write(group, now_ms)` returns; read its state in the same transaction."""
 
         async def take(tx: Tx) -> tuple[Taken, _StoredMessage]:
+            """Store the message; return what the intake reports, and how far the message is."""
             group = await groups.known(tx, folder)
             running = await turns.running_of(tx, group.folder)
             taken = await self._intake.take(tx, write(group, self._clock.now_ms()))

@@ -110,7 +110,7 @@ async def add_command(
 async def add_answered(
     tx: Tx, folder: Folder, chat_jid: ChatJid, *, reason: str, now_ms: int, role: Role = Role.OWNER
 ) -> TurnId:
-    """Record a chat turn that was answered without an agent."""
+    """Record a chat turn that was answered without an agent, for this `reason`, and return its id."""
     # A CHECK constraint demands that each message has a turn or a reason why it has none.
     cursor = await tx.execute(
         """
