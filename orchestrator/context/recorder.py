@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import os
 from collections import defaultdict, deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -104,6 +105,11 @@ class ContextRecorder:
         self._marks: dict[Folder, int] = {}
         self._snapshot_due_ms: dict[Folder, int] = {}
         self._versions: dict[Folder, int] = {}
+        self._paths: dict[Folder, str] = {}
+        """The path of each group's context; making and checking one takes longer than a look at the file."""
+        self._groups: Sequence[Group] | None = None
+        self._folders: list[Folder] = []
+        """The folders of `_groups`."""
         self._followed: set[Folder] = set()
         """Groups whose contexts and copies were brought up to date once in this life of the host."""
         self._troubles: deque[ContextRepair] = deque()
@@ -161,18 +167,30 @@ class ContextRecorder:
 
     async def sweep(self) -> None:
         """Update every group's context, take the snapshots that are due, and report repairs."""
-        found, spoken = await self._database.read(self._look)
-        changed = await asyncio.to_thread(self._changed, found)
+        everyone = await groups.registered(self._database)
+        if everyone is not self._groups:
+            self._groups, self._folders = everyone, [group.folder for group in everyone]
+        found = self._folders
+        spoken = await self._database.read(self._spoken)
+        stored = await asyncio.to_thread(self._stored)
+        changed = await asyncio.to_thread(self._changed, stored)
         unknown = [one for one in found if one not in self._followed]
         await self._follow_all({*spoken, *changed, *unknown})
-        await self._take_due_snapshots(found)
+        await self._take_due_snapshots(dict.fromkeys((*stored, *spoken)))
         await self._notify_owner_of_repairs()
 
-    async def _look(self, tx: Tx) -> tuple[list[Folder], list[Folder]]:
-        """Return all groups, and those in which something was said that their contexts do not have."""
-        found = [group.folder for group in await groups.every(tx)]
-        marks = {folder: self._marks.get(folder, 0) for folder in found}
-        return found, await exchanges.folders_after(tx, marks)
+    async def _spoken(self, tx: Tx) -> list[Folder]:
+        """Return the groups in which something was said that their contexts do not have."""
+        return await exchanges.folders_after(tx, {one: self._marks.get(one, 0) for one in self._folders})
+
+    def _stored(self) -> list[Folder]:
+        """Return the groups that may have a context: in the others nothing was ever said. Blocks."""
+        try:
+            with os.scandir(self._contexts) as entries:
+                made = {entry.name for entry in entries}
+        except FileNotFoundError:
+            return []
+        return [folder for folder in self._folders if folder in made]
 
     def _changed(self, folders: Iterable[Folder]) -> list[Folder]:
         """Return the groups whose contexts somebody else has written since. Blocks."""
@@ -180,17 +198,8 @@ class ContextRecorder:
 
     async def _take_due_snapshots(self, folders: Iterable[Folder]) -> None:
         now_ms = self._clock.now_ms()
-        due = {one for one in folders if now_ms >= self._snapshot_due_ms.get(one, 0)}
-        if not due:
-            return
-        # One look for all: most groups of an idle host have no context, and each snapshot is a task.
-        without = await asyncio.to_thread(self._without_context, due)
-        self._snapshot_due_ms |= dict.fromkeys(without, now_ms + SNAPSHOT_MS)
-        await _for_each(due.difference(without), self._snapshot_if_due)
-
-    def _without_context(self, folders: Iterable[Folder]) -> list[Folder]:
-        """Return the groups that have no context yet, and so nothing to take a snapshot of. Blocks."""
-        return [one for one in folders if not context_path(self._contexts, one).is_dir()]
+        due = [one for one in folders if now_ms >= self._snapshot_due_ms.get(one, 0)]
+        await _for_each(due, self._snapshot_if_due)
 
     async def _follow(self, folder: Folder) -> None:
         try:
@@ -267,8 +276,11 @@ class ContextRecorder:
 
     def _version(self, folder: Folder) -> int | None:
         """Return when a group's context was written, in nanoseconds; None where there is none. Blocks."""
+        path = self._paths.get(folder)
+        if path is None:
+            path = self._paths[folder] = str(context_path(self._contexts, folder) / CONTEXT)
         try:
-            return context_path(self._contexts, folder).joinpath(CONTEXT).stat().st_mtime_ns
+            return os.stat(path).st_mtime_ns  # noqa: PTH116  # for each group in each minute
         except FileNotFoundError:
             return None
 

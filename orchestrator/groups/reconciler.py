@@ -59,6 +59,10 @@ class GroupReconciler:
         self._clear = clear
         self._clear_seconds = clear_seconds
         self._made: set[Folder] = set()
+        self._groups: Sequence[Group] | None = None
+        """The groups at the last look."""
+        self._registered: frozenset[Folder] = frozenset()
+        self._configured: Mapping[Folder, int] = {}
 
     def loops(self) -> dict[str, Callable[[], Awaitable[None]]]:
         """Return the loops to run, by the names that the status shows."""
@@ -76,11 +80,12 @@ class GroupReconciler:
         before: set[Folder] | None = None
         while True:
             now = {run.folder for run in self._live()}
-            registered = await self._database.read(groups.every)
+            registered = await groups.registered(self._database)
             began = time.monotonic()
-            for group in registered:
-                # Once more after its container has ended: it may have written since the last scan.
-                if before is None or group.folder in now | before:
+            # Once more after its container has ended: it may have written since the last scan.
+            written = None if before is None else now | before
+            for group in registered if written is None or written else ():
+                if written is None or group.folder in written:
                     await asyncio.to_thread(self._clear, group)
             before = now
             took = time.monotonic() - began
@@ -89,15 +94,17 @@ class GroupReconciler:
 
     async def _look(self) -> None:
         """Make the folders of new groups, and end the containers of groups that are gone or changed."""
-        async with self._database.reading() as tx:
-            registered = {group.folder: group for group in await groups.every(tx)}
-            configured = await groups.configured_ms(tx)
-        self._made &= registered.keys()
-        for group in [registered[folder] for folder in sorted(registered.keys() - self._made)]:
-            await self._make_folder(group)
-        for folder in sorted(
-            {run.folder for run in self._live() if _is_outdated(run, registered, configured)}
-        ):
+        everyone = await groups.registered(self._database)
+        if everyone is not self._groups:
+            self._registered = frozenset(group.folder for group in everyone)
+            self._configured = await self._database.read(groups.configured_ms)
+            self._made &= self._registered
+            for group in sorted(everyone, key=lambda one: one.folder):
+                if group.folder not in self._made:
+                    await self._make_folder(group)
+            self._groups = everyone
+        outdated = (run for run in self._live() if _is_outdated(run, self._registered, self._configured))
+        for folder in sorted({run.folder for run in outdated}):
             await self._retire(folder)
 
     async def _make_folder(self, group: Group) -> None:

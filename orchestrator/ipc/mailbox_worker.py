@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
 import structlog
@@ -99,14 +99,19 @@ class MailboxWorker:
         files from while the host was down, or from a container's last moment.
         """
         while True:
-            async with self._database.reading() as tx:
-                folders = [group.folder for group in await groups.every(tx)]
-            for folder in await asyncio.to_thread(self._with_files, folders):
+            registered = await groups.registered(self._database)
+            for folder in await asyncio.to_thread(self._with_files, registered):
                 self._watcher.wake(folder)
             await asyncio.sleep(self._unwatched_sweep_seconds)
 
-    def _with_files(self, folders: Iterable[Folder]) -> list[Folder]:
+    def _with_files(self, registered: Sequence[Group]) -> list[Folder]:
         """Return the groups in whose mailboxes there is something. Blocks."""
+        try:
+            with os.scandir(self._root) as entries:  # a group has no mailboxes until it has a container
+                made = {entry.name for entry in entries}
+        except FileNotFoundError:
+            return []
+        folders = [group.folder for group in registered if group.folder in made]
         return [
             folder
             for folder in folders

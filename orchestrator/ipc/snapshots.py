@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -113,10 +113,12 @@ class SnapshotWriter:
         """Update the files of every group that has had a container."""
         async with self._lock:
             prepared = await asyncio.to_thread(self._prepared)
-            if not prepared:
+            everyone = await groups.registered(self._database) if prepared else ()
+            found = [group for group in everyone if group.folder in prepared]
+            if not found:
                 return
             # One call to the database's thread: most minutes there is nothing to write after it.
-            for view in await self._database.read(partial(self._views, folders=prepared)):
+            for view in await self._database.read(partial(self._views, found=found)):
                 await self._write(view)
 
     def _prepared(self) -> frozenset[str]:
@@ -127,14 +129,10 @@ class SnapshotWriter:
         except FileNotFoundError:
             return frozenset()
 
-    async def _views(self, tx: Tx, *, folders: Collection[str]) -> list[VisibleToGroup]:
+    async def _views(self, tx: Tx, *, found: Sequence[Group]) -> list[VisibleToGroup]:
         """Return what each of these groups may see."""
         now_ms = self._clock.now_ms()
-        return [
-            await _view_of(tx, group, now_ms=now_ms)
-            for group in await groups.every(tx)
-            if group.folder in folders
-        ]
+        return [await _view_of(tx, group, now_ms=now_ms) for group in found]
 
     async def write(self, folder: Folder) -> None:
         """Write the files of one group, changed or not, before its container reads them."""

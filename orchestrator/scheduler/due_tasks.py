@@ -142,7 +142,7 @@ class ScheduleOutlook:
     by_wall_clock: Sequence[ScheduledTask]
     """The tasks with a cron schedule."""
     groups: Mapping[Folder, Group]
-    """All groups, by folder; empty where no task has a cron schedule."""
+    """The groups of these tasks, by folder."""
 
     def in_other_zones(self, zone_of: Callable[[Group], ZoneInfo]) -> list[ScheduledTask]:
         """Return the tasks that were planned in another zone than the present one of their group.
@@ -160,8 +160,13 @@ class ScheduleOutlook:
 async def outlook(tx: Tx) -> ScheduleOutlook:
     """Return what a look at the schedules needs to know first, in one call."""
     crons = [task for task in await tasks.every(tx) if task.schedule.kind is ScheduleKind.CRON]
-    registered = {group.folder: group for group in await groups.every(tx)} if crons else {}
-    return ScheduleOutlook(next_ms=await tasks.next_due_ms(tx), by_wall_clock=crons, groups=registered)
+    # Only groups with such a task are read: this runs with each look at what is due.
+    found = [await groups.by_folder(tx, folder) for folder in {task.folder for task in crons}]
+    return ScheduleOutlook(
+        next_ms=await tasks.next_due_ms(tx),
+        by_wall_clock=crons,
+        groups={group.folder: group for group in found if group is not None},
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

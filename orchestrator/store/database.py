@@ -83,6 +83,8 @@ class Database:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="database")
         self._waiting: list[Work] = []
         """Work that is written in one transaction as soon as the lock is free."""
+        self._results: dict[Callable[[Tx], Awaitable[Any]], tuple[str, Any]] = {}
+        """For each query of `read_unless_same`: the version of its last result, and that result."""
 
     @classmethod
     async def open(cls, path: Path, *, announce: Announce = announce_to_nobody) -> Self:
@@ -166,6 +168,22 @@ class Database:
         """
         async with self.reading():
             return await self._in_thread(run_at_once, self._direct, query)
+
+    async def read_unless_same(
+        self, query: Callable[[Tx], Awaitable[T]], *, version: Callable[[Tx], Awaitable[str]]
+    ) -> T:
+        """Return the result of `query`, run again only if `version` returns another text than before.
+
+        As long as it does not, the result is the same object, which callers must not change.
+        """
+
+        async def look(tx: Tx) -> tuple[str, T]:
+            now = await version(tx)
+            before, result = self._results.get(query, (None, None))
+            return now, result if before == now else await query(tx)  # type: ignore[return-value]
+
+        self._results[query] = found = await self.read(look)
+        return found[1]
 
     async def _in_thread(self, function: Callable[..., T], *arguments: Any) -> T:
         """Call a function with these arguments in the database's thread, and return its result.

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any
+from zoneinfo import ZoneInfo
 
 from agent_runner.wire.frames import Ack, Result, TurnEnd
+from orchestrator.dashboard.rules.slots import Hours
 from orchestrator.dashboard.service import DashboardService, call_tool
 from orchestrator.dashboard.worker import prompt
 from orchestrator.dashboard.worker.loop import WorkerLoop, WorkerMode, WorkerPorts, worker_mode
@@ -58,6 +60,13 @@ class WorkerHarness(NotificationHarness):
         return worker_mode(
             enabled=self.enabled, use_llm=self.use_llm, fallback_to_rules=self.fallback_to_rules
         )
+
+    async def move_to(self, zone: ZoneInfo) -> None:
+        """Set the group's time zone, as a change of its settings does."""
+        self.hours = Hours(zone=zone)
+        async with self.harness.database.transaction() as tx:
+            now_ms = self.harness.clock.now_ms()
+            await groups.set_config(tx, FOLDER, {"timezone": zone.key}, now_ms=now_ms)
 
     async def cycle(self, text: str) -> dict[str, Any]:
         """Have the rules look at a time of Seoul, whenever they looked last; gives the newest cycle."""

@@ -9,7 +9,7 @@ import asyncio
 import json
 import sqlite3
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -177,6 +177,9 @@ class DashboardExporter:
         self._bus = bus
         self._zone_of = zone_of
         self._pause_seconds = pause_seconds
+        self._groups: Sequence[Group] = ()
+        self._known: dict[Folder, Group] = {}
+        """The groups of `_groups`, by folder."""
         self._written: dict[Folder, tuple[int, str]] = {}
         self._texts: dict[Folder, tuple[str, Texts]] = {}
         """The encoded rows of each group, with the time zone of their times."""
@@ -202,13 +205,13 @@ class DashboardExporter:
 
     async def write_all(self) -> None:
         """Write every dashboard whose revision or zone changed since it was written last."""
-        async with self._database.reading() as tx:
-            groups_by_folder = {group.folder: group for group in await groups.every(tx)}
-            boards = await dashboards.every(tx)
-        for board in boards:
-            group = groups_by_folder.get(board.folder)
+        everyone = await groups.registered(self._database)
+        if everyone is not self._groups:
+            self._groups, self._known = everyone, {group.folder: group for group in everyone}
+        for folder, revision in (await self._database.read(dashboards.revisions)).items():
+            group = self._known.get(folder)
             if group is not None:
-                await self._write(group, board.revision)
+                await self._write(group, revision)
 
     async def _write(self, group: Group, revision: int) -> None:
         """Write the files of a group's dashboard, unless they show this revision already.

@@ -85,6 +85,8 @@ class WorkerLoop:
         self._clock = clock
         self._wakeups = wakeups
         self._bus = bus
+        self._followed: str | None = None
+        """The revision of the groups in whose time zones the deadlines were computed last."""
 
     async def run(self) -> None:
         """Run passes over the dashboards until the task is cancelled."""
@@ -109,9 +111,8 @@ class WorkerLoop:
 
     async def _follow_zones(self) -> None:
         """Recompute the days of deadlines of each group whose time zone was changed."""
-        everyone, boards = await self._database.read(_groups_and_boards)
+        revision, everyone, boards = await self._database.read(self._boards_to_follow)
         zones = {group.folder: self._ports.hours_of(group).zone.key for group in everyone}
-        # Compared outside of a transaction: zones hardly ever change, and this runs at each beat.
         for folder in [row.folder for row in boards if zones.get(row.folder, row.zone) != row.zone]:
             async with self._database.transaction() as tx:
                 dashboard, group = await dashboards.get(tx, folder), await groups.known(tx, folder)
@@ -119,6 +120,18 @@ class WorkerLoop:
                 caller = Caller(actor=Actor.WORKER, now_ms=self._clock.now_ms())
                 ctx = self._ports.service_context(tx, group, caller)
                 await tasks.follow_zone(ctx, is_changed=dashboard.zone is not None)
+        self._followed = revision
+
+    async def _boards_to_follow(self, tx: Tx) -> tuple[str, list[Group], list[Dashboard]]:
+        """Return the dashboards whose group may have another zone, with all groups and their revision.
+
+        This runs at each beat, and zones hardly ever change: as long as no group does, only new dashboards
+        have something to compute.
+        """
+        revision = await groups.revision(tx)
+        is_same = revision == self._followed
+        boards = await (dashboards.without_zone if is_same else dashboards.every)(tx)
+        return revision, await groups.every(tx) if boards else [], boards
 
     async def update_dashboard(self, folder: Folder) -> None:
         """Run the rules over one dashboard, and queue a model's turn if it is needed."""
@@ -296,11 +309,6 @@ async def _due(tx: Tx, *, now_ms: int) -> list[Dashboard]:
     """Return the dashboards that are due for a pass, after moving passes forward for their deadlines."""
     await dashboards.hasten_rules(tx)
     return await dashboards.due_for_rules(tx, now_ms)
-
-
-async def _groups_and_boards(tx: Tx) -> tuple[list[Group], list[Dashboard]]:
-    """Return all groups and all dashboards, as of one moment."""
-    return await groups.every(tx), await dashboards.every(tx)
 
 
 def _judged_cases_hash(digest: str) -> str:

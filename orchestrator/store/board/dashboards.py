@@ -27,6 +27,17 @@ async def every(tx: Tx) -> list[Dashboard]:
     return await _MAPPER.fetch_all(tx, "SELECT * FROM dashboards ORDER BY group_folder")
 
 
+async def without_zone(tx: Tx) -> list[Dashboard]:
+    """Return the dashboards whose deadlines were computed in no time zone yet, the new ones."""
+    return await _MAPPER.fetch_all(tx, "SELECT * FROM dashboards WHERE zone IS NULL ORDER BY group_folder")
+
+
+async def revisions(tx: Tx) -> dict[Folder, int]:
+    """Return the revision of each dashboard."""
+    rows = await tx.execute_fetchall("SELECT group_folder, revision FROM dashboards ORDER BY group_folder")
+    return {Folder(row["group_folder"]): row["revision"] for row in rows}
+
+
 async def ensure(tx: Tx, folder: Folder, *, now_ms: int) -> Dashboard:
     """Return the group's dashboard, and create it if there is none."""
     # Two requests may create it at once; the second finds the row of the first.

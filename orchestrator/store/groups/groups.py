@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from orchestrator.domain.errors import UnknownGroup
 from orchestrator.domain.values import ChatJid, Folder, Group
-from orchestrator.store.database import Tx
+from orchestrator.store.database import Database, Tx
 from orchestrator.store.row_mapper import Json, RowMapper
 
 _CONFIGURED = "configured:"
@@ -93,6 +93,21 @@ async def configured_ms(tx: Tx) -> dict[Folder, int]:
         "SELECT key, value FROM router_state WHERE key >= ? AND key < ?", (_CONFIGURED, f"{_CONFIGURED}~")
     )
     return {Folder(row["key"].removeprefix(_CONFIGURED)): int(row["value"]) for row in rows}
+
+
+async def registered(database: Database) -> Sequence[Group]:
+    """Return all groups: the same object as long as no group and no chat of one was added or changed.
+
+    For loops: one that looks at the groups again and again does nothing for those that are as they were.
+    """
+    return await database.read_unless_same(every, version=revision)
+
+
+async def revision(tx: Tx) -> str:
+    """Return a text that differs after each change of a group or of its chats."""
+    cursor = await tx.execute("SELECT value FROM router_state WHERE key = 'group_revision'")
+    row = await cursor.fetchone()
+    return row["value"] if row else ""
 
 
 async def every(tx: Tx) -> list[Group]:

@@ -455,7 +455,7 @@ async def test_days_and_what_is_told_of_them_follow_the_group_to_another_zone(ha
     before = {row["cause"]: row for row in await harness.notifications()}
     assert {before["deadline:24h"]["due_ms"], before["progress:120h"]["due_ms"]} == {at("2026-02-09 09:00")}
 
-    harness.hours = Hours(zone=BERLIN)
+    await harness.move_to(BERLIN)
     await harness.worker.beat()
     (task,) = await harness.harness.rows(
         "SELECT deadline_ms FROM dashboard_tasks WHERE deadline_date IS NOT NULL"
@@ -483,7 +483,7 @@ async def test_what_was_told_is_not_told_again_in_another_zone(harness, zone, no
     async with harness.delivering():
         await harness.look("2026-02-09 09:00")
         await harness.until_quiet()
-        harness.hours = Hours(zone=ZoneInfo(zone))
+        await harness.move_to(ZoneInfo(zone))
         harness.is_now(now)
         await harness.worker.beat()
     assert [row["status"] for row in await harness.notifications() if row["cause"] == "deadline:24h"] == [
