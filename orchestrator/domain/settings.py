@@ -189,7 +189,7 @@ class Settings(BaseModel):
         "Andy", max_length=40, description="What the assistant is called: `@Andy`."
     )
     max_concurrent_containers: int = Field(
-        5, ge=1, le=100, description="Containers that live at once, idle ones counted."
+        5, ge=1, le=1000, description="Containers that live at once, idle ones counted, on all machines."
     )
     max_containers_per_node: int = Field(
         0,
