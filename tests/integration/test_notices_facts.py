@@ -89,6 +89,17 @@ async def test_a_notice_that_was_lost_too_is_quoted_by_the_answer_that_it_named(
     assert again.message == f"{lead}: “{first}” (no answer); “{second}” (no answer)"
 
 
+async def test_what_may_have_arrived_is_not_said_to_be_missing_when_its_notice_is_refused(home):
+    lost = an_outgoing(f"⚠️ {host_events.PERHAPS_NOT_DELIVERED}: “yam” (no answer)\n\njam")
+    async with home.harness.database.transaction() as tx:
+        now_ms = home.harness.clock.now_ms()
+        await host_events.reply_undelivered(tx, lost, "refused", is_known=True, now_ms=now_ms)
+    assert sorted(one.message for one in await waiting(home)) == [
+        "Not delivered, and not tried again: “jam” (refused)",
+        "Perhaps not delivered, and not tried again lest it be read twice: “yam” (no answer)",
+    ]
+
+
 def an_outgoing(text: str) -> Outgoing:
     return Outgoing(
         id=1, folder=FAMILY, chat_jid=ChatJid("local:family"), text=text, message_id=MessageId("M"),

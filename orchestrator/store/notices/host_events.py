@@ -35,29 +35,32 @@ TTL_MS = 3 * DAY_MS
 async def reply_undelivered(tx: Tx, outgoing: Outgoing, error: str, *, is_known: bool, now_ms: int) -> None:
     """Add the notice that a message was given up; `is_known`: it is certain that the chat did not get it.
 
-    If the message itself named earlier lost messages, those are named again, but not their notice.
+    If the message itself named earlier lost messages, those are named again, but not their notice: each as
+    one that is known not to have arrived, or as one that may have.
     """
     if outgoing.folder is None:
         return
     text, items = _without_notices(outgoing.text)
     if text or not items:
-        items.append(f"“{quoted(text)}” ({quoted(error)})")
-    for item in items:
+        lead = NOT_DELIVERED if is_known else PERHAPS_NOT_DELIVERED
+        items.append((lead, f"“{quoted(text)}” ({quoted(error)})"))
+    for lead, item in items:
         await _note(
             tx,
             Folder(outgoing.folder),
             "host.reply.undelivered",
-            lead=NOT_DELIVERED if is_known else PERHAPS_NOT_DELIVERED,
+            lead=lead,
             item=item,
-            key=outgoing.chat_jid,
+            # One line has one lead: what may have arrived is not named among what did not.
+            key=outgoing.chat_jid if lead == NOT_DELIVERED else f"{outgoing.chat_jid}:perhaps",
             severity="error",
             priority="high",
             now_ms=now_ms,
         )
 
 
-def _without_notices(text: str) -> tuple[str, list[str]]:
-    """Return a text without its lines about lost messages, and the lost texts that those lines name.
+def _without_notices(text: str) -> tuple[str, list[tuple[str, str]]]:
+    """Return a text without its lines about lost messages, and the lead and the lost text of each such line.
 
     Such a line stands in a message in which Andy reported an earlier loss, and which is lost itself.
     """
@@ -70,7 +73,7 @@ def _without_notices(text: str) -> tuple[str, list[str]]:
         if lead is None:
             lines.append(line)
         else:
-            items.append(quoted(line.partition(f"{lead}: ")[2], MAX_REPEATED_CHARS))
+            items.append((lead, quoted(line.partition(f"{lead}: ")[2], MAX_REPEATED_CHARS)))
     return "\n".join(lines).strip(), items
 
 
