@@ -23,6 +23,7 @@ from tests.simulation import speed  # noqa: E402
 from tests.simulation.people import Plan  # noqa: E402
 from tests.simulation.planted import BUGS, look_for  # noqa: E402
 from tests.simulation.story import shrink, story_of  # noqa: E402
+from tests.simulation.swarm_plan import PREFIX  # noqa: E402
 from tests.simulation.undoing import try_undos  # noqa: E402
 from tests.simulation.world import Outcome, World, remove_template  # noqa: E402
 
@@ -43,6 +44,7 @@ def main() -> int:
         "--loops", action="store_true", help="try only worlds whose agents wake by themselves"
     )
     parser.add_argument("--family", default="", help="try only worlds that were drawn as narrow or exact")
+    parser.add_argument("--swarm", action="store_true", help="try only worlds whose agents run on a swarm")
     parser.add_argument("--hours", type=float, default=0.0, help="try only worlds of so many hours at most")
     parser.add_argument("--planted", default="", help="plant bugs: a part of the names of some, or all")
     parser.add_argument(
@@ -70,6 +72,7 @@ def main() -> int:
             is_of_loops=options.loops,
             most_hours=options.hours,
             family=options.family,
+            is_of_swarm=options.swarm or options.seed.startswith(PREFIX),
         )
     seed = options.seed or str(time.time_ns() // 1_000_000)
     plan = Plan.drawn(seed)
@@ -103,15 +106,19 @@ def _try_many(
     is_of_loops: bool = False,
     most_hours: float = 0.0,
     family: str = "",
+    is_of_swarm: bool = False,
 ) -> int:
+    seed = seed.removeprefix(PREFIX)
     first = int(seed) if seed else time.time_ns() // 1_000_000_000
     print(f"The first seed is {first}.", flush=True)
     began, broken = time.process_time(), 0
     total = [0.0, 0, 0, 0, 0, 0]
     number = 0
-    seeds = _seeds(
+    seeds: Iterator[int | str] = _seeds(
         first, is_of_models=is_of_models, is_of_loops=is_of_loops, most_hours=most_hours, family=family
     )
+    if is_of_swarm:
+        seeds = (f"{PREFIX}{number}" for number in itertools.count(first))
     while (not worlds or number < worlds) and (not minutes or time.process_time() - began < minutes * 60):
         outcome = World(next(seeds)).run()
         number += 1

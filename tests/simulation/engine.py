@@ -74,6 +74,24 @@ class Engine:
         for container in self.containers.values():
             container.is_outdated = True
 
+    def take_fault(self, kind: str, amount: int) -> bool:
+        """Let a misfortune happen that only an engine of this kind has; return whether it was one."""
+        return False
+
+    def end_faults(self) -> None:
+        """End all misfortune of the engine."""
+        self.come_back()
+
+    def lose_power(self, *, are_gone: bool) -> None:
+        """End all containers as the host's machine does; some engines forget them with it."""
+        for container in list(self.containers.values()):
+            container.end(KILLED)
+            if are_gone:
+                container.remove()
+
+    def note_host_death(self, process: Process) -> None:
+        """Note that a host is gone."""
+
     def start(self, spec: ContainerSpec, order: str) -> Container:
         self.started += 1
         layout = ProcessLayout(self.root / f"c{self.started}")

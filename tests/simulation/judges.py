@@ -15,6 +15,7 @@ from tests.simulation.messenger import Post, Trouble
 from tests.simulation.people import ASKING, CHANGING, Written
 from tests.simulation.service_judges import services
 from tests.simulation.services import is_said_by_tool
+from tests.simulation.swarm_judges import swarm
 
 if TYPE_CHECKING:
     from tests.simulation.owner import OwnerAct
@@ -43,7 +44,7 @@ def judge(world: World) -> None:
     """Add to the problems of a world what breaks a promise."""
     for find in (
         _unlisted, _errors, _loops, _left_over, _answers, _order, _reminders, _times_of_day, _promptness,
-        _recovery, _news, _isolation, _owners_wishes, _sleeps, _spending, _memory, services,
+        _recovery, _news, _isolation, _owners_wishes, _sleeps, _spending, _memory, services, swarm,
     ):  # fmt: skip
         world.problems += find(world)
 
@@ -269,9 +270,11 @@ def _promptness(world: World) -> Iterator[str]:
     """Nothing waits on a poll: with nothing amiss, an answer and a reminder come within seconds."""
     if not world.plan.is_calm or world.plan.services.asks_model:
         return
+    # On a node, a signal of a file that is lost costs two sweeps more: the carrier's and the host's.
+    most_ms = CALM_ANSWER_MS * (2 if world.plan.nodes else 1)
     for written in world.people.all:
         said, posts = written.said, _posts_with(world, written)
-        if said.kind in ASKING and posts and posts[0].at_ms - written.post.at_ms > CALM_ANSWER_MS:
+        if said.kind in ASKING and posts and posts[0].at_ms - written.post.at_ms > most_ms:
             seconds = (posts[0].at_ms - written.post.at_ms) / 1000
             yield f"Answered after {seconds:.1f} s, with nothing amiss: {said}"
         due_ms = written.post.at_ms + said.minutes * 60_000

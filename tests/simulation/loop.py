@@ -92,6 +92,8 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         self._is_shuffled = self._chance.random() < 0.5
         """Whether tasks that are ready at once run in a drawn order; else in that of asyncio."""
         self._refuse = refuse
+        self.network: Any = None
+        """The network of a world with a swarm; None where nothing is connected by sockets."""
         self._now = 0.0
         self._count = 0
         self.step = 0
@@ -277,7 +279,10 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         except BaseException as error:  # noqa: BLE001  # whatever leaves a thread reaches who waits for it
             settle(future, None, error)
         else:
-            settle(future, result, None)
+            if isinstance(result, asyncio.Future):  # of what the thread would wait for
+                result.add_done_callback(lambda done: settle(future, done.result(), None))
+            else:
+                settle(future, result, None)
 
     def _note_error(self, context: dict[str, Any]) -> None:
         if not PROCESS.get().is_dead:
@@ -285,11 +290,15 @@ class SimulatedLoop(asyncio.BaseEventLoop):
 
     # -- what is not simulated -------------------------------------------------------------------------
 
-    async def create_server(self, *_: Any, **__: Any) -> Any:
-        self._refuse("a server's socket")
+    async def create_server(self, factory: Any, host: Any = None, port: Any = None, **_: Any) -> Any:
+        if self.network is None:
+            self._refuse("a server's socket")
+        return await self.network.listen(factory, port)
 
-    async def create_connection(self, *_: Any, **__: Any) -> Any:
-        self._refuse("a connection's socket")
+    async def create_connection(self, factory: Any, host: Any = None, port: Any = None, **_: Any) -> Any:
+        if self.network is None:
+            self._refuse("a connection's socket")
+        return await self.network.connect(factory, port)
 
     async def getaddrinfo(self, *_: Any, **__: Any) -> Any:
         self._refuse("a look-up of a name")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from orchestrator.domain.errors import EngineGone, StoreError
 from orchestrator.domain.values import ChatJid, Folder, Group
+from tests.simulation import swarm_plan
 from tests.simulation.additions import with_additions
 from tests.simulation.loop import Process
 from tests.simulation.messenger import Post, Trouble
@@ -136,10 +137,18 @@ class Plan:
     """Virtual seconds at which the host's memory is looked at."""
     budget_tokens: int = 0
     """Tokens that all groups may use in a day; 0 is no bound."""
+    nodes: int = 0
+    """The machines of the swarm on which containers run; 0 is none, and one engine beside the host."""
+    slots: int = 0
+    """Containers that a node may have; 0 is no bound."""
+    age_ms: int = 1_800_000
+    """Milliseconds after which a container is replaced between two turns."""
 
     @classmethod
     def drawn(cls, seed: str) -> Plan:
         plan = cls._drawn_without_services(seed)
+        if seed.startswith(swarm_plan.PREFIX):
+            return swarm_plan.with_swarm(plan, seed)
         # Drawn apart, so that the worlds that were known before them are as they were.
         near = [one.at_s for one in plan.said]
         services = ServicesPlan.drawn(seed, seconds=plan.seconds, near=near)
@@ -422,6 +431,8 @@ class Faults:
             self._hurt_container(fault)
             return
         world.note("fault", str(fault))
+        if world.engine.take_fault(fault.kind, fault.amount):
+            return
         if fault.kind in self._at:
             self._at[fault.kind].append(fault.amount)
             return
@@ -512,7 +523,7 @@ class Faults:
         for waiting in (self._again, *self._at.values()):
             waiting.clear()
         world.engine.dies_at = []
-        world.engine.come_back()
+        world.engine.end_faults()
         self._disk_back()
         for messenger in world.messengers:
             messenger.trouble = Trouble()

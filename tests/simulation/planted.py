@@ -15,6 +15,8 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.simulation.swarm_plan import PREFIX
+
 REPOSITORY = Path(__file__).parents[2]
 COPIED = ("orchestrator", "agent_runner", "tests/simulation", "tests/support", "tests/doubles")
 
@@ -39,6 +41,8 @@ class Planted:
     """Whether only worlds whose agents wake by themselves can find it."""
     is_of_models: bool = False
     """Whether only worlds whose agents ask a model can find it."""
+    is_of_swarm: bool = False
+    """Whether only worlds whose agents run on the nodes of a swarm can find it."""
 
 
 BUGS = (
@@ -247,6 +251,20 @@ BUGS = (
         wrong="        return True\n",
         is_of_models=True,
     ),
+    Planted(
+        name="a carrier writes to a connection that is lost (a race of the past)",
+        path="agent_runner/wire/carrier.py",
+        right="            if self.writer.is_closing():  # a write would fail",
+        wrong="            if False:  # a write would fail",
+        is_of_swarm=True,
+    ),
+    Planted(
+        name="after an hour an agent on a node ends with its connection (a bug of the past)",
+        path="agent_runner/carrier/carrier.py",
+        right="                last_connected, problem = loop.time(), problem_of(lost)\n",
+        wrong="                problem = problem_of(lost)\n",
+        is_of_swarm=True,
+    ),
 )
 
 
@@ -270,6 +288,7 @@ def look_for(bug: Planted, *, first: int, worlds: int, seconds: float = 0.0) -> 
         while tried < worlds and (not seconds or spent < seconds):
             options = [f"--seed={seed}", f"--worlds={worlds - tried}", "--until-broken"]
             options += ["--models"] if bug.is_of_models else []
+            options += ["--swarm"] if bug.is_of_swarm else []
             options += ["--loops", "--hours=1"] if bug.is_of_loops else _where(bug)
             options += [f"--minutes={(seconds - spent) / 60}"] if seconds else []
             found = _simulate(root, options)
@@ -285,7 +304,7 @@ def look_for(bug: Planted, *, first: int, worlds: int, seconds: float = 0.0) -> 
             if _simulate(REPOSITORY, [f"--seed={name}", "--worlds=1"]).returncode == 0:
                 problem = problem.split(" | ")[0].replace("|", "/")[:110]
                 return f"| {bug.name} | {tried} ({spent:.0f} s) | {problem} (seed {name}) |"
-            seed = int(name) + 1
+            seed = int(name.removeprefix(PREFIX)) + 1
     return f"| {bug.name} | – | not found in {tried} ({spent:.0f} s) |"
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import gc
+import io
 import os
 import random
 import stat
@@ -18,12 +19,13 @@ import time
 import traceback
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, redirect_stderr
 from functools import cache
 from pathlib import Path
 from typing import Any, NoReturn
 from unittest.mock import patch
 
+import structlog
 import time_machine
 
 from tests.simulation.loop import PROCESS, SimulatedLoop, settle
@@ -340,12 +342,18 @@ def without_collections() -> Iterator[None]:
 
 def bury(graves: list[Any]) -> None:
     """Let go of dead processes. Their `finally` runs only now, when the world is over, unheard."""
-    hook = sys.unraisablehook
+    hook, logs = sys.unraisablehook, structlog.get_config()
     sys.unraisablehook = lambda _: None
+    structlog.configure(processors=[_drop])
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), redirect_stderr(io.StringIO()):
             warnings.simplefilter("ignore")
             graves.clear()
             gc.collect()
     finally:
         sys.unraisablehook = hook
+        structlog.configure(**logs)
+
+
+def _drop(*_: object) -> NoReturn:
+    raise structlog.DropEvent

@@ -40,7 +40,7 @@ from orchestrator.store.database import Database
 from orchestrator.store.money import budgets
 from orchestrator.store.money.budgets import Period, Unit
 from tests.simulation import surroundings
-from tests.simulation.engine import KILLED, Engine, SimulatedRuntime, on_sigterm
+from tests.simulation.engine import Engine, SimulatedRuntime, on_sigterm
 from tests.simulation.loop import PROCESS, START_MS, Process, SimulatedLoop
 from tests.simulation.memory import entries_of
 from tests.simulation.messenger import EntryPoint, Messenger
@@ -49,6 +49,7 @@ from tests.simulation.owner import Door, Owner
 from tests.simulation.people import Faults, People, Plan
 from tests.simulation.services import KEYS, MODEL, Services, SimulatedUpstream, add_services
 from tests.simulation.storage import Storage, UnsyncedFiles
+from tests.simulation.swarm import SwarmedEngine, replaced_by, swarm_runtime
 from tests.simulation.wire import Wire
 
 MEMORY = Path("/dev/shm")
@@ -207,7 +208,7 @@ class World:
         enter(surroundings.chance_of(seed))
         self.signals = surroundings.Signals(loop, seed)
         self.disk = surroundings.Disk(loop, self.signals, self.unsynced)
-        self.engine = Engine(loop, self.root / "engine", seed, self.note)
+        self.engine = self._new_engine()
         self.storage.on_commit = self.disk.on_change = self.engine.on_call = self.note_effect
         self.messengers = (
             Messenger("chirp", loop, seed, self.note, is_idempotent=True),
@@ -247,11 +248,21 @@ class World:
             ("orchestrator.store.database._connect", self._connect),
             ("orchestrator.domain.home.Home.lock", self._lock),
         ]
+        if isinstance(self.engine, SwarmedEngine):
+            put += replaced_by(self.engine)
         for target, replacement in put:
             enter(patch(target, replacement))
         enter(self._logs())
         enter(surroundings.audited(self.refusals))
         loop.on_stop = lambda: self.kill_host(self._kill_why)
+
+    def _new_engine(self) -> Engine:
+        root = self.root / "engine"
+        if not self.plan.nodes:
+            return Engine(self.loop, root, self.seed, self.note)
+        engine = SwarmedEngine(self.loop, root, self.seed, self.note, nodes=self.plan.nodes)
+        self.loop.network = engine.network
+        return engine
 
     async def _live(self) -> None:
         self.start_host()
@@ -395,6 +406,8 @@ class World:
             max_concurrent_containers=self.plan.cap,
             andy_foresight=self.plan.foresight,
             idle_timeout=self.plan.idle_ms,
+            max_containers_per_node=self.plan.slots,
+            container_timeout=self.plan.age_ms,
         )
         credentials = CredentialSource(self.home.root, KEYS if self.plan.services.asks_model else {})
         self._stop = asyncio.Event()
@@ -413,6 +426,7 @@ class World:
         self._host_task = None
         self._end_process_parts(self.host)
         self.host.is_dead = True
+        self.engine.note_host_death(self.host)
         if self._is_stopping and error is None:
             self.note("host", "it has ended as it was asked to")
             return
@@ -435,6 +449,7 @@ class World:
         self.note("fault", f"{self.host.name} is killed {why}".rstrip())
         self.host.is_dead = True
         self.wire.note_death(self.host)
+        self.engine.note_host_death(self.host)
         self._host_task = None
         left = self.storage.before_power_loss() if self._is_kill_of_power else {}
         self._end_process_parts(self.host)
@@ -470,10 +485,7 @@ class World:
         """End all that runs on the host's machine, and leave on its disk what is there for sure."""
         self.power_losses += 1
         are_gone = self._chance.random() < 0.5  # an engine remembers its containers, other runtimes do not
-        for container in list(self.engine.containers.values()):
-            container.end(KILLED)
-            if are_gone:
-                container.remove()
+        self.engine.lose_power(are_gone=are_gone)
         self._close_reader()
         self.storage.after_power_loss(left)
         if self.unsynced is not None:
@@ -526,7 +538,10 @@ class World:
 
     # -- replacements ----------------------------------------------------------------------------------
 
-    async def _choose(self, *_: Any, **__: Any) -> SelectedRuntime:
+    async def _choose(self, *_: Any, **given: Any) -> SelectedRuntime:
+        if self.plan.nodes:
+            names = ("home", "install", "last_frame", "on_log", "on_node_problem", "slots_per_node")
+            return swarm_runtime(**{name: given[name] for name in names})
         return SelectedRuntime(
             runtime=SimulatedRuntime(self.engine),
             host_address="127.0.0.1",
