@@ -19,7 +19,7 @@ if __name__ == "__main__":
     tests.__path__ = [str(REPOSITORY / "tests")]
     sys.modules["tests"] = tests
 
-from tests.simulation import speed  # noqa: E402
+from tests.simulation import scale, speed  # noqa: E402
 from tests.simulation.people import Plan  # noqa: E402
 from tests.simulation.planted import BUGS, look_for  # noqa: E402
 from tests.simulation.story import shrink, story_of  # noqa: E402
@@ -51,9 +51,10 @@ def main() -> int:
         "--undo", type=int, default=0, help="try undo of so many turns, and kills at its steps"
     )
     parser.add_argument("--speed", action="store_true", help="say what a hundred virtual hours cost")
+    parser.add_argument("--scale", action="store_true", help="say what many groups on many nodes cost")
     options = parser.parse_args()
-    if options.speed:
-        for row in speed.rows():
+    if options.speed or options.scale:
+        for row in speed.rows() if options.speed else scale.rows():
             print(row, flush=True)
         return 0
     if options.undo:

@@ -1,17 +1,26 @@
-"""Worlds of many groups, of which few are alive: what an idle group costs, counted in calls of functions."""
+"""Worlds of many groups on many nodes: what an idle group costs, and how many questions a host can take.
+
+`make simulate SCALE=1` prints the table of `docs/simulation.md`.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
+from statistics import median
+from time import thread_time
 from types import FrameType
 from typing import Any
 
 from orchestrator.domain.values import ChatJid, Folder, Group
+from tests.simulation.loop import PROCESS
 from tests.simulation.people import Plan, Said
+from tests.simulation.swarm import SwarmedEngine
 from tests.simulation.world import World
 
 HOST = str(Path(__file__).parents[2] / "orchestrator")
@@ -19,7 +28,9 @@ BEGINS_S, ENDS_S = 600.0, 1_500.0
 """Virtual seconds between which calls are counted: once the host has started, over sweeps of all loops."""
 
 
-def plan_of_many(groups: int, *, alive: int, hours: float, nodes: int = 0, cap: int = 5) -> Plan:
+def plan_of_many(
+    groups: int, *, alive: int, hours: float, nodes: int = 0, slots: int = 0, cap: int = 5
+) -> Plan:
     """Return a plan with so many groups, in the first of which a person asks for a word each half hour."""
     half_hours = range(int(hours * 2))
     said = (
@@ -43,7 +54,100 @@ def plan_of_many(groups: int, *, alive: int, hours: float, nodes: int = 0, cap: 
         faults=(),
         cap=cap,
         idle_ms=300_000,
+        nodes=nodes,
+        slots=slots,
     )
+
+
+def week_of(
+    groups: int, *, nodes: int, slots: int, burst: int, days: float = 7, questions: int | None = None
+) -> Plan:
+    """Return a plan in which so many groups, or all, ask once, and `burst` of them within a minute."""
+    plan = plan_of_many(groups, alive=1, hours=24.0 * days, nodes=nodes, slots=slots, cap=nodes * slots)
+    asking = groups if questions is None else questions
+    bursts = -(-asking // burst)
+    pause_s = (plan.seconds - 3_600.0) / bursts
+    said = (
+        Said(
+            at_s=600.0 + pause_s * (number // burst) + 60.0 / burst * (number % burst),
+            who="Jane",
+            jid=f"chirp:g{number}",
+            kind="echo",
+            token=f"zq{number}x",
+        )
+        for number in range(asking)
+    )
+    return replace(plan, said=tuple(said))
+
+
+def waits_of(world: World) -> list[float]:
+    """Return the seconds from each question of a world to its answer, the shortest first."""
+    waits = []
+    for written in world.people.all:
+        messenger = world.messenger_of(written.said.jid)
+        answers = (one for one in messenger.shown if one.jid == written.said.jid and one.by == "Andy")
+        answer = next(one for one in answers if written.said.token in one.text)
+        waits.append((answer.at_ms - written.post.at_ms) / 1000)
+    return sorted(waits)
+
+
+class TimedWorld(World):
+    """A world that measures the processor's time of the host's steps, apart from that of all others."""
+
+    def __init__(self, seed: str, plan: Plan) -> None:
+        super().__init__(seed, plan)
+        self.host_seconds = 0.0
+        """CPU seconds of the host's steps."""
+        self._run_step = self.loop._run_step
+        self.loop._run_step = self._timed  # type: ignore[method-assign]
+
+    def _timed(self, handle: asyncio.Handle) -> None:
+        process = handle._context.get(PROCESS)  # type: ignore[attr-defined]
+        began = thread_time()
+        self._run_step(handle)
+        if process is not None and process is self.host:
+            self.host_seconds += thread_time() - began
+
+
+def row_of(groups: int, *, nodes: int, slots: int, burst: int, days: float, questions: int) -> str:
+    """Live such a world through, and return its row of the table."""
+    plan = week_of(groups, nodes=nodes, slots=slots, burst=burst, days=days, questions=questions)
+    world = TimedWorld("scale", plan)
+    began = thread_time()
+    outcome = world.run()
+    spent = thread_time() - began
+    assert isinstance(world.engine, SwarmedEngine)
+    waits = waits_of(world)
+    cells = (
+        f"{groups:,}",
+        f"{nodes} × {slots}",
+        f"{days:g}",
+        f"{questions:,}, {burst} a minute",
+        f"{median(waits):.1f}, {waits[-1]:.1f}",
+        f"{world.engine.most_apart}",
+        f"{world.host_seconds:.0f}",
+        f"{spent:.0f}",
+        f"{len(outcome.problems)}",
+    )
+    return f"| {' | '.join(cells)} |"
+
+
+COLUMNS = (
+    "groups", "nodes and slots of each", "days", "questions", "seconds to an answer: median, longest",
+    "most containers that a node had more than another", "CPU seconds of the host", "of the whole world",
+    "broken promises",
+)  # fmt: skip
+
+
+def rows() -> Iterator[str]:
+    """Yield the rows of the table: a short stretch of few groups and of many, bursts, and a week."""
+    yield f"| {' | '.join(COLUMNS)} |"
+    yield f"|{' --- |' * len(COLUMNS)}"
+    World("warm", plan_of_many(1, alive=1, hours=0.5)).run()  # imports, and the empty database
+    yield row_of(100, nodes=50, slots=2, burst=50, days=0.25, questions=50)
+    yield row_of(1000, nodes=50, slots=2, burst=50, days=0.25, questions=50)
+    yield row_of(1000, nodes=50, slots=2, burst=200, days=0.25, questions=200)
+    yield row_of(1000, nodes=50, slots=2, burst=100, days=7, questions=1000)
 
 
 class CountedWorld(World):

@@ -11,6 +11,7 @@ import pytest
 
 from orchestrator.domain.values import ChatJid, Folder, Group
 from tests.simulation.people import Fault, Plan, Said
+from tests.simulation.scale import waits_of, week_of
 from tests.simulation.swarm import SwarmedEngine
 from tests.simulation.world import World
 
@@ -82,3 +83,10 @@ def test_a_turn_of_a_node_that_is_cut_off_counts_once() -> None:
     assert world.run().problems == []
     places = {end.place.rpartition(" ")[2] for end in _engine_of(world).turn_ends}
     assert places == {"node1", "node2"}
+
+
+def test_groups_are_spread_evenly_over_nodes_and_none_waits_for_a_slot_that_is_free() -> None:
+    world = World("spread", week_of(12, nodes=3, slots=2, burst=6, days=0.1))
+    assert world.run().problems == []
+    assert _engine_of(world).most_apart <= 1
+    assert waits_of(world)[-1] < 12.0
