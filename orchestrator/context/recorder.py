@@ -419,13 +419,14 @@ async def _for_each(folders: Iterable[Folder], work: Callable[[Folder], Awaitabl
 
     Not for all at once: the process never returns the memory of a thousand tasks to the system.
     """
-    remaining = iter(sorted(folders))
+    ordered = sorted(folders)
+    remaining = iter(ordered)
 
     async def take() -> None:
         for folder in remaining:
             await work(folder)
 
-    await asyncio.gather(*(take() for _ in range(AT_ONCE)))
+    await asyncio.gather(*(take() for _ in range(min(AT_ONCE, len(ordered)))))
 
 
 def _parts(turn_exchanges: Iterable[TurnExchange]) -> Iterator[_Part]:

@@ -112,7 +112,12 @@ class WorkerLoop:
     async def _follow_zones(self) -> None:
         """Recompute the days of deadlines of each group whose time zone was changed."""
         revision, everyone, boards = await self._database.read(self._boards_to_follow)
-        zones = {group.folder: self._ports.hours_of(group).zone.key for group in everyone}
+        with_board = {row.folder for row in boards}
+        zones = {
+            group.folder: self._ports.hours_of(group).zone.key
+            for group in everyone
+            if group.folder in with_board
+        }
         for folder in [row.folder for row in boards if zones.get(row.folder, row.zone) != row.zone]:
             async with self._database.transaction() as tx:
                 dashboard, group = await dashboards.get(tx, folder), await groups.known(tx, folder)
