@@ -5,8 +5,10 @@ from __future__ import annotations
 import argparse
 import itertools
 import os
+import subprocess
 import sys
 import time
+import traceback
 import types
 from collections.abc import Iterator
 from pathlib import Path
@@ -43,7 +45,9 @@ def main() -> int:
     parser.add_argument(
         "--loops", action="store_true", help="try only worlds whose agents wake by themselves"
     )
-    parser.add_argument("--family", default="", help="try only worlds that were drawn as narrow or exact")
+    parser.add_argument(
+        "--family", default="", help="try only worlds that were drawn as narrow, exact or crowded"
+    )
     parser.add_argument("--swarm", action="store_true", help="try only worlds whose agents run on a swarm")
     parser.add_argument("--hours", type=float, default=0.0, help="try only worlds of so many hours at most")
     parser.add_argument("--planted", default="", help="plant bugs: a part of the names of some, or all")
@@ -98,7 +102,7 @@ def _plant(names: str, *, seed: str, worlds: int, minutes: float) -> int:
 
 
 def _try_many(
-    seed: str,
+    first_seed: str,
     *,
     worlds: int,
     minutes: float,
@@ -109,8 +113,8 @@ def _try_many(
     family: str = "",
     is_of_swarm: bool = False,
 ) -> int:
-    seed = seed.removeprefix(PREFIX)
-    first = int(seed) if seed else time.time_ns() // 1_000_000_000
+    first_seed = first_seed.removeprefix(PREFIX)
+    first = int(first_seed) if first_seed else time.time_ns() // 1_000_000_000
     print(f"The first seed is {first}.", flush=True)
     began, broken = time.process_time(), 0
     total = [0.0, 0, 0, 0, 0, 0]
@@ -121,12 +125,22 @@ def _try_many(
     if is_of_swarm:
         seeds = (f"{PREFIX}{number}" for number in itertools.count(first))
     while (not worlds or number < worlds) and (not minutes or time.process_time() - began < minutes * 60):
-        outcome = World(next(seeds)).run()
+        seed = next(seeds)
         number += 1
+        try:
+            outcome = World(seed).run()
+        except Exception:  # noqa: BLE001  # whatever breaks a world, its number has to be said
+            broken += 1
+            print(f"Seed {seed}: the world itself broke.\n{traceback.format_exc()}", flush=True)
+            _say_how_to_replay(seed)
+            break  # what is left of it would be in the way of the next one
         total = [a + b for a, b in zip(total, _figures(outcome), strict=True)]
+        if number == 1 and (other := digest_elsewhere(str(seed), hash_seed="1")) != outcome.digest:
+            outcome.problems.append(f"In another process it is another world: {outcome.digest}, {other}.")
         if outcome.problems:
             broken += 1
             print(f"Seed {outcome.seed}: " + " | ".join(outcome.problems[:3]), flush=True)
+            _say_how_to_replay(seed)
             if is_until_broken:
                 break
     spent = time.process_time() - began
@@ -138,6 +152,22 @@ def _try_many(
         f" ({hours / max(spent, 0.001):.2f} virtual hours a second)."
     )
     return 1 if broken else 0
+
+
+def _say_how_to_replay(seed: int) -> None:
+    print(f"To see what happened: make simulate SEED={seed}", flush=True)
+
+
+def digest_elsewhere(seed: str, *, hash_seed: str) -> str:
+    """Return the hash of what happens in a world that another process lives through."""
+    elsewhere = subprocess.run(
+        [sys.executable, __file__, "--seed", seed, "--digest"],
+        env={**os.environ, "PYTHONHASHSEED": hash_seed},
+        stdout=subprocess.PIPE,
+        text=True,
+        check=False,  # it says the hash of a world that breaks a promise, too
+    )
+    return elsewhere.stdout.strip()
 
 
 def _seeds(

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from orchestrator.domain.values import ChatJid
+from orchestrator.domain.values import ChatJid, Folder
 from tests.simulation.owner import OwnerAct
 
 if TYPE_CHECKING:
@@ -18,6 +18,10 @@ if TYPE_CHECKING:
 
 SHARE = 0.6
 """The share of the worlds without a model that have additions."""
+POLLS_SHARE = 0.35
+"""The share of the worlds with a model in which there are polls."""
+CROWDED_SHARE = 0.1
+"""The share of the other worlds with additions in which four groups ask at once, with room for one."""
 NARROW = (
     "kill at a send", "kill at a send", "kill at a frame", "kill at a frame", "kill at a turn",
     "kill at a turn", "kill at a request", "kill at a request", "power", "container", "hung",
@@ -42,12 +46,15 @@ def with_additions(plan: Plan, seed: str) -> Plan:
     chance = random.Random(f"{seed}:additions")
     if plan.services.asks_model:
         budget = random.Random(f"{seed}:budget of tokens").choice((0,) * 5 + (120, 300))
-        return replace(plan, budget_tokens=budget)
+        return _with_polls(replace(plan, budget_tokens=budget), random.Random(f"{seed}:polls"))
     if chance.random() >= SHARE:
         return plan
     if random.Random(f"{seed}:narrow").random() < NARROW_SHARE:
         exact = random.Random(f"{seed}:exact")
         return _exact(plan, exact) if exact.random() < EXACT_SHARE else _narrow(plan, chance)
+    crowd = random.Random(f"{seed}:crowd")
+    if crowd.random() < CROWDED_SHARE:
+        return _crowded(plan, crowd)
     plan = replace(plan, schema_behind=chance.choice((0, 0, 1, chance.randrange(2, 12))))
     if chance.random() < 0.06:
         plan = _silent(plan, chance)
@@ -56,13 +63,19 @@ def with_additions(plan: Plan, seed: str) -> Plan:
         plan = replace(_stretched(plan, 30 * 3600.0), zone="Europe/Berlin", ahead_ms=SEASONS[season])
         plan = _at_times_of_day(plan, random.Random(f"{seed}:times of day"))
     said = (*plan.said, *_said(plan, chance))
+    acts = (*_owner(plan, chance), *_second_thoughts(plan, random.Random(f"{seed}:second thoughts")))
     plan = replace(
         plan,
         said=tuple(sorted(said, key=lambda one: one.at_s)),
-        owner=tuple(sorted(_owner(plan, chance), key=lambda one: one.at_s)),
+        owner=tuple(sorted(acts, key=lambda one: one.at_s)),
     )
     if chance.random() < 0.8:
-        faults = (*plan.faults, *_faults(plan, chance), *_upgrades(plan, random.Random(f"{seed}:upgrades")))
+        faults = (
+            *plan.faults,
+            *_faults(plan, chance),
+            *_upgrades(plan, random.Random(f"{seed}:upgrades")),
+            *_floods(plan, random.Random(f"{seed}:floods")),
+        )
         plan = replace(plan, faults=tuple(sorted(faults, key=lambda one: one.at_s)))
     if chance.random() < 0.2:
         plan = replace(plan, loops=tuple(group.folder for group in plan.groups))
@@ -107,6 +120,34 @@ def _narrow(plan: Plan, chance: random.Random) -> Plan:
         deaths=tuple(chance.choice((0, 0, 0, chance.randrange(1, 12))) for _ in range(20)),
         trouble=trouble,
         cap=chance.choice((1, 5)),
+    )
+
+
+def _crowded(plan: Plan, chance: random.Random) -> Plan:
+    """Return a plan in which four groups ask at once, one container may live, and nothing goes wrong."""
+    from tests.simulation.messenger import Trouble
+    from tests.simulation.people import Said
+
+    groups = tuple(
+        replace(plan.groups[0], jid=ChatJid(f"chirp:g{number}"), folder=Folder(f"g{number}"), other_chats=())
+        for number in range(4)
+    )
+    moments = sorted(chance.uniform(5, 35) for _ in range(24))
+    said = tuple(
+        Said(at_s=at_s, who="Jane", jid=chance.choice(groups).jid, kind="echo", token=f"zq{number}x")
+        for number, at_s in enumerate(moments)
+    )
+    return replace(
+        plan,
+        seconds=120.0,
+        groups=groups,
+        said=said,
+        faults=(),
+        deaths=(),
+        trouble=Trouble(),
+        family="crowded",
+        cap=1,
+        idle_ms=20_000,
     )
 
 
@@ -164,6 +205,33 @@ def _exact(plan: Plan, chance: random.Random) -> Plan:
         foresight=chance.choice((0, 0, 1)),
         idle_ms=chance.choice((5_000, 20_000)),
     )
+
+
+def _with_polls(plan: Plan, chance: random.Random) -> Plan:
+    """Return a plan in which, in a third of the worlds, people of a chat vote and change their minds."""
+    from tests.simulation.people import PERSONS, Said
+
+    if chance.random() >= POLLS_SHARE:
+        return plan
+    jid = chance.choice([jid for group in plan.groups for jid in group.chats])
+    said = list(plan.said)
+    for number in range(chance.choice((1, 2))):
+        at_s = chance.choice(plan.said).at_s + chance.uniform(0, 30)
+        poll = Said(at_s=at_s, who="Jane", jid=jid, kind="poll", token=f"zq{950 + number}x")
+        said.append(poll)
+        said += [
+            Said(
+                at_s=at_s + chance.uniform(15, 120),
+                who=chance.choice(PERSONS),
+                jid=jid,
+                kind="vote",
+                token=f"zq{960 + 10 * number + vote}x",
+                minutes=chance.randrange(3),
+            )
+            for vote in range(chance.randrange(1, 7))
+        ]
+    last = max(one.at_s for one in said) + 30
+    return replace(plan, said=tuple(sorted(said, key=lambda one: one.at_s)), seconds=max(plan.seconds, last))
 
 
 def _stretched(plan: Plan, seconds: float) -> Plan:
@@ -259,6 +327,18 @@ def _owner(plan: Plan, chance: random.Random) -> Iterator[OwnerAct]:
         )
 
 
+def _second_thoughts(plan: Plan, chance: random.Random) -> Iterator[OwnerAct]:
+    """Yield reminders that are moved or canceled after they were set, and looks at the console."""
+    for number in range(chance.choice((0, 1, 3))):
+        yield OwnerAct(
+            at_s=chance.uniform(5, plan.seconds * 0.9),
+            kind=chance.choice(("move", "cancel", "console")),
+            folder=chance.choice(plan.groups).folder,
+            token=f"zq{850 + number}x",
+            minutes=chance.choice((1, 2, 5)),
+        )
+
+
 def _upgrades(plan: Plan, chance: random.Random) -> Iterator[Fault]:
     """Yield an upgrade between two lives, in a third of the worlds."""
     from tests.simulation.people import Fault
@@ -266,6 +346,15 @@ def _upgrades(plan: Plan, chance: random.Random) -> Iterator[Fault]:
     if chance.random() < 1 / 3:
         at_s = chance.choice(plan.said).at_s + chance.uniform(0, 8)
         yield Fault(at_s=at_s, kind="upgrade", amount=chance.choice((1, 2, 3, 4, 6)))
+
+
+def _floods(plan: Plan, chance: random.Random) -> Iterator[Fault]:
+    """Yield floods of output of a container that works, in a third of the worlds."""
+    from tests.simulation.people import Fault
+
+    if chance.random() < 1 / 3:
+        for _ in range(chance.choice((1, 3))):
+            yield Fault(at_s=chance.choice(plan.said).at_s + chance.uniform(0.5, 5), kind="flood")
 
 
 def _faults(plan: Plan, chance: random.Random) -> Iterator[Fault]:

@@ -12,6 +12,7 @@ from typing import Any
 
 from agent_runner import runner
 from agent_runner.frame_writer import FrameWriter
+from agent_runner.wire import END, START
 from agent_runner.wire.frames import FailureFrame, Ready
 from agent_runner.wire.order import RunOrder
 from agent_runner.workspace import Workspace
@@ -106,6 +107,11 @@ class Engine:
         return [one for one in self.containers.values() if one.exit is None]
 
 
+FLOOD_LINES, FLOOD_FRAMES = 3_000, 40
+"""Lines and unreadable frames that a container writes at once as it floods its output."""
+UNREADABLE = f"{START}\n{{not to be read\n{END}\n".encode()
+
+
 class MemoryPipe(FrameWriter):
     """The runner's way out without a descriptor: frames go to the container's output."""
 
@@ -182,6 +188,12 @@ class Container:
             return
         self.output.append(data)
         self.engine.on_frame()
+        self.wake()
+
+    def flood(self) -> None:
+        """Write what no frame is, and frames that cannot be read, as a broken program does."""
+        noise = b"".join(b"%d: something that nobody reads\n" % number for number in range(FLOOD_LINES))
+        self.output.append(noise + b"".join(UNREADABLE for _ in range(FLOOD_FRAMES)))
         self.wake()
 
     def wake(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
 from collections.abc import Iterator
@@ -12,8 +13,9 @@ from zoneinfo import ZoneInfo
 
 from orchestrator.domain.values import ChatJid, Folder
 from tests.simulation.messenger import Post, Trouble
-from tests.simulation.people import ASKING, CHANGING, Written
-from tests.simulation.service_judges import services
+from tests.simulation.owner import WAITS_SECONDS
+from tests.simulation.people import ASKING, CHANGING, Written, is_poll
+from tests.simulation.service_judges import first_tries, services
 from tests.simulation.services import is_said_by_tool
 from tests.simulation.swarm_judges import swarm
 
@@ -32,6 +34,8 @@ TOKENS_AN_ANSWER = 40
 """Tokens that one answer of a simulated model uses at the most."""
 GROWS_FROM = 0.5
 """Entries for each message from which on a collection counts as one that grows with them."""
+MOST_OVERTAKING = 2
+"""Turns of other groups that may be begun before one that was asked for earlier: their containers idle."""
 RECOVERY_SECONDS = 150.0
 """Seconds from the last misfortune to an answer, at most: a container that hangs is ended after a minute."""
 SOON_OVER = ("kill", "power", "hung", "container", "second host", "engine")
@@ -44,7 +48,8 @@ def judge(world: World) -> None:
     """Add to the problems of a world what breaks a promise."""
     for find in (
         _unlisted, _errors, _loops, _left_over, _answers, _order, _reminders, _times_of_day, _promptness,
-        _recovery, _news, _isolation, _owners_wishes, _sleeps, _spending, _memory, services, swarm,
+        _fairness, _recovery, _news, _isolation, _owners_wishes, _sleeps, _spending, _memory, _polls,
+        services, swarm,
     ):  # fmt: skip
         world.problems += find(world)
 
@@ -137,6 +142,12 @@ def _may_be_repeated(world: World, written: Written) -> bool:
     said = written.said
     if not world.plan.services.asks_model or not (said.kind == "remind" or is_said_by_tool(said.token)):
         return False
+    return _is_begun_again(world, written)
+
+
+def _is_begun_again(world: World, written: Written) -> bool:
+    """Return whether the turn of what was said lost a container."""
+    said = written.said
     rows = world.rows(
         "SELECT t.attempt, t.restarts FROM messages m JOIN turns t ON t.id = m.turn_id"
         " WHERE m.chat_jid = ? AND m.id = ?",
@@ -174,8 +185,12 @@ def _problem_of(world: World, written: Written) -> str | None:
     if said.kind in CHANGING:
         is_twice = len(seen) > 1
         return f"Answered {len(seen)} times: {said} → {seen}" if is_twice else None
+    if said.kind == "vote":
+        return None  # it is stored with its poll, or as a change of an earlier one
     if state == "lost":
         return f"Lost: {said}"
+    if said.kind == "poll":
+        return None  # what people see of it is judged by itself
     if said.kind not in ASKING:
         return f"Nobody asked, and it was answered: {said} → {seen}" if seen else None
     if state == "ignored":
@@ -285,6 +300,34 @@ def _promptness(world: World) -> Iterator[str]:
                 yield f"Reminded {seconds:.1f} s late, with nothing amiss: {said}"
 
 
+def _fairness(world: World) -> Iterator[str]:
+    """Check that no chat waits while what other groups asked later is begun, again and again."""
+    plan = world.plan
+    if plan.faults or any(plan.deaths) or plan.trouble != Trouble() or plan.services.asks_model:
+        return
+    tries = first_tries(world)
+    asked_s: dict[int, float] = {}
+    folders: dict[int, str] = {}
+    for written in world.people.all:
+        for row in world.rows(
+            "SELECT t.id, t.group_folder AS folder FROM messages m JOIN turns t ON t.id = m.turn_id"
+            " WHERE m.chat_jid = ? AND m.id = ?",
+            written.said.jid,
+            f"p{written.post.number}",
+        ):
+            asked_s.setdefault(row["id"], written.at_s)
+            folders[row["id"]] = row["folder"]
+    begun = {turn: at_s for turn, at_s in tries.items() if turn in asked_s}
+    for turn, at_s in begun.items():
+        later = [
+            other
+            for other, other_s in begun.items()
+            if folders[other] != folders[turn] and asked_s[other] > asked_s[turn] + 1 and other_s < at_s
+        ]
+        if len(later) > MOST_OVERTAKING:
+            yield f"Turn {turn} of {folders[turn]} was begun after {len(later)} that were asked for later."
+
+
 def _recovery(world: World) -> Iterator[str]:
     """After a crash, a lost engine or a container that hangs, what was asked is answered, and soon."""
     plan = world.plan
@@ -349,9 +392,16 @@ def _files_of(world: World, folder: str) -> Iterator[Path]:
 
 def _owners_wishes(world: World) -> Iterator[str]:
     """Check that a request answered as done was done once, and one without an answer at most once."""
+    canceled = {act.token for act, _ in world.owner.changed if act.kind == "cancel"}
     for act, _, _ in world.owner.accepted:
         if act.kind != "rename":
-            yield from _problems_of_act(world, act, is_sure=True)
+            # One whose end was asked for without an answer may come or not.
+            yield from _problems_of_act(world, act, is_sure=act.kind != "cancel")
+    for act, at_s in world.owner.changed:
+        yield from _problems_of_change(world, act, at_s, is_canceled=act.token in canceled)
+    for page in world.owner.broken_pages:
+        if not world.faults.had_disk and not world.upgrades:
+            yield f"A page of the console was not shown: {page}"
     for act in world.owner.unsure:
         if act.kind != "rename":
             yield from _problems_of_act(world, act, is_sure=False)
@@ -381,6 +431,20 @@ def _problems_of_act(world: World, act: OwnerAct, *, is_sure: bool) -> Iterator[
     )
     if not posts and is_sure and not is_excused:
         yield f"Accepted and not done: {act}"
+
+
+def _problems_of_change(world: World, act: OwnerAct, at_s: float, *, is_canceled: bool) -> Iterator[str]:
+    """Check that a reminder that was canceled does not come, and one that was moved not before its time."""
+    group = next(one for one in world.plan.groups if one.folder == act.folder)
+    for post in world.messenger_of(group.jid).shown:
+        if post.jid != group.jid or post.by != "Andy" or not _has(post.text, act.token):
+            continue
+        if is_canceled:
+            yield f"Came though it was canceled: {act}"
+        elif not world.has_set_clock():
+            early_s = at_s + 2 * act.minutes * 60 - WAITS_SECONDS - world.since_start_s(post.at_ms)
+            if early_s > 0:
+                yield f"Came {early_s:.0f} s before the time it was moved to: {act}"
 
 
 def _names(world: World) -> Iterator[str]:
@@ -447,6 +511,40 @@ def _memory(world: World) -> Iterator[str]:
     for place, count in now.items():
         if count - before[place] >= (written - written_before) * GROWS_FROM:
             yield f"{place} grew from {before[place]} to {count} with {written - written_before} messages."
+
+
+def _polls(world: World) -> Iterator[str]:
+    """Check that each poll stands in its chat once, and that the newest vote of each person counts."""
+    is_calm = world.plan.is_calm_but_for_services and world.plan.services.is_sound
+    for written in world.people.all:
+        if written.said.kind != "poll" or _turn_of(world, written)[0] != "answered":
+            continue
+        places = [one for one in _posts_with(world, written) if is_poll(one)]
+        if len(places) > 1 and not _is_begun_again(world, written):
+            yield f"Asked {len(places)} times: {written.said}"
+        if not places and is_calm and not world.plan.budget_tokens:
+            yield f"Not asked: {written.said}"
+    for (key, voter), places in _votes(world).items():
+        for row in world.rows("SELECT id, ends_ms FROM polls WHERE message_id = ?", key):
+            counted = world.rows(
+                "SELECT chosen_json FROM poll_votes WHERE poll_id = ? AND voter = ?", row["id"], voter
+            )
+            chosen = [json.loads(one["chosen_json"]) for one in counted]
+            # The clock decides which of two votes is the newer one, and whether the poll was over.
+            is_open = row["ends_ms"] is None and not world.has_set_clock()
+            if chosen != [places[-1]] and (is_open or any(one not in places for one in chosen)):
+                yield f"{voter} chose {places} in poll {row['id']}, of which {chosen} counts"
+
+
+def _votes(world: World) -> dict[tuple[str, str], list[list[int]]]:
+    """Map each poll's message and each person to the votes, oldest first."""
+    found: dict[tuple[str, str], list[list[int]]] = {}
+    for written in world.people.all:
+        messenger, post = world.messenger_of(written.said.jid), written.post
+        if written.said.kind == "vote" and post.quotes:
+            key = (messenger.shown[post.quotes - 1].key, f"{messenger.name}:{post.by.lower()}")
+            found.setdefault(key, []).append([written.said.minutes])
+    return found
 
 
 def _spending(world: World) -> Iterator[str]:

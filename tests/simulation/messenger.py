@@ -13,7 +13,7 @@ from orchestrator.channels.context import ChannelContext
 from orchestrator.channels.description import ChannelDescription
 from orchestrator.channels.receiving import hand_in
 from orchestrator.domain.errors import ChannelDown, ChannelRefused, OutcomeUnknown
-from orchestrator.domain.polls import Poll
+from orchestrator.domain.polls import VOTE, Poll
 from orchestrator.domain.protocols import Feature, Receive
 from orchestrator.domain.values import Attachment, ChatJid, ChatMember, Inbound, Message, MessageId, Quote
 from orchestrator.store.conversation import chats
@@ -39,6 +39,10 @@ class Post:
     quotes: int | None = None
     sign: str = ""
     """The emoji that somebody put under the quoted post; empty of all that has words."""
+    vote: tuple[int, ...] | None = None
+    """The places of the options that somebody chose in the quoted poll; None of all that is no vote."""
+    is_poll: bool = False
+    """Whether it is a poll of the messenger's own, in which people choose with a tap."""
 
 
 @dataclass(slots=True)
@@ -72,6 +76,8 @@ class Messenger:
         self.name = name
         self.loop = loop
         self.is_idempotent = is_idempotent
+        self.has_polls = False
+        """Whether people choose with a tap; else a poll is a text with numbers."""
         self.chance = random.Random(f"{seed}:messenger:{name}")
         self.trouble = Trouble()
         self.events: list[Event] = []
@@ -97,6 +103,15 @@ class Messenger:
         self._tell(Event(post))
         return post
 
+    def vote(self, poll: Post, by: str, place: int) -> Post:
+        """Have a person choose an option of a poll; of one that is a text, by a reply with its number."""
+        if not poll.is_poll:
+            return self.write(poll.jid, by, str(place + 1), quotes=poll.number)
+        post = self._post(poll.jid, f"taps on option {place + 1}", by, quotes=poll.number)
+        post.vote = (place,)
+        self._tell(Event(post))
+        return post
+
     def edit(self, post: Post) -> None:
         """Have a person add a word to what they wrote."""
         self._note("said", f"{post.by} in {post.jid} adds a word to: {post.text}")
@@ -116,7 +131,7 @@ class Messenger:
         self.is_down = False
         self._wake()
 
-    async def show(self, jid: str, text: str, key: str) -> None:
+    async def show(self, jid: str, text: str, key: str, *, is_poll: bool = False) -> None:
         """Show a text of Andy's, or go wrong in one of the ways of `trouble`."""
         await asyncio.sleep(self.chance.uniform(0.01, 0.3))
         if self.is_down:
@@ -127,8 +142,11 @@ class Messenger:
             drawn -= getattr(trouble, way)
             if drawn < 0:
                 await self._go_wrong(way, jid, text, key)
-                return
-        self._show_once(jid, text, key)
+                break
+        else:
+            self._show_once(jid, text, key)
+        if is_poll and key in self._keys:
+            self._keys[key].is_poll = True
 
     async def withdraw(self, key: str) -> None:
         """Take a text of Andy's out of its chat; one that is gone is no error."""
@@ -277,7 +295,8 @@ class MessengerChannel:
             else Quote(
                 message_id=MessageId(quoted.key or f"p{quoted.number}"), sender=quoted.by, text=quoted.text
             ),
-            ignored="a reaction" if post.sign else None,
+            ignored="a reaction" if post.sign else VOTE if post.vote else None,
+            vote=post.vote,
             reaction=post.sign or None,
             edits=None if event.edits is None else MessageId(f"p{event.edits}"),
             deletes=None if event.deletes is None else MessageId(f"p{event.deletes}"),
@@ -297,8 +316,12 @@ class MessengerChannel:
     ) -> MessageId | None:
         if not self._is_connected:
             raise self._connection.why_down()
-        await self._server.show(jid, text, message_id)
+        await self._server.show(jid, text, message_id, is_poll=poll is not None)
         return None
+
+    async def end_poll(self, message: Message) -> None:
+        if not self._is_connected:
+            raise self._connection.why_down()
 
     async def withdraw(self, message: Message) -> None:
         if not self._is_connected:
@@ -324,6 +347,7 @@ class EntryPoint:
     def load(self) -> ChannelDescription:
         server, name = self.server, self.server.name
         features = self.features | ({Feature.IDEMPOTENT} if server.is_idempotent else set())
+        features |= {Feature.POLLS} if server.has_polls else set()
 
         def build(context: ChannelContext) -> MessengerChannel:
             return MessengerChannel(context, server, description)

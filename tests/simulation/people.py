@@ -15,7 +15,7 @@ from tests.simulation.additions import with_additions
 from tests.simulation.loop import Process
 from tests.simulation.messenger import Post, Trouble
 from tests.simulation.owner import OwnerAct
-from tests.simulation.services import ServicesPlan
+from tests.simulation.services import OPTIONS, ServicesPlan
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -75,6 +75,10 @@ class Said:
                 return f"@Andy remind me in {self.minutes} minutes to {self.token}"
             case "remind at":
                 return f"@Andy remind me tomorrow at {self.clock} to {self.token}"
+            case "poll":
+                return f"@Andy poll {self.token}"
+            case "vote":
+                return f"{self.token}: whatever the newest poll asks, number {self.minutes}"
             case "list":
                 return f"@Andy add {self.token} to the shopping list"
             case _:
@@ -130,7 +134,8 @@ class Plan:
     schema_behind: int = 0
     """So many migrations older than the program is the database that the first host finds."""
     family: str = ""
-    """`narrow` or `exact` for worlds of few messages that were drawn so; empty for all others."""
+    """`narrow` or `exact` for worlds of few messages that were drawn so, `crowded` where groups wait for each
+    other; empty for all others."""
     ahead_ms: int = 0
     """Milliseconds that the wall clock is ahead as the world begins, so that it is another season."""
     looks_at_s: tuple[float, ...] = ()
@@ -311,6 +316,11 @@ def _trouble(chance: random.Random) -> Trouble:
     )
 
 
+def is_poll(post: Post) -> bool:
+    """Return whether a post asks people to choose."""
+    return post.by == "Andy" and f"\n1. {OPTIONS[0]}" in post.text
+
+
 @dataclass(slots=True)
 class Written:
     """Something that was said, with its post."""
@@ -351,6 +361,8 @@ class People:
     def _say(self, said: Said) -> Post:
         """Have a person write. Who replies or reacts means the last of Andy, if there is one."""
         messenger = self._world.messenger_of(said.jid)
+        if said.kind == "vote" and (poll := self._newest_poll(said.jid)) is not None:
+            return messenger.vote(poll, said.who, said.minutes)
         if said.kind not in ("reply", "react"):
             return messenger.write(said.jid, said.who, said.text)
         of_andy = [one.number for one in messenger.shown if one.jid == said.jid and one.by == "Andy"]
@@ -359,6 +371,12 @@ class People:
             return messenger.write(said.jid, said.who, text)
         sign = said.text if said.kind == "react" else ""
         return messenger.write(said.jid, said.who, said.text, quotes=of_andy[-1], sign=sign)
+
+    def _newest_poll(self, jid: str) -> Post | None:
+        """Return the newest poll of Andy's in a chat, whether people tap on it or read it as a text."""
+        shown = self._world.messenger_of(jid).shown
+        polls = (one for one in reversed(shown) if one.jid == jid and is_poll(one))
+        return next(polls, None)
 
     def _look_at_loop(self, written: Written) -> None:
         """Have the owner look up until when an agent sleeps that was told to sleep, if nothing came after."""
@@ -427,7 +445,7 @@ class Faults:
                 world.upgrade_at_kill(fault.amount)
             self._kill(fault)
             return
-        if fault.kind in ("mute", "hung", "slow", "container"):
+        if fault.kind in ("mute", "hung", "slow", "container", "flood"):
             self._hurt_container(fault)
             return
         world.note("fault", str(fault))
@@ -492,6 +510,8 @@ class Faults:
         match fault.kind:
             case "container":
                 container.end(137)
+            case "flood":
+                container.flood()
             case "slow":
                 process.slowness = 200
                 world.loop.call_later(fault.amount, setattr, process, "slowness", 1)

@@ -58,6 +58,13 @@ BUGS = (
         is_of_loops=True,
     ),
     Planted(
+        name="of the groups that wait the newest goes first",
+        family="crowded",
+        path="orchestrator/queue/next_turns.py",
+        right="    return rank, turn.queued_ms, turn.id\n",
+        wrong="    return rank, -turn.queued_ms, turn.id\n",
+    ),
+    Planted(
         name="a connection that is lost counts as the end of its container (a race of the past)",
         family="exact",
         path="orchestrator/containers/output.py",

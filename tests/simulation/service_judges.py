@@ -40,7 +40,7 @@ def _answers(world: World) -> Iterator[str]:
     if not world.plan.services.is_sound:
         return
     is_calm = world.plan.is_calm_but_for_services
-    tries = _first_tries(world)
+    tries = first_tries(world)
     for row in world.rows(
         "SELECT id, kind, state, reason, ended_ms FROM turns"
         " WHERE id NOT IN (SELECT turn_id FROM turn_stops WHERE code = 'budget')"
@@ -59,7 +59,7 @@ def _waits(world: World) -> Iterator[str]:
     plan = world.plan.services
     if not world.plan.is_calm_but_for_services or not plan.fallbacks:
         return
-    tries = _first_tries(world)
+    tries = first_tries(world)
     for row in world.rows("SELECT id, kind, ended_ms FROM turns WHERE state = 'answered'"):
         end_s = (row["ended_ms"] - START_MS) / 1000
         for service in (OF_DOTENV, *plan.fallbacks):
@@ -75,7 +75,7 @@ def _waits(world: World) -> Iterator[str]:
                 )
 
 
-def _first_tries(world: World) -> dict[int, float]:
+def first_tries(world: World) -> dict[int, float]:
     """Return when each turn was first given to a container, in virtual seconds."""
     found: dict[int, float] = {}
     for line in world.lines:

@@ -53,6 +53,8 @@ KINDS = (*REFUSALS, *STRANGE, *BROKEN)
 SILENT = ("no first byte", "a stream that stops", "no event")
 CUTTING = ("no answer", "no first byte", "a stream that stops", "a break within a tool call")
 """Faults that meet an answer that is under way as they begin."""
+OPTIONS = ("tea", "coffee", "water")
+"""Options of each poll that a model asks people."""
 WORD = re.compile(r"\bzq\d+x\b")
 CALLED_BEFORE = re.compile(r"^- mcp__andy__\w+: .*$", re.MULTILINE)
 """Lines of a prompt that name a call of a tool which was made before."""
@@ -404,6 +406,10 @@ def _call(wording: str, line: str, word: str) -> dict[str, Any] | None:
             "schedule_value": f"{minutes[1]}m",
         }
         return {"name": "schedule_task", "input": given}
+    if line.startswith("poll "):
+        question = f"{word}, {wording}?"
+        ends = {"until": "5m"} if int(word[2:-1]) % 2 else {}
+        return {"name": "send_poll", "input": {"question": question, "options": OPTIONS, **ends}}
     if line.startswith("echo ") and is_said_by_tool(word):
         return {"name": "send_message", "input": {"text": f"{word}, {wording}"}}
     return None

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import gc
-import io
 import os
 import random
 import stat
@@ -21,6 +20,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, redirect_stderr
 from functools import cache
+from io import StringIO
 from pathlib import Path
 from typing import Any, NoReturn
 from unittest.mock import patch
@@ -344,9 +344,9 @@ def bury(graves: list[Any]) -> None:
     """Let go of dead processes. Their `finally` runs only now, when the world is over, unheard."""
     hook, logs = sys.unraisablehook, structlog.get_config()
     sys.unraisablehook = lambda _: None
-    structlog.configure(processors=[_drop])
+    structlog.configure(processors=[_unheard])
     try:
-        with warnings.catch_warnings(), redirect_stderr(io.StringIO()):
+        with warnings.catch_warnings(), redirect_stderr(StringIO()):
             warnings.simplefilter("ignore")
             graves.clear()
             gc.collect()
@@ -355,5 +355,5 @@ def bury(graves: list[Any]) -> None:
         structlog.configure(**logs)
 
 
-def _drop(*_: object) -> NoReturn:
+def _unheard(*_: Any) -> NoReturn:
     raise structlog.DropEvent

@@ -16,7 +16,7 @@ import pytest
 from orchestrator.domain.model_services import OF_DOTENV
 from orchestrator.domain.values import ChatJid, Folder, Group
 from tests.simulation.additions import SEASONS
-from tests.simulation.owner import OwnerAct
+from tests.simulation.owner import PAGES, OwnerAct
 from tests.simulation.people import EXACT, Fault, Plan, Said
 from tests.simulation.planted import BUGS, REPOSITORY, Planted
 from tests.simulation.services import KINDS, ServiceFault, ServicesPlan
@@ -27,6 +27,7 @@ MAIN = Path(__file__).parent / "__main__.py"
 
 REGRESSIONS: dict[int, str] = {
     5: "the order in which woken groups are looked at depended on the hash of their names",
+    50237: "a container that had begun between two looks of the judge counted as one that had long been idle",
 }
 """Seeds of worlds that have broken a promise once, and what was wrong."""
 OF_UNDO = {
@@ -119,6 +120,14 @@ def test_each_fault_of_a_host_and_its_machine_meets_it_and_no_promise_breaks() -
     assert world.storage.refused > 0
 
 
+def test_a_container_that_floods_its_output_costs_no_answer() -> None:
+    flood = Fault(at_s=5.9, kind="flood")
+    world = World("flood", _small_plan({5.0: "zq0x", 5.1: "zq1x"}, ServicesPlan(), faults=(flood,)))
+    assert world.run().problems == []
+    assert any("flood" in line.text for line in world.lines if line.kind == "fault")
+    assert any("frame.refused" in line.text for line in world.lines if line.kind == "log")
+
+
 @pytest.mark.parametrize("effects", [2, 9, 18], ids=["its turn begins", "a request", "its container ends"])
 def test_a_host_that_is_killed_after_one_of_its_effects_goes_on(effects: int) -> None:
     said = (
@@ -129,6 +138,16 @@ def test_a_host_that_is_killed_after_one_of_its_effects_goes_on(effects: int) ->
     plan = _small_plan({}, ServicesPlan(), seconds=90.0, faults=faults)
     outcome = World("effects", replace(plan, said=said, family="exact")).run()
     assert (outcome.problems, outcome.kills) == ([], 1)
+
+
+@pytest.mark.parametrize("effects", range(1, 6))
+def test_a_host_that_is_killed_after_an_effect_of_a_reminder_tells_it_once(effects: int) -> None:
+    said = (Said(at_s=5.0, who="Jane", jid=CHAT, kind="remind", token="zq1x", minutes=1),)
+    fault = Fault(at_s=64.0, kind=EXACT, amount=effects)
+    plan = replace(_small_plan({}, ServicesPlan(), seconds=90.0, faults=(fault,)), said=said, family="exact")
+    world = World("reminder", plan)
+    assert (world.run().problems, world.kills) == ([], 1)
+    assert sum("⏰" in one.text for messenger in world.messengers for one in messenger.shown) == 1
 
 
 def test_people_reply_and_react_and_the_owner_asks_over_the_api_after_an_upgrade() -> None:
@@ -151,6 +170,22 @@ def test_people_reply_and_react_and_the_owner_asks_over_the_api_after_an_upgrade
     assert by_kind["react"].sign
     assert any("from version" in line.text for line in world.lines)
     assert any("in 240 minutes" in line.text for line in world.lines if line.kind == "andy")
+
+
+def test_the_owner_moves_and_cancels_reminders_and_looks_at_the_console_again_after_a_kill() -> None:
+    kinds = {10.0: "console", 20.0: "move", 30.0: "cancel", 200.0: "console"}
+    acts = tuple(
+        OwnerAct(at_s=at_s, kind=kind, folder="g0", token=f"zq{800 + at_s:.0f}x", minutes=1)
+        for at_s, kind in kinds.items()
+    )
+    world = World(
+        "owner 1", replace(_plain_plan(), owner=acts, faults=(Fault(at_s=150.0, kind="kill", amount=9),))
+    )
+    assert world.run().problems == []
+    assert (world.kills, world.owner.shown_pages) == (1, 2 * len(PAGES))
+    assert [act.kind for act, _ in world.owner.changed] == ["move", "cancel"]
+    shown = [one.text for messenger in world.messengers for one in messenger.shown]
+    assert [sum(word in text for text in shown) for word in ("zq820x", "zq830x")] == [1, 0]
 
 
 def test_what_is_under_way_outlasts_an_upgrade_between_two_lives() -> None:
@@ -220,6 +255,22 @@ def test_what_is_used_stays_within_its_budget() -> None:
     world = World("budget", plan)
     assert world.run().problems == []
     assert any("the budget of all groups" in line.text for line in world.lines)
+
+
+@pytest.mark.parametrize("jid", ["chirp:g0", "flock:g0"], ids=["with taps", "with numbers"])
+def test_the_newest_vote_of_each_person_counts_and_a_poll_ends_at_its_time(jid: str) -> None:
+    said = (
+        Said(at_s=5.0, who="Jane", jid=jid, kind="poll", token="zq951x"),
+        Said(at_s=30.0, who="Ali", jid=jid, kind="vote", token="zq952x", minutes=1),
+        Said(at_s=60.0, who="Rosa", jid=jid, kind="vote", token="zq953x", minutes=2),
+        Said(at_s=90.0, who="Ali", jid=jid, kind="vote", token="zq954x", minutes=0),
+    )
+    group = Group(jid=ChatJid(jid), name="Group 0", folder=Folder("g0"))
+    plan = replace(_small_plan({}, ServicesPlan(asks_model=True)), groups=(group,), said=said)
+    world = World("poll", plan)
+    assert world.run().problems == []
+    shown = [one.text for messenger in world.messengers for one in messenger.shown]
+    assert any('state="ended" answered_by="2"' in text for text in shown)
 
 
 CHAT = ChatJid("chirp:g0")

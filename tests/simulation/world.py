@@ -17,7 +17,7 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -214,6 +214,8 @@ class World:
             Messenger("chirp", loop, seed, self.note, is_idempotent=True),
             Messenger("flock", loop, seed, self.note, is_idempotent=False),
         )
+        # Only then: a question of the board would be such a poll, too, in worlds that had none.
+        self.messengers[0].has_polls = any(one.kind == "poll" for one in self.plan.said)
         self.people = People(self, self.plan)
         self.owner = Owner(self, self.plan.owner)
         self.faults = Faults(self, self.plan)
@@ -234,6 +236,7 @@ class World:
             ("orchestrator.ipc.watcher.new_observer", surroundings.Observer),
             ("orchestrator.loop.workspace.Observer", surroundings.Observer),
             ("orchestrator.containers.runtime_selection.choose", self._choose),
+            ("orchestrator.containers.docker.runtime._ping", self.engine.check),
             ("orchestrator.channels.discovery._other_entry_points", self._entry_points),
             ("orchestrator.app.listen_locally", _listen_locally),
             ("orchestrator.proxies.feature.bind", lambda *_: _Listener(8701)),
@@ -309,6 +312,7 @@ class World:
             "SELECT max(due_ms, ifnull(next_attempt_ms, 0), ifnull(claim_until_ms, 0)) AS ms"
             " FROM notifications WHERE status IN ('pending', 'sending') AND audience = 'user'"
             " UNION ALL SELECT next_run FROM scheduled_tasks WHERE status = 'active'"
+            " UNION ALL SELECT ends_ms FROM polls WHERE ended_ms IS NULL"
             " UNION ALL SELECT next_wake_ms FROM loop_state WHERE status = 'on')"
         )
         if row["ms"] is None:
@@ -606,6 +610,8 @@ class World:
     def _take_event(self, event: Any) -> None:
         if event.kind in ("turn.started", "turn.handed_over"):
             self.on_turn()
+        if event.kind.startswith(("turn.", "run.started")):
+            self._resting_since_s = self.loop.time()
         ids = " ".join(
             f"{name}={value}"
             for name, value in event.to_json_dict().items()
@@ -666,7 +672,9 @@ class World:
             " WHERE type = 'reminder' AND status IN ('pending', 'sending') AND ?)"
             " + (SELECT count(*) FROM scheduled_tasks"
             " WHERE status = 'active' AND schedule_type = 'once' AND ?)"
+            " + (SELECT count(*) FROM polls WHERE ends_ms IS NOT NULL AND ended_ms IS NULL AND ?)"
             " AS n",
+            reminders,
             reminders,
             reminders,
         )
@@ -756,7 +764,12 @@ def _furnish(home: Home, plan: Plan) -> None:
 def _age(path: Path, versions: int) -> None:
     """Put what a database has into one that an older program has made."""
     newer = path.with_name("newer.db")
-    path.rename(newer)
+    # Copied page by page, with what is in the log alone: a connection of a killed host that still has a
+    # statement keeps the log from being put into the file.
+    with closing(sqlite3.connect(path)) as source, closing(sqlite3.connect(newer)) as target:
+        source.backup(target)
+    for ending in ("", "-wal", "-shm"):
+        path.with_name(f"{path.name}{ending}").unlink(missing_ok=True)
     older = store_database.migrations()[:-versions]
     with patch.object(store_database, "migrations", lambda: older):
         store_database._prepare(path)
