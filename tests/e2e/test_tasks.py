@@ -11,6 +11,7 @@ import pytest
 
 from agent_runner.wire.files import unique_name
 from tests.processes.andy import AndyProcess, until
+from tests.support.skips import only_in_soak
 
 
 def ask(andy: AndyProcess, command: str, *, group: str = "main", **fields: Any) -> dict[str, Any]:
@@ -86,6 +87,7 @@ def test_a_check_decides_without_the_agent(tmp_path: Path, runtime: str) -> None
         assert said(andy, "never") == 0
 
 
+@only_in_soak  # simulated hosts are killed with such tasks, too
 def test_a_task_survives_a_kill_and_runs_once(tmp_path: Path) -> None:
     with AndyProcess(tmp_path / "home") as andy:
         andy.say("echo hello")

@@ -1,4 +1,7 @@
-"""With Docker: the host is killed between a turn's file and its acknowledgement."""
+"""With Docker: the host is killed between a turn's file and its acknowledgement.
+
+Only in `make soak`: the simulated world kills its host there, too.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +15,14 @@ from agent_runner.wire.order import TurnOrder
 from orchestrator.ipc import input_files
 from tests.processes.andy import until
 from tests.processes.killable_andy import MortalAndy
+from tests.support.skips import only_in_soak
 
-pytestmark = [pytest.mark.docker, pytest.mark.timeout(900), pytest.mark.usefixtures("agent_image")]
+pytestmark = [
+    pytest.mark.docker,
+    only_in_soak,
+    pytest.mark.timeout(900),
+    pytest.mark.usefixtures("agent_image"),
+]
 
 
 def test_a_turn_that_nobody_has_read_outlives_the_host_and_those_of_gone_runs_do_not(

@@ -1,4 +1,7 @@
-"""`kill -9` of the host at random under load, again and again: nothing lost, nothing doubled."""
+"""`kill -9` of the host at random under load, again and again: nothing lost, nothing doubled.
+
+Only in `make soak`: the simulated world kills its host at random in each of its worlds.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +13,9 @@ import pytest
 
 from tests.processes.andy import AndyProcess, until
 from tests.processes.killable_andy import SOAK_KILLS, MortalAndy
+from tests.support.skips import only_in_soak
 
-RANDOM_KILLS = SOAK_KILLS or 10
-"""Ten prove that hosts die as in the simulated world; `make soak` looks for what is rare, with a thousand."""
-pytestmark = [pytest.mark.host, pytest.mark.timeout(1500 + 30 * RANDOM_KILLS)]
+pytestmark = [pytest.mark.host, only_in_soak, pytest.mark.timeout(1500 + 30 * SOAK_KILLS)]
 GROUPS = ("main", "one", "two", "three")
 
 
@@ -23,7 +25,7 @@ def test_random_kills_under_load(tmp_path: Path) -> None:
     with MortalAndy(tmp_path / "home") as andy:
         andy.register(*GROUPS[1:])
         andy.kill()
-        for kill in range(RANDOM_KILLS):
+        for kill in range(SOAK_KILLS):
             andy.start_to_die_at(chance.randint(1, 60))
             until(lambda: andy.is_dead() or andy.is_up(), what="up or dead")
             for number in range(chance.randint(1, 4)):

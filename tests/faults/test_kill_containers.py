@@ -19,6 +19,7 @@ from tests.processes.andy import until
 from tests.processes.engine_relay import RelayThread
 from tests.processes.killable_andy import SOAK_KILLS, MortalAndy
 from tests.processes.own_engine import OwnEngine
+from tests.support.skips import only_in_soak
 
 pytestmark = [
     pytest.mark.docker,
@@ -160,6 +161,7 @@ def test_an_engine_that_breaks_off_and_comes_back_costs_no_answer(tmp_path: Path
         assert set(before.values()) <= set(andy.containers().values()), "what lived was heard again"
 
 
+@only_in_soak
 def test_an_engine_that_stays_away_for_long_costs_no_answer_either(tmp_path: Path) -> None:
     environment = {**SLOTS, "REJOIN_SECONDS": "1"}
     said: dict[str, str | None] = {}
