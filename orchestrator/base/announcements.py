@@ -12,7 +12,6 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -55,7 +54,7 @@ class Announcement:
 
 
 MAX_IN_FILE = 100
-"""Announcements of one file. A command that changed more is noticed for these; sweeps find the rest."""
+"""Announcements of one file. A command that changed more leaves several files."""
 
 Announce = Callable[[Announcement], None]
 """Takes the announcements of a database's committed changes, in order, on the event loop."""
@@ -79,16 +78,16 @@ def announce_in_host(bus: EventBus, wakeups: Wakeups, announcement: Announcement
 
 
 def leave_for_host(directory: Path, announcements: Iterable[Announcement]) -> None:
-    """Write announcements as a file that the running host reads; without a running host, do nothing. Blocks.
+    """Write announcements as files that the running host reads; without a running host, do nothing. Blocks.
 
     `directory` exists while a host runs that reads it. The changes are committed, so an error of the disk is
     no error of the command: the host finds them at its next sweep.
     """
     listed = [
         {name: value for name, value in asdict(one).items() if value is not None}
-        for one in islice(dict.fromkeys(announcements), MAX_IN_FILE)
+        for one in dict.fromkeys(announcements)
     ]
-    if listed:
-        with suppress(OSError):
+    with suppress(OSError):
+        for begin in range(0, len(listed), MAX_IN_FILE):
             # The directory is the host's alone. A command of root may write into it, and the host reads that.
-            write_whole(directory / unique_name(), json.dumps(listed))
+            write_whole(directory / unique_name(), json.dumps(listed[begin : begin + MAX_IN_FILE]))

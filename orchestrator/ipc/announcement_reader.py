@@ -11,14 +11,14 @@ import asyncio
 import os
 import re
 import shutil
-from collections.abc import Sequence
+import time
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import structlog
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from orchestrator.base.announcements import LOOPS_OF, MAX_IN_FILE, Announce, Announcement
 from orchestrator.domain.errors import MailboxError
@@ -33,37 +33,39 @@ MAX_FILES = 200
 """Files that are read in one look; the others are read in the next."""
 SWEEP_SECONDS = 5.0
 """Seconds between two looks where the system signals no new file, as across a mount of Docker Desktop."""
+ABANDONED_SECONDS = 60
+"""Age in seconds of an unfinished file whose command was killed: others are finished within milliseconds."""
+REMOVE_TRIES = 3
+"""Attempts to remove the directory at the end; one fails if a command writes into it meanwhile."""
 ROOT = 0
-_NAME = re.compile(r"[0-9]{13}-[0-9a-f]{8}\.json")
+_NAME = re.compile(r"[0-9]{13,}-[0-9a-f]{8}\.json")
 _PARTIAL_PREFIX = "."
 
 
-def _known_kind(kind: str) -> str:
-    if kind not in LOOPS_OF:
-        raise ValueError("this kind of event is unknown")
-    return kind
-
-
 class AnnouncementEntry(BaseModel):
-    """One announcement as a file has it."""
+    """One announcement as a file has it. Fields that a newer version adds are ignored."""
 
-    model_config = ConfigDict(extra="forbid", strict=True)
+    model_config = ConfigDict(extra="ignore", strict=True)
 
-    kind: Annotated[str, AfterValidator(_known_kind)]
+    kind: str = Field(pattern=r"^[a-z_]{1,40}(\.[a-z_]{1,40})+$")
     group: str | None = Field(None, pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$")
     turn: int | None = Field(None, ge=1, lt=2**53)
     detail: str | None = Field(None, pattern=r"^[A-Za-z0-9_.-]{1,64}$")
 
 
-_ENTRIES = TypeAdapter(Annotated[list[AnnouncementEntry], Field(max_length=MAX_IN_FILE)])
+_ENTRIES = TypeAdapter(Annotated[list[Any], Field(max_length=MAX_IN_FILE)])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class AnnouncementBatch:
     """The result of one look at the directory. Its files are removed already."""
 
-    announcements: Sequence[Announcement] = ()
-    rejections: Sequence[Rejection] = ()
+    announcements: list[Announcement] = field(default_factory=list)
+    rejections: list[Rejection] = field(default_factory=list)
+    trouble: str | None = None
+    """Why the directory or some file could not be read; None if all could."""
+    is_missing: bool = False
+    """Whether there is no directory."""
     has_more: bool = False
 
 
@@ -82,11 +84,18 @@ class AnnouncementReader:
     async def open(self, stack: AsyncExitStack) -> None:
         """Make the directory, empty, and watch it until `stack` unwinds; then it is removed.
 
-        What lay there is about changes that this host reads anyway when it starts.
+        What lay there is about changes that this host reads anyway when it starts. If the directory cannot be
+        made, `look` tries again: its files are hints, without which the host still finds every change.
         """
-        self._directory = await asyncio.to_thread(_made_empty, self._directory)
+        # The owner may have put `data/` on another disk; only the directory itself may not be a link.
+        parent = await asyncio.to_thread(self._directory.parent.resolve)
+        self._directory = parent / self._directory.name
+        try:
+            await asyncio.to_thread(_make_empty, self._directory)
+        except OSError as error:
+            self._note_trouble(str(error))
         # Without the directory commands write nothing: files that nobody reads do not pile up.
-        stack.push_async_callback(asyncio.to_thread, shutil.rmtree, self._directory, ignore_errors=True)
+        stack.push_async_callback(asyncio.to_thread, _remove, self._directory)
         await stack.enter_async_context(self._watcher)
 
     async def run(self) -> None:
@@ -100,12 +109,14 @@ class AnnouncementReader:
         """Read and remove the present files, and announce what they say."""
         try:
             batch = await asyncio.to_thread(self._take)
+            if batch.is_missing:
+                # Somebody has removed it: without it, no later command could leave a file.
+                await asyncio.to_thread(_make_empty, self._directory)
+                await self._watcher.watch(self._name)
         except (MailboxError, OSError) as error:
-            if str(error) != self._trouble:
-                log.warning("announcements.unreadable", reason=str(error))
-            self._trouble = str(error)
+            self._note_trouble(str(error))
             return
-        self._trouble = None
+        self._note_trouble(batch.trouble)
         if batch.rejections:
             first = batch.rejections[0]
             log.warning(
@@ -120,53 +131,98 @@ class AnnouncementReader:
         if batch.has_more:
             self._watcher.wake(self._name)
 
+    def _note_trouble(self, trouble: str | None) -> None:
+        """Log why files cannot be read, once until the reason changes."""
+        if trouble is not None and trouble != self._trouble:
+            log.warning("announcements.unreadable", reason=trouble)
+        self._trouble = trouble
+
     def _take(self) -> AnnouncementBatch:
-        found: list[Announcement] = []
-        rejections: list[Rejection] = []
+        batch = AnnouncementBatch()
         with entries.opened(self._directory) as directory:
             if directory is None:
-                return AnnouncementBatch()
-            survey = entries.survey(directory, MAX_FILES)
-            for name in survey.names:
+                return AnnouncementBatch(is_missing=True)
+            # Without a limit, unlike a container's directory: only the host's own user writes here.
+            with os.scandir(directory) as listed:
+                names = sorted(entry.name for entry in listed)
+            self._stuck &= set(names)
+            for name in names:
                 if name.startswith(_PARTIAL_PREFIX):
-                    continue  # a command is writing it; what a killed one left is removed at the next start
-                result = self._read(directory, name)
-                if isinstance(result, Rejection):
-                    rejections.append(result)
-                else:
-                    found += result
-        has_more = survey.is_cut and bool(found or rejections)
-        return AnnouncementBatch(announcements=found, rejections=rejections, has_more=has_more)
+                    _remove_abandoned(directory, name)
+            waiting = [one for one in names if one not in self._stuck and not one.startswith(_PARTIAL_PREFIX)]
+            for name in waiting[:MAX_FILES]:
+                try:
+                    self._read(directory, name, batch)
+                except OSError as error:
+                    # What was read before is removed already: it is announced, and the others are tried.
+                    batch.trouble = str(error)
+        has_read = bool(batch.announcements or batch.rejections)
+        batch.has_more = len(waiting) > MAX_FILES and has_read
+        return batch
 
-    def _read(self, directory: int, name: str) -> Rejection | list[Announcement]:
-        """Read and remove a file; return its announcements, or why it is refused."""
+    def _read(self, directory: int, name: str, batch: AnnouncementBatch) -> None:
+        """Read and remove a file; add its announcements to the batch, or why it is refused."""
         content = entries.read(directory, name, frozenset({os.geteuid(), ROOT}))
+        if content is None:
+            return
         # Removed before it is announced: a file that cannot be removed would wake all loops at each sweep. If
         # the host is killed in between, its next start reads everything anyway.
-        if content is None or not entries.remove(directory, name):
-            return self._left(name) if content is not None else []
-        if isinstance(content, entries.EntryFault):
-            return Rejection(name=name, reason=content.reason)
-        if not _NAME.fullmatch(name):
-            return Rejection(name=name, reason="no command names a file so")
-        try:
-            read = _ENTRIES.validate_json(content.body)
-        except ValidationError as error:
-            return Rejection(name=name, reason=str(error.errors(include_input=False)[0]["msg"]))
-        return [Announcement(**one.model_dump()) for one in read]
-
-    def _left(self, name: str) -> Rejection | list[Announcement]:
-        """Return the rejection of a file that cannot be removed, once for each name."""
-        if name in self._stuck:
-            return []
-        self._stuck.add(name)
-        return Rejection(name=name, reason="it cannot be removed")
+        if not entries.remove(directory, name):
+            self._stuck.add(name)
+            batch.rejections.append(Rejection(name=name, reason="it cannot be removed"))
+        elif isinstance(content, entries.EntryFault):
+            batch.rejections.append(Rejection(name=name, reason=content.reason))
+        elif not _NAME.fullmatch(name):
+            batch.rejections.append(Rejection(name=name, reason="no command names a file so"))
+        else:
+            _parse(name, content.body, batch)
 
 
-def _made_empty(directory: Path) -> Path:
-    """Make an empty directory for the host alone; return its path, in which no parent is a link."""
+def _parse(name: str, body: bytes, batch: AnnouncementBatch) -> None:
+    """Add a file's announcements to the batch, and the first reason why one of them is refused.
+
+    One that is refused refuses no other of its file: a newer version may announce what this one ignores.
+    """
+    reasons = []
+    try:
+        for one in _ENTRIES.validate_json(body):
+            try:
+                entry = AnnouncementEntry.model_validate(one)
+            except ValidationError as error:
+                reasons.append(_reason(error))
+                continue
+            if entry.kind in LOOPS_OF:
+                batch.announcements.append(Announcement(**entry.model_dump()))
+            else:
+                reasons.append("this kind of event is unknown")
+    except ValidationError as error:
+        reasons.append(_reason(error))
+    batch.rejections += [Rejection(name=name, reason=reason) for reason in reasons[:1]]
+
+
+def _reason(error: ValidationError) -> str:
+    return str(error.errors(include_input=False)[0]["msg"])
+
+
+def _remove_abandoned(directory: int, name: str) -> None:
+    """Remove an unfinished file if the command that wrote it was killed."""
+    info = entries.look(directory, name)
+    if info is not None and time.time() - info.st_mtime > ABANDONED_SECONDS:
+        entries.remove(directory, name)
+
+
+def _make_empty(directory: Path) -> None:
+    """Make an empty directory for the host alone, also where a file or a link is. Raises `OSError`."""
+    if directory.is_symlink() or (directory.exists() and not directory.is_dir()):
+        directory.unlink()
     shutil.rmtree(directory, ignore_errors=True)
     directory.mkdir(mode=0o700, exist_ok=True)
     directory.chmod(0o700)
-    # The owner may have put `data/` on another disk; only the directory itself may not be a link.
-    return directory.parent.resolve() / directory.name
+
+
+def _remove(directory: Path) -> None:
+    """Remove the directory with its files, also while commands write into it."""
+    for _ in range(REMOVE_TRIES):
+        shutil.rmtree(directory, ignore_errors=True)
+        if not directory.exists():
+            return

@@ -148,13 +148,19 @@ class Database:
                 # the disk. `is_done`: another caller has done this work already.
                 if not item.is_done:
                     batch, self._waiting = self._waiting, []
-                    await self._in_thread(write_together, self._direct, batch)
+                    try:
+                        await self._in_thread(write_together, self._direct, batch)
+                    finally:
+                        # Here and for all of them: a caller that is cancelled meanwhile would announce
+                        # nothing of what was committed.
+                        for done in batch:
+                            if done.error is None:
+                                self._run_follow_ups(done.follow_ups)
         finally:
             # The caller was cancelled before its work started: nobody else must do it.
             if not item.is_done and item in self._waiting:
                 self._waiting.remove(item)
         if item.error is None:
-            self._run_follow_ups(item.follow_ups)
             return item.value  # type: ignore[no-any-return]
         if isinstance(item.error, sqlite3.Error):
             raise _translated(item.error) from item.error
@@ -203,15 +209,13 @@ class Database:
             try:
                 await self._connection.execute("BEGIN IMMEDIATE")
                 yield self._connection
-                await self._connection.execute("COMMIT")
+                await _run_to_end(self._commit(), name="commit")
             except BaseException as error:
                 self._connection.follow_ups.clear()
-                await _run_to_end(self._roll_back())
+                await _run_to_end(self._roll_back(), name="roll-back")
                 if isinstance(error, sqlite3.Error):
                     raise _translated(error) from error
                 raise
-            follow_ups, self._connection.follow_ups = self._connection.follow_ups, []
-        self._run_follow_ups(follow_ups)
 
     def _run_follow_ups(self, follow_ups: Sequence[AfterCommit]) -> None:
         """Make the calls and the announcements of a transaction that has committed."""
@@ -250,6 +254,12 @@ class Database:
             await self._connection.close()
             self._thread.shutdown(wait=False)
 
+    async def _commit(self) -> None:
+        """Commit the open transaction, and do what follows it: also for a caller that is cancelled."""
+        await self._connection.execute("COMMIT")
+        follow_ups, self._connection.follow_ups = self._connection.follow_ups, []
+        self._run_follow_ups(follow_ups)
+
     async def _roll_back(self) -> None:
         """End an open transaction without keeping its changes."""
         # A cancelled await still runs its statement: wait behind it in the queue, then check.
@@ -258,11 +268,11 @@ class Database:
             await self._connection.execute("ROLLBACK")
 
 
-async def _run_to_end(work: Coroutine[Any, Any, None]) -> None:
+async def _run_to_end(work: Coroutine[Any, Any, None], *, name: str) -> None:
     """Wait for `work` to end even when cancelled meanwhile: the lock must not be released before."""
     import asyncio
 
-    task = asyncio.create_task(work, name="roll-back")
+    task = asyncio.create_task(work, name=name)
     try:
         await _wait_until_done(task)
     finally:
