@@ -11,6 +11,7 @@ pytest.importorskip("tests.support.whatsapp_library", exc_type=ImportError)
 from neonize.aioze import events
 from neonize.exc import NeonizeError
 from neonize.proto.Neonize_pb2 import (
+    GroupDelete,
     GroupInfo,
     GroupName,
     GroupParticipant,
@@ -166,6 +167,13 @@ async def test_a_group_that_one_is_taken_into_is_told_before_anyone_writes(bridg
 @pytest.mark.parametrize("own", [wa.jid(wa.ANDY), wa.lid(wa.ANDY_LID)], ids=["phone", "lid"])
 async def test_being_removed_from_a_group_is_reported(bridge, whatsapp, own):
     await whatsapp.tell(events.GroupInfoEv(JID=wa.group(), Leave=[wa.lid(wa.JANE_LID), own]))
+
+    await until(lambda: [one for one in bridge.heard(GroupsReport) if one.left], "the removal")
+    assert bridge.heard(GroupsReport)[-1].left == (FAMILY,)
+
+
+async def test_a_group_that_is_deleted_is_one_that_andy_was_removed_from(bridge, whatsapp):
+    await whatsapp.tell(events.GroupInfoEv(JID=wa.group(), Delete=GroupDelete(Deleted=True)))
 
     await until(lambda: [one for one in bridge.heard(GroupsReport) if one.left], "the removal")
     assert bridge.heard(GroupsReport)[-1].left == (FAMILY,)
