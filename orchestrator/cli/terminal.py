@@ -161,14 +161,42 @@ async def open_store(home_option: Path | None, *, makes_home: bool = False) -> A
     # Also for a home that exists: one that cannot be written is refused here, with what to do.
     home.make()
     announced: list[Announcement] = []
-    database = await Database.open(home.database, announce=announced.append)
+    with _migrating_alone(home):
+        database = await Database.open(home.database, announce=announced.append)
     try:
         with without_service_logs():
             yield database
     finally:
-        await database.close()
-        # Also after an error: an earlier transaction of the command may have committed.
-        await asyncio.to_thread(leave_for_host, home.announcements, announced)
+        try:
+            await database.close()
+        finally:
+            # Also after an error: an earlier transaction of the command may have committed.
+            await asyncio.to_thread(leave_for_host, home.announcements, announced)
+
+
+@contextmanager
+def _migrating_alone(home: Home) -> Iterator[None]:
+    """Hold the lock of a home while the block opens its database, if that migrates it.
+
+    Raises `StoreError` if Andy runs: he was started before an upgrade, and does not know the new tables.
+    """
+    from orchestrator.domain.errors import HomeError, StoreError
+    from orchestrator.store.database import migration_ahead
+
+    if migration_ahead(home.database) is None:
+        yield
+        return
+    try:
+        lock = home.lock()
+    except HomeError as error:
+        raise StoreError(
+            f"The Andy that runs on {home.root} is older than this command, which would change his database:"
+            " start him anew, then repeat the command."
+        ) from error
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 @contextmanager

@@ -63,7 +63,7 @@ class AnnouncementBatch:
     announcements: list[Announcement] = field(default_factory=list)
     rejections: list[Rejection] = field(default_factory=list)
     trouble: str | None = None
-    """Why the directory or some file could not be read; None if all could."""
+    """The reason why the directory or some file could not be read; None if all could."""
     is_missing: bool = False
     """Whether there is no directory."""
     has_more: bool = False

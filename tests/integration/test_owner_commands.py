@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +13,10 @@ import pytest
 
 from orchestrator.cli import dashboard_service
 from orchestrator.cli.main import app
-from orchestrator.domain.errors import AndyError, NotRunning
+from orchestrator.domain.errors import AndyError, NotRunning, StoreError
 from orchestrator.domain.home import Home
 from orchestrator.groups import registration
-from orchestrator.store import audit
+from orchestrator.store import audit, database
 from orchestrator.store.database import Database
 from tests.support.announced import left, listen
 from tests.support.store_harness import a_group
@@ -54,6 +56,26 @@ def andy(home, capsys):
 def rows(said: str) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = json.loads(said)
     return found
+
+
+def test_a_command_of_a_newer_version_does_not_migrate_the_database_of_a_running_andy(
+    andy, home, monkeypatch
+):
+    path = Home(home).database
+    with closing(sqlite3.connect(path)) as connection:
+        # As an earlier version left it, which did not know the last migration.
+        connection.execute("CREATE TABLE before_the_last_migration (id)")
+        connection.execute(f"PRAGMA user_version = {len(database.migrations()) - 1}")
+    known = (*database.migrations()[:-1], "DROP TABLE before_the_last_migration;")
+    monkeypatch.setattr(database, "migrations", lambda: known)
+    lock = Home(home).lock()
+    with pytest.raises(StoreError, match="older than this command"):
+        andy("reminders", "add", "family", "Bring the cake", "--at", "tomorrow 9am")
+    assert database.migration_ahead(path) is not None
+    lock.release()
+    andy("reminders", "add", "family", "Bring the cake", "--at", "tomorrow 9am")
+    assert database.migration_ahead(path) is None
+    Home(home).lock().release()
 
 
 def test_a_reminder_is_set_listed_moved_and_cancelled(andy, home):

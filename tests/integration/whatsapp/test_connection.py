@@ -278,6 +278,20 @@ async def test_a_removal_that_came_while_nothing_ran_is_seen_with_the_next_list_
             await harness.channel.send(COOKING, "soup", MessageId("3EB0AA"))
 
 
+async def test_a_list_of_no_groups_at_all_is_taken_for_a_fault_and_not_for_a_removal(phone, build):
+    phone.pair()
+    phone.groups = [cooking(JANE)]
+    harness = build()
+    await register_cooking(harness)
+    async with living(harness):
+        await until(lambda: members(harness), "its members are known")
+    phone.groups = []
+    async with living(harness):
+        await until(lambda: "0 groups" in [event.detail for event in harness.bus.ring], "the empty list")
+        await harness.channel.send(COOKING, "soup", MessageId("3EB0AA"))
+    assert await notices(harness) == []
+
+
 async def test_all_groups_are_looked_at_again_each_day(phone, build, monkeypatch):
     monkeypatch.setattr(channel_module, "DAY_SECONDS", 0.05)
     phone.pair()
