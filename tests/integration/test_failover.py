@@ -512,6 +512,17 @@ async def test_a_summary_that_takes_too_long_is_written_by_the_next_and_the_serv
     assert len(first.received) > before, "the host asks the slow one itself"
 
 
+async def test_the_last_service_has_as_long_for_a_summary_as_its_caller_waits(
+    harness: ServicesHarness, first: FaultyUpstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(feature, "SUMMARY_SECONDS", 0)
+    first.behave = FAULTS["no first byte"]
+    asking = harness.proxies.ask_model(
+        await harness.group(), model="claude-haiku-4-5", system="Sum up.", text="…", max_tokens=9
+    )
+    assert await asking == "from the spare one"
+
+
 async def test_a_service_that_refuses_for_good_and_has_no_other_fails_its_turn_once_with_the_fix(
     harness: ServicesHarness, first: FaultyUpstream
 ) -> None:

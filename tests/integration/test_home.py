@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import fcntl
 import subprocess
 import sys
 from contextlib import ExitStack
@@ -66,6 +67,16 @@ def test_processes_that_make_the_token_at_once_get_the_one_that_is_stored(tmp_pa
             for process in processes:
                 process.stdin.write(f"{home.root}\n")
             assert {process.stdout.readline().strip() for process in processes} == {home.token()}
+
+
+def test_a_token_that_another_process_stores_meanwhile_is_the_one_that_counts(home, monkeypatch):
+    def wait(*_):
+        """Wait for the lock until another process has made the token."""
+        home.token_file.write_text("theirs")
+
+    monkeypatch.setattr(fcntl, "flock", wait)
+    assert home.token() == "theirs"
+    assert home.token_file.read_text() == "theirs"
 
 
 def test_a_home_that_never_ran_has_an_install_id(tmp_path):

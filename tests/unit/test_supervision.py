@@ -105,6 +105,23 @@ async def test_cancelling_ends_it(pauses):
         await task
 
 
+async def test_an_error_of_a_loop_that_is_cancelled_does_not_keep_the_host_from_ending():
+    async def loop():
+        try:
+            await asyncio.Event().wait()
+        finally:
+            raise LookupError
+
+    task = asyncio.create_task(supervise("x", loop, clock=FakeClock()))
+    await asyncio.wait([task], timeout=0)
+    task.cancel()
+    has_ended, _ = await asyncio.wait([task], timeout=10)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert has_ended
+
+
 class Host:
     """A supervisor with one loop that is not essential, and what it has reported."""
 
