@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
+import sqlite3
 from collections.abc import AsyncIterator
+from contextlib import closing
 from html import unescape
 from pathlib import Path
 
@@ -70,6 +73,12 @@ async def test_a_turn_is_undone_after_a_question_and_the_undo_at_once(
     again = await send_form(browser, back[1], of="/chats/work")
     assert again.status_code == 200
     assert (lists / "kitchen.md").read_bytes() == after
+    assert await asyncio.to_thread(authors_of_undos, root) == ["console", "console"]
+
+
+def authors_of_undos(root: Path) -> list[str]:
+    with closing(sqlite3.connect(f"file:{Home(root).database}?mode=ro", uri=True)) as connection:
+        return [row[0] for row in connection.execute("SELECT by_whom FROM undos")]
 
 
 async def test_what_was_changed_since_is_named_before(browser: httpx.AsyncClient, root: Path) -> None:

@@ -504,3 +504,14 @@ async def test_the_model_of_the_agents_own_choice_is_asked_for_again_without_a_q
     finally:
         looking.cancel()
     assert (await harness.told("main"))[1:] == [failures.WORKS_AGAIN]
+
+
+async def test_the_model_of_the_agents_own_choice_works_again_when_a_question_is_answered(
+    harness: Harness,
+) -> None:
+    await harness.refuse(UNKNOWN)
+    assert [one.model for one in harness.health.refusals] == [OWN_CHOICE]
+    await harness.begin()
+    assert (await harness.ask(Say("ok"))).status_code == 200
+    assert harness.health.refusals == []
+    assert (await harness.told("main"))[1:] == [failures.WORKS_AGAIN]

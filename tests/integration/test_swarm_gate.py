@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 
 from agent_runner.wire import gate
-from orchestrator.containers.swarm.door import MAX_RELAYS, MAX_STRANGERS
+from agent_runner.wire.carrier import MAX_HELLO_BYTES
+from orchestrator.containers.swarm.door import HELLO_SECONDS, MAX_RELAYS, MAX_STRANGERS
 from tests.support.runtimes import eventually
 
 
@@ -57,5 +58,34 @@ async def test_one_container_that_connects_without_end_keeps_no_other_from_the_h
             await eventually(is_alone, "and of the last")
 
 
+async def test_a_connection_that_has_to_wait_is_passed_on_only_then_and_holds_up_no_other(monkeypatch):
+    served = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        served.append(await reader.read(100))
+        writer.write(served[-1])
+        writer.close()
+
+    monkeypatch.setattr(gate.Pace, "wait_seconds", lambda _, peer, __: 3_600 * (peer == "127.0.0.2"))
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as host:
+        carry = gate.Gate(host.sockets[0].getsockname()[1], "127.0.0.1").carry
+        async with await asyncio.start_server(carry, "127.0.0.1", 0) as server:
+            port = server.sockets[0].getsockname()[1]
+            _, waiting = await asyncio.open_connection("127.0.0.1", port, local_addr=("127.0.0.2", 0))
+            waiting.write(b"flood")
+            await waiting.drain()
+            for _ in range(3):
+                assert await echoes(port, "127.0.0.3")
+            assert served == [b"hello"] * 3
+            waiting.close()
+            for task in asyncio.all_tasks() - {asyncio.current_task()}:
+                task.cancel()
+
+
 def test_the_host_lets_more_strangers_wait_than_one_container_can_be():
     assert MAX_RELAYS + 1 < gate.MAX_OF_ONE <= MAX_STRANGERS // 4
+
+
+def test_strangers_hold_little_memory_for_a_short_time():
+    assert MAX_STRANGERS * MAX_HELLO_BYTES <= 8 * 1024 * 1024
+    assert HELLO_SECONDS <= 10
