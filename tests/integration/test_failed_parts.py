@@ -73,6 +73,7 @@ async def test_a_part_that_fails_for_ever_ends_nothing_and_the_owner_reads_the_f
     host: Host, name: str, fix: str
 ) -> None:
     assert await host.fail(name, times=5 * MAX_FAILURES) == 5 * MAX_FAILURES + 1
+    host.harness.clock.pass_ms(60_000)
     assert await host.fail(name, times=MAX_FAILURES) == MAX_FAILURES + 1
     (notice,) = await host.notices()
     assert "(TypeError: members_only is a required argument)" in notice
@@ -82,7 +83,7 @@ async def test_a_part_that_fails_for_ever_ends_nothing_and_the_owner_reads_the_f
     assert len(await host.notices()) == 2
 
 
-@pytest.mark.parametrize("name", sorted(ESSENTIAL_LOOPS))
+@pytest.mark.parametrize("name", ["availability", "delivery", "dispatcher", "reaper"])
 async def test_what_queue_and_outbox_need_ends_the_host_after_ten_failures(host: Host, name: str) -> None:
     with pytest.raises(TypeError):
         await host.fail(name, times=MAX_FAILURES)
