@@ -147,7 +147,10 @@ class Orchestrator:
         self._notices = NoticeFeature(host)
         self._calendars = CalendarFeature(host, secret=self._credentials.value)
         self._contexts = ContextFeature(
-            host, ask_model=self._proxies.ask_model, agent_of=orders.asked, redactor=self._containers.redactor
+            host,
+            ask_model=self._proxies.ask_model,
+            agent_of=orders.chosen_agent,
+            redactor=self._containers.redactor,
         )
         self._ipc = IpcFeature(
             host,

@@ -25,13 +25,13 @@ def nodes(*, as_json: JsonOption = False, home: HomeOption = None) -> None:
     Example: `andy nodes`
     """
     from orchestrator.cli.terminal import home_of, settings_of
-    from orchestrator.containers.swarm.nodes import look_at_nodes
+    from orchestrator.containers.swarm.nodes import inspect_nodes
     from orchestrator.store.database import refuse_missing
 
     own = home_of(home)
     refuse_missing(own.database)
     slots = settings_of(own).max_containers_per_node
-    report = look_at_nodes(own.data, install=own.install_id(), slots=slots)
+    report = inspect_nodes(own.data, install=own.install_id(), slots=slots)
     show(report, _report_lines, as_json=as_json)
 
 

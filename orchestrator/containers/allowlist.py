@@ -64,7 +64,7 @@ class MountRequester:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Extra:
+class ExtraMounts:
     """The granted mounts, and a line for the owner about each that is refused, or
     only granted for reading.
     """
@@ -93,37 +93,53 @@ def resolve(path: Path) -> Path | None:
 
 
 def decide(
-    requests: Iterable[MountRequest], rules: MountRules, asker: MountRequester, *, resolve: Resolve = resolve
-) -> Extra:
-    """Grant or refuse each requested mount independently: a refused one does not affect the others."""
+    requests: Iterable[MountRequest],
+    rules: MountRules,
+    requester: MountRequester,
+    *,
+    resolve: Resolve = resolve,
+) -> ExtraMounts:
+    """Grant or refuse each requested mount independently: a refused one does not affect the others.
+
+    Pure but for `resolve`.
+    A request for writing that is refused may still be granted for reading; that counts as a refusal, too.
+    """
     mounts: dict[str, Mount] = {}
     refusals: list[str] = []
     names: list[str] = []
     for request in requests:
         try:
-            name = _name(request, taken=mounts)
-            real = _real(request, rules, asker, resolve)
-            root = _root_of(real, rules, asker, resolve)
+            name = _mount_name(request, taken=mounts)
+            real = _checked_source(request, rules, requester, resolve)
+            root = _root_of(real, rules, requester, resolve)
         except MountRefused as refused:
             refusals.append(f"{request.path} is not shown: {refused}")
-            names.append(_shown_as(request))
+            names.append(_visible_name(request))
             continue
-        denial = _write_denial(root, rules, asker) if request.writable else None
+        denial = _write_denial(root, rules, requester) if request.writable else None
         if denial:
             refusals.append(f"{request.path} is shown read-only: {denial}")
             names.append(name)
         mounts[name.casefold()] = Mount(
             source=real, target=f"{TARGET}/{name}", is_writable=request.writable and denial is None
         )
-    return Extra(mounts=tuple(mounts.values()), refusals=tuple(refusals), names=tuple(names))
+    return ExtraMounts(mounts=tuple(mounts.values()), refusals=tuple(refusals), names=tuple(names))
 
 
-def _shown_as(request: MountRequest) -> str:
+def _visible_name(request: MountRequest) -> str:
+    """Return the name under which the group would see a mount: its own `name`, else the last part of its
+    path.
+    """
     return request.name if request.name is not None else Path(request.path).name
 
 
-def _name(request: MountRequest, *, taken: Iterable[str]) -> str:
-    name = _shown_as(request)
+def _mount_name(request: MountRequest, *, taken: Iterable[str]) -> str:
+    """Return the name under which a mount appears below `TARGET`; `taken` are the names in use, case-folded.
+
+    Raises:
+        MountRefused: the name is not usable, or is taken.
+    """
+    name = _visible_name(request)
     is_plain = name.strip(". ") and name.isprintable() and not any(sign in name for sign in ("/", "\\", ":"))
     if not is_plain or name.startswith("."):
         raise MountRefused(f"'{name}' is no name to show it under; give it a 'name' without '/' and ':'.")
@@ -132,27 +148,30 @@ def _name(request: MountRequest, *, taken: Iterable[str]) -> str:
     return name
 
 
-def _real(request: MountRequest, rules: MountRules, asker: MountRequester, resolve: Resolve) -> Path:
-    path = _expanded(request.path, asker)
+def _checked_source(
+    request: MountRequest, rules: MountRules, requester: MountRequester, resolve: Resolve
+) -> Path:
+    """Return the real path of a requested mount. Raises `MountRefused` if the group may not see it."""
+    path = _expand_home(request.path, requester)
     if not path.is_absolute():
         raise MountRefused("the path has to begin with '/' or '~'.")
     # Judged by the real path: a link in an allowed folder may lead anywhere.
     real = resolve(path)
     if real is None:
-        raise MountRefused(f"there is no such folder or file. {asker.hindrance(path) or ''}".strip())
-    for secret in asker.protected:
-        if _holds(secret, real) or _holds(real, secret):
+        raise MountRefused(f"there is no such folder or file. {requester.hindrance(path) or ''}".strip())
+    for secret in requester.protected:
+        if _contains(secret, real) or _contains(real, secret):
             raise MountRefused(f"{secret} is Andy's own, and no group may see it.")
     blocked = _blocked_part(real, (*BLOCKED, *rules.blocked_patterns))
     if blocked is not None:
         raise MountRefused(f"'{blocked}' in {real} is blocked.")
-    hindrance = asker.hindrance(real)
+    hindrance = requester.hindrance(real)
     if hindrance is not None:
         raise MountRefused(hindrance)
     return real
 
 
-def _holds(outer: Path, inner: Path) -> bool:
+def _contains(outer: Path, inner: Path) -> bool:
     """Return whether `inner` is `outer` or inside of it, also on a disk that ignores case."""
     parts = [part.casefold() for part in outer.parts]
     return [part.casefold() for part in inner.parts[: len(parts)]] == parts
@@ -163,31 +182,38 @@ def _blocked_part(path: Path, patterns: Sequence[str]) -> str | None:
     match `tokenizer`), else None.
     """
     folded = [pattern.casefold() for pattern in patterns]
-    return next(
-        (part for part in path.parts if any(fnmatchcase(part.casefold(), one) for one in folded)), None
-    )
+    for part in path.parts:
+        if any(fnmatchcase(part.casefold(), pattern) for pattern in folded):
+            return part
+    return None
 
 
-def _root_of(real: Path, rules: MountRules, asker: MountRequester, resolve: Resolve) -> Root:
+def _root_of(real: Path, rules: MountRules, requester: MountRequester, resolve: Resolve) -> Root:
     """Return the innermost root that contains a path. Raises `MountRefused`."""
-    roots = ((resolve(_expanded(root.path, asker)), root) for root in rules.allowed_roots)
-    above = [(path, root) for path, root in roots if path is not None and real.is_relative_to(path)]
-    if not above:
+    innermost: Root | None = None
+    most_parts = 0
+    for root in rules.allowed_roots:
+        path = resolve(_expand_home(root.path, requester))
+        if path is not None and real.is_relative_to(path) and len(path.parts) > most_parts:
+            innermost, most_parts = root, len(path.parts)
+    if innermost is None:
         raise MountRefused(f"it lies in none of the 'allowedRoots' of {FILE}.")
-    return max(above, key=lambda found: len(found[0].parts))[1]
+    return innermost
 
 
-def _write_denial(root: Root, rules: MountRules, asker: MountRequester) -> str | None:
+def _write_denial(root: Root, rules: MountRules, requester: MountRequester) -> str | None:
+    """Return why the group may not write to mounts below a root; None if it may."""
     if not root.allow_read_write:
         return f"{root.path} does not allow more ('allowReadWrite')."
-    if rules.non_main_read_only and not asker.is_main:
+    if rules.non_main_read_only and not requester.is_main:
         return "only main may write in folders of yours ('nonMainReadOnly')."
     return None
 
 
-def _expanded(path: str, asker: MountRequester) -> Path:
+def _expand_home(path: str, requester: MountRequester) -> Path:
+    """Return the path of a request or root, with a leading `~` replaced by the owner's home."""
     if path == "~" or path.startswith("~/"):
-        return asker.own_home / path[2:]
+        return requester.own_home / path[2:]
     return Path(path)
 
 
@@ -213,22 +239,22 @@ class MountAllowlist:
         )
         self._protected = tuple(path.resolve() for path in owned)
 
-    def grant(self, group: Group) -> Extra:
+    def grant(self, group: Group) -> ExtraMounts:
         """Decide about the mounts that the group's configuration requests. Blocks."""
         requests = settings.of(group).mounts
         if not requests:
-            return Extra()
-        found = self._file.read()
-        if found.rules is None:
-            why = found.trouble or f"there is no list of what may be: {self._file.path}."
-            return Extra(
-                refusals=tuple(f"{request.path} is not shown: {why}" for request in requests),
-                names=tuple(map(_shown_as, requests)),
+            return ExtraMounts()
+        allowlist = self._file.read()
+        if allowlist.rules is None:
+            reason = allowlist.trouble or f"there is no list of what may be: {self._file.path}."
+            return ExtraMounts(
+                refusals=tuple(f"{request.path} is not shown: {reason}" for request in requests),
+                names=tuple(map(_visible_name, requests)),
             )
-        asker = MountRequester(
+        requester = MountRequester(
             is_main=group.is_main,
             own_home=self._own_home,
             protected=self._protected,
             hindrance=self._hindrance,
         )
-        return decide(requests, found.rules, asker)
+        return decide(requests, allowlist.rules, requester)

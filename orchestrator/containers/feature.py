@@ -71,13 +71,13 @@ class ContainersFeature:
         settings, home = self._host.settings, self._host.home
         await asyncio.to_thread(self._ensure_shared_memory)
         async with self._host.reader.reading() as tx:
-            left = {run.runtime for run in await runs.live(tx)}
+            used_runtimes = {run.runtime for run in await runs.live(tx)}
         self.selected = await runtime_selection.choose(
             settings.andy_runtime,
             home=home.root,
             install=home.install_id(),
             tag=settings.andy_image,
-            left=left,
+            used_runtimes=used_runtimes,
             last_frame=self._last_frame,
             on_log=self._logs.take_stderr,
             on_node_problem=self._notify_owner,
@@ -94,10 +94,12 @@ class ContainersFeature:
             stack.push_async_callback(self.selected.forget)
 
     async def _last_frame(self, run_id: RunId) -> int:
+        """Return the number of the last frame that the store has of a run; 0 if it does not have the run."""
         run = await self._host.reader.read(lambda tx: runs.get(tx, run_id))
         return 0 if run is None else run.last_frame
 
     async def _notify_owner(self, problem: str, about: str = "node") -> None:
+        """Send a problem to the owner; `about` is the topic, of which the same text is sent only once."""
         await self._host.database.write(
             lambda tx: owner.notify(tx, f"⚠️ {problem}", about=about, now_ms=self._host.clock.now_ms())
         )
@@ -111,10 +113,10 @@ class ContainersFeature:
         """
         if self.selected.runtime.name != "swarm":
             return []
-        from orchestrator.containers.swarm.nodes import look_at_nodes
+        from orchestrator.containers.swarm.nodes import inspect_nodes
 
         home, slots = self._host.home, self._host.settings.max_containers_per_node
-        return await asyncio.to_thread(look_at_nodes, home.data, install=home.install_id(), slots=slots)
+        return await asyncio.to_thread(inspect_nodes, home.data, install=home.install_id(), slots=slots)
 
     def cap(self) -> int:
         """Return how many containers may live at once now: by the setting, and by the nodes' slots."""
@@ -124,7 +126,7 @@ class ContainersFeature:
     async def connect(self, proxies: ContainerProxies, credentials: CredentialSource) -> None:
         """Let containers reach the host's proxies and nothing else of it; build the orders of runs."""
         self._proxies = proxies
-        await self.selected.shut_host(proxies.ports, self._say)
+        await self.selected.block_other_ports(proxies.ports, self._say)
         token = await asyncio.to_thread(self._host.home.token)
         self.redactor = Redactor(KnownSecrets(credentials, own=[token]))
         self.orders = RunOrders(
@@ -178,6 +180,7 @@ class ContainersFeature:
         }
 
     def _ensure_shared_memory(self) -> None:
+        """Write those of the first memory files of all groups and of the prompt that are missing. Blocks."""
         settings, home = self._host.settings, self._host.home.root
         try:
             memory_templates.ensure_shared_memory(home, assistant=settings.assistant_name)
@@ -198,8 +201,8 @@ class ContainersFeature:
         """Stop a run in a task of its own."""
         self.pool.stop_soon(run_id, reason)
 
-    def leave_none(self) -> None:
-        """Let every container end with this host, because the next start will have another store."""
+    def end_all_at_shutdown(self) -> None:
+        """End every container with this host, because the next start will have another store."""
         self._leaves_containers = False
 
     async def shut_down(self) -> None:
@@ -208,7 +211,7 @@ class ContainersFeature:
             await self.pool.stop_all()
         # As long as an agent lives on, the firewall has to keep it away from the host.
         if not self.pool.live():
-            await self.selected.open_host()
+            await self.selected.remove_port_block()
 
 
 class ImageWatch:
@@ -223,11 +226,13 @@ class ImageWatch:
     async def run(self) -> None:
         """Check after each container that could not be started, and often while the image is missing."""
         while True:
-            await self.look()
+            await self.check()
             await self._host.wakeups.image.wait(at_most_seconds=IMAGE_SECONDS if self.is_missing else None)
 
-    async def look(self) -> None:
-        """Notify the owner of a change; once the image is there, let waiting turns start at once."""
+    async def check(self) -> None:
+        """Look for the image once, and notify the owner of a change; if it has appeared, retry waiting turns
+        at once.
+        """
         is_there = await self._selected.is_image_there()
         if is_there is None or self.is_missing is (not is_there):
             return  # no engine answers, or nothing has changed
@@ -250,4 +255,5 @@ class ImageWatch:
 
 
 def _load() -> None:
+    """Build the validators of frames now, which are otherwise built when the first frame arrives."""
     frames.build()

@@ -50,29 +50,30 @@ class Firewall:
         """
         if not Path("/sys/class/net", self.bridge).exists():
             raise FirewallOutOfReach(f"the bridge {self.bridge} is not on this machine")
-        if not self.is_there():
+        if not self.exists():
             self._call("-N", self.chain)
         # The old rules are removed only after the new ones are in force, so that nothing is open in between.
         old = self._rules()
-        for number, rule in enumerate(self._wanted(ports), start=1):
+        for number, rule in enumerate(self._new_rules(ports), start=1):
             self._call("-I", self.chain, str(number), *rule)
+        first_old = len(ports) + 2  # after one new rule for each port and the rejection of all others
         for _ in old:
-            self._call("-D", self.chain, str(len(ports) + 2))
-        others = self._jumps()  # also for an earlier bridge, which is gone
+            self._call("-D", self.chain, str(first_old))
+        old_jumps = self._jumps()  # also those for an earlier bridge, which is gone
         self._call("-I", *self._jump)
-        for one in others:
-            self._call("-D", *one)
+        for jump in old_jumps:
+            self._call("-D", *jump)
 
     def remove(self) -> None:
         """Remove the rule; a missing one is no error. Raises `FirewallOutOfReach`."""
-        if not self.is_there():
+        if not self.exists():
             return
-        for one in self._jumps():
-            self._call("-D", *one)
+        for jump in self._jumps():
+            self._call("-D", *jump)
         self._call("-F", self.chain)
         self._call("-X", self.chain)
 
-    def is_there(self) -> bool:
+    def exists(self) -> bool:
         """Return whether a chain of this install exists, for whatever bridge, as far as this user can see."""
         return self._succeeds("-n", "-L", self.chain)
 
@@ -83,14 +84,18 @@ class Firewall:
 
     def commands(self, ports: Collection[int]) -> str:
         """Return the commands that root can type instead, in one line."""
-        calls = [("-N", self.chain), *(("-A", self.chain, *rule) for rule in self._wanted(ports))]
+        calls = [("-N", self.chain), *(("-A", self.chain, *rule) for rule in self._new_rules(ports))]
         return " && ".join(" ".join(("iptables", *call)) for call in (*calls, ("-I", *self._jump)))
 
     @property
     def _jump(self) -> tuple[str, ...]:
+        """Return the arguments of the rule in `INPUT` that sends the bridge's packets to the chain."""
         return ("INPUT", "-i", self.bridge, "-j", self.chain)
 
-    def _wanted(self, ports: Collection[int]) -> Sequence[tuple[str, ...]]:
+    def _new_rules(self, ports: Collection[int]) -> Sequence[tuple[str, ...]]:
+        """Return the rules of the chain, each as its iptables arguments: one for each port, then the
+        rejection.
+        """
         # RETURN leaves the decision to the owner's own rules, which may be stricter.
         accepted = [
             ("-d", self.gateway, "-p", "tcp", "--dport", str(port), "-j", "RETURN") for port in sorted(ports)
@@ -100,29 +105,33 @@ class Firewall:
     def _jumps(self) -> list[list[str]]:
         """Return the rules that jump to the chain, each as its iptables arguments."""
         rules = [line.split()[1:] for line in self._call("-S", "INPUT").splitlines()]
-        return [words for words in rules if words[-1] == self.chain]
+        return [arguments for arguments in rules if arguments[-1] == self.chain]
 
     def _rules(self) -> list[str]:
+        """Return the present rules of the chain, each as a line of iptables."""
         return [line for line in self._call("-S", self.chain).splitlines() if line.startswith("-A")]
 
-    def _succeeds(self, *words: str) -> bool:
-        return _iptables(*words).returncode == 0
+    def _succeeds(self, *arguments: str) -> bool:
+        """Return whether iptables accepts these arguments."""
+        return _iptables(*arguments).returncode == 0
 
-    def _call(self, *words: str) -> str:
-        done = _iptables(*words)
-        if done.returncode != 0:
-            reason = " ".join(done.stderr.split()) or f"iptables ended with {done.returncode}"
+    def _call(self, *arguments: str) -> str:
+        """Run iptables and return its output. Raises `FirewallOutOfReach`."""
+        ended = _iptables(*arguments)
+        if ended.returncode != 0:
+            reason = " ".join(ended.stderr.split()) or f"iptables ended with {ended.returncode}"
             raise FirewallOutOfReach(reason)
-        return done.stdout
+        return ended.stdout
 
 
-def _iptables(*words: str) -> subprocess.CompletedProcess[str]:
+def _iptables(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run iptables to its end, whatever its exit code. Raises `FirewallOutOfReach` if it cannot be run."""
     program = shutil.which("iptables", path=f"{os.environ.get('PATH', '')}:{ADMIN_PATH}")
     if program is None:
         raise FirewallOutOfReach("there is no iptables on this machine")
     try:
         return subprocess.run(
-            [program, "-w", str(WAIT_SECONDS), *words],
+            [program, "-w", str(WAIT_SECONDS), *arguments],
             capture_output=True,
             text=True,
             timeout=CALL_SECONDS,

@@ -111,7 +111,7 @@ async def apply(
             assert_never(frame)
 
 
-async def keep_session(tx: Tx, run: Run, session_id: str, *, now_ms: int) -> bool:
+async def store_session(tx: Tx, run: Run, session_id: str, *, now_ms: int) -> bool:
     """Store the session that a heartbeat names, if a turn of this run is running; return whether it is."""
     if run.is_isolated or await turns.running_in(tx, run.id) is None:
         return False
@@ -162,8 +162,8 @@ async def _note_restored(tx: Tx, run: Run, frame: Ack | TurnEnd) -> RestoreMode 
     """Record how the runner continued the conversation; return None if it did as the host had planned."""
     if frame.restored is None:
         return None
-    is_news = await runs.note_restored(tx, run.id, frame.restored, reason=SESSION_GONE)
-    return frame.restored if is_news else None
+    differs_from_plan = await runs.note_restored(tx, run.id, frame.restored, reason=SESSION_GONE)
+    return frame.restored if differs_from_plan else None
 
 
 async def _add_checkpoint(tx: Tx, run: Run, turn: Turn, frame: TurnEnd, *, now_ms: int) -> None:
@@ -180,6 +180,7 @@ async def _add_checkpoint(tx: Tx, run: Run, turn: Turn, frame: TurnEnd, *, now_m
 
 
 async def _settle_notices(tx: Tx, run: Run, turn: Turn, frame: TurnEnd, *, now_ms: int) -> list[int]:
+    """Record which notices the turn delivered and which it did not; return the ids of those delivered."""
     session_id = None if run.is_isolated else await sessions.current(tx, run.folder)
     return await notice_claims.settle(tx, turn, frame.told, session_id=session_id, now_ms=now_ms)
 
@@ -194,10 +195,11 @@ async def _take_end(
     on_success: OnSuccess,
     now_ms: int,
 ) -> FrameEffect:
+    """Apply the end of a turn: its notices, its checkpoint and its new state."""
     delivered: list[int] = []
     if frame.status == "success":
         await on_success(tx, turn)
-        # Only a turn that ended well has told its notices: those of a failed call come again.
+        # Only a turn that ended well has delivered its notices: those of a failed one are delivered again.
         delivered = await _settle_notices(tx, run, turn, frame, now_ms=now_ms)
         await _add_checkpoint(tx, run, turn, frame, now_ms=now_ms)
     ended = await _end_turn(tx, run, turn, frame, requeue=requeue, now_ms=now_ms)
@@ -213,6 +215,7 @@ async def _take_end(
 async def _end_turn(
     tx: Tx, run: Run, turn: Turn, frame: TurnEnd, *, requeue: RequeueTurn, now_ms: int
 ) -> TurnState:
+    """Release the results of a good turn; queue a failed one again or fail it. Return the turn's state."""
     if frame.status == "error":
         # With the same session, all further attempts would fail alike.
         if frame.code == LOST_SESSION and not run.is_isolated:
@@ -231,6 +234,7 @@ async def _end_turn(
 
 
 def _reason(frame: TurnEnd) -> str | None:
+    """Return why a turn failed, as a sentence; None if it ended well."""
     return plain_reason(frame.error) if frame.status == "error" else None
 
 

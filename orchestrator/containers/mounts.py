@@ -50,7 +50,7 @@ class FileRights:
 NO_FILES = FileRights(reads=False, writes=False)
 
 
-def places(group: Group, rights: FileRights | None = None) -> tuple[GroupDirectory, ...]:
+def group_directories(group: Group, rights: FileRights | None = None) -> tuple[GroupDirectory, ...]:
     """List the directories that belong to a group alone, and for main the prompt of all groups. Pure.
 
     No directory is written by both sides, so the host never writes where a container can plant a link. The
@@ -62,7 +62,7 @@ def places(group: Group, rights: FileRights | None = None) -> tuple[GroupDirecto
     env, files = Path("data/env", group.folder), Path("groups", group.folder)
     writes_files = True
     if rights is not None:
-        session = apart(group)
+        session = restricted_folder(group)
         env, files = (env, files) if rights.reads else (session / "env", session / "group")
         writes_files = rights.writes or not rights.reads
     shared = GroupDirectory(path=Path("groups/global"), target="/workspace/global", is_writable=True)
@@ -80,7 +80,7 @@ def places(group: Group, rights: FileRights | None = None) -> tuple[GroupDirecto
     )
 
 
-def apart(group: Group) -> Path:
+def restricted_folder(group: Group) -> Path:
     """Return the folder, below the home, with a restricted container's own files. Pure."""
     return Path("data/sessions", group.folder, "apart")
 
@@ -95,17 +95,18 @@ def plan_mounts(
 ) -> tuple[Mount, ...]:
     """List the mounts of a group's container. Pure.
 
-    `has_global`: whether `groups/global/` exists; `shown`: which of `SHOWN_TO_MAIN` exist. Main gets those,
-    each as a mount of its own, in an empty directory: the rest of the home, with its secrets, is not there.
+    `has_global` says whether `groups/global/` exists; `shown` names the entries of `SHOWN_TO_MAIN` that
+    exist. Main gets each of them as a mount of its own, in an empty directory: the rest of the home, with its
+    secrets, is not there.
     """
     own = tuple(
         Mount(source=home / place.path, target=place.target, is_writable=place.is_writable)
-        for place in places(group, rights)
+        for place in group_directories(group, rights)
     )
     if not group.is_main:
         shared = Mount(source=home / "groups" / "global", target="/workspace/global")
         return (*own, shared) if has_global else own
-    view = Mount(source=_view(home), target="/workspace/project")
+    view = Mount(source=_view_folder(home), target="/workspace/project")
     return (*own, view, *(Mount(source=home / name, target=f"{view.target}/{name}") for name in shown))
 
 
@@ -124,12 +125,12 @@ def prepare(
     home = home.resolve()
     owner = ContainerUser(uid=uid, gid=uid if gid is None else gid)
     if rights is not None:
-        _empty(home / apart(group))
+        _empty(home / restricted_folder(group))
         _empty(home / "data" / "ipc" / group.folder / "replies")
-    for place in places(group, rights):
+    for place in group_directories(group, rights):
         if rights is None or place.is_writable or not place.path.is_relative_to("groups"):
-            _make(home, place, owner)
-    shown = _lay_view(home) if group.is_main else ()
+            _prepare_directory(home, place, owner)
+    shown = _create_view(home) if group.is_main else ()
     has_global = _is_directory(home / "groups" / "global")
     return plan_mounts(group, home=home, has_global=has_global, shown=shown, rights=rights)
 
@@ -151,31 +152,38 @@ def program_folder(home: Path, name: str) -> Path | None:
     return folder if _is_directory(folder.parent) and _is_directory(folder) else None
 
 
-def _make(home: Path, place: GroupDirectory, owner: ContainerUser) -> None:
-    with _entered(home, place) as descriptor:
+def _prepare_directory(home: Path, place: GroupDirectory, owner: ContainerUser) -> None:
+    """Create a directory of a group if missing, and set its owner or its mode."""
+    with _opened_directory(home, place) as descriptor:
         if place.is_writable:
-            _give(descriptor, home / place.path, owner)
+            _give_to_container(descriptor, home / place.path, owner)
         else:
             os.fchmod(descriptor, place.mode)
 
 
 @contextmanager
-def _entered(home: Path, place: GroupDirectory) -> Iterator[int]:
+def _opened_directory(home: Path, place: GroupDirectory) -> Iterator[int]:
     """Open a directory under the home, created if missing, without following a link on the way."""
-    here = os.open(home, os.O_RDONLY | os.O_DIRECTORY)
+    current = os.open(home, os.O_RDONLY | os.O_DIRECTORY)
     try:
         for number, part in enumerate(place.path.parts, start=1):
             is_last = number == len(place.path.parts)
-            inner = _enter(here, part, mode=place.mode if is_last else PASSABLE, shown=home / place.path)
-            os.close(here)
-            here = inner
-        yield here
+            inner = _open_inner(
+                current, part, mode=place.mode if is_last else PASSABLE, shown=home / place.path
+            )
+            os.close(current)
+            current = inner
+        yield current
     finally:
-        os.close(here)
+        os.close(current)
 
 
-def _enter(parent: int, name: str, *, mode: int, shown: Path) -> int:
-    is_new = _made(parent, name, mode)
+def _open_inner(parent: int, name: str, *, mode: int, shown: Path) -> int:
+    """Open a directory in the open directory `parent`, created if missing; return its descriptor.
+
+    `shown` is the path that an error names. Raises `ContainerError` if it is a link or no directory.
+    """
+    is_new = _create_folder(parent, name, mode)
     try:
         inner = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=parent)
     except OSError as error:
@@ -188,7 +196,8 @@ def _enter(parent: int, name: str, *, mode: int, shown: Path) -> int:
     return inner
 
 
-def _made(parent: int, name: str, mode: int) -> bool:
+def _create_folder(parent: int, name: str, mode: int) -> bool:
+    """Create a folder in the open directory `parent`; return False if something of that name exists."""
     if name in {"", ".", ".."} or "/" in name:
         raise ContainerError(f"'{name}' is no folder name.")
     try:
@@ -198,8 +207,10 @@ def _made(parent: int, name: str, mode: int) -> bool:
     return True
 
 
-def _give(descriptor: int, path: Path, owner: ContainerUser) -> None:
-    """Make the container's user the owner of a directory, and of what the host has put into it."""
+def _give_to_container(descriptor: int, path: Path, owner: ContainerUser) -> None:
+    """Make the container's user the owner of a directory, and of the entries that the host has written into
+    it.
+    """
     if os.geteuid() == ROOT:
         os.fchown(descriptor, owner.uid, owner.gid)
         for name in os.listdir(descriptor):
@@ -209,28 +220,36 @@ def _give(descriptor: int, path: Path, owner: ContainerUser) -> None:
 
 
 def _give_entry(parent: int, name: str, owner: ContainerUser) -> None:
-    seen = os.stat(name, dir_fd=parent, follow_symlinks=False)
+    """Make the container's user the owner of one entry of an open directory, if root owns it."""
+    entry_info = os.stat(name, dir_fd=parent, follow_symlinks=False)
     # A file with a second link may be another one of root's, which would be given away with it.
-    is_plain = stat.S_ISDIR(seen.st_mode) or (stat.S_ISREG(seen.st_mode) and seen.st_nlink == 1)
-    if seen.st_uid == ROOT and is_plain:
+    is_plain = stat.S_ISDIR(entry_info.st_mode) or (
+        stat.S_ISREG(entry_info.st_mode) and entry_info.st_nlink == 1
+    )
+    if entry_info.st_uid == ROOT and is_plain:
         os.chown(name, owner.uid, owner.gid, dir_fd=parent, follow_symlinks=False)
 
 
-def _view(home: Path) -> Path:
+def _view_folder(home: Path) -> Path:
+    """Return the folder that main sees as the project: mount points only."""
     return home / "data" / "project"
 
 
-def _lay_view(home: Path) -> tuple[str, ...]:
-    """Create an empty mount point for each shown entry: an engine would create it as root."""
-    view = _view(home)
+def _create_view(home: Path) -> tuple[str, ...]:
+    """Create an empty mount point for each entry of `SHOWN_TO_MAIN` that exists, and return their names.
+
+    Without the mount points, an engine would create them as root.
+    """
+    view = _view_folder(home)
     view.mkdir(mode=READABLE, parents=True, exist_ok=True)
     shown = tuple(name for name in SHOWN_TO_MAIN if _is_directory(home / name) or _is_file(home / name))
     for name in shown:
-        _stand_in(view / name, is_directory=_is_directory(home / name))
+        _create_mount_point(view / name, is_directory=_is_directory(home / name))
     return shown
 
 
-def _stand_in(path: Path, *, is_directory: bool) -> None:
+def _create_mount_point(path: Path, *, is_directory: bool) -> None:
+    """Create an empty folder or file over which the real one is mounted."""
     if is_directory:
         path.mkdir(mode=READABLE, exist_ok=True)
     else:

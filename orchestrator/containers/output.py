@@ -79,16 +79,16 @@ class OutputReader:
             live.container = None  # so that the timeouts do not count the engine's absence
             await self.note_outage(live)
             try:
-                again = await self._rejoin(live)
+                rejoined = await self._rejoin(live)
             except TimeoutError:
                 self._orphans.add(Orphan.of(live.run))
                 return classify(gone)
         await self.note_outage(live, is_over=True)
-        if again is None:
+        if rejoined is None:
             return classify_exit(live, Exit(code=None))
-        live.container, live.last_frame_ms = again, self._context.clock.steady_ms()
+        live.container, live.last_frame_ms = rejoined, self._context.clock.steady_ms()
         self._context.bus.publish("run.rejoined", group=live.run.folder, run=live.run.id)
-        return await self.follow(live, again)
+        return await self.follow(live, rejoined)
 
     async def note_outage(self, live: LiveRunState, *, is_over: bool = False) -> None:
         """Record since when a container's turn waits for its engine, or that the outage
@@ -108,6 +108,7 @@ class OutputReader:
         self._context.wakeups.outages.set()
 
     async def _read_to_end(self, live: LiveRunState, container: RunningContainer) -> RunEnd:
+        """Read a container's frames to the end of its output; return how it ended. Raises `EngineGone`."""
         await self._read_frames(live, container)
         if live.has_to_go:
             await stop_container(container)
@@ -128,8 +129,8 @@ class OutputReader:
                 on=EngineGone, attempts=None, timeout=None, wait_initial=0.5, wait_max=5
             ):
                 with attempt:
-                    found = await self._context.runtime.adopt()
-        return next((other for other in found if other.run_id == live.run.id), None)
+                    containers = await self._context.runtime.adopt()
+        return next((container for container in containers if container.run_id == live.run.id), None)
 
     async def _read_frames(self, live: LiveRunState, container: RunningContainer) -> None:
         """Apply the container's frames until its output ends, or it has to be killed.
@@ -147,16 +148,16 @@ class OutputReader:
                 if live.has_to_go:
                     return
 
-    async def _parsed(self, live: LiveRunState, line: FrameLine) -> Frame | None:
+    async def _parse(self, live: LiveRunState, line: FrameLine) -> Frame | None:
         """Parse a frame; return None if it cannot be read, or is of a kind that only a
         later version knows.
         """
         try:
             return parse_frame(line)
         except UnknownKind:  # from a newer runner: an optional kind of frame
-            await self._limit_rate(live)
+            await self._wait_for_rate(live, live.frame_rate)
         except OtherVersion as error:
-            await self._limit_rate(live)
+            await self._wait_for_rate(live, live.frame_rate)
             if live.last_frame_ms is None and live.verdict is None:
                 # A frame from an older image may be one that the host's earlier version understood.
                 verdict = replace(OTHER_VERSION, is_retryable=live.last_frame > 0)
@@ -165,12 +166,13 @@ class OutputReader:
             else:
                 _note_unreadable(live, error)
         except WireError as error:
-            await self._limit_rate(live)
+            await self._wait_for_rate(live, live.frame_rate)
             _note_unreadable(live, error)
         return None
 
     async def _take_line(self, live: LiveRunState, line: FrameLine) -> None:
-        frame = await self._parsed(live, line)
+        """Apply one line of a container's output to the run, the store and the watchers."""
+        frame = await self._parse(live, line)
         if frame is None:
             return
         live.last_frame_ms = self._context.clock.steady_ms()
@@ -181,8 +183,8 @@ class OutputReader:
         if is_new or live.free_replays == 0:
             # A turn's progress has a limit of its own: short turns with many tool calls must not look like a
             # flood.
-            of_work = isinstance(frame, ToolStart | ToolEnd)
-            await self._limit_rate(live, live.work_rate if of_work else None)
+            is_progress = isinstance(frame, ToolStart | ToolEnd)
+            await self._wait_for_rate(live, live.work_rate if is_progress else live.frame_rate)
         else:
             live.free_replays -= 1
         match frame:
@@ -191,7 +193,7 @@ class OutputReader:
                 return
             case Heartbeat() | Ready():
                 if is_new:
-                    await self._keep_session(live, frame.new_session_id)
+                    await self._store_session(live, frame.new_session_id)
                 return
             case ToolStart() if is_new:
                 # In a thread: the known secrets are read from a file.
@@ -204,19 +206,20 @@ class OutputReader:
 
     async def _take_draft(self, live: LiveRunState, frame: Draft) -> None:
         """Store a growing text in memory only: a lost piece costs nothing, but a row for each would."""
-        await self._limit_rate(live, live.work_rate)
+        await self._wait_for_rate(live, live.work_rate)
         if frame.n <= live.last_frame:
             return
         live.last_frame = frame.n
         live.draft.take(frame)
-        if live.draft.is_to_be_noticed(self._context.clock):
+        if live.draft.claim_notification(self._context.clock):
             self._publish_progress(live, "agent.text", frame.turn)
 
     def _publish_progress(self, live: LiveRunState, kind: str, turn: int) -> None:
+        """Publish that a turn makes progress, as an event that is not stored."""
         self._context.bus.publish_passing(kind, group=live.run.folder, turn=turn, run=live.run.id)
 
-    async def _limit_rate(self, live: LiveRunState, rate: TokenBucket | None = None) -> None:
-        rate = rate or live.frame_rate
+    async def _wait_for_rate(self, live: LiveRunState, rate: TokenBucket) -> None:
+        """Wait until `rate` admits one more frame of a run; schedule to kill a run that floods it."""
         await rate.wait()
         if rate.is_overrun and live.verdict is None:
             self._termination.schedule_kill(live, ENDLESS_OUTPUT)
@@ -227,7 +230,7 @@ class OutputReader:
             live.cpu_seconds = cpu_seconds
             self._context.bus.publish("run.ready", group=live.run.folder, run=live.run.id)
 
-    async def _keep_session(self, live: LiveRunState, session_id: str | None) -> None:
+    async def _store_session(self, live: LiveRunState, session_id: str | None) -> None:
         """Record a turn's session before its first result, so that a crash does not lose the conversation."""
         if session_id is None or session_id == live.session_id or live.run.is_isolated:
             return
@@ -237,7 +240,7 @@ class OutputReader:
             with attempt:
                 async with self._context.database.transaction() as tx:
                     now_ms = self._context.clock.now_ms()
-                    if await frame_effects.keep_session(tx, live.run, session_id, now_ms=now_ms):
+                    if await frame_effects.store_session(tx, live.run, session_id, now_ms=now_ms):
                         live.session_id = session_id
 
     async def _apply(self, live: LiveRunState, frame: Frame) -> None:

@@ -181,10 +181,14 @@ class RunPool:
         return order
 
     async def _start_turn(self, tx: Tx, turn: Turn, live: LiveRunState) -> TurnOrder | None:
+        """Record in the transaction that a turn runs in a live container; return its order.
+
+        Return None if the container does not fit the group any more, or the turn is not queued any more.
+        """
         group = await groups.by_folder(tx, turn.folder)
         if group is None or live.is_retired or not self._still_fits(live, group, turn):
             # It needs another container, with the group's present settings.
-            after_commit(tx, partial(self._retire_one, live))
+            after_commit(tx, partial(self._mark_retired, live))
             return None
         if live.state is not RunState.BUSY or not await is_queued(tx, turn):
             return None
@@ -193,10 +197,11 @@ class RunPool:
 
     def _still_fits(self, live: LiveRunState, group: Group, turn: Turn) -> bool:
         """Return whether a container has its group's present settings and uses the turn's service."""
-        asked = self._context.ports.orders.asked(group, turn)
-        return group.container_config == live.config and (asked is None or asked.is_asked_by(live.run))
+        chosen = self._context.ports.orders.chosen_agent(group, turn)
+        return group.container_config == live.config and (chosen is None or chosen.is_recorded_in(live.run))
 
-    def _retire_one(self, live: LiveRunState) -> None:
+    def _mark_retired(self, live: LiveRunState) -> None:
+        """Let a container end after its present turn, and wake the queue, which then starts another one."""
         live.is_retired = True
         self._context.wakeups.lanes.set()
 
@@ -278,6 +283,7 @@ class RunPool:
                     stop.cancel()
 
     async def _stop_when_made(self, live: LiveRunState) -> None:
+        """Wait until a run has a container, and stop it."""
         with self._context.bus.listening("run.started") as events:
             while live.container is None:
                 await events.get()

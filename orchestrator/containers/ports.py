@@ -45,7 +45,7 @@ class Restoration:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AskedAgent:
+class ChosenAgent:
     """The agent, model and service that answer in a group's containers."""
 
     agent: AgentName
@@ -58,15 +58,18 @@ class AskedAgent:
 
     @property
     def provider(self) -> str | None:
-        """Return a run's recorded provider: the service, or that no model is used."""
+        """Return the provider to record with a run: the service, or `OFFLINE` for an agent without model."""
         return OFFLINE if self.agent == "offline" else self.service
 
-    def of(self, run: Run) -> Run:
-        """Return a run with this agent, model and service recorded."""
+    def recorded_in(self, run: Run) -> Run:
+        """Return a copy of `run` with this model, provider and service."""
         return replace(run, model=self.model, provider=self.provider, service=self.name)
 
-    def is_asked_by(self, run: Run) -> bool:
-        """Return whether a recorded run uses this agent and service. Older versions recorded no provider."""
+    def is_recorded_in(self, run: Run) -> bool:
+        """Return whether a recorded run uses this model and service.
+
+        A run without a provider was recorded by an older version and counts as equal.
+        """
         recorded = (run.model, run.provider, run.service)
         return run.provider is None or recorded == (self.model, self.provider, self.name)
 
@@ -78,7 +81,7 @@ async def resume_plainly(turn: Turn, group: Group, session_id: str | None) -> Re
     return Restoration(restore=RestoreOrder(mode=mode), decided_on_session=session_id, session_id=session_id)
 
 
-async def keep_nothing(turn: Turn) -> None:
+async def take_no_snapshot(turn: Turn) -> None:
     """Start a turn without a snapshot of its group's files."""
     del turn
 
@@ -86,8 +89,8 @@ async def keep_nothing(turn: Turn) -> None:
 class Orders(Protocol):
     """Decides by a group's configuration of that moment what its container is started with."""
 
-    def asked(self, group: Group, turn: Turn) -> AskedAgent | None:
-        """Return the agent, the model and the service that a turn asks now. Raises `SettingError`."""
+    def chosen_agent(self, group: Group, turn: Turn) -> ChosenAgent | None:
+        """Return the agent, model and service that would answer a turn now. Raises `SettingError`."""
 
     def order(self, run: Run, group: Group, turn: TurnOrder, session_id: str | None) -> RunOrder:
         """Return the first order of a container, with the session that it resumes."""
@@ -106,7 +109,7 @@ class Mailboxes(Protocol):
         """Read the group's mailboxes from now on."""
 
     async def unwatch(self, folder: Folder) -> None:
-        """Stop reading the group's mailboxes, after one last look."""
+        """Read the group's mailboxes a last time, and stop reading them."""
 
 
 class TurnFiles(Protocol):
@@ -142,7 +145,7 @@ class RunPorts:
     requeue: frame_effects.RequeueTurn
     new_run_id: Callable[[], RunId]
     on_success: frame_effects.OnSuccess = frame_effects.ignore_success
-    before_turn: Callable[[Turn], Awaitable[None]] = keep_nothing
+    before_turn: Callable[[Turn], Awaitable[None]] = take_no_snapshot
     """Take a snapshot of a group's files before an agent's turn: some seconds at most; never raises."""
     redact: Callable[[str], str] = redact
     """Remove secrets from a container's texts about its work."""

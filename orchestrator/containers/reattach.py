@@ -53,30 +53,31 @@ class Reattachment:
         Raises:
             EngineGone: the engine does not answer.
         """
-        found = {container.run_id: container for container in await self._context.runtime.adopt()}
+        containers = {container.run_id: container for container in await self._context.runtime.adopt()}
         async with self._context.database.reading() as tx:
             recorded = {run.id: run for run in await runs.live(tx)}
             busy = {run_id for run_id in recorded if await turns.running_in(tx, run_id) is not None}
         # Files in an input folder for any other run will be read by nobody.
         files = self._context.ports.files
-        await asyncio.to_thread(files.remove_files_of_others, found.keys() & recorded.keys())
-        for run_id, container in found.items():
+        await asyncio.to_thread(files.remove_files_of_others, containers.keys() & recorded.keys())
+        for run_id, container in containers.items():
             if run_id in recorded:
                 await self._take_over(recorded[run_id], container)
             else:
                 orphan = Orphan(run_id=run_id, folder=container.folder, is_isolated=False, may_work=True)
                 await self._orphans.remove(container, orphan)
-        for run_id in recorded.keys() - found.keys():
+        for run_id in recorded.keys() - containers.keys():
             await self._context.logs.resume(recorded[run_id])
             # A host that stops under Compose ends idle containers, too: nobody lost anything by that.
             await self._termination.settle(recorded[run_id], LOST if run_id in busy else STOPPED_IDLE)
 
     async def _take_over(self, run: Run, container: RunningContainer) -> None:
+        """Read a container of an earlier host from its first frame; end it if it has had no turn."""
         ports = self._context.ports
         async with self._context.database.reading() as tx:
             turn = await turns.running_in(tx, run.id)
             group = await groups.by_folder(tx, run.folder)
-            has_turn = turn is not None and await turns.acked_ms(tx, turn.id) is not None
+            is_acknowledged = turn is not None and await turns.acked_ms(tx, turn.id) is not None
             session_id = await sessions.current(tx, run.folder)
         is_first = run.last_frame == 0
         if is_first and turn is None:
@@ -85,8 +86,8 @@ class Reattachment:
             await self._termination.settle(run, UNUSED)
             return
         order = None
-        if turn is not None and group is not None and not has_turn:
-            order = await self._order_again(run, turn, group, is_first=is_first)
+        if turn is not None and group is not None and not is_acknowledged:
+            order = await self._compose_again(run, turn, group, is_first=is_first)
         await ports.mailboxes.watch(run.folder)
         await self._context.logs.resume(run)
         live = self._live_runs.admit(run, RunState.IDLE if turn is None else RunState.BUSY)
@@ -107,7 +108,8 @@ class Reattachment:
             # Its remaining output is read; the next question goes to a container of the present image.
             await self._termination.close(live, reason=IMAGE_REPLACED)
 
-    async def _order_again(self, run: Run, turn: Turn, group: Group, *, is_first: bool) -> TurnOrder:
+    async def _compose_again(self, run: Run, turn: Turn, group: Group, *, is_first: bool) -> TurnOrder:
+        """Return the order of a turn that may not have reached its container."""
         # A run that was started ahead needs its terms with its first turn; any other run ignores them.
         if is_first:
             return await self._creator.write_again(run, turn, group)

@@ -10,7 +10,7 @@ import structlog
 
 from agent_runner.wire.order import AgentName, RunOrder, TurnLimits, TurnOrder
 from orchestrator.containers import allowlist, mounts
-from orchestrator.containers.ports import AskedAgent
+from orchestrator.containers.ports import ChosenAgent
 from orchestrator.domain.errors import SettingError
 from orchestrator.domain.model_services import OF_DOTENV, ModelChoice
 from orchestrator.domain.protocols import Mount
@@ -65,8 +65,10 @@ class RunOrders:
     def order(self, run: Run, group: Group, turn: TurnOrder, session_id: str | None) -> RunOrder:
         """Return the order that the runner reads from its stdin. It contains no secret."""
         config = group_config.of(group)
-        asked = self._choice(group, turn.kind, is_isolated=run.is_isolated)
-        service = self._proxies.models.catalog.service(asked.service if run.provider is None else run.service)
+        choice = self._choice(group, turn.kind, is_isolated=run.is_isolated)
+        service = self._proxies.models.catalog.service(
+            choice.service if run.provider is None else run.service
+        )
         is_plain = service is not None and service.kind != "anthropic"
         search = group_config.search_service(config, self._settings)
         return RunOrder(
@@ -77,7 +79,7 @@ class RunOrders:
             assistant_name=self._settings.assistant_name,
             timezone=self._zone(group),
             agent=self.agent(group),
-            model=asked.model if run.provider is None else run.model,
+            model=choice.model if run.provider is None else run.model,
             is_plain_service=is_plain,
             window=service.window if service is not None else None,
             session_id=session_id,
@@ -120,6 +122,9 @@ class RunOrders:
         return await self._refusal(group, self._choice(group, kind, is_isolated=kind is TurnKind.TASK))
 
     async def _refusal(self, group: Group, choice: ModelChoice) -> ModelRefusal | None:
+        """Return why the chosen model would not answer now; None if it would, or if the group's agent needs
+        none.
+        """
         try:
             needs_model = self.agent(group) == "claude"
         except SettingError:
@@ -127,12 +132,13 @@ class RunOrders:
         return await self._proxies.refusal(choice) if needs_model else None
 
     def _choice_of(self, group: Group, turn: Turn) -> ModelChoice:
+        """Return the model and service that would answer a turn now."""
         return self._choice(group, turn.kind, is_isolated=turn.is_isolated, turn_id=turn.id)
 
-    def asked(self, group: Group, turn: Turn) -> AskedAgent:
+    def chosen_agent(self, group: Group, turn: Turn) -> ChosenAgent:
         """Return the agent, model and service that would answer a turn now. Raises `SettingError`."""
         choice = self._choice_of(group, turn)
-        return AskedAgent(
+        return ChosenAgent(
             agent=self.agent(group),
             model=choice.model,
             service=self._proxies.models.provider_of(choice.service),
@@ -142,6 +148,9 @@ class RunOrders:
     def _choice(
         self, group: Group, kind: str, *, is_isolated: bool, turn_id: TurnId | None = None
     ) -> ModelChoice:
+        """Return the model and service for a kind of turn; `turn_id` applies the choice that was made for
+        that turn.
+        """
         return self._proxies.models.choose(
             group_config.of(group), kind, is_isolated=is_isolated, turn_id=turn_id
         )
@@ -159,7 +168,8 @@ class RunOrders:
             self._credentials.current()  # called only because it raises if the credentials are invalid
             models = self._proxies.models
             candidates = models.candidates(group_config.of(group), TurnKind.CHAT, is_isolated=False)
-            return "claude" if any(models.is_usable(one.service) for one in candidates) else "offline"
+            is_any_usable = any(models.is_usable(candidate.service) for candidate in candidates)
+            return "claude" if is_any_usable else "offline"
         return "claude" if wanted == "claude" else "offline"
 
     def environment(self, group: Group, agent: AgentName, token: str) -> dict[str, str]:
@@ -167,6 +177,7 @@ class RunOrders:
         return {"TZ": self._zone(group), **self._proxies.environment(group, agent, token)}
 
     def _zone(self, group: Group) -> str:
+        """Return the name of the group's time zone."""
         return self._host.zone_of(group).key
 
     async def prepare(self, group: Group, role: Role | None = None) -> Sequence[Mount]:
@@ -184,7 +195,7 @@ class RunOrders:
             return (*made, *plugin, *extra.mounts)
         return (*made, *plugin, *extra.mounts, *await self._programs(group))
 
-    def granted(self, group: Group) -> allowlist.Extra:
+    def granted(self, group: Group) -> allowlist.ExtraMounts:
         """Return which of the group's additional mounts are granted now, and why others are not. Blocks."""
         return self._allowlist.grant(group)
 
@@ -193,6 +204,10 @@ class RunOrders:
         memory_templates.ensure_memory(self._host.home.root, group, assistant=self._settings.assistant_name)
 
     def _make_folders(self, group: Group, rights: Rights | None) -> Sequence[Mount]:
+        """Create the group's directories and memory files, and return their mounts. Blocks.
+
+        `rights` are those of the role of a restricted container; None for an ordinary one.
+        """
         file_rights = None
         if rights is not None:
             file_rights = mounts.FileRights(
@@ -220,17 +235,23 @@ class RunOrders:
     async def _programs(self, group: Group) -> Sequence[Mount]:
         """Return the mounts of the group's MCP servers that are programs. Missing folders are left out."""
         async with self._host.database.reading() as tx:
-            names = [one.name for one in await mcp_servers.of_group(tx, group.folder) if one.command]
+            servers = await mcp_servers.of_group(tx, group.folder)
+        names = [server.name for server in servers if server.command]
         return await asyncio.to_thread(self._program_mounts, group, names)
 
     def _program_mounts(self, group: Group, names: Sequence[str]) -> Sequence[Mount]:
+        """Return the mounts of the MCP servers of these names; warn of missing folders. Blocks."""
         home = self._host.home.root.resolve()
-        found = {name: mounts.program_folder(home, name) for name in names}
-        for name in (name for name in names if found[name] is None):
-            log.warning("mcp.folder_missing", group=group.folder, server=name)
-        return [Mount(source=at, target=f"/workspace/mcp/{name}") for name, at in found.items() if at]
+        program_mounts = []
+        for name in names:
+            program_folder = mounts.program_folder(home, name)
+            if program_folder is None:
+                log.warning("mcp.folder_missing", group=group.folder, server=name)
+            else:
+                program_mounts.append(Mount(source=program_folder, target=f"/workspace/mcp/{name}"))
+        return program_mounts
 
-    async def _report_refusals(self, group: Group, extra: allowlist.Extra) -> None:
+    async def _report_refusals(self, group: Group, extra: allowlist.ExtraMounts) -> None:
         """Notify the owner once of the refused mounts and why, and the agent of the missing folders."""
         text = "\n• ".join([f"Folders for '{group.folder}':", *extra.refusals])
         now_ms = self._host.clock.now_ms()

@@ -83,8 +83,8 @@ class SelectedRuntime:
         """
         return self.siblings.address if self.siblings is not None else None
 
-    async def shut_host(self, ports: Collection[int], say: Say) -> None:
-        """Block agents from every port of the host except these; warn with `say` if that is not possible."""
+    async def block_other_ports(self, ports: Collection[int], say: Say) -> None:
+        """Block agents from every port of the host except these; warn with `say` if that is impossible."""
         if self.admit is not None:
             ports = await self.admit(frozenset(ports))
         if self.firewall is None:
@@ -97,8 +97,8 @@ class SelectedRuntime:
                 f" set its firewall ({error}). 'andy doctor' shows what root may type instead."
             )
 
-    async def open_host(self) -> None:
-        """Remove the firewall rule of `shut_host`. Call it when no agent runs any more."""
+    async def remove_port_block(self) -> None:
+        """Remove the firewall rule of `block_other_ports`. Call it when no agent runs any more."""
         if self.firewall is not None:
             with suppress(FirewallOutOfReach):
                 await asyncio.to_thread(self.firewall.remove)
@@ -134,7 +134,7 @@ async def choose(
     home: Path,
     install: str,
     tag: str,
-    left: Collection[str],
+    used_runtimes: Collection[str],
     last_frame: LastFrame,
     on_log: OnLog,
     on_node_problem: OnNodeProblem,
@@ -146,9 +146,10 @@ async def choose(
     With `auto`, a missing image does not lead to ordinary processes: no agent starts then, and
     `SelectedRuntime.problem` has the reason.
 
-    `left` contains the names of the runtimes with containers of an earlier host, which may still run. Those
-    of another runtime than the returned one are ended. `on_log` receives containers' stderr. `last_frame`
-    returns the number of the last frame that the store has of a run. On a swarm, `on_node_problem` is called
+    `tag` is the agent image. `used_runtimes` contains the names of the runtimes with containers of an earlier
+    host, which may still run. Those of another runtime than the returned one are ended. `on_log` receives
+    containers' stderr. `last_frame` returns the number of the last frame that the store has of a run. `say`
+    informs whoever started the host. On a swarm, `on_node_problem` is called
     with the reason when a node cannot start containers, and `slots_per_node` limits the containers of a node
     unless it is 0.
 
@@ -174,10 +175,14 @@ async def choose(
             slots_per_node=slots_per_node,
         )
     elif wanted == "process":
-        chosen = _process(home, say, on_log=on_log, why="as you asked")
+        chosen = _process(home, say, on_log=on_log, reason="as you asked")
     else:
-        chosen = await _docker_if_there(wanted, home, install, tag, say, on_log=on_log, left=left)
-    await _end_left({*left} - {chosen.runtime.name}, home=home, install=install, own=chosen.siblings)
+        chosen = await _docker_if_there(
+            wanted, home, install, tag, say, on_log=on_log, used_runtimes=used_runtimes
+        )
+    await _end_in_runtimes(
+        {*used_runtimes} - {chosen.runtime.name}, home=home, install=install, own_paths=chosen.siblings
+    )
     return chosen
 
 
@@ -189,23 +194,29 @@ async def _docker_if_there(
     say: Say,
     *,
     on_log: OnLog,
-    left: Collection[str],
+    used_runtimes: Collection[str],
 ) -> SelectedRuntime:
+    """Return the Docker runtime; with `auto` and no engine, that of ordinary processes.
+
+    Raises `ContainerError`.
+    """
     try:
         await docker_engine.probe()
     except ContainerError as error:
         if wanted == "docker":
             raise
-        if {"docker", "swarm"} & {*left}:
+        if {"docker", "swarm"} & {*used_runtimes}:
             raise ContainerError(
                 f"Containers of this home may live on in Docker, and it cannot be used: {error}"
                 " Fix that, or give them up with ANDY_RUNTIME=process."
             ) from error
-        return _process(home, say, on_log=on_log, why=str(error))
+        return _process(home, say, on_log=on_log, reason=str(error))
     return await _docker(home, install, tag, say, on_log=on_log, waits_for_image=wanted == "auto")
 
 
-async def _end_left(runtimes: Collection[str], *, home: Path, install: str, own: HostPaths | None) -> None:
+async def _end_in_runtimes(
+    runtimes: Collection[str], *, home: Path, install: str, own_paths: HostPaths | None
+) -> None:
     """End the agents that an earlier host left in these runtimes, and remove the networks of groups.
 
     They must not live on, because they would read the input files of their groups' next agents.
@@ -215,11 +226,13 @@ async def _end_left(runtimes: Collection[str], *, home: Path, install: str, own:
     with suppress(ContainerError):  # if no engine answers, its containers are given up
         if "docker" in runtimes:
             await asyncio.to_thread(_with_client, partial(docker_engine.remove_runs, install=install))
-            if own is not None:
-                networks = GroupNetworks(install=install, own_id=own.own_id)
+            if own_paths is not None:
+                networks = GroupNetworks(install=install, own_id=own_paths.own_id)
                 await asyncio.to_thread(_with_client, networks.remove)
         if "swarm" in runtimes:
-            await asyncio.to_thread(_with_client, partial(_remove_swarm, install=install, own=own))
+            await asyncio.to_thread(
+                _with_client, partial(_remove_swarm, install=install, own_paths=own_paths)
+            )
 
 
 async def remove_all(home: Path, install: str) -> None:
@@ -230,27 +243,34 @@ async def remove_all(home: Path, install: str) -> None:
     """
     await ProcessRuntime(home=home).adopt()
     await docker_engine.probe()
-    await _end_left({"docker", "swarm"}, home=home, install=install, own=None)
+    await _end_in_runtimes({"docker", "swarm"}, home=home, install=install, own_paths=None)
     with docker_client.translated(), closing(docker_client.connect()) as client:
-        joined = await asyncio.to_thread(network.find_network, client, install)
-    if joined is not None:
+        joined_network = await asyncio.to_thread(network.find_network, client, install)
+    if joined_network is not None:
         with suppress(FirewallOutOfReach):
-            rule = Firewall(install=install, bridge=joined.bridge, gateway=joined.gateway)
+            rule = Firewall(install=install, bridge=joined_network.bridge, gateway=joined_network.gateway)
             await asyncio.to_thread(rule.remove)
     await network.remove_network(install)
 
 
-def _remove_swarm(client: APIClient, *, install: str, own: HostPaths | None) -> None:
+def _remove_swarm(client: APIClient, *, install: str, own_paths: HostPaths | None) -> None:
+    """Remove everything of this install from the swarm. Blocks."""
     from orchestrator.containers.swarm.services import SwarmServices, remove_all
 
     services = SwarmServices(install=install, image="")
-    remove_all(client, install=install, services=services, own_id=None if own is None else own.own_id)
+    remove_all(
+        client, install=install, services=services, own_id=None if own_paths is None else own_paths.own_id
+    )
 
 
 async def _docker(
     home: Path, install: str, tag: str, say: Say, *, on_log: OnLog, waits_for_image: bool
 ) -> SelectedRuntime:
-    own = await asyncio.to_thread(host_paths.find)
+    """Return the Docker runtime, with the agent image built if it is missing.
+
+    With `waits_for_image` a missing image that cannot be built is no error but the runtime's `problem`.
+    """
+    own_paths = await asyncio.to_thread(host_paths.find)
     problem = None
     try:
         await asyncio.to_thread(ensure_image, tag, say)
@@ -267,46 +287,49 @@ async def _docker(
         user=f"{uid}:{os.getgid() or AGENT_UID}",
         on_log=on_log,
     )
-    if own is not None:
+    if own_paths is not None:
         return replace(
-            await _beside(own, make, home=home, install=install, tag=tag, uid=uid), problem=problem
+            await _for_container_host(own_paths, make, home=home, install=install, tag=tag, uid=uid),
+            problem=problem,
         )
-    joined = await network.ensure_network(install)
+    joined_network = await network.ensure_network(install)
     return SelectedRuntime(
-        runtime=make(network=joined.name, open_network=partial(network.open_network, install=install)),
-        host_address=joined.gateway,
-        listen_address=joined.gateway,
+        runtime=make(
+            network=joined_network.name, open_network=partial(network.open_network, install=install)
+        ),
+        host_address=joined_network.gateway,
+        listen_address=joined_network.gateway,
         uid=uid,
         forget=partial(network.remove_network, install),
         image=tag,
         problem=problem,
-        firewall=Firewall(install=install, bridge=joined.bridge, gateway=joined.gateway),
+        firewall=Firewall(install=install, bridge=joined_network.bridge, gateway=joined_network.gateway),
     )
 
 
-async def _beside(
-    own: HostPaths, make: Callable[..., DockerRuntime], *, home: Path, install: str, tag: str, uid: int
+async def _for_container_host(
+    own_paths: HostPaths, make: Callable[..., DockerRuntime], *, home: Path, install: str, tag: str, uid: int
 ) -> SelectedRuntime:
     """Return the runtime for a host that runs in a container itself.
 
     Agents are sibling containers: they are mounted from the paths on the host, and each group has a network.
     """
-    own.check_home(home)
-    networks = GroupNetworks(install=install, own_id=own.own_id)
+    own_paths.check_home(home)
+    networks = GroupNetworks(install=install, own_id=own_paths.own_id)
     await asyncio.to_thread(_with_client, networks.tidy)
     return SelectedRuntime(
         runtime=make(
             network=None,
             network_for=networks.join,
             open_network=partial(network.open_network, install=install, suffix="out"),
-            on_host=own.on_host,
+            on_host=own_paths.on_host,
         ),
         host_address=ALIAS,
         listen_address=EVERY_ADDRESS,
         uid=uid,
         forget=partial(asyncio.to_thread, _with_client, networks.remove),
         image=tag,
-        siblings=own,
+        siblings=own_paths,
     )
 
 
@@ -333,19 +356,19 @@ async def _swarm(
     )
 
     await docker_engine.probe()
-    own = await asyncio.to_thread(host_paths.find)
+    own_paths = await asyncio.to_thread(host_paths.find)
     await asyncio.to_thread(ensure_image, tag, say)
     image = await asyncio.to_thread(_with_client, partial(swarm_image, tag=tag))
     services = SwarmServices(install=install, image=image)
     engine = ManagerEngine(services)
-    joined = None if own is not None else await network.ensure_network(install)
+    joined_network = None if own_paths is not None else await network.ensure_network(install)
     runtime = SwarmRuntime(
         engine,
         data=home / "data",
         last_frame=last_frame,
         on_log=on_log,
-        address=EVERY_ADDRESS if joined is None else joined.gateway,
-        is_gate=joined is None,
+        address=EVERY_ADDRESS if joined_network is None else joined_network.gateway,
+        is_gate=joined_network is None,
         slots_per_node=slots_per_node,
         on_problem=on_problem,
     )
@@ -353,28 +376,28 @@ async def _swarm(
     async def admit(ports: frozenset[int]) -> frozenset[int]:
         runtime.ports = ports
         await runtime.open()
-        if joined is not None:
+        if joined_network is not None:
             services.make_gate = partial(
                 ensure_gate,
                 install=install,
                 image=image,
-                network=joined.name,
+                network=joined_network.name,
                 port=runtime.door.port,
-                address=joined.gateway,
+                address=joined_network.gateway,
             )
-        elif own is not None:
+        elif own_paths is not None:
             # Andy's own container is the gate. After an upgrade it is a new one, which is not on the networks
             # of the live runs yet, so `keep_gate` has to connect it.
-            services.make_gate = lambda _: own.own_id
+            services.make_gate = lambda _: own_paths.own_id
         await engine.keep_gate()
         await engine.tidy()
         return frozenset({runtime.door.port})
 
     async def forget() -> None:
-        own_id = None if own is None else own.own_id
+        own_id = None if own_paths is None else own_paths.own_id
         removing = partial(remove_all, install=install, services=services, own_id=own_id)
         await asyncio.to_thread(_with_client, removing)
-        if joined is not None:
+        if joined_network is not None:
             await network.remove_network(install)
 
     return SelectedRuntime(
@@ -387,9 +410,9 @@ async def _swarm(
         forget=forget,
         image=tag,
         firewall=None
-        if joined is None
-        else Firewall(install=install, bridge=joined.bridge, gateway=joined.gateway),
-        siblings=own,
+        if joined_network is None
+        else Firewall(install=install, bridge=joined_network.bridge, gateway=joined_network.gateway),
+        siblings=own_paths,
         admit=admit,
         room=lambda: runtime.placement.room,
     )
@@ -399,12 +422,14 @@ T = TypeVar("T")
 
 
 def _with_client(work: Callable[[APIClient], T]) -> T:
+    """Call `work` with a new client of the engine, and close the client. Blocks. Errors are translated."""
     with docker_client.translated(), closing(docker_client.connect()) as client:
         return work(client)
 
 
-def _process(home: Path, say: Say, *, on_log: OnLog, why: str) -> SelectedRuntime:
-    say(f"⚠️  Agents run as ordinary processes of this user, NOT isolated: {why}")
+def _process(home: Path, say: Say, *, on_log: OnLog, reason: str) -> SelectedRuntime:
+    """Return the runtime of ordinary processes, and warn that they are not isolated."""
+    say(f"⚠️  Agents run as ordinary processes of this user, NOT isolated: {reason}")
     return SelectedRuntime(
         runtime=ProcessRuntime(home=home, on_log=on_log),
         host_address="127.0.0.1",
@@ -465,6 +490,7 @@ def image_fix() -> str:
 
 
 def _no_image(tag: str) -> str:
+    """Return one line on a missing image, with the command that gets it."""
     return (
         f"No agent starts, for the image {tag} is missing: get it with '{image_fix()}';"
         " what waits is answered then."

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import structlog
 
-from orchestrator.containers.mounts import NO_FILES, places
+from orchestrator.containers.mounts import NO_FILES, group_directories
 from orchestrator.domain.values import Group
 
 log = structlog.get_logger(__name__)
@@ -31,7 +31,7 @@ its depth.
 """
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 # Opens a file whatever its mode allows, without following a link or waiting for the other end of a pipe.
-_HOLD = getattr(os, "O_PATH", os.O_RDONLY | os.O_NONBLOCK) | os.O_NOFOLLOW | os.O_CLOEXEC
+_OPEN_ANY = getattr(os, "O_PATH", os.O_RDONLY | os.O_NONBLOCK) | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def clear_group(group: Group, *, home: Path) -> int:
@@ -39,10 +39,10 @@ def clear_group(group: Group, *, home: Path) -> int:
 
     Blocks.
     """
-    written = {
-        place.path for rights in (None, NO_FILES) for place in places(group, rights) if place.is_writable
-    }
-    cleared = sum(clear(home / path) for path in written)
+    # The directories of an ordinary container, and those of a restricted one, which has some of its own.
+    directories = (*group_directories(group, None), *group_directories(group, NO_FILES))
+    writable = {directory.path for directory in directories if directory.is_writable}
+    cleared = sum(clear(home / path) for path in writable)
     if cleared:
         log.warning("group.set_id_cleared", group=group.folder, files=cleared)
     return cleared
@@ -56,43 +56,45 @@ def clear(top: Path) -> int:
     that they cannot reach anything below it.
     """
     cleared = 0
+    # Paths of directories that are still to be searched, each as its components below `top`.
     waiting: list[tuple[str, ...]] = [()]
     while waiting:
         path = waiting.pop()
-        with suppress(OSError), _entered(top, path) as directory:
+        with suppress(OSError), _opened_below(top, path) as directory:
             if len(path) == MAX_DEPTH:
                 os.fchmod(directory, stat.S_IRWXU)
                 continue
             with os.scandir(directory) as entries:
-                found = [(one.name, one.is_dir(follow_symlinks=False)) for one in entries]
-            waiting += [(*path, name) for name, is_directory in found if is_directory]
-            cleared += sum(_clear_file(directory, name) for name, is_directory in found if not is_directory)
+                listed = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
+            waiting += [(*path, name) for name, is_directory in listed if is_directory]
+            cleared += sum(_clear_file(directory, name) for name, is_directory in listed if not is_directory)
     return cleared
 
 
 @contextmanager
-def _entered(top: Path, path: tuple[str, ...]) -> Iterator[int]:
+def _opened_below(top: Path, path: tuple[str, ...]) -> Iterator[int]:
     """Open a directory below `top` for reading, one path component at a time, so that no link is followed."""
-    here = os.open(top, _DIRECTORY)
+    current = os.open(top, _DIRECTORY)
     try:
         for name in path:
-            inner = _opened(here, name)
-            os.close(here)
-            here = inner
-        yield here
+            inner = _open_directory(current, name)
+            os.close(current)
+            current = inner
+        yield current
     finally:
-        os.close(here)
+        os.close(current)
 
 
-def _opened(parent: int, name: str) -> int:
+def _open_directory(parent: int, name: str) -> int:
+    """Open a directory in the open directory `parent`; make it readable for its owner first if it is not."""
     try:
         return os.open(name, _DIRECTORY, dir_fd=parent)
     except PermissionError:
-        held = os.open(name, _HOLD | os.O_DIRECTORY, dir_fd=parent)
+        descriptor = os.open(name, _OPEN_ANY | os.O_DIRECTORY, dir_fd=parent)
         try:
-            _set_mode(held, os.fstat(held).st_mode | stat.S_IRWXU)
+            _set_mode(descriptor, os.fstat(descriptor).st_mode | stat.S_IRWXU)
         finally:
-            os.close(held)
+            os.close(descriptor)
         return os.open(name, _DIRECTORY, dir_fd=parent)
 
 
@@ -101,30 +103,31 @@ def _clear_file(directory: int, name: str) -> bool:
     try:
         if not _has_set_id(os.stat(name, dir_fd=directory, follow_symlinks=False)):
             return False
-        held = os.open(name, _HOLD, dir_fd=directory)
+        descriptor = os.open(name, _OPEN_ANY, dir_fd=directory)
     except OSError:
         return False  # the file was removed meanwhile
     try:
-        seen = os.fstat(held)
-        if not _has_set_id(seen):
+        status = os.fstat(descriptor)
+        if not _has_set_id(status):
             return False  # another file has taken its name since the first look
-        _set_mode(held, seen.st_mode & ~SET_ID)
+        _set_mode(descriptor, status.st_mode & ~SET_ID)
     except OSError as error:
         log.warning("group.set_id_not_cleared", file=name, reason=str(error))
         return False
     finally:
-        os.close(held)
+        os.close(descriptor)
     return True
 
 
-def _has_set_id(seen: os.stat_result) -> bool:
-    return stat.S_ISREG(seen.st_mode) and bool(seen.st_mode & SET_ID)
+def _has_set_id(status: os.stat_result) -> bool:
+    """Return whether a regular file has one of the bits."""
+    return stat.S_ISREG(status.st_mode) and bool(status.st_mode & SET_ID)
 
 
-def _set_mode(held: int, mode: int) -> None:
+def _set_mode(descriptor: int, mode: int) -> None:
     """Change the mode of an open file. By its name, another file could be changed that has taken it since."""
     if hasattr(os, "O_PATH"):
         # fchmod does not work on a descriptor that was opened with O_PATH.
-        Path(f"/proc/self/fd/{held}").chmod(stat.S_IMODE(mode))
+        Path(f"/proc/self/fd/{descriptor}").chmod(stat.S_IMODE(mode))
     else:
-        os.fchmod(held, stat.S_IMODE(mode))
+        os.fchmod(descriptor, stat.S_IMODE(mode))

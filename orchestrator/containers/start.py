@@ -59,7 +59,7 @@ class NewRun:
 
     run: Run
     group: Group
-    shown: Group
+    narrowed_group: Group
     """The group as its container sees it: for a restricted turn, its settings are narrowed to the role."""
     order: RunOrder
     environment: dict[str, str]
@@ -117,16 +117,16 @@ class RunCreator:
         restoration = None if turn.is_isolated else await self._plan_restoration(turn)
         token, token_hash = ports.token()
         run = replace(live.run, token_hash=token_hash, started_ms=self._context.clock.now_ms())
-        run = self._asking(run, group, turn, restoration)
+        run = self._with_agent(run, group, turn, restoration)
         async with self._context.database.transaction() as tx:
             await runs.begin(tx, run)
-            order = await self._order(tx, run, group, _nothing_asked(run, turn), restoration)
+            order = await self._order(tx, run, group, _empty_turn(run, turn), restoration)
         live.begin(run, group, now_ms=self._context.clock.steady_ms())
         live.made_with = self._makeup(group, order)
         new = NewRun(
             run=run,
             group=group,
-            shown=group,
+            narrowed_group=group,
             order=order.model_copy(update={"is_standby": True}),
             environment=dict(ports.orders.environment(group, order.agent, token)),
             restoration=None,
@@ -148,7 +148,7 @@ class RunCreator:
             if group is None or not await self._fits(tx, live, turn, group):
                 return None
             restoration = await self._still_valid(tx, turn, group, restoration)
-            run = self._asking(_with_restoration(live.run, restoration), group, turn, restoration)
+            run = self._with_agent(_with_restoration(live.run, restoration), group, turn, restoration)
             await runs.note_continued(tx, run)
             await turns.start(tx, turn.id, run.id, now_ms=self._context.clock.now_ms())
             first = await self._context.ports.compose(tx, turn, group, run.id)
@@ -169,10 +169,10 @@ class RunCreator:
         """Return whether a container that was made for the group now would equal this one."""
         if group.container_config != live.config:
             return False
-        order = await self._order(tx, live.run, group, _nothing_asked(live.run, turn), None)
+        order = await self._order(tx, live.run, group, _empty_turn(live.run, turn), None)
         return self._makeup(group, order) == live.made_with
 
-    def _asking(self, run: Run, group: Group, turn: Turn, restoration: Restoration | None) -> Run:
+    def _with_agent(self, run: Run, group: Group, turn: Turn, restoration: Restoration | None) -> Run:
         """Return a run with its agent, model and service set.
 
         If the plan to restore the conversation has chosen them, the run has them already. Otherwise they are
@@ -180,8 +180,8 @@ class RunCreator:
         """
         if restoration is not None and restoration.provider is not None:
             return run
-        asked = self._context.ports.orders.asked(group, turn)
-        return run if asked is None else asked.of(run)
+        chosen = self._context.ports.orders.chosen_agent(group, turn)
+        return run if chosen is None else chosen.recorded_in(run)
 
     async def _still_valid(
         self, tx: Tx, turn: Turn, group: Group, planned: Restoration | None
@@ -196,14 +196,18 @@ class RunCreator:
         session_id = None if turn.is_isolated else await sessions.current(tx, turn.folder)
         if turn.is_isolated or (planned is not None and planned.decided_on_session == session_id):
             return planned
-        asked = self._context.ports.orders.asked(group, turn)
+        chosen = self._context.ports.orders.chosen_agent(group, turn)
         answered = await checkpoints.answered(tx, turn.folder, session_id) if session_id else None
-        is_of_another = (
-            asked is not None and answered is not None and answered.provider not in (None, asked.provider)
+        is_of_other_provider = (
+            chosen is not None and answered is not None and answered.provider not in (None, chosen.provider)
         )
-        return await resume_plainly(turn, group, None if is_of_another else session_id)
+        return await resume_plainly(turn, group, None if is_of_other_provider else session_id)
 
     def _makeup(self, group: Group, order: RunOrder) -> ContainerMakeup:
+        """Return the fixed parts of a container for this order.
+
+        The token is left out, so that two can be compared.
+        """
         environment = dict(self._context.ports.orders.environment(group, order.agent, ""))
         return ContainerMakeup(environment=environment, mcp_programs=order.mcp_programs)
 
@@ -227,6 +231,7 @@ class RunCreator:
         return None if group is None else await self._context.ports.restore(turn, group, session_id)
 
     async def _record(self, run: Run, turn: Turn, restoration: Restoration | None) -> NewRun | None:
+        """Record a run and its turn in one transaction; return None if the turn no longer needs a run."""
         ports, now_ms = self._context.ports, self._context.clock.now_ms()
         token, token_hash = ports.token()
         async with self._context.database.transaction() as tx:
@@ -238,17 +243,17 @@ class RunCreator:
                 return None
             restoration = await self._still_valid(tx, turn, group, restoration)
             run = _with_restoration(replace(run, token_hash=token_hash, started_ms=now_ms), restoration)
-            run = self._asking(run, group, turn, restoration)
+            run = self._with_agent(run, group, turn, restoration)
             await runs.begin(tx, run)
             await turns.start(tx, turn.id, run.id, now_ms=now_ms)
             first = await ports.compose(tx, turn, group, run.id)
             order = await self._order(tx, run, group, first, restoration)
-            shown = _as_shown(run, group)
-            environment = dict(ports.orders.environment(shown, order.agent, token))
+            narrowed_group = _narrowed_group(run, group)
+            environment = dict(ports.orders.environment(narrowed_group, order.agent, token))
         return NewRun(
             run=run,
             group=group,
-            shown=shown,
+            narrowed_group=narrowed_group,
             order=order,
             environment=environment,
             restoration=restoration,
@@ -257,20 +262,23 @@ class RunCreator:
     async def _order(
         self, tx: Tx, run: Run, group: Group, first: TurnOrder, restoration: Restoration | None
     ) -> RunOrder:
+        """Return the order of a run: its first turn, its MCP servers and how its conversation is restored."""
         session_id = restoration.session_id if restoration is not None else None
-        group = _as_shown(run, group)
+        group = _narrowed_group(run, group)
         order = self._context.ports.orders.order(run, group, first, session_id)
         servers = await mcp_servers.of_group(tx, group.folder) if _may_call_servers(run, group) else []
         order = _with_servers(order, group, servers)
         return order if restoration is None else order.model_copy(update={"restore": restoration.restore})
 
     def _publish(self, turn: Turn, new: NewRun) -> None:
+        """Begin the run's log, and publish that its turn has started."""
         self._context.logs.begin(new.run, new.log_fields())
         ids = {"group": turn.folder, "turn": turn.id, "run": new.run.id}
         self._context.bus.publish("turn.started", **ids, attempt=turn.attempt)
         self._publish_restored(turn, new.run, new.restoration)
 
     def _publish_restored(self, turn: Turn, run: Run, restoration: Restoration | None) -> None:
+        """Publish how the conversation is continued; nothing for an isolated run."""
         if restoration is not None:
             ids = {"group": turn.folder, "turn": turn.id, "run": run.id}
             self._context.bus.publish("conversation.restored", **ids, **restoration.event_fields())
@@ -300,15 +308,18 @@ def _placeholder(group: Group, *, is_isolated: bool) -> Turn:
     )
 
 
-def _nothing_asked(run: Run, turn: Turn) -> TurnOrder:
+def _empty_turn(run: Run, turn: Turn) -> TurnOrder:
+    """Return an order without a prompt, for a container whose first turn comes later."""
     return TurnOrder(run=run.id, turn=0, kind=turn.kind.value, prompt="")
 
 
-def _as_shown(run: Run, group: Group) -> Group:
+def _narrowed_group(run: Run, group: Group) -> Group:
+    """Return the group with its settings narrowed to the run's role; unchanged for a run without a role."""
     return group if run.role is None else settings.narrowed(group, run.role)
 
 
 def _may_call_servers(run: Run, group: Group) -> bool:
+    """Return whether a run may use the group's MCP servers."""
     return run.role is None or Permission.MCP in rights_of(run.role, settings.of(group)).may
 
 
@@ -325,6 +336,7 @@ def _with_servers(order: RunOrder, group: Group, servers: Sequence[McpServer]) -
 
 
 def _with_restoration(run: Run, restoration: Restoration | None) -> Run:
+    """Return the run with the model, provider and service of the plan to restore the conversation."""
     if restoration is None:
         return run
     return replace(
@@ -339,8 +351,8 @@ def _with_restoration(run: Run, restoration: Restoration | None) -> Run:
 
 async def is_queued(tx: Tx, turn: Turn) -> bool:
     """Return whether a turn is still queued. Its task may have been cancelled since the queue was read."""
-    now = await turns.get(tx, turn.id)
-    return now is not None and now.state is TurnState.QUEUED
+    current = await turns.get(tx, turn.id)
+    return current is not None and current.state is TurnState.QUEUED
 
 
 class ContainerStarter:
@@ -357,16 +369,18 @@ class ContainerStarter:
     async def run(self, live: LiveRunState, turn: Turn) -> RunEnd:
         """Start a container for a turn, read its output to the end, and return how it ended."""
         new = await self._creator.record(live, turn)
-        return NOTHING_TO_DO if new is None else await self._make(live, new, RunState.BUSY, turn)
+        return NOTHING_TO_DO if new is None else await self._start_and_read(live, new, RunState.BUSY, turn)
 
     async def run_ahead(self, live: LiveRunState, group: Group) -> RunEnd:
         """Start a container ahead of its first turn, read its output to the end, and return how it ended.
 
         The run can be given a turn as soon as its directories exist, even before the container has booted.
         """
-        return await self._make(live, await self._creator.record_standby(live, group), RunState.READY)
+        return await self._start_and_read(
+            live, await self._creator.record_standby(live, group), RunState.READY
+        )
 
-    async def _make(
+    async def _start_and_read(
         self, live: LiveRunState, new: NewRun, state: RunState, turn: Turn | None = None
     ) -> RunEnd:
         """Make a container, read its output to the end, and return how it ended.
@@ -392,8 +406,9 @@ class ContainerStarter:
             live.enter(state, self._context.clock.steady_ms())
         async with self._context.database.transaction() as tx:
             await runs.note_ref(tx, live.run.id, container.ref)
-            if (turn := await turns.running_in(tx, live.run.id)) is not None:
-                await turn_outages.end(tx, turn.id, Outage.ENGINE)
+            running_turn = await turns.running_in(tx, live.run.id)
+            if running_turn is not None:
+                await turn_outages.end(tx, running_turn.id, Outage.ENGINE)
         self._context.bus.publish(
             "run.started", group=live.run.folder, run=live.run.id, detail=container.ref[:12]
         )
@@ -406,8 +421,8 @@ class ContainerStarter:
             ContainerError, OSError: the preparation failed, so the container must not be started.
         """
         run = new.run
-        await self._free_session(run)
-        mounts = await self._context.ports.orders.prepare(new.shown, run.role)
+        await self._remove_orphans(run)
+        mounts = await self._context.ports.orders.prepare(new.narrowed_group, run.role)
         self._context.logs.note(run.id, "run.mounts", _mount_targets(mounts))
         await self._context.ports.mailboxes.watch(run.folder)
         spec = _container_spec(new, mounts)
@@ -416,6 +431,11 @@ class ContainerStarter:
         return spec
 
     async def _start(self, live: LiveRunState, spec: ContainerSpec, order: RunOrder) -> RunningContainer:
+        """Have the runtime start a container; an engine that takes long is recorded as an outage.
+
+        Raises:
+            ContainerError: the container was not started. After `EngineGone` it may exist, and is an orphan.
+        """
         slow_start = self._context.tasks.create_task(
             self._note_slow_start(live), name=f"slow-start:{live.run.id}"
         )
@@ -434,7 +454,7 @@ class ContainerStarter:
         await asyncio.sleep(SLOW_SECONDS)
         await self._reader.note_outage(live)
 
-    async def _free_session(self, run: Run) -> None:
+    async def _remove_orphans(self, run: Run) -> None:
         """Remove orphans before the start, because two containers on one session would lose a part of it.
 
         Raises:
@@ -446,7 +466,8 @@ class ContainerStarter:
 
 
 def _container_spec(new: NewRun, mounts: Sequence[Mount]) -> ContainerSpec:
-    run, config = new.run, settings.of(new.shown)
+    """Return the description of the container to start: its mounts and the limits of its group."""
+    run, config = new.run, settings.of(new.narrowed_group)
     spec = ContainerSpec(run_id=run.id, folder=run.folder, mounts=mounts, environment=new.environment)
     return replace(
         spec,

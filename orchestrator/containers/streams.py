@@ -35,14 +35,14 @@ class Pump:
     not fill the host's memory. Closing the pump ends the thread.
     """
 
-    def __init__(self, opened: Callable[[], Source], *, name: str) -> None:
+    def __init__(self, open_source: Callable[[], Source], *, name: str) -> None:
         self._loop = asyncio.get_running_loop()
         self._queue: asyncio.Queue[bytes | Exception | None] = asyncio.Queue()
         self._slots = threading.Semaphore(SLOTS)
         self._lock = threading.Lock()
         self._source: Source | None = None
         self._is_closed = False
-        self._thread = threading.Thread(target=self._run, args=(opened,), name=name, daemon=True)
+        self._thread = threading.Thread(target=self._run, args=(open_source,), name=name, daemon=True)
         self._thread.start()
 
     async def chunks(self) -> AsyncIterator[bytes]:
@@ -62,31 +62,35 @@ class Pump:
         # The thread may be waiting for a slot and not for its source.
         self._slots.release()
 
-    def _run(self, opened: Callable[[], Source]) -> None:
-        end: Exception | None = None
+    def _run(self, open_source: Callable[[], Source]) -> None:
+        """Open the source, forward its chunks and then its end or its error. Runs in the pump's thread."""
+        failure: Exception | None = None
         try:
-            source = opened()
+            source = open_source()
             with closing(source):
-                self._carry(source)
+                self._forward_chunks(source)
         except Exception as error:  # noqa: BLE001  # `chunks` raises it in the reader
-            end = error
-        self._hand(end)
+            failure = error
+        self._put(failure)
 
-    def _carry(self, source: Source) -> None:
-        if not self._takes(source):
+    def _forward_chunks(self, source: Source) -> None:
+        """Forward chunks until the source ends or the pump is closed."""
+        if not self._adopt_source(source):
             return
         for chunk in source.chunks():
             self._slots.acquire()
             if self._is_closed:
                 return
-            self._hand(chunk)
+            self._put(chunk)
 
-    def _takes(self, source: Source) -> bool:
+    def _adopt_source(self, source: Source) -> bool:
+        """Let `close` interrupt this source; return False if the pump was closed before."""
         with self._lock:
             self._source = source
             return not self._is_closed
 
-    def _hand(self, item: bytes | Exception | None) -> None:
+    def _put(self, item: bytes | Exception | None) -> None:
+        """Add an item to the reader's queue from the pump's thread; None is the end of the stream."""
         try:
             self._loop.call_soon_threadsafe(self._queue.put_nowait, item)
         except RuntimeError:  # the loop is closed, so nobody reads any more
@@ -111,28 +115,31 @@ class Demultiplexer:
     def __init__(self) -> None:
         self._header = bytearray()
         self._is_stderr = False
-        self._left = 0
+        self._remaining = 0
 
     def feed(self, chunk: bytes) -> Iterator[Piece]:
         """Yield the pieces in a chunk.
 
         A part or header that its end cuts off continues with the next chunk.
         """
-        place = 0
-        while place < len(chunk):
-            if self._left:
-                data = chunk[place : place + self._left]
-                self._left -= len(data)
+        position = 0
+        while position < len(chunk):
+            if self._remaining:
+                data = chunk[position : position + self._remaining]
+                self._remaining -= len(data)
                 yield Piece(self._is_stderr, data)
             else:
-                data = chunk[place : place + HEADER_BYTES - len(self._header)]
+                data = chunk[position : position + HEADER_BYTES - len(self._header)]
                 self._read_header(data)
-            place += len(data)
+            position += len(data)
 
     def _read_header(self, data: bytes) -> None:
+        """Add bytes to the header; once it is complete, take the stream's number and the part's length from
+        it.
+        """
         self._header += data
         if len(self._header) == HEADER_BYTES:
-            number, self._left = struct.unpack(">BxxxL", self._header)
+            number, self._remaining = struct.unpack(">BxxxL", self._header)
             self._is_stderr = number == STDERR
             self._header.clear()
 

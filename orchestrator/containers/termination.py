@@ -125,6 +125,7 @@ def forced_outcome(live: LiveRunState) -> RunEnd | None:
 
 
 def _exit_cause(end: Exit) -> tuple[RunEndKind, str]:
+    """Return the kind of a run's end and a sentence for a person, from the exit of its container."""
     if end.was_oom_killed:
         return RunEndKind.OOM_KILLED, "I ran out of memory."
     match end.code:
@@ -141,10 +142,12 @@ def _exit_cause(end: Exit) -> tuple[RunEndKind, str]:
 
 
 def _failed_start(kind: RunEndKind, reason: str, error: Exception) -> RunEnd:
+    """Return the end of a run whose container was not started; the turn in it is tried again."""
     return RunEnd(kind=kind, reason=reason, is_retryable=True, detail=str(error))
 
 
 def _last_line(text: str) -> str:
+    """Return the end of the last line of stderr, at most `MAX_DETAIL_CHARS`; empty without output."""
     lines = text.strip().splitlines()
     return lines[-1][-MAX_DETAIL_CHARS:] if lines else ""
 
@@ -184,7 +187,7 @@ class Orphans:
         self._context = context
         self._by_run: dict[RunId, Orphan] = {}
         self._since_ms: dict[RunId, int] = {}
-        self._asking = asyncio.Lock()
+        self._removing = asyncio.Lock()
 
     def __len__(self) -> int:
         return len(self._by_run)
@@ -239,18 +242,20 @@ class Orphans:
         Raises:
             EngineGone: the runtime cannot be asked.
         """
-        async with self._asking:
+        async with self._removing:
             # A copy, because a container that is given up while the runtime is asked may be missing in its
             # answer although it exists. It must not be forgotten.
-            asked = dict(self._by_run)
-            if not asked:
+            listed = dict(self._by_run)
+            if not listed:
                 return
-            found = {container.run_id: container for container in await self._context.runtime.adopt()}
-            for run_id in asked.keys() - found.keys():
+            containers = {container.run_id: container for container in await self._context.runtime.adopt()}
+            for run_id in listed.keys() - containers.keys():
                 self._forget(run_id)
             async with asyncio.TaskGroup() as removals:
-                for run_id in asked.keys() & found.keys():
-                    removals.create_task(self.remove(found[run_id], asked[run_id]), name=f"end:{run_id}")
+                for run_id in listed.keys() & containers.keys():
+                    removals.create_task(
+                        self.remove(containers[run_id], listed[run_id]), name=f"end:{run_id}"
+                    )
 
     def _forget(self, run_id: RunId) -> None:
         self._by_run.pop(run_id, None)
@@ -300,6 +305,7 @@ class Termination:
         live.task = self._context.tasks.create_task(self._run_to_end(live, work), name=f"run:{live.run.id}")
 
     async def _run_to_end(self, live: LiveRunState, work: Awaitable[RunEnd]) -> None:
+        """Await `work`, then record the run's end, remove its container and free its slot."""
         try:
             ended = await work
         except Exception:
@@ -315,10 +321,10 @@ class Termination:
         # turn is tried again without a pause. If it was not even recorded as running, this is no attempt of
         # it.
         is_untouched = live.sign is not None and live.last_frame == 0
-        made_for = None if live.is_unused else live.turn_id
+        intended_turn = None if live.is_unused else live.turn_id
         async for attempt in until_stored():
             with attempt:
-                await self.settle(live.run, ended, made_for=made_for, is_at_once=is_untouched)
+                await self.settle(live.run, ended, intended_turn=intended_turn, is_at_once=is_untouched)
         await asyncio.to_thread(self._context.ports.files.remove_run_files, live.run.folder, live.run.id)
         if live.container is not None and not live.has_exited:
             await self._orphans.remove(live.container, Orphan.of(live.run))
@@ -360,6 +366,7 @@ class Termination:
             )
 
     async def _stop_dismissed(self, live: LiveRunState, container: RunningContainer) -> None:
+        """Kill a dismissed container; if that fails, let `end_overdue` try again."""
         if not await stop_container(container, grace_seconds=0):
             live.verdict = None  # so that `end_overdue` tries again
 
@@ -398,14 +405,14 @@ class Termination:
             await self._orphans.remove_all()
 
     async def settle(
-        self, run: Run, ended: RunEnd, *, made_for: TurnId | None = None, is_at_once: bool = False
+        self, run: Run, ended: RunEnd, *, intended_turn: TurnId | None = None, is_at_once: bool = False
     ) -> None:
         """Record the end of a run and, in the same transaction, the new state of its turn.
 
-        Its turn is the one that runs in it or else, if that is still queued, the one that it was `made_for`.
-        With `is_at_once` the turn is tried again without a pause.
+        Its turn is the one that runs in it, or else `intended_turn`, for which it was started, if that is
+        still queued. With `is_at_once` the turn is tried again without a pause.
         """
-        settled = await self._end_and_requeue(run, ended, made_for, is_at_once=is_at_once)
+        settled = await self._end_and_requeue(run, ended, intended_turn, is_at_once=is_at_once)
         if ended.detail:
             self._context.logs.note(run.id, "run.exit", {"detail": ended.detail})
         level = log.info if ended.kind is RunEndKind.CLOSED else log.warning
@@ -428,7 +435,7 @@ class Termination:
         )
 
     async def _end_and_requeue(
-        self, run: Run, ended: RunEnd, made_for: TurnId | None, *, is_at_once: bool
+        self, run: Run, ended: RunEnd, intended_turn: TurnId | None, *, is_at_once: bool
     ) -> _SettledTurn | None:
         """Record the end of a run, and queue its turn again or fail it, in one transaction.
 
@@ -437,7 +444,7 @@ class Termination:
         detail, now_ms = ended.detail or ended.reason, self._context.clock.now_ms()
         async with self._context.database.transaction() as tx:
             await runs.end(tx, run.id, kind=ended.kind.value, detail=detail, now_ms=now_ms)
-            turn = await turns.running_in(tx, run.id) or await _queued_turn(tx, made_for)
+            turn = await turns.running_in(tx, run.id) or await _queued_turn(tx, intended_turn)
             if turn is None:
                 return None
             state = await self._context.ports.requeue(
@@ -463,5 +470,6 @@ async def stop_container(container: RunningContainer, *, grace_seconds: float = 
 
 
 async def _queued_turn(tx: Tx, turn_id: TurnId | None) -> Turn | None:
+    """Return the turn with this id if it is still queued, else None."""
     turn = await turns.get(tx, turn_id) if turn_id is not None else None
     return turn if turn is not None and turn.state is TurnState.QUEUED else None

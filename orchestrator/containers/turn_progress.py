@@ -14,8 +14,8 @@ from agent_runner.wire.frames import MAX_DRAFT_CHARS, Draft, ToolStart
 from orchestrator.base.clock import Clock
 
 MAX_TOOL_CHARS, MAX_SUMMARY_CHARS = 80, 300
-NOTICE_MS = 100
-"""Milliseconds at least between two notices to watchers that a run's text has grown."""
+NOTIFY_MS = 100
+"""Milliseconds at least between two events by which watchers learn that a run's text has grown."""
 MISSING = "… "
 """The mark in a draft at which an earlier piece is missing."""
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
@@ -37,10 +37,12 @@ def safe_start(frame: ToolStart, redact: Callable[[str], str]) -> ToolStart:
 
 
 def _one_line(text: str) -> str:
+    """Return the text with each run of control characters and line ends replaced by a space."""
     return _CONTROL.sub(" ", text).strip()
 
 
 def _shortened(text: str, limit: int) -> str:
+    """Return the text, cut to `limit` characters with an ellipsis if it is longer."""
     return text if len(text) <= limit else f"{text[: limit - 1]}…"
 
 
@@ -50,17 +52,17 @@ class DraftText:
 
     turn: int | None = None
     text: str = ""
-    _next: int = 0
-    _noticed_ms: int | None = None
+    _next_position: int = 0
+    _notified_ms: int | None = None
 
     def take(self, frame: Draft) -> None:
         """Add a piece. If earlier pieces are missing, as after a restart of the host, add `MISSING` first."""
         if frame.turn != self.turn or frame.at == 0:
-            self.turn, self.text, self._next = frame.turn, "", 0
-        if frame.at != self._next:
+            self.turn, self.text, self._next_position = frame.turn, "", 0
+        if frame.at != self._next_position:
             self.text += MISSING
         self.text = (self.text + frame.text)[:MAX_DRAFT_CHARS]
-        self._next = frame.at + len(frame.text)
+        self._next_position = frame.at + len(frame.text)
 
     def of(self, turn: int) -> str:
         """Return the text if it is of this turn, else an empty string."""
@@ -68,12 +70,15 @@ class DraftText:
 
     def forget(self) -> None:
         """Delete the text, because its turn has ended."""
-        self.turn, self.text, self._next = None, "", 0
+        self.turn, self.text, self._next_position = None, "", 0
 
-    def is_to_be_noticed(self, clock: Clock) -> bool:
-        """Return whether watchers are to be notified of a change now, and if so, record the time."""
+    def claim_notification(self, clock: Clock) -> bool:
+        """Return whether watchers are to be notified of a change now.
+
+        If so, the time is recorded, so that the next calls return False for `NOTIFY_MS`.
+        """
         now_ms = clock.steady_ms()
-        if self._noticed_ms is not None and now_ms - self._noticed_ms < NOTICE_MS:
+        if self._notified_ms is not None and now_ms - self._notified_ms < NOTIFY_MS:
             return False
-        self._noticed_ms = now_ms
+        self._notified_ms = now_ms
         return True

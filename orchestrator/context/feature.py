@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from orchestrator.base.redaction import Redactor
-from orchestrator.containers.ports import AskedAgent
+from orchestrator.containers.ports import ChosenAgent
 from orchestrator.context import owner_changes
 from orchestrator.context.context_manager import ContextManager
 from orchestrator.context.deletions import DeletionSync
@@ -40,7 +40,7 @@ class ContextFeature:
         host: HostContext,
         *,
         ask_model: AskModel,
-        agent_of: Callable[[Group, Turn], AskedAgent],
+        agent_of: Callable[[Group, Turn], ChosenAgent],
         redactor: Redactor,
     ) -> None:
         """`agent_of` returns which agent answers a turn; `redactor` removes secrets from stored texts."""

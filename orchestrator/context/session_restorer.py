@@ -19,7 +19,7 @@ from agent_runner.wire.order import MAX_LAST_QUESTION, MAX_RESTORE_CHARS, Restor
 from orchestrator.base import event_bus
 from orchestrator.base.clock import Clock
 from orchestrator.base.event_bus import EventBus
-from orchestrator.containers.ports import AskedAgent, Restoration
+from orchestrator.containers.ports import ChosenAgent, Restoration
 from orchestrator.context import hydrate, transcript
 from orchestrator.context.context_manager import ContextManager
 from orchestrator.context.hydrate import Hydrated
@@ -52,7 +52,7 @@ class SessionRestorer:
         recorder: ContextRecorder,
         *,
         session_files: Path,
-        agent_of: Callable[[Group, Turn], AskedAgent],
+        agent_of: Callable[[Group, Turn], ChosenAgent],
         factors: TokenFactors,
         clock: Clock,
         bus: EventBus,
@@ -97,7 +97,7 @@ class SessionRestorer:
             log.warning("transcript.not_read", group=group.folder, reason=str(error) or "it took too long")
             return known
 
-    async def _decide(self, group: Group, known: RestoreFacts, agent: AskedAgent) -> Restoration:
+    async def _decide(self, group: Group, known: RestoreFacts, agent: ChosenAgent) -> Restoration:
         # Without this, a conversation that was cleared a moment ago would be retold.
         await self._recorder.catch_up(group.folder)
         manager = self._recorder.manager(group.folder)
@@ -117,7 +117,7 @@ class SessionRestorer:
             facts=plan.facts(),
         )
 
-    async def _known(self, turn: Turn, session_id: str | None, agent: AskedAgent) -> RestoreFacts:
+    async def _known(self, turn: Turn, session_id: str | None, agent: ChosenAgent) -> RestoreFacts:
         """Return the facts from the store."""
         async with self._database.reading() as tx:
             cursor = await sessions.cursor_of(tx, turn.folder)

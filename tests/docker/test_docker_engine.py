@@ -492,9 +492,9 @@ def test_the_firewall_is_set_at_the_start_and_taken_away_at_the_stop(agent_image
         except FirewallOutOfReach as error:
             pytest.skip(f"{THIS_MACHINE}its firewall cannot be set: {error}")
         (told,) = [one for one in andy.listed("doctor") if one["check"] == "firewall"]
-        assert (told["state"], rule.is_there()) == ("ok", True)
+        assert (told["state"], rule.exists()) == ("ok", True)
         assert andy.terminate() == 0
-        assert not rule.is_there()
+        assert not rule.exists()
 
 
 async def no_owner(_: str) -> None:
@@ -516,7 +516,7 @@ async def test_where_the_firewall_cannot_be_set_that_is_said(monkeypatch, tmp_pa
             home=tmp_path,
             install="i",
             tag="",
-            left=(),
+            used_runtimes=(),
             last_frame=no_frame,
             on_log=lambda *_: None,
             on_node_problem=no_owner,
@@ -526,8 +526,8 @@ async def test_where_the_firewall_cannot_be_set_that_is_said(monkeypatch, tmp_pa
         firewall=rule,
     )
 
-    await chosen.shut_host([1], said.append)
-    await chosen.open_host()
+    await chosen.block_other_ports([1], said.append)
+    await chosen.remove_port_block()
 
     (line,) = said
     assert "there is no iptables" in line

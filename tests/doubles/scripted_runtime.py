@@ -17,7 +17,7 @@ from agent_runner.wire.order import RunOrder, TurnOrder
 from orchestrator.containers import timeouts
 from orchestrator.containers.logs.run_log import RunLogs
 from orchestrator.containers.pool import RunPool, RunPorts
-from orchestrator.containers.ports import AskedAgent
+from orchestrator.containers.ports import ChosenAgent
 from orchestrator.domain.errors import ContainerError, EngineGone
 from orchestrator.domain.protocols import ContainerSpec, Exit, Mount
 from orchestrator.domain.values import Folder, Group, Role, Run, RunId, Turn
@@ -139,7 +139,7 @@ def _order(run: Run, group: Group, turn: TurnOrder, session_id: str | None) -> R
 class ScriptedOrders:
     """Orders without a configuration; a test replaces what it is about."""
 
-    asked: Callable[[Group, Turn], AskedAgent | None] = lambda *_: None
+    asked: Callable[[Group, Turn], ChosenAgent | None] = lambda *_: None
     order: Callable[[Run, Group, TurnOrder, str | None], RunOrder] = _order
     environment: Callable[[Group, str, str], Mapping[str, str]] = lambda *_: {}
     prepare: Callable[[Group, Role | None], Awaitable[Sequence[Mount]]] = _no_mounts

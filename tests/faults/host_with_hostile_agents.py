@@ -25,7 +25,7 @@ timeouts.TURN_GRACE_MS = 1_000
 timeouts.CLOSE_GRACE_MS = 2_000
 rate_limits.PATIENCE_MS = 3_000
 
-_recipe = DockerRuntime._recipe
+_container_options = DockerRuntime._container_options
 _begin = ProcessContainer.begin
 
 
@@ -34,9 +34,9 @@ def _script(folder: str) -> str | None:
     return path.read_text(encoding="utf-8") if path.exists() else None
 
 
-@functools.wraps(_recipe)
+@functools.wraps(_container_options)
 def recipe(self: DockerRuntime, client: Any, spec: Any) -> dict[str, Any]:
-    made = _recipe(self, client, spec)
+    made = _container_options(self, client, spec)
     script = _script(spec.folder)
     return made if script is None else {**made, "entrypoint": ["python3", "-S", "-c", script]}
 
@@ -47,7 +47,7 @@ async def begin(self: ProcessContainer, command: Sequence[str]) -> None:
     await _begin(self, command if script is None else [sys.executable, "-S", "-c", script])
 
 
-DockerRuntime._recipe = recipe  # type: ignore[method-assign]
+DockerRuntime._container_options = recipe  # type: ignore[method-assign]
 ProcessContainer.begin = begin  # type: ignore[method-assign]
 
 if __name__ == "__main__":

@@ -280,5 +280,5 @@ async def test_a_sign_of_life_of_an_isolated_run_names_no_session(family):
     run = await family.begin_run(is_isolated=True)
     await family.give(turn, run)
     async with family.database.transaction() as tx:
-        assert not await frame_effects.keep_session(tx, run, "its own", now_ms=1)
+        assert not await frame_effects.store_session(tx, run, "its own", now_ms=1)
     assert await session_of(family) is None

@@ -19,7 +19,7 @@ import pytest
 from agent_runner.wire.frames import Ack, Result, TurnEnd
 from agent_runner.wire.order import RunOrder, TurnOrder
 from orchestrator.containers.pool import RunPool
-from orchestrator.containers.ports import AskedAgent
+from orchestrator.containers.ports import ChosenAgent
 from orchestrator.context.recorder import ContextRecorder
 from orchestrator.context.session_restorer import SessionRestorer
 from orchestrator.context.tokens import EstimatingCounter, TokenFactors
@@ -87,7 +87,7 @@ class Home:
             self.store_harness.database,
             recorder,
             session_files=self.root / "sessions",
-            agent_of=lambda group, kind: AskedAgent(agent="claude", model="opus", service="api"),
+            agent_of=lambda group, kind: ChosenAgent(agent="claude", model="opus", service="api"),
             factors=TokenFactors(self.root / "token-factors.json"),
             clock=self.store_harness.clock,
             bus=self.store_harness.bus,

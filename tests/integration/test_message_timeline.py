@@ -33,7 +33,7 @@ async def traced(
 
 def logged(store_harness: StoreHarness, logs: Path, run: Run, kind: str, **facts: object) -> None:
     path = files.path_of(logs, run.folder, run.id, run.started_ms)
-    files.append(path, files.event_line(store_harness.clock.now_ms(), kind, facts), may_begin=True)
+    files.append(path, files.event_line(store_harness.clock.now_ms(), kind, facts), creates=True)
 
 
 def told(found: dict[str, Any]) -> str:
@@ -128,7 +128,7 @@ async def test_what_a_log_says_of_other_turns_is_not_told(store_harness, clock, 
     logged(store_harness, logs, run, "turn.started", turn=turn.id + 10, attempt=1)
     path = files.path_of(logs, run.folder, run.id, run.started_ms)
     forged = files.stderr_line(clock.now_ms(), 10, f"2026-05-28T20:26:40.000Z turn.failed turn={turn.id}")
-    files.append(path, forged, may_begin=False)
+    files.append(path, forged, creates=False)
     (attempt,) = (await traced(store_harness, logs, "M1"))["attempts"]
     assert (attempt["run"], attempt["outcome"]) == (run.id, None)
 

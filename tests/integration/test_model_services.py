@@ -212,7 +212,7 @@ async def test_a_service_that_was_removed_answers_its_run_with_the_reason(harnes
     await harness.configure(model="local/qwen3")
     turn = await harness.asked()
     group = await harness.group()
-    asked = harness.orders.asked(group, turn)
+    asked = harness.orders.chosen_agent(group, turn)
     async with harness.store_harness.database.transaction() as tx:
         await tx.execute("DELETE FROM model_services")
     await harness.proxies.models.refresh()

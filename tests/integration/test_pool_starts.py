@@ -21,7 +21,7 @@ from agent_runner.wire.frames import Ack, Result, TurnEnd
 from agent_runner.wire.order import RestoreOrder
 from orchestrator.containers import start
 from orchestrator.containers.pool import RunPool
-from orchestrator.containers.ports import AskedAgent, Restoration, resume_plainly
+from orchestrator.containers.ports import ChosenAgent, Restoration, resume_plainly
 from orchestrator.context.recorder import ContextRecorder
 from orchestrator.context.session_restorer import SessionRestorer
 from orchestrator.context.tokens import EstimatingCounter, TokenFactors
@@ -204,7 +204,7 @@ async def test_while_one_groups_context_is_held_by_another_process_another_group
         store_harness.database,
         recorder,
         session_files=tmp_path / "sessions",
-        agent_of=lambda group, kind: AskedAgent(agent="claude", model="opus", service="api"),
+        agent_of=lambda group, kind: ChosenAgent(agent="claude", model="opus", service="api"),
         factors=TokenFactors(tmp_path / "token-factors.json"),
         clock=store_harness.clock,
         bus=store_harness.bus,

@@ -15,7 +15,7 @@ from filelock import FileLock
 
 from agent_runner.wire.frames import Ack, Result, TurnEnd, Usage
 from orchestrator.base import event_bus
-from orchestrator.containers.ports import AskedAgent, Restoration
+from orchestrator.containers.ports import ChosenAgent, Restoration
 from orchestrator.context import session_restorer as restoring
 from orchestrator.context import transcript
 from orchestrator.context.recorder import ContextRecorder
@@ -30,7 +30,7 @@ from tests.support.transcripts import SESSION, Writing, place
 from tests.support.until import until
 
 FAMILY = Folder("family")
-OPUS = AskedAgent(agent="claude", model="opus", service="api.anthropic.com")
+OPUS = ChosenAgent(agent="claude", model="opus", service="api.anthropic.com")
 
 
 @dataclass
@@ -39,7 +39,7 @@ class Harness:
 
     store_harness: StoreHarness
     home: Path
-    agent: AskedAgent = OPUS
+    agent: ChosenAgent = OPUS
     transcript: Writing = field(default_factory=Writing)
     numbers: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
 
@@ -285,7 +285,7 @@ async def test_a_first_question_tried_again_begins_a_session_of_its_own(harness:
 
 
 async def test_what_an_agent_without_sessions_answered_is_told_to_the_session(talked: Harness) -> None:
-    talked.agent = AskedAgent(agent="offline", model=None, service=None)
+    talked.agent = ChosenAgent(agent="offline", model=None, service=None)
     found = await talked.restore()
     assert (*mode_of(found), found.provider) == ("rehydrate", None, OFFLINE)
     async with talked.store_harness.database.transaction() as tx:

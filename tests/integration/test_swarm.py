@@ -423,8 +423,8 @@ print('it is there')
 
 async def test_reading_what_was_written_for_an_agent_is_no_reason_to_look_again(host, monkeypatch):
     hints = []
-    hint = CarrierSession._hint
-    monkeypatch.setattr(CarrierSession, "_hint", lambda session: (hints.append(1), hint(session)))
+    hint = CarrierSession._wake_comparison
+    monkeypatch.setattr(CarrierSession, "_wake_comparison", lambda session: (hints.append(1), hint(session)))
     async with host.running(SLEEP):
         write_whole(host.home / "env" / "first.json", "{}")
         await appears(host.workspace / "env" / "first.json")
@@ -786,7 +786,7 @@ async def test_one_container_at_a_time_is_set_up_on_a_node(host):
         start("r2")
         await starts[1]  # on the other node
         start("r3")
-        await eventually(lambda: runtime.placement.held.get("r3") == "one", "the third has a slot")
+        await eventually(lambda: runtime.placement.occupied.get("r3") == "one", "the third has a slot")
         start("r4")
         await starts[3]
         assert set(host.started) == {"service-r1", "service-r2", "service-r4"}

@@ -128,7 +128,7 @@ async def test_nothing_comes_before_the_hello(tmp_path: Path) -> None:
 async def test_more_strangers_than_there_is_room_for_are_sent_away(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(door_module, "MAX_STRANGERS", 2)
+    monkeypatch.setattr(door_module, "MAX_UNIDENTIFIED", 2)
     async with opened(tmp_path) as (door, _):
         waiting = [await dial(door) for _ in range(2)]
         assert await answer(await dial(door), message(hello())) == b""

@@ -48,7 +48,7 @@ async def fill_store(harness: StoreHarness, home: Home) -> None:
     await _choose_models(harness)
     logged = await harness.rows("SELECT id, group_folder, started_ms FROM runs LIMIT 1")
     path = files.path_of(home.logs, "family", logged[0]["id"], logged[0]["started_ms"])
-    files.append(path, files.event_line(clock.now_ms(), "run.begun", {"group": "family"}), may_begin=True)
+    files.append(path, files.event_line(clock.now_ms(), "run.begun", {"group": "family"}), creates=True)
 
 
 async def _choose_models(harness: StoreHarness) -> None:

@@ -106,7 +106,7 @@ class ServicesHarness:
             return await self.store_harness.turn(turn.id)
         group, token = await self.group(), new_token()
         run = await self.store_harness.begin_run(is_isolated=turn.is_isolated)
-        run = self.orders.asked(group, turn).of(replace(run, token_hash=token_hash(token)))
+        run = self.orders.chosen_agent(group, turn).recorded_in(replace(run, token_hash=token_hash(token)))
         async with self.store_harness.database.transaction() as tx:
             await runs.note_continued(tx, run)
             await tx.execute("UPDATE runs SET token_hash = ? WHERE id = ?", (run.token_hash, run.id))

@@ -28,7 +28,7 @@ class Engine:
 
 
 def made_by(engine: Engine) -> None:
-    network.find_or_make(engine, "andy-1", "1", is_internal=True)  # type: ignore[arg-type]
+    network.find_or_create(engine, "andy-1", "1", is_internal=True)  # type: ignore[arg-type]
 
 
 def test_an_engine_without_addresses_is_told_of_with_the_fix():

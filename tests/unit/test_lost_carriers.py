@@ -6,7 +6,7 @@ import asyncio
 import time
 from contextlib import suppress
 
-from orchestrator.containers.swarm.lost_carriers import LOOKS, SilenceWatch
+from orchestrator.containers.swarm.lost_carriers import CHECKS, SilenceWatch
 
 SILENCE_SECONDS = 0.2
 
@@ -44,7 +44,7 @@ async def test_a_host_that_is_held_up_counts_none_of_it():
     watching = asyncio.create_task(watch.until_silent(SILENCE_SECONDS), name="watch")
     await asyncio.sleep(0)
     time.sleep(SILENCE_SECONDS * 2)  # noqa: ASYNC251  # the machine does not run it
-    for _ in range(LOOKS):
+    for _ in range(CHECKS):
         await asyncio.sleep(0)
 
     assert not watching.done()

@@ -25,7 +25,7 @@ async def choose(
         home=home,
         install="0123456789ab",
         tag="andy-agent:latest",
-        left=(),
+        used_runtimes=(),
         last_frame=never,
         on_log=lambda *_: None,
         on_node_problem=never,

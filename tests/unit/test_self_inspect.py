@@ -18,19 +18,19 @@ TABLE = f"""\
 """
 
 
-def held(source: str, destination: str, *, is_writable: bool = True, kind: str = "bind") -> BindMount:
+def mounts(source: str, destination: str, *, is_writable: bool = True, kind: str = "bind") -> BindMount:
     return BindMount(source=source, destination=destination, is_writable=is_writable, kind=kind)
 
 
 MOUNTS = (
-    held("/srv/checkout", "/andy", is_writable=False),
-    held("/srv/checkout/groups", "/andy/groups"),
-    held("/mnt/big/data", "/andy/data"),
-    held("/srv/checkout/store", "/andy/store"),
-    held("/home/me/photos", "/home/me/photos", is_writable=False),
-    held("/var/lib/docker/volumes/engine/_data", "/run/andy", kind="volume"),
+    mounts("/srv/checkout", "/andy", is_writable=False),
+    mounts("/srv/checkout/groups", "/andy/groups"),
+    mounts("/mnt/big/data", "/andy/data"),
+    mounts("/srv/checkout/store", "/andy/store"),
+    mounts("/home/me/photos", "/home/me/photos", is_writable=False),
+    mounts("/var/lib/docker/volumes/engine/_data", "/run/andy", kind="volume"),
 )
-SIBLINGS = HostPaths(own_id=ID, held=MOUNTS, address="172.18.0.2")
+SIBLINGS = HostPaths(own_id=ID, mounts=MOUNTS, address="172.18.0.2")
 
 
 def test_a_container_knows_its_id_by_the_hostname_that_the_engine_mounts(tmp_path):
@@ -70,7 +70,7 @@ def test_a_home_whose_folders_are_all_mounted_for_writing_is_taken():
 @pytest.mark.parametrize("missing", ["groups", "data", "store"])
 def test_a_home_with_a_folder_that_is_not_mounted_is_refused_with_the_line_to_add(missing):
     fewer = tuple(one for one in MOUNTS if one.destination != f"/andy/{missing}")
-    lone = HostPaths(own_id=ID, held=fewer, address=None)
+    lone = HostPaths(own_id=ID, mounts=fewer, address=None)
 
     with pytest.raises(ContainerError, match=f"Add '- ./{missing}:/andy/{missing}'"):
         lone.check_home(Path("/andy"))

@@ -154,7 +154,7 @@ def test_the_text_of_a_turn_grows_and_says_where_a_part_is_missing() -> None:
 
 def test_watchers_of_a_run_are_not_told_of_every_piece() -> None:
     draft, clock = DraftText(), FakeClock()
-    assert draft.is_to_be_noticed(clock)
-    assert not draft.is_to_be_noticed(clock)
+    assert draft.claim_notification(clock)
+    assert not draft.claim_notification(clock)
     clock.pass_ms(100)
-    assert draft.is_to_be_noticed(clock)
+    assert draft.claim_notification(clock)

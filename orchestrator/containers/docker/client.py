@@ -119,7 +119,7 @@ class EngineCalls:
 
     def __init__(self) -> None:
         self._pool = ThreadPoolExecutor(CALL_THREADS, thread_name_prefix="docker")
-        self._own = threading.local()
+        self._thread_local = threading.local()
         self._clients: list[APIClient] = []
         self._version = "auto"
 
@@ -147,6 +147,7 @@ class EngineCalls:
             client.close()
 
     def _run(self, work: Callable[[APIClient], T]) -> T:
+        """Call `work` with the client of the present thread, and translate its errors."""
         with translated():
             client = self._client()
             try:
@@ -160,8 +161,9 @@ class EngineCalls:
                 ) from error
 
     def _client(self) -> APIClient:
-        client: APIClient | None = getattr(self._own, "client", None)
+        """Return the client of the present thread, created at the thread's first call."""
+        client: APIClient | None = getattr(self._thread_local, "client", None)
         if client is None:
-            client = self._own.client = self.connect()
+            client = self._thread_local.client = self.connect()
             self._clients.append(client)
         return client

@@ -31,7 +31,7 @@ BREAK_SECONDS = 5.0
 
 
 class DockerContainer:
-    """A `RunningContainer` of the engine. `wires` is set only for a container that was just started."""
+    """A `RunningContainer` of the engine. `attached` is set only for a container that was just started."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class DockerContainer:
         ref: str,
         calls: EngineCalls,
         on_log: OnLog,
-        wires: streams.AttachedStreams | None = None,
+        attached: streams.AttachedStreams | None = None,
         is_outdated: bool = False,
     ) -> None:
         self.run_id = run_id
@@ -50,13 +50,13 @@ class DockerContainer:
         self.is_outdated = is_outdated
         self._calls = calls
         self._on_log = on_log
-        self._wires = wires
+        self._attached = attached
         self._pumps: set[Pump] = set()
         self._stderr = Tail()
         self._exit: Exit | None = None
         self._pace = TokenBucket(SystemClock(), at_once=BYTES_AT_ONCE, a_second=BYTES_A_SECOND)
-        if wires is not None:
-            weakref.finalize(self, wires.close)
+        if attached is not None:
+            weakref.finalize(self, attached.close)
 
     async def output(self) -> AsyncGenerator[bytes, None]:
         """Yield stdout as `RunningContainer.output` describes.
@@ -64,7 +64,7 @@ class DockerContainer:
         Close it (`contextlib.aclosing`) to end its thread.
         """
         splitter = Demultiplexer()
-        async with aclosing(self._pumped(self._open_output, "output")) as chunks:
+        async with aclosing(self._pump_chunks(self._open_output, "output")) as chunks:
             async for chunk in chunks:
                 await self._pace.wait(len(chunk))
                 for piece in splitter.feed(chunk):
@@ -76,7 +76,7 @@ class DockerContainer:
 
     async def wait(self) -> Exit:
         if self._exit is None:
-            self._exit = await self._see_exit()
+            self._exit = await self._fetch_exit()
         return replace(self._exit, stderr_tail=self._stderr.text())
 
     async def stop(self, *, grace_seconds: float = 2.0) -> None:
@@ -90,20 +90,27 @@ class DockerContainer:
         """Release the threads and connections; the container goes on."""
         for pump in tuple(self._pumps):
             pump.close()
-        if self._wires is not None:
-            self._wires.close()
+        if self._attached is not None:
+            self._attached.close()
 
     def _take_stderr(self, data: bytes) -> None:
+        """Store the end of stderr for the exit, and pass the piece to the run's log."""
         self._stderr.add(data)
         self._on_log(self.run_id, data)
 
     def _open_output(self) -> Source:
-        if self._wires is not None:
-            return self._wires
-        return streams.stored_output(self._calls.connect, self.ref)
+        """Return the source of stdout and stderr: the attached streams, or the engine's stored output after a
+        restart.
+        """
+        if self._attached is not None:
+            return self._attached
+        return streams.request_output(self._calls.connect, self.ref)
 
-    async def _pumped(self, opened: Callable[[], Source], what: str) -> AsyncGenerator[bytes, None]:
-        pump = Pump(opened, name=f"{what}-{self.run_id}")
+    async def _pump_chunks(
+        self, open_source: Callable[[], Source], stream_name: str
+    ) -> AsyncGenerator[bytes, None]:
+        """Yield the chunks of a source, read in a thread that is named by `stream_name` and the run."""
+        pump = Pump(open_source, name=f"{stream_name}-{self.run_id}")
         self._pumps.add(pump)
         try:
             with translated():
@@ -125,9 +132,14 @@ class DockerContainer:
         except TimeoutError as error:
             raise EngineGone("The output broke off while the container may live on.") from error
 
-    async def _see_exit(self) -> Exit:
+    async def _fetch_exit(self) -> Exit:
+        """Wait until the container has ended and return its exit; the code is None if the container is gone.
+
+        Raises:
+            EngineGone: the engine does not answer, or not with an exit code.
+        """
         try:
-            async with aclosing(self._pumped(self._ask_end, "wait")) as parts:
+            async with aclosing(self._pump_chunks(self._request_exit, "wait")) as parts:
                 received = [part async for part in parts]
         except ContainerNotFound:
             return Exit(code=None)
@@ -139,21 +151,25 @@ class DockerContainer:
             raise EngineGone("Docker does not say how a container ended.") from error
         return Exit(code=code, was_oom_killed=await self._calls.call(partial(_was_oom_killed, ref=self.ref)))
 
-    def _ask_end(self) -> Source:
-        return streams.ended(self._calls.connect, self.ref)
+    def _request_exit(self) -> Source:
+        """Ask the engine for the exit; the stream ends when the container has ended."""
+        return streams.request_exit(self._calls.connect, self.ref)
 
 
 def remove_container(client: APIClient, *, ref: str) -> None:
+    """Kill and remove a container and its volumes; a missing one is no error. `ref` is its id or name."""
     with already_so():
         client.remove_container(ref, force=True, v=True)
 
 
 def _stop(client: APIClient, *, ref: str, seconds: int) -> None:
+    """Send SIGTERM, and after `seconds` SIGKILL. A container that has ended is no error."""
     with already_so():
         client.stop(ref, timeout=seconds)
 
 
 def _was_oom_killed(client: APIClient, *, ref: str) -> bool:
+    """Return whether the kernel killed the container because it used too much memory."""
     import docker.errors
 
     try:

@@ -20,7 +20,7 @@ ALIAS = "orchestrator"
 """The name by which agents reach Andy. The name of an agent's own container is `andy`."""
 IN_USE_OR_GONE = (403, 404)
 # With this option the host has no address on the network either, so agents cannot reach the host's own ports.
-NO_HOST = ("com.docker.network.bridge.inhibit_ipv4", "true")
+WITHOUT_HOST_ADDRESS = ("com.docker.network.bridge.inhibit_ipv4", "true")
 
 
 class GroupNetworks:
@@ -41,57 +41,70 @@ class GroupNetworks:
         Raises docker-py's errors, and `ContainerError` when a network of that name is another's.
         """
         with self._one_at_a_time:
-            found = self._find_or_make(client, f"{self._prefix}{folder}")
-            self._enter(client, found["Id"])
-        return str(found["Name"])
+            group_network = self._find_or_create(client, f"{self._prefix}{folder}")
+            self._connect_andy(client, group_network["Id"])
+        return str(group_network["Name"])
 
     def tidy(self, client: APIClient) -> None:
         """Remove the networks that no agent is on, and connect Andy to the others."""
         with self._one_at_a_time:
-            self._tidy(client)
+            self._tidy_networks(client)
 
     def remove(self, client: APIClient) -> None:
         """Disconnect Andy from all networks, and remove those that no other container is connected to."""
         with self._one_at_a_time:
-            for one in self._own(client):
-                self._leave(client, one["Id"])
-                _remove(client, one["Id"])
+            for group_network in self._group_networks(client):
+                self._disconnect_andy(client, group_network["Id"])
+                _remove(client, group_network["Id"])
             _remove(client, network.open_name(self._install, suffix="out"))
 
-    def _find_or_make(self, client: APIClient, name: str) -> dict[str, Any]:
+    def _find_or_create(self, client: APIClient, name: str) -> dict[str, Any]:
+        """Return the engine's description of an internal network.
+
+        If no addresses are left, tidy up first and retry.
+        """
         import docker.errors
 
         try:
-            return network.find_or_make(client, name, self._install, is_internal=True, option=NO_HOST)
+            return network.find_or_create(
+                client, name, self._install, is_internal=True, option=WITHOUT_HOST_ADDRESS
+            )
         except docker.errors.APIError as error:
             if "address pool" not in str(error.explanation):
                 raise
         # The engine has addresses for about thirty networks only, so the unused ones are removed first.
-        self._tidy(client)
-        return network.find_or_make(client, name, self._install, is_internal=True, option=NO_HOST)
+        self._tidy_networks(client)
+        return network.find_or_create(
+            client, name, self._install, is_internal=True, option=WITHOUT_HOST_ADDRESS
+        )
 
-    def _tidy(self, client: APIClient) -> None:
-        for one in self._own(client):
-            others = set(client.inspect_network(one["Id"])["Containers"] or ()) - {self._own_id}
-            if others:
-                self._enter(client, one["Id"])
+    def _tidy_networks(self, client: APIClient) -> None:
+        """Do the work of `tidy`, for callers that hold the lock."""
+        for group_network in self._group_networks(client):
+            network_id = group_network["Id"]
+            agents = set(client.inspect_network(network_id)["Containers"] or ()) - {self._own_id}
+            if agents:
+                self._connect_andy(client, network_id)
             else:
-                self._leave(client, one["Id"])
-                _remove(client, one["Id"])
+                self._disconnect_andy(client, network_id)
+                _remove(client, network_id)
 
-    def _own(self, client: APIClient) -> list[dict[str, Any]]:
+    def _group_networks(self, client: APIClient) -> list[dict[str, Any]]:
+        """Return the engine's descriptions of all group networks of this install."""
         return [
-            one
-            for one in client.networks()
-            if (one["Labels"] or {}).get(INSTALL_LABEL) == self._install
-            and one["Name"].startswith(self._prefix)
+            listed
+            for listed in client.networks()
+            if (listed["Labels"] or {}).get(INSTALL_LABEL) == self._install
+            and listed["Name"].startswith(self._prefix)
         ]
 
-    def _enter(self, client: APIClient, ref: str) -> None:
+    def _connect_andy(self, client: APIClient, ref: str) -> None:
+        """Connect Andy to the network with the id `ref`, unless it is connected."""
         if self._own_id not in (client.inspect_network(ref)["Containers"] or {}):
             client.connect_container_to_network(self._own_id, ref, aliases=[ALIAS])
 
-    def _leave(self, client: APIClient, ref: str) -> None:
+    def _disconnect_andy(self, client: APIClient, ref: str) -> None:
+        """Disconnect Andy from the network with the id `ref`, if it is connected."""
         if self._own_id in (client.inspect_network(ref)["Containers"] or {}):
             client.disconnect_container_from_network(self._own_id, ref)
 

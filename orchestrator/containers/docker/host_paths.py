@@ -17,9 +17,9 @@ from orchestrator.containers.docker import client as docker_client
 from orchestrator.containers.docker.client import ContainerNotFound
 from orchestrator.domain.errors import ContainerError
 
-OF_AGENTS = re.compile(r"andy-[0-9a-f]{12}[.-]")
+AGENT_NETWORK = re.compile(r"andy-[0-9a-f]{12}[.-]")
 """The beginning of the names of networks that Andy shares with agents."""
-NEEDED = ("groups", "data", "store")
+MOUNTED_FOLDERS = ("groups", "data", "store")
 """Folders of the home that must be writable mounts of the host."""
 
 
@@ -28,7 +28,7 @@ class HostPaths:
     """The id of Andy's own container, its mounts, and its address on the network on which it was started."""
 
     own_id: str
-    held: Sequence[BindMount]
+    mounts: Sequence[BindMount]
     address: str | None
 
     def on_host(self, path: Path) -> Path:
@@ -38,10 +38,10 @@ class HostPaths:
             ContainerError: the path is on no mount of the host; the text has the line to add to Compose's
             file.
         """
-        held = mounted_at(self.held, PurePosixPath(path))
-        if held is None:
-            raise ContainerError(f"{path} is in Andy's own container alone. {fix(path)}")
-        return Path(held.outside(PurePosixPath(path)))
+        mount = mounted_at(self.mounts, PurePosixPath(path))
+        if mount is None:
+            raise ContainerError(f"{path} is in Andy's own container alone. {mount_instruction(path)}")
+        return Path(mount.outside(PurePosixPath(path)))
 
     def check_home(self, home: Path) -> None:
         """Check that the folders of a home can be mounted in agents' containers.
@@ -49,11 +49,12 @@ class HostPaths:
         Raises:
             ContainerError: one is not on a writable mount of the host; the text has the fix.
         """
-        for name in NEEDED:
-            held = mounted_at(self.held, PurePosixPath(home / name))
-            if held is None or not held.is_writable:
+        for name in MOUNTED_FOLDERS:
+            mount = mounted_at(self.mounts, PurePosixPath(home / name))
+            if mount is None or not mount.is_writable:
                 raise ContainerError(
-                    f"{home / name} is in Andy's own container alone, or read-only. {fix(home / name)}"
+                    f"{home / name} is in Andy's own container alone, or read-only. "
+                    f"{mount_instruction(home / name)}"
                 )
 
     def hindrance(self, path: Path) -> str | None:
@@ -61,14 +62,14 @@ class HostPaths:
 
         It can only if it is itself a bind mount of Andy's container.
         """
-        if any(one.destination == str(path) and one.kind == "bind" for one in self.held):
+        if any(mount.destination == str(path) and mount.kind == "bind" for mount in self.mounts):
             return None
-        return f"Andy's own container has no such folder of the host. {fix(path)}"
+        return f"Andy's own container has no such folder of the host. {mount_instruction(path)}"
 
 
-def fix(path: Path) -> str:
+def mount_instruction(path: Path) -> str:
     """Return the instruction by which the owner mounts a folder of the host into Andy's container."""
-    source = f"./{path.name}" if path.name in NEEDED else str(path)
+    source = f"./{path.name}" if path.name in MOUNTED_FOLDERS else str(path)
     return (
         f"Add '- {source}:{path}' to the 'volumes' of 'andy' in docker-compose.yml: 'docker compose up -d'."
     )
@@ -81,25 +82,25 @@ def find() -> HostPaths | None:
         EngineGone: no engine answers.
         ContainerError: the engine refused the request.
     """
-    found_id = own_id()
-    if found_id is None:
+    container_id = own_id()
+    if container_id is None:
         return None
     try:
         with docker_client.translated(), closing(docker_client.connect()) as client:
-            seen = client.inspect_container(found_id)
+            container_info = client.inspect_container(container_id)
     except ContainerNotFound:  # the engine runs in this same container, so its paths are this container's
         return None
-    return HostPaths(own_id=seen["Id"], held=BindMount.of(seen["Mounts"]), address=_address(seen))
-
-
-def _address(seen: dict[str, Any]) -> str | None:
-    """Return the address on Compose's network, not one on a network shared with agents; None if none."""
-    networks = seen["NetworkSettings"]["Networks"]
-    return next(
-        (
-            one["IPAddress"]
-            for name, one in networks.items()
-            if not OF_AGENTS.match(name) and one["IPAddress"]
-        ),
-        None,
+    return HostPaths(
+        own_id=container_info["Id"],
+        mounts=BindMount.of(container_info["Mounts"]),
+        address=_address(container_info),
     )
+
+
+def _address(container_info: dict[str, Any]) -> str | None:
+    """Return the address on Compose's network, not one on a network shared with agents; None if none."""
+    networks = container_info["NetworkSettings"]["Networks"]
+    for name, endpoint in networks.items():
+        if not AGENT_NETWORK.match(name) and endpoint["IPAddress"]:
+            return str(endpoint["IPAddress"])
+    return None

@@ -55,8 +55,8 @@ async def ensure_network(install: str) -> NetworkInfo:
 
 def find_network(client: APIClient, install: str) -> NetworkInfo | None:
     """Find the network of an install, or return None. Blocks. Raises docker-py's errors."""
-    found = named(client, _name(install))
-    return None if found is None else _info(found)
+    network_info = find_by_name(client, _name(install))
+    return None if network_info is None else _info(network_info)
 
 
 async def remove_network(install: str) -> None:
@@ -67,34 +67,40 @@ async def remove_network(install: str) -> None:
 def open_network(client: APIClient, *, install: str, suffix: str = "open") -> str:
     """Find or create the network `andy-{install}-{suffix}`, and return its name. Blocks.
 
-    Its containers reach the internet but not each other. Raises like `find_or_make`.
+    Its containers reach the internet but not each other. Raises like `find_or_create`.
     """
     name = open_name(install, suffix=suffix)
-    return str(find_or_make(client, name, install, is_internal=False)["Name"])
+    return str(find_or_create(client, name, install, is_internal=False)["Name"])
 
 
 def open_name(install: str, *, suffix: str = "open") -> str:
+    """Return the name of the network of open containers, `andy-{install}-{suffix}`."""
     return f"{_name(install)}-{suffix}"
 
 
-def find_or_make(
+def find_or_create(
     client: APIClient, name: str, install: str, *, is_internal: bool, option: tuple[str, str] = NO_NEIGHBOURS
 ) -> dict[str, Any]:
-    """Return the network of that name, created with `option` if missing. Blocks.
+    """Return the engine's description of the network of that name, which is created if missing. Blocks.
+
+    `option` is the driver option, as name and value, with which it is created. `is_internal` says whether it
+    has no way to the internet.
 
     Raises docker-py's errors, and `ContainerError` when a network of that name has another owner or other
     options.
     """
-    found = named(client, name) or _made(client, name, install, is_internal=is_internal, option=option)
-    _refuse_others(found, install, is_internal=is_internal, option=option)
-    return found
+    network_info = find_by_name(client, name)
+    if network_info is None:
+        network_info = _create(client, name, install, is_internal=is_internal, option=option)
+    _raise_if_different(network_info, install, is_internal=is_internal, option=option)
+    return network_info
 
 
 def _ensure(install: str) -> NetworkInfo:
     name = _name(install)
     with _client() as client:
-        found = find_or_make(client, name, install, is_internal=True)
-    return _info(found)
+        network_info = find_or_create(client, name, install, is_internal=True)
+    return _info(network_info)
 
 
 def _remove(install: str) -> None:
@@ -106,6 +112,7 @@ def _remove(install: str) -> None:
 
 @contextmanager
 def _client() -> Iterator[APIClient]:
+    """Yield a new client for the engine and close it; errors are translated."""
     with docker_client.translated(), closing(docker_client.connect()) as client:
         yield client
 
@@ -114,20 +121,24 @@ def _name(install: str) -> str:
     return f"andy-{install}"
 
 
-def named(client: APIClient, name: str) -> dict[str, Any] | None:
+def find_by_name(client: APIClient, name: str) -> dict[str, Any] | None:
     """Find the network of that name; of several, the oldest, since the engine can create two at once."""
-    found = [each for each in client.networks(names=[f"^{name}$"]) if each["Name"] == name]
-    return min(found, key=_age) if found else None
+    same_name = [listed for listed in client.networks(names=[f"^{name}$"]) if listed["Name"] == name]
+    return min(same_name, key=_age) if same_name else None
 
 
-def _made(
+def _create(
     client: APIClient, name: str, install: str, *, is_internal: bool, option: tuple[str, str]
 ) -> dict[str, Any]:
+    """Create a network and return its description. Raises like `find_or_create`.
+
+    If another process created one of that name at the same time, the older of the two is returned.
+    """
     import docker.errors
 
-    made = ""
+    created_id = ""
     try:
-        made = client.create_network(
+        created_id = client.create_network(
             name,
             driver="bridge",
             internal=is_internal,
@@ -141,44 +152,56 @@ def _made(
             raise ContainerError(NO_ADDRESSES) from error
         if error.status_code != ANOTHER_WAS_FASTER:
             raise
-    found = named(client, name)
-    if found is None:
+    oldest = find_by_name(client, name)
+    if oldest is None:
         raise ContainerError(f"Docker lost the network '{name}' that it just made: try again.")
-    if made and found["Id"] != made:
-        client.remove_network(made)
-    elif made:
-        _refuse_less(client, found, option)
-    return found
+    if created_id and oldest["Id"] != created_id:
+        client.remove_network(created_id)  # another process created one of this name first
+    elif created_id:
+        _raise_if_option_missing(client, oldest, option)
+    return oldest
 
 
-def _refuse_less(client: APIClient, made: dict[str, Any], option: tuple[str, str]) -> None:
-    """Remove a network that the engine created with fewer options than requested, and raise an error."""
+def _raise_if_option_missing(client: APIClient, created: dict[str, Any], option: tuple[str, str]) -> None:
+    """Remove a network that the engine created without the requested option, and raise `ContainerError`."""
     key, value = option
-    if (made["Options"] or {}).get(key) != value:
-        client.remove_network(made["Id"])
+    if (created["Options"] or {}).get(key) != value:
+        client.remove_network(created["Id"])
         raise ContainerError(NOT_CLOSED.format(option=key))
 
 
 def _age(network: dict[str, Any]) -> tuple[str, str]:
+    """Return a key by which networks are sorted, the oldest first; the id makes the order of two unique."""
     return network["Created"], network["Id"]
 
 
-def _refuse_others(seen: dict[str, Any], install: str, *, is_internal: bool, option: tuple[str, str]) -> None:
-    is_ours = (seen["Labels"] or {}).get(INSTALL_LABEL) == install
+def _raise_if_different(
+    network_info: dict[str, Any], install: str, *, is_internal: bool, option: tuple[str, str]
+) -> None:
+    """Raise `ContainerError` if a network is not this install's, or was created with other options."""
+    is_ours = (network_info["Labels"] or {}).get(INSTALL_LABEL) == install
     key, value = option
-    is_as_made = seen["Internal"] == is_internal and (seen["Options"] or {}).get(key) == value
-    if not (is_ours and is_as_made):
-        name, kind = seen["Name"], "a closed one" if is_internal else "an open one"
+    has_options = (
+        network_info["Internal"] == is_internal and (network_info["Options"] or {}).get(key) == value
+    )
+    if not (is_ours and has_options):
+        name, kind = network_info["Name"], "a closed one" if is_internal else "an open one"
         raise ContainerError(f"The network '{name}' is not {kind} of Andy: 'docker network rm {name}'.")
 
 
-def _info(seen: dict[str, Any]) -> NetworkInfo:
-    bridge = (seen["Options"] or {}).get("com.docker.network.bridge.name") or f"br-{seen['Id'][:12]}"
-    return NetworkInfo(name=seen["Name"], gateway=_gateway(seen), bridge=bridge)
+def _info(network_info: dict[str, Any]) -> NetworkInfo:
+    """Return a `NetworkInfo` of the engine's description of a network."""
+    bridge = (network_info["Options"] or {}).get(
+        "com.docker.network.bridge.name"
+    ) or f"br-{network_info['Id'][:12]}"
+    return NetworkInfo(name=network_info["Name"], gateway=_gateway(network_info), bridge=bridge)
 
 
-def _gateway(seen: dict[str, Any]) -> str:
-    for config in seen["IPAM"]["Config"] or ():
+def _gateway(network_info: dict[str, Any]) -> str:
+    """Return the gateway's address, without the prefix length. Raises `ContainerError` if it has none."""
+    for config in network_info["IPAM"]["Config"] or ():
         if "Gateway" in config:
             return str(config["Gateway"]).partition("/")[0]
-    raise ContainerError(f"The network '{seen['Name']}' has no gateway: remove it and start Andy again.")
+    raise ContainerError(
+        f"The network '{network_info['Name']}' has no gateway: remove it and start Andy again."
+    )

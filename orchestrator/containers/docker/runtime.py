@@ -80,11 +80,11 @@ def _no_log(run_id: RunId, data: bytes) -> None:
 @dataclass(frozen=True, slots=True)
 class _Launched:
     ref: str
-    wires: AttachedStreams
+    attached: AttachedStreams
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Found:
+class _ListedContainer:
     ref: str
     run_id: RunId
     folder: Folder
@@ -141,14 +141,14 @@ class DockerRuntime:
             launched = await asyncio.shield(launch)
         except asyncio.CancelledError:
             abandoned.set()
-            await self._discard(launch)
+            await self._remove_cancelled(launch)
             raise
-        return self._container(spec.run_id, spec.folder, launched.ref, launched.wires)
+        return self._container(spec.run_id, spec.folder, launched.ref, launched.attached)
 
     async def adopt(self) -> Sequence[DockerContainer]:
         return [
-            self._container(each.run_id, each.folder, each.ref, is_outdated=each.is_outdated)
-            for each in await self._calls.call(self._list)
+            self._container(listed.run_id, listed.folder, listed.ref, is_outdated=listed.is_outdated)
+            for listed in await self._calls.call(self._list)
         ]
 
     async def close(self) -> None:
@@ -161,7 +161,7 @@ class DockerRuntime:
         run_id: RunId,
         folder: Folder,
         ref: str,
-        wires: AttachedStreams | None = None,
+        attached: AttachedStreams | None = None,
         *,
         is_outdated: bool = False,
     ) -> DockerContainer:
@@ -171,7 +171,7 @@ class DockerRuntime:
             ref=ref,
             calls=self._calls,
             on_log=self._on_log,
-            wires=wires,
+            attached=attached,
             is_outdated=is_outdated,
         )
         self._containers.add(container)
@@ -185,62 +185,64 @@ class DockerRuntime:
         It is attached before it starts, so that no output is lost.
         """
         name = container_name(spec)
-        _go_on(abandoned)
-        ref = _create(client, name, self._recipe(client, spec))
-        wires: AttachedStreams | None = None
+        _raise_if_abandoned(abandoned)
+        ref = _create(client, name, self._container_options(client, spec))
+        attached: AttachedStreams | None = None
         try:
-            wires = AttachedStreams(client, ref)
-            _go_on(abandoned)
+            attached = AttachedStreams(client, ref)
+            _raise_if_abandoned(abandoned)
             if spec.is_open:
                 self._join_open(client, ref)
             client.start(ref)
-            wires.write_order(order, name=f"order-{spec.run_id}")
-            _go_on(abandoned)
+            attached.write_order(order, name=f"order-{spec.run_id}")
+            _raise_if_abandoned(abandoned)
         except BaseException:
-            if wires is not None:
-                wires.close()
+            if attached is not None:
+                attached.close()
             _remove_quietly(client, ref)
             raise
-        return _Launched(ref, wires)
+        return _Launched(ref, attached)
 
     def _join_open(self, client: APIClient, ref: str) -> None:
+        """Connect a container to the second network, over which it reaches the internet."""
         if self._open_network is None:
             raise ContainerError("This engine has no open network: set 'egress' to \"none\" or a list.")
         client.connect_container_to_network(ref, self._open_network(client))
 
-    async def _discard(self, launch: asyncio.Future[_Launched]) -> None:
+    async def _remove_cancelled(self, launch: asyncio.Future[_Launched]) -> None:
         """Remove the container of a cancelled start, unless the start's thread has removed it."""
         with suppress(AndyError, TimeoutError):
             async with asyncio.timeout(DISCARD_SECONDS):
                 launched = await asyncio.shield(launch)
-                launched.wires.close()
+                launched.attached.close()
                 await asyncio.shield(self._calls.submit(partial(remove_container, ref=launched.ref)))
 
-    def _list(self, client: APIClient) -> list[_Found]:
+    def _list(self, client: APIClient) -> list[_ListedContainer]:
         """List the started containers of this install, and remove those whose host died before their start.
 
         Blocks.
         """
         started = []
-        found = _containers(client, self._install)
-        image_id = _image_id(client, self._image) if found else None
-        for each in found:
-            if each["Labels"][RUN_LABEL] in self._starting:
+        descriptions = _containers(client, self._install)
+        image_id = _image_id(client, self._image) if descriptions else None
+        for description in descriptions:
+            if description["Labels"][RUN_LABEL] in self._starting:
                 continue
-            if each["State"] == "created":
-                _remove_unless_started(client, each["Id"])
-            elif each["State"] not in {"removing", "dead"}:
+            if description["State"] == "created":
+                _remove_unless_started(client, description["Id"])
+            elif description["State"] not in {"removing", "dead"}:
                 started.append(
-                    _Found(
-                        ref=each["Id"],
-                        run_id=RunId(each["Labels"][RUN_LABEL]),
-                        folder=Folder(each["Labels"][GROUP_LABEL]),
-                        is_outdated=image_id is not None and each["ImageID"] != image_id,
+                    _ListedContainer(
+                        ref=description["Id"],
+                        run_id=RunId(description["Labels"][RUN_LABEL]),
+                        folder=Folder(description["Labels"][GROUP_LABEL]),
+                        is_outdated=image_id is not None and description["ImageID"] != image_id,
                     )
                 )
         return started
 
-    def _recipe(self, client: APIClient, spec: ContainerSpec) -> dict[str, Any]:
+    def _container_options(self, client: APIClient, spec: ContainerSpec) -> dict[str, Any]:
+        """Return the arguments with which docker-py creates the container."""
         return {
             "image": self._image,
             "entrypoint": self._command,
@@ -254,26 +256,29 @@ class DockerRuntime:
             },
             "stdin_open": True,
             "stop_signal": "SIGTERM",
-            "host_config": self._limits(client, spec),
+            "host_config": self._host_config(client, spec),
         }
 
-    def _limits(self, client: APIClient, spec: ContainerSpec) -> dict[str, Any]:
+    def _host_config(self, client: APIClient, spec: ContainerSpec) -> dict[str, Any]:
+        """Return the part of the arguments that limits the container: mounts, rights, memory, network and
+        log.
+        """
         from docker.types import LogConfig, Mount
 
         return client.create_host_config(
             mounts=[
                 Mount(
-                    each.target,
-                    str(self._on_host(each.source)),
+                    mount.target,
+                    str(self._on_host(mount.source)),
                     type="bind",
-                    read_only=not each.is_writable,
+                    read_only=not mount.is_writable,
                     propagation="private",
                 )
-                for each in spec.mounts
+                for mount in spec.mounts
             ],
             init=True,
             read_only=True,
-            tmpfs=_scratch(self._user),
+            tmpfs=_tmpfs_mounts(self._user),
             cap_drop=["ALL"],
             security_opt=["no-new-privileges"],
             mem_limit=spec.memory_bytes,
@@ -289,7 +294,7 @@ class DockerRuntime:
         return self._network_for(client, folder) if self._network_for is not None else self._network
 
 
-def _scratch(user: str) -> dict[str, str]:
+def _tmpfs_mounts(user: str) -> dict[str, str]:
     """Return the writable mounts of a read-only root: `/tmp`, and the home, where the CLI stores its caches.
 
     A tmpfs takes over the mode of the directory below it, so owner and mode of the home are set explicitly.
@@ -310,11 +315,12 @@ def container_name(spec: ContainerSpec) -> str:
     return re.sub(r"[^A-Za-z0-9_.-]", "-", f"andy-{spec.run_id}")
 
 
-def _create(client: APIClient, name: str, recipe: dict[str, Any]) -> str:
+def _create(client: APIClient, name: str, options: dict[str, Any]) -> str:
+    """Create a container and return its id. Raises docker-py's errors."""
     import docker.errors
 
     try:
-        return str(client.create_container(name=name, **recipe)["Id"])
+        return str(client.create_container(name=name, **options)["Id"])
     except docker.errors.APIError:
         raise
     except BaseException:
@@ -338,14 +344,21 @@ def _remove_quietly(client: APIClient, ref: str) -> None:
 
 def remove_runs(client: APIClient, *, install: str) -> None:
     """Kill and remove the containers of an install on this engine, except a swarm's. Blocks."""
-    for each in _containers(client, install):
-        remove_container(client, ref=each["Id"])
+    for description in _containers(client, install):
+        remove_container(client, ref=description["Id"])
 
 
 def _containers(client: APIClient, install: str) -> list[dict[str, Any]]:
+    """Return the engine's descriptions of all containers of this install's runs, also of those that have
+    ended.
+    """
     # Filtered by one label only: Compose's Docker socket filter accepts no more.
-    found = client.containers(all=True, filters={"label": [f"{INSTALL_LABEL}={install}"]})
-    return [each for each in found if RUN_LABEL in each["Labels"] and TASK_LABEL not in each["Labels"]]
+    of_install = client.containers(all=True, filters={"label": [f"{INSTALL_LABEL}={install}"]})
+    return [
+        container
+        for container in of_install
+        if RUN_LABEL in container["Labels"] and TASK_LABEL not in container["Labels"]
+    ]
 
 
 def _image_id(client: APIClient, image: str) -> str | None:
@@ -367,6 +380,7 @@ def _remove_unless_started(client: APIClient, ref: str) -> None:
             remove_container(client, ref=ref)
 
 
-def _go_on(abandoned: threading.Event) -> None:
+def _raise_if_abandoned(abandoned: threading.Event) -> None:
+    """Raise `ContainerError` if the start was cancelled, so that its thread goes no further."""
     if abandoned.is_set():
         raise ContainerError("The start was cancelled.")

@@ -22,7 +22,7 @@ class AttachedStreams:
 
     def __init__(self, client: APIClient, ref: str) -> None:
         """Attach to the container `ref`. Blocks. Raises docker-py's errors."""
-        response = _ask(client, "POST", f"{ref}/attach?stdin=1&stdout=1&stderr=1&stream=1", UPGRADE)
+        response = _send(client, "POST", f"{ref}/attach?stdin=1&stdout=1&stderr=1&stream=1", UPGRADE)
         self._socket = _socket_of(response)
         response.close()
 
@@ -39,10 +39,10 @@ class AttachedStreams:
             yield chunk
 
     def interrupt(self) -> None:
-        _hang_up(self._socket)
+        _shut_down(self._socket)
 
     def close(self) -> None:
-        _hang_up(self._socket)
+        _shut_down(self._socket)
         self._socket.close()
 
     def _write(self, line: bytes) -> None:
@@ -63,7 +63,7 @@ class EngineResponse:
         yield from self._response.iter_content(None)
 
     def interrupt(self) -> None:
-        _hang_up(self._socket)
+        _shut_down(self._socket)
 
     def close(self) -> None:
         self._socket.close()
@@ -71,25 +71,26 @@ class EngineResponse:
         self._client.close()
 
 
-def stored_output(connect: Callable[[], APIClient], ref: str) -> EngineResponse:
+def request_output(connect: Callable[[], APIClient], ref: str) -> EngineResponse:
     """Request all output of the container, from the first byte, and its further output. Blocks."""
     return _stream(connect(), "GET", f"{ref}/logs?follow=1&stdout=1&stderr=1")
 
 
-def ended(connect: Callable[[], APIClient], ref: str) -> EngineResponse:
+def request_exit(connect: Callable[[], APIClient], ref: str) -> EngineResponse:
     """Request the container's exit: `{"StatusCode": …}`, sent once it ends. Blocks for the request only."""
     return _stream(connect(), "POST", f"{ref}/wait")
 
 
 def _stream(client: APIClient, method: str, path: str) -> EngineResponse:
+    """Send a request on a client of its own, which is closed with the response."""
     try:
-        return EngineResponse(client, _ask(client, method, path))
+        return EngineResponse(client, _send(client, method, path))
     except BaseException:
         client.close()
         raise
 
 
-def _ask(client: APIClient, method: str, path: str, headers: dict[str, str] | None = None) -> Response:
+def _send(client: APIClient, method: str, path: str, headers: dict[str, str] | None = None) -> Response:
     """Send a request and return the open response.
 
     docker-py's own calls are not used, because they cannot be ended from another thread.
@@ -113,6 +114,7 @@ def _socket_of(response: Response) -> socket.socket:
     return duplicate
 
 
-def _hang_up(wire: socket.socket) -> None:
+def _shut_down(connection: socket.socket) -> None:
+    """Shut a socket down in both directions, which also ends a read of it in another thread."""
     with suppress(OSError):  # the other side closed first
-        wire.shutdown(socket.SHUT_RDWR)
+        connection.shutdown(socket.SHUT_RDWR)

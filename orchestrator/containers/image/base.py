@@ -57,16 +57,19 @@ def provide_base(client: docker.APIClient, base: BaseImage, progress: BuildProgr
         case BaseImage.DEBIAN:
             return _debian(client, progress)
         case BaseImage.AUTO:
-            return _whichever(client, progress)
+            return _pulled_or_debian(client, progress)
 
 
-def _whichever(client: docker.APIClient, progress: BuildProgress) -> str:
+def _pulled_or_debian(client: docker.APIClient, progress: BuildProgress) -> str:
+    """Return the tag of a base that exists here, else of one that is pulled, else of one from Debian's
+    archive.
+    """
     if inspect(client, PYTHON_IMAGE) is None and _has_debian(client):
         return _debian(client, progress)
     try:
         return _pulled(client, progress)
     except NoBaseImage as error:
-        progress.tell(f"{error} Making one from Debian's archive now")
+        progress.report(f"{error} Making one from Debian's archive now")
         return _debian(client, progress)
 
 
@@ -75,10 +78,10 @@ def inspect(client: docker.APIClient, tag: str) -> dict[str, Any] | None:
     from docker.errors import ImageNotFound
 
     try:
-        found: dict[str, Any] = client.inspect_image(tag)  # type: ignore[no-untyped-call]
+        description: dict[str, Any] = client.inspect_image(tag)  # type: ignore[no-untyped-call]
     except ImageNotFound:
         return None
-    return found
+    return description
 
 
 def tag_of(name: str) -> str:
@@ -88,20 +91,21 @@ def tag_of(name: str) -> str:
 
 def labels_of(client: docker.APIClient, tag: str) -> dict[str, str]:
     """Return the labels of an image; empty if there is no image."""
-    found = inspect(client, tag)
-    return (found["Config"]["Labels"] or {}) if found else {}
+    description = inspect(client, tag)
+    return (description["Config"]["Labels"] or {}) if description else {}
 
 
 def _pulled(client: docker.APIClient, progress: BuildProgress) -> str:
+    """Pull the base from the registry unless it exists here, and return its tag. Raises `NoBaseImage`."""
     if inspect(client, PYTHON_IMAGE) is not None:
-        progress.tell(f"{PYTHON_IMAGE} is here")
+        progress.report(f"{PYTHON_IMAGE} is here")
         return PYTHON_IMAGE
-    progress.tell(f"asking the registry for {PYTHON_IMAGE}")
+    progress.report(f"asking the registry for {PYTHON_IMAGE}")
     for event in _pull_events(client):
         if "error" in event:
             raise _not_pulled(str(event["error"]))
         if str(event.get("status", "")).startswith(("Pull complete", "Status:")):
-            progress.tell(f"{event['status']} {event.get('id', '')}".strip())
+            progress.report(f"{event['status']} {event.get('id', '')}".strip())
     return PYTHON_IMAGE
 
 
@@ -140,18 +144,20 @@ def _not_pulled(reason: str) -> NoBaseImage:
 
 
 def _has_debian(client: docker.APIClient) -> bool:
+    """Return whether the base from Debian's archive exists with the present recipe."""
     return labels_of(client, DEBIAN_IMAGE).get(DEBIAN_LABEL) == DEBIAN_RECIPE
 
 
 def _debian(client: docker.APIClient, progress: BuildProgress) -> str:
+    """Build the base from Debian's archive unless it exists, and return its tag. Raises `NoBaseImage`."""
     if _has_debian(client):
-        progress.tell(f"{DEBIAN_IMAGE} is here")
+        progress.report(f"{DEBIAN_IMAGE} is here")
         return DEBIAN_IMAGE
     debootstrap = find_debootstrap(
         user_id=os.geteuid(), path=f"{os.environ.get('PATH', os.defpath)}{os.pathsep}/usr/sbin"
     )
     with _scratch() as folder:
-        progress.tell("unpacking Debian's archive, about a minute")
+        progress.report("unpacking Debian's archive, about a minute")
         suite, variant, packages, _ = DEBIAN_RECIPE.split()
         target = folder / "root"
         _run([debootstrap, f"--variant={variant}", f"--include={packages}", suite, str(target)], progress)
@@ -179,6 +185,7 @@ def find_debootstrap(*, user_id: int, path: str) -> str:
 
 @contextmanager
 def _scratch() -> Iterator[Path]:
+    """Yield a new temporary folder for the unpacked system, and remove it."""
     # Not in /tmp, which is often mounted with `nodev`, where no device files can be made. Removed without
     # crossing file systems, because a failed debootstrap may have left the host's /proc mounted in it.
     folder = Path(tempfile.mkdtemp(prefix="andy-base-", dir="/var/tmp"))
@@ -196,7 +203,8 @@ def pack_root(root: Path, target: Path, progress: BuildProgress) -> Path:
 
 
 def _import(client: docker.APIClient, packed: Path, progress: BuildProgress) -> None:
-    progress.tell(f"importing {packed.stat().st_size / 1e6:.0f} MB as {DEBIAN_IMAGE}")
+    """Import a packed root file system as the image `DEBIAN_IMAGE`. Raises `NoBaseImage`."""
+    progress.report(f"importing {packed.stat().st_size / 1e6:.0f} MB as {DEBIAN_IMAGE}")
     changes = [
         f'LABEL {DEBIAN_LABEL}="{DEBIAN_RECIPE}"',
         "ENV PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
@@ -204,18 +212,26 @@ def _import(client: docker.APIClient, packed: Path, progress: BuildProgress) -> 
     # The tag is passed as part of the name, because Podman accepts no other form.
     answer = client.import_image(src=str(packed), repository=DEBIAN_IMAGE, changes=changes)
     if not _has_debian(client):
-        raise NoBaseImage(progress.account(f"the engine did not take it and said {answer}"))
+        raise NoBaseImage(progress.failure_text(f"the engine did not take it and said {answer}"))
 
 
 def _run(command: Sequence[str], progress: BuildProgress) -> None:
-    """Run a program to its end; of the lines that begin with the same word, report only the first."""
-    seen: set[str] = set()
+    """Run a program to its end; of its lines that begin with the same word, report only the first.
+
+    Raises:
+        NoBaseImage: the program failed; the text has its last lines.
+    """
+    reported_words: set[str] = set()
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, text=True
     ) as process:
         for line in process.stdout or ():
-            sort, _, _ = (words := line.strip().removeprefix("I: ")).partition(" ")
-            (progress.keep if sort in seen else progress.tell)(words)
-            seen.add(sort)
+            text = line.strip().removeprefix("I: ")
+            first_word = text.partition(" ")[0]
+            if first_word in reported_words:
+                progress.remember(text)
+            else:
+                progress.report(text)
+            reported_words.add(first_word)
     if process.returncode:
-        raise NoBaseImage(progress.account(f"{command[0]} ended with code {process.returncode}"))
+        raise NoBaseImage(progress.failure_text(f"{command[0]} ended with code {process.returncode}"))

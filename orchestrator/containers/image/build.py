@@ -66,6 +66,7 @@ def is_current(client: docker.APIClient, tag: str, sources: ImageSources) -> boo
 
 
 def _labels(sources: ImageSources) -> dict[str, str]:
+    """Return the labels of an image of these sources, by which `is_current` recognises it."""
     return {SOURCE_LABEL: sources.hash(), WIRE_LABEL: str(WIRE_VERSION)}
 
 
@@ -117,8 +118,8 @@ def build(
 
 def layers_of(client: docker.APIClient, tag: str = TAG) -> tuple[str, ...]:
     """Return the optional layers of the image; empty if there is no image."""
-    found = labels_of(client, tag).get(LAYERS_LABEL, "").split()
-    return tuple(layer for layer in found if layer in LAYERS)
+    names = labels_of(client, tag).get(LAYERS_LABEL, "").split()
+    return tuple(name for name in names if name in LAYERS)
 
 
 def _replace(client: docker.APIClient, tag: str, before: dict[str, Any] | None) -> str:
@@ -127,16 +128,16 @@ def _replace(client: docker.APIClient, tag: str, before: dict[str, Any] | None) 
     if after is None:
         raise ImageNotBuilt(f"The engine built {tag} and has lost it since: run 'andy image build' again.")
     if before is not None and before["Id"] != after["Id"]:
-        _let_go(client, before["Id"])
+        _remove_if_unused(client, before["Id"])
     return str(after["Id"])
 
 
-def _let_go(client: docker.APIClient, image_id: str) -> None:
+def _remove_if_unused(client: docker.APIClient, image_id: str) -> None:
     """Remove an image unless it has another tag or a container uses it."""
     from docker.errors import APIError
 
-    found = inspect(client, image_id)
-    if found is None or found["RepoTags"]:
+    description = inspect(client, image_id)
+    if description is None or description["RepoTags"]:
         return
     try:
         client.remove_image(image_id)
@@ -153,12 +154,13 @@ def build_arguments(base_image: str, environment: Mapping[str, str]) -> dict[str
 
 @contextmanager
 def _engine_errors() -> Iterator[None]:
+    """Turn errors of docker-py into `ImageNotBuilt`, and errors of its transport into `EngineGone`."""
     from docker.errors import DockerException
     from requests import RequestException
 
     try:
         yield
     except DockerException as error:
-        raise ImageNotBuilt(f"The engine refuses: {error}. 'docker info' tells what ails it.") from error
+        raise ImageNotBuilt(f"The engine refuses: {error}. 'docker info' shows its state.") from error
     except RequestException as error:
         raise EngineGone from error

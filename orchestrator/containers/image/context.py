@@ -43,13 +43,13 @@ class ImageSources:
         """
         if not (self.container / "Dockerfile").is_file():
             raise ImageNotBuilt(f"There is no Dockerfile in {self.container}: install Andy again.")
-        found: dict[str, Path] = {}
-        for name, folder in (("agent_runner", self.runner), ("container", self.container)):
+        by_name: dict[str, Path] = {}
+        for top, folder in (("agent_runner", self.runner), ("container", self.container)):
             for path in folder.rglob("*"):
-                inner = f"{name}/{path.relative_to(folder).as_posix()}"
-                if path.is_file() and not path.is_symlink() and not _is_litter(inner):
-                    found[inner] = path
-        return dict(sorted(found.items()))
+                name = f"{top}/{path.relative_to(folder).as_posix()}"
+                if path.is_file() and not path.is_symlink() and not _is_left_out(name):
+                    by_name[name] = path
+        return dict(sorted(by_name.items()))
 
     def hash(self) -> str:
         """Return a hash of the names and contents of `files`: 16 hex digits, the same on every machine.
@@ -64,7 +64,10 @@ class ImageSources:
         return digest.hexdigest()[:16]
 
 
-def _is_litter(name: str) -> bool:
+def _is_left_out(name: str) -> bool:
+    """Return whether a file is not part of the sources: it is hidden, bytecode, or this machine's
+    certificate.
+    """
     is_hidden = any(part == "__pycache__" or part.startswith(".") for part in name.split("/"))
     return is_hidden or name.startswith(f"{TAKEN_CERTIFICATES}/")
 
@@ -94,17 +97,19 @@ def build_context(sources: ImageSources, authorities: Path = HOST_AUTHORITIES) -
 
 def _folders_below(top: str, names: Iterable[str]) -> list[str]:
     """Return every folder under `top` that contains one of `names`, outer ones first."""
-    found = {str(folder) for name in names for folder in PurePosixPath(name).parents}
-    return sorted(folder for folder in found if folder.startswith(f"{top}/"))
+    folders = {str(folder) for name in names for folder in PurePosixPath(name).parents}
+    return sorted(folder for folder in folders if folder.startswith(f"{top}/"))
 
 
 def _add_folder(tar: tarfile.TarFile, name: str) -> None:
+    """Add a folder with the fixed mode to the tar."""
     member = tarfile.TarInfo(name)
     member.type, member.mode = tarfile.DIRTYPE, 0o755
     tar.addfile(member)
 
 
 def _add_files(tar: tarfile.TarFile, files: Iterable[tuple[str, Path]]) -> None:
+    """Add files, as pairs of name and path, in the order of their names and with the fixed mode."""
     for name, path in sorted(files):
         content = path.read_bytes()
         member = tarfile.TarInfo(name)

@@ -44,18 +44,18 @@ class BuildProgress:
     def enter(self, phase: str) -> None:
         """Begin a phase and report its description."""
         self.phase = phase
-        self.tell(PHASES.get(phase, phase))
+        self.report(PHASES.get(phase, phase))
 
-    def tell(self, line: str) -> None:
+    def report(self, line: str) -> None:
         """Report one line."""
         self._tail.append(line)
         self._say(f"{self.phase}: {line} ({time.monotonic() - self._started:.0f} s)")
 
-    def keep(self, line: str) -> None:
+    def remember(self, line: str) -> None:
         """Remember a line without reporting it, because it is only useful after a failure."""
         self._tail.append(line)
 
-    def account(self, reason: str) -> str:
+    def failure_text(self, reason: str) -> str:
         """Return the text of an error: the phase that failed, the reason and the last lines of its output."""
         lines = "".join(f"\n  {line}" for line in self._tail)
         return (
@@ -74,7 +74,7 @@ def follow_build(events: Iterable[dict[str, Any]], progress: BuildProgress) -> N
         for line in str(event.get("stream", "")).splitlines():
             _follow_line(line, progress)
         if "error" in event:
-            raise ImageNotBuilt(progress.account(_reason(str(event["error"]))))
+            raise ImageNotBuilt(progress.failure_text(_reason(str(event["error"]))))
 
 
 def _reason(error: str) -> str:
@@ -84,10 +84,11 @@ def _reason(error: str) -> str:
 
 
 def _follow_line(raw: str, progress: BuildProgress) -> None:
+    """Report one line of the build: as a new phase, as progress, or not at all if it is noise."""
     line = _COLOUR.sub("", raw).rstrip()
     if stage := _STAGE.match(line):
         progress.enter(stage[1])
     elif step := _STEP.match(line):
-        progress.keep(step[1])
+        progress.remember(step[1])
     elif line and not _NOISE.match(line):
-        progress.tell(textwrap.shorten(line, _LINE_CHARS, placeholder=" …"))
+        progress.report(textwrap.shorten(line, _LINE_CHARS, placeholder=" …"))

@@ -49,9 +49,9 @@ def repository_of(name: str) -> str:
 
 def tag_of(name: str) -> str:
     """Return the tag in the name of an image; `latest` if it has no tag, or has a digest."""
-    return (
-        name[len(repository_of(name)) + 1 :] if "@" not in name and repository_of(name) != name else "latest"
-    )
+    repository = repository_of(name)
+    has_tag = "@" not in name and repository != name
+    return name[len(repository) + 1 :] if has_tag else "latest"
 
 
 def push(client: docker.APIClient, image: str, registry: str, *, say: Say) -> str:
@@ -101,7 +101,7 @@ def _follow(events: Iterable[dict[str, Any]], say: Say) -> str:
     """Report how much of a push was sent, and return the image's digest. Raises `RegistryRefused`."""
     sent: dict[str, int] = {}
     total: dict[str, int] = {}
-    digest, said_at = "", time.monotonic()
+    digest, reported_at = "", time.monotonic()
     for event in events:
         _raise_error(event)
         detail, layer = event.get("progressDetail") or {}, str(event.get("id", ""))
@@ -111,19 +111,22 @@ def _follow(events: Iterable[dict[str, Any]], say: Say) -> str:
         elif event.get("status") in ("Pushed", "Layer already exists"):
             sent[layer] = total.get(layer, 0)
         digest = (event.get("aux") or {}).get("Digest", digest)
-        if total and time.monotonic() - said_at >= SAY_SECONDS:
-            said_at = time.monotonic()
+        if total and time.monotonic() - reported_at >= SAY_SECONDS:
+            reported_at = time.monotonic()
             say(f"  {sum(sent.values()) / 1e6:,.0f} of {sum(total.values()) / 1e6:,.0f} MB")
     if not digest:
-        raise RegistryRefused("it told no digest")
+        raise RegistryRefused("it named no digest")
     return digest
 
 
 def _raise_error(event: dict[str, Any]) -> None:
+    """Raise `RegistryRefused` if an event of the engine contains an error."""
     if "error" in event:
         raise RegistryRefused(str(event["error"]).strip())
 
 
 def _with_fix(reason: str, host: str) -> str:
-    fix = next((fix for sign, fix in FIXES if sign in reason.lower()), "")
-    return f"{reason.rstrip('.')}." + (f" {fix[0].upper()}{fix[1:].format(host=host)}." if fix else "")
+    """Return the engine's error as a sentence, followed by its fix if `FIXES` has one."""
+    sentence = f"{reason.rstrip('.')}."
+    fix = next((fix for error_part, fix in FIXES if error_part in reason.lower()), None)
+    return sentence if fix is None else f"{sentence} {fix[0].upper()}{fix[1:].format(host=host)}."

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -44,6 +44,7 @@ class LoggedEvent:
 
 
 def path_of(root: Path, folder: str, run: str, started_ms: int) -> Path:
+    """Return the path of a run's log; its name begins with the time of the run's start."""
     at = datetime.fromtimestamp(started_ms / 1000, UTC)
     return root / folder / f"{at:%Y%m%dT%H%M%SZ}-{run}.log"
 
@@ -54,8 +55,8 @@ def of_group(root: Path, folder: str) -> list[RunFile]:
         names = sorted(path.name for path in (root / folder).iterdir())
     except (FileNotFoundError, NotADirectoryError):
         return []
-    found = [(name, _NAME.match(name)) for name in names]
-    return [RunFile(path=root / folder / name, run=match["run"]) for name, match in found if match]
+    matches = [(name, _NAME.match(name)) for name in names]
+    return [RunFile(path=root / folder / name, run=match["run"]) for name, match in matches if match]
 
 
 def event_line(at_ms: int, kind: str, facts: Mapping[str, object]) -> str:
@@ -66,12 +67,12 @@ def event_line(at_ms: int, kind: str, facts: Mapping[str, object]) -> str:
 
 def read_event(line: str) -> LoggedEvent | None:
     """Return the event in a line; None for a line of a container's stderr, and for an incomplete line."""
-    found = _EVENT.match(line.rstrip("\n"))
-    if found is None:
+    match = _EVENT.match(line.rstrip("\n"))
+    if match is None:
         return None
-    facts = {name: _plain(value) for name, value in _FACT.findall(found["facts"])}
-    at = datetime.fromisoformat(found["at"])
-    return LoggedEvent(at_ms=round(at.timestamp() * 1000), kind=found["kind"], facts=facts)
+    facts = {name: _plain(value) for name, value in _FACT.findall(match["facts"])}
+    at = datetime.fromisoformat(match["at"])
+    return LoggedEvent(at_ms=round(at.timestamp() * 1000), kind=match["kind"], facts=facts)
 
 
 def stderr_line(at_ms: int, end: int, text: str) -> str:
@@ -87,22 +88,26 @@ def printable(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(
-        each if each.isprintable() or each in "\t\u3000\xa0" else each.encode("unicode_escape").decode()
-        for each in text
+        character
+        if character.isprintable() or character in "\t\u3000\xa0"
+        else character.encode("unicode_escape").decode()
+        for character in text
     )
 
 
-def append(path: Path, text: str, *, may_begin: bool) -> int:
-    """Append to a log that only its owner can read, and return its new size. Create it if `may_begin`.
+def append(path: Path, text: str, *, creates: bool) -> int:
+    """Append to a log that only its owner can read, and return its new size in bytes.
+
+    With `creates` a missing file and its folders are created; otherwise a missing file is an error.
 
     Raises:
         OSError: it cannot be written, or is not a plain file.
     """
-    if may_begin:
+    if creates:
         for folder in (path.parent.parent, path.parent):
             folder.mkdir(mode=PRIVATE_DIRECTORY, parents=True, exist_ok=True)
-    how = os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC | (os.O_CREAT if may_begin else 0)
-    descriptor = os.open(path, how, PRIVATE_FILE)
+    flags = os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC | (os.O_CREAT if creates else 0)
+    descriptor = os.open(path, flags, PRIVATE_FILE)
     with os.fdopen(descriptor, "ab") as file:
         file.write(text.encode())
         return file.tell()
@@ -124,13 +129,17 @@ def prune(root: Path, *, now_ms: int, keep: Collection[Path]) -> int:
 
     Return how many were removed. Raises `OSError`.
     """
-    gone = [path for folder in _folders(root) for path in _surplus(root, folder, now_ms) if path not in keep]
-    for path in gone:
-        path.unlink(missing_ok=True)
-    return len(gone)
+    removed = 0
+    for folder in _folders(root):
+        for path in _surplus(root, folder, now_ms):
+            if path not in keep:
+                path.unlink(missing_ok=True)
+                removed += 1
+    return removed
 
 
 def _folders(root: Path) -> list[str]:
+    """Return the names of the groups' folders with logs."""
     try:
         with os.scandir(root) as entries:
             return [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
@@ -138,16 +147,24 @@ def _folders(root: Path) -> list[str]:
         return []
 
 
-def _surplus(root: Path, folder: str, now_ms: int) -> Iterator[Path]:
-    for place, one in enumerate(reversed(of_group(root, folder))):
-        if place >= MAX_FILES or now_ms - one.path.lstat().st_mtime_ns // 1_000_000 > MAX_AGE_MS:
-            yield one.path
+def _surplus(root: Path, folder: str, now_ms: int) -> list[Path]:
+    """Return the logs of a group beyond the newest `MAX_FILES`, and those older than `MAX_AGE_MS`."""
+    surplus = []
+    for newer_logs, log in enumerate(reversed(of_group(root, folder))):
+        changed_ms = log.path.lstat().st_mtime_ns // 1_000_000
+        if newer_logs >= MAX_FILES or now_ms - changed_ms > MAX_AGE_MS:
+            surplus.append(log.path)
+    return surplus
 
 
 def _value(value: object) -> str:
+    """Return a value of a fact as it is written: plain if it has only simple characters, else as a JSON
+    string.
+    """
     text = printable(str(value).replace("\n", " "))
     return text if _BARE.match(text) else json.dumps(text, ensure_ascii=False)
 
 
 def _plain(value: str) -> str:
+    """Return the value that `_value` wrote."""
     return str(json.loads(value)) if value.startswith('"') else value

@@ -46,11 +46,11 @@ class LogFlow:
 
     def __init__(self, *, now_ms: int, handled_bytes: int = 0) -> None:
         """`handled_bytes` is the number of bytes at the start that an earlier host has processed."""
-        self._place = handled_bytes
+        self._position = handled_bytes
         self._handled_bytes = handled_bytes
         self._tokens = float(BURST_BYTES)
         self._refilled_ms = now_ms
-        self._left = TOTAL_BYTES
+        self._remaining_bytes = TOTAL_BYTES
         self._dropped = 0
         self._tail = Tail(GAP_TAIL_BYTES)
 
@@ -61,27 +61,28 @@ class LogFlow:
     @property
     def is_full(self) -> bool:
         """Whether the log is full. Of further output only the last bytes are logged, at the run's end."""
-        return self._left <= 0
+        return self._remaining_bytes <= 0
 
     def rewind(self) -> None:
-        self._place = 0
+        """Expect the stream from its start; bytes that were processed before will be skipped."""
+        self._position = 0
 
     def take(self, data: bytes, *, now_ms: int, room: int) -> list[LogGap | LoggedPiece]:
         """Return the parts of `data` to log; `room` is the number of bytes that the writer can still take."""
-        fresh = self._fresh(data)
-        if not fresh:
+        unprocessed = self._unprocessed(data)
+        if not unprocessed:
             return []
         self._refill(now_ms)
         if self.has_gap and self._tokens < RESUME_BYTES:
-            self._drop(fresh)
+            self._drop(unprocessed)
             return []
-        size = self._fitting(fresh, room)
+        size = self._allowed_size(unprocessed, room)
         if not size:
-            self._drop(fresh)
+            self._drop(unprocessed)
             return []
-        pieces: list[LogGap | LoggedPiece] = [*self.end_gap(), self._keep(fresh, size)]
-        if size < len(fresh):
-            self._drop(fresh[size:])
+        pieces: list[LogGap | LoggedPiece] = [*self.end_gap(), self._keep(unprocessed, size)]
+        if size < len(unprocessed):
+            self._drop(unprocessed[size:])
         return pieces
 
     def end_gap(self) -> list[LogGap]:
@@ -89,39 +90,47 @@ class LogFlow:
         if not self.has_gap:
             return []
         gap = LogGap(self._dropped, self._tail.text(), self._handled_bytes)
-        self._left -= len(gap.tail)
+        self._remaining_bytes -= len(gap.tail)
         self._dropped, self._tail = 0, Tail(GAP_TAIL_BYTES)
         return [gap]
 
-    def _fresh(self, data: bytes) -> bytes:
+    def _unprocessed(self, data: bytes) -> bytes:
         """Return the bytes of `data` that were not processed before."""
-        self._place += len(data)
-        new = self._place - self._handled_bytes
+        self._position += len(data)
+        new = self._position - self._handled_bytes
         return data[-new:] if new > 0 else b""
 
     def _refill(self, now_ms: int) -> None:
-        more = (now_ms - self._refilled_ms) / 1000 * BYTES_A_SECOND
-        self._tokens = min(BURST_BYTES, self._tokens + more)
+        """Let the allowance grow with the time since the last call, up to `BURST_BYTES`."""
+        added_bytes = (now_ms - self._refilled_ms) / 1000 * BYTES_A_SECOND
+        self._tokens = min(BURST_BYTES, self._tokens + added_bytes)
         self._refilled_ms = now_ms
 
-    def _fitting(self, data: bytes, room: int) -> int:
-        may = min(int(self._tokens), self._left, room)
-        cost = _cost(data)
-        return len(data) if cost <= may else max(0, may) * len(data) // cost
+    def _allowed_size(self, data: bytes, room: int) -> int:
+        """Return how many bytes of `data` may be logged now.
 
-    def _keep(self, fresh: bytes, size: int) -> LoggedPiece:
-        data = fresh[:size]
+        If the cost of all exceeds the allowance, the lines are assumed to be equally long.
+        """
+        allowance = min(int(self._tokens), self._remaining_bytes, room)
+        cost = _cost(data)
+        return len(data) if cost <= allowance else max(0, allowance) * len(data) // cost
+
+    def _keep(self, unprocessed: bytes, size: int) -> LoggedPiece:
+        """Take `size` bytes from the allowance and return them as a piece to log."""
+        data = unprocessed[:size]
         cost = _cost(data)
         self._tokens -= cost
-        self._left -= cost
+        self._remaining_bytes -= cost
         self._handled_bytes += size
         return LoggedPiece(data, self._handled_bytes)
 
     def _drop(self, data: bytes) -> None:
+        """Count bytes as a part of the present gap."""
         self._handled_bytes += len(data)
         self._dropped += len(data)
         self._tail.add(data)
 
 
 def _cost(data: bytes) -> int:
+    """Return the bytes that `data` takes in the log, with `LINE_COST` for each line."""
     return len(data) + LINE_COST * data.count(b"\n")

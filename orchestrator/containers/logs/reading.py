@@ -12,8 +12,8 @@ from orchestrator.containers.logs import files
 from orchestrator.containers.logs.files import RunFile
 from orchestrator.domain.errors import BadRequest
 
-LOOK_SECONDS = 0.25
-"""Seconds between two looks for new lines."""
+READ_SECONDS = 0.25
+"""Seconds between two reads of a log that is followed."""
 CHUNK_BYTES = 64 * 1024
 
 
@@ -29,16 +29,16 @@ def run_log(root: Path, folder: str, run: str | None) -> RunFile:
 
     Raises `NoLog`.
     """
-    found = files.of_group(root, folder)
+    logs = files.of_group(root, folder)
     if run is not None:
-        found = [one for one in found if one.run.startswith(run)]
-    if not found:
+        logs = [log for log in logs if log.run.startswith(run)]
+    if not logs:
         which = f"run '{run}' of '{folder}'" if run else f"'{folder}'"
         raise NoLog(
             f"There is no log of {which}: nothing ran there, or that is no group (see 'andy groups list'). "
             "Logs are kept for 14 days, at most 50 a group."
         )
-    return found[-1]
+    return logs[-1]
 
 
 def last_lines(path: Path, count: int) -> tuple[list[str], int]:
@@ -78,26 +78,27 @@ class Follower:
 
     def __init__(self, path: Path, *, start: int = 0) -> None:
         self.path = path
-        self._place = start
+        self._position = start
         self._inode: int | None = None
 
     def more(self) -> list[str]:
         """Return the complete lines that were added since the last call."""
         try:
             with self.path.open("rb") as file:
-                self._look_at(os.fstat(file.fileno()))
-                file.seek(self._place)
+                self._restart_if_replaced(os.fstat(file.fileno()))
+                file.seek(self._position)
                 text = file.read()
         except FileNotFoundError:
             return []
         whole = text[: text.rfind(b"\n") + 1]
-        self._place += len(whole)
+        self._position += len(whole)
         return whole.decode(errors="replace").split("\n")[:-1]
 
-    def _look_at(self, seen: os.stat_result) -> None:
-        if self._inode not in (None, seen.st_ino) or seen.st_size < self._place:
-            self._place = 0
-        self._inode = seen.st_ino
+    def _restart_if_replaced(self, status: os.stat_result) -> None:
+        """Go back to the start if `status` is of another file than before, or of a shorter one."""
+        if self._inode not in (None, status.st_ino) or status.st_size < self._position:
+            self._position = 0
+        self._inode = status.st_ino
 
 
 def follow_group(
@@ -106,18 +107,18 @@ def follow_group(
     """Yield each new line of the group's runs, also of later runs, and a heading before each change of run.
 
     `shown` is the log whose lines up to byte `start` were shown already. Lines that other logs contain at the
-    call are left out. `wait` is called between two looks.
+    call are left out. `wait` is called between two reads.
     """
-    followers = {one.path: Follower(one.path, start=_size(one.path)) for one in files.of_group(root, folder)}
+    followers = {log.path: Follower(log.path, start=_size(log.path)) for log in files.of_group(root, folder)}
     if shown is not None:
         followers[shown.path] = Follower(shown.path, start=start)
-    last = shown.path if shown else None
+    last_path = shown.path if shown else None
     while True:
-        for one in files.of_group(root, folder):
-            for line in followers.setdefault(one.path, Follower(one.path)).more():
-                if one.path != last:
-                    yield f"──── run {one.run}"
-                    last = one.path
+        for log in files.of_group(root, folder):
+            for line in followers.setdefault(log.path, Follower(log.path)).more():
+                if log.path != last_path:
+                    yield f"──── run {log.run}"
+                    last_path = log.path
                 yield line
         wait()
 
@@ -131,8 +132,9 @@ def follow_file(path: Path, *, start: int, wait: Callable[[], None]) -> Iterator
 
 
 def pause() -> None:
-    time.sleep(LOOK_SECONDS)
+    time.sleep(READ_SECONDS)
 
 
 def _size(path: Path) -> int:
+    """Return the size of a file in bytes; 0 if it does not exist."""
     return path.stat().st_size if path.exists() else 0

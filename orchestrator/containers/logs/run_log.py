@@ -126,13 +126,13 @@ class RunLogs:
         room = PENDING_BYTES - opened.pending_bytes
         for piece in opened.flow.take(data, now_ms=now_ms, room=room):
             self._put(opened, piece)
-        self._look_at_gap(opened, now_ms)
+        self._update_gap(opened, now_ms)
         self._wake.set()
 
     async def run(self) -> None:
         """Write entries as they come, until cancelled."""
         while True:
-            has_gap = any(_is_waiting(one) for one in self._logs.values())
+            has_gap = any(_is_waiting(opened) for opened in self._logs.values())
             await self._wake.wait(at_most_seconds=GAP_SECONDS if has_gap else None)
             self._end_old_gaps()
             await self._write_all()
@@ -152,19 +152,23 @@ class RunLogs:
         return files.path_of(self._root, run.folder, run.id, run.started_ms)
 
     def _admit(self, run: Run, *, handled_bytes: int) -> _Log:
+        """Open the log of a run; `handled_bytes` is the number of bytes of stderr that it has already."""
         flow = LogFlow(now_ms=self._clock.steady_ms(), handled_bytes=handled_bytes)
         opened = self._logs[run.id] = _Log(run=run.id, path=self._path(run), flow=flow)
         return opened
 
     def _write_event(self, opened: _Log, kind: str, facts: Mapping[str, object]) -> None:
+        """Add an event to the entries of a log, and wake the loop that writes them."""
         self._put(opened, _LoggedEvent(kind, facts))
         self._wake.set()
 
     def _put(self, opened: _Log, what: _LoggedEvent | LoggedPiece | LogGap) -> None:
+        """Add an entry, with the present time, to those that wait to be written."""
         opened.pending.append(_Item(self._clock.now_ms(), what))
         opened.pending_bytes += len(what.data) if isinstance(what, LoggedPiece) else 0
 
-    def _look_at_gap(self, opened: _Log, now_ms: int) -> None:
+    def _update_gap(self, opened: _Log, now_ms: int) -> None:
+        """Record since when stderr is left out, and log once that the log is full."""
         if not opened.flow.has_gap:
             opened.gap_since_ms = None
         elif opened.gap_since_ms is None:
@@ -176,24 +180,28 @@ class RunLogs:
             )
 
     def _end_old_gaps(self) -> None:
+        """Log the gaps that are older than `GAP_SECONDS`."""
         before_ms = self._clock.steady_ms() - GAP_SECONDS * 1000
         for opened in self._logs.values():
             if _is_waiting(opened) and (opened.gap_since_ms or 0) <= before_ms:
                 self._end_gap(opened)
 
     def _end_gap(self, opened: _Log) -> None:
+        """Log the present gap, if there is one."""
         for gap in opened.flow.end_gap():
             self._put(opened, gap)
         opened.gap_since_ms = None
 
     async def _write_all(self) -> None:
+        """Write the waiting entries of all logs."""
         for opened in list(self._logs.values()):
             if opened.pending or opened.has_ended:
                 await self._write(opened)
 
     async def _write(self, opened: _Log) -> None:
+        """Write the waiting entries of one log; forget the log if its run has ended."""
         pending, opened.pending, opened.pending_bytes = opened.pending, [], 0
-        live = frozenset(one.path for one in self._logs.values())
+        live = frozenset(each.path for each in self._logs.values())
         work = partial(self._append, opened, pending, live, is_last=opened.has_ended)
         # Shielded, because the lines would be lost if the call were cancelled before its thread starts.
         error = await asyncio.shield(asyncio.get_running_loop().run_in_executor(self._thread, work))
@@ -213,7 +221,7 @@ class RunLogs:
         if is_last:
             text += "".join(_flush(opened, self._clock.now_ms()))
         try:
-            opened.size = files.append(opened.path, text, may_begin=not opened.is_begun)
+            opened.size = files.append(opened.path, text, creates=not opened.is_begun)
             if not opened.is_begun:
                 files.prune(self._root, now_ms=self._clock.now_ms(), keep=live)
         except OSError as error:
@@ -236,6 +244,7 @@ def _fits(opened: _Log, item: _Item) -> bool:
 
 
 def _lines(opened: _Log, item: _Item) -> Iterator[str]:
+    """Yield the lines of the log for one entry."""
     match item.what:
         case _LoggedEvent(kind, facts):
             yield files.event_line(item.at_ms, kind, facts)
@@ -262,18 +271,19 @@ def _stderr_lines(opened: _Log, at_ms: int, piece: LoggedPiece) -> Iterator[str]
     opened.rest_end = piece.end
     for line in whole:
         line_end += len(line) + 1
-        yield from _broken(line, at_ms, line_end)
+        yield from _split_line(line, at_ms, line_end)
     if len(opened.rest) >= LINE_BYTES:
         yield from _flush(opened, at_ms)
 
 
 def _flush(opened: _Log, at_ms: int) -> Iterator[str]:
+    """Yield log lines for the incomplete line in `opened.rest`, and empty it."""
     rest, opened.rest = opened.rest, b""
     if rest:
-        yield from _broken(rest, at_ms, opened.rest_end)
+        yield from _split_line(rest, at_ms, opened.rest_end)
 
 
-def _broken(line: bytes, at_ms: int, end: int) -> Iterator[str]:
+def _split_line(line: bytes, at_ms: int, end: int) -> Iterator[str]:
     """Yield log lines for one line of stderr, broken into parts of `LINE_BYTES`."""
     for start in range(0, len(line), LINE_BYTES):
         text = line[start : start + LINE_BYTES].decode(errors="backslashreplace")

@@ -26,7 +26,7 @@ STDERR_SECONDS = 1.0
 """Seconds to read the rest of stderr after the process ended."""
 
 
-class _Wires(SubprocessStreamProtocol):
+class _ProcessPipes(SubprocessStreamProtocol):
     """The pipes of a process, which leads a process group. When it exits, the rest of its group is killed."""
 
     def __init__(self) -> None:
@@ -50,14 +50,14 @@ class _Wires(SubprocessStreamProtocol):
 class _Started:
     """A started process with its pipes."""
 
-    def __init__(self, transport: asyncio.SubprocessTransport, wires: _Wires) -> None:
+    def __init__(self, transport: asyncio.SubprocessTransport, pipes: _ProcessPipes) -> None:
         self.transport = transport
-        self.process = Process(transport, wires, asyncio.get_running_loop())
-        self.ended = wires.ended
-        assert wires.stdin is not None
-        assert wires.stdout is not None
-        assert wires.stderr is not None
-        self.stdin, self.stdout, self.stderr = wires.stdin, wires.stdout, wires.stderr
+        self.process = Process(transport, pipes, asyncio.get_running_loop())
+        self.ended = pipes.ended
+        assert pipes.stdin is not None
+        assert pipes.stdout is not None
+        assert pipes.stderr is not None
+        self.stdin, self.stdout, self.stderr = pipes.stdin, pipes.stdout, pipes.stderr
 
 
 class ProcessContainer:
@@ -80,9 +80,9 @@ class ProcessContainer:
         self._forget = forget
         self._tail = Tail()
         self._process: _Started | None = None
-        self._listening: asyncio.Task[None] | None = None
-        self._disk: asyncio.Future[None] | None = None
-        self._ended: asyncio.Task[None] | None = None
+        self._stderr_task: asyncio.Task[None] | None = None
+        self._disk_work: asyncio.Future[None] | None = None
+        self._end_task: asyncio.Task[None] | None = None
 
     async def begin(self, command: Sequence[str]) -> None:
         """Create the directory and start the process. After an error, call `remove` to clean up.
@@ -95,9 +95,11 @@ class ProcessContainer:
             self._process = await self._spawn(command)
         except OSError as error:
             raise ContainerError(f"The process cannot be started: {error}") from error
-        self._listening = asyncio.create_task(self._listen(self._process), name=f"stderr:{self.run_id}")
-        self._ended = asyncio.create_task(self._until_ended(self._process), name=f"process:{self.run_id}")
-        await self._on_disk(self._note)
+        self._stderr_task = asyncio.create_task(
+            self._read_stderr(self._process), name=f"stderr:{self.run_id}"
+        )
+        self._end_task = asyncio.create_task(self._watch_end(self._process), name=f"process:{self.run_id}")
+        await self._on_disk(self._write_identity)
 
     async def write_order(self, order: str) -> None:
         """Write the order as a line and close stdin.
@@ -121,8 +123,8 @@ class ProcessContainer:
             yield chunk
 
     async def wait(self) -> Exit:
-        await self._end_of_all()
-        await self._hear_stderr_out()
+        await self._wait_until_ended()
+        await self._read_rest_of_stderr()
         code = self._started.transport.get_returncode()
         assert code is not None
         return Exit(code=128 - code if code < 0 else code, stderr_tail=self._tail.text())
@@ -136,12 +138,12 @@ class ProcessContainer:
                 await asyncio.shield(started.ended)
         except TimeoutError:
             await self._kill(started)
-        await self._end_of_all()
+        await self._wait_until_ended()
 
     async def remove(self) -> None:
         """End the process in any state, and remove its directory without following links."""
-        if self._disk is not None:
-            await asyncio.wait([self._disk])
+        if self._disk_work is not None:
+            await asyncio.wait([self._disk_work])
         if self._process is not None:
             await self._end(self._process)
         await asyncio.to_thread(self._layout.remove)
@@ -149,12 +151,17 @@ class ProcessContainer:
 
     @property
     def _started(self) -> _Started:
+        """Return the started process; `begin` must have been called."""
         assert self._process is not None, "begin comes first"
         return self._process
 
     async def _spawn(self, command: Sequence[str]) -> _Started:
-        transport, wires = await asyncio.get_running_loop().subprocess_exec(
-            _Wires,
+        """Start the process in a session of its own, with pipes for stdin, stdout and stderr.
+
+        Raises `OSError`.
+        """
+        transport, pipes = await asyncio.get_running_loop().subprocess_exec(
+            _ProcessPipes,
             *command,
             stdin=PIPE,
             stdout=PIPE,
@@ -163,14 +170,15 @@ class ProcessContainer:
             env=process_layout.environment(self._layout, self._spec, process_layout.host_environment()),
             start_new_session=True,
         )
-        return _Started(transport, wires)
+        return _Started(transport, pipes)
 
     async def _end(self, started: _Started) -> None:
+        """End the process in any state, and close its pipes."""
         if not started.ended.done():
             await self._kill(started)
-        await self._end_of_all()
+        await self._wait_until_ended()
         started.transport.close()
-        await self._hear_stderr_out()
+        await self._read_rest_of_stderr()
 
     async def _kill(self, started: _Started) -> None:
         """Kill the process and its children.
@@ -181,7 +189,7 @@ class ProcessContainer:
         if not started.ended.done():
             kill_group(started.process.pid)
 
-    async def _until_ended(self, started: _Started) -> None:
+    async def _watch_end(self, started: _Started) -> None:
         """Wait until the process has ended, then kill its children that left the process group.
 
         None of them may run at the same time as the turn's next attempt.
@@ -189,26 +197,28 @@ class ProcessContainer:
         await started.ended
         await asyncio.to_thread(kill_marked, self._layout.mark)
 
-    async def _end_of_all(self) -> None:
-        assert self._ended is not None, "begin comes first"
-        await asyncio.shield(self._ended)
+    async def _wait_until_ended(self) -> None:
+        """Wait until the process and its marked children have ended, which cancelling does not stop."""
+        assert self._end_task is not None, "begin comes first"
+        await asyncio.shield(self._end_task)
 
-    async def _listen(self, started: _Started) -> None:
+    async def _read_stderr(self, started: _Started) -> None:
+        """Pass stderr to the log until it ends."""
         while data := await started.stderr.read(CHUNK_BYTES):
             self._tail.add(data)
             self._on_log(self.run_id, data)
 
-    async def _hear_stderr_out(self) -> None:
+    async def _read_rest_of_stderr(self) -> None:
         """Read the rest of stderr for up to `STDERR_SECONDS`: a child that still lives may have it open."""
-        if self._listening is not None:
-            await asyncio.wait([self._listening], timeout=STDERR_SECONDS)
+        if self._stderr_task is not None:
+            await asyncio.wait([self._stderr_task], timeout=STDERR_SECONDS)
 
-    def _note(self) -> None:
+    def _write_identity(self) -> None:
         """Write the process's identity to its directory, so that a later host can end it."""
         self.ref = str(ProcessIdentity.of(self._started.process.pid))
         write_whole(self._layout.identity, self.ref, mode=0o600)
 
     async def _on_disk(self, work: Callable[[], None]) -> None:
         """Run blocking work in a thread. If cancelled, it continues; `remove` waits for it."""
-        self._disk = asyncio.create_task(asyncio.to_thread(work), name=f"disk:{self.run_id}")
-        await asyncio.shield(self._disk)
+        self._disk_work = asyncio.create_task(asyncio.to_thread(work), name=f"disk:{self.run_id}")
+        await asyncio.shield(self._disk_work)

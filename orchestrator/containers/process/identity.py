@@ -33,7 +33,7 @@ class ProcessIdentity:
 
         `started` is empty if there is none. Blocks.
         """
-        return cls(pid, _started(pid))
+        return cls(pid, _start_time(pid))
 
     @classmethod
     def parse(cls, text: str) -> ProcessIdentity:
@@ -46,7 +46,7 @@ class ProcessIdentity:
 
     def is_alive(self) -> bool:
         """Return whether exactly this process still exists. Blocks."""
-        return bool(self.started) and _started(self.pid) == self.started
+        return bool(self.started) and _start_time(self.pid) == self.started
 
 
 def kill_group(leader: int) -> None:
@@ -65,22 +65,26 @@ def kill_marked(mark: str) -> None:
     """
     deadline = time.monotonic() + DEATH_SECONDS
     # Repeated until none is left, because another may be started between the search and the kill.
-    while (found := _tree(mark)) and time.monotonic() < deadline:
-        for pid in found:
+    while (pids := _marked_processes(mark)) and time.monotonic() < deadline:
+        for pid in pids:
             with suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
         time.sleep(0.01)
 
 
-def _tree(mark: str) -> set[int]:
+def _marked_processes(mark: str) -> set[int]:
+    """Return the numbers of the processes with `mark` in their environment, and of all their descendants.
+
+    This process itself is left out.
+    """
     pids = [int(entry.name) for entry in PROC.iterdir() if entry.name.isdecimal()] if PROC.is_dir() else []
-    found = {pid for pid in pids if os.fsencode(mark) in _environment(pid).split(b"\0")}
-    if not found:
-        return found
+    marked = {pid for pid in pids if os.fsencode(mark) in _environment(pid).split(b"\0")}
+    if not marked:
+        return marked
     parents = {pid: int(fields[PARENT_FIELD - 1]) for pid in pids if (fields := _stat(pid))}
-    while more := {pid for pid, parent in parents.items() if parent in found} - found:
-        found |= more
-    return found - {os.getpid()}
+    while children := {pid for pid, parent in parents.items() if parent in marked} - marked:
+        marked |= children
+    return marked - {os.getpid()}
 
 
 def _environment(pid: int) -> bytes:
@@ -91,16 +95,18 @@ def _environment(pid: int) -> bytes:
         return b""
 
 
-def _started(pid: int) -> str:
+def _start_time(pid: int) -> str:
+    """Return the start time of a process, in a form to compare only; empty if there is no such process."""
     if (PROC / "self" / "stat").exists():
-        return _started_in_proc(pid)
-    shown = subprocess.run(
+        return _start_time_in_proc(pid)
+    listing = subprocess.run(
         ["ps", "-o", "lstart=", "-p", str(pid)], capture_output=True, text=True, check=False, timeout=5
     )
-    return "-".join(shown.stdout.split())
+    return "-".join(listing.stdout.split())
 
 
-def _started_in_proc(pid: int) -> str:
+def _start_time_in_proc(pid: int) -> str:
+    """Return the start time of a process in clock ticks since the boot; empty if it has ended."""
     fields = _stat(pid)
     return fields[START_FIELD - 1] if fields else ""
 

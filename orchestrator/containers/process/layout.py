@@ -100,4 +100,5 @@ def environment(layout: ProcessLayout, spec: ContainerSpec, host: Mapping[str, s
 
 
 def host_environment() -> Mapping[str, str]:
+    """Return the environment of this host's own process."""
     return os.environ

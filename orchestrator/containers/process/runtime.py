@@ -57,7 +57,7 @@ class ProcessRuntime:
 
         Their pipes ended with that host, so their output is lost.
         """
-        await asyncio.to_thread(_clear, self._runs, self._live)
+        await asyncio.to_thread(_end_earlier, self._runs, self._live)
         return ()
 
     async def close(self) -> None:
@@ -69,7 +69,11 @@ class ProcessRuntime:
         self._live.pop(run_id, None)
 
 
-def _clear(runs: Path, live: Container[object]) -> None:
+def _end_earlier(runs: Path, live: Container[object]) -> None:
+    """End the processes of an earlier host and remove their directories.
+
+    `live` has the ids of this host's runs.
+    """
     for run in runs.iterdir() if runs.is_dir() else ():
         # `live` is read after the listing: a run is in it before its directory is created, so none is missed.
         if run.name not in live:
@@ -77,14 +81,15 @@ def _clear(runs: Path, live: Container[object]) -> None:
             # A process without a readable identity is not killed by its number, which may be another
             # process's.
             with suppress(FileNotFoundError, ValueError):
-                _end(ProcessIdentity.parse(layout.identity.read_text(encoding="utf-8")))
+                _end_process(ProcessIdentity.parse(layout.identity.read_text(encoding="utf-8")))
             kill_marked(layout.mark)
             layout.remove()
 
 
-def _end(left: ProcessIdentity) -> None:
+def _end_process(process: ProcessIdentity) -> None:
+    """Kill a process group by its leader, and wait up to `DEATH_SECONDS` until the leader is gone. Blocks."""
     deadline = time.monotonic() + DEATH_SECONDS
-    if left.is_alive():
-        kill_group(left.pid)
-    while left.is_alive() and time.monotonic() < deadline:
+    if process.is_alive():
+        kill_group(process.pid)
+    while process.is_alive() and time.monotonic() < deadline:
         time.sleep(0.01)

@@ -13,7 +13,7 @@ from orchestrator.containers.swarm.session import CarrierSession
 from orchestrator.domain.errors import AndyError
 from orchestrator.domain.protocols import ContainerSpec, Exit
 
-LOOK_GONE_SECONDS = 2.0
+CHECK_GONE_SECONDS = 2.0
 """Seconds between two checks whether the container of a run without a connection is gone."""
 END_SECONDS = 5.0
 """Seconds after its grace period that an agent may take to end before its container is removed."""
@@ -89,7 +89,7 @@ class SwarmContainer:
         This is faster than waiting until the carrier has been silent for too long.
         """
         while not self.session.ended.is_set():
-            await asyncio.sleep(LOOK_GONE_SECONDS)
+            await asyncio.sleep(CHECK_GONE_SECONDS)
             if self.session.is_connected:
                 continue
             with suppress(AndyError):
@@ -124,10 +124,10 @@ class SwarmContainer:
                 await self.session.send("bye")
         await self._engine.remove(self.ref)
         self.session.give_up("it was removed")
-        await self._forget_files()
+        await self._settle_and_drop_files()
         self._forget()
 
-    async def _forget_files(self) -> None:
+    async def _settle_and_drop_files(self) -> None:
         """Remove the run's staged files, after putting those in place that count.
 
         If that fails, they are left, and the next start of a container tries again.

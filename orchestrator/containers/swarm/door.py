@@ -23,7 +23,7 @@ log = structlog.get_logger(__name__)
 
 HELLO_SECONDS = 10.0
 """Seconds that a connection has to show the token of a known run."""
-MAX_STRANGERS = 512
+MAX_UNIDENTIFIED = 512
 """Connections that may be open without having shown a token: several times those of one container."""
 SMALL_HEADER_SECONDS = 0.001
 """Processor seconds of parsing up to which a header causes no pause."""
@@ -65,8 +65,8 @@ class CarrierDoor:
         self._files = data / "carrier.crt", data / "carrier.key"
         self._find = find
         self._server: asyncio.Server | None = None
-        self._meetings: set[asyncio.Task[None]] = set()
-        self._strangers = 0
+        self._serving: set[asyncio.Task[None]] = set()
+        self._unidentified = 0
         self.port = 0
         self.knows_all_runs = asyncio.Event()
         """Set when a starting host has found the runs of an earlier one, whose tokens are unknown before."""
@@ -92,25 +92,27 @@ class CarrierDoor:
         """Accept no more connections, and end the open ones."""
         if self._server is not None:
             self._server.close()
-        for meeting in tuple(self._meetings):
-            meeting.cancel()
-        if self._meetings:
-            await asyncio.wait(self._meetings)
+        for serving in tuple(self._serving):
+            serving.cancel()
+        if self._serving:
+            await asyncio.wait(self._serving)
 
     def _begin(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Serve a new connection in a task of its own."""
         # Run in a task that is created here: asyncio would report the cancellation of a task that it created
         # for a coroutine callback as an error.
-        meeting = asyncio.create_task(self._meet(reader, writer), name="carrier-door")
-        self._meetings.add(meeting)
-        meeting.add_done_callback(self._meetings.discard)
+        serving = asyncio.create_task(self._serve(reader, writer), name="carrier-door")
+        self._serving.add(serving)
+        serving.add_done_callback(self._serving.discard)
 
-    async def _meet(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Serve a connection from its first message to its end."""
         connection = HostConnection(reader, writer)
-        if self._strangers >= MAX_STRANGERS:
+        if self._unidentified >= MAX_UNIDENTIFIED:
             writer.transport.abort()  # a carrier tries again
             return
         try:
-            hello, session = await self._meet_stranger(connection)
+            hello, session = await self._identify(connection)
         except (ConnectionLost, OSError, TimeoutError):
             writer.transport.abort()  # an orderly end of TLS would wait half a minute for the other side
             return
@@ -128,16 +130,14 @@ class CarrierDoor:
         finally:
             connection.close()
 
-    async def _meet_stranger(
-        self, connection: CarrierConnection
-    ) -> tuple[CarrierMessage, CarrierSession | None]:
+    async def _identify(self, connection: CarrierConnection) -> tuple[CarrierMessage, CarrierSession | None]:
         """Return the hello of a connection, and the session whose token it shows, or None if no run has it.
 
         Raises:
             ConnectionLost: the connection ended, or did not begin with a hello.
             TimeoutError: no hello came in time, or the runs of an earlier host were not found in time.
         """
-        self._strangers += 1
+        self._unidentified += 1
         try:
             async with asyncio.timeout(HELLO_SECONDS):
                 hello = await connection.receive_hello()
@@ -149,9 +149,12 @@ class CarrierDoor:
                     session = self._session_of(hello)
                 return hello, session
         finally:
-            self._strangers -= 1
+            self._unidentified -= 1
 
     def _session_of(self, hello: CarrierMessage) -> CarrierSession | None:
+        """Return the session whose token a hello shows; None for an unknown token or another protocol
+        version.
+        """
         if hello.kind != "hello" or hello.fields.get("v") != VERSION:
             return None
         token = hello.text("token")
@@ -198,7 +201,7 @@ def ensure_certificate(certificate: Path, key: Path) -> None:
     private = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, NAME)])
     now = dt.datetime.now(dt.UTC)
-    made = (
+    built = (
         x509.CertificateBuilder()
         .subject_name(name)
         .issuer_name(name)
@@ -213,7 +216,7 @@ def ensure_certificate(certificate: Path, key: Path) -> None:
     secret = private.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
-    for path, text in ((key, secret), (certificate, made.public_bytes(serialization.Encoding.PEM))):
+    for path, text in ((key, secret), (certificate, built.public_bytes(serialization.Encoding.PEM))):
         partial = path.with_name(f".{path.name}.new")
         with suppress(FileNotFoundError):
             partial.unlink()

@@ -26,11 +26,11 @@ from orchestrator.domain.values import RunId
 
 LastFrame = Callable[[RunId], Awaitable[int]]
 """Return the number of the last frame of a run that the store has recorded."""
-BOXES = {f"/workspace/ipc/{name}": name for name in ("messages", "tasks")}
+MAILBOXES = {f"/workspace/ipc/{name}": name for name in ("messages", "tasks")}
 """The mailboxes in which agents write requests, by their path in the container."""
 INPUT = "/workspace/ipc/input"
 """The folder in the container with the turns that the host hands over."""
-LIVE = ("/workspace/ipc/replies", "/workspace/env", INPUT)
+LIVE_TARGETS = ("/workspace/ipc/replies", "/workspace/env", INPUT)
 """Folders that the host writes to while an agent works.
 
 Input is sent last, because a turn may need the others.
@@ -46,7 +46,9 @@ One is usual, because a turn starts after the one before has ended.
 """
 MAX_REMOVED = 4 * trees.MAX_ENTRIES
 """Paths that a turn may remove: as many as its trees may contain."""
-IMPOSSIBLE = frozenset({errno.ENOTDIR, errno.ELOOP, errno.ENOENT, errno.EISDIR, errno.ENAMETOOLONG})
+IMPOSSIBLE_PATH_ERRORS = frozenset(
+    {errno.ENOTDIR, errno.ELOOP, errno.ENOENT, errno.EISDIR, errno.ENAMETOOLONG}
+)
 
 
 @dataclass(slots=True)
@@ -74,7 +76,9 @@ class SharedTree:
 
 
 def shared_trees(mounts: Sequence[Mount]) -> dict[str, SharedTree]:
-    """Return the trees of a run by their target, in the order in which they are sent. Blocks.
+    """Return the trees of a run in the order in which they are sent. Blocks.
+
+    The key of a tree is its path in the container; that of a single file is `{folder}#{name}`.
 
     The mailboxes are left out, because their files are sent as requests. A mount that contains other mounts
     is left out too, because it has no files of its own.
@@ -83,19 +87,19 @@ def shared_trees(mounts: Sequence[Mount]) -> dict[str, SharedTree]:
         OSError: the source of a mount is missing.
     """
     targets = {mount.target for mount in mounts}
-    found: dict[str, SharedTree] = {}
+    shared: dict[str, SharedTree] = {}
     for mount in mounts:
-        is_frame = any(other.startswith(f"{mount.target}/") for other in targets)
-        if is_frame or mount.target in BOXES:
+        contains_mounts = any(other.startswith(f"{mount.target}/") for other in targets)
+        if contains_mounts or mount.target in MAILBOXES:
             continue
         mount.source.stat()
         if mount.source.is_dir():
-            found[mount.target] = SharedTree(mount.target, mount.source, mount.is_writable)
+            shared[mount.target] = SharedTree(mount.target, mount.source, mount.is_writable)
         else:
             target, _, name = mount.target.rpartition("/")
             key = f"{target}#{name}"
-            found[key] = SharedTree(target, mount.source.parent, is_writable=False, only=name)
-    return found
+            shared[key] = SharedTree(target, mount.source.parent, is_writable=False, only=name)
+    return shared
 
 
 class OpenStage:
@@ -112,6 +116,7 @@ class OpenStage:
         self.n = n
         self._final = directory / str(n)
         self._partial = directory / f".{n}"
+        # The removed paths and the new entries by their paths, for each tree by its target.
         self._plan: dict[str, tuple[list[str], dict[str, Entry]]] = {}
         self._put_paths = 0
         self._put_bytes = 0
@@ -200,8 +205,8 @@ class Stages:
         """
         if len(self.sealed()) >= MAX_SEALED:
             raise TreeError("more turns than may wait")
-        for left in self.directory.glob(".[0-9]*"):
-            shutil.rmtree(left, ignore_errors=True)
+        for partial_stage in self.directory.glob(".[0-9]*"):
+            shutil.rmtree(partial_stage, ignore_errors=True)
         return OpenStage(self.directory, n)
 
     def sealed(self) -> list[int]:
@@ -209,8 +214,10 @@ class Stages:
         if not self.directory.is_dir():
             return []
         # A stage without its plan is in place already: a host was killed while it removed the stage.
-        found = (one for one in self.directory.iterdir() if one.name.isdecimal() and (one / PLAN).is_file())
-        return sorted(int(one.name) for one in found)
+        stages = (
+            entry for entry in self.directory.iterdir() if entry.name.isdecimal() and (entry / PLAN).is_file()
+        )
+        return sorted(int(stage.name) for stage in stages)
 
     def apply(self, n: int, shared: Mapping[str, Path]) -> dict[str, Changes]:
         """Apply a sealed stage to the host's directories, drop it, and return the changes by target. Blocks.
@@ -231,10 +238,10 @@ class Stages:
             applied[target] = changed
         # Renamed first, which is a single step. Removing takes many, and a host that is killed during them
         # would leave half a stage.
-        done = self.directory / f".{n}.done"
-        shutil.rmtree(done, ignore_errors=True)
-        stage.rename(done)
-        shutil.rmtree(done)
+        renamed = self.directory / f".{n}.done"
+        shutil.rmtree(renamed, ignore_errors=True)
+        stage.rename(renamed)
+        shutil.rmtree(renamed)
         return applied
 
     def drop(self) -> None:
@@ -249,24 +256,24 @@ class RunFiles:
     shared: dict[str, SharedTree]
     boxes: dict[str, Path]
     stages: Stages
-    keeps: bool = True
+    keeps_volume: bool = True
     """Whether the node retains the files for the group's next run there; only one run at a time may do so."""
     caches: dict[str, HashCache] = field(default_factory=dict)
 
-    def write_down(self) -> None:
+    def write_record(self) -> None:
         """Write `RUN_FILE`, which a restarted host needs. Blocks."""
         record = {
             "shared": [
-                [each.target, str(each.source), each.is_writable, each.only] for each in self.shared.values()
+                [tree.target, str(tree.source), tree.is_writable, tree.only] for tree in self.shared.values()
             ],
             "boxes": {name: str(path) for name, path in self.boxes.items()},
-            "keeps": self.keeps,
+            "keeps": self.keeps_volume,
         }
         write_whole(self.stages.directory / RUN_FILE, json.dumps(record), mode=0o600)
 
     @classmethod
     def read(cls, directory: Path) -> RunFiles | None:
-        """Return the files that `write_down` recorded in the directory of a run; None if unreadable.
+        """Return the files that `write_record` recorded in the directory of a run; None if unreadable.
 
         Blocks.
         """
@@ -279,12 +286,14 @@ class RunFiles:
             key = target if only is None else f"{target}#{only}"
             shared[key] = SharedTree(target, Path(source), is_writable, only)
         boxes = {name: Path(path) for name, path in record["boxes"].items()}
-        return cls(shared=shared, boxes=boxes, stages=Stages(directory), keeps=record.get("keeps", True))
+        return cls(
+            shared=shared, boxes=boxes, stages=Stages(directory), keeps_volume=record.get("keeps", True)
+        )
 
     @property
     def writable(self) -> dict[str, Path]:
         """Return the host's directories that the agent may change, by target."""
-        return {one.target: one.source for one in self.shared.values() if one.is_writable}
+        return {tree.target: tree.source for tree in self.shared.values() if tree.is_writable}
 
 
 async def settle_stages(files: RunFiles, run_id: RunId, last_frame: LastFrame) -> list[dict[str, Changes]]:
@@ -295,10 +304,12 @@ async def settle_stages(files: RunFiles, run_id: RunId, last_frame: LastFrame) -
 
 
 def _blob(target: str, path: str) -> str:
+    """Return the name under which the content of a changed file is stored in its stage."""
     return hashlib.sha256(f"{target}\0{path}".encode("utf-8", "surrogateescape")).hexdigest()
 
 
 def _apply(root: int, changed: Changes, stage: Path, target: str) -> None:
+    """Apply the changes of one tree to the host's directory that is open as `root`."""
     for path in changed.removed:
         trees.remove(root, path)
     for path, entry in changed.put.items():
@@ -307,11 +318,12 @@ def _apply(root: int, changed: Changes, stage: Path, target: str) -> None:
         except OSError as error:
             # A hostile carrier may name a path below a link or a file. That path is skipped; the rest of the
             # stage is applied.
-            if error.errno not in IMPOSSIBLE:
+            if error.errno not in IMPOSSIBLE_PATH_ERRORS:
                 raise
 
 
 def _put(root: int, path: str, entry: Entry, blob: Path) -> None:
+    """Create or replace one entry in the open directory `root`; `blob` has the content of a file."""
     if entry.kind == "dir":
         trees.put_directory(root, path, entry)
     elif entry.kind == "link":
@@ -329,6 +341,7 @@ def _sync(directory: Path) -> None:
 
 
 def _sync_directory(path: Path) -> None:
+    """Write a file or directory itself durably to disk. Blocks."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -61,21 +61,22 @@ def copy_image(
         )
     nodes = read_nodes(client)
     copy = _Copy(client, image, install, say)
-    outcome: dict[str, str | None] = {one.name: one.problem for one in nodes if not one.is_open}
-    left = copy.lacking([one for one in nodes if one.is_open])
-    outcome |= {one.name: None for one in nodes if one.is_open and one not in left}
-    if not left:
+    open_nodes = [node for node in nodes if node.is_open]
+    outcome: dict[str, str | None] = {node.name: node.problem for node in nodes if not node.is_open}
+    lacking = copy.nodes_lacking(open_nodes)
+    outcome |= {node.name: None for node in open_nodes if node not in lacking}
+    if not lacking:
         return outcome
     with copy.served(data) as hashes:
-        for candidate in [*copy.earlier(), through]:
-            say(f"{', '.join(one.name for one in left)}: loading it by a task in {candidate[:19]} …")
-            done = copy.load(left, candidate, hashes)
-            outcome |= {one.name: None for one in left if one in done}
-            left = [one for one in left if one not in done]
-            if not left:
+        for candidate in [*copy.earlier_images(), through]:
+            say(f"{', '.join(node.name for node in lacking)}: loading it by a task in {candidate[:19]} …")
+            loaded = copy.load(lacking, candidate, hashes)
+            outcome |= {node.name: None for node in loaded}
+            lacking = [node for node in lacking if node not in loaded]
+            if not lacking:
                 break
-    why = f"no image there to load it with: docker save {image} | ssh NODE docker load"
-    return outcome | {one.name: copy.failures.get(one.id, why) for one in left}
+    by_hand = f"no image there to load it with: docker save {image} | ssh NODE docker load"
+    return outcome | {node.name: copy.failures.get(node.id, by_hand) for node in lacking}
 
 
 class _Copy:
@@ -90,15 +91,17 @@ class _Copy:
         self._network = self._server = ""
         self.failures: dict[str, str] = {}
 
-    def lacking(self, nodes: Collection[Node]) -> list[Node]:
+    def nodes_lacking(self, nodes: Collection[Node]) -> list[Node]:
         """Return the nodes on which a task in the image cannot run, because they lack it."""
         ended = self._run(nodes, self._id, ["python3", "-c", ""])
         return [node for node in nodes if ended.get(node.id) != "complete"]
 
-    def earlier(self) -> list[str]:
+    def earlier_images(self) -> list[str]:
         """Return the ids of other agent images on this engine, newest first; nodes may have them too."""
-        found = [one for one in self._client.images(filters={"label": WIRE_LABEL}) if one["Id"] != self._id]
-        return [one["Id"] for one in sorted(found, key=lambda one: -one["Created"])[:EARLIER]]
+        agent_images = self._client.images(filters={"label": WIRE_LABEL})
+        others = [image for image in agent_images if image["Id"] != self._id]
+        newest_first = sorted(others, key=lambda image: image["Created"], reverse=True)
+        return [image["Id"] for image in newest_first[:EARLIER]]
 
     @contextmanager
     def served(self, data: Path) -> Iterator[list[str]]:
@@ -116,12 +119,15 @@ class _Copy:
 
     def load(self, nodes: Collection[Node], candidate: str, hashes: list[str]) -> list[Node]:
         """Load the image on nodes by tasks in the image `candidate`; return the nodes that have it then."""
-        words = ["python3", "-c", self._script, "load", f"{ALIAS}:{PORT}", self._id, json.dumps(hashes)]
-        ended = self._run(nodes, candidate, words, blocks=len(hashes))
+        command = ["python3", "-c", self._script, "load", f"{ALIAS}:{PORT}", self._id, json.dumps(hashes)]
+        ended = self._run(nodes, candidate, command, blocks=len(hashes))
         return [node for node in nodes if ended.get(node.id) == "complete"]
 
     def _pack(self, archive: Any) -> list[str]:
-        hashes, block, sent, said_at = [], bytearray(), 0, time.monotonic()
+        """Write the image to `archive`, and return the SHA-256 of each block of `BLOCK_BYTES` in hexadecimal
+        digits.
+        """
+        hashes, block, sent, reported_at = [], bytearray(), 0, time.monotonic()
         for chunk in self._client.get_image(self._image):
             archive.write(chunk)
             block += chunk
@@ -129,13 +135,14 @@ class _Copy:
             while len(block) >= BLOCK_BYTES:
                 hashes.append(hashlib.sha256(block[:BLOCK_BYTES]).hexdigest())
                 del block[:BLOCK_BYTES]
-            if time.monotonic() - said_at > 2:
-                said_at = time.monotonic()
+            if time.monotonic() - reported_at > 2:
+                reported_at = time.monotonic()
                 self._say(f"Packing it: {sent / 1e6:,.0f} MB …")
         archive.flush()
         return [*hashes, hashlib.sha256(block).hexdigest()] if block else hashes
 
     def _serve(self, path: str) -> None:
+        """Start a container that serves the packed image at `path` to the nodes, on a network of its own."""
         client = self._client
         with suppress(ContainerError):
             self._drop_network()
@@ -165,18 +172,18 @@ class _Copy:
         client.start(self._server)
 
     def _run(
-        self, nodes: Collection[Node], image: str, words: list[str], *, blocks: int = 0
+        self, nodes: Collection[Node], image: str, command: list[str], *, blocks: int = 0
     ) -> dict[str, str]:
         """Run a task on each node; return the state in which each ended, by the node's id.
 
         Nodes whose task has not ended when it is given up are missing. `blocks` is not 0 for the task that
         loads the image: it gets the engine's socket and the network of the server.
         """
-        client, wanted = self._client, {node.id for node in nodes}
-        others = [f"node.id!={one.id}" for one in read_nodes(client) if one.id not in wanted]
+        client, node_ids = self._client, {node.id for node in nodes}
+        constraints = [f"node.id!={node.id}" for node in read_nodes(client) if node.id not in node_ids]
         container: dict[str, Any] = {
             "Image": image,
-            "Command": words,
+            "Command": command,
             "Env": ["NODE={{.Node.ID}}"],
             "User": "0:0",
             "ReadOnly": True,
@@ -185,7 +192,7 @@ class _Copy:
         template: dict[str, Any] = {
             "ContainerSpec": container,
             "RestartPolicy": {"Condition": "none"},
-            "Placement": {"Constraints": others},
+            "Placement": {"Constraints": constraints},
         }
         if blocks:
             socket = "/var/run/docker.sock"
@@ -203,35 +210,39 @@ class _Copy:
                 client.remove_service(service)
 
     def _follow(self, service: str, nodes: Collection[Node], blocks: int) -> dict[str, str]:
+        """Report the progress of a service's tasks until all have ended, or none changes any more.
+
+        Return the state in which each task ended, by the node's id. `blocks` is the number of blocks that
+        each node loads, or 0 if none are loaded.
+        """
         names = {node.id: node.name for node in nodes}
-        seen: dict[str, tuple[str, int]] = {}
+        last_progress: dict[str, tuple[str, int]] = {}
         changed_at = time.monotonic()
         while True:
-            states = {
-                one["NodeID"]: one["Status"] for one in self._client.tasks(filters={"service": service})
-            }
-            sent = self._sent() if blocks else {}
-            now = {node: (status["State"], sent.get(node, 0)) for node, status in states.items()}
-            if now != seen:
-                seen, changed_at = now, time.monotonic()
-                for node, (state, count) in now.items():
+            tasks = self._client.tasks(filters={"service": service})
+            states = {task["NodeID"]: task["Status"]["State"] for task in tasks}
+            sent = self._blocks_sent() if blocks else {}
+            progress = {node_id: (state, sent.get(node_id, 0)) for node_id, state in states.items()}
+            if progress != last_progress:
+                last_progress, changed_at = progress, time.monotonic()
+                for node_id, (state, count) in progress.items():
                     if blocks and state == "running":
-                        self._say(f"  {names.get(node, node)}: {100 * count // blocks} %")
-            ended = {node: status["State"] for node, status in states.items() if status["State"] in ENDED}
+                        self._say(f"  {names.get(node_id, node_id)}: {100 * count // blocks} %")
+            ended = {node_id: state for node_id, state in states.items() if state in ENDED}
             if names.keys() <= ended.keys() or time.monotonic() - changed_at > SILENT_SECONDS:
                 return ended
             time.sleep(LOOK_SECONDS)
 
-    def _sent(self) -> dict[str, int]:
+    def _blocks_sent(self) -> dict[str, int]:
         """Return from the server's log how many blocks each node has, and record the nodes' failures."""
         sent: dict[str, int] = {}
         for line in self._client.logs(self._server, stderr=False).decode("utf-8", "replace").splitlines():
-            what, node, text = [*line.split(" ", 2), "", ""][:3]
-            if what == "block":
+            kind, node_id, text = [*line.split(" ", 2), "", ""][:3]
+            if kind == "block":
                 # The server sends each block in a separate thread, so its lines may be out of order.
-                sent[node] = max(sent.get(node, 0), int(text) + 1)
-            elif what == "failed":
-                self.failures[node] = text
+                sent[node_id] = max(sent.get(node_id, 0), int(text) + 1)
+            elif kind == "failed":
+                self.failures[node_id] = text
         return sent
 
     def _drop_network(self) -> None:
@@ -240,8 +251,8 @@ class _Copy:
 
         for _ in range(20):
             try:
-                for one in self._client.networks(names=[self._name]):
-                    self._client.remove_network(one["Id"])
+                for network in self._client.networks(names=[self._name]):
+                    self._client.remove_network(network["Id"])
             except docker.errors.APIError:
                 time.sleep(LOOK_SECONDS)
             else:

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-LOOKS = 10
+CHECKS = 10
 """Checks into which the time is divided after which a silent carrier is lost."""
 
 
@@ -38,11 +38,11 @@ class SilenceWatch:
     async def until_silent(self, seconds: float) -> None:
         """Return when nothing was received for this long, while the host was reading."""
         loop = asyncio.get_running_loop()
-        looks = 0
-        while looks < LOOKS:
+        silent_checks = 0
+        while silent_checks < CHECKS:
             begun = loop.time()
-            await asyncio.sleep(seconds / LOOKS)
+            await asyncio.sleep(seconds / CHECKS)
             # Checks are counted and not seconds. If the host is held up, the time between two checks is long,
             # but it counts only once.
-            has_heard = self._handled > 0 or max(self._heard_at(), self._handled_at) >= begun
-            looks = 0 if has_heard else looks + 1
+            was_heard = self._handled > 0 or max(self._heard_at(), self._handled_at) >= begun
+            silent_checks = 0 if was_heard else silent_checks + 1

@@ -64,8 +64,8 @@ class Node:
 
     def slots(self, usual: int) -> int | None:
         """Return how many containers the node may have, by its label or else `usual`; None for no limit."""
-        said = dict(label.split("=", 1) for label in self.labels).get(SLOTS_LABEL, "")
-        number = int(said) if said.isdecimal() else usual
+        stated = dict(label.split("=", 1) for label in self.labels).get(SLOTS_LABEL, "")
+        number = int(stated) if stated.isdecimal() else usual
         return number or None
 
 
@@ -140,43 +140,48 @@ def usable(nodes: Sequence[Node], *, label: str | None = None, unfit: Collection
     Raises:
         ContainerError: there is no such node; the text has the fix.
     """
-    able = [node for node in nodes if node.is_open and (label is None or label in node.labels)]
-    if not able and label is not None and any(node.is_open for node in nodes):
+    usable_nodes = [node for node in nodes if node.is_open and (label is None or label in node.labels)]
+    if not usable_nodes and label is not None and any(node.is_open for node in nodes):
         raise ContainerError(
             f"No node that takes containers has the label {label}:"
             f" 'docker node update --label-add {label} NODE'."
         )
-    if not able:
+    if not usable_nodes:
         raise ContainerError("No node takes containers: 'andy nodes' says why.")
-    return [node for node in able if node.id not in unfit] or able
+    return [node for node in usable_nodes if node.id not in unfit] or usable_nodes
 
 
 def choose_node(
-    able: Sequence[Node], held: Collection[str], *, slots: int, last: str | None = None
+    usable_nodes: Sequence[Node], occupied: Collection[str], *, slots: int, last: str | None = None
 ) -> Node | None:
     """Return the node for the next container; None when all are full.
 
-    `held` contains, for each container, the id of its node. `last` is the id of the node that has the group's
-    files. That node is preferred unless it has more than `FILES_ARE_WORTH` containers more than the emptiest,
-    so that new nodes are used too.
+    `occupied` contains, for each container, the id of its node. `slots` limits the containers of a node
+    without a label. `last` is the id of the node that has the group's files. That node is preferred unless it
+    has more than `FILES_ARE_WORTH` containers more than the emptiest, so that new nodes are used too.
     """
-    counts = Counter(held)
+    counts = Counter(occupied)
 
     def has_room(node: Node) -> bool:
         most = node.slots(slots)
         return most is None or counts[node.id] < most
 
-    free = sorted(filter(has_room, able), key=lambda node: (counts[node.id], node.name, node.id))
+    free = sorted(filter(has_room, usable_nodes), key=lambda node: (counts[node.id], node.name, node.id))
     if not free:
         return None
     own = next((node for node in free if node.id == last), None)
     return own if own and counts[own.id] <= counts[free[0].id] + FILES_ARE_WORTH else free[0]
 
 
-def room_of(able: Sequence[Node], *, slots: int) -> int | None:
+def room_of(usable_nodes: Sequence[Node], *, slots: int) -> int | None:
     """Return the sum of the nodes' slots; None when one of them has no limit."""
-    each = [node.slots(slots) for node in able]
-    return None if None in each else sum(filter(None, each))
+    total = 0
+    for node in usable_nodes:
+        node_slots = node.slots(slots)
+        if node_slots is None:
+            return None
+        total += node_slots
+    return total
 
 
 class Placement:
@@ -187,29 +192,26 @@ class Placement:
         self.memory = memory
         self.nodes: list[Node] = []
         """The nodes as they were listed last."""
-        self.held: dict[str, str] = {}
+        self.occupied: dict[str, str] = {}
         """The node of each run that may have a container there."""
         self._slots = slots
 
-    def left(self, label: str | None, *, without: Collection[str]) -> list[Node]:
-        """Return the usable nodes except those in `without`, without regard to their slots.
+    def usable_nodes(self, label: str | None, *, excluded: Collection[str]) -> list[Node]:
+        """Return the usable nodes except those in `excluded`, also full ones. Raises like `usable`."""
+        usable_nodes = usable(self.nodes, label=label, unfit=self.memory.unfit())
+        return [node for node in usable_nodes if node.id not in excluded]
 
-        Raises like `usable`.
-        """
-        able = usable(self.nodes, label=label, unfit=self.memory.unfit())
-        return [node for node in able if node.id not in without]
-
-    def hold(self, run_id: str, folder: str, nodes: Sequence[Node]) -> Node | None:
+    def reserve(self, run_id: str, folder: str, nodes: Sequence[Node]) -> Node | None:
         """Choose one of the nodes for a run and reserve a slot on it; return None when all are full."""
         last = self.memory.last_of(folder)
-        node = choose_node(nodes, self.held.values(), slots=self._slots, last=last)
+        node = choose_node(nodes, self.occupied.values(), slots=self._slots, last=last)
         if node is not None:
-            self.held[run_id] = node.id
+            self.occupied[run_id] = node.id
         return node
 
     def release(self, run_id: str) -> None:
         """Free the slot of a run; do nothing if it has none."""
-        self.held.pop(run_id, None)
+        self.occupied.pop(run_id, None)
 
     def is_open(self, node_id: str) -> bool:
         """Return whether a node accepted containers when the nodes were listed last."""
@@ -219,14 +221,14 @@ class Placement:
     def room(self) -> int | None:
         """The number of containers that all usable nodes may have together; None if there is no limit."""
         try:
-            return room_of(self.left(None, without=()), slots=self._slots)
+            return room_of(self.usable_nodes(None, excluded=()), slots=self._slots)
         except ContainerError:  # no node is usable; the start of a container reports that
             return None
 
 
 def read_nodes(client: APIClient) -> list[Node]:
     """Return the machines of the swarm. Blocks. Raises docker-py's errors."""
-    return [_node(one) for one in client.nodes()]
+    return [_node(engine_node) for engine_node in client.nodes()]
 
 
 def check_manager(client: APIClient) -> None:
@@ -239,7 +241,7 @@ def check_manager(client: APIClient) -> None:
         )
 
 
-def look_at_nodes(data: Path, *, install: str, slots: int) -> list[NodeView]:
+def inspect_nodes(data: Path, *, install: str, slots: int) -> list[NodeView]:
     """List the machines of the swarm that this machine's engine manages. Blocks.
 
     Raises:
@@ -256,8 +258,8 @@ def list_nodes(client: APIClient, *, install: str, memory: NodeMemory, slots: in
     Raises docker-py's errors.
     """
     services: Mapping[str, Any] = {
-        one["ID"]: one["Spec"]["Labels"]
-        for one in client.services(filters={"label": [f"{INSTALL_LABEL}={install}"]})
+        service["ID"]: service["Spec"]["Labels"]
+        for service in client.services(filters={"label": [f"{INSTALL_LABEL}={install}"]})
     }
     running: dict[str, list[str]] = {}
     for task in client.tasks():
@@ -278,19 +280,22 @@ def list_nodes(client: APIClient, *, install: str, memory: NodeMemory, slots: in
     ]
 
 
-def _node(said: Mapping[str, Any]) -> Node:
-    state, availability = said["Status"]["State"], said["Spec"]["Availability"]
+def _node(engine_node: Mapping[str, Any]) -> Node:
+    """Return a `Node` of the engine's description of one."""
+    state, availability = engine_node["Status"]["State"], engine_node["Spec"]["Availability"]
     problem = None
     if state != "ready":
-        problem = said["Status"].get("Message") or "it does not answer"
+        problem = engine_node["Status"].get("Message") or "it does not answer"
     elif availability == "drain":
         problem = "it is drained: 'docker node update --availability active' lets it take containers again"
     return Node(
-        id=said["ID"],
-        name=said["Description"]["Hostname"],
-        address=said["Status"].get("Addr", ""),
+        id=engine_node["ID"],
+        name=engine_node["Description"]["Hostname"],
+        address=engine_node["Status"].get("Addr", ""),
         state=state if availability == "active" else f"{state}, {availability}",
-        labels=tuple(f"{key}={value}" for key, value in sorted((said["Spec"].get("Labels") or {}).items())),
+        labels=tuple(
+            f"{key}={value}" for key, value in sorted((engine_node["Spec"].get("Labels") or {}).items())
+        ),
         is_open=(state, availability) == ("ready", "active"),
         problem=problem,
     )

@@ -18,7 +18,7 @@ from agent_runner.wire.gate import open_gate
 from orchestrator.containers.swarm.container import SwarmContainer, SwarmEngine
 from orchestrator.containers.swarm.door import CarrierDoor
 from orchestrator.containers.swarm.group_files import (
-    BOXES,
+    MAILBOXES,
     LastFrame,
     RunFiles,
     Stages,
@@ -45,7 +45,7 @@ After them the run is started again, on another node if one is free. The second 
 """
 SETTING_UP_SECONDS = 5.0
 """Seconds that setting up one container may delay the next one on the same node."""
-LOOK_SETTING_UP_SECONDS = 0.05
+CHECK_SETTING_UP_SECONDS = 0.05
 """Seconds between two looks at a container that is being set up."""
 NODES_SECONDS = 10.0
 """Seconds between two updates of the list of nodes."""
@@ -85,7 +85,7 @@ class SwarmRuntime:
         self._engine = engine
         self._on_problem = on_problem
         self.placement = Placement(NodeMemory(data), slots=slots_per_node)
-        self._look: asyncio.Task[None] | None = None
+        self._nodes_task: asyncio.Task[None] | None = None
         self._data = data
         self._last_frame = last_frame
         self._on_log = on_log
@@ -99,7 +99,7 @@ class SwarmRuntime:
         self._containers: dict[RunId, SwarmContainer] = {}
         self._starting: dict[RunId, Folder | None] = {}
         """The runs that are being started, each with the group whose volume it will use, or None."""
-        self._fit: set[str] = set()
+        self._proven: set[str] = set()
         """The ids of the nodes that have started a container for this host, so that they have the image."""
         self._setting_up: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         """The lock of each node, by its id, that is held while a container is set up there."""
@@ -117,6 +117,9 @@ class SwarmRuntime:
                 await self._listen()
 
     async def _listen(self) -> None:
+        """Open the port for carriers, on the number of an earlier host if it is free, and start watching the
+        nodes.
+        """
         port_file = self._data / "carrier-port"
         preferred = int(port_file.read_text()) if port_file.is_file() else 0
         if self._is_gate:
@@ -130,9 +133,9 @@ class SwarmRuntime:
             self._port = self.door.port
         port_file.write_text(str(self._port))
         self._observer.start()
-        self._look = asyncio.create_task(self._look_at_nodes(), name="swarm-nodes")
+        self._nodes_task = asyncio.create_task(self._watch_nodes(), name="swarm-nodes")
 
-    async def _look_at_nodes(self) -> None:
+    async def _watch_nodes(self) -> None:
         """Update the list of nodes, whose slots limit what the queue starts, and keep the gate running."""
         while True:
             with suppress(AndyError):
@@ -156,8 +159,10 @@ class SwarmRuntime:
 
     def _has_volume(self, folder: Folder) -> bool:
         """Return whether a run uses the volume of this group, or is being started to use it."""
-        live = any(one.files.keeps and one.folder == folder for one in self._sessions.values())
-        return live or folder in self._starting.values()
+        is_used = any(
+            session.files.keeps_volume and session.folder == folder for session in self._sessions.values()
+        )
+        return is_used or folder in self._starting.values()
 
     async def _start_somewhere(self, spec: ContainerSpec, order: str) -> SwarmContainer:
         """Start a container on the most suitable node; if that node cannot start it, try the others."""
@@ -165,12 +170,12 @@ class SwarmRuntime:
         slow: set[str] = set()
         refusal: NodeRefused | None = None
         while True:
-            node = await self._choose(spec, without=tried, rather_not=slow)
+            node = await self._choose(spec, excluded=tried, avoided=slow)
             if node is None:
                 raise refusal or ContainerError(
                     "All nodes are full: MAX_CONTAINERS_PER_NODE says of how many."
                 )
-            is_patient = bool(slow) or node.id not in self._fit
+            is_patient = bool(slow) or node.id not in self._proven
             try:
                 container = await self._start(spec, order, node, is_patient=is_patient)
             except NodeSlow as error:
@@ -185,30 +190,31 @@ class SwarmRuntime:
                 self.placement.release(spec.run_id)
                 raise
             else:
-                self._fit.add(node.id)
+                self._proven.add(node.id)
                 await asyncio.to_thread(self.placement.memory.note_started, spec.folder, node.id)
                 return container
 
     async def _choose(
-        self, spec: ContainerSpec, *, without: Collection[str], rather_not: Collection[str]
+        self, spec: ContainerSpec, *, excluded: Collection[str], avoided: Collection[str]
     ) -> Node | None:
         """Choose a node and reserve a slot on it.
 
-        Nodes in `without` are left out; those in `rather_not` are chosen only if the others are full. Return
+        Nodes in `excluded` are left out; those in `avoided` are chosen only if the others are full. Return
         None when no node is left, or when all are still full after `FULL_SECONDS`.
         """
         deadline = asyncio.get_running_loop().time() + FULL_SECONDS
         while True:
             self.placement.nodes = await self._engine.nodes()
-            left = self.placement.left(spec.node_label, without=without)
-            better = [node for node in left if node.id not in rather_not]
-            hold = partial(self.placement.hold, spec.run_id, spec.folder)
-            node = hold(better) or hold(left)
-            if node is not None or not left or asyncio.get_running_loop().time() > deadline:
+            usable_nodes = self.placement.usable_nodes(spec.node_label, excluded=excluded)
+            preferred = [node for node in usable_nodes if node.id not in avoided]
+            reserve = partial(self.placement.reserve, spec.run_id, spec.folder)
+            node = reserve(preferred) or reserve(usable_nodes)
+            if node is not None or not usable_nodes or asyncio.get_running_loop().time() > deadline:
                 return node
             await asyncio.sleep(LOOK_SECONDS)  # a run that is ending may free its slot soon
 
     async def _note_problem(self, node: Node, text: str) -> None:
+        """Record why a node could not start a container, and report the reason if it is new."""
         is_new = self.placement.memory.problem_of(node.id) != text
         await asyncio.to_thread(self.placement.memory.note_problem, node.id, text)
         if is_new:
@@ -217,8 +223,12 @@ class SwarmRuntime:
     async def _start(
         self, spec: ContainerSpec, order: str, node: Node, *, is_patient: bool
     ) -> SwarmContainer:
+        """Start a container on a node and wait until its agent runs. Raises like `_until_started`.
+
+        With `is_patient` the node gets `START_SECONDS` in place of `CONNECT_SECONDS` to connect.
+        """
         try:
-            await self._drop_strangers({session.run_id for session in self._sessions.values()})
+            await self._drop_unknown_runs({session.run_id for session in self._sessions.values()})
         except OSError as error:
             raise ContainerError(f"The files of an earlier turn cannot be put in place: {error}") from error
         token = secrets.token_urlsafe(32)
@@ -238,7 +248,11 @@ class SwarmRuntime:
             async with self._setting_up[node.id]:
                 creating = asyncio.create_task(
                     self._engine.create(
-                        spec, secret=secret, token_hash=token_hash, node_id=node.id, keeps_files=files.keeps
+                        spec,
+                        secret=secret,
+                        token_hash=token_hash,
+                        node_id=node.id,
+                        keeps_files=files.keeps_volume,
                     ),
                     name=f"swarm-start:{spec.run_id}",
                 )
@@ -258,9 +272,8 @@ class SwarmRuntime:
         """Remove the service of a start that failed with `error`.
 
         Raises:
-            EngineGone: no engine answers, and `error` is a `ContainerError`. Raised in its place, because it
-            makes the
-                caller treat the container as an orphan and look for it later.
+            EngineGone: no engine answers, and `error` is a `ContainerError`. It replaces that error,
+                because it makes the caller treat the container as an orphan and look for it later.
         """
         try:
             await self._engine.remove(await creating)
@@ -272,21 +285,21 @@ class SwarmRuntime:
 
     async def adopt(self) -> Sequence[SwarmContainer]:
         await self.open()
-        found = []
+        containers = []
         run_services = await self._engine.run_services()
-        for one in run_services:
-            container = self._containers.get(RunId(one.run_id))
-            if container is None and RunId(one.run_id) not in self._starting:
-                container = await self._adopted(one)
+        for service in run_services:
+            container = self._containers.get(RunId(service.run_id))
+            if container is None and RunId(service.run_id) not in self._starting:
+                container = await self._adopt_one(service)
             if container is not None:
-                found.append(container)
+                containers.append(container)
         self.door.knows_all_runs.set()
-        await self._drop_strangers({one.run_id for one in run_services})
-        return found
+        await self._drop_unknown_runs({service.run_id for service in run_services})
+        return containers
 
     async def close(self) -> None:
-        if self._look is not None:
-            self._look.cancel()
+        if self._nodes_task is not None:
+            self._nodes_task.cancel()
         for container in tuple(self._containers.values()):
             container.close()
         for session in tuple(self._sessions.values()):
@@ -312,7 +325,7 @@ class SwarmRuntime:
         with suppress(TimeoutError, EngineGone):
             async with asyncio.timeout(SETTING_UP_SECONDS):
                 while not session.is_connected and (await self._engine.task(ref)).is_being_set_up:  # noqa: ASYNC110  # Swarm publishes no event for it
-                    await asyncio.sleep(LOOK_SETTING_UP_SECONDS)
+                    await asyncio.sleep(CHECK_SETTING_UP_SECONDS)
 
     async def _until_started(
         self, session: CarrierSession, ref: str, node: Node, *, is_patient: bool
@@ -350,27 +363,28 @@ class SwarmRuntime:
                 why = task.error or f"its task is '{task.state}'"
                 raise NodeRefused(f"{node.name} started nothing in {START_SECONDS:g} s: {why}.")
 
-    async def _adopted(self, one: RunService) -> SwarmContainer | None:
+    async def _adopt_one(self, service: RunService) -> SwarmContainer | None:
         """Return the container of an earlier host's run, whose carrier will connect soon.
 
         If the run's record is missing, remove the container and return None.
         """
-        files = await asyncio.to_thread(self._stored_files, RunId(one.run_id))
-        if files is None or not one.token_hash:
-            await self._engine.remove(one.ref)
+        files = await asyncio.to_thread(self._stored_files, RunId(service.run_id))
+        if files is None or not service.token_hash:
+            await self._engine.remove(service.ref)
             return None
-        session = self._session(RunId(one.run_id), Folder(one.folder), files, is_adopted=True)
+        session = self._session(RunId(service.run_id), Folder(service.folder), files, is_adopted=True)
         session.ports = self.ports
-        self.placement.held[session.run_id] = one.node_id
+        self.placement.occupied[session.run_id] = service.node_id
         await session.settle()
-        self._sessions[one.token_hash] = session
-        container = self._container(session, one.ref, one.token_hash)
-        container.is_outdated = one.is_outdated
+        self._sessions[service.token_hash] = session
+        container = self._container(session, service.ref, service.token_hash)
+        container.is_outdated = service.is_outdated
         return container
 
     def _session(
         self, run_id: RunId, folder: Folder, files: RunFiles, *, is_adopted: bool = False
     ) -> CarrierSession:
+        """Return a new session of a run; `is_adopted` says whether an earlier host has started the run."""
         return CarrierSession(
             run_id,
             folder,
@@ -382,6 +396,7 @@ class SwarmRuntime:
         )
 
     def _container(self, session: CarrierSession, ref: str, token_hash: str) -> SwarmContainer:
+        """Return a new container of a session, and register it."""
         container = SwarmContainer(
             session, ref, self._engine, partial(self._forget, token_hash, session.run_id)
         )
@@ -389,6 +404,7 @@ class SwarmRuntime:
         return container
 
     def _forget(self, token_hash: str, run_id: RunId) -> None:
+        """Close the session and the container of a run, and free its slot."""
         session = self._sessions.pop(token_hash, None)
         if session is not None:
             session.close()
@@ -400,25 +416,31 @@ class SwarmRuntime:
     # The files on disk by which a restarted host knows a run
 
     def _directory(self, run_id: str) -> Path:
+        """Return the directory with the record and the stages of a run."""
         return self._data / "swarm" / run_id
 
     def _new_files(self, spec: ContainerSpec) -> RunFiles:
+        """Create the directory and the record of a new run. Blocks. Raises `ContainerError`."""
         try:
             shared = shared_trees(spec.mounts)
         except OSError as error:
             raise ContainerError(f"A folder of the group cannot be sent to a node: {error}") from error
         directory = self._directory(spec.run_id)
         directory.mkdir(parents=True)
-        boxes = {BOXES[mount.target]: mount.source for mount in spec.mounts if mount.target in BOXES}
-        keeps = self._starting[spec.run_id] is not None
-        files = RunFiles(shared=shared, boxes=boxes, stages=Stages(directory), keeps=keeps)
-        files.write_down()
+        boxes = {MAILBOXES[mount.target]: mount.source for mount in spec.mounts if mount.target in MAILBOXES}
+        keeps_volume = self._starting[spec.run_id] is not None
+        files = RunFiles(shared=shared, boxes=boxes, stages=Stages(directory), keeps_volume=keeps_volume)
+        files.write_record()
         return files
 
     def _stored_files(self, run_id: RunId) -> RunFiles | None:
+        """Return the files of a run that an earlier host recorded; None if there is no readable record.
+
+        Blocks.
+        """
         return RunFiles.read(self._directory(run_id))
 
-    async def _drop_strangers(self, known: set[str]) -> None:
+    async def _drop_unknown_runs(self, known: set[str]) -> None:
         """Apply the due stages of unknown runs on disk, and remove their files; those in `known` are left."""
         root = self._data / "swarm"
         for directory in await asyncio.to_thread(lambda: list(root.iterdir()) if root.is_dir() else []):

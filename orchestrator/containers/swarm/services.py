@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import structlog
 
@@ -81,6 +81,13 @@ class TaskState:
         return self.state in SETTING_UP_STATES
 
 
+class SecretReference(NamedTuple):
+    """A secret of the engine, as a task refers to it."""
+
+    id: str
+    name: str
+
+
 class SwarmServices:
     """The calls to a manager's engine. All of them block and raise docker-py's errors."""
 
@@ -118,13 +125,13 @@ class SwarmServices:
         network = self._network(client, spec.folder)
         secret_id = client.create_secret(name, json.dumps(secret).encode(), labels=labels)["ID"]
         try:
-            made = client.create_service(
+            service = client.create_service(
                 _template(
                     spec,
                     labels,
                     self._image,
                     self._command,
-                    (secret_id, name),
+                    SecretReference(secret_id, name),
                     network,
                     f"andy-{self._install}-{spec.folder}" if keeps_files else None,
                     node_id,
@@ -139,7 +146,7 @@ class SwarmServices:
         except BaseException:
             self.remove(client, name)
             raise
-        return str(made["ID"])
+        return str(service["ID"])
 
     def remove(self, client: APIClient, ref: str) -> None:
         """Remove a run's service, which kills its container, and its secret. Missing ones are no error.
@@ -147,28 +154,28 @@ class SwarmServices:
         `ref` is the id or the name of the service.
         """
         run_id = ref
-        for found in client.services(filters={"id": ref}) or client.services(filters={"name": ref}):
-            run_id = found["Spec"]["Labels"].get(RUN_LABEL, "")
+        for service in client.services(filters={"id": ref}) or client.services(filters={"name": ref}):
+            run_id = service["Spec"]["Labels"].get(RUN_LABEL, "")
             with docker_client.already_so():
-                client.remove_service(found["ID"])
-        for one in client.secrets(filters={"label": [f"{INSTALL_LABEL}={self._install}"]}):
-            if run_id and run_id in (one["Spec"]["Labels"].get(RUN_LABEL), one["Spec"]["Name"]):
+                client.remove_service(service["ID"])
+        for secret in client.secrets(filters={"label": [f"{INSTALL_LABEL}={self._install}"]}):
+            if run_id and run_id in (secret["Spec"]["Labels"].get(RUN_LABEL), secret["Spec"]["Name"]):
                 with docker_client.already_so():
-                    client.remove_secret(one["ID"])
+                    client.remove_secret(secret["ID"])
 
     def run_services(self, client: APIClient) -> list[RunService]:
         """List the runs of this install that the engine has."""
         return [
             RunService(
-                ref=one["ID"],
-                run_id=one["Spec"]["Labels"][RUN_LABEL],
-                folder=one["Spec"]["Labels"][GROUP_LABEL],
-                token_hash=one["Spec"]["Labels"].get(TOKEN_LABEL, ""),
-                node_id=one["Spec"]["Labels"].get(NODE_LABEL, ""),
-                is_outdated=_image_of(one, unknown=self._image) != self._image,
+                ref=service["ID"],
+                run_id=service["Spec"]["Labels"][RUN_LABEL],
+                folder=service["Spec"]["Labels"][GROUP_LABEL],
+                token_hash=service["Spec"]["Labels"].get(TOKEN_LABEL, ""),
+                node_id=service["Spec"]["Labels"].get(NODE_LABEL, ""),
+                is_outdated=_image_of(service, unknown=self._image) != self._image,
             )
-            for one in client.services(filters={"label": [f"{INSTALL_LABEL}={self._install}"]})
-            if RUN_LABEL in one["Spec"]["Labels"]
+            for service in client.services(filters={"label": [f"{INSTALL_LABEL}={self._install}"]})
+            if RUN_LABEL in service["Spec"]["Labels"]
         ]
 
     def task(self, client: APIClient, ref: str) -> TaskState:
@@ -176,11 +183,11 @@ class SwarmServices:
 
         If there is no task, it is `new` while the service exists, else `remove`.
         """
-        found = client.tasks(filters={"service": ref})
-        if not found:
-            is_there = bool(client.services(filters={"id": ref}))
-            return TaskState(state="new" if is_there else "remove")
-        newest = max(found, key=lambda one: one["CreatedAt"])
+        tasks = client.tasks(filters={"service": ref})
+        if not tasks:
+            has_service = bool(client.services(filters={"id": ref}))
+            return TaskState(state="new" if has_service else "remove")
+        newest = max(tasks, key=lambda task: task["CreatedAt"])
         status = newest["Status"]
         error = status.get("Err") or ""
         return TaskState(state=status["State"], error=error)
@@ -191,18 +198,20 @@ class SwarmServices:
         Return whether all networks could be removed. An engine refuses until the last container has left a
         network.
         """
-        mine = {"label": [f"{INSTALL_LABEL}={self._install}"]}
-        live = {one.run_id for one in self.run_services(client)}
-        folders = {one.folder for one in self.run_services(client)}
-        for secret in client.secrets(filters=mine):
-            if secret["Spec"]["Labels"].get(RUN_LABEL) not in live:
+        of_install = {"label": [f"{INSTALL_LABEL}={self._install}"]}
+        run_services = self.run_services(client)
+        live_runs = {service.run_id for service in run_services}
+        folders = {service.folder for service in run_services}
+        for secret in client.secrets(filters=of_install):
+            if secret["Spec"]["Labels"].get(RUN_LABEL) not in live_runs:
                 with docker_client.already_so():
                     client.remove_secret(secret["ID"])
         with self._one_at_a_time:
             dropped = [
-                self._drop_network(client, one["Id"])
-                for one in client.networks(filters=mine)
-                if one["Driver"] == "overlay" and (one["Labels"] or {}).get(GROUP_LABEL) not in folders
+                self._drop_network(client, network["Id"])
+                for network in client.networks(filters=of_install)
+                if network["Driver"] == "overlay"
+                and (network["Labels"] or {}).get(GROUP_LABEL) not in folders
             ]
         return all(dropped)
 
@@ -214,15 +223,16 @@ class SwarmServices:
         if self.make_gate is None:
             return
         with self._one_at_a_time:
-            found = self.make_gate(client)
-            self._is_gate_joined &= found == self.gate_id
-            self.gate_id = found
+            gate_id = self.make_gate(client)
+            if gate_id != self.gate_id:
+                self.gate_id, self._is_gate_joined = gate_id, False
         if not self._is_gate_joined:
-            for folder in {one.folder for one in self.run_services(client)}:
+            for folder in {service.folder for service in self.run_services(client)}:
                 self._network(client, Folder(folder))
             self._is_gate_joined = True
 
     def _labels(self, folder: Folder, run_id: str) -> dict[str, str]:
+        """Return the labels of the engine's objects of a run."""
         return {INSTALL_LABEL: self._install, GROUP_LABEL: folder, RUN_LABEL: run_id}
 
     def _network(self, client: APIClient, folder: Folder) -> str:
@@ -233,9 +243,9 @@ class SwarmServices:
         with self._one_at_a_time:
             # The name is not passed as a pattern: if no container of this engine is on the network, Swarm
             # finds networks by the beginning of their names.
-            found = [one for one in client.networks(names=[name]) if one["Name"] == name]
-            if found:
-                ref = str(found[0]["Id"])
+            existing = [network for network in client.networks(names=[name]) if network["Name"] == name]
+            if existing:
+                ref = str(existing[0]["Id"])
             else:
                 # The engine need not encrypt this network, because everything on it is TLS to a pinned
                 # certificate.
@@ -253,6 +263,7 @@ class SwarmServices:
         return ref
 
     def _drop_network(self, client: APIClient, ref: str) -> bool:
+        """Disconnect the gate from a network and remove it; return False while a container is on it."""
         import docker.errors
 
         try:
@@ -275,12 +286,14 @@ def swarm_image(client: APIClient, *, tag: str) -> str:
         ContainerError: this engine manages no swarm.
     """
     check_manager(client)
-    found = client.inspect_image(tag)
+    description = client.inspect_image(tag)
     # Only a digest under the tag's own name is used. Nodes on which the image was loaded by hand do not have
     # it under the name of another repository.
     repository = repository_of(tag)
-    digests = [one for one in found.get("RepoDigests") or () if repository_of(one) == repository]
-    return str((digests or [found["Id"]])[0])
+    for name_with_digest in description.get("RepoDigests") or ():
+        if repository_of(name_with_digest) == repository:
+            return str(name_with_digest)
+    return str(description["Id"])
 
 
 def ensure_gate(client: APIClient, *, install: str, image: str, network: str, port: int, address: str) -> str:
@@ -291,22 +304,22 @@ def ensure_gate(client: APIClient, *, install: str, image: str, network: str, po
     import docker.errors
 
     name = f"andy-{install}-gate"
-    wanted = {INSTALL_LABEL: install, GATE_LABEL: f"{image} {network} {address}:{port}"}
+    labels = {INSTALL_LABEL: install, GATE_LABEL: f"{image} {network} {address}:{port}"}
     try:
-        found = client.inspect_container(name)
-        if found["Config"]["Labels"].items() >= wanted.items() and found["State"]["Running"]:
-            return str(found["Id"])
+        existing = client.inspect_container(name)
+        if existing["Config"]["Labels"].items() >= labels.items() and existing["State"]["Running"]:
+            return str(existing["Id"])
         client.remove_container(name, force=True)
     except docker.errors.NotFound:
         pass
-    made = client.create_container(
+    created = client.create_container(
         image,
         entrypoint=["/opt/andy/bin/python", "-m", "agent_runner.wire.gate"],
         command=[str(port), address],
         name=name,
         hostname="gate",
         user=USER,
-        labels=wanted,
+        labels=labels,
         host_config=client.create_host_config(
             network_mode=network,
             read_only=True,
@@ -318,8 +331,8 @@ def ensure_gate(client: APIClient, *, install: str, image: str, network: str, po
             restart_policy={"Name": "unless-stopped"},
         ),
     )
-    client.start(made["Id"])
-    return str(made["Id"])
+    client.start(created["Id"])
+    return str(created["Id"])
 
 
 def remove_all(
@@ -331,8 +344,8 @@ def remove_all(
     not removed but only leaves the networks.
     """
     services.gate_id = own_id or services.gate_id
-    for one in services.run_services(client):
-        services.remove(client, one.ref)
+    for service in services.run_services(client):
+        services.remove(client, service.ref)
     if own_id is None:  # before the networks, which can only be removed when no container is on them
         with docker_client.already_so():
             client.remove_container(f"andy-{install}-gate", force=True)
@@ -346,11 +359,16 @@ def _template(
     labels: dict[str, str],
     image: str,
     command: list[str],
-    secret: tuple[str, str],
+    secret: SecretReference,
     network: str,
     volume: str | None,
     node_id: str,
 ) -> dict[str, Any]:
+    """Return the engine's description of a run's task: container, limits, placement, network and log.
+
+    `volume` is the name of the workspace's volume, or
+    None for one that is removed with the container.
+    """
     uid, _, gid = USER.partition(":")
     limits = {"NanoCPUs": round(spec.cpus * 1e9), "MemoryBytes": spec.memory_bytes, "Pids": spec.pids}
     return {
@@ -376,12 +394,12 @@ def _template(
                     "Target": "/workspace",
                     "VolumeOptions": {"Labels": {GROUP_LABEL: spec.folder}},
                 },
-                _scratch("/tmp"),  # noqa: S108  # the container's own
+                _tmpfs("/tmp"),  # noqa: S108  # the container's own
             ],
             "Secrets": [
                 {
-                    "SecretID": secret[0],
-                    "SecretName": secret[1],
+                    "SecretID": secret.id,
+                    "SecretName": secret.name,
                     "File": {"Name": SECRET_TARGET, "UID": uid, "GID": gid, "Mode": 0o400},
                 }
             ],
@@ -394,7 +412,8 @@ def _template(
     }
 
 
-def _scratch(target: str) -> dict[str, Any]:
+def _tmpfs(target: str) -> dict[str, Any]:
+    """Return a mount in memory that every user may write to."""
     return {"Type": "tmpfs", "Target": target, "TmpfsOptions": {"SizeBytes": SCRATCH_BYTES, "Mode": 0o1777}}
 
 

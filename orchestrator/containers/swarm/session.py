@@ -39,7 +39,7 @@ from orchestrator.base.rate_limits import BYTES_A_SECOND, BYTES_AT_ONCE, TokenBu
 from orchestrator.containers.streams import Tail
 from orchestrator.containers.swarm.group_files import (
     INPUT,
-    LIVE,
+    LIVE_TARGETS,
     LastFrame,
     OpenStage,
     RunFiles,
@@ -119,24 +119,24 @@ class CarrierSession:
         self._changed = asyncio.Event()
         self._watches: list[ObservedWatch] = []
         self._loop = asyncio.get_running_loop()
-        self._heard = self._loop.time()
-        self._silence = SilenceWatch(self._last_heard)
+        self._heard_at = self._loop.time()
+        self._silence = SilenceWatch(self._update_heard_at)
         self._watchdog = asyncio.create_task(self._watch_silence(), name=f"carrier-silence:{run_id}")
 
     # The connection
 
     async def serve(self, connection: CarrierConnection, hello: CarrierMessage) -> None:
         """Serve a connection, whose token was checked, until it breaks or a newer one replaces it."""
-        before, self._serving = self._serving, asyncio.current_task()
-        if before is not None:
-            before.cancel()
-            await asyncio.wait([before])
+        previous, self._serving = self._serving, asyncio.current_task()
+        if previous is not None:
+            previous.cancel()
+            await asyncio.wait([previous])
         self._connection = connection
-        self._heard = self._loop.time()
+        self._heard_at = self._loop.time()
         self.is_hardened = hello.fields.get("is_hardened") is True
         try:
             if (problem := hello.fields.get("problem")) is not None:
-                await self._take_problem(connection, str(problem)[:200])
+                await self._handle_problem(connection, str(problem)[:200])
                 return
             if not self.is_hardened:
                 await connection.send("refused", reason="its node lets programs gain privileges")
@@ -150,16 +150,16 @@ class CarrierSession:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(connection.keep_alive(), name=f"carrier-ping:{self.run_id}")
                 if hello.fields.get("is_started") is not True:
-                    await self._lay_down(connection)
+                    await self._send_everything(connection)
                 else:
                     self.has_started.set()
                     with self._silence.handling():
                         await self._adopt_base()
-                tasks.create_task(self._keep_in_step(connection), name=f"carrier-files:{self.run_id}")
+                tasks.create_task(self._send_changes_forever(connection), name=f"carrier-files:{self.run_id}")
                 while True:
                     message = await connection.receive()
                     with self._silence.handling():
-                        await self._take(connection, message)
+                        await self._handle(connection, message)
         except* (ConnectionLost, OSError) as lost:
             log.info("carrier.lost", run=self.run_id, group=self.folder, reason=str(lost.exceptions[0]))
         except* TreeError as refused:
@@ -167,7 +167,7 @@ class CarrierSession:
         finally:
             self._stage = None
             if self._connection is connection:
-                self._last_heard()
+                self._update_heard_at()
                 self._connection = None
             connection.close()
 
@@ -186,12 +186,12 @@ class CarrierSession:
             return False
         return True
 
-    def give_up(self, why: str) -> None:
+    def give_up(self, reason: str) -> None:
         """Accept nothing from this run any more: end its output, with an unknown exit."""
         if self.ended.is_set():
             return
         self.is_given_up = True
-        log.warning("run.given_up", run=self.run_id, group=self.folder, reason=why)
+        log.warning("run.given_up", run=self.run_id, group=self.folder, reason=reason)
         self._end(Exit(code=None, stderr_tail=self._stderr.text()))
 
     def close(self) -> None:
@@ -205,17 +205,20 @@ class CarrierSession:
         self._watches.clear()
 
     async def _watch_silence(self) -> None:
+        """Give the run up when its carrier has been silent for too long."""
         if not self._is_adopted:
             await self.has_started.wait()  # until then, the time limit of the start applies
         await self._silence.until_silent(SILENCE_SECONDS)
         self.give_up(f"nothing was heard of it for {SILENCE_SECONDS:g} s")
 
-    def _last_heard(self) -> float:
+    def _update_heard_at(self) -> float:
+        """Return when something was last received, by the event loop's clock, and store that time."""
         if self._connection is not None:
-            self._heard = max(self._heard, self._connection.last_heard)
-        return self._heard
+            self._heard_at = max(self._heard_at, self._connection.last_heard)
+        return self._heard_at
 
     def _end(self, exited: Exit) -> None:
+        """Record the exit, which ends the output, the relays and the watch for silence."""
         self.exit = exited
         self.ended.set()
         if self._serving is not None and self.is_given_up:
@@ -229,18 +232,20 @@ class CarrierSession:
 
     # Files from the host to the container
 
-    async def _lay_down(self, connection: CarrierConnection) -> None:
+    async def _send_everything(self, connection: CarrierConnection) -> None:
         """Send all files that the container lacks, then the order to start the agent."""
         await self.settle()
         for key, shared in self.files.shared.items():
             tree = shared.base = await asyncio.to_thread(shared.read, self._cache(key))
             items = list(tree.items())
-            for at in range(0, max(1, len(items)), ENTRIES_A_MESSAGE):
+            # An empty tree is sent, too, as one message without entries.
+            for start in range(0, max(1, len(items)), ENTRIES_A_MESSAGE):
+                end = start + ENTRIES_A_MESSAGE
                 await connection.send(
                     "tree",
                     target=shared.target,
-                    entries={p: trees.fields_of(e) for p, e in items[at : at + ENTRIES_A_MESSAGE]},
-                    is_last=at + ENTRIES_A_MESSAGE >= len(items),
+                    entries={path: trees.fields_of(entry) for path, entry in items[start:end]},
+                    is_last=end >= len(items),
                     is_whole=shared.only is None,
                     is_writable=shared.is_writable,
                 )
@@ -253,6 +258,7 @@ class CarrierSession:
         self.has_started.set()
 
     async def _send_needed(self, connection: CarrierConnection, message: CarrierMessage) -> None:
+        """Send those files of one tree whose paths the carrier requests."""
         target = message.text("target")
         for shared in self.files.shared.values():
             if shared.target != target or shared.base is None:
@@ -265,12 +271,12 @@ class CarrierSession:
         """After a restart of the host, take the host's present files as what the container has too."""
         await self.settle()
         for key, shared in self.files.shared.items():
-            if shared.target in LIVE:
+            if shared.target in LIVE_TARGETS:
                 shared.base = {}  # files may have been written meanwhile, so all are sent again
             elif shared.base is None:
                 shared.base = await asyncio.to_thread(shared.read, self._cache(key))
 
-    async def _keep_in_step(self, connection: CarrierConnection) -> None:
+    async def _send_changes_forever(self, connection: CarrierConnection) -> None:
         """Send changes of the host's files as long as this connection lasts."""
         self._watch()
         while True:
@@ -285,57 +291,61 @@ class CarrierSession:
                     await self._changed.wait()
 
     async def _send_changes(self, connection: CarrierConnection) -> None:
-        """Send the changes in the folders in `LIVE` and, if a new turn is among them, in all other trees."""
-        for shared, now, changed in await asyncio.to_thread(self._look):
+        """Send the changes in the folders in `LIVE_TARGETS`, and with a new turn those in all other trees."""
+        for shared, now, changed in await asyncio.to_thread(self._changed_trees):
             await send_changes(connection, "change", shared.target, shared.source, changed)
             shared.base = now
 
-    def _look(self) -> list[tuple[SharedTree, Tree, Changes]]:
+    def _changed_trees(self) -> list[tuple[SharedTree, Tree, Changes]]:
         """Return each changed tree with its present content and its changes, in the order to send. Blocks."""
-        found: list[tuple[SharedTree, Tree, Changes]] = []
+        changed_trees: list[tuple[SharedTree, Tree, Changes]] = []
         has_new_turn = False
         # The input is read first and sent last. The files that a turn needs were written before the turn, so
         # they are found when its input was, and are in the container before it.
-        for key, shared in sorted(self.files.shared.items(), key=lambda one: one[1].target != INPUT):
-            is_live = shared.target in LIVE
+        input_first = sorted(self.files.shared.items(), key=lambda item: item[1].target != INPUT)
+        for key, shared in input_first:
+            is_live = shared.target in LIVE_TARGETS
             if not is_live and not has_new_turn:
                 continue
             now = shared.read({} if is_live else self._cache(key))
             if changed := trees.changes(shared.base or {}, now):
-                found.append((shared, now, changed))
+                changed_trees.append((shared, now, changed))
                 has_new_turn |= shared.target == INPUT and bool(changed.put)
-        return found[::-1]
+        return changed_trees[::-1]
 
     def _watch(self) -> None:
+        """Watch the folders in `LIVE_TARGETS` for changes, unless they are watched already."""
         if self._watches:
             return
-        watch = partial(self._observer.schedule, WatchHandler(self._hint), event_filter=WRITTEN)
+        watch = partial(self._observer.schedule, WatchHandler(self._wake_comparison), event_filter=WRITTEN)
         for shared in self.files.shared.values():
-            if shared.target in LIVE:
+            if shared.target in LIVE_TARGETS:
                 with suppress(OSError):  # without a watch, changes are found every `SWEEP_SECONDS`
                     self._watches.append(watch(str(shared.source), recursive=True))
 
-    def _hint(self) -> None:
+    def _wake_comparison(self) -> None:
         """Wake the comparison of files. Called in the observer's thread."""
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._changed.set)
 
     def _cache(self, key: str) -> HashCache:
+        """Return the cache of file hashes for a tree."""
         return self.files.caches.setdefault(key, {})
 
     # Messages from the carrier
 
-    async def _take(self, connection: CarrierConnection, message: CarrierMessage) -> None:
+    async def _handle(self, connection: CarrierConnection, message: CarrierMessage) -> None:
+        """Handle one message of the carrier. Raises `ConnectionLost` for an unknown one."""
         match message.kind:
             case "out":
-                await self._take_output(message)
+                await self._handle_output(message)
             case "err":
                 self._stderr.add(message.payload)
                 self._on_log(self.run_id, message.payload)
             case "request":
-                await self._take_request(connection, message)
+                await self._handle_request(connection, message)
             case "stage" | "file" | "stage_end":
-                await self._take_stage(connection, message)
+                await self._handle_stage(connection, message)
             case "too_much":
                 await self._refuse_files(connection, str(message.fields.get("reason"))[:200])
             case "exit":
@@ -347,17 +357,22 @@ class CarrierSession:
             case other:
                 raise ConnectionLost(f"an unknown message '{other[:40]}'")
 
-    async def _take_output(self, message: CarrierMessage) -> None:
-        at, data = message.number("at"), message.payload
-        if at > self._received:
+    async def _handle_output(self, message: CarrierMessage) -> None:
+        """Pass a piece of stdout on. `at` in the message is the position in bytes at which it begins.
+
+        After a lost connection the carrier repeats bytes, which are skipped.
+        """
+        start, data = message.number("at"), message.payload
+        if start > self._received:
             raise ConnectionLost("a gap in its output")
-        data = data[self._received - at :]
+        data = data[self._received - start :]
         await self._pace.wait(len(data))
         if data:
             await self._output.put(data)  # if a newer connection cancels this, the data is sent again
             self._received += len(data)
 
-    async def _take_request(self, connection: CarrierConnection, message: CarrierMessage) -> None:
+    async def _handle_request(self, connection: CarrierConnection, message: CarrierMessage) -> None:
+        """Write a request of the agent to its mailbox, once there is room, and confirm it to the carrier."""
         box, name = message.text("box"), message.text("name")
         directory = self.files.boxes.get(box)
         if directory is None or not _REQUEST_NAME.fullmatch(name) or name.endswith(".partial"):
@@ -368,7 +383,8 @@ class CarrierSession:
         await asyncio.to_thread(write_whole, directory / name, text, mode=0o600)
         await connection.send("took", box=box, name=name)
 
-    async def _take_stage(self, connection: CarrierConnection, message: CarrierMessage) -> None:
+    async def _handle_stage(self, connection: CarrierConnection, message: CarrierMessage) -> None:
+        """Handle a message about the files that a turn changed: the list, a piece of a file, or the end."""
         if message.kind == "stage_end":
             n = message.number("n")
             stage, self._stage = self._stage, None
@@ -397,7 +413,7 @@ class CarrierSession:
                 self._stage.write, message.text("target"), message.text("path"), message.payload
             )
 
-    async def _take_problem(self, connection: CarrierConnection, problem: str) -> None:
+    async def _handle_problem(self, connection: CarrierConnection, problem: str) -> None:
         """Refuse a carrier whose node cannot store the group's files; if the run has started, give it up.
 
         The run may be tried again on another node.
@@ -433,6 +449,7 @@ class CarrierSession:
             await asyncio.shield(asyncio.create_task(self.settle(), name=f"settle:{self.run_id}"))
 
     async def _next_output(self) -> bytes | None:
+        """Return the next chunk of stdout; None when the run has ended and all was read."""
         if self.is_given_up or (self.ended.is_set() and self._output.empty()):
             return None
         return await self._output.get()
@@ -444,7 +461,7 @@ class CarrierSession:
         try:
             async with self._files_lock:
                 for applied in await settle_stages(self.files, self.run_id, self._last_frame):
-                    self._note(applied)
+                    self._update_bases(applied)
         except OSError as error:
             # The disk may be full. This is tried again, at the latest before the next start of a container.
             log.warning("run.files_wait", run=self.run_id, group=self.folder, reason=str(error))
@@ -454,7 +471,8 @@ class CarrierSession:
         recorded = await self._last_frame(self.run_id)
         return any(n <= recorded for n in await asyncio.to_thread(self.files.stages.sealed))
 
-    def _note(self, applied: dict[str, Changes]) -> None:
+    def _update_bases(self, applied: dict[str, Changes]) -> None:
+        """Record that the host and the container both have the changes of a stage, given by target."""
         for shared in self.files.shared.values():
             if shared.base is not None and shared.target in applied:
                 for path in applied[shared.target].removed:
@@ -463,4 +481,5 @@ class CarrierSession:
 
 
 def _count(directory: Path) -> int:
+    """Return the number of entries in a directory; 0 if it does not exist. Blocks."""
     return sum(1 for _ in directory.iterdir()) if directory.is_dir() else 0

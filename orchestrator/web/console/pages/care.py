@@ -232,7 +232,7 @@ async def restore(view: View, form: SentForm) -> Response:
         lambda tx: audit.append(tx, restore_request.asked_event(record, session=view.signed_in.session.id))
     )
     # The restored store knows none of the present containers, so the next start must find none of them.
-    view.services.containers.leave_none()
+    view.services.containers.end_all_at_shutdown()
     # Normally the next page restarts the host once it was sent; this is for browsers that do not ask for it.
     asyncio.get_running_loop().call_later(RESTART_SECONDS, view.services.restart)
     return view.done("/care/restoring")

@@ -12,7 +12,7 @@ from urllib.parse import parse_qs, urlencode, urlsplit
 from starlette.responses import Response
 
 from orchestrator.base.terminal_escaping import all_visible
-from orchestrator.containers.allowlist import Extra
+from orchestrator.containers.allowlist import ExtraMounts
 from orchestrator.domain.dashboard import Actor
 from orchestrator.domain.errors import BadRequest
 from orchestrator.domain.network_targets import NetworkTarget, parse_target
@@ -292,7 +292,7 @@ async def show_commands(view: View) -> Response:
     )
 
 
-def _reach(view: View, group: Group, extra: Extra, servers: list[mcp.McpServerView]) -> GroupReach:
+def _reach(view: View, group: Group, extra: ExtraMounts, servers: list[mcp.McpServerView]) -> GroupReach:
     """Return what a group's agent can reach; `extra` are its mounts, `servers` all MCP servers."""
     config = settings.of(group)
     return GroupReach(
