@@ -110,7 +110,7 @@ def _decide(sessions: Path, marks: Sequence[CheckpointMark], counter: EncodingCo
     )
     context = models.bootstrap(0).model_copy(update={"conversation": models.Dialogue(recent_window=window)})
     began = time.thread_time()
-    found = transcript.look(sessions, "family", SESSION)
+    found = transcript.read(sessions, "family", SESSION)
     whole = hydrate.hydrated(context, workflow.bootstrap("family", 0), counter, now_ms=0)
     known = RestoreFacts(
         session_id=SESSION,

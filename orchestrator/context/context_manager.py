@@ -85,8 +85,8 @@ class ContextManager:
     ) -> Hydrated:
         """Return the text for a new session (`hydrate.hydrated`); it is false when there is nothing to say.
 
-        `exclude`: ids of messages that are in the session's next prompt anyway (S5). `contents`: the
-        documents, if they were loaded already.
+        `exclude` has the ids of messages that are in the session's next prompt anyway (S5). `contents` are
+        the documents, if they were loaded already.
         """
         contents = contents or self.load(now_ms=now_ms)
         return hydrate.hydrated(
@@ -107,9 +107,11 @@ class ContextManager:
         """
         clean = [replace(message, content=self._clean(message.content)) for message in spoken]
         with self.files.changed(now_ms) as draft:
-            done = dialogue.registered(draft.context, clean, counter=self.counter, summariser=self.summariser)
-            draft.context = done.context
-        return done
+            result = dialogue.registered(
+                draft.context, clean, counter=self.counter, summariser=self.summariser
+            )
+            draft.context = result.context
+        return result
 
     def settle(self, message_id: str, *, now_ms: int) -> None:
         """Record that a question will get no answer, because its turn failed for good."""
@@ -140,14 +142,19 @@ class ContextManager:
         )
 
     def remove_messages(
-        self, taken: Collection[str], words: Mapping[str, ContextMessage], *, now_ms: int
+        self, message_ids: Collection[str], messages: Mapping[str, ContextMessage], *, now_ms: int
     ) -> None:
-        """Remove the texts of the messages of `taken` from context and snapshots (`dialogue.without`)."""
+        """Remove the texts of the messages of `message_ids` from the context and its snapshots.
+
+        `messages` are all messages that are stored, by id, in their present form (`dialogue.without`).
+        """
         clean = {
             message.id: message.model_copy(update={"content": self._clean(message.content)})
-            for message in words.values()
+            for message in messages.values()
         }
-        remaining = partial(dialogue.without, taken=taken, words=clean, summariser=self.summariser)
+        remaining = partial(
+            dialogue.without, message_ids=message_ids, messages=clean, summariser=self.summariser
+        )
         with self.files.changed(now_ms) as draft:
             # Under one lock, so that no snapshot with the texts is taken in between.
             draft.context = remaining(draft.context)
@@ -159,10 +166,10 @@ class ContextManager:
         Plans, decisions and open files stay. No turn up to `through_turn` is registered again.
         """
         with self.files.changed(now_ms) as draft:
-            taken = self._snapshot(draft, now_ms, "close")
+            snapshot = self._snapshot(draft, now_ms, "close")
             context = dialogue.closed(draft.context, through_turn=through_turn)
             draft.context = context.model_copy(update={"sdk": memory.without_session(context.sdk)})
-        return taken
+        return snapshot
 
     def reset(self, *, now_ms: int, with_plans: bool = False) -> ContextSnapshot | None:
         """Take a snapshot, then delete everything but the plans; `with_plans` deletes the plans too.
@@ -170,33 +177,34 @@ class ContextManager:
         Messages registered before are not registered again; the owner can restore the snapshot.
         """
         with self.files.changed(now_ms) as draft:
-            taken = self._snapshot(draft, now_ms, "reset")
+            snapshot = self._snapshot(draft, now_ms, "reset")
             draft.context = memory.forgotten(draft.context, now_ms)
             if with_plans:
                 draft.workflow = workflow.bootstrap(draft.workflow.project_name, now_ms)
             else:
                 draft.workflow = workflow.with_current(draft.workflow, None, now_ms=now_ms)
-        return taken
+        return snapshot
 
     def correct(self, change: Correct, *, now_ms: int) -> ContextSnapshot | None:
         """Take a snapshot, then replace context and plans by the result of `change`.
 
-        The SDK's session is dropped: it would still contain what was corrected.
+        The SDK's session is dropped: it would still contain what was corrected. An error of `change` leaves
+        all as it was.
         """
         with self.files.changed(now_ms) as draft:
             # First, because it may refuse: then no snapshot is taken.
             corrected = change(draft.contents)
-            taken = self._snapshot(draft, now_ms, "correction")
+            snapshot = self._snapshot(draft, now_ms, "correction")
             draft.workflow = corrected.workflow
             sdk = memory.without_session(corrected.context.sdk)
             draft.context = corrected.context.model_copy(update={"sdk": sdk})
-        return taken
+        return snapshot
 
     def save(self, context: Context, *, base: Context, now_ms: int) -> Context:
         """Save a changed copy of the context loaded as `base`, merged with later saves of others (C-20)."""
         with self.files.changed(now_ms) as draft:
-            ours = draft.context.revision == base.revision
-            joined = context if ours else merging.merged(base, draft.context, context)
+            is_unchanged = draft.context.revision == base.revision
+            joined = context if is_unchanged else merging.merged(base, draft.context, context)
             cut = window.trimmed(joined.conversation.recent_window, self.counter)
             conversation = joined.conversation.model_copy(update={"recent_window": cut.remaining})
             draft.context = joined.model_copy(
@@ -255,8 +263,8 @@ class ContextManager:
         Raises `PlanRefused`: it has no title, is too long, or there are too many.
         """
         with self.files.changed(now_ms) as draft:
-            made = draft.workflow.plan(draft.workflow.made_by(request_id))
-            if made is None:
+            plan = draft.workflow.plan(draft.workflow.made_by(request_id))
+            if plan is None:
                 draft.workflow = workflow.with_new_plan(
                     draft.workflow,
                     title=self._clean(title),
@@ -266,9 +274,9 @@ class ContextManager:
                     request_id=request_id,
                     now_ms=now_ms,
                 )
-                made = draft.workflow.plans[-1]
-                _set_active(draft, made.id, None)
-        return made
+                plan = draft.workflow.plans[-1]
+                _set_active_ids(draft, plan.id, None)
+        return plan
 
     def update_plan_task(
         self,
@@ -289,8 +297,8 @@ class ContextManager:
         """
         with self.files.changed(now_ms) as draft:
             plan = workflow.known_plan(draft.workflow, plan_id or draft.context.memory.active_plan_id or "")
-            done = draft.workflow.made_by(request_id)
-            if done is None:
+            changed_id = draft.workflow.made_by(request_id)
+            if changed_id is None:
                 draft.workflow = workflow.with_task(
                     draft.workflow,
                     plan.id,
@@ -299,10 +307,11 @@ class ContextManager:
                     now_ms=now_ms,
                     **cast("TaskFields", self._cleaned(fields)),
                 )
-                done = draft.workflow.requests[-1][1] if request_id else task_id
+                changed_id = draft.workflow.requests[-1][1] if request_id else task_id
                 plan = workflow.known_plan(draft.workflow, plan.id)
-            task = workflow.known_task(plan, done or plan.tasks[-1].id)
-            _follow(draft, plan, task)
+            # Without an id, the changed task is the new one at the end.
+            task = workflow.known_task(plan, changed_id or plan.tasks[-1].id)
+            _update_active_task(draft, plan, task)
         return task
 
     def set_active_plan(
@@ -319,8 +328,9 @@ class ContextManager:
             draft.workflow = workflow.with_current(draft.workflow, plan_id, now_ms=now_ms)
             plan = draft.workflow.plan(plan_id)
             if draft.context.memory.active_plan_id != plan_id:
-                going = (task for task in plan.tasks if task.status is PlanStatus.IN_PROGRESS) if plan else ()
-                _set_active(draft, plan_id, next((task.id for task in going), None))
+                tasks = plan.tasks if plan else ()
+                in_progress = (task.id for task in tasks if task.status is PlanStatus.IN_PROGRESS)
+                _set_active_ids(draft, plan_id, next(in_progress, None))
             if resets_summary and plan:
                 self._snapshot(draft, now_ms, "plan")
                 opening = "\n".join(filter(None, (plan.title, plan.objective)))
@@ -336,7 +346,7 @@ class ContextManager:
         with self.files.changed(now_ms) as draft:
             plan = draft.workflow.plan(draft.context.memory.active_plan_id)
             if task_id is None:
-                _set_active(draft, plan.id if plan else None, None)
+                _set_active_ids(draft, plan.id if plan else None, None)
                 return None
             if plan is None:
                 raise UnknownPlanTask(task_id)
@@ -346,16 +356,19 @@ class ContextManager:
                     draft.workflow, plan.id, task_id, status=PlanStatus.IN_PROGRESS, now_ms=now_ms
                 )
                 task = workflow.known_task(workflow.known_plan(draft.workflow, plan.id), task_id)
-            _set_active(draft, plan.id, task_id)
+            _set_active_ids(draft, plan.id, task_id)
         return task
 
     def record_decision(self, text: str, *, now_ms: int) -> tuple[str, ...]:
         """Store a decision, cut to 200 characters; return all stored, at most 20, the newest last."""
-        return self._remember(lambda old: memory.with_decision(old, self._clean(text)), now_ms).last_decisions
+        clean = self._clean(text)
+        changed = self._change_memory(lambda before: memory.with_decision(before, clean), now_ms)
+        return changed.last_decisions
 
     def note_open_file(self, path: str, *, now_ms: int) -> tuple[str, ...]:
         """Store the path of an open file; return all stored, at most 20, the newest last."""
-        return self._remember(lambda old: memory.with_open_file(old, self._clean(path)), now_ms).open_files
+        clean = self._clean(path)
+        return self._change_memory(lambda before: memory.with_open_file(before, clean), now_ms).open_files
 
     # Snapshots
 
@@ -381,7 +394,7 @@ class ContextManager:
         """
         contents = self.files.snapshots.read(name)
         with self.files.changed(now_ms) as draft:
-            taken = self._snapshot(draft, now_ms, "restore")
+            snapshot = self._snapshot(draft, now_ms, "restore")
             old = draft.context
             registered = contents.context.conversation.seen.up_to(old.conversation.seen.floor)
             conversation = contents.context.conversation.model_copy(
@@ -396,7 +409,7 @@ class ContextManager:
                     "pending_user": None,
                 }
             )
-        return taken
+        return snapshot
 
     def pin(self, name: str) -> None:
         """Protect a snapshot from retention. Raises `UnknownSnapshot`."""
@@ -412,15 +425,23 @@ class ContextManager:
         return self.files.redactor.redact(text.replace("\0", ""))
 
     def _cleaned(self, fields: Mapping[str, Any]) -> dict[str, Any]:
-        clean = self._clean
-        return {k: clean(v) if isinstance(v, str) else v and [*map(clean, v)] for k, v in fields.items()}
+        """Return fields, each None, a text or a list of texts, with their texts cleaned."""
+        cleaned: dict[str, Any] = {}
+        for name, value in fields.items():
+            if isinstance(value, str):
+                cleaned[name] = self._clean(value)
+            else:
+                cleaned[name] = value and [self._clean(text) for text in value]
+        return cleaned
 
     def _snapshot(self, draft: ContextDraft, now_ms: int, reason: str) -> ContextSnapshot | None:
+        """Take a snapshot of a draft; return None if nothing was ever stored, or if this revision has one."""
         if draft.context.revision == 0:
             return None
         return self.files.snapshots.create(draft.contents, now_ms=now_ms, reason=reason)
 
-    def _remember(self, change: Callable[[models.Memory], models.Memory], now_ms: int) -> models.Memory:
+    def _change_memory(self, change: Callable[[models.Memory], models.Memory], now_ms: int) -> models.Memory:
+        """Replace the memory by the result of `change`, and return it."""
         with self.files.changed(now_ms) as draft:
             changed = change(draft.context.memory)
             if changed != draft.context.memory:
@@ -428,29 +449,30 @@ class ContextManager:
         return changed
 
 
-def _set_active(draft: ContextDraft, plan_id: str | None, task_id: str | None) -> None:
+def _set_active_ids(draft: ContextDraft, plan_id: str | None, task_id: str | None) -> None:
+    """Make a plan and a task the active ones; None means that none is."""
     changed = memory.with_active(draft.context.memory, plan_id, task_id)
     if changed != draft.context.memory:
         draft.context = draft.context.model_copy(update={"memory": changed})
 
 
-def _follow(draft: ContextDraft, plan: Plan, task: PlanTask) -> None:
+def _update_active_task(draft: ContextDraft, plan: Plan, task: PlanTask) -> None:
     """Change the active task after a task changed: a started task becomes active if none is, and the next
     one does when the active task ends.
     """
-    in_hand = draft.context.memory
-    if in_hand.active_plan_id != plan.id:
+    memory_now = draft.context.memory
+    if memory_now.active_plan_id != plan.id:
         return
-    if task.status.is_over and in_hand.active_task_id == task.id:
-        after = workflow.next_task(plan)
-        _set_active(draft, plan.id, after.id if after else None)
-    elif task.status is PlanStatus.IN_PROGRESS and in_hand.active_task_id is None:
-        _set_active(draft, plan.id, task.id)
+    if task.status.is_over and memory_now.active_task_id == task.id:
+        next_task = workflow.next_task(plan)
+        _set_active_ids(draft, plan.id, next_task.id if next_task else None)
+    elif task.status is PlanStatus.IN_PROGRESS and memory_now.active_task_id is None:
+        _set_active_ids(draft, plan.id, task.id)
 
 
 def _set_summary(draft: ContextDraft, summary: str, *, folded: Iterable[str] | None = None) -> None:
     """Replace the summary, and record the messages it was made of when `folded` is given."""
     conversation = draft.context.conversation
-    made_of = conversation.folded if folded is None else tuple(folded)
-    conversation = conversation.model_copy(update={"running_summary": summary, "folded": made_of})
+    folded_ids = conversation.folded if folded is None else tuple(folded)
+    conversation = conversation.model_copy(update={"running_summary": summary, "folded": folded_ids})
     draft.context = draft.context.model_copy(update={"conversation": conversation})

@@ -93,6 +93,9 @@ class DeletionSync:
             log.warning("context.transcript_not_removed", group=group.folder, reason=str(error))
 
     async def _forget(self, group: Group, waiting: Sequence[PendingDeletion]) -> None:
+        """Carry out the deletions of one group; if its files are busy, they are tried again at the next
+        sweep.
+        """
         folder = group.folder
         try:
             # First, so that a writer who read the texts before the deletion has written them by now.
@@ -107,19 +110,27 @@ class DeletionSync:
         log.info("context.messages_removed", group=folder, turns=len(waiting))
 
     async def _remove(self, group: Group, waiting: Sequence[PendingDeletion]) -> None:
+        """Remove deleted questions, and answers whose text was forgotten, from the group's context."""
         manager = self._recorder.manager(group.folder)
         now_ms = self._clock.now_ms()
         stored_turns = await asyncio.to_thread(manager.stored_turns, now_ms=now_ms)
         turn_exchanges = await self._database.read(
             lambda tx: exchanges.of_turns(tx, group.folder, stored_turns)
         )
-        messages_now = {one.id: _message(one) for one in self._spoken(turn_exchanges, group)}
-        taken = [question_id(one.turn) for one in waiting]
+        present_messages = {
+            spoken.id: _message(spoken) for spoken in self._messages_in(turn_exchanges, group)
+        }
+        removed_ids = [question_id(deletion.turn) for deletion in waiting]
         # Answers to a deleted message stay; an answer that was itself forgotten has no text any more.
-        taken += [answer_id(one.turn) for one in turn_exchanges if not any(text.strip() for text in one.said)]
-        await asyncio.to_thread(manager.remove_messages, taken, messages_now, now_ms=now_ms)
+        removed_ids += [
+            answer_id(exchange.turn)
+            for exchange in turn_exchanges
+            if not any(text.strip() for text in exchange.said)
+        ]
+        await asyncio.to_thread(manager.remove_messages, removed_ids, present_messages, now_ms=now_ms)
 
-    def _spoken(self, turn_exchanges: Iterable[TurnExchange], group: Group) -> Iterable[NewMessage]:
+    def _messages_in(self, turn_exchanges: Iterable[TurnExchange], group: Group) -> Iterable[NewMessage]:
+        """Return the messages of exchanges, as contexts store them."""
         return (
             message
             for exchange in turn_exchanges
@@ -140,6 +151,7 @@ async def _waiting_deletions(tx: Tx) -> list[tuple[Group, list[PendingDeletion]]
 
 
 async def _until_event(events: asyncio.Queue[HostEvent]) -> None:
+    """Wait for an event, at most `SWEEP_SECONDS`."""
     try:
         async with asyncio.timeout(SWEEP_SECONDS):
             await events.get()
@@ -148,4 +160,5 @@ async def _until_event(events: asyncio.Queue[HostEvent]) -> None:
 
 
 def _message(spoken: NewMessage) -> ContextMessage:
+    """Return a new message in the form in which a context stores it."""
     return ContextMessage(id=spoken.id, role=spoken.role, content=spoken.content, ts=iso(spoken.at_ms))

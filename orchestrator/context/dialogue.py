@@ -61,23 +61,25 @@ def registered(
     that is retried may contain more messages. A question becomes the pending one until it is answered.
     """
     before = context.conversation
-    held = {message.id: message for message in before.recent_window}
+    in_window = {message.id: message for message in before.recent_window}
     new: list[str] = []
     stats, pending = context.stats, context.pending_user
     for new_message in spoken:
-        if new_message.id in before.seen and new_message.id not in held:
+        if new_message.id in before.seen and new_message.id not in in_window:
             continue
-        message = _message(new_message, held.values())
+        message = _message(new_message, in_window.values())
         if new_message.id not in before.seen and new_message.id not in new:
             new.append(new_message.id)
             stats = _counted(stats, message, counter)
-        elif new_message.id not in new and message.content == held[new_message.id].content:
+        elif new_message.id not in new and message.content == in_window[new_message.id].content:
             continue
-        held[new_message.id] = (
-            message if new_message.id not in held else _again(held[new_message.id], message)
+        in_window[new_message.id] = (
+            message
+            if new_message.id not in in_window
+            else _with_earlier_time(in_window[new_message.id], message)
         )
         pending = _pending(pending, message, context, is_new=new_message.id in new)
-    cut = window.trimmed(window.in_order(held.values()), counter)
+    cut = window.trimmed(window.in_order(in_window.values()), counter)
     old = before.running_summary
     conversation = before.model_copy(
         update={
@@ -113,30 +115,32 @@ def closed(context: Context, *, through_turn: int | None = None) -> Context:
     return context.model_copy(update={"conversation": conversation, "pending_user": None})
 
 
-def _message(spoken: NewMessage, held: Iterable[ContextMessage]) -> ContextMessage:
+def _message(spoken: NewMessage, in_window: Iterable[ContextMessage]) -> ContextMessage:
+    """Return a new message as it is stored: redacted, and never before an earlier turn of the window."""
     # Redacted before anything is cut: the redactor recognises a secret only if it is whole.
     text = redact(spoken.content.replace("\0", "")).encode("utf-8", "replace").decode("utf-8")
-    made = ContextMessage(id=spoken.id, role=spoken.role, content=text, ts=iso(spoken.at_ms))
-    return made.model_copy(update={"ts": iso(_not_before(made, spoken.at_ms, held))})
+    message = ContextMessage(id=spoken.id, role=spoken.role, content=text, ts=iso(spoken.at_ms))
+    return message.model_copy(update={"ts": iso(_ordered_time(message, spoken.at_ms, in_window))})
 
 
-def _not_before(message: ContextMessage, at_ms: int, held: Iterable[ContextMessage]) -> int:
+def _ordered_time(message: ContextMessage, at_ms: int, in_window: Iterable[ContextMessage]) -> int:
     """Return the time of a message, never before an earlier turn: the clock may have been set back."""
     turn = message.turn
-    before = (
-        ms_of(earlier.ts)
-        for earlier in held
-        if turn is None or (earlier.turn is not None and earlier.turn < turn)
+    earlier_times = (
+        ms_of(other.ts)
+        for other in in_window
+        if turn is None or (other.turn is not None and other.turn < turn)
     )
-    return max(at_ms, *before, 0)
+    return max(at_ms, *earlier_times, 0)
 
 
-def _again(held: ContextMessage, message: ContextMessage) -> ContextMessage:
+def _with_earlier_time(in_window: ContextMessage, message: ContextMessage) -> ContextMessage:
     """Return the newer text with the time of the older one, so that it stays at its place."""
-    return message.model_copy(update={"ts": held.ts})
+    return message.model_copy(update={"ts": in_window.ts})
 
 
 def _counted(stats: Stats, message: ContextMessage, counter: TokenCounter) -> Stats:
+    """Return the statistics with one more message."""
     return stats.model_copy(
         update={
             "dialog_turns": stats.dialog_turns + (message.role == "user"),
@@ -146,12 +150,16 @@ def _counted(stats: Stats, message: ContextMessage, counter: TokenCounter) -> St
 
 
 def _pending(pending: str | None, message: ContextMessage, context: Context, *, is_new: bool) -> str | None:
+    """Return the id of the question that waits for an answer after a message, or None.
+
+    `pending` is the id before the message. `is_new` says whether the message was never registered before.
+    """
     if message.role == "user":
         return message.id if is_new else pending
     question = next((each for each in context.conversation.recent_window if each.id == pending), None)
-    asked_turn = question.turn if question else None
+    question_turn = question.turn if question else None
     # A late answer to an earlier question leaves the newer one open.
-    if message.turn is not None and asked_turn is not None and message.turn < asked_turn:
+    if message.turn is not None and question_turn is not None and message.turn < question_turn:
         return pending
     return None
 
@@ -164,22 +172,30 @@ def turns_in(context: Context) -> set[int]:
 
 
 def without(
-    context: Context, *, taken: Collection[str], words: Mapping[str, ContextMessage], summariser: Summarizer
+    context: Context,
+    *,
+    message_ids: Collection[str],
+    messages: Mapping[str, ContextMessage],
+    summariser: Summarizer,
 ) -> Context:
-    """Return the context without the texts of the messages of `taken`; the same object if it has none.
+    """Return the context without the texts of the messages of `message_ids`; the same object if it has none.
 
-    `words` are all messages of `turns_in(context)` in their present form, by id. A summary that contains one
-    of `taken` is made again from its other messages.
+    `messages` are all messages of `turns_in(context)` in their present form, by id. A summary that contains
+    one of `message_ids` is made again from its other messages.
     """
     before = context.conversation
     after = before.model_copy(
-        update={"recent_window": tuple(_now(message_id, taken, words) for message_id in before.recent_window)}
+        update={
+            "recent_window": tuple(
+                _present_form(message_id, message_ids, messages) for message_id in before.recent_window
+            )
+        }
     )
-    if _is_summed_up(before, taken):
+    if _is_summed_up(before, message_ids):
         remaining = [
-            words[message_id]
+            messages[message_id]
             for message_id in before.folded
-            if message_id in words and words[message_id].content != TAKEN_BACK
+            if message_id in messages and messages[message_id].content != TAKEN_BACK
         ]
         after = after.model_copy(
             update={
@@ -190,17 +206,18 @@ def without(
     return context if after == before else context.model_copy(update={"conversation": after})
 
 
-def _now(
-    message: ContextMessage, taken: Collection[str], words: Mapping[str, ContextMessage]
+def _present_form(
+    message: ContextMessage, message_ids: Collection[str], messages: Mapping[str, ContextMessage]
 ) -> ContextMessage:
-    if message.id not in taken:
+    """Return a message; one of `message_ids` with its present text, or with `TAKEN_BACK` if it has none."""
+    if message.id not in message_ids:
         return message
-    content = words[message.id].content if message.id in words else TAKEN_BACK
+    content = messages[message.id].content if message.id in messages else TAKEN_BACK
     return message.model_copy(update={"content": content})
 
 
-def _is_summed_up(conversation: Dialogue, taken: Collection[str]) -> bool:
-    """Return whether the summary contains, or may contain, texts of `taken`.
+def _is_summed_up(conversation: Dialogue, message_ids: Collection[str]) -> bool:
+    """Return whether the summary contains, or may contain, texts of `message_ids`.
 
     The sources of a session's own summary, and of summaries of older versions, are not recorded.
     """
@@ -209,5 +226,5 @@ def _is_summed_up(conversation: Dialogue, taken: Collection[str]) -> bool:
     is_of_unknown = not conversation.folded or FROM_SESSION in conversation.folded
     return any(
         message_id in conversation.folded or (is_of_unknown and message_id in conversation.seen)
-        for message_id in taken
+        for message_id in message_ids
     )

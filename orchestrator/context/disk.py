@@ -107,6 +107,7 @@ def sweep_partials(directory: Path) -> None:
 
 
 def _parsed(data: bytes) -> dict[str, Any]:
+    """Return the JSON object in `data`. Raises `Unreadable`."""
     try:
         document = json.loads(data)
     except (ValueError, RecursionError) as error:

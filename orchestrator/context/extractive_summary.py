@@ -63,16 +63,11 @@ class ExtractiveSummarizer:
     """Summarises by choosing sentences; it writes none of its own."""
 
     def fold(self, old: str, evicted: Sequence[ContextMessage]) -> str:
-        sentences = _unique(
-            [
-                *_sentences(old, SUMMARY_WEIGHT),
-                *(
-                    sentence
-                    for message in evicted
-                    for sentence in _sentences(message.content, ROLE_WEIGHT[message.role])
-                ),
-            ]
-        )
+        """Return the sentences of both that matter most and fit; all of them if they do."""
+        all_sentences = _sentences(old, SUMMARY_WEIGHT)
+        for message in evicted:
+            all_sentences += _sentences(message.content, ROLE_WEIGHT[message.role])
+        sentences = _unique(all_sentences)
         whole = "\n".join(sentence.text for sentence in sentences)
         if script.weight(whole) <= script.FULL:
             return whole
@@ -92,6 +87,7 @@ def split(text: str) -> list[str]:
 
 
 def _sentences(text: str, weight: float) -> list[_Sentence]:
+    """Return a text's sentences with this weight; of a long text only those at its start and end."""
     if len(text) > MAX_TEXT_CHARS:
         half = MAX_TEXT_CHARS // 2
         text = f"{script.prefix(text, half)}\n{script.suffix(text, half)}"
@@ -140,10 +136,12 @@ def _chosen(sentences: Sequence[_Sentence]) -> list[str]:
 
 
 def _weight(text: str) -> int:
+    """Return the part of the limit that a sentence takes, with its line break."""
     return script.weight(text) + script.weight("\n")
 
 
 def _by_worth(sentences: Sequence[_Sentence]) -> list[int]:
+    """Return the numbers of the sentences, the one worth most first."""
     ranks = _ranks([_grams(sentence.text) for sentence in sentences])
     newest = len(sentences) - 1
 
@@ -157,23 +155,26 @@ def _by_worth(sentences: Sequence[_Sentence]) -> list[int]:
 
 
 def _grams(text: str) -> frozenset[str]:
-    bare = text.casefold()
-    return frozenset(bare[at : at + 3] for at in range(max(len(bare) - 2, 1)))
+    """Return all groups of three neighbouring characters in a text; the text itself if it is shorter."""
+    folded = text.casefold()
+    return frozenset(folded[start : start + 3] for start in range(max(len(folded) - 2, 1)))
 
 
 def _ranks(grams: Sequence[frozenset[str]]) -> list[float]:
     """Return the TextRank of each sentence: one that resembles many high-ranking sentences ranks high."""
     count = len(grams)
-    links = [[0.0] * count for _ in grams]
-    for row_number in range(count):
-        for other in range(row_number):
-            shared = len(grams[row_number] & grams[other])
-            links[row_number][other] = links[other][row_number] = shared / math.sqrt(
-                len(grams[row_number]) * len(grams[other])
-            )
-    out = [sum(row) or 1.0 for row in links]
+    # similarities[a][b] is how much sentences a and b resemble each other, from 0 to 1.
+    similarities = [[0.0] * count for _ in grams]
+    for first in range(count):
+        for second in range(first):
+            shared = len(grams[first] & grams[second])
+            similarity = shared / math.sqrt(len(grams[first]) * len(grams[second]))
+            similarities[first][second] = similarities[second][first] = similarity
+    totals = [sum(row) or 1.0 for row in similarities]
     ranks = [1.0 / count] * count
     for _ in range(ROUNDS):
-        shares = [rank / total for rank, total in zip(ranks, out, strict=True)]
-        ranks = [(1 - DAMPING) / count + DAMPING * sum(map(float.__mul__, row, shares)) for row in links]
+        # Each sentence passes its rank on to the others, in proportion to their similarities.
+        shares = [rank / total for rank, total in zip(ranks, totals, strict=True)]
+        received = [sum(map(float.__mul__, row, shares)) for row in similarities]
+        ranks = [(1 - DAMPING) / count + DAMPING * rank for rank in received]
     return ranks

@@ -15,7 +15,7 @@ from orchestrator.context.forget_requests import ForgetRequests
 from orchestrator.context.group_memory import GroupMemory
 from orchestrator.context.owner_changes import ChangeContext
 from orchestrator.context.person_removal import PersonRemovals
-from orchestrator.context.recorder import ContextRecorder, fold_nothing
+from orchestrator.context.recorder import ContextRecorder, ignore_evicted
 from orchestrator.context.session_restorer import SessionRestorer
 from orchestrator.context.snapshots import ContextSnapshot
 from orchestrator.context.summarizer import MAX_OUTPUT_TOKENS, ModelSummarizer, SummarizerJob
@@ -63,7 +63,7 @@ class ContextFeature:
             bus=bus,
             name=settings.assistant_name,
             on_notified=host.wakeups.outbox.set,
-            on_fold=self._summarizer_job.note if self._has_model else fold_nothing,
+            on_fold=self._summarizer_job.note if self._has_model else ignore_evicted,
             redactor=redactor,
         )
         self._deletions = DeletionSync(
@@ -93,6 +93,7 @@ class ContextFeature:
         )
 
     def loops(self) -> dict[str, Callable[[], Any]]:
+        """Return the loops to supervise by their names."""
         summaries = {"summaries": self._summarizer_job.run} if self._has_model else {}
         return {
             "context": self.recorder.run,
@@ -114,9 +115,11 @@ class ContextFeature:
         )
 
     def _summariser(self, group: Group) -> ModelSummarizer:
+        """Return a summariser whose requests are billed to a group."""
         return ModelSummarizer(partial(self._ask, group), self._counter)
 
     async def _ask(self, group: Group, system: str, text: str) -> str:
+        """Send a request for a summary to the model, billed to a group. Raises `AndyError`."""
         return await self._ask_model(
             group, model=self._model, system=system, text=text, max_tokens=MAX_OUTPUT_TOKENS
         )

@@ -137,7 +137,7 @@ class ContextFiles:
             OSError: the files cannot be read.
         """
         if not self.path.is_dir():
-            return self._nothing(now_ms)
+            return self._empty_contents(now_ms)
         with self.changed(now_ms) as draft:
             return draft.contents
 
@@ -166,6 +166,7 @@ class ContextFiles:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
+        """Hold the group's lock. Raises `ContextBusy` if it is not free in time."""
         # No soft lock: its file would stay behind after a kill, while the system releases this one.
         lock = FileLock(
             self.path / LOCK,
@@ -184,16 +185,18 @@ class ContextFiles:
             lock.release()
 
     def _write(self, stored: SnapshotContents, draft: ContextDraft, now_ms: int) -> None:
+        """Write those documents of a draft that differ from the stored ones, the workflow first."""
         if draft.context is not stored.context or draft.workflow is not stored.workflow:
             # Also after a decision was removed: its text must not stay in the other file.
             draft.workflow = memory.with_ai_session(draft.workflow, memory.capped(draft.context).memory)
         if draft.workflow is not stored.workflow:
-            draft.workflow = self._put_workflow(draft.workflow)
+            draft.workflow = self._write_workflow(draft.workflow)
         if draft.context is not stored.context or draft.workflow is not stored.workflow:
-            draft.context = self._stamped(draft.context, now_ms)
-            self._put_context(draft.context)
+            draft.context = self._with_new_revision(draft.context, now_ms)
+            self._write_context(draft.context)
 
-    def _stamped(self, context: Context, now_ms: int) -> Context:
+    def _with_new_revision(self, context: Context, now_ms: int) -> Context:
+        """Return the context cut to its limits, with the next revision, the present time and this writer."""
         return memory.capped(context).model_copy(
             update={
                 "created_at": context.created_at or models.iso(now_ms),
@@ -203,7 +206,7 @@ class ContextFiles:
             }
         )
 
-    def _put_workflow(self, plans: Workflow) -> Workflow:
+    def _write_workflow(self, plans: Workflow) -> Workflow:
         """Write the plans and return those written; the oldest finished ones move to `documents/` if the file
         would be too large.
 
@@ -220,20 +223,24 @@ class ContextFiles:
         disk.write_durably(self.path / WORKFLOW, data)
         return plans
 
-    def _put_context(self, context: Context) -> None:
+    def _write_context(self, context: Context) -> None:
+        """Write the context; if it is too large for its file, only its two newest messages."""
         data = self._encoded(context)
         if len(data) > CONTEXT_BYTES:
             log.warning("context.cut", group=self.folder, bytes=len(data), limit=CONTEXT_BYTES)
             data = self._encoded(memory.bare(context))
         disk.write_durably(self.path / CONTEXT, data)
 
-    def _put(self, name: str, document: dict[str, Any]) -> None:
+    def _write_document(self, name: str, document: dict[str, Any]) -> None:
+        """Write a document, redacted, as a file of the group's directory."""
         disk.write_durably(self.path / name, disk.encoded(document, self.redactor))
 
     def _encoded(self, document: BaseModel) -> bytes:
+        """Return a document as the bytes of its file."""
         return disk.encoded(document.model_dump(mode="json"), self.redactor)
 
-    def _nothing(self, now_ms: int) -> SnapshotContents:
+    def _empty_contents(self, now_ms: int) -> SnapshotContents:
+        """Return an empty context and workflow."""
         return SnapshotContents(
             context=models.bootstrap(now_ms), workflow=workflow.bootstrap(self.project_name, now_ms)
         )
@@ -246,8 +253,8 @@ class ContextFiles:
         if repaired.note and repaired.note != context.memory.note:
             self._report_repair("dangling", repaired.note)
         if repaired is not context.memory:
-            context = self._stamped(context.model_copy(update={"memory": repaired}), now_ms)
-            self._put_context(context)
+            context = self._with_new_revision(context.model_copy(update={"memory": repaired}), now_ms)
+            self._write_context(context)
         return SnapshotContents(context=context, workflow=plans)
 
     def _read_context(self, now_ms: int) -> Context:
@@ -283,31 +290,36 @@ class ContextFiles:
 
     def _migrated(self, document: dict[str, Any], now_ms: int) -> Workflow:
         """Convert version 1 to version 2 once; the old file is copied to the snapshots (C-7)."""
-        made = workflow.migrated(document, self.project_name, now_ms)
-        self._put(f"snapshots/workflow-v1-{stamp(now_ms)}.json", document)
-        self._put(WORKFLOW, made.model_dump(mode="json"))
-        return made
+        converted = workflow.migrated(document, self.project_name, now_ms)
+        self._write_document(f"snapshots/workflow-v1-{stamp(now_ms)}.json", document)
+        self._write_document(WORKFLOW, converted.model_dump(mode="json"))
+        return converted
 
     def _replace_unreadable(
-        self, name: str, kind: Literal["corrupt", "unknown_version"], why: str, now_ms: int
+        self, name: str, kind: Literal["corrupt", "unknown_version"], reason: str, now_ms: int
     ) -> SnapshotContents:
         """Rename the bad file, and write and return the newest valid snapshot, or empty contents."""
         aside = self._set_aside(name, kind, now_ms)
         newest = self.snapshots.newest_valid()
-        contents = newest[1] if newest else self._nothing(now_ms)
+        contents = newest[1] if newest else self._empty_contents(now_ms)
         if name == CONTEXT:
             # No revision number twice, or the next snapshot would be taken for an existing one.
             newest_revision = max((snapshot.revision for snapshot in self.snapshots.listed()), default=0)
-            context = self._stamped(contents.context.model_copy(update={"revision": newest_revision}), now_ms)
-            self._put_context(context)
+            context = self._with_new_revision(
+                contents.context.model_copy(update={"revision": newest_revision}), now_ms
+            )
+            self._write_context(context)
             contents = SnapshotContents(context=context, workflow=contents.workflow)
         else:
-            self._put(WORKFLOW, contents.workflow.model_dump(mode="json"))
+            self._write_document(WORKFLOW, contents.workflow.model_dump(mode="json"))
         source = f"the snapshot {newest[0].name} was restored" if newest else "it starts empty"
-        self._report_repair(kind, f"{name} of '{self.folder}' cannot be read ({why}): {source}.", aside)
+        self._report_repair(kind, f"{name} of '{self.folder}' cannot be read ({reason}): {source}.", aside)
         return contents
 
     def _set_aside(self, name: str, kind: str, now_ms: int) -> str:
+        """Rename a bad file and return its new name; of those with the same problem, the newest `MAX_SPOILT`
+        stay.
+        """
         stem = name.removesuffix(".json")
         word = "corrupt" if kind == "corrupt" else "other-version"
         aside = f"{stem}.{word}-{stamp(now_ms)}-{uuid.uuid4().hex[:6]}.json"
@@ -319,6 +331,7 @@ class ContextFiles:
         return aside
 
     def _report_repair(self, kind: Any, text: str, aside: str | None = None) -> None:
+        """Log a repair and report it; `aside` is the new name of the bad file, if there is one."""
         log.warning("context.repaired", group=self.folder, kind=kind, text=text, moved_to=aside)
         self.report(ContextRepair(folder=self.folder, kind=kind, text=text, moved_to=aside))
 
@@ -328,15 +341,18 @@ class _NewerVersion(Exception):
 
 
 def _major(document: dict[str, Any]) -> str:
+    """Return the major number of a document's version; empty if it has none."""
     return str(document.get("version", "")).split(".")[0]
 
 
 def _check_major(document: dict[str, Any], ours: str) -> None:
+    """Raise `_NewerVersion` if the major version of a document is not that of `ours`."""
     if _major(document) != ours.partition(".")[0]:
         raise _NewerVersion(f"its version is {document.get('version')!r}, known is {ours}")
 
 
 def _first_line(error: Exception) -> str:
+    """Return the first line of an error's text; its type if it has no text."""
     return str(error).splitlines()[0] if str(error) else type(error).__name__
 
 
@@ -360,11 +376,13 @@ def ignore_in_git(home: Path) -> bool:
         return False
     descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o644)
     with os.fdopen(descriptor, "a", encoding="utf-8") as file:
-        file.write(f"{'' if text.endswith(chr(10)) or not text else chr(10)}{GITIGNORE_LINE}\n")
+        separator = "" if not text or text.endswith("\n") else "\n"
+        file.write(f"{separator}{GITIGNORE_LINE}\n")
     return True
 
 
 def _is_in_work_tree(home: Path) -> bool:
+    """Return whether a folder is in a git repository."""
     return any((folder / ".git").exists() for folder in (home, *home.parents))
 
 

@@ -63,7 +63,7 @@ class ForgetRequests:
     ) -> ReplyAtOnce | None:
         """Record that the sender is to be forgotten and return the reply; None for any other message.
 
-        `text` is the message without the trigger. `is_asked`: the message calls Andy.
+        `text` is the message without the trigger. `is_asked` says whether the message calls Andy.
         """
         if message.reaction or not is_asked or is_hook(message.sender) or len(text) > MAX_CHARS:
             return None
@@ -78,9 +78,9 @@ class ForgetRequests:
             addresses |= await people.addresses_of(tx, message.sender_alias)
         now_ms = self._clock.now_ms()
         removals = await person_removals.of_person(tx, group.folder, addresses)
-        is_due = any(each.state is RemovalState.DUE for each in removals)
-        is_asked_for = any(now_ms - each.at_ms <= CONFIRM_MS for each in removals)
-        is_sure = is_due or (wish is Wish.CONFIRM and is_asked_for)
+        is_due = any(removal.state is RemovalState.DUE for removal in removals)
+        is_requested = any(now_ms - removal.at_ms <= CONFIRM_MS for removal in removals)
+        is_sure = is_due or (wish is Wish.CONFIRM and is_requested)
         # A removal that was confirmed and only waits for a turn to end needs no second confirmation.
         if not is_due:
             await person_removal.request(
@@ -104,7 +104,7 @@ class ForgetRequests:
 
 def read(text: str) -> Wish | None:
     """Return whether a whole message requests or confirms to be forgotten; None if neither. Pure."""
-    plain = _words(text)
+    plain = _plain_text(text)
     # Without spaces, because Koreans put them differently in such a sentence.
     match = _ENGLISH.fullmatch(plain) or _KOREAN.fullmatch(plain.replace(" ", ""))
     if match is None:
@@ -114,7 +114,7 @@ def read(text: str) -> Wish | None:
 
 async def _names_another(tx: Tx, group: Group, text: str) -> bool:
     """Return whether a whole message requests to forget somebody of the group, by name or address."""
-    match = _OTHER.fullmatch(_words(text))
+    match = _OTHER.fullmatch(_plain_text(text))
     if match is None:
         return False
     wanted = person_names.folded((match["name"] or match["korean"]).removeprefix("@"))
@@ -124,7 +124,10 @@ async def _names_another(tx: Tx, group: Group, text: str) -> bool:
     )
 
 
-def _words(text: str) -> str:
+def _plain_text(text: str) -> str:
+    """Return a text in lower case, without invisible characters, commas, repeated spaces and final
+    punctuation.
+    """
     visible = _UNSEEN.sub("", normalized("NFKC", text.strip()))
     return " ".join(visible.replace(",", " ").lower().split()).strip(" .!~…。")
 

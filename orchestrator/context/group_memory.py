@@ -67,7 +67,7 @@ class RememberedItem:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Chosen:
+class ItemSelection:
     """The items to forget: those whose text has all of the terms, or the one with an id."""
 
     terms: tuple[str, ...] = ()
@@ -112,7 +112,7 @@ class GroupMemory:
     ) -> Reply:
         """Use a tool of `agent_runner.wire.context_tools`; if that fails, the reply has an error code.
 
-        `turn` is the agent's running turn; `reads_history`: whether the person who asked may read other
+        `turn` is the agent's running turn. `reads_history` says whether the person who asked may read other
         people's messages.
         """
         if tool != wire.MEMORY:
@@ -121,13 +121,15 @@ class GroupMemory:
             request = wire.UseMemory.model_validate(arguments)
             match request.action:
                 case "show":
-                    text, data = await self._shown(group, request.about.strip())
+                    text, data = await self._list_items(group, request.about.strip())
                 case "forget":
-                    text, data = await self._forgotten(group, request.about.strip())
+                    text, data = await self._forget_items(group, request.about.strip())
                 case "note":
-                    text, data = await self._noted(group, turn, request, request_id)
+                    text, data = await self._store_note(group, turn, request, request_id)
                 case "person":
-                    text, data = await self._known(group, turn, request.people, reads_history=reads_history)
+                    text, data = await self._list_known_people(
+                        group, turn, request.people, reads_history=reads_history
+                    )
                 case _:
                     assert_never(request.action)
         except ValidationError as error:
@@ -140,9 +142,10 @@ class GroupMemory:
             return Reply(request_id=request_id, ok=False, code="disk", text=text)
         return Reply(request_id=request_id, ok=True, code="ok", text=text, data=data)
 
-    async def _noted(
+    async def _store_note(
         self, group: Group, turn: Turn | None, request: wire.UseMemory, request_id: str
     ) -> tuple[str, dict[str, Any]]:
+        """Store a note about people; return the reply's text and the note's row."""
         async with self._database.transaction() as tx:
             noted = await person_memory.note(
                 tx, group, turn, request, request_id=request_id, now_ms=self._clock.now_ms()
@@ -150,9 +153,10 @@ class GroupMemory:
         self._bus.publish("memory.noted", group=group.folder)
         return f"Kept as {noted.id}: {noted.line()}", {**noted.to_row()}
 
-    async def _known(
+    async def _list_known_people(
         self, group: Group, turn: Turn | None, names: Sequence[str] | None, *, reads_history: bool
     ) -> tuple[str, dict[str, Any]]:
+        """Return what is stored about people as the reply's text and its rows."""
         async with self._database.reading() as tx:
             known_people = await person_memory.known_for(tx, group, turn, names, reads_history=reads_history)
             if reads_history:
@@ -161,19 +165,26 @@ class GroupMemory:
         lines = [line for each in known_people for line in each.lines()]
         return "\n".join(lines), {"people": [each.to_row() for each in known_people]}
 
-    async def _shown(self, group: Group, about: str) -> tuple[str, dict[str, Any]]:
+    async def _list_items(self, group: Group, about: str) -> tuple[str, dict[str, Any]]:
+        """Return the remembered items as the reply's text and its data; with `about`, those with its terms or
+        id.
+        """
         async with self._database.reading() as tx:
             items = await self._items(tx, group)
             if about:
-                chosen = _chosen(items, about)
-                items = [item for item in items if chosen.has(item.kind, item.text)]
-                spoken = await self._messages(tx, group, chosen)
+                selection = _selection(items, about)
+                items = [item for item in items if selection.has(item.kind, item.text)]
+                matching_messages = await self._messages(tx, group, selection)
             else:
-                spoken = []
-            board = await _on_board(tx, group.folder)
+                matching_messages = []
+            board = await _board_counts(tx, group.folder)
             message_count = await messages.count(tx, group.folder)
         lines = [f"- {item.kind} {item.id}: {redact(short(item.text, SHOWN_CHARS))}" for item in items]
-        lines += [f"{len(spoken)} messages of the asker or yours have these words."] if spoken else []
+        lines += (
+            [f"{len(matching_messages)} messages of the asker or yours have these words."]
+            if matching_messages
+            else []
+        )
         if not about:
             lines += [
                 f"Kept besides: {message_count} messages of this chat (search_history); on the board "
@@ -183,30 +194,41 @@ class GroupMemory:
         rows = [{"id": item.id, "kind": item.kind, "text": redact(item.text)} for item in items]
         text = "\n".join(lines) or "Nothing that is remembered has these words."
         # A model reads the lines; programs, such as the agent without a model, read the rows.
-        return text, {"items": rows, "said": len(spoken), "messages": message_count, "board": board}
+        return text, {
+            "items": rows,
+            "said": len(matching_messages),
+            "messages": message_count,
+            "board": board,
+        }
 
-    async def _forgotten(self, group: Group, about: str) -> tuple[str, dict[str, Any]]:
+    async def _forget_items(self, group: Group, about: str) -> tuple[str, dict[str, Any]]:
+        """Forget the items with an id or terms; return the reply's text and the counts by kind.
+
+        Raises:
+            NothingRemembered: no item matches.
+            TooMuchToForget: more than `MAX_AT_ONCE` items match.
+        """
         now_ms, folder = self._clock.now_ms(), group.folder
         await self._recorder.catch_up(folder)
         async with self._database.reading() as tx:
             items = await self._items(tx, group)
-            chosen = _chosen(items, about)
-            taken = [item for item in items if item.id and chosen.has(item.kind, item.text)]
-            spoken = await self._messages(tx, group, chosen)
-        notes = await asyncio.to_thread(self._notes_with, folder, chosen)
-        if not (taken or spoken or notes):
+            selection = _selection(items, about)
+            taken = [item for item in items if item.id and selection.has(item.kind, item.text)]
+            matching_messages = await self._messages(tx, group, selection)
+        notes = await asyncio.to_thread(self._notes_with, folder, selection)
+        if not (taken or matching_messages or notes):
             raise NothingRemembered
-        if len(taken) + len(spoken) > MAX_AT_ONCE:
-            raise TooMuchToForget(len(taken) + len(spoken))
+        if len(taken) + len(matching_messages) > MAX_AT_ONCE:
+            raise TooMuchToForget(len(taken) + len(matching_messages))
         # Files before rows: after a crash in between, the same request still finds the rows.
         counts = Counter(item.kind for item in taken if item.kind != "note")
-        counts["message"] += len(spoken)
+        counts["message"] += len(matching_messages)
         counts["note"] += await asyncio.to_thread(self._forget_notes, notes)
-        await asyncio.to_thread(_forget_context, self._recorder.manager(folder), chosen, now_ms=now_ms)
+        await asyncio.to_thread(_forget_context, self._recorder.manager(folder), selection, now_ms=now_ms)
         # The undo copies of the files contain the texts too.
         await asyncio.to_thread(shutil.rmtree, self._home / UNDO / folder, ignore_errors=True)
         async with self._database.transaction() as tx:
-            await _forget_rows(tx, group, chosen, taken, spoken, now_ms=now_ms)
+            await _forget_rows(tx, group, selection, taken, matching_messages, now_ms=now_ms)
             await turn_effects.forget(tx, folder)
             await sessions.note_new_session(tx, folder)
             detail = {"forgotten": {kind: count for kind, count in counts.items() if count}}
@@ -248,7 +270,7 @@ class GroupMemory:
         owner = memory_templates.own_text(self._home, memory_templates.SHARED, OWNER) or ""
         return [
             *_numbered("note", notes.splitlines()),
-            *(RememberedItem(id="", kind="owner", text=line) for line in _said_by_owner(owner)),
+            *(RememberedItem(id="", kind="owner", text=line) for line in _owner_lines(owner)),
             *_numbered("summary", summary.splitlines()),
             *_numbered("decision", memory.last_decisions),
             *(
@@ -258,22 +280,22 @@ class GroupMemory:
             *_numbered("file", memory.open_files),
         ]
 
-    async def _messages(self, tx: Tx, group: Group, chosen: Chosen) -> list[Message]:
+    async def _messages(self, tx: Tx, group: Group, selection: ItemSelection) -> list[Message]:
         """Return the messages with the terms that the asking person or the agent wrote."""
-        if not chosen.terms:
+        if not selection.terms:
             return []
         turn = await turns.running_of(tx, group.folder)
         asker = await messages.asker_of(tx, turn.id) if turn is not None else None
-        matches = await message_search.find(tx, chosen.terms, folder=group.folder, limit=MAX_MESSAGES)
+        matches = await message_search.find(tx, selection.terms, folder=group.folder, limit=MAX_MESSAGES)
         return [message for message in matches if message.is_bot_message or message.sender == asker]
 
-    def _notes_with(self, folder: Folder, chosen: Chosen) -> dict[tuple[str, str], tuple[str, int]]:
+    def _notes_with(self, folder: Folder, selection: ItemSelection) -> dict[tuple[str, str], tuple[str, int]]:
         """Return each note with chosen lines: its remaining text, and the number of lines. Blocks."""
         changed = {}
         for place in (folder, f"{folder}/{ARCHIVE}"):
             for name in memory_templates.own_texts(self._home, place):
                 lines = (memory_templates.own_text(self._home, place, name) or "").splitlines()
-                remaining = [line for line in lines if not chosen.has("note", line)]
+                remaining = [line for line in lines if not selection.has("note", line)]
                 if len(remaining) < len(lines):
                     changed[place, name] = (
                         "".join(f"{line}\n" for line in remaining),
@@ -285,7 +307,7 @@ class GroupMemory:
         """Write the notes without the forgotten lines, and return the number of those lines. Blocks."""
         for (place, name), (text, _) in notes.items():
             memory_templates.write_memory(self._home, place, text, name=name)
-        return sum(gone for _, gone in notes.values())
+        return sum(removed_lines for _, removed_lines in notes.values())
 
 
 class NothingRemembered(BadRequest):
@@ -308,12 +330,12 @@ class TooMuchToForget(BadRequest):
         )
 
 
-def _chosen(items: Sequence[RememberedItem], about: str) -> Chosen:
+def _selection(items: Sequence[RememberedItem], about: str) -> ItemSelection:
     """Return the choice that an id or terms make. Raises `BadSearch` for no terms, and for far too many."""
-    named = frozenset((item.kind, item.text) for item in items if item.id and item.id == about)
-    if named:
-        return Chosen(items=named)
-    return Chosen(terms=tuple(term.casefold() for term in message_search.parse_terms(about)))
+    with_id = frozenset((item.kind, item.text) for item in items if item.id and item.id == about)
+    if with_id:
+        return ItemSelection(items=with_id)
+    return ItemSelection(terms=tuple(term.casefold() for term in message_search.parse_terms(about)))
 
 
 def _with_mentions(known: KnownPerson, items: Iterable[RememberedItem]) -> KnownPerson:
@@ -325,38 +347,41 @@ def _with_mentions(known: KnownPerson, items: Iterable[RememberedItem]) -> Known
 
 
 def _numbered(kind: str, texts: Iterable[str]) -> Iterator[RememberedItem]:
+    """Yield an item for each text, with the id `{kind}.{number}`."""
     for number, text in enumerate(texts, 1):
         yield RememberedItem(id=f"{kind}.{number}", kind=kind, text=text)
 
 
-def _said_by_owner(text: str) -> list[str]:
+def _owner_lines(text: str) -> list[str]:
     """Return the lines that the owner wrote about themselves, without those of the template."""
     return [line for line in text.splitlines() if line.strip() and not line.startswith(("#", "("))]
 
 
 def _plan_text(plan: Plan) -> str:
+    """Return the texts of a plan and its tasks on one line, in which terms are searched."""
     tasks = "; ".join(task.title for task in plan.tasks)
     return " — ".join(filter(None, (plan.title, plan.objective, tasks)))
 
 
-async def _on_board(tx: Tx, folder: Folder) -> dict[str, int]:
+async def _board_counts(tx: Tx, folder: Folder) -> dict[str, int]:
+    """Return how many tasks and reminders are on the group's board."""
     return {
         "tasks": len(await board_tasks.on_board(tx, folder)),
         "reminders": len(await board_notifications.reminders(tx, folder)),
     }
 
 
-def _forget_context(manager: ContextManager, chosen: Chosen, *, now_ms: int) -> None:
+def _forget_context(manager: ContextManager, selection: ItemSelection, *, now_ms: int) -> None:
     """Remove the chosen items from a group's context, its plans and all snapshots of both. Blocks."""
 
-    def context_left(context: Context) -> Context:
+    def without_items(context: Context) -> Context:
         memory, conversation = context.memory, context.conversation
         lines = conversation.running_summary.splitlines()
-        remaining = _left("summary", lines, chosen)
+        remaining = _remaining("summary", lines, selection)
         changed = memory.model_copy(
             update={
-                "last_decisions": tuple(_left("decision", memory.last_decisions, chosen)),
-                "open_files": tuple(_left("file", memory.open_files, chosen)),
+                "last_decisions": tuple(_remaining("decision", memory.last_decisions, selection)),
+                "open_files": tuple(_remaining("file", memory.open_files, selection)),
             }
         )
         if changed == memory and len(remaining) == len(lines):
@@ -364,38 +389,40 @@ def _forget_context(manager: ContextManager, chosen: Chosen, *, now_ms: int) -> 
         summary = conversation.model_copy(update={"running_summary": "\n".join(remaining)})
         return context.model_copy(update={"memory": changed, "conversation": summary})
 
-    def plans_left(workflow: Workflow) -> Workflow:
-        plans = tuple(plan for plan in workflow.plans if not chosen.has("plan", _plan_text(plan)))
+    def plans_without_items(workflow: Workflow) -> Workflow:
+        plans = tuple(plan for plan in workflow.plans if not selection.has("plan", _plan_text(plan)))
         session = workflow.metadata.ai_session
-        decisions = _left("decision", session.key_decisions, chosen)
-        files = _left("file", session.active_files, chosen)
+        decisions = _remaining("decision", session.key_decisions, selection)
+        files = _remaining("file", session.active_files, selection)
         if (len(plans), len(decisions), len(files)) == (
             len(workflow.plans),
             len(session.key_decisions),
             len(session.active_files),
         ):
             return workflow
-        current = workflow.current_plan_id if workflow.current_plan_id in {one.id for one in plans} else None
+        is_current_left = any(plan.id == workflow.current_plan_id for plan in plans)
+        current = workflow.current_plan_id if is_current_left else None
         # `ai_session` only copies other fields, and may name a removed plan: the next write fills it again.
         metadata = workflow.metadata.model_copy(update={"ai_session": AiSession()})
         return workflow.model_copy(update={"plans": plans, "current_plan_id": current, "metadata": metadata})
 
     with manager.files.changed(now_ms) as draft:
-        draft.workflow = plans_left(draft.workflow)
-        draft.context = context_left(draft.context)
-        manager.files.snapshots.rewrite(context_left, plans_left)
+        draft.workflow = plans_without_items(draft.workflow)
+        draft.context = without_items(draft.context)
+        manager.files.snapshots.rewrite(without_items, plans_without_items)
 
 
-def _left(kind: str, texts: Iterable[str], chosen: Chosen) -> list[str]:
-    return [text for text in texts if not chosen.has(kind, text)]
+def _remaining(kind: str, texts: Iterable[str], selection: ItemSelection) -> list[str]:
+    """Return the texts that are not to be forgotten."""
+    return [text for text in texts if not selection.has(kind, text)]
 
 
 async def _forget_rows(
     tx: Tx,
     group: Group,
-    chosen: Chosen,
+    selection: ItemSelection,
     taken: Iterable[RememberedItem],
-    spoken: Iterable[Message],
+    matching_messages: Iterable[Message],
     *,
     now_ms: int,
 ) -> None:
@@ -407,21 +434,22 @@ async def _forget_rows(
             await board_knowledge.forget(tx, group.folder, item.id)
         elif item.kind == "reminder":
             await notices.forget(tx, group.folder, int(item.id.partition(".")[2]), now_ms=now_ms)
-    for message in spoken:
+    for message in matching_messages:
         await messages.blank(tx, message)
         turn_id = message.turn_id or await outbox.blank(tx, message.id)
         if turn_id is not None:
             await sessions.note_deletion(tx, group.folder, turn_id, message.seq)
-    await group_changes.rewrite(tx, group.folder, _without("note", chosen))
-    if chosen.terms:
-        await commands.forget(tx, group.folder, lambda text: chosen.names(_decoded(text)))
+    await group_changes.rewrite(tx, group.folder, _line_filter("note", selection))
+    if selection.terms:
+        await commands.forget(tx, group.folder, lambda text: selection.names(_unescaped(text)))
 
 
-def _without(kind: str, chosen: Chosen) -> Callable[[str], str]:
-    return lambda text: "\n".join(_left(kind, text.split("\n"), chosen))
+def _line_filter(kind: str, selection: ItemSelection) -> Callable[[str], str]:
+    """Return a function that removes the chosen lines from a text."""
+    return lambda text: "\n".join(_remaining(kind, text.split("\n"), selection))
 
 
-def _decoded(text: str) -> str:
+def _unescaped(text: str) -> str:
     """Return JSON with its letters unescaped, so that terms beyond ASCII are found in it."""
     try:
         return json.dumps(json.loads(text), ensure_ascii=False)

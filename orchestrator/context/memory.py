@@ -30,7 +30,9 @@ WORKSPACE = "/workspace/group"
 def with_decision(memory: Memory, text: str) -> Memory:
     """Return the memory with a decision at the end; a repeated one moves there, a blank one is ignored."""
     clean = script.shortened(redact(" ".join(text.split())), MAX_DECISION_CHARS)
-    return memory.model_copy(update={"last_decisions": _last(memory.last_decisions, clean, MAX_DECISIONS)})
+    return memory.model_copy(
+        update={"last_decisions": _with_newest(memory.last_decisions, clean, MAX_DECISIONS)}
+    )
 
 
 def with_open_file(memory: Memory, path: str) -> Memory:
@@ -45,7 +47,7 @@ def with_open_file(memory: Memory, path: str) -> Memory:
     directory = posixpath.normpath(posixpath.join(WORKSPACE, posixpath.dirname(clean)))
     return memory.model_copy(
         update={
-            "open_files": _last(memory.open_files, clean, MAX_OPEN_FILES),
+            "open_files": _with_newest(memory.open_files, clean, MAX_OPEN_FILES),
             "working_directory": directory[:MAX_PATH_CHARS],
         }
     )
@@ -103,19 +105,18 @@ def repaired(context: Context, workflow: Workflow) -> Memory:
     current = workflow.plan(workflow.current_plan_id)
     plan = current or workflow.plan(memory.active_plan_id)
     task = plan.task(memory.active_task_id) if plan and memory.active_task_id else None
-    ids = (plan.id if plan else None, task.id if task else None)
-    if ids == (memory.active_plan_id, memory.active_task_id):
+    plan_id, task_id = plan.id if plan else None, task.id if task else None
+    if (plan_id, task_id) == (memory.active_plan_id, memory.active_task_id):
         return memory
-    lost = [
-        f"the {kind} {item_id} is gone"
-        for kind, item_id, is_there in (
-            ("plan", memory.active_plan_id, workflow.plan(memory.active_plan_id)),
-            ("task", memory.active_task_id, task or (plan and plan.id != memory.active_plan_id)),
-        )
-        if item_id and not is_there
-    ]
+    lost = []
+    if memory.active_plan_id and workflow.plan(memory.active_plan_id) is None:
+        lost.append(f"the plan {memory.active_plan_id} is gone")
+    # With another plan, another task is active, which does not mean that the earlier task is gone.
+    has_other_plan = plan is not None and plan.id != memory.active_plan_id
+    if memory.active_task_id and task is None and not has_other_plan:
+        lost.append(f"the task {memory.active_task_id} is gone")
     note = f"What was in hand changed: {', '.join(lost)}." if lost else None
-    return memory.model_copy(update={"active_plan_id": ids[0], "active_task_id": ids[1], "note": note})
+    return memory.model_copy(update={"active_plan_id": plan_id, "active_task_id": task_id, "note": note})
 
 
 def with_session(
@@ -142,7 +143,7 @@ def without_session(sdk: Sdk) -> Sdk:
     """Return the state without a session; the old session's id goes to the history."""
     if sdk.session_id is None:
         return sdk
-    history = _last(sdk.history, sdk.session_id, MAX_SESSION_HISTORY)
+    history = _with_newest(sdk.history, sdk.session_id, MAX_SESSION_HISTORY)
     return sdk.model_copy(
         update={"session_id": None, "checkpoints": (), "context_tokens": 0, "history": history}
     )
@@ -200,6 +201,6 @@ def bare(context: Context) -> Context:
     return context.model_copy(update={"conversation": conversation})
 
 
-def _last(listed: tuple[str, ...], new: str, most: int) -> tuple[str, ...]:
+def _with_newest(listed: tuple[str, ...], new: str, most: int) -> tuple[str, ...]:
     """Return the list with `new` at its end, and nowhere else; at most the newest `most` items."""
     return (*(item for item in listed if item != new), *([new] if new else []))[-most:]

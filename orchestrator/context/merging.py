@@ -27,7 +27,7 @@ def merged(base: Context, disk: Context, mine: Context) -> Context:
                 total_tokens=disk.stats.total_tokens + mine.stats.total_tokens - base.stats.total_tokens,
             ),
             "sdk": _sdk(base.sdk, disk.sdk, mine.sdk),
-            "pending_user": _later(base.pending_user, disk.pending_user, mine.pending_user),
+            "pending_user": _changed_value(base.pending_user, disk.pending_user, mine.pending_user),
         }
     )
 
@@ -35,20 +35,20 @@ def merged(base: Context, disk: Context, mine: Context) -> Context:
 def _memory(base: Memory, disk: Memory, mine: Memory) -> Memory:
     return disk.model_copy(
         update={
-            "active_plan_id": _later(base.active_plan_id, disk.active_plan_id, mine.active_plan_id),
-            "active_task_id": _later(base.active_task_id, disk.active_task_id, mine.active_task_id),
+            "active_plan_id": _changed_value(base.active_plan_id, disk.active_plan_id, mine.active_plan_id),
+            "active_task_id": _changed_value(base.active_task_id, disk.active_task_id, mine.active_task_id),
             "last_decisions": _union(base.last_decisions, disk.last_decisions, mine.last_decisions),
             "open_files": _union(base.open_files, disk.open_files, mine.open_files),
-            "working_directory": _later(
+            "working_directory": _changed_value(
                 base.working_directory, disk.working_directory, mine.working_directory
             ),
-            "note": _later(base.note, disk.note, mine.note),
+            "note": _changed_value(base.note, disk.note, mine.note),
         }
     )
 
 
 def _conversation(base: Dialogue, disk: Dialogue, mine: Dialogue) -> Dialogue:
-    held = in_order(
+    in_window = in_order(
         (
             *_remaining(disk.recent_window, other=mine),
             *_remaining(mine.recent_window, other=disk),
@@ -56,9 +56,11 @@ def _conversation(base: Dialogue, disk: Dialogue, mine: Dialogue) -> Dialogue:
     )
     return disk.model_copy(
         update={
-            "running_summary": _later(base.running_summary, disk.running_summary, mine.running_summary),
+            "running_summary": _changed_value(
+                base.running_summary, disk.running_summary, mine.running_summary
+            ),
             "folded": _union(base.folded, disk.folded, mine.folded),
-            "recent_window": held,
+            "recent_window": in_window,
             "seen": disk.seen.up_to(mine.seen.floor).with_ids(mine.seen.ids),
         }
     )
@@ -66,8 +68,8 @@ def _conversation(base: Dialogue, disk: Dialogue, mine: Dialogue) -> Dialogue:
 
 def _remaining(window: Iterable[ContextMessage], *, other: Dialogue) -> list[ContextMessage]:
     """Return the messages that the other side still has in its window, or never had."""
-    held = {message.id for message in other.recent_window}
-    return [message for message in window if message.id in held or message.id not in other.seen]
+    in_window = {message.id for message in other.recent_window}
+    return [message for message in window if message.id in in_window or message.id not in other.seen]
 
 
 def _sdk(base: Sdk, disk: Sdk, mine: Sdk) -> Sdk:
@@ -77,9 +79,9 @@ def _sdk(base: Sdk, disk: Sdk, mine: Sdk) -> Sdk:
         return changed.model_copy(update={"history": _union(base.history, disk.history, mine.history)})
     return mine.model_copy(
         update={
-            "model": _later(base.model, disk.model, mine.model),
-            "provider": _later(base.provider, disk.provider, mine.provider),
-            "context_tokens": _later(base.context_tokens, disk.context_tokens, mine.context_tokens),
+            "model": _changed_value(base.model, disk.model, mine.model),
+            "provider": _changed_value(base.provider, disk.provider, mine.provider),
+            "context_tokens": _changed_value(base.context_tokens, disk.context_tokens, mine.context_tokens),
             "last_active_ms": max(disk.last_active_ms, mine.last_active_ms),
             "checkpoints": _checkpoints(disk.checkpoints, mine.checkpoints),
         }
@@ -87,18 +89,19 @@ def _sdk(base: Sdk, disk: Sdk, mine: Sdk) -> Sdk:
 
 
 def _checkpoints(disk: Sequence[Checkpoint], mine: Sequence[Checkpoint]) -> tuple[Checkpoint, ...]:
+    """Return the checkpoints of both by turn; for a turn that both have, that of `mine`."""
     by_turn = {checkpoint.turn: checkpoint for checkpoint in (*disk, *mine)}
     return tuple(by_turn[turn] for turn in sorted(by_turn))
 
 
-def _later(base: T, disk: T, mine: T) -> T:
+def _changed_value(base: T, disk: T, mine: T) -> T:
+    """Return `mine` if it differs from `base`, else `disk`."""
     return disk if mine == base else mine
 
 
 def _union(base: Sequence[str], disk: Sequence[str], mine: Sequence[str]) -> tuple[str, ...]:
     """Return the items of `disk` without those that `mine` removed, then the new items of `mine`."""
-    taken_away = set(base) - set(mine)
+    removed = set(base) - set(mine)
     new = [item for item in mine if item not in base]
-    return tuple(
-        dict.fromkeys((*(item for item in disk if item not in taken_away and item not in new), *new))
-    )
+    unchanged = [item for item in disk if item not in removed and item not in new]
+    return tuple(dict.fromkeys((*unchanged, *new)))  # each item once

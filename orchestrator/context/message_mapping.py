@@ -13,9 +13,9 @@ from orchestrator.inbound import triggers
 from orchestrator.outbound.format import for_people
 from orchestrator.store.conversation.exchanges import TurnExchange
 
-BY_ITSELF = "(Nobody asked: you woke by yourself.)"
-BY_SCHEDULE = "(A scheduled task asked:)"
-CALLED = "(called you)"
+AUTO_QUESTION = "(Nobody asked: you woke by yourself.)"
+SCHEDULED_QUESTION = "(A scheduled task asked:)"
+EMPTY_CALL = "(called you)"
 
 
 def question_text(exchange: TurnExchange, group: Group, *, name: str) -> str:
@@ -54,15 +54,17 @@ def spoken_in(exchange: TurnExchange, group: Group, *, name: str) -> Iterator[Ne
 
 
 def _question(kind: TurnKind, requests: Iterable[Request]) -> str:
+    """Return the text of a turn's question: one line for each request."""
     match kind:
         case TurnKind.AUTO:
-            return BY_ITSELF
+            return AUTO_QUESTION
         case TurnKind.TASK:
-            return " ".join([BY_SCHEDULE, *(request.text for request in requests)])
+            return " ".join([SCHEDULED_QUESTION, *(request.text for request in requests)])
         case _:
             return "\n".join(_line(request) for request in requests) or TAKEN_BACK
 
 
 def _line(request: Request) -> str:
-    text = request.text or CALLED
+    """Return a request as a line; one without a text only called the assistant."""
+    text = request.text or EMPTY_CALL
     return f"{request.sender}: {text}" if request.sender else text

@@ -65,10 +65,12 @@ def turn_of(message_id: str) -> int | None:
 
 
 def _strings(value: Any) -> Any:
+    """Return a list without the items that are no texts; any other value unchanged, for pydantic to judge."""
     return [item for item in value if isinstance(item, str)] if isinstance(value, list) else value
 
 
 def _cut(value: Any) -> Any:
+    """Return a text cut to `MAX_NAME_CHARS`; any other value unchanged, for pydantic to judge."""
     return value[:MAX_NAME_CHARS] if isinstance(value, str) else value
 
 

@@ -54,20 +54,23 @@ async def change(
         turn = await turns.running_of(tx, folder)
         if turn is not None and turn.kind is not TurnKind.WORKER and not turn.is_isolated:
             raise ConversationBusy(f"'{folder}' is answering just now: wait until it has, and try again.")
-        taken = await asyncio.to_thread(act, manager, now_ms)
-        await _begin_anew(tx, folder, taken, now_ms=now_ms)
+        snapshot = await asyncio.to_thread(act, manager, now_ms)
+        await _start_new_session(tx, folder, snapshot, now_ms=now_ms)
     contents = await asyncio.to_thread(manager.load, now_ms=now_ms)
     await asyncio.to_thread(copies.write, folder, contents)
-    return taken
+    return snapshot
 
 
-async def _begin_anew(tx: Tx, folder: Folder, taken: ContextSnapshot | None, *, now_ms: int) -> None:
+async def _start_new_session(
+    tx: Tx, folder: Folder, snapshot: ContextSnapshot | None, *, now_ms: int
+) -> None:
+    """Forget the group's session, end its containers, and record the change in the audit log."""
     if (group := await groups.by_folder(tx, folder)) is not None:
         await sessions.forget(tx, group.folder, now_ms=now_ms)
         # A new configuration ends the group's containers, which still use the old session.
         await groups.set_config(tx, group.folder, group.container_config, now_ms=now_ms)
         announce(tx, "group.configured", group=group.folder)
-    detail = {"snapshot": taken.name if taken else None}
+    detail = {"snapshot": snapshot.name if snapshot else None}
     event = audit.AuditEvent(at_ms=now_ms, kind="context.changed", folder=folder, detail=detail)
     await audit.append(tx, event)
 
@@ -113,25 +116,27 @@ def with_plan(
     plans = workflow.with_plan_text(
         contents.workflow, plan_id, title=title, objective=objective, now_ms=now_ms
     )
-    for task_id, wanted in tasks.items():
+    for task_id, correction in tasks.items():
         task = workflow.known_task(workflow.known_plan(plans, plan_id), task_id)
-        if wanted != CorrectedTask(title=task.title, status=task.status):
+        if correction != CorrectedTask(title=task.title, status=task.status):
             plans = workflow.with_task(
-                plans, plan_id, task_id, title=wanted.title, status=wanted.status, now_ms=now_ms
+                plans, plan_id, task_id, title=correction.title, status=correction.status, now_ms=now_ms
             )
     if new_task:
         plans = workflow.with_task(plans, plan_id, None, title=new_task, now_ms=now_ms)
-    context = contents.context.model_copy(update={"memory": _followed(contents, plans)})
+    context = contents.context.model_copy(update={"memory": _memory_with_next_task(contents, plans)})
     return replace(contents, context=context, workflow=plans)
 
 
 def without_plan(contents: SnapshotContents, plan_id: str, *, now_ms: int) -> SnapshotContents:
     """Return the contents without a plan. Raises `UnknownPlan`."""
     plans = workflow.without_plan(contents.workflow, plan_id, now_ms=now_ms)
-    in_hand = contents.context.memory
-    if in_hand.active_plan_id == plan_id:
-        in_hand = memory.with_active(in_hand, None, None)
-    return replace(contents, context=contents.context.model_copy(update={"memory": in_hand}), workflow=plans)
+    memory_now = contents.context.memory
+    if memory_now.active_plan_id == plan_id:
+        memory_now = memory.with_active(memory_now, None, None)
+    return replace(
+        contents, context=contents.context.model_copy(update={"memory": memory_now}), workflow=plans
+    )
 
 
 def without_decision(contents: SnapshotContents, text: str) -> SnapshotContents:
@@ -140,12 +145,12 @@ def without_decision(contents: SnapshotContents, text: str) -> SnapshotContents:
     return replace(contents, context=contents.context.model_copy(update={"memory": remaining}))
 
 
-def _followed(contents: SnapshotContents, plans: workflow.Workflow) -> Memory:
+def _memory_with_next_task(contents: SnapshotContents, plans: workflow.Workflow) -> Memory:
     """Return the memory; if its active task has ended, the plan's next task becomes active."""
-    in_hand = contents.context.memory
-    plan = plans.plan(in_hand.active_plan_id)
-    task = plan.task(in_hand.active_task_id or "") if plan else None
+    memory_now = contents.context.memory
+    plan = plans.plan(memory_now.active_plan_id)
+    task = plan.task(memory_now.active_task_id or "") if plan else None
     if plan is None or task is None or not task.status.is_over:
-        return in_hand
-    after = workflow.next_task(plan)
-    return memory.with_active(in_hand, plan.id, after.id if after else None)
+        return memory_now
+    next_task = workflow.next_task(plan)
+    return memory.with_active(memory_now, plan.id, next_task.id if next_task else None)

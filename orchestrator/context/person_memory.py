@@ -31,7 +31,7 @@ SHOWN_CHARS = 300
 NOTE = "person_note"
 """The kind of a note among the remembered items; a note's id is `person_note.` and its number."""
 
-_OF_ONESELF = re.compile(
+_FIRST_PERSON = re.compile(
     r"(?<![\w'’])(?:i|i['’]m|i['’]ve|i['’]d|me|my|mine|myself)(?![\w'’])"
     r"|(?<!\S)(?:(?:나|저)(?:는|도|를|한테|에게)?|내가?|제가?)(?!\S)",
     re.IGNORECASE,
@@ -207,23 +207,24 @@ async def note(
     said_by = await person_records.askers_of(tx, turn.id) if turn is not None else []
     if request.people is None:
         # If several people ask in one turn, "I" may be any of them.
-        own = said_by if len(said_by) == 1 and _OF_ONESELF.search(text) else []
-        meant = [*(each for each in listed if each.addresses & set(own)), *people.mentioned(listed, text)]
+        own = said_by if len(said_by) == 1 and _FIRST_PERSON.search(text) else []
+        speakers = [person for person in listed if person.addresses & set(own)]
+        concerned = [*speakers, *people.mentioned(listed, text)]
     else:
-        meant = [people.named(listed, each) for each in request.people]
-    made = MemoryNote(
+        concerned = [people.named(listed, name) for name in request.people]
+    new_note = MemoryNote(
         folder=group.folder,
         text=text,
-        about=tuple(dict.fromkeys(each.address for each in meant)),
+        about=tuple(dict.fromkeys(person.address for person in concerned)),
         said_by=tuple(said_by),
         at_ms=now_ms,
     )
     if turn is None:
-        number = await memory_notes.add(tx, made, request_id=request_id)
+        number = await memory_notes.add(tx, new_note, request_id=request_id)
     else:
         async with turn_effects.recording(tx, turn.id, now_ms=now_ms):
-            number = await memory_notes.add(tx, made, request_id=request_id)
-    return _view(made, number, await _names(tx, group.folder))
+            number = await memory_notes.add(tx, new_note, request_id=request_id)
+    return _view(new_note, number, await _names(tx, group.folder))
 
 
 async def notes_of(tx: Tx, folder: Folder) -> list[NoteView]:
@@ -249,23 +250,24 @@ async def known_for(
     """
     askers = await person_records.askers_of(tx, turn.id) if turn is not None else []
     listed = await people.known_people(tx, group.folder)
-    asking = [each for each in listed if each.addresses & set(askers)]
+    asking_people = [person for person in listed if person.addresses & set(askers)]
     if not wanted:
-        meant = asking
+        chosen_people = asking_people
     elif reads_history:
-        meant = [people.named(listed, each) for each in wanted]
+        chosen_people = [people.named(listed, each) for each in wanted]
     else:
         try:
             # The refusal must not name the other people of the group.
-            meant = [people.named(asking, each, shows_others=False) for each in wanted]
+            chosen_people = [people.named(asking_people, each, shows_others=False) for each in wanted]
         except people.UnknownPerson as error:
             raise NotTheirs from error
-    if not meant:
+    if not chosen_people:
         raise NobodyAsks("Nobody asks in this turn: say in people who is meant.")
-    return [await _known_of(tx, group, each) for each in meant]
+    return [await _known_of(tx, group, each) for each in chosen_people]
 
 
 async def _known_of(tx: Tx, group: Group, person: GroupPerson) -> KnownPerson:
+    """Return all that is stored about one person of a group."""
     addresses, names = person.addresses, await _names(tx, group.folder)
     notes = [note for note in await memory_notes.of_group(tx, group.folder) if note.belongs_to(addresses)]
     return KnownPerson(
@@ -278,11 +280,13 @@ async def _known_of(tx: Tx, group: Group, person: GroupPerson) -> KnownPerson:
 
 
 async def _names(tx: Tx, folder: Folder) -> dict[str, str]:
+    """Return the names of a group's people by address; an address without a name is left out."""
     listed = await people.known_people(tx, folder)
     return {address: person.name for person in listed for address in person.addresses if person.name}
 
 
 def _view(note: MemoryNote, number: int, names: dict[str, str]) -> NoteView:
+    """Return a note with its id, and with names in place of addresses."""
     return NoteView(
         id=f"{NOTE}.{number}",
         text=note.text,
@@ -293,4 +297,5 @@ def _view(note: MemoryNote, number: int, names: dict[str, str]) -> NoteView:
 
 
 def _named(addresses: Iterable[str], names: dict[str, str]) -> tuple[str, ...]:
+    """Return the names of the people with these addresses, each once; an address where no name is known."""
     return tuple(dict.fromkeys(names.get(address, address) for address in addresses))

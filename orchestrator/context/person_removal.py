@@ -1,6 +1,6 @@
 """Forget a person in a group: their messages, notes about them and their name, in rows and in files.
 
-A removal is a row until it is done. The files are changed first, and the rows last, in one transaction that
+A removal is a row until it is report. The files are changed first, and the rows last, in one transaction that
 also deletes the removal: a host that dies in between can do it all again. Messages and notes are found by the
 person's messenger addresses. Other texts are found by their name, but only if the person's role may have
 memory forgotten, since people choose their own names, and only if nobody else in the group has the name.
@@ -55,15 +55,15 @@ log = structlog.get_logger(__name__)
 DUE = "person.removal_due"
 """The event that a removal was confirmed and can be carried out."""
 ARCHIVE = "conversations"
-SOMEBODY = "[someone]"
-GONE = "[forgotten]"
+NAME_REPLACEMENT = "[someone]"
+ANSWER_REPLACEMENT = "[forgotten]"
 MAX_BY_NAME = 50
 """The largest number of lines removed by name: a name in more lines is probably an ordinary word."""
 MAX_ARCHIVE_BYTES = 16 * 2**20
 MAX_ARCHIVED_CHARS = 2_000
 """Characters to which `agent_runner.pre_compact_archiver` cuts a message in an archive."""
 MAX_NOTICES = 200
-LEAST_OWN_CHARS = 14
+MIN_IDENTIFYING_CHARS = 14
 """Characters of the shortest message that identifies its author; anybody may write a shorter one."""
 _ARCHIVED = re.compile(
     r'<message sender="(?P<sender>[^"]*)"[^>]*>'
@@ -108,7 +108,7 @@ class RemovalFacts:
 
 
 @dataclass(slots=True, kw_only=True)
-class RemovalDone:
+class RemovalReport:
     """The numbers of removed items, and the files that still have the name."""
 
     counts: Counter[str] = field(default_factory=Counter)
@@ -173,6 +173,7 @@ class PersonRemovals:
                 log.warning("person.not_forgotten_yet", group=removal.folder, reason=str(error))
 
     async def _carry_out(self, removal: PersonRemoval) -> None:
+        """Forget a person in all files and rows, unless a turn runs; then a later sweep tries again."""
         if await self._database.read(lambda tx: _is_busy(tx, removal)):
             return
         await self._recorder.catch_up(removal.folder)
@@ -183,31 +184,33 @@ class PersonRemovals:
             await self._database.write(lambda tx: person_removals.finish(tx, removal))
             return
         manager = self._recorder.manager(removal.folder)
-        done = await asyncio.to_thread(_forget_files, self._home, manager, facts, now_ms=self._clock.now_ms())
-        if not await self._database.write(lambda tx: self._forget_rows(tx, facts, done)):
+        report = await asyncio.to_thread(
+            _forget_files, self._home, manager, facts, now_ms=self._clock.now_ms()
+        )
+        if not await self._database.write(lambda tx: self._forget_rows(tx, facts, report)):
             return
         await self._recorder.catch_up(removal.folder)
-        log.info("person.forgotten", group=removal.folder, messages=done.counts["message"])
+        log.info("person.forgotten", group=removal.folder, messages=report.counts["message"])
         self._bus.publish("person.forgotten", group=removal.folder)
         self._bus.publish("message.amended", group=removal.folder)
         self._bus.publish("dashboard.changed", group=removal.folder)
 
-    async def _forget_rows(self, tx: Tx, facts: RemovalFacts, done: RemovalDone) -> bool:
+    async def _forget_rows(self, tx: Tx, facts: RemovalFacts, report: RemovalReport) -> bool:
         """Remove a person from all rows and end the removal; False if a turn has started meanwhile."""
         removal, folder, now_ms = facts.removal, facts.group.folder, self._clock.now_ms()
         if await _is_busy(tx, removal):
             # The new turn's prompt has the texts and may write them to files: those are searched again later.
             return False
         await _forget_messages(tx, facts)
-        await _forget_notes(tx, facts, done.counts)
-        await _forget_board(tx, facts, done.counts, now_ms=now_ms)
-        await commands.forget(tx, folder, lambda text: _is_of_person(facts, text))
+        await _forget_notes(tx, facts, report.counts)
+        await _forget_board(tx, facts, report.counts, now_ms=now_ms)
+        await commands.forget(tx, folder, lambda text: _is_about_person(facts, text))
         await turn_effects.forget(tx, folder)
         await sessions.lose(tx, folder)
         await sessions.note_new_session(tx, folder)
-        done.counts["message"] += sum(bool(message.text) for message in facts.messages)
-        done.counts["answer"] += len(facts.answers)
-        detail = {"forgotten": {kind: count for kind, count in done.counts.items() if count}}
+        report.counts["message"] += sum(bool(message.text) for message in facts.messages)
+        report.counts["answer"] += len(facts.answers)
+        detail = {"forgotten": {kind: count for kind, count in report.counts.items() if count}}
         event = audit.AuditEvent(at_ms=now_ms, kind="person.forgotten", folder=folder, detail=detail)
         await audit.append(tx, event)
         if removal.chat_jid is not None:
@@ -215,7 +218,7 @@ class PersonRemovals:
                 tx,
                 chat_jid=removal.chat_jid,
                 folder=folder,
-                text=removal_texts.done(done.counts, done.lines_by_file),
+                text=removal_texts.done(report.counts, report.lines_by_file),
                 dedupe_key=f"person-forgotten:{removal.id}",
                 now_ms=now_ms,
             )
@@ -234,18 +237,19 @@ async def _is_busy(tx: Tx, removal: PersonRemoval) -> bool:
 
 
 async def _facts(tx: Tx, group: Group, removal: PersonRemoval) -> RemovalFacts:
+    """Return the facts that the removal of a person needs."""
     folder, last_seq = group.folder, removal.last_seq
     addresses: set[str] = set(removal.addresses)
-    for each in removal.addresses:
-        addresses |= await people.addresses_of(tx, each)
+    for address in removal.addresses:
+        addresses |= await people.addresses_of(tx, address)
     names = tuple(await person_records.names_of(tx, folder, addresses))
-    spoken = await person_records.messages_of(tx, folder, addresses, last_seq=last_seq)
+    messages_of_person = await person_records.messages_of(tx, folder, addresses, last_seq=last_seq)
     return RemovalFacts(
         group=group,
         removal=removal,
         names=names,
         searched=await _searched(tx, group, removal, addresses, names),
-        messages=tuple(spoken),
+        messages=tuple(messages_of_person),
         answers=tuple(await person_records.answers_to(tx, folder, addresses, last_seq=last_seq)),
         turn_ids=tuple(await person_records.turns_of(tx, folder, addresses, last_seq=last_seq)),
         notes=tuple(each for each in await memory_notes.of_group(tx, folder) if each.belongs_to(addresses)),
@@ -277,6 +281,7 @@ async def _searched(
 
 
 async def _forget_messages(tx: Tx, facts: RemovalFacts) -> None:
+    """Delete the texts of the person's messages and of answers to them alone, and the person's names."""
     folder = facts.group.folder
     for message in facts.messages:
         if message.turn_id is not None:
@@ -294,6 +299,7 @@ async def _forget_messages(tx: Tx, facts: RemovalFacts) -> None:
 
 
 async def _forget_notes(tx: Tx, facts: RemovalFacts, counts: Counter[str]) -> None:
+    """Delete the notes about the person; from notes that others said too, remove the person only."""
     addresses = {each.sender for each in facts.messages} | facts.removal.addresses
     for note in facts.notes:
         if note.goes_with(addresses):
@@ -322,7 +328,8 @@ async def _forget_board(tx: Tx, facts: RemovalFacts, counts: Counter[str], *, no
             counts["insight"] += 1
 
 
-def _is_of_person(facts: RemovalFacts, text: str) -> bool:
+def _is_about_person(facts: RemovalFacts, text: str) -> bool:
+    """Return whether a text has the person's name, an address, one of their notes or messages."""
     with suppress(ValueError):
         text = json.dumps(json.loads(text), ensure_ascii=False)
     addresses = facts.removal.addresses | {message.sender for message in facts.messages}
@@ -336,39 +343,40 @@ def _is_of_person(facts: RemovalFacts, text: str) -> bool:
 
 def _has_text(facts: RemovalFacts, text: str) -> bool:
     """Return whether a text contains one of the person's messages; short ones, such as "ok", do not count."""
-    return any(len(message) >= LEAST_OWN_CHARS and message in text for message in facts.texts)
+    return any(len(message) >= MIN_IDENTIFYING_CHARS and message in text for message in facts.texts)
 
 
 # Files
 
 
-def _forget_files(home: Path, manager: ContextManager, facts: RemovalFacts, *, now_ms: int) -> RemovalDone:
+def _forget_files(home: Path, manager: ContextManager, facts: RemovalFacts, *, now_ms: int) -> RemovalReport:
     """Remove a person from the files of a group; a second call changes nothing. Blocks.
 
     Raises:
         ContextBusy, OSError: a file cannot be written now.
     """
-    done, folder = RemovalDone(), facts.group.folder
-    _forget_in_context(manager, facts, done.counts, now_ms=now_ms)
+    report, folder = RemovalReport(), facts.group.folder
+    _forget_in_context(manager, facts, report.counts, now_ms=now_ms)
     for name, text in _archives(home, folder):
         remaining = without_person(text, facts)
         if remaining != text:
             memory_templates.write_memory(home, f"{folder}/{ARCHIVE}", remaining, name=name)
-            done.counts["archive"] += 1
-        done.lines_by_file |= _lines_with_name(f"{ARCHIVE}/{name}", remaining, facts)
+            report.counts["archive"] += 1
+        report.lines_by_file |= _lines_with_name(f"{ARCHIVE}/{name}", remaining, facts)
     # Files that the agent wrote freely are only listed; the report says how their lines can be removed.
     for name in memory_templates.own_texts(home, folder):
         text = memory_templates.own_text(home, folder, name) or ""
-        done.lines_by_file |= _lines_with_name(name, text, facts)
-    done.counts["file"] += _delete_attachments(home, folder, facts.files)
+        report.lines_by_file |= _lines_with_name(name, text, facts)
+    report.counts["file"] += _delete_attachments(home, folder, facts.files)
     # The undo copies of the files contain the texts too.
     shutil.rmtree(home / UNDO / folder, ignore_errors=True)
-    return done
+    return report
 
 
 def _forget_in_context(
     manager: ContextManager, facts: RemovalFacts, counts: Counter[str], *, now_ms: int
 ) -> None:
+    """Remove lines and plans' texts with the name from the group's context and its snapshots."""
     if not facts.searched:
         return
     stored = manager.load(now_ms=now_ms)
@@ -379,7 +387,7 @@ def _forget_in_context(
         return
     counts["decision"] += named
 
-    def context_left(context: Context) -> Context:
+    def without_name(context: Context) -> Context:
         memory, conversation = context.memory, context.conversation
         decisions = tuple(each for each in memory.last_decisions if not facts.has_name(each))
         summary = "\n".join(
@@ -394,8 +402,8 @@ def _forget_in_context(
             }
         )
 
-    def plans_left(workflow: Workflow) -> Workflow:
-        plans = tuple(_plan_left(each, facts) for each in workflow.plans)
+    def plans_without_name(workflow: Workflow) -> Workflow:
+        plans = tuple(_plan_without_name(each, facts) for each in workflow.plans)
         if plans == workflow.plans and not any(
             facts.has_name(each)
             for each in (
@@ -409,40 +417,46 @@ def _forget_in_context(
         return workflow.model_copy(update={"plans": plans, "metadata": metadata})
 
     with manager.files.changed(now_ms) as draft:
-        draft.workflow = plans_left(draft.workflow)
-        draft.context = context_left(draft.context)
-        manager.files.snapshots.rewrite(context_left, plans_left)
+        draft.workflow = plans_without_name(draft.workflow)
+        draft.context = without_name(draft.context)
+        manager.files.snapshots.rewrite(without_name, plans_without_name)
 
 
-def _plan_left(plan: Plan, facts: RemovalFacts) -> Plan:
+def _plan_without_name(plan: Plan, facts: RemovalFacts) -> Plan:
     """Return a plan with "[someone]" in place of the name; the plan stays, as it may serve several people."""
     background = plan.context
     return plan.model_copy(
         update={
-            **_texts_left(facts, {"title": plan.title, "objective": plan.objective}),
+            **_texts_without_name(facts, {"title": plan.title, "objective": plan.objective}),
             "context": background.model_copy(
                 update={
-                    **_texts_left(facts, {"background": background.background}),
-                    "constraints": _all_left(facts, background.constraints),
-                    "references": _all_left(facts, background.references),
+                    **_texts_without_name(facts, {"background": background.background}),
+                    "constraints": _all_without_name(facts, background.constraints),
+                    "references": _all_without_name(facts, background.references),
                 }
             ),
-            "tasks": tuple(_task_left(task, facts) for task in plan.tasks),
+            "tasks": tuple(_task_without_name(task, facts) for task in plan.tasks),
         }
     )
 
 
-def _task_left(task: PlanTask, facts: RemovalFacts) -> PlanTask:
-    texts = _texts_left(facts, {"title": task.title, "description": task.description})
-    return task.model_copy(update={**texts, "outputs": _all_left(facts, task.outputs)})
+def _task_without_name(task: PlanTask, facts: RemovalFacts) -> PlanTask:
+    """Return a task with "[someone]" in place of the name."""
+    texts = _texts_without_name(facts, {"title": task.title, "description": task.description})
+    return task.model_copy(update={**texts, "outputs": _all_without_name(facts, task.outputs)})
 
 
-def _texts_left(facts: RemovalFacts, texts: Mapping[str, str]) -> dict[str, str]:
-    return {name: person_names.without(text, facts.searched, word=SOMEBODY) for name, text in texts.items()}
+def _texts_without_name(facts: RemovalFacts, texts: Mapping[str, str]) -> dict[str, str]:
+    """Return texts by field with "[someone]" in place of the name."""
+    return {
+        name: person_names.without(text, facts.searched, word=NAME_REPLACEMENT)
+        for name, text in texts.items()
+    }
 
 
-def _all_left(facts: RemovalFacts, texts: Iterable[str]) -> tuple[str, ...]:
-    return tuple(person_names.without(text, facts.searched, word=SOMEBODY) for text in texts)
+def _all_without_name(facts: RemovalFacts, texts: Iterable[str]) -> tuple[str, ...]:
+    """Return texts with "[someone]" in place of the name."""
+    return tuple(person_names.without(text, facts.searched, word=NAME_REPLACEMENT) for text in texts)
 
 
 def _archives(home: Path, folder: Folder) -> Iterator[tuple[str, str]]:
@@ -473,30 +487,35 @@ def without_person(text: str, facts: RemovalFacts) -> str:
     text = _ARCHIVED.sub(left, text)
     for answer in facts.answers:
         if answered := answer.text.strip()[:MAX_ARCHIVED_CHARS]:
-            text = text.replace(f"**: {answered}", f"**: {GONE}")
+            text = text.replace(f"**: {answered}", f"**: {ANSWER_REPLACEMENT}")
     return text
 
 
 def _lines_with_name(path: str, text: str, facts: RemovalFacts) -> dict[str, int]:
+    """Return how many lines of a file have one of the names, by the file's path; empty if none has."""
     lines = sum(any(person_names.is_named(line, name) for name in facts.names) for line in text.splitlines())
     return {path: lines} if lines else {}
 
 
 def _delete_attachments(home: Path, folder: Folder, names: Iterable[str]) -> int:
+    """Delete files of these names that came with messages, following no link; return their number."""
     deleted = 0
     with ExitStack() as stack:
         try:
-            here = stack.enter_context(opened(home / "groups"))
+            folder_descriptor = stack.enter_context(opened(home / "groups"))
             for part in (folder, attachments.FOLDER):
-                here = stack.enter_context(inner(here, part))
+                folder_descriptor = stack.enter_context(inner(folder_descriptor, part))
         except OSError:
             return 0
         for name in names:
             with suppress(FileNotFoundError, IsADirectoryError):
-                os.unlink(name, dir_fd=here)
+                os.unlink(name, dir_fd=folder_descriptor)
                 deleted += 1
     return deleted
 
 
-def _files_of(spoken: Iterable[Message]) -> frozenset[str]:
-    return frozenset(name for message in spoken for name in person_records.files_in(message.file or ""))
+def _files_of(messages_of_person: Iterable[Message]) -> frozenset[str]:
+    """Return the names of the files that came with messages."""
+    return frozenset(
+        name for message in messages_of_person for name in person_records.files_in(message.file or "")
+    )

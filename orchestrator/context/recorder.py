@@ -64,7 +64,7 @@ OnFold = Callable[[Group, RegisteredMessages], None]
 """Callback for messages that left a window. It must be quick: it is called in the event loop."""
 
 
-def fold_nothing(group: Group, registered: RegisteredMessages) -> None:
+def ignore_evicted(group: Group, registered: RegisteredMessages) -> None:
     """Do nothing, for hosts on which no model writes summaries."""
     del group, registered
 
@@ -83,7 +83,7 @@ class ContextRecorder:
         bus: EventBus,
         name: str,
         on_notified: Callable[[], None],
-        on_fold: OnFold = fold_nothing,
+        on_fold: OnFold = ignore_evicted,
         redactor: Redactor = BY_SHAPE,
     ) -> None:
         """`contexts` is `data/context`, `env` is `data/env`; `name` is the assistant's name.
@@ -101,8 +101,8 @@ class ContextRecorder:
         self._redactor = redactor
         self.copies = ContextCopies(env, redactor)
         self._locks: dict[Folder, asyncio.Lock] = defaultdict(asyncio.Lock)
-        self._at_work: dict[Folder, asyncio.Future[Any]] = {}
-        self._marks: dict[Folder, int] = {}
+        self._running_calls: dict[Folder, asyncio.Future[Any]] = {}
+        self._last_read_turns: dict[Folder, int] = {}
         self._snapshot_due_ms: dict[Folder, int] = {}
         self._versions: dict[Folder, int] = {}
         self._paths: dict[Folder, str] = {}
@@ -110,9 +110,9 @@ class ContextRecorder:
         self._groups: Sequence[Group] | None = None
         self._folders: list[Folder] = []
         """The folders of `_groups`."""
-        self._followed: set[Folder] = set()
+        self._caught_up: set[Folder] = set()
         """Groups whose contexts and copies were brought up to date once in this life of the host."""
-        self._troubles: deque[ContextRepair] = deque()
+        self._repairs: deque[ContextRepair] = deque()
 
     def manager(self, folder: Folder, *, project_name: str = "") -> ContextManager:
         """Return the context of a group. Repairs that a load makes are reported to the owner."""
@@ -121,7 +121,7 @@ class ContextRecorder:
             folder,
             counter=self._counter,
             project_name=project_name,
-            report=self._troubles.append,
+            report=self._repairs.append,
             redactor=self._redactor,
         )
 
@@ -133,7 +133,7 @@ class ContextRecorder:
         with self._bus.listening(*SPEAKING, AMENDED) as events:
             while True:
                 await self.sweep()
-                await self._follow_events(events)
+                await self._handle_events(events)
 
     async def _ignore_in_git(self) -> None:
         """Make git ignore contexts in a repository around the home: they contain private messages."""
@@ -144,16 +144,17 @@ class ContextRecorder:
         except OSError as error:
             log.warning("context.not_kept_out_of_git", home=str(home), reason=str(error))
 
-    async def _follow_events(self, events: asyncio.Queue[HostEvent]) -> None:
+    async def _handle_events(self, events: asyncio.Queue[HostEvent]) -> None:
         """Follow events until all groups are due, after a minute or after a message was amended."""
         try:
             async with asyncio.timeout(SWEEP_SECONDS):
                 while True:
                     arrived = await next_events(events)
                     if any(event.kind == AMENDED for event in arrived):
-                        self._marks.clear()  # messages that were already read changed: read them again
+                        # Messages that were already read have changed, so they are read again.
+                        self._last_read_turns.clear()
                         return
-                    await self._follow_all(
+                    await self._catch_up_all(
                         {Folder(event.group) for event in arrived if event.group is not None}
                     )
                     # Counting tokens and writing to the disk for each answer of a busy group would slow down
@@ -162,50 +163,55 @@ class ContextRecorder:
         except TimeoutError:
             return
 
-    async def _follow_all(self, folders: Iterable[Folder]) -> None:
-        await _for_each(folders, self._follow)
+    async def _catch_up_all(self, folders: Iterable[Folder]) -> None:
+        """Update the contexts of several groups, some at a time."""
+        await _for_each(folders, self._try_catch_up)
 
     async def sweep(self) -> None:
         """Update every group's context, take the snapshots that are due, and report repairs."""
-        everyone = await groups.registered(self._database)
-        if everyone is not self._groups:
-            self._groups, self._folders = everyone, [group.folder for group in everyone]
-        found = self._folders
-        spoken = await self._database.read(self._spoken)
-        stored = await asyncio.to_thread(self._stored)
-        changed = await asyncio.to_thread(self._changed, stored)
-        unknown = [one for one in found if one not in self._followed]
-        await self._follow_all({*spoken, *changed, *unknown})
-        await self._take_due_snapshots(dict.fromkeys((*stored, *spoken)))
+        registered = await groups.registered(self._database)
+        if registered is not self._groups:
+            self._groups, self._folders = registered, [group.folder for group in registered]
+        with_new_messages = await self._database.read(self._with_new_messages)
+        with_context = await asyncio.to_thread(self._with_context)
+        changed = await asyncio.to_thread(self._changed, with_context)
+        unknown = [folder for folder in self._folders if folder not in self._caught_up]
+        await self._catch_up_all({*with_new_messages, *changed, *unknown})
+        await self._take_due_snapshots(dict.fromkeys((*with_context, *with_new_messages)))
         await self._notify_owner_of_repairs()
 
-    async def _spoken(self, tx: Tx) -> list[Folder]:
-        """Return the groups in which something was said that their contexts do not have."""
-        return await exchanges.folders_after(tx, {one: self._marks.get(one, 0) for one in self._folders})
+    async def _with_new_messages(self, tx: Tx) -> list[Folder]:
+        """Return the groups with messages that their contexts do not have."""
+        last_read = {folder: self._last_read_turns.get(folder, 0) for folder in self._folders}
+        return await exchanges.folders_after(tx, last_read)
 
-    def _stored(self) -> list[Folder]:
+    def _with_context(self) -> list[Folder]:
         """Return the groups that may have a context: in the others nothing was ever said. Blocks."""
         try:
             with os.scandir(self._contexts) as entries:
-                made = {entry.name for entry in entries}
+                names = {entry.name for entry in entries}
         except FileNotFoundError:
             return []
-        return [folder for folder in self._folders if folder in made]
+        return [folder for folder in self._folders if folder in names]
 
     def _changed(self, folders: Iterable[Folder]) -> list[Folder]:
         """Return the groups whose contexts somebody else has written since. Blocks."""
-        return [one for one in folders if self._version(one) not in (None, self._versions.get(one))]
+        return [
+            folder for folder in folders if self._version(folder) not in (None, self._versions.get(folder))
+        ]
 
     async def _take_due_snapshots(self, folders: Iterable[Folder]) -> None:
+        """Take a snapshot of each context whose last one is `SNAPSHOT_MS` old."""
         now_ms = self._clock.now_ms()
-        due = [one for one in folders if now_ms >= self._snapshot_due_ms.get(one, 0)]
+        due = [folder for folder in folders if now_ms >= self._snapshot_due_ms.get(folder, 0)]
         await _for_each(due, self._snapshot_if_due)
 
-    async def _follow(self, folder: Folder) -> None:
+    async def _try_catch_up(self, folder: Folder) -> None:
+        """Update a group's context; if its files are busy, log that, and let the next sweep do it."""
         try:
             async with asyncio.timeout(PATIENCE_SECONDS):
                 await self.catch_up(folder)
-            self._followed.add(folder)
+            self._caught_up.add(folder)
         except (ContextBusy, OSError) as error:  # `TimeoutError` is an `OSError`
             # The next pass completes it.
             log.warning("context.behind", group=folder, reason=str(error) or TOO_LONG)
@@ -218,21 +224,23 @@ class ContextRecorder:
         """
         async with self._locks[folder]:
             spoken = await self._database.read(
-                partial(_spoken_after, folder=folder, mark=self._marks.get(folder, 0))
+                partial(_exchanges_after, folder=folder, mark=self._last_read_turns.get(folder, 0))
             )
             if spoken is None:
                 return
-            group, new, still_open = spoken.group, spoken.exchanges, spoken.still_open
+            group, new, oldest_open_turn = spoken.group, spoken.exchanges, spoken.oldest_open_turn
             registered = await self._in_thread(folder, self._write, group, new)
             if new:
                 last = new[-1].turn
                 # A turn that is not settled is read again, because its answer comes later.
-                self._marks[folder] = last if still_open is None else min(last, still_open - 1)
+                self._last_read_turns[folder] = (
+                    last if oldest_open_turn is None else min(last, oldest_open_turn - 1)
+                )
         for result in registered:
             if result.evicted:
                 self._on_fold(group, result)
         await self._notify_owner_of_repairs()
-        if new and folder not in self._marks:
+        if new and folder not in self._last_read_turns:
             await self.catch_up(folder)  # a repair restored a snapshot: add the newer messages of the store
 
     async def _in_thread(self, folder: Folder, work: Callable[..., T], *arguments: Any) -> T:
@@ -241,22 +249,22 @@ class ContextRecorder:
         An earlier call that timed out may still hang in its thread; it is waited for first, so that a group
         never has more than one thread.
         """
-        if (earlier := self._at_work.get(folder)) is not None:
+        if (earlier := self._running_calls.get(folder)) is not None:
             await asyncio.wait([earlier])
         job = asyncio.get_running_loop().run_in_executor(None, work, *arguments)
-        self._at_work[folder] = job
+        self._running_calls[folder] = job
         try:
             return await asyncio.shield(job)
         finally:
             if job.done():
-                self._at_work.pop(folder, None)
+                self._running_calls.pop(folder, None)
 
     def _write(self, group: Group, turn_exchanges: Sequence[TurnExchange]) -> list[RegisteredMessages]:
         """Register the messages that are new. Blocks."""
         manager = self.manager(group.folder, project_name=group.name)
         now_ms = self._clock.now_ms()
         registered: list[RegisteredMessages] = []
-        for part in _parts(turn_exchanges):
+        for part in _split_at_clear(turn_exchanges):
             if part.spoken:
                 registered += [self._register(manager, group, part.spoken, now_ms)]
             if part.closing is not None:
@@ -287,16 +295,20 @@ class ContextRecorder:
     def _register(
         self, manager: ContextManager, group: Group, turn_exchanges: Sequence[TurnExchange], now_ms: int
     ) -> RegisteredMessages:
+        """Register the messages of exchanges, and give up the pending question of a turn that ended without
+        answer.
+        """
         spoken = [
             each
             for exchange in turn_exchanges
             for each in message_mapping.spoken_in(exchange, group, name=self._name)
         ]
-        done = manager.register_message(*spoken, now_ms=now_ms)
-        silent = {question_id(each.turn) for each in turn_exchanges if each.is_settled}
-        if done.context.pending_user in silent:
-            manager.settle(str(done.context.pending_user), now_ms=now_ms)
-        return done
+        result = manager.register_message(*spoken, now_ms=now_ms)
+        # If the question of a turn that has ended is still pending, the turn gave no answer.
+        ended_questions = {question_id(each.turn) for each in turn_exchanges if each.is_settled}
+        if result.context.pending_user in ended_questions:
+            manager.settle(str(result.context.pending_user), now_ms=now_ms)
+        return result
 
     # Before a container starts
 
@@ -312,6 +324,7 @@ class ContextRecorder:
             log.warning("context.not_copied", group=folder, reason=str(error) or TOO_LONG)
 
     def _show(self, folder: Folder) -> None:
+        """Write the copies for a new container. Blocks."""
         contents = self.manager(folder).load(now_ms=self._clock.now_ms())
         self.copies.write(folder, contents, is_new=True)
 
@@ -330,6 +343,7 @@ class ContextRecorder:
         return reply
 
     def _use(self, group: Group, tool: str, arguments: Mapping[str, Any], request_id: str) -> Reply:
+        """Carry out a context tool, and update the container's copies if it changed something. Blocks."""
         manager = self.manager(group.folder, project_name=group.name)
         now_ms = self._clock.now_ms()
         reply = tools.use(manager, tool, arguments, request_id=request_id, now_ms=now_ms)
@@ -340,6 +354,7 @@ class ContextRecorder:
     # Snapshots and repairs
 
     async def _snapshot_if_due(self, folder: Folder) -> None:
+        """Take a group's snapshot if it is due, and record when the next one is."""
         now_ms = self._clock.now_ms()
         if now_ms < self._snapshot_due_ms.get(folder, 0):
             return
@@ -361,17 +376,17 @@ class ContextRecorder:
 
     async def _notify_owner_of_repairs(self) -> None:
         """Notify the owner, once, of each context that had to be repaired."""
-        while self._troubles:
-            trouble = self._troubles.popleft()
-            if trouble.kind == "dangling":
+        while self._repairs:
+            repair = self._repairs.popleft()
+            if repair.kind == "dangling":
                 continue  # the agent reads about it: `memory.note` is part of its next prompt
-            self._marks.pop(Folder(trouble.folder), None)
+            self._last_read_turns.pop(Folder(repair.folder), None)
             async with self._database.transaction() as tx:
                 is_new = await owner.notify(
                     tx,
-                    f"⚠️ {trouble.text} The bad file is kept as {trouble.moved_to}; see"
-                    f" 'andy context show {trouble.folder}'.",
-                    about=f"context:{trouble.folder}",
+                    f"⚠️ {repair.text} The bad file is kept as {repair.moved_to}; see"
+                    f" 'andy context show {repair.folder}'.",
+                    about=f"context:{repair.folder}",
                     now_ms=self._clock.now_ms(),
                 )
             if is_new:
@@ -379,27 +394,28 @@ class ContextRecorder:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Spoken:
+class _NewExchanges:
     """A group's exchanges after a mark, and the oldest turn that is not settled yet."""
 
     group: Group
     exchanges: list[TurnExchange]
-    still_open: int | None
+    oldest_open_turn: int | None
 
 
-async def _spoken_after(tx: Tx, *, folder: Folder, mark: int) -> _Spoken | None:
+async def _exchanges_after(tx: Tx, *, folder: Folder, mark: int) -> _NewExchanges | None:
+    """Return a group's exchanges after the turn `mark`; None if the group is gone."""
     group = await groups.by_folder(tx, folder)
     if group is None:
         return None
-    return _Spoken(
+    return _NewExchanges(
         group=group,
         exchanges=await exchanges.after(tx, folder, mark, limit=MAX_EXCHANGES),
-        still_open=await exchanges.oldest_open(tx, folder),
+        oldest_open_turn=await exchanges.oldest_open(tx, folder),
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Part:
+class _ExchangePart:
     """Exchanges in their order, up to one that cleared the conversation."""
 
     spoken: Sequence[TurnExchange]
@@ -429,15 +445,16 @@ async def _for_each(folders: Iterable[Folder], work: Callable[[Folder], Awaitabl
     await asyncio.gather(*(take() for _ in range(min(AT_ONCE, len(ordered)))))
 
 
-def _parts(turn_exchanges: Iterable[TurnExchange]) -> Iterator[_Part]:
+def _split_at_clear(turn_exchanges: Iterable[TurnExchange]) -> Iterator[_ExchangePart]:
+    """Split exchanges after each one that cleared the conversation."""
     spoken: list[TurnExchange] = []
     for exchange in turn_exchanges:
         if exchange.command is SessionCommand.CLEAR:
-            yield _Part(spoken=spoken, closing=exchange)
+            yield _ExchangePart(spoken=spoken, closing=exchange)
             spoken = []
         else:
             spoken.append(exchange)
-    yield _Part(spoken=spoken)
+    yield _ExchangePart(spoken=spoken)
 
 
 def _close(manager: ContextManager, turn: int, now_ms: int) -> None:
@@ -446,7 +463,7 @@ def _close(manager: ContextManager, turn: int, now_ms: int) -> None:
         manager.close_conversation(now_ms=now_ms, through_turn=turn)
 
 
-HOSTS_OWN = frozenset({"writer"})
+HOST_FIELDS = frozenset({"writer"})
 """Fields that are left out of the copies, as they describe the host's machine."""
 
 
@@ -471,7 +488,7 @@ class ContextCopies:
         version = (contents.context.writer, contents.context.revision)
         if not is_new and self._written.get(folder) == version:
             return True
-        context = contents.context.model_dump(mode="json", exclude=set(HOSTS_OWN))
+        context = contents.context.model_dump(mode="json", exclude=set(HOST_FIELDS))
         documents = {CONTEXT: context, WORKFLOW: contents.workflow.model_dump(mode="json")}
         try:
             for name, document in documents.items():

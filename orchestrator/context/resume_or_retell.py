@@ -18,7 +18,7 @@ from orchestrator.store.runs.checkpoints import AnsweredSession, CheckpointMark
 DAY_MS = 24 * 3_600_000
 IDLE_MS = 29 * DAY_MS
 """Milliseconds after which a session is not resumed: the CLI removes transcripts after 30 days."""
-ROOM = 1.3
+WINDOW_FACTOR = 1.3
 """The factor by which the context window of another model must exceed the tokens of the conversation."""
 DEFAULT_WINDOW = 200_000
 """Tokens in the context window of a model that was never used here."""
@@ -40,7 +40,7 @@ class RestoreFacts:
     """Whether the host has stored context that a new session can start from."""
     window: Collection[int] = ()
     """The turns whose messages are stored."""
-    again: Collection[int] = ()
+    repeated_turns: Collection[int] = ()
     """The turns whose questions are in the next prompt."""
     model: str | None = None
     model_window: int | None = None
@@ -62,7 +62,7 @@ class RestoreDecision:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _HeldTurns:
+class _SessionState:
     """The part of the conversation that a session has."""
 
     last: str | None
@@ -71,46 +71,50 @@ class _HeldTurns:
     """The turns after it, which the session lacks."""
 
 
-def plan_restore(known: RestoreFacts) -> RestoreDecision:
+def plan_restore(facts: RestoreFacts) -> RestoreDecision:
     """Return the decision how a conversation goes on."""
-    if known.session_id is None:
-        return anew(known, "there is no session to resume")
-    if known.answered is None:
-        return anew(known, "nothing was answered in its session yet")
-    held = _held(known)
-    why_not = _why_not_resumed(known, known.answered, held)
-    if why_not is not None:
-        return anew(known, why_not)
+    if facts.session_id is None:
+        return start_new_session(facts, "there is no session to resume")
+    if facts.answered is None:
+        return start_new_session(facts, "nothing was answered in its session yet")
+    session_state = _session_state(facts)
+    reason = _reason_not_to_resume(facts, facts.answered, session_state)
+    if reason is not None:
+        return start_new_session(facts, reason)
     resumed = RestoreDecision(
-        mode="resume", reason="its session holds all of it", session_id=known.session_id
+        mode="resume", reason="its session holds all of it", session_id=facts.session_id
     )
     # After a slow read the session is resumed unchecked: it has more than the stored context.
-    if known.transcript is None:
+    if facts.transcript is None:
         return replace(resumed, reason="its session could not be looked at")
-    resumed = _from_checkpoint(known.transcript, held, resumed)
-    if held.missing:
-        reason = f"its session lacks {_turns(len(held.missing))} at its end"
-        return replace(resumed, mode="resume_plus_delta", reason=reason, missing=held.missing)
+    resumed = _from_checkpoint(facts.transcript, session_state, resumed)
+    if session_state.missing:
+        reason = f"its session lacks {_turns(len(session_state.missing))} at its end"
+        return replace(resumed, mode="resume_plus_delta", reason=reason, missing=session_state.missing)
     return resumed
 
 
-def anew(known: RestoreFacts, why: str) -> RestoreDecision:
+def start_new_session(facts: RestoreFacts, reason: str) -> RestoreDecision:
     """Return the decision for a new session, which is told the stored context if there is one."""
-    if known.has_stored_context:
-        return RestoreDecision(mode="rehydrate", reason=why)
-    return RestoreDecision(mode="fresh", reason=f"{why}, and nothing was kept")
+    if facts.has_stored_context:
+        return RestoreDecision(mode="rehydrate", reason=reason)
+    return RestoreDecision(mode="fresh", reason=f"{reason}, and nothing was kept")
 
 
-def _why_not_resumed(known: RestoreFacts, answered: AnsweredSession, held: _HeldTurns) -> str | None:
+def _reason_not_to_resume(
+    facts: RestoreFacts, answered: AnsweredSession, session_state: _SessionState
+) -> str | None:
+    """Return the first reason for a new session; None if the present one can be resumed."""
     return (
-        _why_unusable(known.transcript)
-        or _why_too_much_is_missing(known, held)
-        or _why_another_model(known, answered)
-        or _why_too_old(known, answered)
+        _unusable_reason(facts.transcript)
+        or _missing_turns_reason(facts, session_state)
+        or _other_model_reason(facts, answered)
+        or _too_old_reason(facts, answered)
     )
 
 
-def _why_unusable(transcript: Transcript | None) -> str | None:
+def _unusable_reason(transcript: Transcript | None) -> str | None:
+    """Return why a transcript cannot be resumed; None if it can, or could not be read."""
     if transcript is None:
         return None
     match transcript.state:
@@ -119,66 +123,75 @@ def _why_unusable(transcript: Transcript | None) -> str | None:
         case TranscriptState.EMPTY:
             return "the transcript of its session is empty"
         case TranscriptState.REFUSED:
-            return transcript.why
+            return transcript.reason
         case TranscriptState.HEADLESS:
             return "the transcript of its session has lost its beginning"
         case TranscriptState.WHOLE:
             return None
 
 
-def _why_too_much_is_missing(known: RestoreFacts, held: _HeldTurns) -> str | None:
-    if known.transcript is None:
+def _missing_turns_reason(facts: RestoreFacts, session_state: _SessionState) -> str | None:
+    """Return why a session lacks too much of the conversation; None if it does not."""
+    if facts.transcript is None:
         return None
-    if held.last is None and any(mark.uuid for mark in known.marks):
+    if session_state.last is None and any(mark.uuid for mark in facts.marks):
         return "the transcript of its session has none of the answered turns"
     # Of turns older than the window only a summary is stored, so they cannot be retold to the session.
-    if held.missing and held.missing[0] < min(known.window, default=held.missing[-1] + 1):
-        return f"its session lacks {_turns(len(held.missing))}, more than was kept word for word"
-    point = known.transcript.first_question_after(held.last) if held.last is not None else None
-    if point is not None and point <= known.transcript.since:
+    missing = session_state.missing
+    if missing and (not facts.window or missing[0] < min(facts.window)):
+        return f"its session lacks {_turns(len(session_state.missing))}, more than was kept word for word"
+    if session_state.last is None:
+        return None
+    question_position = facts.transcript.first_question_after(session_state.last)
+    if question_position is not None and question_position <= facts.transcript.since:
         return "its session was compacted before its last question was answered"
     return None
 
 
-def _why_another_model(known: RestoreFacts, answered: AnsweredSession) -> str | None:
-    if answered.provider is not None and answered.provider != known.provider:
-        return f"the model is asked at {known.provider or 'no service'} now, no more at {answered.provider}"
-    needed = round(ROOM * answered.context_tokens)
-    window = known.model_window or DEFAULT_WINDOW
+def _other_model_reason(facts: RestoreFacts, answered: AnsweredSession) -> str | None:
+    """Return why the model that would answer cannot resume the session; None if it can."""
+    if answered.provider is not None and answered.provider != facts.provider:
+        return f"the model is asked at {facts.provider or 'no service'} now, no more at {answered.provider}"
+    needed = round(WINDOW_FACTOR * answered.context_tokens)
+    window = facts.model_window or DEFAULT_WINDOW
     # The same model has fitted the session into its window before, and compacts it when necessary.
-    if answered.provider is not None and answered.model != known.model and window < needed:
+    if answered.provider is not None and answered.model != facts.model and window < needed:
         return (
-            f"the window of {known.model or 'the model'} has {window:,} tokens, "
+            f"the window of {facts.model or 'the model'} has {window:,} tokens, "
             f"less than the {needed:,} that the session would need"
         )
     return None
 
 
-def _why_too_old(known: RestoreFacts, answered: AnsweredSession) -> str | None:
-    idle_ms = known.now_ms - answered.at_ms
+def _too_old_reason(facts: RestoreFacts, answered: AnsweredSession) -> str | None:
+    """Return why a session is too old to be resumed; None if it is not."""
+    idle_ms = facts.now_ms - answered.at_ms
     return f"nothing was said for {idle_ms // DAY_MS} days" if idle_ms > IDLE_MS else None
 
 
-def _held(known: RestoreFacts) -> _HeldTurns:
+def _session_state(facts: RestoreFacts) -> _SessionState:
     """Return the newest checkpoint that the session's transcript has, and the turns after it."""
-    transcript = known.transcript or Transcript(TranscriptState.MISSING)
+    transcript = facts.transcript or Transcript(TranscriptState.MISSING)
     last, after = None, 0
     # All checkpoints are tried, not the last alone: a damaged transcript may have any of them.
-    for place, mark in enumerate(known.marks, start=1):
+    for position, mark in enumerate(facts.marks, start=1):
         if mark.uuid is not None and transcript.has(mark.uuid):
-            last, after = mark.uuid, place
-    missing = sorted(mark.turn for mark in known.marks[after:] if mark.turn not in known.again)
-    return _HeldTurns(last=last, missing=tuple(missing))
+            last, after = mark.uuid, position
+    missing = sorted(mark.turn for mark in facts.marks[after:] if mark.turn not in facts.repeated_turns)
+    return _SessionState(last=last, missing=tuple(missing))
 
 
-def _from_checkpoint(transcript: Transcript, held: _HeldTurns, resumed: RestoreDecision) -> RestoreDecision:
+def _from_checkpoint(
+    transcript: Transcript, session_state: _SessionState, resumed: RestoreDecision
+) -> RestoreDecision:
     """Return the decision to continue before an unanswered question: it is asked again, or has failed."""
-    place = transcript.first_question_after(held.last) if held.last is not None else None
-    if place is None:
+    position = transcript.first_question_after(session_state.last) if session_state.last is not None else None
+    if position is None:
         return resumed
     reason = "its session goes on after its last answer: what was asked then got none"
-    return replace(resumed, reason=reason, resume_at=transcript.chain[place - 1])
+    return replace(resumed, reason=reason, resume_at=transcript.chain[position - 1])
 
 
 def _turns(count: int) -> str:
+    """Return a number of turns in words."""
     return "one turn" if count == 1 else f"{count} turns"

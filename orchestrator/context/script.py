@@ -35,23 +35,23 @@ def weight(text: str) -> int:
     return wide * WIDE_WEIGHT + (len(text) - wide) * NARROW_WEIGHT
 
 
-def prefix(text: str, most: int) -> str:
-    """Return at most `most` characters from the start, without cutting a grapheme."""
-    if len(text) <= most:
+def prefix(text: str, max_chars: int) -> str:
+    """Return at most `max_chars` characters from the start, without cutting a grapheme."""
+    if len(text) <= max_chars:
         return text
     end = 0
-    for cluster in _compiled(_GRAPHEME).finditer(text[: most + MAX_GRAPHEME]):
-        if cluster.end() > most:
+    for cluster in _compiled(_GRAPHEME).finditer(text[: max_chars + MAX_GRAPHEME]):
+        if cluster.end() > max_chars:
             break
         end = cluster.end()
-    return text[: end if most - end < MAX_GRAPHEME else most]
+    return text[: end if max_chars - end < MAX_GRAPHEME else max_chars]
 
 
-def suffix(text: str, most: int) -> str:
-    """Return at most `most` characters from the end, without cutting a grapheme."""
-    if len(text) <= most:
+def suffix(text: str, max_chars: int) -> str:
+    """Return at most `max_chars` characters from the end, without cutting a grapheme."""
+    if len(text) <= max_chars:
         return text
-    start = len(text) - max(most, 0)
+    start = len(text) - max(max_chars, 0)
     before = max(start - MAX_GRAPHEME, 0)
     # `before` may be in the middle of a grapheme; 64 code points later the boundaries are right again.
     for cluster in _compiled(_GRAPHEME).finditer(text[before:]):
@@ -80,16 +80,20 @@ def within(text: str, limit: int = FULL) -> str:
     return f"{cut.rstrip()}{ELLIPSIS}"
 
 
-def shortened(text: str, most: int) -> str:
-    """Return at most `most` characters, ellipsis included, without cutting a grapheme."""
+def shortened(text: str, max_chars: int) -> str:
+    """Return at most `max_chars` characters, ellipsis included, without cutting a grapheme."""
     text = text.strip()
-    return text if len(text) <= most else f"{prefix(text, most - 1).rstrip()}{ELLIPSIS}"
+    return text if len(text) <= max_chars else f"{prefix(text, max_chars - 1).rstrip()}{ELLIPSIS}"
 
 
 def _fitting(text: str, room: int) -> int:
     """Return how many characters from the start weigh at most `room`."""
-    low, high = room // 7, min(room // 4, len(text))
+    # A binary search between the numbers for only wide and for only narrow characters.
+    low, high = room // WIDE_WEIGHT, min(room // NARROW_WEIGHT, len(text))
     while low < high:
         middle = (low + high + 1) // 2
-        low, high = (middle, high) if weight(text[:middle]) <= room else (low, middle - 1)
+        if weight(text[:middle]) <= room:
+            low = middle
+        else:
+            high = middle - 1
     return min(low, len(text))

@@ -25,7 +25,12 @@ from orchestrator.context.context_manager import ContextManager
 from orchestrator.context.hydrate import Hydrated
 from orchestrator.context.models import Checkpoint, Context, answer_id, question_id
 from orchestrator.context.recorder import ContextRecorder, next_events
-from orchestrator.context.resume_or_retell import RestoreDecision, RestoreFacts, anew, plan_restore
+from orchestrator.context.resume_or_retell import (
+    RestoreDecision,
+    RestoreFacts,
+    plan_restore,
+    start_new_session,
+)
 from orchestrator.context.tokens import TokenFactors
 from orchestrator.domain.errors import AndyError
 from orchestrator.domain.values import Folder, Group, Turn
@@ -67,6 +72,7 @@ class SessionRestorer:
         self._bus = bus
 
     def loops(self) -> dict[str, Callable[[], Any]]:
+        """Return the loop to supervise by its name."""
         return {"restoring": self.run}
 
     # Before a container starts
@@ -74,34 +80,35 @@ class SessionRestorer:
     async def restore(self, turn: Turn, group: Group, session_id: str | None) -> Restoration:
         """Return how a new container continues the conversation of a group whose session is `session_id`."""
         ids = {"group": group.folder, "turn": turn.id}
-        known = _unknown(session_id, now_ms=self._clock.now_ms())
+        facts = _facts_without_store(session_id, now_ms=self._clock.now_ms())
         try:
             agent = self._agent_of(group, turn)
-            known = await self._known(turn, session_id, agent)
-            known = await self._look_into(known, group)
+            facts = await self._store_facts(turn, session_id, agent)
+            facts = await self._with_transcript_in_time(facts, group)
             async with asyncio.timeout(PATIENCE_SECONDS):
-                return await self._decide(group, known, agent)
+                return await self._decide(group, facts, agent)
         except (AndyError, OSError, TimeoutError) as error:
             log.warning("conversation.not_read", **ids, reason=str(error))
         except Exception:
             # A fault in the stored conversation must not leave the question unanswered.
             log.exception("conversation.not_read", **ids)
-        return _unread(known)
+        return _unchecked_restoration(facts)
 
-    async def _look_into(self, known: RestoreFacts, group: Group) -> RestoreFacts:
+    async def _with_transcript_in_time(self, facts: RestoreFacts, group: Group) -> RestoreFacts:
         """Return the facts with the transcript, if it can be read in time."""
         try:
             async with asyncio.timeout(TRANSCRIPT_SECONDS):
-                return await asyncio.to_thread(_with_transcript, known, self._session_files, group.folder)
+                return await asyncio.to_thread(_with_transcript, facts, self._session_files, group.folder)
         except OSError as error:  # `TimeoutError` is an `OSError`
             log.warning("transcript.not_read", group=group.folder, reason=str(error) or "it took too long")
-            return known
+            return facts
 
-    async def _decide(self, group: Group, known: RestoreFacts, agent: ChosenAgent) -> Restoration:
+    async def _decide(self, group: Group, facts: RestoreFacts, agent: ChosenAgent) -> Restoration:
+        """Return how the conversation continues, decided by the facts and the stored context."""
         # Without this, a conversation that was cleared a moment ago would be retold.
         await self._recorder.catch_up(group.folder)
         manager = self._recorder.manager(group.folder)
-        plan = await asyncio.to_thread(_look, manager, known, factors=self._factors)
+        plan = await asyncio.to_thread(_make_plan, manager, facts, factors=self._factors)
         if agent.agent == "offline":
             mode = "rehydrate" if plan.whole else "fresh"
             restore, resumed = RestoreOrder(mode=mode, reason=NO_SESSIONS, meta=plan.meta), None
@@ -109,7 +116,7 @@ class SessionRestorer:
             restore, resumed = plan.restore(), plan.decision.session_id
         return Restoration(
             restore=restore,
-            decided_on_session=known.session_id,
+            decided_on_session=facts.session_id,
             session_id=resumed,
             model=agent.model,
             provider=agent.provider,
@@ -117,7 +124,7 @@ class SessionRestorer:
             facts=plan.facts(),
         )
 
-    async def _known(self, turn: Turn, session_id: str | None, agent: ChosenAgent) -> RestoreFacts:
+    async def _store_facts(self, turn: Turn, session_id: str | None, agent: ChosenAgent) -> RestoreFacts:
         """Return the facts from the store."""
         async with self._database.reading() as tx:
             cursor = await sessions.cursor_of(tx, turn.folder)
@@ -125,7 +132,7 @@ class SessionRestorer:
                 session_id=session_id,
                 answered=await checkpoints.answered(tx, turn.folder, session_id) if session_id else None,
                 marks=await checkpoints.marks(tx, turn.folder, session_id) if session_id else (),
-                again=await checkpoints.turns_in_prompt(tx, turn, cursor),
+                repeated_turns=await checkpoints.turns_in_prompt(tx, turn, cursor),
                 model=agent.model,
                 model_window=await runs.window_of(tx, agent.model),
                 provider=agent.provider,
@@ -145,6 +152,7 @@ class SessionRestorer:
                 await asyncio.sleep(event_bus.PAUSE_SECONDS)
 
     async def _note(self, folder: Folder) -> None:
+        """Record the state of a group's session in its context."""
         session = await self._database.read(partial(_answered_session, folder=folder))
         if session is None:
             return
@@ -167,24 +175,24 @@ async def _answered_session(
     return None if answered is None else (answered, await checkpoints.marks(tx, folder, session_id))
 
 
-def _unknown(session_id: str | None, *, now_ms: int) -> RestoreFacts:
+def _facts_without_store(session_id: str | None, *, now_ms: int) -> RestoreFacts:
     """Return facts for the case that not even the store can be read: the session is resumed then."""
     answered = checkpoints.AnsweredSession(session_id=session_id, at_ms=now_ms) if session_id else None
     return RestoreFacts(session_id=session_id, answered=answered, now_ms=now_ms)
 
 
-def _unread(known: RestoreFacts) -> Restoration:
+def _unchecked_restoration(facts: RestoreFacts) -> Restoration:
     """Return a restoration that resumes the session unchecked and retells nothing."""
-    transcript_read = known.transcript
-    held = [
+    transcript_read = facts.transcript
+    in_transcript = [
         mark
-        for mark in known.marks
+        for mark in facts.marks
         if transcript_read is not None and mark.uuid and transcript_read.has(mark.uuid)
     ]
-    decision = plan_restore(replace(known, marks=held, has_stored_context=False))
+    decision = plan_restore(replace(facts, marks=in_transcript, has_stored_context=False))
     return Restoration(
         restore=RestoreOrder(mode=decision.mode, reason=UNREAD, resume_at=decision.resume_at),
-        decided_on_session=known.session_id,
+        decided_on_session=facts.session_id,
         session_id=decision.session_id,
     )
 
@@ -202,6 +210,7 @@ class _RestorePlan:
     so_far: RestoredConversation
 
     def restore(self) -> RestoreOrder:
+        """Return the part of the container's order that says how its conversation continues."""
         mode, is_resumed = self.decision.mode, self.decision.session_id is not None
         # A resumed session gets only what it lacks: with the whole text it would have its history twice.
         hydrated = self.part if is_resumed else self.whole
@@ -216,6 +225,7 @@ class _RestorePlan:
         )
 
     def facts(self) -> dict[str, int]:
+        """Return figures about the texts, for the event."""
         hydrated = self.part if self.decision.session_id is not None else self.whole
         return {
             "messages_in_window": len(hydrated.message_ids),
@@ -224,61 +234,61 @@ class _RestorePlan:
         }
 
 
-def _look(manager: ContextManager, known: RestoreFacts, *, factors: TokenFactors) -> _RestorePlan:
+def _make_plan(manager: ContextManager, facts: RestoreFacts, *, factors: TokenFactors) -> _RestorePlan:
     """Read the stored context, and decide. Blocks."""
-    manager = manager.counting_as(factors.of(known.model))
-    contents = manager.load(now_ms=known.now_ms)
+    manager = manager.counting_as(factors.of(facts.model))
+    contents = manager.load(now_ms=facts.now_ms)
     context = contents.context
-    again = {message_id for turn in known.again for message_id in (question_id(turn), answer_id(turn))}
-    whole = manager.hydrate_prompt(now_ms=known.now_ms, exclude=again, contents=contents)
+    repeated_ids = {id_of(turn) for turn in facts.repeated_turns for id_of in (question_id, answer_id)}
+    whole = manager.hydrate_prompt(now_ms=facts.now_ms, exclude=repeated_ids, contents=contents)
     window = [message for message in context.conversation.recent_window if message.turn is not None]
-    known = replace(
-        known,
+    facts = replace(
+        facts,
         has_stored_context=bool(whole),
         window=sorted({message.turn for message in window if message.turn is not None}),
     )
-    decision = plan_restore(known)
+    decision = plan_restore(facts)
     missing = {message.id for message in window if message.turn in decision.missing}
-    part = hydrate.delta(context, missing=missing, exclude=again)
+    part = hydrate.delta(context, missing=missing, exclude=repeated_ids)
     if decision.mode == "resume_plus_delta" and len(part.message_ids) < len(missing):
-        decision = anew(known, f"{decision.reason}, more than it can be told")
+        decision = start_new_session(facts, f"{decision.reason}, more than it can be told")
     elif decision.mode == "resume_plus_delta" and not part:
         # The missing turns had no messages.
         decision = replace(decision, mode="resume", missing=())
-    meta = manager.meta(now_ms=known.now_ms, contents=contents)
+    meta = manager.meta(now_ms=facts.now_ms, contents=contents)
     return _RestorePlan(
         decision=decision,
         whole=whole,
         part=part,
         meta=meta[:MAX_RESTORE_CHARS] or None,
-        so_far=_so_far(context, whole, known, again),
+        so_far=_conversation_figures(context, whole, facts, repeated_ids),
     )
 
 
-def _so_far(
-    context: Context, whole: Hydrated, known: RestoreFacts, again: Collection[str]
+def _conversation_figures(
+    context: Context, whole: Hydrated, facts: RestoreFacts, repeated_ids: Collection[str]
 ) -> RestoredConversation:
-    """Return the figures of the conversation without the questions of `again`, which the next prompt has."""
+    """Return figures of the conversation without the messages of `repeated_ids`, which the prompt has."""
     loaded = set(whole.message_ids)
     questions = [each for each in context.conversation.recent_window if each.role == "user"]
     before = [each.content for each in questions if each.id in loaded]
     return RestoredConversation(
-        turns=max(0, context.stats.dialog_turns - sum(each.id in again for each in questions)),
+        turns=max(0, context.stats.dialog_turns - sum(each.id in repeated_ids for each in questions)),
         exchanges_kept=len(before),
         messages_kept=len(loaded),
         summary_chars=whole.summary_chars,
         age_seconds=whole.age_seconds,
         last_question=before[-1][:MAX_LAST_QUESTION] if before else "",
-        context_tokens=known.answered.context_tokens if known.answered else 0,
-        context_window=known.model_window or 0,
+        context_tokens=facts.answered.context_tokens if facts.answered else 0,
+        context_window=facts.model_window or 0,
     )
 
 
-def _with_transcript(known: RestoreFacts, session_files: Path, folder: str) -> RestoreFacts:
+def _with_transcript(facts: RestoreFacts, session_files: Path, folder: str) -> RestoreFacts:
     """Return the facts with the session's transcript. Blocks. Raises `OSError`."""
-    if known.session_id is None or known.answered is None:
-        return known
-    return replace(known, transcript=transcript.look(session_files, folder, known.session_id))
+    if facts.session_id is None or facts.answered is None:
+        return facts
+    return replace(facts, transcript=transcript.read(session_files, folder, facts.session_id))
 
 
 def _note_session(
@@ -286,16 +296,20 @@ def _note_session(
     answered: checkpoints.AnsweredSession,
     marks: Sequence[checkpoints.CheckpointMark],
 ) -> None:
-    held = (Checkpoint(turn=mark.turn, uuid=mark.uuid) for mark in reversed(marks) if mark.uuid is not None)
+    """Record in the context the session's state and its newest checkpoint. Blocks."""
+    in_transcript = (
+        Checkpoint(turn=mark.turn, uuid=mark.uuid) for mark in reversed(marks) if mark.uuid is not None
+    )
     manager.note_session(
         session_id=answered.session_id,
         model=answered.model,
         provider=answered.provider,
         context_tokens=answered.context_tokens,
-        checkpoint=next(held, None),
+        checkpoint=next(in_transcript, None),
         now_ms=answered.at_ms,
     )
 
 
 def _text(hydrated: Hydrated) -> str | None:
+    """Return a text for the order, cut to `MAX_RESTORE_CHARS`; None if it is empty."""
     return hydrated.text[:MAX_RESTORE_CHARS] or None

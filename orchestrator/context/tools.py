@@ -57,6 +57,7 @@ def busy(folder: str, request_id: str) -> Reply:
 
 
 def _read(tool: str, arguments: Mapping[str, Any]) -> Any:
+    """Return the validated arguments of a tool. Raises `ContextToolRefused`."""
     if (kind := wire.ARGUMENTS.get(tool)) is None:
         raise ContextToolRefused(
             "unknown_tool", f"There is no tool '{tool}'. There are: {', '.join(wire.ARGUMENTS)}."
@@ -70,6 +71,7 @@ def _read(tool: str, arguments: Mapping[str, Any]) -> Any:
 
 
 def _refusal(request_id: str, code: str, text: str) -> Reply:
+    """Return the reply to a request that was not carried out."""
     return Reply(request_id=request_id, ok=False, code=code, text=text)
 
 
@@ -82,6 +84,7 @@ class _ToolRunner:
         self._now_ms = now_ms
 
     def do(self, request: ToolRequest) -> Reply:
+        """Carry out a request and return the reply. Raises `BadRequest`, `ContextBusy` and `OSError`."""
         match request:
             case wire.SetActivePlan():
                 return self._set_plan(request)
@@ -101,6 +104,7 @@ class _ToolRunner:
                 assert_never(request)
 
     def _set_plan(self, request: wire.SetActivePlan) -> Reply:
+        """Make a plan the active one, or none."""
         plan = self._manager.set_active_plan(
             request.plan_id, resets_summary=request.resets_summary, now_ms=self._now_ms
         )
@@ -110,6 +114,7 @@ class _ToolRunner:
         )
 
     def _set_task(self, task_id: str | None) -> Reply:
+        """Make a task of the active plan the active one, or none."""
         task = self._manager.set_active_task(task_id, now_ms=self._now_ms)
         return self._done(
             f"The active task is {_task(task)}." if task else "No task is active.",
@@ -117,11 +122,13 @@ class _ToolRunner:
         )
 
     def _decide(self, decision: str) -> Reply:
+        """Store a decision."""
         _check("decision", decision, wire.MAX_DECISION_CHARS)
         decisions = self._manager.record_decision(decision, now_ms=self._now_ms)
         return self._done("Kept.", decisions=len(decisions))
 
     def _open_file(self, path: str) -> Reply:
+        """Store the path of an open file, relative to the group's folder."""
         # In one form, or the same file could be listed twice.
         path = path.strip().removeprefix(f"{WORKSPACE}/")
         _check("path", path, wire.MAX_PATH_CHARS)
@@ -129,6 +136,7 @@ class _ToolRunner:
         return self._done("Noted.", open_files=list(open_files))
 
     def _create(self, request: wire.CreatePlan) -> Reply:
+        """Create a plan, which becomes the active one."""
         _check("title", request.title, wire.MAX_TITLE_CHARS)
         _check("objective", request.objective, wire.MAX_OBJECTIVE_CHARS, may_be_empty=True)
         if len(request.tasks) > wire.MAX_TASKS:
@@ -151,6 +159,7 @@ class _ToolRunner:
         return self._done(f"Made and active: {_plan(plan)}.", plan_id=plan.id, tasks=tasks)
 
     def _update(self, request: wire.UpdatePlanTask) -> Reply:
+        """Change a task of a plan, or add one."""
         if request.title is not None or not request.task_id:
             _check("title", request.title or "", wire.MAX_TITLE_CHARS)
         _check("description", request.description or "", wire.MAX_OBJECTIVE_CHARS, may_be_empty=True)
@@ -187,13 +196,16 @@ class _ToolRunner:
         return self._done("Kept.")
 
     def _active_plan(self) -> str | None:
+        """Return the id of the active plan, or None."""
         return self._manager.load(now_ms=self._now_ms).context.memory.active_plan_id
 
     def _done(self, text: str, **data: Any) -> Reply:
+        """Return the reply to a request that was carried out; `data` are its fields for programs."""
         return Reply(request_id=self._request_id, ok=True, code="ok", text=text, data=data)
 
 
 def _check(name: str, text: str, limit: int, *, may_be_empty: bool = False) -> None:
+    """Raise `ContextToolRefused` if a text is empty or has more than `limit` characters."""
     if not text.strip() and not may_be_empty:
         raise ContextToolRefused("empty", f"The {name} is empty: say in a few words what it is.")
     if len(text.strip()) > limit:
@@ -203,8 +215,10 @@ def _check(name: str, text: str, limit: int, *, may_be_empty: bool = False) -> N
 
 
 def _plan(plan: Plan) -> str:
+    """Return a plan's id and title, as replies name it."""
     return f"{plan.id}, '{plan.title}'"
 
 
 def _task(task: PlanTask) -> str:
+    """Return a task's id and title, as replies name it."""
     return f"{task.id}, '{task.title}'"

@@ -1,7 +1,7 @@
 """Read which messages an agent's session has from the transcript that its container wrote.
 
 The CLI silently resumes a transcript that lost lines, and waits for ever on one that is a pipe. So the host
-checks it first. The container may have put anything there: `look` follows no link, never waits, and reads no
+checks it first. The container may have put anything there: `read` follows no link, never waits, and reads no
 more than `TranscriptLimits` allow. It blocks: call it in a thread.
 """
 
@@ -27,11 +27,11 @@ from orchestrator.base.dirfd import inner, open_file, opened
 SESSION_ID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 MESSAGE_ID = re.compile(r"[0-9A-Za-z-]{1,64}")
 """The form of a message's id. It is strict: the id becomes an argument of a command line."""
-MARK = b'"parentUuid"'
+CONVERSATION_MARK = b'"parentUuid"'
 """The mark of lines that are part of the conversation; inside a text JSON escapes its quotes."""
-OWN = re.compile(rb'"type"\s*:\s*"tool_result"|"content"\s*:\s*"<(?:local-command-|command-name>)')
+NOT_A_QUESTION = re.compile(rb'"type"\s*:\s*"tool_result"|"content"\s*:\s*"<(?:local-command-|command-name>)')
 """The result of a tool, or a message of the CLI itself: user messages that are no question."""
-HALF = re.compile(rb"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
+ESCAPED_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
 """A surrogate, escaped in JSON."""
 KIND = re.compile(rb'"type"\s*:\s*"(user|assistant|system|attachment)"')
 OWN_ID = re.compile(rb'"uuid"\s*:\s*"([0-9A-Za-z-]{1,64})"')
@@ -68,31 +68,34 @@ class Transcript:
     """The messages of a session, as its transcript has them."""
 
     state: TranscriptState
-    why: str = ""
+    reason: str = ""
     """The reason as a sentence, for a refused transcript."""
     chain: tuple[str, ...] = ()
     """The uuids of the messages that the CLI continues from, oldest first, also those before a compaction."""
     prompts: frozenset[str] = field(default=frozenset())
     """The uuids in the chain that are questions."""
     since: int = 0
-    """The place of the last compaction in the chain: a session cannot continue from a message before it."""
+    """The position of the last compaction in the chain; no session can continue from a message before it."""
 
     @cached_property
-    def _places(self) -> dict[str, int]:
-        return {uuid: place for place, uuid in enumerate(self.chain)}
+    def _positions(self) -> dict[str, int]:
+        """The position of each message in the chain, by its uuid."""
+        return {uuid: position for position, uuid in enumerate(self.chain)}
 
     def has(self, uuid: str) -> bool:
-        return uuid in self._places
+        """Return whether a message is in the chain."""
+        return uuid in self._positions
 
     def first_question_after(self, uuid: str) -> int | None:
-        """Return the place of the first question after a message, or None."""
-        start = self._places[uuid] + 1
+        """Return the position of the first question after a message, or None."""
+        start = self._positions[uuid] + 1
         return next(
-            (place for place in range(start, len(self.chain)) if self.chain[place] in self.prompts), None
+            (position for position in range(start, len(self.chain)) if self.chain[position] in self.prompts),
+            None,
         )
 
 
-def look(
+def read(
     sessions: Path, folder: str, session_id: str, *, limits: TranscriptLimits | None = None
 ) -> Transcript:
     """Return the transcript of a group's session; `sessions` is `data/sessions`. Blocks.
@@ -105,15 +108,15 @@ def look(
     if not SESSION_ID.fullmatch(session_id):
         return _refused("its session has no id that the CLI would take")
     with ExitStack() as stack:
-        here = stack.enter_context(opened(sessions))
+        directory_descriptor = stack.enter_context(opened(sessions))
         try:
             for part in (folder, ".claude", "projects"):
-                here = stack.enter_context(inner(here, part))
+                directory_descriptor = stack.enter_context(inner(directory_descriptor, part))
         except FileNotFoundError:
             return Transcript(TranscriptState.MISSING)
         except OSError as error:
             return _refused(f"its session's directory cannot be entered: {error.strerror}")
-        return _find(here, f"{session_id}.jsonl", limits)
+        return _find_longest(directory_descriptor, f"{session_id}.jsonl", limits)
 
 
 def remove_all(sessions: Path, folder: str) -> None:
@@ -124,24 +127,25 @@ def remove_all(sessions: Path, folder: str) -> None:
     """
     with ExitStack() as stack:
         try:
-            here = stack.enter_context(opened(sessions))
+            directory_descriptor = stack.enter_context(opened(sessions))
             for part in (folder, ".claude", "projects"):
-                here = stack.enter_context(inner(here, part))
+                directory_descriptor = stack.enter_context(inner(directory_descriptor, part))
         except OSError:
             return
-        for project in _names(here)[: TranscriptLimits().projects]:
-            with suppress(NotADirectoryError), inner(here, project) as place:
-                for name in _names(place):
+        for project in _names(directory_descriptor)[: TranscriptLimits().projects]:
+            with suppress(NotADirectoryError), inner(directory_descriptor, project) as project_descriptor:
+                for name in _names(project_descriptor):
                     if name.endswith(".jsonl"):
-                        os.unlink(name, dir_fd=place)
+                        os.unlink(name, dir_fd=project_descriptor)
 
 
 def _names(directory: int) -> list[str]:
+    """Return the names in an open directory, sorted."""
     with os.scandir(directory) as entries:
         return sorted(entry.name for entry in entries)
 
 
-def _find(projects: int, name: str, limits: TranscriptLimits) -> Transcript:
+def _find_longest(projects: int, name: str, limits: TranscriptLimits) -> Transcript:
     """Return the longest transcript of this name in any project, a folder named after a working directory."""
     with os.scandir(projects) as entries:
         # In all projects: measured, the CLI resumes a session from whatever working directory.
@@ -157,19 +161,21 @@ def _find(projects: int, name: str, limits: TranscriptLimits) -> Transcript:
 
 
 def _in_project(projects: int, project: str, name: str, limits: TranscriptLimits) -> Transcript | None:
+    """Return the transcript of this name in a project; None if the project has none."""
     try:
-        with inner(projects, project) as here:
-            descriptor = open_file(here, name)
+        with inner(projects, project) as directory_descriptor:
+            descriptor = open_file(directory_descriptor, name)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
         return _refused(f"its transcript cannot be opened: {error.strerror}")
     with os.fdopen(descriptor, "rb") as file:
-        why_not = _why_not(os.fstat(descriptor), limits)
-        return _refused(why_not) if why_not else _read(file, limits)
+        refusal = _refusal_reason(os.fstat(descriptor), limits)
+        return _refused(refusal) if refusal else _read_entries(file, limits)
 
 
-def _why_not(info: os.stat_result, limits: TranscriptLimits) -> str | None:
+def _refusal_reason(info: os.stat_result, limits: TranscriptLimits) -> str | None:
+    """Return why a file must not be read; None if it may."""
     # A hard link could be another file of this disk.
     if not stat.S_ISREG(info.st_mode) or info.st_nlink != 1:
         return "its transcript is no file of its own"
@@ -186,7 +192,8 @@ class _Entry:
     is_boundary: bool
 
 
-def _read(file: BinaryIO, limits: TranscriptLimits) -> Transcript:
+def _read_entries(file: BinaryIO, limits: TranscriptLimits) -> Transcript:
+    """Return the transcript in an open file. Raises `TimeoutError`."""
     entries: dict[str, _Entry] = {}
     until = time.monotonic() + limits.seconds
     for number, line in enumerate(_lines(file, limits)):
@@ -194,7 +201,7 @@ def _read(file: BinaryIO, limits: TranscriptLimits) -> Transcript:
             return _refused("its transcript has too many lines")
         if time.monotonic() > until:
             raise TimeoutError(f"the transcript could not be read in {limits.seconds:g} s")
-        entry = _entry(line, limits) if MARK in line else None
+        entry = _entry(line, limits) if CONVERSATION_MARK in line else None
         if entry is not None:
             entries.pop(entry.uuid, None)  # the last one is the last in the dict
             entries[entry.uuid] = entry
@@ -214,16 +221,17 @@ def _lines(file: BinaryIO, limits: TranscriptLimits) -> Iterator[bytes]:
 
 
 def _entry(line: bytes, limits: TranscriptLimits) -> _Entry | None:
-    message = _parsed(line) if len(line) <= limits.parsed_bytes else _scanned(line)
+    """Return the message on a line; None if the line is no message of the main conversation."""
+    message = _parsed(line) if len(line) <= limits.parsed_bytes else _ids_of_long_line(line)
     if message is None or message.is_sidechain or not MESSAGE_ID.fullmatch(message.uuid or ""):
         return None
     is_boundary = message.subtype == "compact_boundary"
     parent = message.parent or (message.logical_parent if is_boundary else None)
-    is_own = message.is_meta or message.is_summary or OWN.search(line)
+    is_no_question = message.is_meta or message.is_summary or NOT_A_QUESTION.search(line)
     return _Entry(
         uuid=message.uuid or "",
         parent=parent,
-        is_prompt=message.type == "user" and not is_own,
+        is_prompt=message.type == "user" and not is_no_question,
         is_boundary=is_boundary,
     )
 
@@ -242,45 +250,47 @@ class _Message(BaseModel):
 
 
 def _parsed(line: bytes) -> _Message | None:
+    """Return the fields of a line; None if it is no message."""
     try:
         # The CLI accepts a lone surrogate, which a cut text may end with; pydantic refuses it.
-        return _Message.model_validate_json(HALF.sub(rb"\\ufffd", line))
+        return _Message.model_validate_json(ESCAPED_SURROGATE.sub(rb"\\ufffd", line))
     except ValidationError:
         return None
 
 
-def _scanned(line: bytes) -> _Message | None:
+def _ids_of_long_line(line: bytes) -> _Message | None:
     """Return only the ids of a message that is too long to parse, for example one with a picture."""
     kind, uuid, parent = (pattern.search(line) for pattern in (KIND, OWN_ID, PARENT_ID))
     if kind is None or uuid is None or parent is None:
         return None
-    above = parent[1].decode() if parent[1] else None
-    return _Message(type=kind[1].decode(), uuid=uuid[1].decode(), parentUuid=above)
+    parent_uuid = parent[1].decode() if parent[1] else None
+    return _Message(type=kind[1].decode(), uuid=uuid[1].decode(), parentUuid=parent_uuid)
 
 
 def _transcript(entries: dict[str, _Entry]) -> Transcript:
     """Follow the messages from the newest back to the first, as the CLI does."""
     if not entries:
         return Transcript(TranscriptState.EMPTY)
-    back: dict[str, _Entry] = {}
-    at: _Entry | None = next(reversed(entries.values()))
-    is_lost = False
+    followed: dict[str, _Entry] = {}
+    entry: _Entry | None = next(reversed(entries.values()))
+    is_parent_lost = False
     # The container may have written parents that form a circle.
-    while at is not None and at.uuid not in back:
-        back[at.uuid] = at
-        following = entries.get(at.parent) if at.parent is not None else None
+    while entry is not None and entry.uuid not in followed:
+        followed[entry.uuid] = entry
+        parent = entries.get(entry.parent) if entry.parent is not None else None
         # Messages before a compaction may be gone: the chain then starts at the compaction.
-        is_lost = at.parent is not None and following is None and not at.is_boundary
-        at = following
-    chain = tuple(reversed(back))
-    boundaries = [place for place, uuid in enumerate(chain) if back[uuid].is_boundary]
+        is_parent_lost = entry.parent is not None and parent is None and not entry.is_boundary
+        entry = parent
+    chain = tuple(reversed(followed))
+    boundaries = [position for position, uuid in enumerate(chain) if followed[uuid].is_boundary]
     return Transcript(
-        TranscriptState.HEADLESS if is_lost or at is not None else TranscriptState.WHOLE,
+        TranscriptState.HEADLESS if is_parent_lost or entry is not None else TranscriptState.WHOLE,
         chain=chain,
-        prompts=frozenset(uuid for uuid, entry in back.items() if entry.is_prompt),
+        prompts=frozenset(uuid for uuid, entry in followed.items() if entry.is_prompt),
         since=boundaries[-1] if boundaries else 0,
     )
 
 
-def _refused(why: str) -> Transcript:
-    return Transcript(TranscriptState.REFUSED, why)
+def _refused(reason: str) -> Transcript:
+    """Return a transcript that must not be passed to the CLI; `reason` is a sentence."""
+    return Transcript(TranscriptState.REFUSED, reason)

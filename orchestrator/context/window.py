@@ -50,29 +50,29 @@ def trimmed(
     while first < len(window) - 1 and window[first].role == "assistant":
         first += 1
     remaining = tuple(
-        _shorter(message, counter, budget) if _is_outsized(message, tokens, budget) else message
+        _with_cut_middle(message, counter, budget) if _is_outsized(message, tokens, budget) else message
         for message, tokens in zip(window[first:], costs[first:], strict=True)
     )
     return TrimmedWindow(remaining=remaining, evicted=tuple(window[:first]))
 
 
-def cut_middle(text: str, most: int, counter: TokenCounter, *, unit: str = "tokens") -> str:
-    """Return `text` in at most `most` tokens, with a marker for the missing middle.
+def cut_middle(text: str, max_tokens: int, counter: TokenCounter, *, unit: str = "tokens") -> str:
+    """Return `text` in at most `max_tokens` tokens, with a marker for the missing middle.
 
     The head gets 60 % of the tokens, the tail 40 %. No grapheme is cut. The result is empty if the marker
     alone is too long.
     """
     whole = counter.count(text)
-    if whole <= most and len(text) <= MAX_CONTENT_CHARS:
+    if whole <= max_tokens and len(text) <= MAX_CONTENT_CHARS:
         return text
-    room = most - counter.count(_marker(whole, unit))
+    room = max_tokens - counter.count(_marker(whole, unit))
     while room >= 0:
         head = _longest(text, int(room * HEAD_SHARE), counter, from_start=True)
         tail = _longest(text, int(room * (1 - HEAD_SHARE)), counter, from_start=False)
         missing = max(whole - counter.count(head) - counter.count(tail), 1)
-        made = f"{head}{_marker(missing, unit)}{tail}"
-        if counter.count(made) <= most:
-            return made
+        joined = f"{head}{_marker(missing, unit)}{tail}"
+        if counter.count(joined) <= max_tokens:
+            return joined
         # Tokens of a whole are not the sum of those of its parts, so the joined text may still be too long.
         room -= 4
     return ""
@@ -100,22 +100,27 @@ def _is_outsized(message: ContextMessage, tokens: int, budget: int) -> bool:
     return tokens > budget or len(message.content) > MAX_CONTENT_CHARS
 
 
-def _shorter(message: ContextMessage, counter: TokenCounter, budget: int) -> ContextMessage:
+def _with_cut_middle(message: ContextMessage, counter: TokenCounter, budget: int) -> ContextMessage:
+    """Return a message whose text fits into the budget, with its middle cut out."""
     return message.model_copy(update={"content": cut_middle(message.content, budget - OVERHEAD, counter)})
 
 
 def _marker(missing: int, unit: str) -> str:
+    """Return the text in place of a missing middle."""
     return f" [...{missing} {unit} cut...] "
 
 
-def _longest(text: str, most: int, counter: TokenCounter, *, from_start: bool) -> str:
-    """Return the longest piece of the start or the end that has at most `most` tokens."""
+def _longest(text: str, max_tokens: int, counter: TokenCounter, *, from_start: bool) -> str:
+    """Return the longest piece of the start or the end that has at most `max_tokens` tokens."""
     share = HEAD_SHARE if from_start else 1 - HEAD_SHARE
     low, high = 0, min(len(text), int(MAX_CONTENT_CHARS * 0.9 * share))
     while low < high:
         middle = (low + high + 1) // 2
         piece = text[:middle] if from_start else text[-middle:]
-        low, high = (middle, high) if counter.count(piece) <= most else (low, middle - 1)
+        if counter.count(piece) <= max_tokens:
+            low = middle
+        else:
+            high = middle - 1
     if not low:
         return ""
     return script.prefix(text, low) if from_start else script.suffix(text, low)

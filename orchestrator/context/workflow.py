@@ -252,7 +252,7 @@ def with_new_plan(
         raise PlanRefused(f"A plan has at most {MAX_TASKS} tasks: make several plans of it.")
     # `last_plan_id` covers plans moved out of the file: an id in an old message must not mean a new plan.
     plan_id = _next_id("plan", [workflow.last_plan_id, *(plan.id for plan in workflow.plans)])
-    made = tuple(
+    new_tasks = tuple(
         _new_task(f"task_{number:03d}", plan_id, task, now_ms) for number, task in enumerate(tasks, 1)
     )
     at = iso(now_ms)
@@ -263,7 +263,7 @@ def with_new_plan(
         context=_checked_context(context or PlanContext()),
         created_at=at,
         updated_at=at,
-        tasks=made,
+        tasks=new_tasks,
     )
     changed = workflow.model_copy(
         update={
@@ -272,7 +272,7 @@ def with_new_plan(
             "last_plan_id": plan_id,
         }
     )
-    return _stamped(changed, now_ms, request_id, plan_id)
+    return _with_activity(changed, now_ms, request_id, plan_id)
 
 
 def with_task(
@@ -291,7 +291,7 @@ def with_task(
         PlanRefused: a field cannot be stored.
     """
     plan = known_plan(workflow, plan_id)
-    task = known_task(plan, task_id) if task_id else _added(plan, fields.get("title"), now_ms)
+    task = known_task(plan, task_id) if task_id else _appended_task(plan, fields.get("title"), now_ms)
     changes = _task_changes(
         task,
         title=fields.get("title"),
@@ -310,7 +310,7 @@ def with_task(
     at = next((number for number, each in enumerate(plan.tasks) if each.id == task.id), len(rest))
     plan = plan.model_copy(update={"tasks": (*rest[:at], task, *rest[at:])})
     plan = plan.model_copy(update={"status": _status_by_tasks(plan)})
-    return _stamped(_with_plan(workflow, plan, now_ms), now_ms, request_id, task.id)
+    return _with_activity(_with_plan(workflow, plan, now_ms), now_ms, request_id, task.id)
 
 
 def with_plan_text(workflow: Workflow, plan_id: str, *, title: str, objective: str, now_ms: int) -> Workflow:
@@ -325,37 +325,37 @@ def with_plan_text(workflow: Workflow, plan_id: str, *, title: str, objective: s
         "objective": _checked("objective", objective, MAX_TEXT_CHARS, may_be_empty=True),
     }
     plan = known_plan(workflow, plan_id).model_copy(update=changes)
-    return _stamped(_with_plan(workflow, plan, now_ms), now_ms, None, "")
+    return _with_activity(_with_plan(workflow, plan, now_ms), now_ms, None, "")
 
 
 def without_plan(workflow: Workflow, plan_id: str, *, now_ms: int) -> Workflow:
     """Return the workflow without a plan; if it was current, none is. Raises `UnknownPlan`."""
-    gone = known_plan(workflow, plan_id)
+    removed = known_plan(workflow, plan_id)
     changes = {
-        "plans": tuple(plan for plan in workflow.plans if plan.id != gone.id),
-        "current_plan_id": None if workflow.current_plan_id == gone.id else workflow.current_plan_id,
+        "plans": tuple(plan for plan in workflow.plans if plan.id != removed.id),
+        "current_plan_id": None if workflow.current_plan_id == removed.id else workflow.current_plan_id,
     }
-    return _stamped(workflow.model_copy(update=changes), now_ms, None, "")
+    return _with_activity(workflow.model_copy(update=changes), now_ms, None, "")
 
 
 def with_current(workflow: Workflow, plan_id: str | None, *, now_ms: int) -> Workflow:
     """Return the workflow with another current plan, or none. Raises `UnknownPlan`."""
     if plan_id is not None:
         known_plan(workflow, plan_id)
-    return _stamped(workflow.model_copy(update={"current_plan_id": plan_id}), now_ms, None, "")
+    return _with_activity(workflow.model_copy(update={"current_plan_id": plan_id}), now_ms, None, "")
 
 
 def next_task(plan: Plan) -> PlanTask | None:
     """Return the next task: one in progress, else the first pending one that waits for no other."""
-    over = {task.id for task in plan.tasks if task.status.is_over}
-    going = [task for task in plan.tasks if task.status is PlanStatus.IN_PROGRESS]
+    ended = {task.id for task in plan.tasks if task.status.is_over}
+    in_progress = [task for task in plan.tasks if task.status is PlanStatus.IN_PROGRESS]
     # A cancelled task counts as ended: a task that depends on it would otherwise wait for ever.
-    free = [
+    ready = [
         task
         for task in plan.tasks
-        if task.status is PlanStatus.PENDING and over.issuperset(task.dependencies)
+        if task.status is PlanStatus.PENDING and ended.issuperset(task.dependencies)
     ]
-    return next(iter((*going, *free)), None)
+    return next(iter((*in_progress, *ready)), None)
 
 
 def without_oldest_finished(workflow: Workflow) -> tuple[Workflow, Plan | None]:
@@ -363,10 +363,10 @@ def without_oldest_finished(workflow: Workflow) -> tuple[Workflow, Plan | None]:
 
     The current plan stays.
     """
-    over = [plan for plan in workflow.plans if plan.status.is_over and plan.id != workflow.current_plan_id]
-    if not over:
+    ended = [plan for plan in workflow.plans if plan.status.is_over and plan.id != workflow.current_plan_id]
+    if not ended:
         return workflow, None
-    oldest = min(over, key=lambda plan: (plan.updated_at, plan.id))
+    oldest = min(ended, key=lambda plan: (plan.updated_at, plan.id))
     rest = tuple(plan for plan in workflow.plans if plan.id != oldest.id)
     return workflow.model_copy(update={"plans": rest}), oldest
 
@@ -382,6 +382,7 @@ def _status_by_tasks(plan: Plan) -> PlanStatus:
 def _task_changes(
     task: PlanTask, *, title: str | None, status: str | None, description: str | None, now_ms: int
 ) -> dict[str, Any]:
+    """Return the changed fields of a task by name; None leaves a field unchanged. Raises `PlanRefused`."""
     changes: dict[str, Any] = {}
     if title is not None:
         changes["title"] = _checked("title", title, MAX_TITLE_CHARS)
@@ -394,13 +395,15 @@ def _task_changes(
     return changes
 
 
-def _added(plan: Plan, title: str | None, now_ms: int) -> PlanTask:
+def _appended_task(plan: Plan, title: str | None, now_ms: int) -> PlanTask:
+    """Return a new task for the end of a plan. Raises `PlanRefused`."""
     if len(plan.tasks) >= MAX_TASKS:
         raise PlanRefused(f"A plan has at most {MAX_TASKS} tasks: make another plan.")
     return _new_task(_next_id("task", [task.id for task in plan.tasks]), plan.id, title or "", now_ms)
 
 
 def _new_task(task_id: str, plan_id: str, title: str, now_ms: int) -> PlanTask:
+    """Return a pending task. Raises `PlanRefused` for a bad title."""
     return PlanTask(
         id=task_id,
         title=_checked("title", title, MAX_TITLE_CHARS),
@@ -410,15 +413,17 @@ def _new_task(task_id: str, plan_id: str, title: str, now_ms: int) -> PlanTask:
 
 
 def _with_plan(workflow: Workflow, plan: Plan, now_ms: int) -> Workflow:
+    """Return the workflow with a changed plan in the place of the old one."""
     plan = plan.model_copy(update={"updated_at": iso(now_ms)})
     return workflow.model_copy(
         update={"plans": tuple(plan if each.id == plan.id else each for each in workflow.plans)}
     )
 
 
-def _stamped(workflow: Workflow, now_ms: int, request_id: str | None, made: str) -> Workflow:
+def _with_activity(workflow: Workflow, now_ms: int, request_id: str | None, changed_id: str) -> Workflow:
+    """Return the workflow with the present time; a request's id is recorded with the id that it changed."""
     at = iso(now_ms)
-    requests = (*workflow.requests, (request_id, made)) if request_id else workflow.requests
+    requests = (*workflow.requests, (request_id, changed_id)) if request_id else workflow.requests
     return workflow.model_copy(
         update={
             "last_activity": at,
@@ -429,6 +434,7 @@ def _stamped(workflow: Workflow, now_ms: int, request_id: str | None, made: str)
 
 
 def _next_id(kind: str, taken: Sequence[str]) -> str:
+    """Return an id such as `plan_007`: one more than the largest number in `taken`."""
     numbers = (used_id.removeprefix(f"{kind}_") for used_id in taken)
     # Imported ids may be anything; a very long number would make all later ids as long.
     newest = max((int(number) for number in numbers if number.isdecimal() and len(number) < 16), default=0)
@@ -436,6 +442,7 @@ def _next_id(kind: str, taken: Sequence[str]) -> str:
 
 
 def _checked(name: str, text: str, limit: int, *, may_be_empty: bool = False) -> str:
+    """Return a text on one line, redacted. Raises `PlanRefused` if it is empty or longer than `limit`."""
     clean = redact(" ".join(text.split()))
     if not clean and not may_be_empty:
         raise PlanRefused(f"The {name} is empty: say in a few words what it is.")
@@ -445,12 +452,14 @@ def _checked(name: str, text: str, limit: int, *, may_be_empty: bool = False) ->
 
 
 def _checked_list(name: str, texts: Sequence[str]) -> tuple[str, ...]:
+    """Return texts as `_checked` does. Raises `PlanRefused` for more than `MAX_LISTED`."""
     if len(texts) > MAX_LISTED:
         raise PlanRefused(f"At most {MAX_LISTED} are kept of each {name}: leave some out.")
     return tuple(_checked(name, text, MAX_TEXT_CHARS) for text in texts)
 
 
 def _checked_context(context: PlanContext) -> PlanContext:
+    """Return the background of a plan with checked texts. Raises `PlanRefused`."""
     return PlanContext(
         background=_checked("background", context.background, MAX_TEXT_CHARS, may_be_empty=True),
         constraints=_checked_list("constraint", context.constraints),
@@ -463,17 +472,18 @@ def _checked_dependencies(plan: Plan, task: PlanTask, ids: Sequence[str]) -> tup
     before = tuple(dict.fromkeys(known_task(plan, task_id).id for task_id in ids))
     waits_for = {task_id.id: task_id.dependencies for task_id in plan.tasks}
     # A list and not recursion: a chain of 500 tasks must not reach Python's recursion limit.
-    look, visited = list(before), set[str]()
-    while look:
-        if (task_id := look.pop()) == task.id:
+    waiting, visited = list(before), set[str]()
+    while waiting:
+        if (task_id := waiting.pop()) == task.id:
             raise PlanRefused(f"Task {task.id} would wait for itself: leave a task out.")
         if task_id not in visited:
             visited.add(task_id)
-            look += waits_for.get(task_id, ())
+            waiting += waits_for.get(task_id, ())
     return before
 
 
 def _checked_status(word: str) -> PlanStatus:
+    """Return the state that an agent names. Raises `PlanRefused` for an unknown word."""
     status = status_of(word)
     # A misspelt state is refused here, where an agent can correct it; in a file it counts as pending.
     if status is PlanStatus.PENDING and word.strip().lower() not in {"pending", *_ALIASES}:
@@ -482,5 +492,6 @@ def _checked_status(word: str) -> PlanStatus:
 
 
 def _known_ids(ids: Iterable[str]) -> str:
+    """Return a sentence that lists the first 20 ids, to be added to an error."""
     known = list(ids)
     return f" There are: {', '.join(known[:20])}." if known else " There is none yet: create a plan first."

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from orchestrator.context.message_mapping import (
-    BY_ITSELF,
-    BY_SCHEDULE,
+    AUTO_QUESTION,
+    SCHEDULED_QUESTION,
     answer_text,
     is_conversation,
     question_text,
@@ -125,10 +125,10 @@ async def test_a_task_and_a_free_cycle_say_that_nobody_asked(harness):
     await harness.answer("hi")
     await change(harness, "UPDATE turns SET kind = 'task', prompt = 'Water the plants?'")
     (task,) = await told(harness)
-    assert await words_of(harness, task) == f"{BY_SCHEDULE} Water the plants?"
+    assert await words_of(harness, task) == f"{SCHEDULED_QUESTION} Water the plants?"
     await change(harness, "UPDATE turns SET kind = 'auto'")
     (cycle,) = await told(harness)
-    assert await words_of(harness, cycle) == BY_ITSELF
+    assert await words_of(harness, cycle) == AUTO_QUESTION
     assert is_conversation(cycle)
     await change(harness, "UPDATE outbox SET text = '<internal>nothing</internal>'")
     assert not is_conversation((await told(harness))[0])

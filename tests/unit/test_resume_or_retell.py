@@ -46,7 +46,7 @@ HEALTHY = RestoreFacts(
     transcript=talk(1, 2, 3),
     has_stored_context=True,
     window=(1, 2, 3),
-    again=(TurnId(4),),
+    repeated_turns=(TurnId(4),),
     model="opus",
     provider="api.anthropic.com",
     now_ms=NOW,
@@ -140,7 +140,9 @@ def test_a_turn_that_lost_its_answer_alone_is_told_and_not_there_twice():
 
 def test_what_another_agent_answered_is_told():
     outside = CheckpointMark(turn=TurnId(4), uuid=None)
-    decision = plan_restore(known(marks=(*marks(1, 2, 3), outside), window=(3, 4), again=(TurnId(5),)))
+    decision = plan_restore(
+        known(marks=(*marks(1, 2, 3), outside), window=(3, 4), repeated_turns=(TurnId(5),))
+    )
     assert (decision.mode, decision.missing, decision.session_id) == ("resume_plus_delta", (4,), SESSION)
 
 
@@ -167,7 +169,7 @@ def test_what_was_asked_after_the_last_answer_is_left_out(tail, resume_at):
 
 
 def test_a_turn_that_is_asked_again_is_not_told_as_well():
-    decision = plan_restore(known(transcript=talk(1, 2), again=(TurnId(3),)))
+    decision = plan_restore(known(transcript=talk(1, 2), repeated_turns=(TurnId(3),)))
     assert (decision.mode, decision.missing) == ("resume", ())
 
 
@@ -189,7 +191,7 @@ anything = st.builds(
     transcript=transcripts,
     has_stored_context=st.booleans(),
     window=turn_ids.map(sorted),
-    again=turn_ids,
+    repeated_turns=turn_ids,
     model=st.none() | st.sampled_from(["opus", "haiku"]),
     model_window=st.none() | st.sampled_from([1_000, 1_000_000]),
     provider=st.none() | st.just("api.anthropic.com"),
@@ -214,7 +216,7 @@ def test_nothing_is_told_of_a_turn_that_its_session_holds_or_that_is_asked_again
         for mark in given_known.marks
         if given_known.transcript and mark.uuid and given_known.transcript.has(mark.uuid)
     }
-    assert not set(decision.missing) & {*held, *given_known.again}
+    assert not set(decision.missing) & {*held, *given_known.repeated_turns}
 
 
 @given(anything)

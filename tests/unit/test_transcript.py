@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.context.transcript import TranscriptLimits, TranscriptState, look
+from orchestrator.context.transcript import TranscriptLimits, TranscriptState, read
 from tests.support.transcripts import SESSION, Writing, place
 
 
@@ -19,7 +19,7 @@ def sessions(tmp_path):
 
 
 def found(sessions, **limits):
-    return look(sessions, "family", SESSION, limits=TranscriptLimits(**limits))
+    return read(sessions, "family", SESSION, limits=TranscriptLimits(**limits))
 
 
 def a_talk():
@@ -157,7 +157,7 @@ def test_what_is_not_there_is_missing(sessions, missing):
 
 @pytest.mark.parametrize("session_id", ["", "../../x", "no-uuid", f"{SESSION}\n", "--version", "x" * 200])
 def test_only_an_id_that_the_cli_takes_names_a_file(sessions, session_id):
-    assert look(sessions, "family", session_id).state is TranscriptState.REFUSED
+    assert read(sessions, "family", session_id).state is TranscriptState.REFUSED
 
 
 @pytest.mark.parametrize("where", ["family", ".claude", "projects", "-workspace-group", "file", "hard"])
@@ -176,7 +176,7 @@ def test_no_link_is_followed(sessions, tmp_path, where):
                         child.rmdir()
                     one.rmdir()
                 one.symlink_to(other)
-    assert look(elsewhere, "family", SESSION).state is (
+    assert read(elsewhere, "family", SESSION).state is (
         TranscriptState.REFUSED if where == "hard" else TranscriptState.WHOLE
     )
     assert found(sessions).state in (TranscriptState.REFUSED, TranscriptState.MISSING)
@@ -210,7 +210,7 @@ def test_a_file_that_is_too_large_is_not_read(sessions):
     with path.open("wb") as file:
         file.truncate(1024**3)
     transcript = found(sessions)
-    assert (transcript.state, transcript.why) == (
+    assert (transcript.state, transcript.reason) == (
         TranscriptState.REFUSED,
         "its transcript has more than 64 MiB",
     )

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.context.snapshots import DAY_MS, ContextSnapshot, doomed, name_of, parsed_name
+from orchestrator.context.snapshots import DAY_MS, ContextSnapshot, name_of, parsed_name, surplus
 from tests.support.dialogues import MINUTE, NOW
 
 
@@ -17,7 +17,7 @@ def taken(at_ms: int, *, is_pinned: bool = False) -> ContextSnapshot:
 
 
 def kept(snapshots: list[ContextSnapshot], now_ms: int = NOW) -> set[str]:
-    return {one.name for one in snapshots} - {one.name for one in doomed(snapshots, now_ms=now_ms)}
+    return {one.name for one in snapshots} - {one.name for one in surplus(snapshots, now_ms=now_ms)}
 
 
 def test_c_22_a_snapshot_is_named_by_its_time_and_revision():
@@ -46,7 +46,7 @@ def test_no_other_name_is_a_snapshots(name: str):
 def test_c_22_the_48_newest_are_kept():
     every_half_hour = [taken(NOW - number * 30 * MINUTE) for number in range(48)]
 
-    assert doomed(every_half_hour, now_ms=NOW) == ()
+    assert surplus(every_half_hour, now_ms=NOW) == ()
 
 
 def test_c_22_one_a_day_is_kept_for_14_days():
