@@ -97,8 +97,8 @@ def load(address: str, image: str, hashes: list[str], node: str) -> None:
     # The engine reports a fault of the archive inside a successful answer, so the image itself is looked for.
     with closing(EngineConnection("engine")) as engine:
         engine.request("GET", f"/images/{image}/json")
-        is_there = engine.getresponse().status == 200
-    if not is_there:
+        has_image = engine.getresponse().status == 200
+    if not has_image:
         raise OSError(f"the node's engine did not load it: {engine_answer.strip()[-300:]}")
 
 

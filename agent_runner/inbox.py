@@ -31,7 +31,7 @@ class TurnInbox:
         watch = DirectoryWatch(self._directory)
         watch.start()
         try:
-            async for _ in watch.looks(SWEEP_SECONDS):
+            async for _ in watch.checks(SWEEP_SECONDS):
                 if turn := await asyncio.to_thread(self._take):
                     return turn
                 # After the turns: one that was written before the wish to close is still answered.
@@ -39,7 +39,7 @@ class TurnInbox:
                     return None
         finally:
             watch.stop()
-        raise AssertionError("looks never ends")
+        raise AssertionError("checks never ends")
 
     def _take(self) -> TurnOrder | None:
         """Return the first new turn of this run; None if there is none. Blocks."""

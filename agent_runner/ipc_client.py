@@ -37,11 +37,11 @@ class HostClient:
         asked_ms = time.time_ns() // 1_000_000
         request = command.model_copy(update={"request_id": request_id, "asked_ms": asked_ms})
         # Watched before the request is written, because the reply may come at once.
-        looks = self._watch().looks(SWEEP_SECONDS)
+        checks = self._watch().checks(SWEEP_SECONDS)
         try:
             await asyncio.to_thread(write_whole, self._outbox(command) / unique_name(), request.to_json())
             async with asyncio.timeout(self._reply_seconds):
-                async for _ in looks:
+                async for _ in checks:
                     text = await asyncio.to_thread(_text_of, self._workspace.replies / f"{request_id}.json")
                     if text is not None:
                         return Reply.parse(text)
@@ -51,7 +51,7 @@ class HostClient:
             return _failed(request_id, "not_written", f"The request could not be written: {error.strerror}.")
         except WireError as error:
             return _failed(request_id, "bad_reply", f"The host's answer could not be read: {error}.")
-        raise AssertionError("looks never ends")
+        raise AssertionError("checks never ends")
 
     def close(self) -> None:
         """Stop watching for replies."""
@@ -60,6 +60,7 @@ class HostClient:
             self._replies = None
 
     def _outbox(self, command: Command) -> Path:
+        """Return the folder in which the host expects a request of this kind."""
         is_message = isinstance(command, SendMessage | SendFile)
         return self._workspace.messages if is_message else self._workspace.tasks
 
@@ -90,4 +91,5 @@ def _no_answer(request_id: str, seconds: float) -> Reply:
 
 
 def _failed(request_id: str, code: str, text: str) -> Reply:
+    """Return the reply to a request that failed in the container itself."""
     return Reply(request_id=request_id, ok=False, code=code, text=text)

@@ -96,6 +96,7 @@ def _summary(transcript: Path) -> str:
 
 
 def _slug(summary: str) -> str:
+    """Return a summary as a part of a file name: ASCII letters and digits, joined by `-`; it may be empty."""
     return re.sub(r"[^a-z0-9]+", "-", summary.lower()).strip("-")[:MAX_SLUG_CHARS].strip("-")
 
 

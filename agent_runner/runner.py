@@ -68,7 +68,9 @@ async def live(
         asyncio.create_task(_until_broken(outlet), name="listener"),
     )
     await asyncio.wait((run, *others), return_when=asyncio.FIRST_COMPLETED)
-    code = _exit_code(run, outlet) if run.done() else TERMINATED if terminated.is_set() else 0
+    code = TERMINATED if terminated.is_set() else 0
+    if run.done():
+        code = _exit_code(run, outlet)
     for task in (run, *others):
         task.cancel()
     await asyncio.wait((run, *others))

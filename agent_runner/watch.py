@@ -66,7 +66,7 @@ class DirectoryWatch(FileSystemEventHandler):
         # Replaced, not cleared: several tasks may wait, and each has to see the change.
         self._changed = asyncio.Event()
 
-    async def looks(self, sweep_seconds: float) -> AsyncIterator[None]:
+    async def checks(self, sweep_seconds: float) -> AsyncIterator[None]:
         """Yield whenever it is time to look: at once, after each hint, and every `sweep_seconds`."""
         while True:
             # Taken before the look, so that a change during it is not missed.

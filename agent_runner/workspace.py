@@ -15,6 +15,7 @@ class Workspace:
 
     @classmethod
     def from_environment(cls) -> Workspace:
+        """Return the workspace below `ANDY_WORKSPACE`, by default `/workspace`."""
         return cls(Path(os.environ.get("ANDY_WORKSPACE", "/workspace")))
 
     @property
@@ -29,6 +30,7 @@ class Workspace:
 
     @property
     def extra(self) -> Path:
+        """The owner's folders that are mounted for the group, each under its name."""
         return self.root / "extra"
 
     @property
@@ -43,6 +45,7 @@ class Workspace:
 
     @property
     def snapshots(self) -> Path:
+        """Files that the host writes for the agent to read, such as its context and the calendar."""
         return self.root / "env"
 
     @property
@@ -52,12 +55,15 @@ class Workspace:
 
     @property
     def replies(self) -> Path:
+        """The host's replies to requests, one file each."""
         return self.root / "ipc" / "replies"
 
     @property
     def messages(self) -> Path:
+        """Requests of the agent that send something to a chat."""
         return self.root / "ipc" / "messages"
 
     @property
     def tasks(self) -> Path:
+        """All other requests of the agent."""
         return self.root / "ipc" / "tasks"

@@ -120,7 +120,7 @@ class Accumulator:
         """Make everything undelivered due at the next opportunity, because a turn has ended."""
         for key in list(self._seen):
             self._forget(key, now_ms)
-        self.due(POINTS)
+        self.due(POINTS)  # called for its effect: all batches become notifications, which stay due
 
     def mark_delivered(self, batch: NoticeBatch) -> None:
         """Record the delivery of a notification, or of its first part, whose entries are removed."""

@@ -27,6 +27,7 @@ def visible(text: str) -> str:
 
 
 def _is_unseen(character: str) -> bool:
+    """Return whether a character is of a category that is not shown."""
     return unicodedata.category(character) in _UNSEEN
 
 

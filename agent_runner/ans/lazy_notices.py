@@ -26,6 +26,7 @@ Make = Callable[[RunOrder, Workspace], "NoticeRules"]
 
 
 def _make(order: RunOrder, workspace: Workspace) -> NoticeRules:
+    """Import the rules and build them. Slow: call it in a thread."""
     from agent_runner.ans.rules import NoticeRules
 
     return NoticeRules(order, workspace)

@@ -37,6 +37,7 @@ INJECTION_CHARS = 9_500
 
 
 def _utc_now() -> datetime:
+    """Return the present time, aware and in UTC."""
     return datetime.now(UTC)
 
 
@@ -283,6 +284,7 @@ class RunNotices:
 
 
 def _new_or_known(value: int | None, known: int) -> int:
+    """Return the new value of a fact; the known one if the new one is None."""
     return known if value is None else value
 
 

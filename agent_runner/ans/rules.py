@@ -90,6 +90,7 @@ class NoticeRules:
     def end_turn(self, outcome: TurnOutcome, *, session_id: str | None) -> tuple[DeliveredNotice, ...]:
         """Close the turn and return the notices that its model read; none if the turn failed."""
         if outcome.error is None:
+            # Reported with the next turn's prompt: this turn's model can no longer react.
             self._report(self._budgets.look_back(**self._used()), at="turn_start")
         about = {
             "turn_number": self._checkpoints.turn,

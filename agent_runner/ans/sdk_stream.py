@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -64,16 +65,16 @@ class SdkStreamEvents:
         """Record the figures of the resumed session, before the first prompt."""
         self._context_tokens, self._expected = so_far.context_tokens, so_far.context_window
 
-    def hear(self, message: sdk.Message) -> None:
+    def process_message(self, message: sdk.Message) -> None:
         """Read one message. Of a subagent's messages, only the tool calls are read."""
         report_progress(self._progress, message)
         match message:
             case sdk.AssistantMessage(parent_tool_use_id=None):
-                self._noticing.do(lambda rules: self._hear_model(rules, message))
+                self._noticing.do(lambda rules: self._process_model_message(rules, message))
             case sdk.SystemMessage(subtype="task_notification", data=data):
-                self._noticing.do(lambda rules: _hear_subagent(rules, data))
+                self._noticing.do(lambda rules: _process_subagent_end(rules, data))
             case sdk.SystemMessage(subtype=subtype, data=data) if subtype not in USUAL:
-                self._noticing.do(lambda rules: _hear_cli(rules, subtype, data))
+                self._noticing.do(lambda rules: _process_cli_message(rules, subtype, data))
 
     async def measure(self, at: InjectAt) -> None:
         """Report how full the window is, if it may be full enough; the CLI is asked for its size once."""
@@ -93,7 +94,7 @@ class SdkStreamEvents:
         self._context_tokens = 0
         self._noticing.do(lambda rules: rules.compacted())
 
-    def _hear_model(self, rules: NoticeRules, message: sdk.AssistantMessage) -> None:
+    def _process_model_message(self, rules: NoticeRules, message: sdk.AssistantMessage) -> None:
         """Read a message of the model; each part of an answer arrives as a message of its own."""
         from agent_runner.ans.tool_events import ToolCall
 
@@ -134,7 +135,7 @@ def _report_text(progress: TurnProgress, event: Mapping[str, Any]) -> None:
             progress.text(text)
 
 
-def _hear_subagent(rules: NoticeRules, data: dict[str, Any]) -> None:
+def _process_subagent_end(rules: NoticeRules, data: dict[str, Any]) -> None:
     """Report that a subagent has ended, well or not."""
     about = {"task_id": str(data.get("task_id") or "")}
     summary = str(data.get("summary") or "")
@@ -147,7 +148,7 @@ def _hear_subagent(rules: NoticeRules, data: dict[str, Any]) -> None:
         rules.notices.emit("subagent.failed", "error", failed, source="subagent")
 
 
-def _hear_cli(rules: NoticeRules, subtype: str, data: dict[str, Any]) -> None:
+def _process_cli_message(rules: NoticeRules, subtype: str, data: dict[str, Any]) -> None:
     """Report another message of the CLI about itself."""
     about = {"event_name": subtype, "data": data}
     rules.notices.emit("cli.event", "info", about, source="cli", dedupe_key=subtype)
@@ -155,7 +156,8 @@ def _hear_cli(rules: NoticeRules, subtype: str, data: dict[str, Any]) -> None:
 
 def _tokens(content: list[Any]) -> int:
     """Return a rough number of tokens: never too few for English, and about right for Korean."""
-    return sum(-(-len(_written(block).encode("utf-8", "replace")) // BYTES_A_TOKEN) for block in content)
+    sizes = (len(_written(block).encode("utf-8", "replace")) for block in content)
+    return sum(math.ceil(size / BYTES_A_TOKEN) for size in sizes)
 
 
 def _written(block: Any) -> str:
@@ -174,9 +176,7 @@ def _written(block: Any) -> str:
 def _window(usage: Any) -> ModelWindow | None:
     """Return the size of the window from the CLI's answer; None if it has none."""
     tokens = int(usage.get("maxTokens") or 0)
+    if not tokens:
+        return None
     compaction_at = usage.get("isAutoCompactEnabled") and usage.get("autoCompactThreshold")
-    return (
-        ModelWindow(tokens=tokens, compaction_at=int(compaction_at) if compaction_at else None)
-        if tokens
-        else None
-    )
+    return ModelWindow(tokens=tokens, compaction_at=int(compaction_at) if compaction_at else None)

@@ -95,11 +95,13 @@ def _stamps(descriptor: int | None) -> list[FileStamp]:
 
 
 def _subscribers(directory: Path) -> tuple[Subscriber, ...]:
+    """Return Andy's own subscribers from their files in a folder."""
     paths = sorted(directory.glob("*.toml"))
     return _unique((path.name, path.read_text(encoding="utf-8")) for path in paths)
 
 
 def _templates(directory: Path) -> dict[str, str]:
+    """Return the texts of the templates in a folder, by file name."""
     return {path.name: path.read_text(encoding="utf-8") for path in sorted(directory.glob("*.j2"))}
 
 

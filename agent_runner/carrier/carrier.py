@@ -200,7 +200,7 @@ class Carrier:
         """Serve the run to its end, and return the exit code of the container."""
         try:
             async with asyncio.TaskGroup() as self._tasks:
-                self._tasks.create_task(self._talk(), name="carrier:talk")
+                self._tasks.create_task(self._stay_connected(), name="carrier:talk")
                 self._tasks.create_task(self._end_with_host(), name="carrier:over")
         except* _Over:
             code = int(self._exit.get("code", 0))
@@ -221,15 +221,16 @@ class Carrier:
     def stop(self, grace_seconds: float) -> None:
         """End the runner: at once if it has no order yet, else with SIGTERM, and SIGKILL after the grace."""
         if self._state is CarrierState.LAYING:
-            self._on(CarrierEvent.BYE)
+            self._change_state(CarrierEvent.BYE)
             return
         self._kill(signal.SIGTERM, only_runner=True)
         asyncio.get_running_loop().call_later(grace_seconds, self._kill, signal.SIGKILL)
 
-    def _on(self, event: CarrierEvent) -> None:
-        """Go to the state that follows an event; on entering `SPOILED`, kill the runner."""
-        earlier, self._state = self._state, NEXT_STATES[self._state].get(event, self._state)
-        if self._state is CarrierState.SPOILED is not earlier:
+    def _change_state(self, event: CarrierEvent) -> None:
+        """Go to the state that follows an event, if any follows; on entering `SPOILED`, kill the runner."""
+        earlier = self._state
+        self._state = NEXT_STATES[earlier].get(event, earlier)
+        if self._state is CarrierState.SPOILED and earlier is not CarrierState.SPOILED:
             self._kill(signal.SIGKILL)
         self._notify()
 
@@ -252,7 +253,7 @@ class Carrier:
 
     # The connection
 
-    async def _talk(self) -> None:
+    async def _stay_connected(self) -> None:
         """Stay connected: make the connection again whenever it breaks.
 
         Raises:
@@ -279,17 +280,18 @@ class Carrier:
 
     async def _serve(self, connection: CarrierConnection, welcome: CarrierMessage) -> Exception:
         """Serve one connection until it breaks, and return the reason."""
-        self._incoming.begin_connection(is_anew=self._state is CarrierState.LAYING)
+        self._incoming.begin_connection(is_new_run=self._state is CarrierState.LAYING)
         link = HostLink(connection)
         lost: Exception = ConnectionLost("the run is over")
         try:
             async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(self._send_output(link, welcome.number("out")), name="carrier:output")
+                output_start = welcome.number("out")
+                tasks.create_task(self._send_output(link, output_start), name="carrier:output")
                 tasks.create_task(connection.keep_alive(), name="carrier:ping")
                 self._link = link
                 self._notify()
                 while self._state is not CarrierState.OVER:
-                    await self._obey(link, await connection.receive(), tasks)
+                    await self._handle_message(link, await connection.receive(), tasks)
         except* (ConnectionLost, OSError, TreeError) as group:
             lost = group.exceptions[0]
         finally:
@@ -299,29 +301,31 @@ class Carrier:
             connection.close()
         return lost
 
-    async def _obey(self, link: HostLink, message: CarrierMessage, tasks: asyncio.TaskGroup) -> None:
+    async def _handle_message(
+        self, link: HostLink, message: CarrierMessage, tasks: asyncio.TaskGroup
+    ) -> None:
         """Carry out one message of the host; a message of an unknown kind is ignored."""
         match message.kind:
             case "tree" | "file" | "change":
-                await self._incoming.take(message)
+                await self._incoming.handle(message)
             case "laid":
                 # In a task of its own: files arrive while others are still being requested.
-                tasks.create_task(self._incoming.ask_for_files(link.connection), name="carrier:need")
+                tasks.create_task(self._incoming.request_missing_files(link.connection), name="carrier:need")
             case "start":
                 self._start(message)
             case "took":
-                await asyncio.to_thread(self._forget_request, message.text("box"), message.text("name"))
+                await asyncio.to_thread(self._remove_request, message.text("box"), message.text("name"))
             case "staged":
                 link.end_stage(None)
             case "stale":
                 link.end_stage(StaleFile("it was written to while it was sent"))
             case "too_much":
-                self._on(CarrierEvent.TOO_MUCH)
+                self._change_state(CarrierEvent.TOO_MUCH)
                 link.end_stage(ConnectionLost("the host takes no such files"))
             case "stop":
                 self.stop(message.number("milliseconds") / 1000)
             case "bye":
-                self._on(CarrierEvent.BYE)
+                self._change_state(CarrierEvent.BYE)
 
     # The agent
 
@@ -331,12 +335,12 @@ class Carrier:
         A repeated `start`, or one before all files have arrived, is ignored.
         """
         if self._state is CarrierState.LAYING and self._incoming.is_whole:
-            self._on(CarrierEvent.START)
-            self._tasks.create_task(self._carry_runner(message), name="carrier:runner")
+            self._change_state(CarrierEvent.START)
+            self._tasks.create_task(self._run_runner(message), name="carrier:runner")
             for box in BOXES:
                 self._tasks.create_task(self._watch_box(box), name=f"carrier:{box}")
 
-    async def _carry_runner(self, message: CarrierMessage) -> None:
+    async def _run_runner(self, message: CarrierMessage) -> None:
         """Listen on the ports of the host's proxies, give the runner its order, and wait for its end."""
         with ExitStack() as servers:
             for port in message.fields.get("ports") or ():
@@ -374,7 +378,7 @@ class Carrier:
             for task in reading:
                 task.cancel()
         self._exit = {"code": 128 - code if code < 0 else code, "was_oom_killed": was_oom_killed()}
-        self._on(CarrierEvent.RUNNER_ENDED)
+        self._change_state(CarrierEvent.RUNNER_ENDED)
         await self._send_files(0)
 
     async def _drain(self, reading: list[asyncio.Task[None]]) -> None:
@@ -385,14 +389,16 @@ class Carrier:
         earlier_size = -1
         while earlier_size < self._output.size or self._state is CarrierState.STORING:
             earlier_size = self._output.size
-            if not (await asyncio.wait(reading, timeout=PIPE_SECONDS))[1]:
+            _, still_reading = await asyncio.wait(reading, timeout=PIPE_SECONDS)
+            if not still_reading:
                 return
 
     async def _read_stdout(self) -> None:
+        """Add the runner's stdout to the output until it ends."""
         async with _reading(self._process.stdout) as stdout:
-            await self._pass_on_lines(stdout)
+            await self._forward_lines(stdout)
 
-    async def _pass_on_lines(self, stdout: asyncio.StreamReader) -> None:
+    async def _forward_lines(self, stdout: asyncio.StreamReader) -> None:
         """Add complete lines to the output, and at once the start of a line that can be no frame."""
         line = bytearray()
         while data := await stdout.read(CHUNK_BYTES):
@@ -400,12 +406,12 @@ class Carrier:
                 line += part
                 if line.endswith(b"\n") or len(line) > MAX_LINE_BYTES:
                     await self._note_frame(bytes(line))
-                    self._pass_on(bytes(line))
+                    self._forward(bytes(line))
                     line.clear()
             if line and not line.startswith((b"{", START.encode()[: len(line)])):
-                self._pass_on(bytes(line))  # it is no frame, so it is passed on before its line is complete
+                self._forward(bytes(line))  # it is no frame, so it is passed on before its line is complete
                 line.clear()
-        self._pass_on(bytes(line))
+        self._forward(bytes(line))
 
     async def _note_frame(self, line: bytes) -> None:
         """Take note of a turn's start or end; at its end, return only after the host has stored its files.
@@ -421,12 +427,12 @@ class Carrier:
         if not isinstance(frame, dict):
             return
         if frame.get("kind") == "ack":
-            self._on(CarrierEvent.ACK)
+            self._change_state(CarrierEvent.ACK)
         elif frame.get("kind") == "turn_end" and isinstance(frame.get("n"), int):
-            self._on(CarrierEvent.TURN_END)
+            self._change_state(CarrierEvent.TURN_END)
             await self._send_files(frame["n"])
 
-    def _pass_on(self, data: bytes) -> None:
+    def _forward(self, data: bytes) -> None:
         """Add to the output that is sent to the host; if that is too long, spoil the turn.
 
         Leaving out a part would change the meaning of the rest.
@@ -436,7 +442,7 @@ class Carrier:
         if self._output.add(data):
             self._notify()
         else:
-            self._on(CarrierEvent.TOO_MUCH)
+            self._change_state(CarrierEvent.TOO_MUCH)
 
     async def _read_stderr(self) -> None:
         """Add the runner's stderr to the output."""
@@ -445,19 +451,19 @@ class Carrier:
                 self._output.add_errors(data)
                 self._notify()
 
-    async def _send_output(self, link: HostLink, at: int) -> None:
-        """Send stdout from the offset `at` on, and stderr; at the end, the last requests and the exit."""
+    async def _send_output(self, link: HostLink, offset: int) -> None:
+        """Send stdout from a byte offset on, and stderr; at the end, the last requests and the exit."""
         connection = link.connection
         while True:
             changed = self._changed
             has_ended = self._state is CarrierState.ENDED
             if errors := self._output.take_errors():
                 await connection.send("err", errors)
-            while data := self._output.read(at):
-                await connection.send("out", data, at=at)
-                at += len(data)
-            if link.output_sent != at:
-                link.output_sent = at
+            while data := self._output.read(offset):
+                await connection.send("out", data, at=offset)
+                offset += len(data)
+            if link.output_sent != offset:
+                link.output_sent = offset
                 self._notify()
             if has_ended:
                 # The host accepts nothing after the exit, so the agent's last requests are sent before it.
@@ -478,33 +484,38 @@ class Carrier:
         while self._state in SENDING_FILES:
             link = await self._next_link(link)
             try:
-                await self._send_changes(link, n, self._trees.look)
+                await self._send_changes(link, n, self._trees.find_changes)
             except TreeError as error:
                 # These files cannot be sent, and without them the turn must not count as answered.
                 with suppress(ConnectionLost):
                     await link.connection.send("too_much", reason=str(error))
-                self._on(CarrierEvent.TOO_MUCH)
+                self._change_state(CarrierEvent.TOO_MUCH)
             except ConnectionLost:
                 continue
             else:
-                self._on(CarrierEvent.STORED)
+                self._change_state(CarrierEvent.STORED)
 
-    async def _send_changes(self, link: HostLink, n: int, look: Callable[[], dict[str, Changes]]) -> None:
-        """Have the host store the changes that `look` finds; look again if a file changes meanwhile.
+    async def _send_changes(
+        self, link: HostLink, n: int, find_changes: Callable[[], dict[str, Changes]]
+    ) -> None:
+        """Have the host store the changes that `find_changes` returns.
+
+        If a file changes while it is sent, the changes are found and sent again. `n` is the number of the
+        frame that ends the turn, or 0 for changes that count at once.
 
         Raises:
             ConnectionLost, TreeError
         """
         async with self._staging:
             while True:
-                changed = await asyncio.to_thread(look)
+                changed = await asyncio.to_thread(find_changes)
                 if not changed and n == 0:
                     return
                 link.staged = asyncio.get_running_loop().create_future()
                 for target, changes in changed.items():
-                    # If a file was removed since the look, the host finds it missing and answers `stale`,
+                    # If a file was removed since it was found, the host finds it missing and answers `stale`,
                     # and both sides start again. If only this side did, the host would add the files of the
-                    # second look to those of the first.
+                    # second search to those of the first.
                     with suppress(FileNotFoundError):
                         await send_changes(
                             link.connection, "stage", target, self._trees.path_of(target), changes, n=n
@@ -525,10 +536,10 @@ class Carrier:
         # Imported only when the agent has started, so that connecting does not wait for the import.
         from agent_runner.watch import DirectoryWatch
 
-        watch = DirectoryWatch(self._box(box))
+        watch = DirectoryWatch(self._box_path(box))
         watch.start()
         try:
-            async for _ in watch.looks(1.0):
+            async for _ in watch.checks(1.0):
                 link = await self._next_link()
                 with suppress(ConnectionLost):
                     await self._send_requests(link, box)
@@ -541,7 +552,7 @@ class Carrier:
         Raises:
             ConnectionLost
         """
-        directory = self._box(box)
+        directory = self._box_path(box)
         async with link.requests_lock:
             for name in sorted(path.name for path in directory.iterdir()):
                 if name.startswith(".") or (box, name) in link.requests_sent:
@@ -550,14 +561,14 @@ class Carrier:
                 if text is None:
                     continue
                 if (path := file_named_in(text)) is not None:
-                    await self._until_output_sent(link)
+                    await self._wait_until_output_sent(link)
                     await self._send_changes(
                         link, 0, partial(self._trees.file_changes, "/workspace/group", path)
                     )
                 await link.connection.send("request", text, box=box, name=name)
                 link.requests_sent.add((box, name))
 
-    async def _until_output_sent(self, link: HostLink) -> None:
+    async def _wait_until_output_sent(self, link: HostLink) -> None:
         """Wait until a connection has sent all of the output so far.
 
         The host puts a requested file in place only after the files of earlier turns, and those only once it
@@ -573,12 +584,12 @@ class Carrier:
                 raise ConnectionLost("before the output was sent")
             await self._changed.wait()
 
-    def _forget_request(self, box: str, name: str) -> None:
+    def _remove_request(self, box: str, name: str) -> None:
         """Remove a request file that the host has stored."""
         if box in BOXES and "/" not in name:
-            (self._box(box) / name).unlink(missing_ok=True)
+            (self._box_path(box) / name).unlink(missing_ok=True)
 
-    def _box(self, box: str) -> Path:
+    def _box_path(self, box: str) -> Path:
         """Return the local path of a mailbox directory."""
         return self._trees.path_of(f"/workspace/ipc/{box}")
 

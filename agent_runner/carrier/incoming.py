@@ -18,7 +18,7 @@ class IncomingFiles:
 
     def __init__(self, local: LocalTrees) -> None:
         self._trees = local
-        self._wanted: dict[str, Tree] = {}
+        self._announced: dict[str, Tree] = {}
         self._incoming: dict[tuple[str, str], Any] = {}
         self._missing: set[tuple[str, str]] = set()
         self._file_arrived = asyncio.Event()
@@ -29,14 +29,14 @@ class IncomingFiles:
         """Return whether all announced files have arrived."""
         return not self._missing
 
-    def begin_connection(self, *, is_anew: bool) -> None:
+    def begin_connection(self, *, is_new_run: bool) -> None:
         """Drop the parts of files from an earlier connection.
 
-        With `is_anew`, the trees that it described are dropped, too: the host describes them again.
+        With `is_new_run`, the trees that it described are dropped, too: the host describes them again.
         """
         self.close()  # on a new connection the host sends each file from its first byte
-        if is_anew:
-            self._wanted.clear()
+        if is_new_run:
+            self._announced.clear()
             self._missing.clear()
 
     def close(self) -> None:
@@ -45,33 +45,33 @@ class IncomingFiles:
             file.close()
         self._incoming.clear()
 
-    async def take(self, message: CarrierMessage) -> None:
+    async def handle(self, message: CarrierMessage) -> None:
         """Apply a message about the files of the run: `tree`, `change` or `file`."""
         if message.kind == "tree":
-            await self._take_tree(message)
+            await self._handle_tree(message)
         elif message.kind == "change":
-            await self._take_change(message)
+            await self._handle_change(message)
         else:
-            await self._take_file(message)
+            await self._handle_file(message)
 
-    async def _take_tree(self, message: CarrierMessage) -> None:
-        """Add a part of a tree's description; with the last part, lay the tree and note the missing files."""
+    async def _handle_tree(self, message: CarrierMessage) -> None:
+        """Add a part of a tree's description; with the last part, update the tree and note missing files."""
         target = message.text("target")
-        wanted = self._wanted.setdefault(target, {})
+        announced = self._announced.setdefault(target, {})
         for path, fields in message.mapping("entries").items():
-            wanted[trees.checked_path(path)] = trees.entry_from(fields)
+            announced[trees.checked_path(path)] = trees.entry_from(fields)
         if not message.fields.get("is_last"):
             return
         needed = await asyncio.to_thread(
-            self._trees.lay,
+            self._trees.update_tree,
             target,
-            wanted,
+            announced,
             is_whole=bool(message.fields.get("is_whole")),
             is_writable=bool(message.fields.get("is_writable")),
         )
         self._missing |= {(target, path) for path in needed}
 
-    async def ask_for_files(self, connection: CarrierConnection) -> None:
+    async def request_missing_files(self, connection: CarrierConnection) -> None:
         """Request the missing files, and send `ready` when all have arrived."""
         by_target: dict[str, list[str]] = {}
         for target, path in sorted(self._missing):
@@ -84,14 +84,14 @@ class IncomingFiles:
             await self._file_arrived.wait()
         await connection.send("ready")
 
-    async def _take_change(self, message: CarrierMessage) -> None:
+    async def _handle_change(self, message: CarrierMessage) -> None:
         """Apply a change of a tree on the host; its changed files follow."""
         target = message.text("target")
         changed = changes_from(message)
         await asyncio.to_thread(self._trees.change, target, changed)
-        self._wanted.setdefault(target, {}).update(changed.put)
+        self._announced.setdefault(target, {}).update(changed.put)
 
-    async def _take_file(self, message: CarrierMessage) -> None:
+    async def _handle_file(self, message: CarrierMessage) -> None:
         """Store a part of a file; with the last part, put the file into place."""
         key = message.text("target"), message.text("path")
         is_last = bool(message.fields.get("is_last"))
@@ -115,4 +115,4 @@ class IncomingFiles:
         """Write the last part and put a file into place. Blocks: use a thread."""
         file.write(last_part)
         file.seek(0)
-        self._trees.put_file(*key, self._wanted[key[0]][key[1]], file)
+        self._trees.put_file(*key, self._announced[key[0]][key[1]], file)

@@ -39,7 +39,7 @@ class LocalTrees:
         """Return whether the agent may write to this target, so that its changes are sent."""
         return target in self._writable
 
-    def lay(self, target: str, wanted: Tree, *, is_whole: bool, is_writable: bool) -> list[str]:
+    def update_tree(self, target: str, wanted: Tree, *, is_whole: bool, is_writable: bool) -> list[str]:
         """Give a tree the host's directories and links, and return the paths of the files that it lacks.
 
         If the description `is_whole`, entries that it does not have are removed. Blocks.
@@ -68,7 +68,7 @@ class LocalTrees:
         with trees.opened_root(self.path_of(target)) as root:
             trees.put_file(root, path, entry, source.read)
 
-    def look(self) -> dict[str, Changes]:
+    def find_changes(self) -> dict[str, Changes]:
         """Return the agent's changes that the host does not have, by target. Blocks. Raises `TreeError`."""
         changes_by_target: dict[str, Changes] = {}
         for target, before in self._writable.items():
@@ -83,17 +83,18 @@ class LocalTrees:
             whole = trees.scan(root, self._caches.setdefault(target, {}))
             entry = whole.get(path)  # the agent may have named a file that is gone, or never was
             if entry is not None and entry.kind == "file" and target in self._writable:
+                # Each part of the path up to a slash is a parent directory.
                 parents = {path[:end]: whole[path[:end]] for end, letter in enumerate(path) if letter == "/"}
                 return {target: Changes((), {**parents, path: entry})}
         return {}
 
     def mark_uncertain(self, sent: dict[str, Changes]) -> None:
-        """Record that the host may or may not have these changes: the next `look` finds them as changed."""
+        """Record that the host may or may not have these changes; `find_changes` returns them again."""
         for target, changed in sent.items():
             tree = self._writable[target]
-            gone = {path: tree[path] for path in changed.removed if path in tree}
+            removed = {path: tree[path] for path in changed.removed if path in tree}
             # The kind stays: for another kind, a directory would be removed on the host with its content.
-            changed_entries = {**gone, **changed.put}
+            changed_entries = {**removed, **changed.put}
             tree.update({path: replace(entry, content=UNKNOWN) for path, entry in changed_entries.items()})
 
     def mark_stored(self, stored: dict[str, Changes]) -> None:

@@ -65,6 +65,7 @@ class ToolServer:
         return self._tools[server]
 
     def _listing(self, server: str) -> list[dict[str, Any]]:
+        """Return the tools of a server as the answer to `tools/list` describes them."""
         return [tool.listing() for tool in self._tools_on(server).values()]
 
     async def _call(self, server: str, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
@@ -122,4 +123,5 @@ def _text_result(text: str, *, is_error: bool) -> dict[str, Any]:
 
 
 def _error(request_id: Any, text: str) -> dict[str, Any]:
+    """Return the JSON-RPC answer to a request for a method that does not exist."""
     return {"jsonrpc": "2.0", "id": request_id, "error": {"code": METHOD_NOT_FOUND, "message": text}}

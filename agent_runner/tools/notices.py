@@ -154,6 +154,7 @@ class CancelTool(WithdrawingTool):
 
 
 def _inject_at(note: NotifySelf) -> InjectAt:
+    """Return the point of a turn at which a note is delivered."""
     return notify_self.INJECT_AT[cast("DeliverAt", note.deliver_at)]
 
 
@@ -225,4 +226,5 @@ def _when(note: NotifySelf) -> str:
 
 
 def _refused(code: str, text: str) -> Reply:
+    """Return the reply that refuses a note; its code is in the data, too, which the model reads."""
     return Reply(request_id="none", ok=False, code=code, text=text, data={"code": code})

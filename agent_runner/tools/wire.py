@@ -21,6 +21,7 @@ class WrappedTool(Tool):
     arguments: type[Arguments]
 
     def full_schema(self) -> dict[str, Any]:
+        """Return pydantic's JSON Schema of the arguments in the wire's table."""
         return self.arguments.model_json_schema()
 
     def read(self, arguments: dict[str, Any]) -> Command:

@@ -184,7 +184,10 @@ def changes_from(message: CarrierMessage) -> Changes:
     """Return the changes that a message describes. Raises `ConnectionLost`, `TreeError`."""
     return Changes(
         tuple(trees.checked_path(path) for path in message.texts("removed")),
-        {trees.checked_path(p): trees.entry_from(fields) for p, fields in message.mapping("put").items()},
+        {
+            trees.checked_path(path): trees.entry_from(fields)
+            for path, fields in message.mapping("put").items()
+        },
     )
 
 
@@ -212,7 +215,8 @@ async def send_changes(
 
 def _in_parts(items: Sequence[Item]) -> list[Sequence[Item]]:
     """Return the items in parts of at most `ENTRIES_A_MESSAGE`, one part for each message."""
-    return [items[at : at + ENTRIES_A_MESSAGE] for at in range(0, len(items), ENTRIES_A_MESSAGE)]
+    starts = range(0, len(items), ENTRIES_A_MESSAGE)
+    return [items[start : start + ENTRIES_A_MESSAGE] for start in starts]
 
 
 async def send_file(connection: CarrierConnection, tree: Path, target: str, path: str, entry: Entry) -> None:

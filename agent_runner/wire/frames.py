@@ -31,7 +31,8 @@ its time limit would repeat its tools' effects.
 
 def time_limit_reason(seconds: float) -> str:
     """Return the end of a sentence for the chat: why a turn was stopped at its time limit."""
-    return f"it took longer than {f'{seconds / 60:g} minutes' if seconds >= 120 else f'{seconds:g} seconds'}."
+    limit = f"{seconds / 60:g} minutes" if seconds >= 120 else f"{seconds:g} seconds"
+    return f"it took longer than {limit}."
 
 
 def _without_halves(text: str) -> str:

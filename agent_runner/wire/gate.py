@@ -35,7 +35,7 @@ class Pace:
         """Return the seconds that a new connection of a container has to wait, and count it."""
         due = max(now, self._due.get(peer, now)) + SECONDS_A_CONNECTION
         if peer not in self._due and len(self._due) >= MAX_PACES:
-            self._due = {other: due for other, due in self._due.items() if due > now}
+            self._due = {other: other_due for other, other_due in self._due.items() if other_due > now}
         self._due[peer] = due
         return max(0.0, due - now - MAX_OF_ONE * SECONDS_A_CONNECTION)
 

@@ -309,6 +309,7 @@ class UpdateTask(_Command):
     )
     @classmethod
     def _empty_is_unchanged(cls, value: object) -> object:
+        """Return None for a blank text, which leaves the field unchanged."""
         # Models fill in every argument that they are offered, and mean "unchanged" by an empty text.
         return None if isinstance(value, str) and not value.strip() else value
 

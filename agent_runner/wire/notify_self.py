@@ -133,6 +133,7 @@ def _limit_refusal(note: NotifySelf) -> NoteRefusal | None:
 
 
 def _bad_value(text: str) -> NoteRefusal:
+    """Return the refusal of a field's value."""
     return NoteRefusal(code="bad_value", text=text)
 
 
@@ -142,5 +143,6 @@ def _instead(value: object) -> str:
 
 
 def _shown(text: str) -> str:
+    """Return a value on one line of at most 60 characters, for the text of a refusal."""
     line = " ".join(text.split())
     return line if len(line) <= 60 else f"{line[:59]}…"

@@ -216,7 +216,9 @@ def is_unread(entry: Entry) -> bool:
     return entry.content.startswith(UNREAD)
 
 
-def look(root: int, path: str, cache: HashCache, limits: ScanLimits, *, reads: bool = True) -> Entry | None:
+def entry_at(
+    root: int, path: str, cache: HashCache, limits: ScanLimits, *, reads: bool = True
+) -> Entry | None:
     """Return the entry at one path of a tree; None if there is no file, directory or link. Blocks.
 
     With `reads` False, a file is identified by its size and times.
@@ -330,6 +332,7 @@ def _remove_entry(directory: int, name: str) -> None:
 
 
 def _leave_as_it_is(directory: int, file: int) -> None:
+    """Change no owner: the default of the functions that create entries."""
     del directory, file
 
 

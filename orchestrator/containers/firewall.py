@@ -40,6 +40,7 @@ class Firewall:
 
     @property
     def chain(self) -> str:
+        """The name of this install's chain of rules."""
         return f"ANDY-{self.install}"[:28]  # the kernel accepts no longer names
 
     def apply(self, ports: Collection[int]) -> None:

@@ -257,8 +257,10 @@ def _create_mount_point(path: Path, *, is_directory: bool) -> None:
 
 
 def _is_directory(path: Path) -> bool:
+    """Return whether a path is a directory, no link to one."""
     return path.is_dir() and not path.is_symlink()
 
 
 def _is_file(path: Path) -> bool:
+    """Return whether a path is a file, no link to one."""
     return path.is_file() and not path.is_symlink()

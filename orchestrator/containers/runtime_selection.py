@@ -374,6 +374,7 @@ async def _swarm(
     )
 
     async def admit(ports: frozenset[int]) -> frozenset[int]:
+        """Open the door for carriers, and make the gate lead to it; return the port of the door."""
         runtime.ports = ports
         await runtime.open()
         if joined_network is not None:
@@ -394,6 +395,7 @@ async def _swarm(
         return frozenset({runtime.door.port})
 
     async def forget() -> None:
+        """Remove everything of this install from the swarm, and its own network."""
         own_id = None if own_paths is None else own_paths.own_id
         removing = partial(remove_all, install=install, services=services, own_id=own_id)
         await asyncio.to_thread(_with_client, removing)

@@ -21,11 +21,17 @@ STDERR = 2
 class Source(Protocol):
     """A blocking stream. One thread reads and closes it; any thread may interrupt the reading."""
 
-    def chunks(self) -> Iterator[bytes]: ...
+    def chunks(self) -> Iterator[bytes]:
+        """Yield the bytes of the stream as they come. Blocks."""
+        ...
 
-    def interrupt(self) -> None: ...
+    def interrupt(self) -> None:
+        """End a read in another thread, and all later reads."""
+        ...
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Release the stream. Called by the reading thread."""
+        ...
 
 
 class Pump:
@@ -152,7 +158,9 @@ class Tail:
         self._data = b""
 
     def add(self, data: bytes) -> None:
+        """Add bytes; only the last ones, up to the limit, are stored."""
         self._data = (self._data + data)[-self._limit :]
 
     def text(self) -> str:
+        """Return the stored bytes as text."""
         return self._data.decode(errors="replace")

@@ -258,6 +258,7 @@ class Orphans:
                     )
 
     def _forget(self, run_id: RunId) -> None:
+        """Forget an orphan, which the runtime has removed or never had."""
         self._by_run.pop(run_id, None)
         self._since_ms.pop(run_id, None)
 

@@ -56,6 +56,7 @@ class _Sentence:
 
     @property
     def is_decision(self) -> bool:
+        """Whether the sentence has words of a decision, a result or a failure."""
         return _DECISION.search(self.text) is not None
 
 
@@ -146,6 +147,7 @@ def _by_worth(sentences: Sequence[_Sentence]) -> list[int]:
     newest = len(sentences) - 1
 
     def worth(number: int) -> float:
+        """Return a sentence's worth: its rank, weighted by source, kind and age."""
         sentence = sentences[number]
         bonus = DECISION_BONUS if sentence.is_decision else 1.0
         return ranks[number] * sentence.weight * bonus * RECENCY ** (newest - number)

@@ -79,6 +79,7 @@ class ContextDraft:
 
     @property
     def contents(self) -> SnapshotContents:
+        """The present contents of the draft."""
         return SnapshotContents(context=self.context, workflow=self.workflow)
 
 
@@ -127,6 +128,7 @@ class ContextFiles:
 
     @property
     def snapshots(self) -> ContextSnapshots:
+        """The snapshots of the group."""
         return ContextSnapshots(self.path / "snapshots", self.redactor)
 
     def read(self, now_ms: int) -> SnapshotContents:

@@ -375,6 +375,7 @@ def _forget_context(manager: ContextManager, selection: ItemSelection, *, now_ms
     """Remove the chosen items from a group's context, its plans and all snapshots of both. Blocks."""
 
     def without_items(context: Context) -> Context:
+        """Return a context without the chosen items; the same object if it has none."""
         memory, conversation = context.memory, context.conversation
         lines = conversation.running_summary.splitlines()
         remaining = _remaining("summary", lines, selection)
@@ -390,6 +391,7 @@ def _forget_context(manager: ContextManager, selection: ItemSelection, *, now_ms
         return context.model_copy(update={"memory": changed, "conversation": summary})
 
     def plans_without_items(workflow: Workflow) -> Workflow:
+        """Return plans without the chosen items; the same object if they have none."""
         plans = tuple(plan for plan in workflow.plans if not selection.has("plan", _plan_text(plan)))
         session = workflow.metadata.ai_session
         decisions = _remaining("decision", session.key_decisions, selection)

@@ -63,6 +63,7 @@ class Hydrated:
 
     @property
     def text(self) -> str:
+        """The lines as one text."""
         return "\n".join(self.lines)
 
     def __bool__(self) -> bool:

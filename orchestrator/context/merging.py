@@ -33,6 +33,7 @@ def merged(base: Context, disk: Context, mine: Context) -> Context:
 
 
 def _memory(base: Memory, disk: Memory, mine: Memory) -> Memory:
+    """Return the merged memory: single values by `_changed_value`, lists by `_union`."""
     return disk.model_copy(
         update={
             "active_plan_id": _changed_value(base.active_plan_id, disk.active_plan_id, mine.active_plan_id),
@@ -48,6 +49,7 @@ def _memory(base: Memory, disk: Memory, mine: Memory) -> Memory:
 
 
 def _conversation(base: Dialogue, disk: Dialogue, mine: Dialogue) -> Dialogue:
+    """Return the merged dialogue; a message that left one side's window leaves the result's, too."""
     in_window = in_order(
         (
             *_remaining(disk.recent_window, other=mine),
@@ -73,6 +75,7 @@ def _remaining(window: Iterable[ContextMessage], *, other: Dialogue) -> list[Con
 
 
 def _sdk(base: Sdk, disk: Sdk, mine: Sdk) -> Sdk:
+    """Return the merged state of the SDK's session; of two different sessions, that of the changed side."""
     # Checkpoints belong to one session, so those of two sessions are not joined.
     if disk.session_id != mine.session_id:
         changed = mine if mine.session_id != base.session_id else disk

@@ -96,6 +96,7 @@ class ContextMessage(StoredModel):
 
     @property
     def turn(self) -> int | None:
+        """The turn that the message's id names; None if it names none."""
         return turn_of(self.id)
 
 

@@ -95,6 +95,7 @@ class RemovalFacts:
 
     @property
     def texts(self) -> frozenset[str]:
+        """The texts of the person's messages, without surrounding blanks."""
         return frozenset(message.text.strip() for message in self.messages if message.text.strip())
 
     @property
@@ -388,6 +389,7 @@ def _forget_in_context(
     counts["decision"] += named
 
     def without_name(context: Context) -> Context:
+        """Return a context without decisions and summary lines that have the name."""
         memory, conversation = context.memory, context.conversation
         decisions = tuple(each for each in memory.last_decisions if not facts.has_name(each))
         summary = "\n".join(
@@ -403,6 +405,7 @@ def _forget_in_context(
         )
 
     def plans_without_name(workflow: Workflow) -> Workflow:
+        """Return plans with "[someone]" in place of the name; the same object if none has it."""
         plans = tuple(_plan_without_name(each, facts) for each in workflow.plans)
         if plans == workflow.plans and not any(
             facts.has_name(each)

@@ -55,6 +55,7 @@ class EstimatingCounter:
     is_exact = False
 
     def count(self, text: str) -> int:
+        """Return the estimated number of tokens."""
         return -(-len(text.encode("utf-8", "replace")) // 3)
 
 
@@ -79,9 +80,11 @@ class EncodingCounter:
 
     @property
     def is_exact(self) -> bool:
+        """Whether the encoding is available."""
         return self._counting is not None
 
     def count(self, text: str) -> int:
+        """Return the number of tokens in the encoding, or an estimate without it."""
         if self._counting is None:
             return EstimatingCounter().count(text)
         # A text may contain a special token of the encoding, such as `<|endoftext|>`: it is counted as text.
@@ -175,6 +178,7 @@ class ScaledCounter:
         return False
 
     def count(self, text: str) -> int:
+        """Return the number of tokens that the model would count, rounded up."""
         return math.ceil(self.counter.count(text) * self.factor)
 
 

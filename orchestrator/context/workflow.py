@@ -36,6 +36,7 @@ class PlanStatus(StrEnum):
 
     @property
     def is_over(self) -> bool:
+        """Whether it is an end: completed or cancelled."""
         return self in (PlanStatus.COMPLETED, PlanStatus.CANCELLED)
 
 
@@ -119,6 +120,7 @@ class Plan(StoredModel):
     tasks: tuple[PlanTask, ...] = ()
 
     def task(self, task_id: str) -> PlanTask | None:
+        """Return the task with this id, or None."""
         return next((task for task in self.tasks if task.id == task_id), None)
 
 
@@ -152,6 +154,7 @@ class Workflow(StoredModel):
     """The newest requests that were carried out, each with the id of the plan or task that it changed."""
 
     def plan(self, plan_id: str | None) -> Plan | None:
+        """Return the plan with this id, or None."""
         return next((plan for plan in self.plans if plan.id == plan_id), None)
 
     def made_by(self, request_id: str | None) -> str | None:

@@ -200,7 +200,7 @@ class GroupFiles:
         group = self._folders[folder]
         reads = like is None or not trees.is_unread(_entry(like))
         with group.lock, suppress(OSError), self._opened(folder) as root:
-            return _fields(trees.look(root, path, group.cache, LIMITS, reads=reads))
+            return _fields(trees.entry_at(root, path, group.cache, LIMITS, reads=reads))
         return None
 
     def can_put(self, folder: str, fields: Fields | None) -> bool:
@@ -210,7 +210,7 @@ class GroupFiles:
     def store_content(self, folder: str, path: str) -> None:
         """Store the present content of a file, before it is replaced."""
         with self._folders[folder].lock, suppress(OSError, TreeError), self._opened(folder) as root:
-            entry = trees.look(root, path, self._folders[folder].cache, LIMITS)
+            entry = trees.entry_at(root, path, self._folders[folder].cache, LIMITS)
             if entry is not None:
                 self._store_file(folder, root, path, entry)
 

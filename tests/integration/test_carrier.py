@@ -132,27 +132,27 @@ def test_a_file_that_is_asked_for_overtakes_no_end_of_a_turn(node, monkeypatch):
 
 def test_a_directory_that_the_host_may_have_is_not_removed_there(tmp_path):
     trees = LocalTrees(tmp_path)
-    trees.lay(GROUP, {}, is_whole=True, is_writable=True)
+    trees.update_tree(GROUP, {}, is_whole=True, is_writable=True)
     (tmp_path / "group" / "sub").mkdir()
     (tmp_path / "group" / "sub" / "a.md").write_text("a")
-    found = trees.look()
+    found = trees.find_changes()
     trees.mark_uncertain(found)
 
-    assert trees.look() == found
+    assert trees.find_changes() == found
     assert found[GROUP].removed == ()
 
 
 def test_a_removed_file_that_the_host_may_have_lost_is_sent_when_it_comes_again(tmp_path):
     trees = LocalTrees(tmp_path)
-    trees.lay(GROUP, {}, is_whole=True, is_writable=True)
+    trees.update_tree(GROUP, {}, is_whole=True, is_writable=True)
     path = tmp_path / "group" / "a.md"
     path.write_text("a")
-    trees.mark_stored(trees.look())
+    trees.mark_stored(trees.find_changes())
     path.unlink()
-    trees.mark_uncertain(trees.look())
+    trees.mark_uncertain(trees.find_changes())
     path.write_text("a")
 
-    (changed,) = trees.look().values()
+    (changed,) = trees.find_changes().values()
     assert changed.put.keys() == {"a.md"}
 
 

@@ -25,9 +25,9 @@ def directory(tmp_path: Path) -> Path:
     return directory
 
 
-async def next_look(looks: AsyncIterator[None]) -> None:
+async def next_look(checks: AsyncIterator[None]) -> None:
     async with asyncio.timeout(DEADLINE_SECONDS):
-        await anext(looks)
+        await anext(checks)
 
 
 @pytest.mark.parametrize("is_link", [False, True], ids=["a directory", "a link to one"])
@@ -41,10 +41,10 @@ async def test_a_new_file_is_signalled_without_a_sweep(
     watch = DirectoryWatch(watched)
     watch.start()
     try:
-        looks = watch.looks(NEVER_SECONDS)
-        await next_look(looks)
+        checks = watch.checks(NEVER_SECONDS)
+        await next_look(checks)
         write_whole(directory / "turn.json", "{}")
-        await next_look(looks)
+        await next_look(checks)
     finally:
         watch.stop()
 
@@ -54,13 +54,13 @@ async def test_a_hint_of_a_rename_comes_when_the_file_has_its_name(directory: Pa
     watch = DirectoryWatch(directory)
     watch.start()
     try:
-        looks = watch.looks(NEVER_SECONDS)
-        await next_look(looks)
+        checks = watch.checks(NEVER_SECONDS)
+        await next_look(checks)
         for number in range(50):
             path = directory / f"{number}.json"
             await asyncio.to_thread(write_whole, path, "{}")
             while True:
-                await next_look(looks)
+                await next_look(checks)
                 if path.exists():
                     break
     finally:
@@ -90,9 +90,9 @@ async def test_a_missing_directory_leaves_the_sweep(tmp_path: Path) -> None:
     watch = DirectoryWatch(tmp_path / "missing")
     watch.start()
     try:
-        looks = watch.looks(0.01)
-        await next_look(looks)
-        await next_look(looks)
+        checks = watch.checks(0.01)
+        await next_look(checks)
+        await next_look(checks)
     finally:
         watch.stop()
 
@@ -109,8 +109,8 @@ async def test_where_nothing_more_can_be_watched_the_sweep_is_left(
     watch = DirectoryWatch(directory)
     watch.start()
     try:
-        looks = watch.looks(0.01)
-        await next_look(looks)
-        await next_look(looks)
+        checks = watch.checks(0.01)
+        await next_look(checks)
+        await next_look(checks)
     finally:
         watch.stop()

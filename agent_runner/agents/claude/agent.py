@@ -60,7 +60,7 @@ class ClaudeAgent:
         self._tools = ToolServer(order, host, noticing)
         self._restoring = RestoreHooks(order.restore, host)
         self._resumed: str | None = None
-        self._has_waited = False
+        self._was_started_ahead = False
         """Whether the CLI was started ahead of the first turn."""
         self._cli = CliProcess(started, self._tools) if started else None
         self._client: claude_agent_sdk.ClaudeSDKClient | None = None
@@ -81,7 +81,7 @@ class ClaudeAgent:
         except Exception as error:
             if not self._is_session_gone(error):
                 raise
-            await self._start_afresh()
+            await self._start_new_session()
 
     async def begin(self, order: RunOrder) -> bool:
         """Follow `order`; return whether the waiting CLI can be used for it.
@@ -96,10 +96,10 @@ class ClaudeAgent:
             if wanted == self._cli.settings:
                 self._restoring.begin(order.restore)
                 self._stream.resumes(order.restore.so_far)
-                self._has_waited = True
+                self._was_started_ahead = True
                 return True
             logger.warning("the CLI is started anew: what it was started with has changed")
-        await self._discard()
+        await self._drop_unused_cli()
         return False
 
     async def answer(self, turn: TurnOrder, say: Say) -> TurnOutcome:
@@ -112,16 +112,16 @@ class ClaudeAgent:
         self._hooks.begin_turn()
         self._subagents.begin_turn()
         try:
-            return await self._do(turn, say)
+            return await self._carry_out(turn, say)
         except Exception as error:
-            if self._has_waited and self._is_unasked(error):
-                await self._discard()
+            if self._was_started_ahead and self._has_not_reached_model(error):
+                await self._drop_unused_cli()
                 await self.start()
             elif self._is_session_gone(error):
-                await self._start_afresh()
+                await self._start_new_session()
             else:
                 raise
-            return await self._do(turn, say)
+            return await self._carry_out(turn, say)
 
     async def close(self) -> None:
         """Disconnect and kill the CLI, which has `DISCONNECT_SECONDS` to finish its transcript."""
@@ -186,9 +186,9 @@ class ClaudeAgent:
         self._cli = CliProcess(start_cli(settings, command), self._tools)
         return self._cli
 
-    async def _discard(self) -> None:
+    async def _drop_unused_cli(self) -> None:
         """Drop a CLI that got no prompt: it died while it waited, or does not fit."""
-        self._has_waited = False
+        self._was_started_ahead = False
         # Killed first: it has no transcript to finish, so `close` need not wait for it.
         if self._cli is not None:
             self._cli.kill()
@@ -200,32 +200,35 @@ class ClaudeAgent:
         if self._stream is not None:
             self._stream.resumes(self._order.restore.so_far)
 
-    async def _start_afresh(self) -> None:
+    async def _start_new_session(self) -> None:
         """Connect a CLI with a new session, because the session to resume is gone."""
         logger.warning("the session to resume is gone; a new one begins")
         await self.close()
-        self._restoring.begin_afresh()
+        self._restoring.begin_new_session()
         if self._stream is not None:
             self._stream.compacted()  # it was passed the size of the old session
         await self._connect(None)
 
     def _is_session_gone(self, error: Exception) -> bool:
         """Return whether an error means that the session to resume does not exist."""
-        return self._resumed is not None and self._is_unasked(error)
+        return self._resumed is not None and self._has_not_reached_model(error)
 
-    def _is_unasked(self, error: Exception) -> bool:
+    def _has_not_reached_model(self, error: Exception) -> bool:
         """Return whether the CLI ended before it had a session: then nothing has reached the model."""
         return self.session_id is None and self._sdk is not None and isinstance(error, self._sdk.ProcessError)
 
-    async def _do(self, turn: TurnOrder, say: Say) -> TurnOutcome:
-        return await (self._compact(say) if turn.command == "compact" else self._ask(turn.prompt, say))
+    async def _carry_out(self, turn: TurnOrder, say: Say) -> TurnOutcome:
+        """Carry out a turn: compact the conversation, or ask the model."""
+        if turn.command == "compact":
+            return await self._compact(say)
+        return await self._ask(turn.prompt, say)
 
     async def _compact(self, say: Say) -> TurnOutcome:
         """Make the CLI summarise the conversation, and say whether it did."""
         if self._resumed is None and self.session_id is None:
             await say(NOTHING_TO_COMPACT)
             return TurnOutcome()
-        compacted = await self._sdk.compact(self._client, self._cli, self._know_session, self._stream)
+        compacted = await self._sdk.compact(self._client, self._cli, self._record_session, self._stream)
         outcome: TurnOutcome = self._sdk.outcome_of(compacted)
         if outcome.error is None:
             reason = " ".join((compacted.result.result or "no reason given").split())
@@ -235,18 +238,19 @@ class ClaudeAgent:
     async def _ask(self, prompt: str, say: Say) -> TurnOutcome:
         """Ask the model, a second time if the CLI dropped the prompt, and say its answer."""
         content = await asyncio.to_thread(shown_files.content_of, prompt, self._workspace.group)
-        prompt_outcome = await self._sdk.ask(self._client, content, self._know_session, self._stream)
+        prompt_outcome = await self._sdk.ask(self._client, content, self._record_session, self._stream)
         if prompt_outcome.is_dropped:
             logger.warning("the CLI dropped a prompt whose hooks took too long; it is asked again")
-            self._restoring.again()
-            prompt_outcome = await self._sdk.ask(self._client, content, self._know_session, self._stream)
+            self._restoring.repeat_text()
+            prompt_outcome = await self._sdk.ask(self._client, content, self._record_session, self._stream)
         outcome: TurnOutcome = self._sdk.outcome_of(prompt_outcome)
         if outcome.error is None:
             for text in _spoken(self._hooks.answered_already, prompt_outcome.result.result):
                 await say(text)
         return outcome
 
-    def _know_session(self, session_id: str) -> None:
+    def _record_session(self, session_id: str) -> None:
+        """Store the id of the session, which the CLI's first message has."""
         self.session_id = session_id
 
 
@@ -258,5 +262,6 @@ def _spoken(*texts: str | None) -> list[str]:
 
 
 def _load_sdk() -> Any:
+    """Import the SDK and the module that uses it, and return that module. Slow: call it in a thread."""
     import_sdk()
     return importlib.import_module("agent_runner.agents.claude.sdk_client")

@@ -45,7 +45,7 @@ PR_SET_PDEATHSIG = 1
 """The operation of Linux's `prctl` that names the signal for the parent's death."""
 FEW = {
     "CLAUDE_CODE_MAX_CONCURRENT_SUBAGENTS": "3",
-    "CLAUDE_CODE_MAX_SUBAGENT_SPAWN_DEPTH": "1",  # none that starts others
+    "CLAUDE_CODE_MAX_SUBAGENT_SPAWN_DEPTH": "1",  # a subagent cannot start others
 }
 """Limits of subagents. Their requests are counted and limited with their turn."""
 LEAN = {
@@ -125,6 +125,7 @@ class CliSettings:
 
     @property
     def setting_sources(self) -> tuple[Literal["user", "project"], ...]:
+        """The places from which the CLI reads settings and memory; none for a bare turn."""
         return () if self.is_bare else SETTING_SOURCES
 
     def servers(self) -> dict[str, dict[str, Any]]:

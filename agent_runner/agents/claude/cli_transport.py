@@ -90,6 +90,7 @@ class CliProcess:
         return reader
 
     def _stdin(self) -> IO[bytes]:
+        """Return the pipe to the CLI's stdin."""
         assert self._process.stdin is not None
         return self._process.stdin
 

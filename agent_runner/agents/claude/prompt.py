@@ -100,6 +100,7 @@ def _owner_file(path: Path) -> str:
 
 
 def _shared_memory(workspace: Workspace) -> str:
+    """Return the memory that all groups share; empty if there is none."""
     return _read(workspace.shared / "CLAUDE.md", limit=MAX_SHARED_BYTES)
 
 

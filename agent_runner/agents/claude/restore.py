@@ -41,12 +41,12 @@ class RestoreHooks:
         self.mode, self._pending = restore.mode, restore.text
         self._fallback, self._meta = restore.fallback, restore.meta
 
-    def begin_afresh(self) -> None:
+    def begin_new_session(self) -> None:
         """Record that the session to resume is gone: the stored text goes into a new one."""
         self._pending = self._fallback
         self.mode = "rehydrate" if self._fallback else "fresh"
 
-    def again(self) -> None:
+    def repeat_text(self) -> None:
         """Repeat the text, because the CLI dropped the prompt and with it what was put before it."""
         self._pending = self._last_text
 

@@ -86,6 +86,7 @@ class SubagentLimit:
         self._started = 0
 
     def begin_turn(self) -> None:
+        """Start counting anew for a turn."""
         self._started = 0
 
     def matcher(self) -> sdk.HookMatcher:
@@ -193,7 +194,7 @@ class PromptOutcome:
     is_dropped: bool = False
     """Whether the CLI dropped the prompt because a hook took too long: nothing has reached the model."""
 
-    def hear(self, message: sdk.Message) -> None:
+    def process_message(self, message: sdk.Message) -> None:
         """Process the metadata of a message, not its text."""
         if isinstance(message, sdk.AssistantMessage | sdk.UserMessage):
             # A subagent's messages are not part of the conversation that a session resumes.
@@ -252,14 +253,14 @@ async def _receive_outcome(
     """
     outcome = PromptOutcome()
     async for message in client.receive_messages():
-        stream.hear(message)
+        stream.process_message(message)
         if isinstance(message, sdk.SystemMessage) and message.subtype == "init":
             on_session(str(message.data["session_id"]))
         if isinstance(message, sdk.ResultMessage) and prompt_id not in (
             message.user_message_uuids or [prompt_id]
         ):
             continue
-        outcome.hear(message)
+        outcome.process_message(message)
         if outcome.result is not None:
             break
     return outcome

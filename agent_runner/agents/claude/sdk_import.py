@@ -77,6 +77,7 @@ def import_sdk() -> None:
 
 
 def _import_needed() -> None:
+    """Import all modules in `NEEDED`."""
     for name in NEEDED:
         importlib.import_module(name)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from agent_runner.agents.offline import reading
-from agent_runner.agents.offline.handler import RequestHandler, take_back
+from agent_runner.agents.offline.handler import RequestHandler, carry_out_undo
 from agent_runner.wire.context_tools import MEMORY
 from agent_runner.wire.mailbox import ModelMissing, RefreshGroups, Remember
 
@@ -46,7 +46,7 @@ class About(RequestHandler):
         undo, context = self.context.state.undo, self.context
         if undo and not context.request.is_owner and undo[0].slot("by") not in ("", context.request.person):
             return self.say("undo_not_yours", name=undo[0].slot("by_name"))
-        return await take_back(undo, context) if undo else await self.answer_of_row()
+        return await carry_out_undo(undo, context) if undo else await self.answer_of_row()
 
     async def do_show_groups(self) -> str:
         """List the chats that the host knows."""
@@ -65,8 +65,8 @@ class About(RequestHandler):
         texts = [_short(item["text"]) for item in memory["items"]]
         head = self._bullets("know", texts) or self.say("know_nothing")
         board = memory["board"]
-        more = {"messages": memory["messages"], "tasks": board["tasks"], "reminders": board["reminders"]}
-        return "\n".join([head, self.say("know_more", **more)])
+        counts = {"messages": memory["messages"], "tasks": board["tasks"], "reminders": board["reminders"]}
+        return "\n".join([head, self.say("know_more", **counts)])
 
     async def do_know_me(self) -> str:
         """Return everything that is remembered of the sender.

@@ -12,7 +12,13 @@ from zoneinfo import ZoneInfo
 
 from agent_runner.agents.offline import reading
 from agent_runner.agents.offline.about import About
-from agent_runner.agents.offline.answers import NOON, asked_instead, bare_clock, joined_time, take_answer
+from agent_runner.agents.offline.answers import (
+    NOON,
+    bare_clock,
+    joined_time,
+    person_asked_instead,
+    take_answer,
+)
 from agent_runner.agents.offline.board import Board
 from agent_runner.agents.offline.conversation import Conversation, ConversationState, OpenQuestion
 from agent_runner.agents.offline.handler import RequestContext, answered, carry_out
@@ -224,13 +230,13 @@ async def _answer_request(context: RequestContext) -> str:
         parsed_requests = await asyncio.to_thread(reading.read, text)
         is_lost = all(parsed.intent in _LOST for parsed in parsed_requests)
         is_unknown = all(parsed.intent in _MAY_ANSWER for parsed in parsed_requests)
-        if is_unknown and (name := await asyncio.to_thread(asked_instead, text, context)):
+        if is_unknown and (name := await asyncio.to_thread(person_asked_instead, text, context)):
             return say("not_yours", reading.language_of(text), name=name)
         texts = await _do_all(parsed_requests, context)
         if is_lost and context.own_questions:
             texts.append(_repeated("still", context.own_questions[0]))
         elif context.undo:
-            texts += _lapsed(context)
+            texts += _drop_older_questions(context)
     return "\n".join(filter(None, texts))
 
 
@@ -256,7 +262,7 @@ async def _answer_to_question(text: str, context: RequestContext) -> list[str] |
     return texts
 
 
-def _lapsed(context: RequestContext) -> list[str]:
+def _drop_older_questions(context: RequestContext) -> list[str]:
     """Drop the sender's older questions after a newer request was carried out; return a text about each."""
     older = [question for question in context.state.questions if question.person == context.request.person]
     questions = tuple(question for question in context.state.questions if question not in older)
@@ -280,7 +286,7 @@ async def _do_all(parsed_requests: list[ParsedRequest], context: RequestContext)
     for request in parsed_requests:
         parsed, fix = request, request.slot("fix")
         if fix:  # "at 8pm to call, no wait, 9pm"
-            parsed = request.having(when=_fixed(request.slot("when"), fix, context), fix="")
+            parsed = request.having(when=_with_correction(request.slot("when"), fix, context), fix="")
         question_count = len(context.new_questions)
         if ROWS.get(parsed.intent, {}).get("is_for_main") and not context.order.is_main:
             parsed = parsed.of("only_main")
@@ -293,7 +299,7 @@ async def _do_all(parsed_requests: list[ParsedRequest], context: RequestContext)
     return texts
 
 
-def _fixed(before: str, fix: str, context: RequestContext) -> str:
+def _with_correction(before: str, fix: str, context: RequestContext) -> str:
     """Return the words of a time after a correction; a bare hour after an afternoon time means the afternoon.
 
     Empty if the corrected time has two meanings.

@@ -24,7 +24,7 @@ NOON, _MIDNIGHT = 12, time(0)
 """The first hour of the afternoon, and midnight as a time of day."""
 
 
-def asked_instead(text: str, context: RequestContext) -> str:
+def person_asked_instead(text: str, context: RequestContext) -> str:
     """Return the name of another person whose open question a text would answer; empty if there is none."""
     others = (question for question in context.state.questions if not context.may_answer(question))
     askers = (question.sender for question in others if take_answer(question, text, context) is not None)

@@ -10,7 +10,7 @@ from typing import Any, TypedDict
 from agent_runner.agents.offline import calendar
 from agent_runner.agents.offline.answers import NOON, bare_clock, joined_time
 from agent_runner.agents.offline.conversation import Option, ShownEntry
-from agent_runner.agents.offline.handler import AnswerNow, RequestHandler, answered, carry_out, take_back
+from agent_runner.agents.offline.handler import AnswerNow, RequestHandler, answered, carry_out, carry_out_undo
 from agent_runner.agents.offline.intents import PATTERNS, ROWS, filled
 from agent_runner.agents.offline.lists import Lists
 from agent_runner.agents.offline.reading import parse_one
@@ -90,7 +90,7 @@ class Board(RequestHandler):
         reply = await self.use("create_task", title=title, deadline=deadline)
         task_id, title = str(reply.data.get("id", "")), str(reply.data.get("title", title))
         entry = ShownEntry(kind="task", id=task_id, label=title)
-        self.did(self.parsed.of("drop_task", **entry.slots), last=entry)
+        self.record_change(self.parsed.of("drop_task", **entry.slots), last=entry)
         until = self._date(reply.data.get("deadline"))
         return self.say("task_added_until" if until else "task_added", title=title, date=until)
 
@@ -107,7 +107,7 @@ class Board(RequestHandler):
         changes = self._changes(task)
         await self.use("update_task", task_id=task["id"], **changes)
         inverse = ROWS[self.parsed.intent].get("inverse", self.parsed.intent)
-        self.did(self.parsed.of(inverse, **_as_it_is(task)), last=_entry(task))
+        self.record_change(self.parsed.of(inverse, **_as_it_is(task)), last=_entry(task))
         reason = self.slot("reason")
         return self.say(
             self.parsed.intent,
@@ -145,7 +145,7 @@ class Board(RequestHandler):
         if self.slot("blocked"):
             before |= {"blocked": True, "blocker_note": self.slot("reason")}
         await self.use("update_task", task_id=self.slot("id"), status="active", **before)
-        self.did(last=self.entry)
+        self.record_change(last=self.entry)
         return self.say("reopen", title=self.slot("label"))
 
     async def do_move(self) -> str:
@@ -185,7 +185,7 @@ class Board(RequestHandler):
         self.parsed = self.parsed.having(when=when)
         deadline = self._deadline(task["title"], unclear="deadline_unclear")
         await self.use("update_task", task_id=task["id"], deadline=deadline)
-        self.did(self.parsed.having(when=before), last=_entry(task))
+        self.record_change(self.parsed.having(when=before), last=_entry(task))
         return self.say("deadline_moved", title=task["title"], date=self._date(deadline))
 
     # Ending, and opening again
@@ -280,7 +280,7 @@ class Board(RequestHandler):
         of = self.parsed.of
         undo = [of("reopen", **_as_it_is(open_task)) for open_task in tasks]
         undo += [of("remind_again", task_id=task.id, **reminder.slots) for reminder in cancelled]
-        self.did(*undo, last=task)
+        self.record_change(*undo, last=task)
         return self.say("finish", title=task.label)
 
     async def do_untick(self) -> str:
@@ -292,7 +292,7 @@ class Board(RequestHandler):
         label = named.label if named else item
         if any(back.intent == "reopen" and _fits(label, back.slot("label")) for back in state.undo):
             opened = [back for back in state.undo if back.intent in ("reopen", "remind_again")]
-            return await take_back(opened, self.context)
+            return await carry_out_undo(opened, self.context)
         if named is not None and named.kind == "item":
             return await Lists(self.parsed.having(item=label, list=named.list), self.context).act()
         ticked = await lists.entries([state.list or TODO] if item.isdecimal() else [], is_open=False)

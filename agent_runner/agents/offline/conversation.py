@@ -117,6 +117,7 @@ class _StoredStates:
 
 @cache
 def _adapter() -> TypeAdapter[_StoredStates]:
+    """Return the parser and serializer of the state's file."""
     return TypeAdapter(_StoredStates)  # built when first needed: it would make each start of an agent slower
 
 

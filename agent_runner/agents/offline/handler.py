@@ -187,7 +187,7 @@ class RequestHandler:
             raise self.question("which", self.say(form_of_one), options)
         return options[0].request
 
-    def did(self, *undo: ParsedRequest, last: ShownEntry | None = None) -> None:
+    def record_change(self, *undo: ParsedRequest, last: ShownEntry | None = None) -> None:
         """Record how to undo a change, and the entry that was last referred to."""
         author = {"by": self.context.request.person, "by_name": self.context.request.sender}
         self.context.undo[:0] = [request.having(**author) for request in undo]
@@ -278,7 +278,7 @@ async def answered(work: Awaitable[str]) -> str:
         return answer.text
 
 
-async def take_back(undo: Sequence[ParsedRequest], context: RequestContext) -> str:
+async def carry_out_undo(undo: Sequence[ParsedRequest], context: RequestContext) -> str:
     """Carry out the requests that undo the last change, and return their replies."""
     context.state = replace(context.state, undo=())
     return "\n".join([await answered(carry_out(request, context)) for request in undo])

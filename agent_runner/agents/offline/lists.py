@@ -35,6 +35,7 @@ class Lists(RequestHandler):
 
     @property
     def _files(self) -> Checklists:
+        """The files of the group's lists."""
         return Checklists(self.context.workspace.group)
 
     def say(self, form: str, /, **blanks: object) -> str:
@@ -219,8 +220,10 @@ class Lists(RequestHandler):
         """Say whether something is on the list, and whether it is done."""
         item = self.slot("item")
         fitting = [entry for entry in self._files.items(self.name) if has_words(entry.text, item)]
-        form = "on_list" if _open_count(fitting) else "on_list_done" if fitting else "not_on_list"
-        return self.say(form, item=fitting[0].text if fitting else item)
+        if not fitting:
+            return self.say("not_on_list", item=item)
+        form = "on_list" if _open_count(fitting) else "on_list_done"
+        return self.say(form, item=fitting[0].text)
 
     async def do_show_lists(self) -> str:
         """Name every list and how much of it is open."""
@@ -275,7 +278,7 @@ class Lists(RequestHandler):
         self._ask_if_unusual(items)
         added = self._files.add(self.name, items)
         if added.new:
-            self._did("remove_items", items="\n".join(added.new))
+            self._record_undo("remove_items", items="\n".join(added.new))
         texts = (("add_items", added.new), ("there_already", added.there_already))
         return "\n".join(self.say(form, items=", ".join(named)) for form, named in texts if named)
 
@@ -301,15 +304,13 @@ class Lists(RequestHandler):
             is_good = PATTERNS["good_ko"].fullmatch(item) is not None or item.casefold() in GOODS
             return self._is_listed(item) or is_good
         last_word = item.casefold().split()[-1].strip(".,!?")
-        return bool(
-            {
-                last_word,
-                last_word.removesuffix("s"),
-                last_word.removesuffix("es"),
-                f"{last_word.removesuffix('ies')}y",
-            }
-            & GOODS
-        )
+        singulars = {
+            last_word,
+            last_word.removesuffix("s"),
+            last_word.removesuffix("es"),
+            f"{last_word.removesuffix('ies')}y",
+        }
+        return not singulars.isdisjoint(GOODS)
 
     def _is_listed(self, item: str) -> bool:
         """Return whether the list has exactly this entry, open or ticked."""
@@ -337,7 +338,7 @@ class Lists(RequestHandler):
             self._files.add(self.name, [item])
             if mark == "x":
                 self._files.tick(self.name, item, is_done=True)
-        self._did("remove_items", items="\n".join(items))
+        self._record_undo("remove_items", items="\n".join(items))
         return self.say("put_back", items=", ".join(items))
 
     # Changing
@@ -349,14 +350,14 @@ class Lists(RequestHandler):
             if intent in ("finish", "untick"):
                 entry = self._files.tick(self.name, item, is_done=intent == "finish")
                 inverse = "untick" if intent == "finish" else "finish"
-                self._did(inverse, item=entry.text, kind="item", label=entry.text)
+                self._record_undo(inverse, item=entry.text, kind="item", label=entry.text)
             else:
                 entry = self._files.remove(self.name, item)
-                self._did("put_back", items=entry.text, done="x" * entry.is_done)
+                self._record_undo("put_back", items=entry.text, done="x" * entry.is_done)
             texts.append(entry.text)
         if to:
             self._files.add(to, texts)
-            self._did("remove_items", list=to, items="\n".join(texts))
+            self._record_undo("remove_items", list=to, items="\n".join(texts))
         form = "list_done" if intent == "finish" else intent
         return self.say(form, item=", ".join(texts), to=self._named(to))
 
@@ -404,15 +405,16 @@ class Lists(RequestHandler):
         texts = [item.text for item in items]
         if items:
             marks = "".join("x" if item.is_done else " " for item in items)
-            self._did("put_back", items="\n".join(texts), done=marks)
+            self._record_undo("put_back", items="\n".join(texts), done=marks)
         return self.say(intent, count=len(items), items=", ".join(texts))
 
     _clear_done = _clear_list = _remove_items = _clear
 
-    def _did(self, inverse: str, **slots: str) -> None:
+    def _record_undo(self, inverse: str, **slots: str) -> None:
         """Record the request that undoes a change of the list."""
-        self.did(self.parsed.of(inverse, **{"list": self.name} | slots))
+        self.record_change(self.parsed.of(inverse, **{"list": self.name} | slots))
 
 
 def _open_count(items: Sequence[Item]) -> int:
+    """Return how many entries are open."""
     return sum(not item.is_done for item in items)

@@ -206,12 +206,12 @@ class Reminders(RequestHandler):
         with self._refusal("says so already", "reminder_there", at):
             reply = await self.request(mailbox.SetReminder, **fields)
         if reply.code != "sent_late":
-            self._did_set(ShownEntry(kind="reminder", id=str(reply.data["id"]), label=label))
+            self._record_set(ShownEntry(kind="reminder", id=str(reply.data["id"]), label=label))
         return reply
 
-    def _did_set(self, entry: ShownEntry) -> None:
+    def _record_set(self, entry: ShownEntry) -> None:
         """Record that undoing cancels the reminder, and that it was last referred to."""
-        self.did(self.parsed.of("cancel_reminder", **entry.slots), last=entry)
+        self.record_change(self.parsed.of("cancel_reminder", **entry.slots), last=entry)
 
     @contextmanager
     def _refusal(self, known: str, form: str, at: datetime) -> Iterator[None]:
@@ -232,7 +232,7 @@ class Reminders(RequestHandler):
         reply = await self.request(mailbox.ScheduleTask, prompt=ECHO + self._note(), **_schedule(read))
         task_id, what = str(reply.data["id"]), self.slot("what")
         what = what or self.say("show_reminders").rstrip(":").lower()
-        self._did_set(ShownEntry(kind="repeat", id=task_id, label=what))
+        self._record_set(ShownEntry(kind="repeat", id=task_id, label=what))
         moment = self.moment(self._next_run(reply.data) or read.first)
         rhythm, number = times.say(read, self.parsed.language), self._repeat_number(task_id)
         form = "repeat_set" if read.interval is None else "repeat_set_every"
@@ -361,7 +361,7 @@ class Reminders(RequestHandler):
             raise self.question("sure", self.say("sure_cancel", what=what))
         await self._cancel(self.entry)
         if self.slot("at") and self.slot("kind") == "reminder":
-            self.did(self.parsed.of("remind_again", label=self.slot("label"), at=self.slot("at")))
+            self.record_change(self.parsed.of("remind_again", label=self.slot("label"), at=self.slot("at")))
         return self.say("cancel_reminder", what=what)
 
     def options(self, upcoming: Sequence[UpcomingReminder]) -> list[Option]:
@@ -441,7 +441,7 @@ class Reminders(RequestHandler):
             if not text and not reminder.repeats
         ]
         of = self.parsed.of
-        self.did(
+        self.record_change(
             *(
                 of("remind_again", label=reminder.entry.label, at=reminder.slots["at"])
                 for reminder in cancelled
@@ -480,7 +480,9 @@ class Reminders(RequestHandler):
         number, written = self.slot("notification"), at.isoformat(timespec="seconds")
         with self._refusal("would be different", "move_same", at):
             await self.use("update_notification", notification_id=number, scheduled_at=written)
-        self.did(self.parsed.having(at=written, when=self.slot("at"), later="", earlier=""), last=self.entry)
+        self.record_change(
+            self.parsed.having(at=written, when=self.slot("at"), later="", earlier=""), last=self.entry
+        )
         return self.say("move", what=self.brief(self.slot("label")), moment=self.moment(at))
 
     def _once(self, read: times.Reading) -> datetime:
@@ -497,7 +499,7 @@ class Reminders(RequestHandler):
             raise AnswerNow(self.say("move_repeat"))
         reply = await self.request(mailbox.UpdateTask, task_id=self.slot("id"), **_schedule(read))
         rhythm, what = times.say(read, self.parsed.language), self.brief(self.slot("label"))
-        self.did(self.parsed.having(repeats=rhythm, when=self.slot("repeats")), last=self.entry)
+        self.record_change(self.parsed.having(repeats=rhythm, when=self.slot("repeats")), last=self.entry)
         moment = self.moment(self._next_run(reply.data) or read.first)
         return self.say("move_repeated", what=what, times=rhythm, moment=moment)
 

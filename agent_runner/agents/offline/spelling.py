@@ -53,7 +53,8 @@ def corrected(text: str, parse: Parse) -> list[ParsedRequest]:
             understood.append((sum(map(bool, words)), parsed))
     fewest = min((count for count, _ in understood), default=0)
     best = [parsed for count, parsed in understood if count == fewest]
-    return best[0] if best and all(parsed == best[0] for parsed in best) else []
+    is_clear = bool(best) and all(parsed == best[0] for parsed in best)
+    return best[0] if is_clear else []
 
 
 def is_poor(parsed: Sequence[ParsedRequest]) -> bool:

@@ -425,8 +425,10 @@ def _leading(body: str) -> times.TimeInText | None:
     meal = PATTERNS["meal"].search(body[: lead.end]) if lead else None
     if lead is None or meal is None or not PATTERNS["eats"].match(body[lead.end :]):
         return lead
-    before = times.leading(body[: meal.start()].rstrip())
-    return before if before is not None and before.end == len(body[: meal.start()].rstrip()) else None
+    text_before_meal = body[: meal.start()].rstrip()
+    shorter_lead = times.leading(text_before_meal)
+    is_whole = shorter_lead is not None and shorter_lead.end == len(text_before_meal)
+    return shorter_lead if is_whole else None
 
 
 def _cut_end(body: str) -> tuple[str, str] | None:

@@ -84,10 +84,13 @@ def _count_en(words: str) -> float:
     words = words.removesuffix("more").strip()
     if words in _FRACTIONS:
         return _FRACTIONS[words]
-    if vague := next((word for word in _VAGUE if word in words.split()), None):
-        whole = words.partition(" and ")[0]
-        return _VAGUE[vague] if vague != "half" or whole == words else number(whole) + 0.5
-    return number(words)
+    vague = next((word for word in _VAGUE if word in words.split()), None)
+    if vague is None:
+        return number(words)
+    whole, joint, _ = words.partition(" and ")
+    if vague == "half" and joint:  # `one and a half`
+        return number(whole) + 0.5
+    return _VAGUE[vague]
 
 
 def _count_ko(word: str) -> float:

@@ -76,7 +76,7 @@ def _offset(parts: dict[str, str | None]) -> timezone | NamedZone | None:
     return offset_of(parts["offset"] or "") if parts.get("offset") else None
 
 
-def _together(match: re.Match[str]) -> Parts:
+def _clock_without_colon(match: re.Match[str]) -> Parts:
     """Return the time in `at 1830`, `330 p.m.`; four digits without a half are on the 24-hour clock."""
     half = half_en(match.groupdict().get("half"))
     clock = ClockTime(
@@ -88,7 +88,7 @@ def _together(match: re.Match[str]) -> Parts:
     return Parts(clock=clock)
 
 
-def _relative(match: re.Match[str]) -> Parts | None:
+def _minutes_from_hour(match: re.Match[str]) -> Parts | None:
     """Return the time in `half past 7`, `a quarter to nine`, `10 minutes before noon`; None if it is none."""
     minutes = _minutes(match)
     is_after = match["side"].lower() in ("past", "after")
@@ -158,7 +158,7 @@ def _between_ko(match: re.Match[str]) -> Parts:
     return Parts(either=tuple(Parts(clock=clock) for clock in clocks), reason=Reason.WHICH_MEANING)
 
 
-def _french(match: re.Match[str]) -> Parts | None:
+def _clock_with_h(match: re.Match[str]) -> Parts | None:
     """Return the time in `15h30`; for `1h30`, which may be a span, both meanings; None for `2h`, a span.
 
     After `at`, with a zone, or with minutes and an hour of the afternoon, it is always a time of day.
@@ -193,6 +193,7 @@ def _clock_ko(match: re.Match[str]) -> Parts:
 
 
 def _noon(match: re.Match[str]) -> Parts:
+    """Return noon, in the zone that is named with it."""
     return Parts(clock=ClockTime(hour=_NOON, half=Half.PM, offset=_offset(match.groupdict())))
 
 
@@ -208,6 +209,7 @@ def _part_en(match: re.Match[str]) -> Parts:
 
 
 def _first_thing(_match: re.Match[str]) -> Parts:
+    """Return the morning, which `first thing` means when no part of the day follows."""
     return Parts(half=Half.MORNING)
 
 
@@ -217,6 +219,7 @@ def _nothing(_match: re.Match[str]) -> Parts:
 
 
 def _part_ko(match: re.Match[str]) -> Parts:
+    """Return the part of the day in `아침`, `밤에`."""
     return Parts(half=HALVES_KO[match["half"]])
 
 
@@ -279,11 +282,19 @@ FORMS: tuple[Form, ...] = (
                 ("9am", "at 6 p.m.", "seven thirty pm", "5pm sharp"),
             ),
             Shape(rf"{_AT}(?P<hour>\d{{1,2}}){_LETTER}", _clock_en, ("at 3p",)),
-            Shape(rf"(?P<at>{_AT})(?P<hour>\d{{1,2}})h(?P<minute>\d{{2}})?\b{_ZONE}", _french, ("at 15h30",)),
-            Shape(rf"{_LEAD}(?P<hour>\d{{1,2}})(?P<minute>[0-5]\d){_MERIDIEM}", _together, ("330 p.m.",)),
+            Shape(
+                rf"(?P<at>{_AT})(?P<hour>\d{{1,2}})h(?P<minute>\d{{2}})?\b{_ZONE}",
+                _clock_with_h,
+                ("at 15h30",),
+            ),
+            Shape(
+                rf"{_LEAD}(?P<hour>\d{{1,2}})(?P<minute>[0-5]\d){_MERIDIEM}",
+                _clock_without_colon,
+                ("330 p.m.",),
+            ),
             Shape(
                 rf"(?:{_AT}|{_ABOUT})(?P<hour>[01]?\d|2[0-3])(?P<minute>[0-5]\d){_ISH}(?![\d:.-])\b",
-                _together,
+                _clock_without_colon,
                 ("at 1830",),
             ),
             Shape(
@@ -306,7 +317,7 @@ FORMS: tuple[Form, ...] = (
         shapes=(
             Shape(
                 rf"{_RELATIVE}(?:(?P<noon>noon|midday)\b|(?P<midnight>midnight)\b|{_HOUR}(?:h\b)?(?!:){_OCLOCK}?{_MERIDIEM}?{_ZONE})",
-                _relative,
+                _minutes_from_hour,
                 (
                     "half past 7 pm",
                     "a quarter to nine in the evening",
@@ -322,7 +333,7 @@ FORMS: tuple[Form, ...] = (
         shapes=(
             Shape(r"(?P<hour>\d{1,2})\s?-?ish\b", _clock_en, ()),
             Shape(rf"{_AT}(?P<hour>\d{{1,2}})\s(?P<minute>[0-5]\d)\b{_NO_HALF}", _clock_en, ("at 18 30",)),
-            Shape(rf"(?P<hour>\d{{1,2}})h(?P<minute>[0-5]\d)?\b{_NO_SPAN}{_ZONE}", _french, ("18h30",)),
+            Shape(rf"(?P<hour>\d{{1,2}})h(?P<minute>[0-5]\d)?\b{_NO_SPAN}{_ZONE}", _clock_with_h, ("18h30",)),
         ),
         where=Where.WHOLE,
     ),

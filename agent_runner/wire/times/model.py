@@ -165,6 +165,7 @@ class Rhythm:
         )
 
     def _is_last(self, day: date) -> bool:
+        """Return whether the rhythm is on the last day of each month, and the day is one."""
         return self.month_day == LAST and day.day == monthrange(day.year, day.month)[1]
 
     def _is_in_step(self, day: date) -> bool:

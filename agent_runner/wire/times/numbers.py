@@ -103,11 +103,11 @@ def ordinal(word: str) -> int:
     if word[0].isascii():
         *tens, last = re.split(r"[\s-]+", word.lower())
         return sum(_CARDINALS[ten] for ten in tens) + _ORDINALS[last]
-    return (
-        -1
-        if word == "마지막"
-        else "첫두세네다".find(word[0].translate(str.maketrans("둘셋넷", "두세네"))) + 1
-    )
+    if word == "마지막":
+        return -1
+    # The first syllable tells the place; `둘째`, `셋째` and `넷째` have another one than `두 번째` and so on.
+    first = word[0].translate(str.maketrans("둘셋넷", "두세네"))
+    return "첫두세네다".find(first) + 1
 
 
 def _native(word: str) -> int:

@@ -45,8 +45,8 @@ _QUARTERS = (1, 4, 7, 10)
 _UNITS = {"day": StepUnit.DAYS, "week": StepUnit.WEEKS, "month": StepUnit.MONTHS}
 
 
-def _repeat(**rhythm: object) -> Parts:
-    """Return a repetition on the days of a rhythm with these fields."""
+def _repeating_on(**rhythm: object) -> Parts:
+    """Return a repetition on the days of a `Rhythm`; `rhythm` has the rhythm's fields by name."""
     return Parts(repeat=Repeat(rhythm=Rhythm(**rhythm)))  # type: ignore[arg-type] # the fields of a rhythm
 
 
@@ -61,7 +61,7 @@ def _every_span(read: Callable[[str], TimeSpan | None]) -> Make:
         if span is None or span.months:
             return None
         if span.days and not span.elapsed:
-            return _repeat(step=span.days)
+            return _repeating_on(step=span.days)
         whole = span.elapsed + timedelta(days=span.days)
         return Parts(repeat=Repeat(interval=whole)) if whole >= timedelta(minutes=1) else None
 
@@ -69,6 +69,7 @@ def _every_span(read: Callable[[str], TimeSpan | None]) -> Make:
 
 
 def _every_hour(_match: re.Match[str]) -> Parts:
+    """Return the repetition in `hourly`, `매시간`."""
     return Parts(repeat=Repeat(interval=timedelta(hours=1)))
 
 
@@ -77,17 +78,22 @@ def _every_unit(match: re.Match[str]) -> Parts:
     word = match["unit"].lower().removesuffix("s")
     if re.fullmatch(PART_EN, word):
         return Parts(repeat=Repeat(), half=half_en(word))
-    return _repeat(weekdays={"weekday": WORKDAYS, "workday": WORKDAYS, "weekend": WEEKEND}.get(word, ()))
+    return _repeating_on(
+        weekdays={"weekday": WORKDAYS, "workday": WORKDAYS, "weekend": WEEKEND}.get(word, ())
+    )
 
 
 def _every_weekday(match: re.Match[str]) -> Parts:
-    return _repeat(weekdays=weekdays(match["days"]))
+    """Return the repetition in `every Monday`, `mon, wed and fri`, `매주 월수금`."""
+    return _repeating_on(weekdays=weekdays(match["days"]))
 
 
 def _every_weekday_between(match: re.Match[str]) -> Parts:
     """Return the repetition in `every Monday to Friday`; `Saturday to Tuesday` includes Sunday and Monday."""
     first, last = weekday(match["first"]), weekday(match["last"])
-    return _repeat(weekdays=tuple(sorted((first + ahead) % 7 for ahead in range((last - first) % 7 + 1))))
+    days_after_first = (last - first) % 7
+    named = sorted((first + days) % 7 for days in range(days_after_first + 1))
+    return _repeating_on(weekdays=tuple(named))
 
 
 def _every_other(match: re.Match[str]) -> Parts | None:
@@ -97,12 +103,12 @@ def _every_other(match: re.Match[str]) -> Parts | None:
     if step < 1:
         return None
     if step == 1 and unit not in ("day", "week"):
-        return _repeat(nth=1, weekdays=(weekday(unit),))
+        return _repeating_on(nth=1, weekdays=(weekday(unit),))
     if unit == "day":
-        return _repeat(step=step)
+        return _repeating_on(step=step)
     if unit == "week":
-        return _repeat(step=step * 7)
-    return _repeat(step=step, unit=StepUnit.WEEKS, weekdays=(weekday(unit),))
+        return _repeating_on(step=step * 7)
+    return _repeating_on(step=step, unit=StepUnit.WEEKS, weekdays=(weekday(unit),))
 
 
 def _count(words: str) -> int:
@@ -116,25 +122,25 @@ def _month_day(match: re.Match[str]) -> Parts:
     day = parts.get("day")
     step = _count(parts.get("step") or "1")
     counted = {"step": step, "unit": StepUnit.MONTHS} if step > 1 else {}
-    return _repeat(month_day=ordinal(day) if day else LAST, **counted)
+    return _repeating_on(month_day=ordinal(day) if day else LAST, **counted)
 
 
 def _year_day(match: re.Match[str]) -> Parts:
     """Return the repetition in `every year on 24 Dec`, `매년 12월 24일`."""
     named = match["month"]
     number = int(named) if named.isdecimal() else month(named)
-    return _repeat(month_day=ordinal(match["day"]), months=(number,))
+    return _repeating_on(month_day=ordinal(match["day"]), months=(number,))
 
 
 def _month_weekday(match: re.Match[str]) -> Parts:
     """Return the repetition in `the first Monday of each month`, `매월 첫째 월요일`."""
     nth = match["nth"]
-    return _repeat(nth=ordinal(nth) if nth else LAST, weekdays=(weekday(match["weekday"]),))
+    return _repeating_on(nth=ordinal(nth) if nth else LAST, weekdays=(weekday(match["weekday"]),))
 
 
 def _every_quarter(_match: re.Match[str]) -> Parts:
     """Return the first day of each quarter."""
-    return _repeat(month_day=1, months=_QUARTERS)
+    return _repeating_on(month_day=1, months=_QUARTERS)
 
 
 def _except_months(match: re.Match[str]) -> Parts:
@@ -152,13 +158,13 @@ def _except_months_ko(match: re.Match[str]) -> Parts:
 def _every_ko(match: re.Match[str]) -> Parts:
     """Return the repetition in `매일`, `평일`, `주말마다`."""
     days = {"평일": WORKDAYS, "주말": WEEKEND, "매주말": WEEKEND}.get(match["unit"].removesuffix("마다"), ())
-    return _repeat(weekdays=days)
+    return _repeating_on(weekdays=days)
 
 
 def _every_other_ko(match: re.Match[str]) -> Parts:
     """Return the repetition in `격주 화요일`, `3주마다 금요일`."""
     step = int(match["step"] or 2)
-    return _repeat(step=step, unit=StepUnit.WEEKS, weekdays=weekdays(match["days"]))
+    return _repeating_on(step=step, unit=StepUnit.WEEKS, weekdays=weekdays(match["days"]))
 
 
 _PLACED = rf"(?:(?P<nth>{ORDINAL_EN})|last)\s+(?P<weekday>{WEEKDAY_EN})\b"
@@ -245,7 +251,7 @@ FORMS: tuple[Form, ...] = (
             ),
             Shape(
                 r"매[월달]\s*(?:마지막\s*날|말일)(?:마다)?(?:에)?",
-                lambda _: _repeat(month_day=LAST),
+                lambda _: _repeating_on(month_day=LAST),
                 ("매월 마지막 날 18:00",),
             ),
             Shape(

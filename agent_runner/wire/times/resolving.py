@@ -235,12 +235,12 @@ def _at(day: date, clock: time, offset: timezone | NamedZone | None, now: dateti
         return Instant(at=naive.replace(tzinfo=offset).astimezone(now.tzinfo))
     place = ZoneInfo(offset.place)
     exact = naive.replace(tzinfo=offset.offset or place)
-    meant = Instant(at=exact.astimezone(now.tzinfo))
+    as_written = Instant(at=exact.astimezone(now.tzinfo))
     if exact.astimezone(place).utcoffset() != exact.utcoffset():
         # `9am EST` in July: the clocks of the place show summer time, which may be meant instead.
-        shown = Instant(at=naive.replace(tzinfo=place).astimezone(now.tzinfo))
-        raise _Refused(Reason.WHICH_MEANING, choices=(shown, meant))
-    return meant
+        as_shown_there = Instant(at=naive.replace(tzinfo=place).astimezone(now.tzinfo))
+        raise _Refused(Reason.WHICH_MEANING, choices=(as_shown_there, as_written))
+    return as_written
 
 
 def _in_zone(naive: datetime, now: datetime) -> Instant:
@@ -411,11 +411,13 @@ def _recurrence(parts: Parts, repeat: Repeat, now: datetime, policy: TimePolicy)
     if clock.second or (parts.clock is not None and parts.clock.offset is not None):
         raise _Refused(Reason.NO_SUCH_TIME)
     rhythm = replace(repeat.rhythm, months=parts.months) if parts.months is not None else repeat.rhythm
-    for ahead in range(_RECURRENCE_DAYS):
-        day = now.date() + timedelta(days=ahead)
+    for days_ahead in range(_RECURRENCE_DAYS):
+        day = now.date() + timedelta(days=days_ahead)
+        if not rhythm.is_on(day):
+            continue
         # As in the host's schedules: of a time that the clocks show twice, the first; a time that they skip
         # is later by the skipped span.
-        first = datetime.combine(day, clock, now.tzinfo).astimezone(UTC) if rhythm.is_on(day) else now
+        first = datetime.combine(day, clock, now.tzinfo).astimezone(UTC)
         if first.timestamp() > now.timestamp():
             counted = replace(rhythm, start=day) if rhythm.step > 1 else rhythm
             return Recurrence(first=first.astimezone(now.tzinfo), clock=clock, rhythm=counted)

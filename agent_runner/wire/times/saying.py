@@ -156,6 +156,7 @@ def _weekdays_en(rhythm: Rhythm) -> str:
 
 
 def _except_en(months: tuple[int, ...]) -> str:
+    """Return the words for the months that a rhythm leaves out: ` except in Aug`; empty for none."""
     return f" except in {_and([_MONTHS_EN[month - 1] for month in _left_out(months)])}" if months else ""
 
 
@@ -165,10 +166,12 @@ def _left_out(months: tuple[int, ...]) -> list[int]:
 
 
 def _and(names: list[str]) -> str:
+    """Return names as `a, b and c`."""
     return f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else names[0]
 
 
 def _ordinal(number: int) -> str:
+    """Return the ending of a number as an ordinal: `st`, `nd`, `rd` or `th`."""
     return "th" if number in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
 
 
@@ -178,8 +181,10 @@ def _days_ko(rhythm: Rhythm) -> str:
         return f"매년 {rhythm.months[0]}월 {rhythm.month_day}일"
     if rhythm.months == _QUARTERS and rhythm.month_day == 1:
         return "분기마다"
-    left_out = "".join(f" {month}월" for month in _left_out(rhythm.months)) + " 빼고" if rhythm.months else ""
-    return _month_ko(rhythm) + left_out
+    if not rhythm.months:
+        return _month_ko(rhythm)
+    left_out = "".join(f" {month}월" for month in _left_out(rhythm.months))
+    return f"{_month_ko(rhythm)}{left_out} 빼고"
 
 
 def _month_ko(rhythm: Rhythm) -> str:

@@ -75,14 +75,17 @@ class DockerContainer:
         await self._confirm_end()
 
     async def wait(self) -> Exit:
+        """Wait until the container has ended; return its exit with the last bytes of stderr."""
         if self._exit is None:
             self._exit = await self._fetch_exit()
         return replace(self._exit, stderr_tail=self._stderr.text())
 
     async def stop(self, *, grace_seconds: float = 2.0) -> None:
+        """Send SIGTERM, and SIGKILL after the grace period. Raises like `RunningContainer.stop`."""
         await self._calls.call(partial(_stop, ref=self.ref, seconds=math.ceil(grace_seconds)))
 
     async def remove(self) -> None:
+        """Kill and remove the container in any state, and close its connections."""
         await self._calls.call(partial(remove_container, ref=self.ref))
         self.release()
 

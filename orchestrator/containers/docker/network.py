@@ -97,6 +97,7 @@ def find_or_create(
 
 
 def _ensure(install: str) -> NetworkInfo:
+    """Do the work of `ensure_network`. Blocks."""
     name = _name(install)
     with _client() as client:
         network_info = find_or_create(client, name, install, is_internal=True)
@@ -104,6 +105,7 @@ def _ensure(install: str) -> NetworkInfo:
 
 
 def _remove(install: str) -> None:
+    """Do the work of `remove_network`, also for the network of open containers. Blocks."""
     with _client() as client:
         for name in (_name(install), open_name(install)):
             with docker_client.already_so():
@@ -118,6 +120,7 @@ def _client() -> Iterator[APIClient]:
 
 
 def _name(install: str) -> str:
+    """Return the name of an install's own network."""
     return f"andy-{install}"
 
 

@@ -68,6 +68,7 @@ async def answers(*, seconds: float) -> bool:
 
 
 def _ping() -> None:
+    """Check that an engine answers a request. Blocks. Raises `EngineGone`."""
     docker_client.ping(seconds=PING_SECONDS)
     with docker_client.translated():
         docker_client.connect(seconds=ANSWER_SECONDS).close()
@@ -131,6 +132,10 @@ class DockerRuntime:
         self._containers: weakref.WeakSet[DockerContainer] = weakref.WeakSet()
 
     async def start(self, spec: ContainerSpec, order: str) -> DockerContainer:
+        """Start a container and send it its order, as `ContainerRuntime.start` describes.
+
+        The start runs in a thread, which cannot be cancelled. If this is cancelled, the container is removed.
+        """
         abandoned = threading.Event()
         self._starting.add(spec.run_id)  # before the call, because `adopt` may list the container at once
         launch = self._calls.submit(
@@ -146,12 +151,14 @@ class DockerRuntime:
         return self._container(spec.run_id, spec.folder, launched.ref, launched.attached)
 
     async def adopt(self) -> Sequence[DockerContainer]:
+        """Return the containers of this install that run, also those of an earlier host."""
         return [
             self._container(listed.run_id, listed.folder, listed.ref, is_outdated=listed.is_outdated)
             for listed in await self._calls.call(self._list)
         ]
 
     async def close(self) -> None:
+        """Close all connections; the containers go on."""
         for container in tuple(self._containers):
             container.release()
         await self._calls.close()
@@ -165,6 +172,7 @@ class DockerRuntime:
         *,
         is_outdated: bool = False,
     ) -> DockerContainer:
+        """Return a new object for a container, and register it for `close`."""
         container = DockerContainer(
             run_id=run_id,
             folder=folder,
@@ -291,6 +299,7 @@ class DockerRuntime:
         )
 
     def _network_of(self, client: APIClient, folder: Folder) -> str | None:
+        """Return the name of the network for a group's containers; None for no network."""
         return self._network_for(client, folder) if self._network_for is not None else self._network
 
 

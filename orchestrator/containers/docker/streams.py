@@ -35,17 +35,21 @@ class AttachedStreams:
         threading.Thread(target=self._write, args=(order.encode() + b"\n",), name=name, daemon=True).start()
 
     def chunks(self) -> Iterator[bytes]:
+        """Yield the output as it comes, until it ends or `interrupt` is called."""
         while chunk := self._socket.recv(CHUNK_BYTES):
             yield chunk
 
     def interrupt(self) -> None:
+        """End a read of the output in another thread."""
         _shut_down(self._socket)
 
     def close(self) -> None:
+        """Close the connection."""
         _shut_down(self._socket)
         self._socket.close()
 
     def _write(self, line: bytes) -> None:
+        """Write a line to stdin and close stdin. Blocks until the container reads it."""
         with suppress(OSError):  # the container has ended, or `close` was called
             self._socket.sendall(line)
             self._socket.shutdown(socket.SHUT_WR)
@@ -60,12 +64,15 @@ class EngineResponse:
         self._socket = _socket_of(response)
 
     def chunks(self) -> Iterator[bytes]:
+        """Yield the response as it comes, until it ends or `interrupt` is called."""
         yield from self._response.iter_content(None)
 
     def interrupt(self) -> None:
+        """End a read of the response in another thread."""
         _shut_down(self._socket)
 
     def close(self) -> None:
+        """Close the response and its client."""
         self._socket.close()
         self._response.close()
         self._client.close()

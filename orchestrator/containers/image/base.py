@@ -137,6 +137,7 @@ def _pull_events(client: docker.APIClient) -> Iterator[dict[str, Any]]:
 
 
 def _not_pulled(reason: str) -> NoBaseImage:
+    """Return the error for a base that cannot be pulled, with the reason and the fix."""
     return NoBaseImage(
         f"{PYTHON_IMAGE} cannot be pulled ({reason.strip()}): "
         "check the network, or build with '--base debian', which needs no registry."

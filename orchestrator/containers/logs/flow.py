@@ -56,6 +56,7 @@ class LogFlow:
 
     @property
     def has_gap(self) -> bool:
+        """Whether bytes have been left out since the last logged piece."""
         return self._dropped > 0
 
     @property

@@ -132,6 +132,7 @@ def follow_file(path: Path, *, start: int, wait: Callable[[], None]) -> Iterator
 
 
 def pause() -> None:
+    """Sleep until the followed log is read again."""
     time.sleep(READ_SECONDS)
 
 

@@ -149,6 +149,7 @@ class RunLogs:
         self._thread.shutdown(wait=False)
 
     def _path(self, run: Run) -> Path:
+        """Return the path of a run's log."""
         return files.path_of(self._root, run.folder, run.id, run.started_ms)
 
     def _admit(self, run: Run, *, handled_bytes: int) -> _Log:

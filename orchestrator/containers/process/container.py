@@ -36,11 +36,13 @@ class _ProcessPipes(SubprocessStreamProtocol):
         self._leader: int | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Remember the process group's leader, once the process has started."""
         assert isinstance(transport, asyncio.SubprocessTransport)
         super().connection_made(transport)
         self._leader = transport.get_pid()
 
     def process_exited(self) -> None:
+        """Kill the rest of the process group, and resolve `ended`."""
         assert self._leader is not None
         kill_group(self._leader)
         super().process_exited()
@@ -119,10 +121,12 @@ class ProcessContainer:
             stdin.close()
 
     async def output(self) -> AsyncGenerator[bytes, None]:
+        """Yield stdout until the process and its children have closed it."""
         while chunk := await self._started.stdout.read(CHUNK_BYTES):
             yield chunk
 
     async def wait(self) -> Exit:
+        """Wait until the process has ended; return its exit with the last bytes of stderr."""
         await self._wait_until_ended()
         await self._read_rest_of_stderr()
         code = self._started.transport.get_returncode()
@@ -130,6 +134,7 @@ class ProcessContainer:
         return Exit(code=128 - code if code < 0 else code, stderr_tail=self._tail.text())
 
     async def stop(self, *, grace_seconds: float = 2.0) -> None:
+        """Send SIGTERM, and after the grace period kill the process and its children."""
         started = self._started
         try:
             with suppress(ProcessLookupError):

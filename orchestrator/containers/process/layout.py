@@ -32,14 +32,17 @@ class ProcessLayout:
 
     @property
     def workspace(self) -> Path:
+        """The directory in place of `/workspace`."""
         return self.run / "workspace"
 
     @property
     def home(self) -> Path:
+        """The agent's home directory."""
         return self.run / "home"
 
     @property
     def identity(self) -> Path:
+        """The file with the process's number and start time."""
         return self.run / "identity"
 
     @property

@@ -38,6 +38,7 @@ class ProcessRuntime:
         self._live: dict[RunId, ProcessContainer] = {}
 
     async def start(self, spec: ContainerSpec, order: str) -> ProcessContainer:
+        """Start a process and send it its order; if this fails or is cancelled, remove the process."""
         if spec.run_id in self._live:
             raise ContainerError(f"The run {spec.run_id} has a process already.")
         running = ProcessContainer(
@@ -66,6 +67,7 @@ class ProcessRuntime:
             await running.remove()
 
     def _forget(self, run_id: RunId) -> None:
+        """Forget a run whose process was removed."""
         self._live.pop(run_id, None)
 
 

@@ -103,13 +103,16 @@ class SwarmContainer:
         self.session.close()
 
     def output(self) -> AsyncGenerator[bytes, None]:
+        """Return the stdout that the carrier sends, as an asynchronous generator."""
         return self.session.output()
 
     async def wait(self) -> Exit:
+        """Wait until the run has ended or was given up, and return its exit."""
         await self.session.ended.wait()
         return self.session.exit
 
     async def stop(self, *, grace_seconds: float = 2.0) -> None:
+        """Make the carrier end the agent; if that takes too long, give the run up and remove its service."""
         try:
             async with asyncio.timeout(grace_seconds + END_SECONDS):
                 await self.session.send("stop", milliseconds=round(grace_seconds * 1000))
@@ -119,6 +122,7 @@ class SwarmContainer:
             await self._engine.remove(self.ref)
 
     async def remove(self) -> None:
+        """Kill and remove the container with its service, and settle its files."""
         with suppress(TimeoutError):  # a carrier that does not read is removed nevertheless
             async with asyncio.timeout(BYE_SECONDS):
                 await self.session.send("bye")

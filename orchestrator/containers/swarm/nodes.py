@@ -128,6 +128,7 @@ class NodeMemory:
         self._write()
 
     def _write(self) -> None:
+        """Store the record in its file."""
         stored = {"last": self._last, "problems": self._problems}
         write_whole(self._path, json.dumps(stored), mode=0o600)
 

@@ -144,6 +144,7 @@ class SwarmRuntime:
             await asyncio.sleep(NODES_SECONDS)
 
     async def start(self, spec: ContainerSpec, order: str) -> SwarmContainer:
+        """Start a container on one of the nodes, as `ContainerRuntime.start` describes."""
         if spec.is_open:
             # The container would be on a closed network. Refused here, so that this does not look to the
             # agent like a failure of the internet.
@@ -284,6 +285,10 @@ class SwarmRuntime:
             pass
 
     async def adopt(self) -> Sequence[SwarmContainer]:
+        """Return the containers of this install's runs, also those of an earlier host.
+
+        Other runs that have files on disk are over: their files are settled and removed.
+        """
         await self.open()
         containers = []
         run_services = await self._engine.run_services()
@@ -298,6 +303,7 @@ class SwarmRuntime:
         return containers
 
     async def close(self) -> None:
+        """Close all connections, tasks and ports; the containers go on."""
         if self._nodes_task is not None:
             self._nodes_task.cancel()
         for container in tuple(self._containers.values()):
