@@ -74,6 +74,7 @@ class Checklists:
     """
 
     def __init__(self, group: Path) -> None:
+        """`group` is the group's folder."""
         self._group = group
 
     def names(self) -> list[str]:
@@ -94,16 +95,16 @@ class Checklists:
 
     def add(self, name: str, texts: Sequence[str]) -> Added:
         """Put entries at the end, beginning the list where there is none; open ones are not repeated."""
-        wanted = [" ".join(text.split()) for text in texts]
-        if any(len(text) > MAX_ITEM_CHARS for text in wanted):
+        one_line_texts = [" ".join(text.split()) for text in texts]
+        if any(len(text) > MAX_ITEM_CHARS for text in one_line_texts):
             raise ListError(ListProblem.ITEM_TOO_LONG)
         title = "To-do" if name == TODO else " ".join(name.split())
         lines = self._read(name, is_needed=False) or [f"# {title}\n", "\n"]
         open_texts = {item.text.casefold() for item in _items(lines) if not item.is_done}
-        new = [text for text in dict.fromkeys(wanted) if text.casefold() not in open_texts]
+        new = [text for text in dict.fromkeys(one_line_texts) if text.casefold() not in open_texts]
         if new:
             self._write(name, _with_new(lines, new))
-        return Added(new=tuple(new), there_already=tuple(text for text in wanted if text not in new))
+        return Added(new=tuple(new), there_already=tuple(text for text in one_line_texts if text not in new))
 
     def tick(self, name: str, which: str, *, is_done: bool) -> Item:
         """Mark the entry with this number or text as done or open; one with that mark stays unchanged."""

@@ -18,6 +18,7 @@ class FrameWriter:
     """
 
     def __init__(self, descriptor: int) -> None:
+        """`descriptor` is an open descriptor of the real stdout."""
         self._descriptor = descriptor
         self._lock = threading.Lock()
         self._last_number = 0

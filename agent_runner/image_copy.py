@@ -104,9 +104,9 @@ def load(address: str, image: str, hashes: list[str], node: str) -> None:
 
 def blocks(address: str, hashes: list[str], node: str) -> Iterator[bytes]:
     """Fetch the archive block by block. Raises `OSError` for one that is not as announced."""
-    for number, wanted in enumerate(hashes):
+    for number, announced_hash in enumerate(hashes):
         data = _block(f"http://{address}/{number}/{node}")
-        if hashlib.sha256(data).hexdigest() != wanted:
+        if hashlib.sha256(data).hexdigest() != announced_hash:
             raise OSError(f"block {number} is not as announced")
         yield data
 

@@ -20,6 +20,9 @@ class TurnInbox:
     """Hands out the turns of one run, each once, in the order of their file names."""
 
     def __init__(self, directory: Path, run: str, *, handled: set[int]) -> None:
+        """`directory` is the folder `input/`, `run` the id of this run, `handled` the numbers of turns to
+        skip.
+        """
         self._directory = directory
         self._run = run
         self._handled = handled

@@ -21,6 +21,7 @@ class HostClient:
     """The host as a container sees it: requests are files, answers are files in `replies/`."""
 
     def __init__(self, workspace: Workspace, *, reply_seconds: float = REPLY_SECONDS) -> None:
+        """`reply_seconds` is the time that the host may take to answer a request."""
         self._workspace = workspace
         self._reply_seconds = reply_seconds
         self._replies: DirectoryWatch | None = None

@@ -55,6 +55,7 @@ class RunnerSession:
         progress: TurnProgress | None = None,
         check: Check = run_check,
     ) -> None:
+        """`outlet` sends frames to the host, `inbox` returns further turns, `check` runs a turn's check."""
         self._order = order
         self._check = check
         self._agent = agent
@@ -170,7 +171,7 @@ class RunnerSession:
         self._progress.end_turn()
         if outcome.usage is not None:
             self._report_usage(turn, outcome.usage)
-        code: ErrorCode | None = (outcome.code or "agent") if outcome.error is not None else None
+        code: ErrorCode | None = None if outcome.error is None else outcome.code or "agent"
         delivered = self._noticing.end_turn(outcome, session_id=self._agent.session_id)
         self._outlet.put(
             TurnEnd,

@@ -48,6 +48,7 @@ class Accumulator:
     """
 
     def __init__(self, subscriber: Subscriber, *, most_waiting: int = MAX_WAITING) -> None:
+        """`most_waiting` is the number of entries that may wait for delivery."""
         self.subscriber = subscriber
         self._most_waiting = most_waiting
         self._batches: dict[_Delivery, _Batch] = {}
@@ -95,8 +96,12 @@ class Accumulator:
     def close_windows(self, now_ms: int) -> None:
         """Close the batch and dedupe windows that have ended by `now_ms`."""
         window_ms = self.subscriber.batching.window_ms
-        over = [key for key, batch in self._batches.items() if _is_over(batch.first_ms, window_ms, now_ms)]
-        for delivery in over:
+        ended = [
+            delivery
+            for delivery, batch in self._batches.items()
+            if _is_over(batch.first_ms, window_ms, now_ms)
+        ]
+        for delivery in ended:
             self._flush(delivery)
         window_ms = self.subscriber.batching.dedupe_window_ms
         # The oldest come first in a dict, so the loop ends at the first window that is still open.

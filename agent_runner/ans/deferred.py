@@ -108,8 +108,8 @@ def holds(condition: Condition, facts: TurnFacts) -> bool:
         case ToolCompleted(tool=tool):
             return is_among(tool, facts.completed_tools)
         case Several(needs=needs, parts=parts):
-            held = (holds(part, facts) for part in parts)
-            return all(held) if needs == "all" else any(held)
+            results = (holds(part, facts) for part in parts)
+            return all(results) if needs == "all" else any(results)
         case _:
             assert_never(condition)
 

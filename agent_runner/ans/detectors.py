@@ -42,6 +42,7 @@ class BudgetWatch:
     def __init__(
         self, *, max_tokens: int = 0, max_iterations: int = MAX_ITERATIONS, max_seconds: float = 0
     ) -> None:
+        """The limits apply to one turn; 0 means no limit."""
         self._max_tokens = max_tokens
         self._max_iterations = max_iterations
         self._max_seconds = max_seconds
@@ -211,6 +212,7 @@ class CheckpointPrompts:
     """
 
     def __init__(self, *, turn: int = 0, every: int = EVERY_TURNS) -> None:
+        """`every` is the number of turns from one checkpoint to the next."""
         self._every = every
         self._turn = turn
 

@@ -34,6 +34,7 @@ class EventQueue:
         retained: int = RETAINED_AT_OVERFLOW,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
+        """`retained` is the number of events that remain after a full queue has made room."""
         self._limit = limit
         self._retained = retained
         self._now = now

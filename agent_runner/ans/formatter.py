@@ -40,6 +40,7 @@ class Formatter:
     """
 
     def __init__(self, source: Source) -> None:
+        """`source` returns the text of a notification's template, or None if there is none."""
         self._source = source
         self._compiled: dict[str, Template] = {}
         self._broken: set[str] = set()

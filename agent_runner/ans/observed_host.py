@@ -20,6 +20,7 @@ class ObservedHost(HostClient):
     """A client of the host that reports each request as a tool call: its start, and how it ended."""
 
     def __init__(self, host: HostClient, noticing: LazyNotices, progress: TurnProgress) -> None:
+        """Requests are sent through `host`, and reported to `noticing` and `progress`."""
         self._host = host
         self._progress = progress
         self._noticing = noticing
@@ -44,6 +45,7 @@ class ObservedHost(HostClient):
         return reply
 
     def close(self) -> None:
+        """Close the client of the host."""
         self._host.close()
 
 

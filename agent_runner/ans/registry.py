@@ -91,8 +91,8 @@ class SubscriberRegistry:
         for accumulator in self._enabled():
             accumulator.close_windows(now_ms)
             due += accumulator.due(points)
-        wanted = (batch for batch in due if RANK[batch.priority] <= RANK[at_least])
-        return sorted(wanted, key=lambda batch: batch.urgency)
+        important = (batch for batch in due if RANK[batch.priority] <= RANK[at_least])
+        return sorted(important, key=lambda batch: batch.urgency)
 
     def mark_delivered(self, batch: NoticeBatch) -> None:
         """Record the delivery of a notification."""

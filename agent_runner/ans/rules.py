@@ -95,7 +95,7 @@ class NoticeRules:
         about = {
             "turn_number": self._checkpoints.turn,
             "session_id": session_id,
-            "reason": outcome.code or "error" if outcome.error is not None else "answered",
+            "reason": "answered" if outcome.error is None else outcome.code or "error",
             "tool_calls": self.calls.count,
             "tokens_used": self._tokens,
         }

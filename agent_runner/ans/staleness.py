@@ -46,6 +46,7 @@ class FileMarks:
     """
 
     def __init__(self, cwd: Path) -> None:
+        """`cwd` is the agent's working directory, from which relative paths are resolved."""
         self._cwd = cwd
         self._lock = threading.Lock()
         self._marks: OrderedDict[str, FileMark] = OrderedDict()

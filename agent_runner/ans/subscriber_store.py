@@ -51,6 +51,7 @@ class SubscriberStore:
     """
 
     def __init__(self, group: Path | None, *, shipped: Path = SHIPPED) -> None:
+        """`group` is the group's folder, or None for Andy's own files alone; `shipped` has these."""
         self._own = group / OWN if group is not None else None
         self._shipped = shipped
         self._lock = threading.Lock()

@@ -181,6 +181,7 @@ class Carrier:
     """One run: the runner's process, its directories, and the connection to the host."""
 
     def __init__(self, order: CarrierOrder, root: Path, waiting: subprocess.Popen[bytes]) -> None:
+        """`root` is the workspace; `waiting` is the runner's process, which waits for its order."""
         self._order = order
         self._process = waiting
         self._trees = LocalTrees(root)

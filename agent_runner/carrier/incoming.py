@@ -17,6 +17,7 @@ class IncomingFiles:
     """The files that the host announced, the parts that have arrived, and the files still missing."""
 
     def __init__(self, local: LocalTrees) -> None:
+        """`local` are the directories into which the files are put."""
         self._trees = local
         self._announced: dict[str, Tree] = {}
         self._incoming: dict[tuple[str, str], Any] = {}

@@ -22,6 +22,7 @@ class LocalTrees:
     """The directories of the run in this container, and the last state of them that the host has."""
 
     def __init__(self, root: Path) -> None:
+        """`root` is the directory in place of `/workspace`."""
         self._root = root
         self._writable: dict[str, Tree] = {}
         """Map each target that the agent may write to the tree as the host has it."""
@@ -39,7 +40,7 @@ class LocalTrees:
         """Return whether the agent may write to this target, so that its changes are sent."""
         return target in self._writable
 
-    def update_tree(self, target: str, wanted: Tree, *, is_whole: bool, is_writable: bool) -> list[str]:
+    def update_tree(self, target: str, target_tree: Tree, *, is_whole: bool, is_writable: bool) -> list[str]:
         """Give a tree the host's directories and links, and return the paths of the files that it lacks.
 
         If the description `is_whole`, entries that it does not have are removed. Blocks.
@@ -48,12 +49,12 @@ class LocalTrees:
         path.mkdir(parents=True, exist_ok=True)
         with trees.opened_root(path) as root:
             present = trees.scan(root, self._caches.setdefault(target, {}))
-            different = trees.changes(present, wanted)
+            different = trees.changes(present, target_tree)
             if not is_whole:
                 different = Changes((), different.put)
             needed = _apply_frame(root, different)
         if is_writable:
-            self._writable[target] = dict(wanted)
+            self._writable[target] = dict(target_tree)
         return needed
 
     def change(self, target: str, changed: Changes) -> None:

@@ -27,6 +27,7 @@ class ToolServer:
     """Answers JSON-RPC messages of the Model Context Protocol with the tools of one group."""
 
     def __init__(self, order: RunOrder, host: HostClient, noticing: LazyNotices) -> None:
+        """Calls of tools become requests to `host`; those for notices also use `noticing`."""
         self.turn: int | None = None
         """The turn that is being answered."""
         self._host = host

@@ -17,6 +17,7 @@ class OtherVersion(WireError):
     """A document of the other side is of another version of the contract."""
 
     def __init__(self, version: object) -> None:
+        """`version` is the version in the document, which may be of any type."""
         super().__init__(
             f"wire version {version} is not {WIRE_VERSION}: rebuild the image with 'andy image build'"
         )

@@ -44,6 +44,7 @@ class Gate:
     """Passes connections on to `address:port`."""
 
     def __init__(self, port: int, address: str) -> None:
+        """Connections are passed on to this port of `address`."""
         self._port = port
         self._address = address
         self._room = asyncio.Semaphore(MAX_CONNECTIONS)

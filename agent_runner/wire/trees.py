@@ -138,6 +138,7 @@ class _Scan:
     """One running scan."""
 
     def __init__(self, cache: HashCache, limits: ScanLimits, skips: Collection[str]) -> None:
+        """`cache` has hashes of earlier scans; `skips` names entries of the top directory to leave out."""
         self.tree: Tree = {}
         self.known: HashCache = {}
         self._cache = cache

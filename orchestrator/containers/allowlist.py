@@ -109,7 +109,7 @@ def decide(
     names: list[str] = []
     for request in requests:
         try:
-            name = _mount_name(request, taken=mounts)
+            name = _mount_name(request, taken_names=mounts)
             real = _checked_source(request, rules, requester, resolve)
             root = _root_of(real, rules, requester, resolve)
         except MountRefused as refused:
@@ -133,8 +133,10 @@ def _visible_name(request: MountRequest) -> str:
     return request.name if request.name is not None else Path(request.path).name
 
 
-def _mount_name(request: MountRequest, *, taken: Iterable[str]) -> str:
-    """Return the name under which a mount appears below `TARGET`; `taken` are the names in use, case-folded.
+def _mount_name(request: MountRequest, *, taken_names: Iterable[str]) -> str:
+    """Return the name under which a mount appears below `TARGET`.
+
+    `taken_names` are the names in use, case-folded.
 
     Raises:
         MountRefused: the name is not usable, or is taken.
@@ -143,7 +145,7 @@ def _mount_name(request: MountRequest, *, taken: Iterable[str]) -> str:
     is_plain = name.strip(". ") and name.isprintable() and not any(sign in name for sign in ("/", "\\", ":"))
     if not is_plain or name.startswith("."):
         raise MountRefused(f"'{name}' is no name to show it under; give it a 'name' without '/' and ':'.")
-    if name.casefold() in taken:
+    if name.casefold() in taken_names:
         raise MountRefused(f"the name '{name}' is taken by another; give it a 'name' of its own.")
     return name
 

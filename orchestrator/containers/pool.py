@@ -102,7 +102,10 @@ class RunPool:
         self._termination.spawn(live, self._starter.run(live, turn))
 
     def start_ahead(self, group: Group, sign: Sign, *, is_isolated: bool) -> None:
-        """Start a container for a group ahead of its first turn. It takes a slot at once."""
+        """Start a container for a group ahead of its first turn. It takes a slot at once.
+
+        `sign` is the event that makes a turn likely; hits and misses are counted by it.
+        """
         live = self._live_runs.admit(
             self._creator.new_standby(group, is_isolated=is_isolated), RunState.STARTING
         )

@@ -163,14 +163,14 @@ class RunOrders:
         Raises:
             SettingError: `auto` applies, and the credentials are invalid.
         """
-        wanted = group_config.of(group).agent or self._settings.andy_agent
-        if wanted == "auto":
+        requested = group_config.of(group).agent or self._settings.andy_agent
+        if requested == "auto":
             self._credentials.current()  # called only because it raises if the credentials are invalid
             models = self._proxies.models
             candidates = models.candidates(group_config.of(group), TurnKind.CHAT, is_isolated=False)
             is_any_usable = any(models.is_usable(candidate.service) for candidate in candidates)
             return "claude" if is_any_usable else "offline"
-        return "claude" if wanted == "claude" else "offline"
+        return "claude" if requested == "claude" else "offline"
 
     def environment(self, group: Group, agent: AgentName, token: str) -> dict[str, str]:
         """Return a container's environment variables. The run's own `token` is the only secret in them."""
@@ -222,10 +222,10 @@ class RunOrders:
         live = await self._host.database.read(runs.live)
         # One of them is the run that is prepared.
         is_in_use = sum(run.folder == group.folder for run in live) > 1
-        home, wanted = self._host.home.root.resolve(), group_config.of(group).skills
+        home, requested = self._host.home.root.resolve(), group_config.of(group).skills
         try:
             made = await asyncio.to_thread(
-                skills.make_plugin, home, group.folder, wanted, is_in_use=is_in_use
+                skills.make_plugin, home, group.folder, requested, is_in_use=is_in_use
             )
         except OSError as error:
             log.warning("skills.not_laid", group=group.folder, reason=str(error))

@@ -129,7 +129,7 @@ class SelectedRuntime:
 
 
 async def choose(
-    wanted: Literal["auto", "docker", "process", "swarm"],
+    requested: Literal["auto", "docker", "process", "swarm"],
     *,
     home: Path,
     install: str,
@@ -141,7 +141,7 @@ async def choose(
     slots_per_node: int,
     say: Say,
 ) -> SelectedRuntime:
-    """Return the wanted runtime; with `auto`, Docker if an engine answers, else ordinary processes.
+    """Return the requested runtime; with `auto`, Docker if an engine answers, else ordinary processes.
 
     With `auto`, a missing image does not lead to ordinary processes: no agent starts then, and
     `SelectedRuntime.problem` has the reason.
@@ -157,13 +157,13 @@ async def choose(
         ContainerError: Docker is required, by its name or for containers left there, and cannot be used.
     """
     if is_behind_filter():
-        if wanted == "process":
+        if requested == "process":
             raise ContainerError(
                 "With Docker Compose agents never run in Andy's own container: set ANDY_RUNTIME=docker (or"
                 " swarm) in .env, then 'docker compose up -d'."
             )
-        wanted = "swarm" if wanted == "swarm" else "docker"
-    if wanted == "swarm":
+        requested = "swarm" if requested == "swarm" else "docker"
+    if requested == "swarm":
         chosen = await _swarm(
             home,
             install,
@@ -174,11 +174,11 @@ async def choose(
             on_problem=on_node_problem,
             slots_per_node=slots_per_node,
         )
-    elif wanted == "process":
+    elif requested == "process":
         chosen = _process(home, say, on_log=on_log, reason="as you asked")
     else:
         chosen = await _docker_if_there(
-            wanted, home, install, tag, say, on_log=on_log, used_runtimes=used_runtimes
+            requested, home, install, tag, say, on_log=on_log, used_runtimes=used_runtimes
         )
     await _end_in_runtimes(
         {*used_runtimes} - {chosen.runtime.name}, home=home, install=install, own_paths=chosen.siblings
@@ -187,7 +187,7 @@ async def choose(
 
 
 async def _docker_if_there(
-    wanted: Literal["auto", "docker"],
+    requested: Literal["auto", "docker"],
     home: Path,
     install: str,
     tag: str,
@@ -203,7 +203,7 @@ async def _docker_if_there(
     try:
         await docker_engine.probe()
     except ContainerError as error:
-        if wanted == "docker":
+        if requested == "docker":
             raise
         if {"docker", "swarm"} & {*used_runtimes}:
             raise ContainerError(
@@ -211,7 +211,7 @@ async def _docker_if_there(
                 " Fix that, or give them up with ANDY_RUNTIME=process."
             ) from error
         return _process(home, say, on_log=on_log, reason=str(error))
-    return await _docker(home, install, tag, say, on_log=on_log, waits_for_image=wanted == "auto")
+    return await _docker(home, install, tag, say, on_log=on_log, waits_for_image=requested == "auto")
 
 
 async def _end_in_runtimes(

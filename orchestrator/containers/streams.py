@@ -42,6 +42,7 @@ class Pump:
     """
 
     def __init__(self, open_source: Callable[[], Source], *, name: str) -> None:
+        """`open_source` is called in the pump's thread, which is called `name`."""
         self._loop = asyncio.get_running_loop()
         self._queue: asyncio.Queue[bytes | Exception | None] = asyncio.Queue()
         self._slots = threading.Semaphore(SLOTS)
@@ -154,6 +155,7 @@ class Tail:
     """The last bytes of a stream, for the log."""
 
     def __init__(self, limit: int = 4096) -> None:
+        """`limit` is the number of bytes to store."""
         self._limit = limit
         self._data = b""
 

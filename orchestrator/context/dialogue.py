@@ -124,7 +124,10 @@ def _message(spoken: NewMessage, in_window: Iterable[ContextMessage]) -> Context
 
 
 def _ordered_time(message: ContextMessage, at_ms: int, in_window: Iterable[ContextMessage]) -> int:
-    """Return the time of a message, never before an earlier turn: the clock may have been set back."""
+    """Return `at_ms`, but no time before an earlier turn's messages: the clock may have been set back.
+
+    `in_window` are the messages to compare with. A message without a turn comes after all of them.
+    """
     turn = message.turn
     earlier_times = (
         ms_of(other.ts)
@@ -223,8 +226,8 @@ def _is_summed_up(conversation: Dialogue, message_ids: Collection[str]) -> bool:
     """
     if not conversation.running_summary:
         return False
-    is_of_unknown = not conversation.folded or FROM_SESSION in conversation.folded
+    has_unknown_sources = not conversation.folded or FROM_SESSION in conversation.folded
     return any(
-        message_id in conversation.folded or (is_of_unknown and message_id in conversation.seen)
+        message_id in conversation.folded or (has_unknown_sources and message_id in conversation.seen)
         for message_id in message_ids
     )

@@ -126,14 +126,14 @@ def _chosen(sentences: Sequence[_Sentence]) -> list[str]:
     """Return the sentences that fit, in their order: the newest decision and the last one, then by rank."""
     newest = len(sentences) - 1
     decisions = [number for number, sentence in enumerate(sentences) if sentence.is_decision]
-    taken = {newest, *decisions[-1:]}
-    room = script.FULL - sum(_weight(sentences[number].text) for number in taken)
+    chosen_numbers = {newest, *decisions[-1:]}
+    room = script.FULL - sum(_weight(sentences[number].text) for number in chosen_numbers)
     for number in _by_worth(sentences):
         weight = _weight(sentences[number].text)
-        if number not in taken and weight <= room:
-            taken.add(number)
+        if number not in chosen_numbers and weight <= room:
+            chosen_numbers.add(number)
             room -= weight
-    return [sentences[number].text for number in sorted(taken)]
+    return [sentences[number].text for number in sorted(chosen_numbers)]
 
 
 def _weight(text: str) -> int:

@@ -74,6 +74,7 @@ class ContextDraft:
     __slots__ = ("context", "workflow")
 
     def __init__(self, contents: SnapshotContents) -> None:
+        """Begin with these contents, unchanged."""
         self.context: Context = contents.context
         self.workflow: Workflow = contents.workflow
 
@@ -332,10 +333,10 @@ class ContextFiles:
                 old.unlink()
         return aside
 
-    def _report_repair(self, kind: Any, text: str, aside: str | None = None) -> None:
-        """Log a repair and report it; `aside` is the new name of the bad file, if there is one."""
-        log.warning("context.repaired", group=self.folder, kind=kind, text=text, moved_to=aside)
-        self.report(ContextRepair(folder=self.folder, kind=kind, text=text, moved_to=aside))
+    def _report_repair(self, kind: Any, text: str, moved_to: str | None = None) -> None:
+        """Log a repair and report it; `moved_to` is the new name of the bad file, if there is one."""
+        log.warning("context.repaired", group=self.folder, kind=kind, text=text, moved_to=moved_to)
+        self.report(ContextRepair(folder=self.folder, kind=kind, text=text, moved_to=moved_to))
 
 
 class _NewerVersion(Exception):

@@ -117,9 +117,9 @@ async def _names_another(tx: Tx, group: Group, text: str) -> bool:
     match = _OTHER.fullmatch(_plain_text(text))
     if match is None:
         return False
-    wanted = person_names.folded((match["name"] or match["korean"]).removeprefix("@"))
+    folded_name = person_names.folded((match["name"] or match["korean"]).removeprefix("@"))
     return any(
-        wanted in {person_names.folded(person.name), *map(person_names.folded, person.addresses)} - {""}
+        folded_name in {person_names.folded(person.name), *map(person_names.folded, person.addresses)} - {""}
         for person in await people.known_people(tx, group.folder)
     )
 

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, assert_never
+from typing import Any, NamedTuple, assert_never
 
 from pydantic import ValidationError
 
@@ -84,6 +84,13 @@ class ItemSelection:
         return bool(self.terms) and all(term in folded for term in self.terms)
 
 
+class _MemoryAnswer(NamedTuple):
+    """The answer of the memory tool: a text for a model, and the same as data for programs."""
+
+    text: str
+    data: dict[str, Any]
+
+
 class GroupMemory:
     """Carries out the context tools of agents: `memory` here, and the others through the recorder."""
 
@@ -144,18 +151,18 @@ class GroupMemory:
 
     async def _store_note(
         self, group: Group, turn: Turn | None, request: wire.UseMemory, request_id: str
-    ) -> tuple[str, dict[str, Any]]:
+    ) -> _MemoryAnswer:
         """Store a note about people; return the reply's text and the note's row."""
         async with self._database.transaction() as tx:
             noted = await person_memory.note(
                 tx, group, turn, request, request_id=request_id, now_ms=self._clock.now_ms()
             )
         self._bus.publish("memory.noted", group=group.folder)
-        return f"Kept as {noted.id}: {noted.line()}", {**noted.to_row()}
+        return _MemoryAnswer(f"Kept as {noted.id}: {noted.line()}", {**noted.to_row()})
 
     async def _list_known_people(
         self, group: Group, turn: Turn | None, names: Sequence[str] | None, *, reads_history: bool
-    ) -> tuple[str, dict[str, Any]]:
+    ) -> _MemoryAnswer:
         """Return what is stored about people as the reply's text and its rows."""
         async with self._database.reading() as tx:
             known_people = await person_memory.known_for(tx, group, turn, names, reads_history=reads_history)
@@ -163,9 +170,9 @@ class GroupMemory:
                 items = [each for each in await self._items(tx, group) if each.kind != person_memory.NOTE]
                 known_people = [_with_mentions(each, items) for each in known_people]
         lines = [line for each in known_people for line in each.lines()]
-        return "\n".join(lines), {"people": [each.to_row() for each in known_people]}
+        return _MemoryAnswer("\n".join(lines), {"people": [each.to_row() for each in known_people]})
 
-    async def _list_items(self, group: Group, about: str) -> tuple[str, dict[str, Any]]:
+    async def _list_items(self, group: Group, about: str) -> _MemoryAnswer:
         """Return the remembered items as the reply's text and its data; with `about`, those with its terms or
         id.
         """
@@ -194,14 +201,15 @@ class GroupMemory:
         rows = [{"id": item.id, "kind": item.kind, "text": redact(item.text)} for item in items]
         text = "\n".join(lines) or "Nothing that is remembered has these words."
         # A model reads the lines; programs, such as the agent without a model, read the rows.
-        return text, {
+        data = {
             "items": rows,
             "said": len(matching_messages),
             "messages": message_count,
             "board": board,
         }
+        return _MemoryAnswer(text, data)
 
-    async def _forget_items(self, group: Group, about: str) -> tuple[str, dict[str, Any]]:
+    async def _forget_items(self, group: Group, about: str) -> _MemoryAnswer:
         """Forget the items with an id or terms; return the reply's text and the counts by kind.
 
         Raises:
@@ -213,22 +221,22 @@ class GroupMemory:
         async with self._database.reading() as tx:
             items = await self._items(tx, group)
             selection = _selection(items, about)
-            taken = [item for item in items if item.id and selection.has(item.kind, item.text)]
+            removed_items = [item for item in items if item.id and selection.has(item.kind, item.text)]
             matching_messages = await self._messages(tx, group, selection)
         notes = await asyncio.to_thread(self._notes_with, folder, selection)
-        if not (taken or matching_messages or notes):
+        if not (removed_items or matching_messages or notes):
             raise NothingRemembered
-        if len(taken) + len(matching_messages) > MAX_AT_ONCE:
-            raise TooMuchToForget(len(taken) + len(matching_messages))
+        if len(removed_items) + len(matching_messages) > MAX_AT_ONCE:
+            raise TooMuchToForget(len(removed_items) + len(matching_messages))
         # Files before rows: after a crash in between, the same request still finds the rows.
-        counts = Counter(item.kind for item in taken if item.kind != "note")
+        counts = Counter(item.kind for item in removed_items if item.kind != "note")
         counts["message"] += len(matching_messages)
         counts["note"] += await asyncio.to_thread(self._forget_notes, notes)
         await asyncio.to_thread(_forget_context, self._recorder.manager(folder), selection, now_ms=now_ms)
         # The undo copies of the files contain the texts too.
         await asyncio.to_thread(shutil.rmtree, self._home / UNDO / folder, ignore_errors=True)
         async with self._database.transaction() as tx:
-            await _forget_rows(tx, group, selection, taken, matching_messages, now_ms=now_ms)
+            await _forget_rows(tx, group, selection, removed_items, matching_messages, now_ms=now_ms)
             await turn_effects.forget(tx, folder)
             await sessions.note_new_session(tx, folder)
             detail = {"forgotten": {kind: count for kind, count in counts.items() if count}}
@@ -243,7 +251,7 @@ class GroupMemory:
             f"Forgotten for good: {listed}. Do not say the words again; your next session begins without"
             " them. What lies in backups stays there."
         )
-        return text, detail
+        return _MemoryAnswer(text, detail)
 
     async def _items(self, tx: Tx, group: Group) -> list[RememberedItem]:
         """Return all remembered items of a group, in the order in which they are listed."""
@@ -325,6 +333,7 @@ class TooMuchToForget(BadRequest):
     code = "too_much"
 
     def __init__(self, count: int) -> None:
+        """`count` is the number of items that match."""
         super().__init__(
             f"{count} things have these words, more than {MAX_AT_ONCE}: give more words, or one id at a time."
         )
@@ -423,13 +432,13 @@ async def _forget_rows(
     tx: Tx,
     group: Group,
     selection: ItemSelection,
-    taken: Iterable[RememberedItem],
+    removed_items: Iterable[RememberedItem],
     matching_messages: Iterable[Message],
     *,
     now_ms: int,
 ) -> None:
     """Remove the chosen items from the rows of a group, and from stored replies to its agent."""
-    for item in taken:
+    for item in removed_items:
         if item.kind == person_memory.NOTE:
             await memory_notes.forget(tx, group.folder, int(item.id.rpartition(".")[2]))
         elif item.kind in ("insight", "person"):

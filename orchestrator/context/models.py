@@ -118,8 +118,9 @@ class SeenMessages(StoredModel):
     def with_ids(self, new: Iterable[str]) -> SeenMessages:
         """Return a copy with `new` ids; the oldest ids are dropped, and the floor rises to cover them."""
         ids = list(dict.fromkeys((*self.ids, *new)))
-        gone, newest = ids[:-MAX_REGISTERED], ids[-MAX_REGISTERED:]
-        floor = max([self.floor, *(turn for message_id in gone if (turn := turn_of(message_id)) is not None)])
+        dropped, newest = ids[:-MAX_REGISTERED], ids[-MAX_REGISTERED:]
+        dropped_turns = [turn for message_id in dropped if (turn := turn_of(message_id)) is not None]
+        floor = max([self.floor, *dropped_turns])
         return self.model_copy(update={"floor": floor, "ids": tuple(newest)})
 
     def up_to(self, turn: int | None) -> SeenMessages:

@@ -239,7 +239,7 @@ async def known_of(tx: Tx, group: Group, address: str) -> KnownPerson:
 
 
 async def known_for(
-    tx: Tx, group: Group, turn: Turn | None, wanted: Sequence[str] | None, *, reads_history: bool
+    tx: Tx, group: Group, turn: Turn | None, named_people: Sequence[str] | None, *, reads_history: bool
 ) -> list[KnownPerson]:
     """Return what is stored about the people whom an agent names, or else about those who ask in its turn.
 
@@ -251,14 +251,14 @@ async def known_for(
     askers = await person_records.askers_of(tx, turn.id) if turn is not None else []
     listed = await people.known_people(tx, group.folder)
     asking_people = [person for person in listed if person.addresses & set(askers)]
-    if not wanted:
+    if not named_people:
         chosen_people = asking_people
     elif reads_history:
-        chosen_people = [people.named(listed, each) for each in wanted]
+        chosen_people = [people.named(listed, each) for each in named_people]
     else:
         try:
             # The refusal must not name the other people of the group.
-            chosen_people = [people.named(asking_people, each, shows_others=False) for each in wanted]
+            chosen_people = [people.named(asking_people, each, shows_others=False) for each in named_people]
         except people.UnknownPerson as error:
             raise NotTheirs from error
     if not chosen_people:

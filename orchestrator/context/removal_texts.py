@@ -63,9 +63,10 @@ def only_oneself(*, is_korean: bool) -> str:
 
 def done(counts: Mapping[str, int], lines_by_file: Mapping[str, int]) -> str:
     """Return the report of what was removed and which files still have the name, in both languages."""
-    gone = [(count, *_KINDS[kind]) for kind, count in counts.items() if count and kind in _KINDS]
-    english = ", ".join(f"{count} {kind_text}" for count, kind_text, _ in gone) or "nothing was there"
-    korean = ", ".join(f"{kind_text} {count}개" for count, _, kind_text in gone) or "있던 것이 없어요"
+    # The counts with the names of their kinds in English and Korean.
+    removed = [(count, *_KINDS[kind]) for kind, count in counts.items() if count and kind in _KINDS]
+    english = ", ".join(f"{count} {kind_text}" for count, kind_text, _ in removed) or "nothing was there"
+    korean = ", ".join(f"{kind_text} {count}개" for count, _, kind_text in removed) or "있던 것이 없어요"
     lines = [f"Forgotten: {english}.", f"잊었어요: {korean}."]
     if lines_by_file:
         files = ", ".join(f"{path} ({count})" for path, count in list(lines_by_file.items())[:MAX_LISTED])

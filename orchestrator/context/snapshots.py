@@ -251,4 +251,5 @@ class SnapshotDamaged(BadRequest):
     http_status = 409
 
     def __init__(self, name: str, reason: str) -> None:
+        """`reason` finishes the sentence "it cannot be restored"."""
         super().__init__(f"The snapshot '{name}' cannot be restored ({reason}); nothing before changed.")

@@ -73,6 +73,7 @@ class ModelSummarizer:
     """Asks a model for a summary, and checks it."""
 
     def __init__(self, ask: Ask, counter: TokenCounter, *, seconds: float = SECONDS) -> None:
+        """`seconds` is the time that a summary may take, all its requests included."""
         self._ask = ask
         self._counter = counter
         self._seconds = seconds
@@ -167,6 +168,7 @@ class SummarizerJob:
         clock: Clock,
         bus: EventBus,
     ) -> None:
+        """`summariser` returns the summariser of a group, and `manager` its stored context."""
         self._database = database
         self._summariser = summariser
         self._manager = manager

@@ -118,8 +118,8 @@ class TokenFactors:
         """Return the factor of a model, 1.2 until one was learned; for None, the factor learned last."""
         with self._lock:
             known = self._read()
-            newest = next(reversed(known.values()), START_FACTOR)
-            return newest if model is None else known.get(model, START_FACTOR)
+            last_learned = next(reversed(known.values()), START_FACTOR)
+            return last_learned if model is None else known.get(model, START_FACTOR)
 
     def learn(self, model: str, *, counted: int, reported: int) -> float:
         """Learn from one text, store the factor and return it. A failed write is only logged."""

@@ -30,6 +30,7 @@ class ContextToolRefused(BadRequest):
     """The arguments of a tool cannot be stored; the text says why."""
 
     def __init__(self, code: str, text: str) -> None:
+        """`code` is the code of the reply, `text` its text."""
         self.code = code
         super().__init__(text)
 
@@ -79,6 +80,7 @@ class _ToolRunner:
     """Carries out one request on one context."""
 
     def __init__(self, manager: ContextManager, request_id: str, now_ms: int) -> None:
+        """`request_id` identifies the request, so that a repeated one changes nothing."""
         self._manager = manager
         self._request_id = request_id
         self._now_ms = now_ms

@@ -169,6 +169,7 @@ class UnknownPlan(BadRequest):
     http_status = 404
 
     def __init__(self, plan_id: str, known: Iterable[str] = ()) -> None:
+        """`known` are the ids of the plans that exist, which the text lists."""
         super().__init__(f"There is no plan '{plan_id}'.{_known_ids(known)}")
 
 
@@ -179,6 +180,7 @@ class UnknownPlanTask(BadRequest):
     http_status = 404
 
     def __init__(self, task_id: str, known: Iterable[str] = ()) -> None:
+        """`known` are the ids of the plan's tasks, which the text lists."""
         super().__init__(f"There is no task '{task_id}' in that plan.{_known_ids(known)}")
 
 

@@ -26,6 +26,7 @@ class CliProcess:
     """One CLI process. Used by one client, in the loop that calls `connect`."""
 
     def __init__(self, started: StartedCli, tools: ToolServer) -> None:
+        """`tools` answers the messages to Andy's MCP servers."""
         self.command = started.command
         self.settings = started.settings
         self._process = started.process

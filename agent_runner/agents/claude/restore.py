@@ -26,6 +26,7 @@ class RestoreHooks:
     """The hooks of one agent, over all its connections."""
 
     def __init__(self, restore: RestoreOrder, host: HostClient) -> None:
+        """`restore` is the host's order for the conversation; compactions are reported to `host`."""
         self.mode: RestoreMode = restore.mode
         """The mode in which the conversation really continues."""
         self._host = host

@@ -172,9 +172,9 @@ def _rows(document: Any, *path: str) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
-def _with_id(rows: Sequence[Any], wanted: Any) -> Any:
+def _with_id(rows: Sequence[Any], row_id: Any) -> Any:
     """Return the first row with this id; None if there is none, or no id is wanted."""
-    return next((row for row in rows if wanted and _at(row, "id") == wanted), None)
+    return next((row for row in rows if row_id and _at(row, "id") == row_id), None)
 
 
 def _short(text: Any) -> str:

@@ -304,8 +304,8 @@ def _with_correction(before: str, fix: str, context: RequestContext) -> str:
 
     Empty if the corrected time has two meanings.
     """
-    read, clock = context.read_time(before), bare_clock(fix)
-    if not isinstance(read, times.Instant) or read.at.hour < NOON or not clock:
+    parsed_time, clock = context.read_time(before), bare_clock(fix)
+    if not isinstance(parsed_time, times.Instant) or parsed_time.at.hour < NOON or not clock:
         return joined_time(before, fix, context)
     # After "11pm", "no wait, 12:30" may be noon or midnight: without a time, the request asks for one.
-    return "" if clock.startswith("12") else f"{read.at:%Y-%m-%d} at {clock} pm"
+    return "" if clock.startswith("12") else f"{parsed_time.at:%Y-%m-%d} at {clock} pm"

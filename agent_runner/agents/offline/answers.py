@@ -68,8 +68,8 @@ def _takes_time(request: ParsedRequest) -> bool:
 
 def _shifted(request: ParsedRequest, move: ParsedRequest, context: RequestContext) -> ParsedRequest | None:
     """Return the request with its time moved, as by `an hour earlier`; None if that gives no exact time."""
-    read = context.read_time(request.slot("when"))
-    at = context.shifted(read.at, move) if isinstance(read, Instant) else None
+    parsed_time = context.read_time(request.slot("when"))
+    at = context.shifted(parsed_time.at, move) if isinstance(parsed_time, Instant) else None
     if not isinstance(at, datetime):
         return None
     return request.having(when=at.isoformat(timespec="seconds"), sure="yes")
@@ -83,9 +83,9 @@ def _what(request: ParsedRequest, text: str) -> ParsedRequest:
     request = request.having(trouble="")
     if request.intent == "add_items":
         return request.having(items="\n".join(entries(text, request.language)))
-    (read, *others) = reminders(text.strip(), request.language)
-    if request.intent == "remind" and not request.slot("when") and not others and read.slot("when"):
-        return request.having(what=read.slot("what"), when=read.slot("when"))
+    reminder, *others = reminders(text.strip(), request.language)
+    if request.intent == "remind" and not request.slot("when") and not others and reminder.slot("when"):
+        return request.having(what=reminder.slot("what"), when=reminder.slot("when"))
     return request.having(what=text.strip())
 
 
@@ -122,7 +122,11 @@ def _sure_time(request: ParsedRequest, answer: str, context: RequestContext) -> 
     if written or PATTERNS["a_span"].search(cut):
         what = _text_beside(request.slot("what"), answer)
     head, what = after_time(what, request.language)
-    when = answer if written else joined_time(day, answer, context) if day else ""
+    when = ""
+    if written:
+        when = answer
+    elif day:
+        when = joined_time(day, answer, context)
     # After "next week to call", the answer "Saturday" means the Saturday of next week.
     if vague := PATTERNS["week_or_month"].search(head):
         named = next((form for form in _placed_in(answer, vague[0]) if times.is_time(form)), "")
@@ -182,10 +186,14 @@ def _means(words: str, choice: times.Reading, context: RequestContext) -> bool:
     for name, is_half in (("morning", at.hour < NOON), ("evening", at.hour >= NOON)):
         if PATTERNS[name].fullmatch(words):
             return is_half and not isinstance(choice, DateOnly)
-    read = context.read_time(words)
-    if isinstance(read, DateOnly):
-        return read.day == at.date()
-    return isinstance(read, Instant) and (read.at == at or (read.at.time() == at.time() != _MIDNIGHT))
+    parsed_time = context.read_time(words)
+    if isinstance(parsed_time, DateOnly):
+        return parsed_time.day == at.date()
+    if not isinstance(parsed_time, Instant):
+        return False
+    # A time of day alone is read as the next one, which may be on another day than the choice.
+    has_same_clock = parsed_time.at.time() == at.time() and at.time() != _MIDNIGHT
+    return parsed_time.at == at or has_same_clock
 
 
 def joined_time(before: str, words: str, context: RequestContext) -> str:
@@ -195,16 +203,21 @@ def joined_time(before: str, words: str, context: RequestContext) -> str:
         return f"{before} {words}"  # this is not read as a time, so it is asked about again
     forms = _joined(before, words)
     tried = [(form, context.read_time(form)) for form in dict.fromkeys(forms)]
-    if all(isinstance(read, TimeRefusal) and read.reason is Reason.NO_TIME for _, read in tried):
+    if all(
+        isinstance(parsed_time, TimeRefusal) and parsed_time.reason is Reason.NO_TIME
+        for _, parsed_time in tried
+    ):
         return ""
-    moments = [form for form, read in tried if not isinstance(read, TimeRefusal | DateOnly)]
+    moments = [form for form, parsed_time in tried if not isinstance(parsed_time, TimeRefusal | DateOnly)]
     halves = [
-        form for form, read in tried if isinstance(read, TimeRefusal) and read.reason is Reason.WHICH_HALF
+        form
+        for form, parsed_time in tried
+        if isinstance(parsed_time, TimeRefusal) and parsed_time.reason is Reason.WHICH_HALF
     ]
-    days = [form for form, read in tried if isinstance(read, DateOnly)]
+    days = [form for form, parsed_time in tried if isinstance(parsed_time, DateOnly)]
     # "next Friday" with "9am" can still mean two days: return both, so that the day is asked about.
     whole = (f"{before} {words}", f"{words} {before}")
-    several = [form for form, read in tried if form in whole and _is_several(read)]
+    several = [form for form, parsed_time in tried if form in whole and _is_several(parsed_time)]
     rhythms = [form for form, _ in tried if PATTERNS["of_every_month"].search(form)]
     return (several or moments or halves or days or rhythms or [words])[0]
 
@@ -234,10 +247,14 @@ def _loses_day(before: str, words: str) -> bool:
     return is_clock and bool(before.strip()) and times.leading(before) is None
 
 
-def _is_several(read: times.Reading) -> bool:
+def _is_several(parsed_time: times.Reading) -> bool:
     """Return whether a time was refused because it means several days."""
     reasons = (Reason.WHICH_MEANING, Reason.WHICH_WEEK)
-    return isinstance(read, TimeRefusal) and read.reason in reasons and len(read.choices) > 1
+    return (
+        isinstance(parsed_time, TimeRefusal)
+        and parsed_time.reason in reasons
+        and len(parsed_time.choices) > 1
+    )
 
 
 def _joined(before: str, answer: str) -> list[str]:

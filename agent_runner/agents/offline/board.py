@@ -76,14 +76,20 @@ class Board(RequestHandler):
         """
         if not self.slot("when"):
             return ""
-        read = self.context.read_time(self.slot("when"))
-        if isinstance(read, Recurrence):
-            read = TimeRefusal(reason=Reason.NO_SUCH_DAY)
-        if isinstance(read, TimeRefusal):
-            raise self.question("when", self.say(unclear, title=title, why=self.unclear(read)))
-        if isinstance(read, times.Duration) and not read.elapsed:  # "in two weeks" names no hour
-            return read.at.date().isoformat()
-        return read.day.isoformat() if isinstance(read, DateOnly) else read.at.isoformat(timespec="minutes")
+        parsed_time = self.context.read_time(self.slot("when"))
+        if isinstance(parsed_time, Recurrence):
+            parsed_time = TimeRefusal(reason=Reason.NO_SUCH_DAY)
+        if isinstance(parsed_time, TimeRefusal):
+            raise self.question("when", self.say(unclear, title=title, why=self.unclear(parsed_time)))
+        if (
+            isinstance(parsed_time, times.Duration) and not parsed_time.elapsed
+        ):  # "in two weeks" names no hour
+            return parsed_time.at.date().isoformat()
+        return (
+            parsed_time.day.isoformat()
+            if isinstance(parsed_time, DateOnly)
+            else parsed_time.at.isoformat(timespec="minutes")
+        )
 
     async def _create(self, title: str, deadline: str) -> str:
         """Add a task and return the answer. Raises `AnswerNow` if the host refuses."""
@@ -491,10 +497,10 @@ class Board(RequestHandler):
         """
         if not self.slot(slot):
             return None
-        read = self.context.read_time(self.slot(slot), takes_past=True)
-        if isinstance(read, TimeRefusal):
-            raise AnswerNow(self.say(f"time.{read.reason.value}", moment="—", on=""))
-        return read.at.date()
+        parsed_time = self.context.read_time(self.slot(slot), takes_past=True)
+        if isinstance(parsed_time, TimeRefusal):
+            raise AnswerNow(self.say(f"time.{parsed_time.reason.value}", moment="—", on=""))
+        return parsed_time.at.date()
 
     def _sections(
         self, tasks: Sequence[OpenTask], todos: Sequence[ShownEntry], *, head: str = "show_open"

@@ -125,6 +125,7 @@ class Conversation:
     """Reads and writes the state. A repeated turn starts from the same state as its first attempt."""
 
     def __init__(self, group: Path) -> None:
+        """`group` is the group's folder."""
         self._path = group / FILE
         self._stored: _StoredStates | None = None
 

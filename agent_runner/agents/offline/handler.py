@@ -102,11 +102,15 @@ class RequestContext:
         readings = (self._ahead(self.read_time(f"{words} {half}")) for half in ("am", "pm"))
         return tuple(moment for moment in readings if isinstance(moment, times.Instant))
 
-    def _ahead(self, read: times.Reading) -> times.Reading:
+    def _ahead(self, parsed_time: times.Reading) -> times.Reading:
         """Return a reading that is in the past once more for the day after; others unchanged."""
-        if not isinstance(read, times.TimeRefusal) or read.reason is not times.Reason.PAST or not read.at:
-            return read
-        return self.read_time((read.at + timedelta(days=1)).isoformat(timespec="seconds"))
+        if (
+            not isinstance(parsed_time, times.TimeRefusal)
+            or parsed_time.reason is not times.Reason.PAST
+            or not parsed_time.at
+        ):
+            return parsed_time
+        return self.read_time((parsed_time.at + timedelta(days=1)).isoformat(timespec="seconds"))
 
 
 class RequestHandler:
@@ -116,6 +120,7 @@ class RequestHandler:
     """
 
     def __init__(self, parsed: ParsedRequest, context: RequestContext) -> None:
+        """`parsed` is the request to carry out; methods replace it as details become known."""
         self.parsed = parsed
         self.context = context
 
@@ -138,15 +143,15 @@ class RequestHandler:
         local = at.astimezone(self.context.zone)
         return times.say_moment(local, self.parsed.language, has_seconds=has_seconds)
 
-    def unclear(self, read: times.TimeRefusal | times.DateOnly) -> str:
+    def unclear(self, parsed_time: times.TimeRefusal | times.DateOnly) -> str:
         """Return why a time cannot be used, as a question."""
-        if isinstance(read, times.DateOnly):
-            day = times.say_day(read.day, self.parsed.language)
+        if isinstance(parsed_time, times.DateOnly):
+            day = times.say_day(parsed_time.day, self.parsed.language)
             return self.say("time.needs_clock", on=self.say("on_day", day=day))
-        moment = self.moment(read.at) if read.at else "—"
-        names_choices = len(read.choices) > 1 or read.reason is times.Reason.WHICH_MEANING
-        choices = times.say_choices(read, self.parsed.language) if names_choices else ""
-        return self.say(f"time.{read.reason.value}", moment=moment, on="", choices=choices).strip()
+        moment = self.moment(parsed_time.at) if parsed_time.at else "—"
+        names_choices = len(parsed_time.choices) > 1 or parsed_time.reason is times.Reason.WHICH_MEANING
+        choices = times.say_choices(parsed_time, self.parsed.language) if names_choices else ""
+        return self.say(f"time.{parsed_time.reason.value}", moment=moment, on="", choices=choices).strip()
 
     def question(self, slot: str, text: str, options: Sequence[Option] = ()) -> AnswerNow:
         """Record a question about a slot of the request, and return it to be raised.

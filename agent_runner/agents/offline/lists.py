@@ -165,8 +165,8 @@ class Lists(RequestHandler):
 
     def _similar_names(self, name: str) -> list[str]:
         """Return the lists whose names a name may be a misspelling of."""
-        wanted, names = name.casefold(), self._files.names()
-        return [known for known in names if SequenceMatcher(None, known, wanted).ratio() >= NEARLY]
+        folded_name, names = name.casefold(), self._files.names()
+        return [known for known in names if SequenceMatcher(None, known, folded_name).ratio() >= NEARLY]
 
     # Entries
 

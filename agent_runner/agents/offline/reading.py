@@ -102,8 +102,11 @@ def _about_what_came_before(requests: list[ParsedRequest]) -> list[ParsedRequest
     """
     completed = requests[:1]
     for before, request in pairwise(requests):
-        is_todo = before.intent == "add_items" and before.slot("list") == TODO
-        about = before.slot("title" if before.intent == "add_task" else "items" if is_todo else "")
+        about = ""
+        if before.intent == "add_task":
+            about = before.slot("title")
+        elif before.intent == "add_items" and before.slot("list") == TODO:
+            about = before.slot("items")
         is_bare = request.intent == "remind" and request.slot("when") and not request.slot("what")
         completed.append(request.having(what=about) if is_bare and "\n" not in about else request)
     return completed
@@ -215,17 +218,21 @@ def _line(text: str) -> list[ParsedRequest]:
         return changed
     all_cuts = list(islice(_cuts(text), MAX_CUTS))  # each cut is tried with two passes over the whole table
     other_wish = PATTERNS["other_wish"].match
-    cuts = [(left, right) for left, right in all_cuts if begins_request(right) or other_wish(right)]
+    cuts = [
+        (before_cut, after_cut)
+        for before_cut, after_cut in all_cuts
+        if begins_request(after_cut) or other_wish(after_cut)
+    ]
     if len(cuts) > MAX_REQUESTS or (len(all_cuts) == MAX_CUTS and whole is None):
         return [_unknown(text)]
-    for left, right in cuts:
+    for before_cut, after_cut in cuts:
         # "…라고 알려주고 날씨 알려줘": two verbs are two requests, even if no row matches the second.
-        is_second = left.endswith("알려줘") and PATTERNS["ends_request_ko"].search(right)
-        is_wish = _is_request(right) or other_wish(right) or is_second
+        is_second = before_cut.endswith("알려줘") and PATTERNS["ends_request_ko"].search(after_cut)
+        is_wish = _is_request(after_cut) or other_wish(after_cut) or is_second
         # In "tomorrow, cancel …" the day is no request for that day's agenda.
-        is_wish = is_wish and not PATTERNS["bare_day"].fullmatch(left)
-        if is_wish and (left_requests := _line(left)) and _is_understood(left_requests, whole):
-            return [*left_requests, *_line(right)]
+        is_wish = is_wish and not PATTERNS["bare_day"].fullmatch(before_cut)
+        if is_wish and (left_requests := _line(before_cut)) and _is_understood(left_requests, whole):
+            return [*left_requests, *_line(after_cut)]
     if whole is not None:
         return wording.expanded(whole)
     return _partly(text, all_cuts, cuts)
@@ -250,14 +257,16 @@ def _partly(
 
     `all_cuts` are the places where it can be cut; `cuts` are those of them before the beginning of a request.
     """
-    for left, right in reversed(all_cuts):
-        goes_on = len(right.split()) < 2 and not right.endswith("?")  # one more word of the same sentence
-        first = parse_one(left) if begins_request(left) and not goes_on else None
+    for before_cut, after_cut in reversed(all_cuts):
+        goes_on = len(after_cut.split()) < 2 and not after_cut.endswith(
+            "?"
+        )  # one more word of the same sentence
+        first = parse_one(before_cut) if begins_request(before_cut) and not goes_on else None
         if first is not None:
-            return [*wording.expanded(first), *_line(right)]
-    for left, right in cuts:
-        if _is_request(right):
-            return [*_offers(left), *_line(right)]
+            return [*wording.expanded(first), *_line(after_cut)]
+    for before_cut, after_cut in cuts:
+        if _is_request(after_cut):
+            return [*_offers(before_cut), *_line(after_cut)]
     return _offers(text)
 
 
@@ -289,9 +298,9 @@ def _cuts(text: str) -> Iterator[tuple[str, str]]:
     A Korean verb before the cut gets an ending, so that it is a request by itself.
     """
     for joiner in PATTERNS["between_requests"].finditer(text):
-        left, right = text[: joiner.start()].strip(), text[joiner.end() :].strip()
-        if left and right:
-            yield left, right
+        before_cut, after_cut = text[: joiner.start()].strip(), text[joiner.end() :].strip()
+        if before_cut and after_cut:
+            yield before_cut, after_cut
     for joined in PATTERNS["korean_and"].finditer(text):
         if times.leading(text[: joined.start()]) is not None and PATTERNS["of_lists"].match(joined["verb"]):
             # `내일 9시에 우유 빼고 장 보라고 알려줘`: lists are changed at once, so after a time the verb is

@@ -81,41 +81,49 @@ class Reminders(RequestHandler):
         missing = {name: words for name, words in fills.items() if not self.slot(name)}
         self.parsed = self.parsed.having(**filled(missing, self.parsed.slots))
         self._ask_for_missing()
-        read = self._time()
+        parsed_time = self._time()
         what, is_offered = self.slot("what"), bool(self.slot("offered"))
-        if isinstance(read, TimeRefusal | DateOnly):
-            why = self.unclear(read)
-            is_past = isinstance(read, TimeRefusal) and read.reason is Reason.PAST
+        if isinstance(parsed_time, TimeRefusal | DateOnly):
+            why = self.unclear(parsed_time)
+            is_past = isinstance(parsed_time, TimeRefusal) and parsed_time.reason is Reason.PAST
             # A past time may come from a task's deadline, not from the message: name what it is about.
             about = self._about(is_needed=is_past)
             text = self.say("sure_when", what=what, why=why) if is_offered else why + about
             raise self.question("when", text)
         if self.slot("last"):
-            raise self._which_days(read.at)
+            raise self._which_days(parsed_time.at)
         if self.slot("days"):
-            return await self._set_each(read.at)
+            return await self._set_each(parsed_time.at)
         if is_offered and not self.slot("sure"):
-            moment = times.say(read, self.parsed.language)
+            moment = times.say(parsed_time, self.parsed.language)
             raise self.question("sure", self.say("sure_remind", what=what, moment=moment))
-        return await self._repeat(read) if isinstance(read, Recurrence) else await self._set(read)
+        return (
+            await self._repeat(parsed_time)
+            if isinstance(parsed_time, Recurrence)
+            else await self._set(parsed_time)
+        )
 
     do_timer = do_get_up = do_remind
 
     def _time(self) -> times.Reading:
         """Return the reminder's time: in the half of the day that the row names, before a named event."""
-        read = self.context.read_time(self.slot("when"))
-        if isinstance(read, TimeRefusal) and read.reason is Reason.WHICH_HALF and self.slot("half"):
+        parsed_time = self.context.read_time(self.slot("when"))
+        if (
+            isinstance(parsed_time, TimeRefusal)
+            and parsed_time.reason is Reason.WHICH_HALF
+            and self.slot("half")
+        ):
             self.parsed = self.parsed.having(when=f"{self.slot('when')} {self.slot('half')}")
-            read = self.context.read_time(self.slot("when"))
-        if self.slot("before") and not isinstance(read, TimeRefusal | DateOnly):
-            read = self._before(read)
-        is_past = isinstance(read, times.Duration) and read.at <= self.context.now
-        return TimeRefusal(reason=Reason.PAST, at=read.at) if is_past else read
+            parsed_time = self.context.read_time(self.slot("when"))
+        if self.slot("before") and not isinstance(parsed_time, TimeRefusal | DateOnly):
+            parsed_time = self._before(parsed_time)
+        is_past = isinstance(parsed_time, times.Duration) and parsed_time.at <= self.context.now
+        return TimeRefusal(reason=Reason.PAST, at=parsed_time.at) if is_past else parsed_time
 
     def _which_days(self, at: datetime) -> AnswerNow:
         """Ask which days `from Monday to Wednesday` means; `at` is the first."""
-        read = self.context.read_time(self.slot("last"))
-        ahead = (read.day - at.date()).days if isinstance(read, DateOnly) else 0
+        parsed_time = self.context.read_time(self.slot("last"))
+        ahead = (parsed_time.day - at.date()).days if isinstance(parsed_time, DateOnly) else 0
         ahead += 7 if ahead < 0 else 0
         if not 0 < ahead < MAX_DAYS_EACH:
             self.parsed = self.parsed.having(last="", unsure="yes")
@@ -143,20 +151,20 @@ class Reminders(RequestHandler):
             texts.append(await Reminders(request, self.context).do_remind())
         return "\n".join(texts)
 
-    def _before(self, read: Instant | times.Duration | Recurrence) -> times.Reading:
+    def _before(self, parsed_time: Instant | times.Duration | Recurrence) -> times.Reading:
         """Return the moment that is the span in the slot `before` earlier than the event's time."""
         span = self.context.read_span(self.slot("before"))
-        if isinstance(read, Recurrence) or not isinstance(span, times.Duration):
+        if isinstance(parsed_time, Recurrence) or not isinstance(span, times.Duration):
             raise AnswerNow(self.say("repeat_limited"))
-        day = read.at - timedelta(days=span.days)
+        day = parsed_time.at - timedelta(days=span.days)
         at = (day.astimezone(UTC) - span.elapsed).astimezone(self.context.zone)
         self.parsed = self.parsed.having(when=at.isoformat(timespec="seconds"), before="")
         return self.context.read_time(self.slot("when"))
 
-    async def _set(self, read: Instant | times.Duration) -> str:
+    async def _set(self, parsed_time: Instant | times.Duration) -> str:
         """Set a reminder for one time, and return the answer."""
         note = self._note()
-        reply = await self._set_once(note, read.at, note.removeprefix(_BELL))
+        reply = await self._set_once(note, parsed_time.at, note.removeprefix(_BELL))
         due = datetime.fromtimestamp(reply.data["due_ms"] / 1000, self.context.zone)
         if reply.code == "sent_late":
             return self.say("reminder_late", moment=self.moment(due, has_seconds=True))
@@ -164,8 +172,8 @@ class Reminders(RequestHandler):
         moment, what = self.moment(due, has_seconds=is_soon and due.second != 0), self.slot("what")
         form = "reminder_set" if what else "reminder_set_bare"
         text = self.say(form, whom=self._whom(), moment=moment, what=what, id=reply.data["id"])
-        shift = read.shift if isinstance(read, Instant) else times.Shift.NONE
-        return text + self.say(f"clocks.{shift.value}", offset=read.at.isoformat()[-len("+09:00") :])
+        shift = parsed_time.shift if isinstance(parsed_time, Instant) else times.Shift.NONE
+        return text + self.say(f"clocks.{shift.value}", offset=parsed_time.at.isoformat()[-len("+09:00") :])
 
     async def do_remind_again(self) -> str:
         """Set a reminder once more, word for word."""
@@ -224,18 +232,18 @@ class Reminders(RequestHandler):
             what = self.slot("what") or self.brief(self.slot("label"))
             raise AnswerNow(self.say(form, moment=self.moment(at), what=what)) from refusal
 
-    async def _repeat(self, read: Recurrence) -> str:
+    async def _repeat(self, parsed_time: Recurrence) -> str:
         """Schedule a repeating reminder, and return the answer; ask if it is too frequent."""
-        if read.interval is not None and read.interval < SOONEST_REPEAT:
+        if parsed_time.interval is not None and parsed_time.interval < SOONEST_REPEAT:
             self.parsed = self.parsed.having(when="")
             raise self.question("when", self.say("too_often"))
-        reply = await self.request(mailbox.ScheduleTask, prompt=ECHO + self._note(), **_schedule(read))
+        reply = await self.request(mailbox.ScheduleTask, prompt=ECHO + self._note(), **_schedule(parsed_time))
         task_id, what = str(reply.data["id"]), self.slot("what")
         what = what or self.say("show_reminders").rstrip(":").lower()
         self._record_set(ShownEntry(kind="repeat", id=task_id, label=what))
-        moment = self.moment(self._next_run(reply.data) or read.first)
-        rhythm, number = times.say(read, self.parsed.language), self._repeat_number(task_id)
-        form = "repeat_set" if read.interval is None else "repeat_set_every"
+        moment = self.moment(self._next_run(reply.data) or parsed_time.first)
+        rhythm, number = times.say(parsed_time, self.parsed.language), self._repeat_number(task_id)
+        form = "repeat_set" if parsed_time.interval is None else "repeat_set_every"
         return self.say(form, whom=self._whom(), times=rhythm, what=what, moment=moment, id=number)
 
     def _repeat_number(self, task_id: str) -> str:
@@ -473,10 +481,10 @@ class Reminders(RequestHandler):
                 raise self.question("what", self.say("no_text"))
             pointed_at = self._pointed_at(upcoming)
             self.parsed = self._chosen(pointed_at or upcoming, upcoming, "which_move")
-        read = self._new_time()
+        parsed_time = self._new_time()
         if self.slot("kind") == "repeat":
-            return await self._move_repeat(read)
-        at = self._once(read)
+            return await self._move_repeat(parsed_time)
+        at = self._once(parsed_time)
         number, written = self.slot("notification"), at.isoformat(timespec="seconds")
         with self._refusal("would be different", "move_same", at):
             await self.use("update_notification", notification_id=number, scheduled_at=written)
@@ -485,22 +493,22 @@ class Reminders(RequestHandler):
         )
         return self.say("move", what=self.brief(self.slot("label")), moment=self.moment(at))
 
-    def _once(self, read: times.Reading) -> datetime:
+    def _once(self, parsed_time: times.Reading) -> datetime:
         """Return the moment of a time that does not repeat. Raises `AnswerNow` for any other."""
-        if isinstance(read, TimeRefusal | DateOnly):
-            raise self.question("when", self.unclear(read))
-        if isinstance(read, Recurrence):
+        if isinstance(parsed_time, TimeRefusal | DateOnly):
+            raise self.question("when", self.unclear(parsed_time))
+        if isinstance(parsed_time, Recurrence):
             raise AnswerNow(self.say("move_to_repeat"))
-        return read.at
+        return parsed_time.at
 
-    async def _move_repeat(self, read: times.Reading) -> str:
+    async def _move_repeat(self, parsed_time: times.Reading) -> str:
         """Give a repeating reminder another rhythm. Raises `AnswerNow` for a single time."""
-        if not isinstance(read, Recurrence):
+        if not isinstance(parsed_time, Recurrence):
             raise AnswerNow(self.say("move_repeat"))
-        reply = await self.request(mailbox.UpdateTask, task_id=self.slot("id"), **_schedule(read))
-        rhythm, what = times.say(read, self.parsed.language), self.brief(self.slot("label"))
+        reply = await self.request(mailbox.UpdateTask, task_id=self.slot("id"), **_schedule(parsed_time))
+        rhythm, what = times.say(parsed_time, self.parsed.language), self.brief(self.slot("label"))
         self.record_change(self.parsed.having(repeats=rhythm, when=self.slot("repeats")), last=self.entry)
-        moment = self.moment(self._next_run(reply.data) or read.first)
+        moment = self.moment(self._next_run(reply.data) or parsed_time.first)
         return self.say("move_repeated", what=what, times=rhythm, moment=moment)
 
     def _new_time(self) -> times.Reading:
@@ -518,12 +526,13 @@ class Reminders(RequestHandler):
             return TimeRefusal(reason=Reason.WHICH_HALF, choices=choices)
         else:
             old_words = self.slot("repeats") or f"{at:%Y-%m-%d} at {at:%H:%M}"
-            words = (joined_time(old_words, words, self.context) or words) if words else ""
-        read = self.context.read_time(words)
-        if isinstance(read, times.Duration) and not PATTERNS["from_now"].search(words):
+            if words:
+                words = joined_time(old_words, words, self.context) or words
+        parsed_time = self.context.read_time(words)
+        if isinstance(parsed_time, times.Duration) and not PATTERNS["from_now"].search(words):
             return TimeRefusal(reason=Reason.NO_TIME)  # "move it an hour" does not say which way
         self.parsed = self.parsed.having(when=words)
-        return read
+        return parsed_time
 
     async def _sent_again(self, upcoming: Sequence[UpcomingReminder]) -> str:
         """Set a reminder again that was sent already, and return the answer; empty if none is meant.
@@ -539,10 +548,10 @@ class Reminders(RequestHandler):
         if not text or any(_BELL + reminder.text == text for reminder in upcoming):
             return ""
         later = self.slot("later")
-        read = self.context.read_span(later) if later else self.context.read_time(self.slot("when"))
+        parsed_time = self.context.read_span(later) if later else self.context.read_time(self.slot("when"))
         label = text.removeprefix(_BELL)
         self.parsed = self.parsed.of("remind", what=label, when=self.slot("when"))
-        self.parsed = self.parsed.of("remind_again", label=label, at=self._once(read).isoformat())
+        self.parsed = self.parsed.of("remind_again", label=label, at=self._once(parsed_time).isoformat())
         return await self.do_remind_again()
 
     def _pointed_at(self, upcoming: Sequence[UpcomingReminder]) -> list[UpcomingReminder]:
@@ -630,6 +639,6 @@ def _is_limited(item: str) -> bool:
     return bool(is_time and PATTERNS["hangul"].search(item))
 
 
-def _schedule(read: Recurrence) -> dict[str, str]:
+def _schedule(parsed_time: Recurrence) -> dict[str, str]:
     """Return the fields of a command to the host for a repeating time."""
-    return dict(zip(("schedule_type", "schedule_value"), read.schedule, strict=True))
+    return dict(zip(("schedule_type", "schedule_value"), parsed_time.schedule, strict=True))

@@ -89,8 +89,10 @@ def _has_time_left(parsed: ParsedRequest) -> bool:
 
 def is_slip(words: str, text: str) -> bool:
     """Return whether a text contains each of the words, apart from typing errors: `cal mum`, `call mum`."""
-    wanted, known = words.casefold().split(), set(text.casefold().split())
-    return bool(wanted) and all(word in known or not known.isdisjoint(_slips_of(word)) for word in wanted)
+    typed_words, known = words.casefold().split(), set(text.casefold().split())
+    return bool(typed_words) and all(
+        word in known or not known.isdisjoint(_slips_of(word)) for word in typed_words
+    )
 
 
 def _slips_of(word: str) -> Iterator[str]:

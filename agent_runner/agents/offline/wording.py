@@ -88,8 +88,10 @@ def _doubt(parsed: ParsedRequest) -> str:
         return "two_meanings"
     if is_list and PATTERNS["other_deed"].search(words):
         return "two_meanings"  # "buy bread and tell Mia": an entry, or another request
-    kind = "taken_back" if is_reminder else "taken_back_items" if is_added else ""
-    return "two_meanings" if kind and PATTERNS[kind].search(words) else ""
+    is_taken_back = (is_reminder and PATTERNS["taken_back"].search(words)) or (
+        is_added and PATTERNS["taken_back_items"].search(words)
+    )
+    return "two_meanings" if is_taken_back else ""
 
 
 def _is_no_request_ko(parsed: ParsedRequest, words: str) -> bool:

@@ -178,7 +178,9 @@ def _clock_ko(match: re.Match[str]) -> Parts:
     parts = match.groupdict()
     half = HALVES_KO.get(parts.get("half") or "")
     hour = parts["hour"]
-    minute = 30 if parts.get("semi") else int(number(parts["minute"])) if parts.get("minute") else 0
+    minute = int(number(parts["minute"])) if parts.get("minute") else 0
+    if parts.get("semi"):
+        minute = 30
     is_before = bool(parts.get("before"))
     clock = ClockTime(
         hour=int(number(hour)),

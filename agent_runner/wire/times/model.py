@@ -220,7 +220,8 @@ class Recurrence:
         rhythm = self.rhythm
         day = {None: "*", LAST: "L"}.get(rhythm.month_day, str(rhythm.month_day))
         months = ",".join(map(str, rhythm.months)) or "*"
-        place = "" if rhythm.nth is None else "L" if rhythm.nth == LAST else f"#{rhythm.nth}"
+        place = {None: "", LAST: "L"}.get(rhythm.nth, f"#{rhythm.nth}")
+        # In cron, Sunday is 0; here Monday is.
         weekdays = ",".join(f"{(index + 1) % 7}{place}" for index in rhythm.weekdays) or "*"
         counted = f" every {rhythm.step} {rhythm.unit.value} from {rhythm.start}" if rhythm.start else ""
         return f"{self.clock.minute} {self.clock.hour} {day} {months} {weekdays}{counted}"
@@ -246,13 +247,11 @@ class Recurrence:
         if match is None:
             return None
         days = match["nth_weekday"] or match["weekdays"] or ""
-        nth = match["nth"]
-        day = match["day"]
         try:
             rhythm = Rhythm(
                 weekdays=tuple(sorted((int(digit) + 6) % 7 for digit in days.split(",") if digit)),
-                nth=None if nth is None else LAST if nth == "L" else int(nth[1:]),
-                month_day=None if day == "*" else LAST if day == "L" else int(day),
+                nth=_place((match["nth"] or "*").removeprefix("#")),
+                month_day=_place(match["day"]),
                 months=() if match["months"] == "*" else tuple(map(int, match["months"].split(","))),
                 step=int(match["step"] or 1),
                 unit=StepUnit(match["unit"] or StepUnit.DAYS),
@@ -262,6 +261,13 @@ class Recurrence:
         except ValueError:
             return None
         return cls(first=first, clock=clock, rhythm=rhythm)
+
+
+def _place(text: str) -> int | None:
+    """Return the place that a cron field names: None for `*`, `LAST` for `L`, else its number."""
+    if text == "*":
+        return None
+    return LAST if text == "L" else int(text)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

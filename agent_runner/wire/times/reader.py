@@ -38,7 +38,9 @@ def read(text: str, *, now: datetime, zone: tzinfo, policy: TimePolicy | None = 
     It never raises: a text that is no time gives a `TimeRefusal`.
     """
     normal = normalized(text).strip()
-    parts = _whole(normal) or _whole(normal.rstrip(".!")) if len(normal) <= MAX_CHARS else None
+    if len(normal) > MAX_CHARS:
+        return TimeRefusal(reason=Reason.NO_TIME)
+    parts = _whole(normal) or _whole(normal.rstrip(".!"))
     if parts is None:
         return TimeRefusal(reason=Reason.NO_TIME)
     return resolve(parts, now=now, zone=zone, policy=policy)

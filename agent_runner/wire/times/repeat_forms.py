@@ -50,14 +50,14 @@ def _repeating_on(**rhythm: object) -> Parts:
     return Parts(repeat=Repeat(rhythm=Rhythm(**rhythm)))  # type: ignore[arg-type] # the fields of a rhythm
 
 
-def _every_span(read: Callable[[str], TimeSpan | None]) -> Make:
+def _every_span(parse_span: Callable[[str], TimeSpan | None]) -> Make:
     """Return a function that reads a repetition from a match with a span.
 
     Whole days repeat on days of the calendar; spans with hours or less repeat after that much real time.
     """
 
     def make(match: re.Match[str]) -> Parts | None:
-        span = read(match["span"])
+        span = parse_span(match["span"])
         if span is None or span.months:
             return None
         if span.days and not span.elapsed:

@@ -105,15 +105,13 @@ def _recurrence(recurrence: Recurrence, language: Language) -> str:
     if recurrence.interval is not None:
         # Days are written as hours: `every 2 days` would be read as days of the calendar, at a time of day.
         amount = _amount(0, recurrence.interval, language)
-        return (
-            f"{amount.replace(' ', '')}마다"
-            if is_korean
-            else f"every {'hour' if amount == '1 hour' else amount}"
-        )
+        if is_korean:
+            return f"{amount.replace(' ', '')}마다"
+        return f"every {amount.removeprefix('1 ') if amount == '1 hour' else amount}"
     clock = f"{recurrence.clock:%H:%M}"
-    return (
-        f"{_days_ko(recurrence.rhythm)} {clock}" if is_korean else f"{_days_en(recurrence.rhythm)} at {clock}"
-    )
+    if is_korean:
+        return f"{_days_ko(recurrence.rhythm)} {clock}"
+    return f"{_days_en(recurrence.rhythm)} at {clock}"
 
 
 _QUARTERS = (1, 4, 7, 10)

@@ -11,11 +11,11 @@ from agent_runner.wire.times.model import Form, Make, Parts, Shape, TimeSpan, Wh
 _ABOUT = r"(?:(?:about|around|approximately)\s+)?"
 
 
-def _spanned(read: Callable[[str], TimeSpan | None]) -> Make:
-    """Return a function that makes the parts of a time from a match with a span, which `read` reads."""
+def _spanned(parse_span: Callable[[str], TimeSpan | None]) -> Make:
+    """Return a function that makes the parts of a time from a match with a span, which `parse_span` reads."""
 
     def make(match: re.Match[str]) -> Parts | None:
-        span = read(match["span"])
+        span = parse_span(match["span"])
         return None if span is None else Parts(span=span)
 
     return make

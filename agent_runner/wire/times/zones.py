@@ -62,7 +62,9 @@ def offset_of(text: str) -> timezone | None:
     if text.upper() == "Z":
         return UTC
     minutes = int(text[1:3]) * 60 + int(text[-2:])
-    return timezone(timedelta(minutes=-minutes if text[0] == "-" else minutes)) if minutes < 1440 else None
+    if minutes >= 24 * 60:
+        return None
+    return timezone(timedelta(minutes=-minutes if text[0] == "-" else minutes))
 
 
 def named_zone(word: str) -> NamedZone:

@@ -44,6 +44,10 @@ class DockerContainer:
         attached: streams.AttachedStreams | None = None,
         is_outdated: bool = False,
     ) -> None:
+        """`ref` is the container's id. `attached` are its streams, if this process has just started it.
+
+        `is_outdated` says whether a new container would be made of another image.
+        """
         self.run_id = run_id
         self.folder = folder
         self.ref = ref

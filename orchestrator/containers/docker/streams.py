@@ -59,6 +59,7 @@ class EngineResponse:
     """A streamed response of the engine, on a client that is closed with it."""
 
     def __init__(self, client: APIClient, response: Response) -> None:
+        """`client` is used for this response alone, and closed with it."""
         self._client = client
         self._response = response
         self._socket = _socket_of(response)

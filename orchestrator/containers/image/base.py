@@ -92,7 +92,7 @@ def tag_of(name: str) -> str:
 def labels_of(client: docker.APIClient, tag: str) -> dict[str, str]:
     """Return the labels of an image; empty if there is no image."""
     description = inspect(client, tag)
-    return (description["Config"]["Labels"] or {}) if description else {}
+    return {} if description is None else description["Config"]["Labels"] or {}
 
 
 def _pulled(client: docker.APIClient, progress: BuildProgress) -> str:

@@ -36,6 +36,7 @@ class BuildProgress:
     """Reports lines as `phase: line (elapsed s)`, and remembers the last ones for the text of an error."""
 
     def __init__(self, say: Say) -> None:
+        """`say` shows one line to a person."""
         self._say = say
         self._started = time.monotonic()
         self._tail: deque[str] = deque(maxlen=_TAIL_LINES)

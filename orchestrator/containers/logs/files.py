@@ -117,8 +117,9 @@ def handled_bytes(path: Path) -> int:
     """Return the number of bytes of a container's stderr that its log already covers; 0 without a log."""
     try:
         with path.open("rb") as file:
-            file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES))
-            ends = _STDERR.findall(file.read())
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - _TAIL_BYTES))
+            ends = _STDERR.findall(file.read())  # the positions in the stream at which logged lines end
     except FileNotFoundError:
         return 0
     return int(ends[-1]) if ends else 0

@@ -77,6 +77,7 @@ class Follower:
     """
 
     def __init__(self, path: Path, *, start: int = 0) -> None:
+        """`start` is the position in bytes from which lines are read."""
         self.path = path
         self._position = start
         self._inode: int | None = None

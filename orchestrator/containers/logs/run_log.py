@@ -75,6 +75,7 @@ class RunLogs:
     """
 
     def __init__(self, root: Path, *, clock: Clock) -> None:
+        """`root` is `data/logs`."""
         self._root = root
         self._clock = clock
         self._logs: dict[RunId, _Log] = {}

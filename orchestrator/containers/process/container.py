@@ -73,6 +73,7 @@ class ProcessContainer:
     def __init__(
         self, spec: ContainerSpec, layout: ProcessLayout, *, on_log: OnLog, forget: Callable[[RunId], None]
     ) -> None:
+        """`on_log` receives pieces of stderr; `forget` is called once the process was removed."""
         self.run_id = spec.run_id
         self.folder = spec.folder
         self.ref = ""

@@ -74,6 +74,7 @@ class SwarmContainer:
     def __init__(
         self, session: CarrierSession, ref: str, engine: SwarmEngine, forget: Callable[[], None]
     ) -> None:
+        """`ref` is the id of the run's service; `forget` is called once the container was removed."""
         self.run_id = session.run_id
         self.folder = session.folder
         self.ref = ref

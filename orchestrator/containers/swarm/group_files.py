@@ -195,6 +195,7 @@ class Stages:
     """
 
     def __init__(self, directory: Path) -> None:
+        """`directory` is `data/swarm/{run}`."""
         self.directory = directory
 
     def open(self, n: int) -> OpenStage:

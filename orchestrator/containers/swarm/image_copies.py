@@ -81,6 +81,7 @@ def copy_image(
 
 class _Copy:
     def __init__(self, client: APIClient, image: str, install: str, say: Say) -> None:
+        """`image` is the name of the image to copy; `say` shows a line of progress to a person."""
         self._client = client
         self._image = image
         self._id = str(client.inspect_image(image)["Id"])

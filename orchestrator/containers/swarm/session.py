@@ -268,7 +268,7 @@ class CarrierSession:
                     await send_file(connection, shared.source, target, path, shared.base[path])
 
     async def _adopt_base(self) -> None:
-        """After a restart of the host, take the host's present files as what the container has too."""
+        """After a restart of the host, assume that the container has the host's present files, too."""
         await self.settle()
         for key, shared in self.files.shared.items():
             if shared.target in LIVE_TARGETS:
