@@ -68,8 +68,8 @@ BUGS = (
         name="a connection that is lost counts as the end of its container (a race of the past)",
         family="exact",
         path="orchestrator/containers/output.py",
-        right="                again = await self._rejoin(live)\n",
-        wrong="                again = None\n",
+        right="                rejoined = await self._rejoin(live)\n",
+        wrong="                rejoined = None\n",
     ),
     Planted(
         name="a text that is sent again has another id",
@@ -142,7 +142,7 @@ BUGS = (
     Planted(
         name="turns of lost containers are not put back at a start",
         path="orchestrator/containers/reattach.py",
-        right="        for run_id in recorded.keys() - found.keys():",
+        right="        for run_id in recorded.keys() - containers.keys():",
         wrong="        for run_id in ():",
     ),
     Planted(
