@@ -179,7 +179,7 @@ async def test_a_model_that_says_nothing_is_waited_for_a_while(make):
 async def test_a_token_of_the_host_opens_the_door_once(make):
     harness = await make(Say("One."))
     await harness.fold("", said(1, "hello"))
-    assert harness.proxies._own._open == {}
+    assert harness.proxies._host_calls._open == {}
 
 
 def test_what_was_spoken_of_may_be_named():
