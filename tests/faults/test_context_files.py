@@ -308,7 +308,7 @@ def test_c_8_the_workflow_is_written_first_so_a_crash_between_leaves_nothing_dan
         raise OSError(5, "Input/output error")
 
     with monkeypatch.context() as broken:
-        broken.setattr(type(context_manager.files), "_put_context", crash)
+        broken.setattr(type(context_manager.files), "_write_context", crash)
         with pytest.raises(OSError, match="Input/output"):
             context_manager.create_plan("Trip", request_id="r1", now_ms=NOW)
 

@@ -333,7 +333,7 @@ async def test_context_files_that_are_busy_cost_no_answer(talked: Harness, monke
 async def test_a_transcript_that_a_disk_does_not_give_costs_no_answer(talked: Harness, monkeypatch) -> None:
     monkeypatch.setattr(restoring, "TRANSCRIPT_SECONDS", 0.05)
     released = threading.Event()
-    monkeypatch.setattr(transcript, "look", lambda *_: released.wait())
+    monkeypatch.setattr(transcript, "read", lambda *_: released.wait())
     try:
         found = await talked.restore()
     finally:

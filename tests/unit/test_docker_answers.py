@@ -168,6 +168,6 @@ async def test_an_end_that_the_engine_does_not_say_is_that_of_an_engine_that_is_
     async def pumped(*_: object) -> AsyncIterator[bytes]:
         yield answer
 
-    monkeypatch.setattr(DockerContainer, "_pumped", pumped)
+    monkeypatch.setattr(DockerContainer, "_pump_chunks", pumped)
     with pytest.raises(EngineGone):
         await container.wait()
