@@ -136,7 +136,7 @@ class Orchestrator:
 
     def _build_features(self) -> None:
         """Build the features that need neither the pool nor a task, each only from those built before it."""
-        host, orders = self._host, self._containers.orders
+        host, orders, redactor = self._host, self._containers.orders, self._containers.redactor
         self._channels = build_channels(host)
         self._dashboards = DashboardFeature(
             host,
@@ -147,10 +147,7 @@ class Orchestrator:
         self._notices = NoticeFeature(host)
         self._calendars = CalendarFeature(host, secret=self._credentials.value)
         self._contexts = ContextFeature(
-            host,
-            ask_model=self._proxies.ask_model,
-            agent_of=orders.chosen_agent,
-            redactor=self._containers.redactor,
+            host, ask_model=self._proxies.ask_model, agent_of=orders.chosen_agent, redactor=redactor
         )
         self._ipc = IpcFeature(
             host,
