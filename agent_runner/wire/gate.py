@@ -65,6 +65,7 @@ class Gate:
             async with self._room:
                 await self._pass_on(reader, writer)
         finally:
+            writer.close()  # also where the gate ends while the connection still waits
             self._open[peer] -= 1
             if not self._open[peer]:
                 del self._open[peer]  # or each address ever seen would stay

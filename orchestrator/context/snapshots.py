@@ -252,4 +252,4 @@ class SnapshotDamaged(BadRequest):
 
     def __init__(self, name: str, reason: str) -> None:
         """`reason` finishes the sentence "it cannot be restored"."""
-        super().__init__(f"The snapshot '{name}' cannot be restored ({reason}); nothing before changed.")
+        super().__init__(f"The snapshot '{name}' cannot be restored ({reason}); nothing was changed.")
