@@ -120,7 +120,7 @@ def plain(shown: Sequence[FormattedEntry]) -> str:
     for entry in shown:
         types[entry.type] += entry.count
     listed = ", ".join(
-        f"{times_before(count)}{event_type}"
+        f"{count_prefix(count)}{event_type}"
         for event_type, count in types.most_common(MAX_ROWS_WITHOUT_TEMPLATE)
     )
     more = len(types) - MAX_ROWS_WITHOUT_TEMPLATE
@@ -129,13 +129,13 @@ def plain(shown: Sequence[FormattedEntry]) -> str:
 
 
 def _one_event(event: FormattedEntry) -> str:
-    """Return the text about one event: type, source and the first fields of its payload."""
+    """Return the text of an entry without a template: how often, type, source, first fields."""
     fields = list(event.payload.items())[:FIELDS_WITHOUT_TEMPLATE]
     listed = "".join(f"; {one_line(name)}: {cell(value)}" for name, value in fields)
-    return f"{times_before(event.count)}{event.type} from {one_line(event.source)}{listed}"
+    return f"{count_prefix(event.count)}{event.type} from {one_line(event.source)}{listed}"
 
 
-def times_before(count: int) -> str:
+def count_prefix(count: int) -> str:
     """Return `3× ` for a count above 1, else an empty text."""
     return f"{count}× " if count > 1 else ""
 

@@ -28,9 +28,13 @@ class SubscriberRegistry:
 
     def __init__(self) -> None:
         self._accumulators: dict[str, Accumulator] = {}
+        """By the id of the subscriber, in the order of `use`."""
         self._disabled: frozenset[str] = frozenset()
-        self._of_host: dict[int, NoticeBatch] = {}
-        self._order = 0
+        """Ids of disabled subscribers."""
+        self._host_notices: dict[int, NoticeBatch] = {}
+        """Notices of the host that were not delivered yet, by id."""
+        self._last_order = 0
+        """The number of the newest event or notice, which are counted together."""
 
     def use(self, subscribers: Sequence[Subscriber], disabled: frozenset[str] = frozenset()) -> None:
         """Replace the subscribers, in this order. Those with `core` set cannot be disabled.
@@ -52,10 +56,10 @@ class SubscriberRegistry:
     def accept(self, events: Iterable[NoticeEvent]) -> None:
         """Pass events to the enabled subscribers that take them."""
         for event in events:
-            self._order += 1
+            self._last_order += 1
             for accumulator in self._enabled():
                 if accumulator.subscriber.takes(event):
-                    accumulator.accept(event, order=self._order)
+                    accumulator.accept(event, order=self._last_order)
 
     def give(
         self, notice_id: int, event: NoticeEvent, *, priority: Priority, at: InjectAt, count: int
@@ -67,18 +71,18 @@ class SubscriberRegistry:
         subscriber = self._subscriber_for(event.type)
         if subscriber is None:
             return
-        self._order += 1
-        self._of_host[notice_id] = NoticeBatch(
+        self._last_order += 1
+        self._host_notices[notice_id] = NoticeBatch(
             subscriber=subscriber,
             priority=priority,
             inject_at=at,
-            entries=(NoticeEntry(event=event, order=self._order, count=count),),
+            entries=(NoticeEntry(event=event, order=self._last_order, count=count),),
             notice_id=notice_id,
         )
 
     def withdraw(self, notice_id: int) -> None:
         """Remove a host's notice."""
-        self._of_host.pop(notice_id, None)
+        self._host_notices.pop(notice_id, None)
 
     def candidates(self, point: InjectAt, now_ms: int, *, at_least: Priority = "low") -> list[NoticeBatch]:
         """Return the notifications due at a point, the most important first.
@@ -86,8 +90,10 @@ class SubscriberRegistry:
         They are returned again until `mark_delivered`. `at_least` is the lowest priority that is returned.
         """
         points = DUE_AT[point]
-        self._of_host = {notice_id: notice.at(points) for notice_id, notice in self._of_host.items()}
-        due = [notice for notice in self._of_host.values() if notice.is_due]
+        self._host_notices = {
+            notice_id: notice.at(points) for notice_id, notice in self._host_notices.items()
+        }
+        due = [notice for notice in self._host_notices.values() if notice.is_due]
         for accumulator in self._enabled():
             accumulator.close_windows(now_ms)
             due += accumulator.due(points)
@@ -97,7 +103,7 @@ class SubscriberRegistry:
     def mark_delivered(self, batch: NoticeBatch) -> None:
         """Record the delivery of a notification."""
         if batch.notice_id is not None:
-            self._of_host.pop(batch.notice_id, None)
+            self._host_notices.pop(batch.notice_id, None)
         else:
             self._accumulators[batch.subscriber.id].mark_delivered(batch)
 
@@ -117,7 +123,9 @@ class SubscriberRegistry:
     @property
     def pending(self) -> int:
         """Return how many events and notices of the host are not delivered yet."""
-        return len(self._of_host) + sum(accumulator.pending for accumulator in self._accumulators.values())
+        return len(self._host_notices) + sum(
+            accumulator.pending for accumulator in self._accumulators.values()
+        )
 
     def _enabled(self) -> list[Accumulator]:
         """Return the accumulators of the subscribers that are not disabled."""

@@ -109,11 +109,11 @@ def _gather(
 ) -> _Writer:
     """Copy to `scratch` the database and outgoing files, in one consistent state, then write the backup."""
     # Files are held before and after the database is copied: `outgoing.hold` says why.
-    snapshot, held_files = scratch / "messages.db", scratch / "outgoing"
-    outgoing.hold(home, held_files)
+    snapshot, held_folder = scratch / "messages.db", scratch / "outgoing"
+    outgoing.hold(home, held_folder)
     version = _snapshot(home.database, snapshot)
-    outgoing.hold(home, held_files)
-    outgoing.drop_strays(held_files, snapshot)
+    outgoing.hold(home, held_folder)
+    outgoing.drop_strays(held_folder, snapshot)
     manifest = Manifest(andy=__version__, store_version=version, created_ms=clock.now_ms(), has_env=with_env)
     return _write(file, home, scratch, manifest, BackupProgress(say, clock=clock))
 

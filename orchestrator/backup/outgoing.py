@@ -16,16 +16,16 @@ _NAME = re.compile(r"out-[0-9a-f]+")
 _OPEN = "state IN ('held', 'pending', 'sending')"
 
 
-def hold(home: Home, held_files: Path) -> None:
-    """Link or copy the present files to `held_files`. Blocks.
+def hold(home: Home, held_folder: Path) -> None:
+    """Link or copy the present files to `held_folder`. Blocks.
 
     Call it before the database is copied and again after it: a file that a row of the copy names exists at
     one of both times, though it may be sent and removed in between.
     """
-    held_files.mkdir(exist_ok=True)
+    held_folder.mkdir(exist_ok=True)
     for source in (home.root / FOLDER).glob("out-*"):
         with suppress(FileNotFoundError, FileExistsError):  # sent meanwhile, or copied by the first call
-            _link_or_copy(source, held_files / source.name)
+            _link_or_copy(source, held_folder / source.name)
 
 
 def _link_or_copy(source: Path, target: Path) -> None:
@@ -40,10 +40,13 @@ def _link_or_copy(source: Path, target: Path) -> None:
             shutil.copyfile(source, target)
 
 
-def drop_strays(held_files: Path, database: Path) -> None:
-    """Delete the copied files that no row of the copied database needs."""
+def drop_strays(held_folder: Path, database: Path) -> None:
+    """Delete files that `hold` has put there and no outbox row of the copied database needs. Blocks.
+
+    They are compared by name, since the rows have the paths of the home.
+    """
     needed = {Path(path).name for _, path in _rows(database)}
-    for path in held_files.iterdir():
+    for path in held_folder.iterdir():
         if path.name not in needed:
             path.unlink()
 

@@ -310,10 +310,18 @@ def show_rules(
     ] = None,
     what: Annotated[
         Literal["call", "network", "mcp", "memory", "schedule", "history", "spend"] | None,
-        Parameter(help="The rule."),
+        Parameter(
+            help="What they may have Andy do: call (ask him at all), network (reach addresses and search the "
+            "web), mcp (call MCP servers), memory (write files, memory, notes and the board), schedule (set "
+            "and change reminders and tasks), history (read what was said before they came); or spend, their "
+            "part of each budget."
+        ),
     ] = None,
     value: Annotated[
-        str | None, Parameter(help="yes, no, or for spend a percentage; default removes the change.")
+        str | None,
+        Parameter(
+            help="yes or no; for spend a percentage of each budget; or default, which removes the change."
+        ),
     ] = None,
     /,
     *,

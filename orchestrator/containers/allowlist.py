@@ -242,7 +242,10 @@ class MountAllowlist:
         self._protected = tuple(path.resolve() for path in owned)
 
     def grant(self, group: Group) -> ExtraMounts:
-        """Decide about the mounts that the group's configuration requests. Blocks."""
+        """Return which configured mounts of a group the owner's file allows, and why others are refused.
+
+        Without a readable file all are refused. Blocks.
+        """
         requests = settings.of(group).mounts
         if not requests:
             return ExtraMounts()

@@ -220,7 +220,7 @@ class RunCreator:
         if new is not None:
             live.begin(new.run, new.group, now_ms=self._context.clock.steady_ms())
             live.session_id = new.order.session_id
-            self._publish(turn, new)
+            self._publish_start(turn, new)
         return new
 
     async def _plan_restoration(self, turn: Turn) -> Restoration | None:
@@ -270,8 +270,8 @@ class RunCreator:
         order = _with_servers(order, group, servers)
         return order if restoration is None else order.model_copy(update={"restore": restoration.restore})
 
-    def _publish(self, turn: Turn, new: NewRun) -> None:
-        """Begin the run's log, and publish that its turn has started."""
+    def _publish_start(self, turn: Turn, new: NewRun) -> None:
+        """Begin the run's log, and publish the start of its turn and how it continues the conversation."""
         self._context.logs.begin(new.run, new.log_fields())
         ids = {"group": turn.folder, "turn": turn.id, "run": new.run.id}
         self._context.bus.publish("turn.started", **ids, attempt=turn.attempt)

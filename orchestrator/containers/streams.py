@@ -81,8 +81,11 @@ class Pump:
         self._put(failure)
 
     def _forward_chunks(self, source: Source) -> None:
-        """Forward chunks until the source ends or the pump is closed."""
-        if not self._adopt_source(source):
+        """Pass chunks to the reader's queue until the source ends or the pump is closed.
+
+        Runs in the pump's thread, and waits there while the reader is `SLOTS` chunks behind.
+        """
+        if not self._adopt_source(source):  # closed before the source was open
             return
         for chunk in source.chunks():
             self._slots.acquire()

@@ -128,10 +128,12 @@ class ContextManager:
         return is_unchanged
 
     def join_summary(self, session_summary: str, *, now_ms: int) -> None:
-        """Merge a summary that the session itself wrote, as at a compaction, into the running one."""
+        """Merge a summary that the agent's session wrote, as at a compaction, into the stored summary."""
         with self.files.changed(now_ms) as draft:
             old = draft.context.conversation
             summary = merged(old.running_summary, self._clean(session_summary))
+            # The messages that the session summed up are not known. With this mark among the ids, the summary
+            # is made anew when any earlier message is deleted.
             _set_summary(draft, summary, folded=dict.fromkeys((*old.folded, FROM_SESSION)))
 
     def stored_turns(self, *, now_ms: int) -> set[int]:

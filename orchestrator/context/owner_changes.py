@@ -55,22 +55,26 @@ async def change(
         if turn is not None and turn.kind is not TurnKind.WORKER and not turn.is_isolated:
             raise ConversationBusy(f"'{folder}' is answering just now: wait until it has, and try again.")
         snapshot = await asyncio.to_thread(act, manager, now_ms)
-        await _start_new_session(tx, folder, snapshot, now_ms=now_ms)
+        await _end_session(tx, folder, snapshot, now_ms=now_ms)
     contents = await asyncio.to_thread(manager.load, now_ms=now_ms)
     await asyncio.to_thread(copies.write, folder, contents)
     return snapshot
 
 
-async def _start_new_session(
-    tx: Tx, folder: Folder, snapshot: ContextSnapshot | None, *, now_ms: int
+async def _end_session(
+    tx: Tx, folder: Folder, snapshot_before: ContextSnapshot | None, *, now_ms: int
 ) -> None:
-    """Forget the group's session, end its containers, and record the change in the audit log."""
+    """End the group's session and containers after its stored context was changed, and audit that.
+
+    The next turn begins a new session. `snapshot_before` was taken before the change; None if there was
+    nothing to store, or a snapshot of this revision exists.
+    """
     if (group := await groups.by_folder(tx, folder)) is not None:
         await sessions.forget(tx, group.folder, now_ms=now_ms)
         # A new configuration ends the group's containers, which still use the old session.
         await groups.set_config(tx, group.folder, group.container_config, now_ms=now_ms)
         announce(tx, "group.configured", group=group.folder)
-    detail = {"snapshot": snapshot.name if snapshot else None}
+    detail = {"snapshot": snapshot_before.name if snapshot_before else None}
     event = audit.AuditEvent(at_ms=now_ms, kind="context.changed", folder=folder, detail=detail)
     await audit.append(tx, event)
 

@@ -104,7 +104,7 @@ class ContextRecorder:
         self._running_calls: dict[Folder, asyncio.Future[Any]] = {}
         self._last_read_turns: dict[Folder, int] = {}
         self._snapshot_due_ms: dict[Folder, int] = {}
-        self._versions: dict[Folder, int] = {}
+        self._copied_versions: dict[Folder, int] = {}
         self._paths: dict[Folder, str] = {}
         """The path of each group's context; making and checking one takes longer than a look at the file."""
         self._groups: Sequence[Group] | None = None
@@ -174,7 +174,7 @@ class ContextRecorder:
             self._groups, self._folders = registered, [group.folder for group in registered]
         with_new_messages = await self._database.read(self._with_new_messages)
         with_context = await asyncio.to_thread(self._with_context)
-        changed = await asyncio.to_thread(self._changed, with_context)
+        changed = await asyncio.to_thread(self._with_outdated_copy, with_context)
         unknown = [folder for folder in self._folders if folder not in self._caught_up]
         await self._catch_up_all({*with_new_messages, *changed, *unknown})
         await self._take_due_snapshots(dict.fromkeys((*with_context, *with_new_messages)))
@@ -194,10 +194,15 @@ class ContextRecorder:
             return []
         return [folder for folder in self._folders if folder in names]
 
-    def _changed(self, folders: Iterable[Folder]) -> list[Folder]:
-        """Return the groups whose contexts somebody else has written since. Blocks."""
+    def _with_outdated_copy(self, folders: Iterable[Folder]) -> list[Folder]:
+        """Return the groups whose context was written after its last copy for the container. Blocks.
+
+        Commands and the owner write contexts, too.
+        """
         return [
-            folder for folder in folders if self._version(folder) not in (None, self._versions.get(folder))
+            folder
+            for folder in folders
+            if self._version(folder) not in (None, self._copied_versions.get(folder))
         ]
 
     async def _take_due_snapshots(self, folders: Iterable[Folder]) -> None:
@@ -272,7 +277,7 @@ class ContextRecorder:
         # Commands and the owner write the file, too. Its time is read before the file is, so that a change
         # in between is seen by the next pass.
         version = self._version(group.folder)
-        is_changed = version not in (None, self._versions.get(group.folder))
+        is_changed = version not in (None, self._copied_versions.get(group.folder))
         if (is_changed or turn_exchanges) and self.copies.write(group.folder, manager.load(now_ms=now_ms)):
             self._note_copied(group.folder, version)
         return registered
@@ -280,7 +285,7 @@ class ContextRecorder:
     def _note_copied(self, folder: Folder, version: int | None) -> None:
         """Record the version that was copied. One that could not be copied is retried by the next sweep."""
         if version is not None:
-            self._versions[folder] = version
+            self._copied_versions[folder] = version
 
     def _version(self, folder: Folder) -> int | None:
         """Return when a group's context was written, in nanoseconds; None where there is none. Blocks."""

@@ -126,7 +126,10 @@ class NoticeService:
 async def _new_notice(
     tx: Tx, group: Group, turn: Turn | None, request: NotifySelf, *, now_ms: int
 ) -> NewNotice:
-    """Return the notice to store for a checked request. Raises `NoticeRefused`."""
+    """Return the notice to store for a request whose fields `notify_self.refusal_of` accepted.
+
+    Raises `NoticeRefused` for a task's notice that would come only after the task's conversation.
+    """
     priority, category = cast("Priority", request.priority), cast("Category", request.category)
     deliver_at = cast("DeliverAt", request.deliver_at)
     hours = DEFAULT_HOURS if request.expires_in_hours is None else request.expires_in_hours

@@ -121,7 +121,7 @@ def _between_characters(text: str, start: int, limit: int) -> int:
 
 
 def _across(text: str, end: int) -> tuple[str, str]:
-    """Return the marks that close what a cut at `end` divides, and those that open it again."""
+    """Return the marks that open again what a cut at `end` divides, and those that close it."""
     if fence := _open_fence(text, end):
         return fence, f"\n{FENCE}"
     marks = _open_marks(text, end)
@@ -129,13 +129,14 @@ def _across(text: str, end: int) -> tuple[str, str]:
 
 
 def _open_marks(text: str, end: int) -> list[str]:
-    """Return the marks of the sections that the cut at `end` divides, outermost first.
+    """Return the opening marks of bold, italic, struck-out text or code that a cut at `end` divides.
 
-    No mark extends beyond its paragraph.
+    The outermost comes first. Only the paragraph around the cut is read: no mark reaches beyond it.
     """
     before = list(_PARAGRAPH.finditer(text, 0, end))
-    behind = _PARAGRAPH.search(text, end)
-    start, stop = before[-1].end() if before else 0, behind.start() if behind else len(text)
+    after = _PARAGRAPH.search(text, end)
+    start = before[-1].end() if before else 0
+    stop = after.start() if after else len(text)
     opened: list[tuple[str, int]] = []
     divided: list[tuple[int, str]] = []
     read_to = start

@@ -136,7 +136,10 @@ class Reactions:
 async def _running_and_ended(
     tx: Tx, *, shown: frozenset[TurnId]
 ) -> tuple[dict[TurnId, Message], dict[TurnId, TurnState]]:
-    """Return the messages of running turns, and the states of the turns in `shown` that have ended."""
+    """Return the last question of each running turn in a group chat, and the states of ended turns.
+
+    `shown` are the turns that have a reaction; only these are looked up among the ended.
+    """
     running = await messages.questions_in_groups(tx, is_running=True)
     ended = {
         turn_id: turn.state

@@ -370,7 +370,12 @@ class NeonizeSession:
         self._report_groups(list(await self._client.get_joined_groups()), is_all=True)
 
     def _report_groups(self, infos: list[Any], *, is_all: bool = False) -> None:
-        """Note the members, the timer and the addressing of groups, and report the groups to the host."""
+        """Store what `infos` say of groups, and report the groups to the host.
+
+        Stored are the addresses of members, the seconds after which messages disappear (0: never), and
+        whether a group addresses its members by LID. `is_all`: these are all groups of the account, so the
+        host takes it that the account was removed from all others.
+        """
         for info in infos:
             self._people.learn(convert.pairs_of_group(info))
             timer = info.GroupEphemeral

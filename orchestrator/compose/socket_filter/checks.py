@@ -61,7 +61,7 @@ class Checks:
             ):
                 return await self._container(request)
             case RequestKind.LIST_NETWORKS:
-                return await self._networks(request)
+                return await self._list_networks(request)
             case RequestKind.CREATE_NETWORK:
                 return await self._label_network(request)
             case RequestKind.INSPECT_NETWORK | RequestKind.REMOVE_NETWORK:
@@ -129,15 +129,18 @@ class Checks:
             raise RequestForbidden(f"The container '{ref}' is not Andy's.")
         return container
 
-    async def _networks(self, request: EngineRequest) -> FilteredResponse:
-        """Return the networks of this project that a list asks for, by name or label."""
+    async def _list_networks(self, request: EngineRequest) -> FilteredResponse:
+        """Answer a request to list networks: those of this project with the name or label that it filters by.
+
+        Without a filter, all of them. A name may be written as a pattern such as `^name$`.
+        """
         key, value = only_filter(request.query.get("filters", ""), "name", "label")
         own = await self._engine.networks(f"{PROJECT_LABEL}={(await self._survey()).project}")
         if key == "label":
             wanted = [network for network in own if has_label(network["Labels"], value)]
         else:
-            bare = value.removeprefix("^").removesuffix("$").replace("\\", "")
-            wanted = [network for network in own if network["Name"] == bare or bare == ""]
+            wanted_name = value.removeprefix("^").removesuffix("$").replace("\\", "")
+            wanted = [network for network in own if wanted_name in ("", network["Name"])]
         return FilteredResponse(document=wanted)
 
     async def _label_network(self, request: EngineRequest) -> EngineRequest:

@@ -327,9 +327,10 @@ class KnownSecrets:
 
 
 def secret_values(pairs: Iterable[tuple[str, str]]) -> Iterator[str]:
-    """Yield the values that are secret by their names, and passwords inside URLs; no paths.
+    """Yield the values that are secret by their names, and the passwords in URLs under any name. Blocks.
 
-    `pairs` are names with their values.
+    `pairs` are names with their values. Left out are paths of existing files, and values that occur in
+    ordinary text: short ones, words and numbers.
     """
     for name, raw_value in pairs:
         value = raw_value.strip()

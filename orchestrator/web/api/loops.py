@@ -40,10 +40,11 @@ class LoopApi:
 def loop_routes(service: LoopApi) -> list[Route]:
     """Return the route that changes a loop."""
 
-    async def act(request: Request) -> Response:
+    async def change_loop(request: Request) -> Response:
+        """Apply the path's action, such as `pause`, to the loop of the group in the path."""
         path = request.path_params
         return JSONResponse(
             await service.act(path["folder"], path["action"], request.query_params.get("reason", ""))
         )
 
-    return [Route("/loops/{folder}/{action}", act, methods=["POST"])]
+    return [Route("/loops/{folder}/{action}", change_loop, methods=["POST"])]
