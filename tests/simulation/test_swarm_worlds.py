@@ -15,6 +15,8 @@ from tests.simulation.scale import waits_of, week_of
 from tests.simulation.swarm import SwarmedEngine
 from tests.simulation.world import World
 
+pytestmark = pytest.mark.leaves("the temporary files and databases of carriers and hosts that are killed")
+
 MAIN = Path(__file__).parent / "__main__.py"
 CHAT = ChatJid("chirp:g0")
 REGRESSIONS = {
