@@ -286,8 +286,15 @@ class RunPool:
                     stop.cancel()
 
     async def _stop_when_made(self, live: LiveRunState) -> None:
-        """Wait until a run has a container, and stop it."""
+        """Wait until a run has a container or has ended, and stop the container if there is one."""
         with self._context.bus.listening("run.started") as events:
-            while live.container is None:
-                await events.get()
-        await stop_container(live.container)
+            # A run that is ended while its container is made has one, and announces nothing.
+            while live.container is None and not (live.task is not None and live.task.done()):
+                started = asyncio.create_task(events.get(), name=f"started:{live.run.id}")
+                try:
+                    awaited = {started} if live.task is None else {started, live.task}
+                    await asyncio.wait(awaited, return_when=asyncio.FIRST_COMPLETED)
+                finally:
+                    started.cancel()
+        if live.container is not None:
+            await stop_container(live.container)

@@ -442,3 +442,27 @@ async def test_a_container_that_is_being_made_as_the_host_ends_is_ended_with_the
         await stopping
         assert [one.folder for one in harness.runtime.started] == ["family", "work"]
         assert harness.runtime.working == []
+
+
+async def test_a_run_that_is_ended_while_its_container_is_made_holds_up_no_end_of_the_host(
+    groups_of_two: StoreHarness, tmp_path: Path
+) -> None:
+    async with a_host(groups_of_two, tmp_path, resume_plainly) as harness:
+        is_being_made, may_start, start = asyncio.Event(), asyncio.Event(), harness.runtime.start
+
+        async def slowly(spec: Any, order: str) -> ScriptedContainer:
+            is_being_made.set()
+            await may_start.wait()
+            return await start(spec, order)
+
+        harness.runtime.start = slowly  # type: ignore[method-assign]
+        await groups_of_two.hear("@Andy hi")
+        await is_being_made.wait()
+        harness.dispatcher.cancel()
+        stopping = asyncio.create_task(harness.pool.stop_all(), name="stopping")
+        await until(lambda: bool(groups_of_two.bus._listeners), "the host waits for it")
+        harness.pool._termination.dismiss(next(iter(harness.pool._live_runs)), reason="Andy ends")
+        may_start.set()
+        async with asyncio.timeout(DEADLINE_SECONDS):
+            await stopping
+        assert harness.runtime.working == []
