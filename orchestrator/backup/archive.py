@@ -23,6 +23,7 @@ FILES = (SETTINGS, SHIPPED.as_posix())
 LEFT_OUT = frozenset(
     {
         "address",
+        "announcements",
         "channels",
         "egress-port",
         "env",
