@@ -291,7 +291,7 @@ async def test_the_announcements_of_a_newer_version_count_as_far_as_they_are_kno
 async def test_a_file_that_cannot_be_read_holds_up_no_other(
     host: Host, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What was read before is removed already, so it would be lost with the look that fails."""
+    """Files that were read before it are removed already: their changes would be lost."""
     changes = [Announcement(kind="reminder.changed", detail=str(number)) for number in range(3)]
     for change in changes:
         leave_for_host(host.home.announcements, [change])

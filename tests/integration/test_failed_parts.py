@@ -1,4 +1,4 @@
-"""What the host does about a loop that keeps failing: only those of queue and outbox may end it."""
+"""A loop that keeps failing ends the host only if it is that of the queue or of the outbox."""
 
 from __future__ import annotations
 

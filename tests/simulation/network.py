@@ -120,7 +120,7 @@ class Link:
         self.is_silent = False
         """Whether nothing that happens at one end is ever heard at the other."""
         self.held: list[tuple[Callable[..., None], tuple[Any, ...], MemoryTransport]] | None = None
-        """What has to arrive while the node is cut off, in order; None while it is not."""
+        """Deliveries held back while the node is cut off, in order; None while it is not."""
         self.is_broken = False
 
     @property
@@ -180,7 +180,7 @@ class MemoryTransport(asyncio.Transport):
         self._under_way = 0
         self._is_paused = False
         self._early: list[bytes] = []
-        """What came before the process has met the connection."""
+        """Bytes that came before the process was given the connection."""
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         return self if name in ("sslcontext", "ssl_object") else default

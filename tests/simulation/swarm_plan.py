@@ -1,4 +1,4 @@
-"""What happens in a world whose agents run on the nodes of a swarm. Its seed is a word: `swarm7`."""
+"""Draw the faults of a world whose agents run on the nodes of a swarm. Its seed is a word: `swarm7`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What commands have left for a running host to announce."""
+"""Read the announcements that commands have left for a running host."""
 
 from __future__ import annotations
 
