@@ -309,6 +309,7 @@ class ContextManager:
                     now_ms=now_ms,
                     **cast("TaskFields", self._cleaned(fields)),
                 )
+                # The newest entry of `requests` has the id that a new task has got.
                 changed_id = draft.workflow.requests[-1][1] if request_id else task_id
                 plan = workflow.known_plan(draft.workflow, plan.id)
             # Without an id, the changed task is the new one at the end.

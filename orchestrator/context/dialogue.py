@@ -85,7 +85,7 @@ def registered(
         update={
             "recent_window": cut.remaining,
             "running_summary": summariser.fold(old, cut.evicted) if cut.evicted else old,
-            "folded": (*before.folded, *(new_message.id for new_message in cut.evicted)),
+            "folded": (*before.folded, *(message.id for message in cut.evicted)),
             "seen": before.seen.with_ids(new),
         }
     )
@@ -170,7 +170,7 @@ def _pending(pending: str | None, message: ContextMessage, context: Context, *, 
 def turns_in(context: Context) -> set[int]:
     """Return the turns whose messages are in the window or in the summary of a context."""
     conversation = context.conversation
-    ids = (*(message_id.id for message_id in conversation.recent_window), *conversation.folded)
+    ids = (*(message.id for message in conversation.recent_window), *conversation.folded)
     return {turn for message_id in ids if (turn := turn_of(message_id)) is not None}
 
 
@@ -190,7 +190,7 @@ def without(
     after = before.model_copy(
         update={
             "recent_window": tuple(
-                _present_form(message_id, message_ids, messages) for message_id in before.recent_window
+                _present_form(message, message_ids, messages) for message in before.recent_window
             )
         }
     )
@@ -203,7 +203,7 @@ def without(
         after = after.model_copy(
             update={
                 "running_summary": summariser.fold("", remaining) if remaining else "",
-                "folded": tuple(message_id.id for message_id in remaining),
+                "folded": tuple(message.id for message in remaining),
             }
         )
     return context if after == before else context.model_copy(update={"conversation": after})

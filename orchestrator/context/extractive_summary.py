@@ -77,6 +77,7 @@ class ExtractiveSummarizer:
 
 def merged(old: str, add: str) -> str:
     """Return two summaries as one within the limit (C-17); repeated sentences appear once."""
+    # The second summary is folded in like an answer; its id and time are not used.
     added = ContextMessage(id="-", role="assistant", content=add, ts="")
     return ExtractiveSummarizer().fold(old, [added] if add.strip() else [])
 
@@ -115,7 +116,7 @@ def _unique(sentences: Sequence[_Sentence]) -> list[_Sentence]:
 
 def _newest(sentences: Sequence[_Sentence]) -> list[_Sentence]:
     """Return the newest `MAX_SENTENCES` sentences, and the newest decision if it is older."""
-    # Ranking compares each sentence with each other one.
+    # Limited, because ranking compares each sentence with each other one.
     older, newer = sentences[:-MAX_SENTENCES], list(sentences[-MAX_SENTENCES:])
     if any(sentence.is_decision for sentence in newer):
         return newer

@@ -298,7 +298,7 @@ class GroupMemory:
         return [message for message in matches if message.is_bot_message or message.sender == asker]
 
     def _notes_with(self, folder: Folder, selection: ItemSelection) -> dict[tuple[str, str], tuple[str, int]]:
-        """Return each note with chosen lines: its remaining text, and the number of lines. Blocks."""
+        """Map each note with chosen lines, as (folder, file), to its other text and their number. Blocks."""
         changed = {}
         for place in (folder, f"{folder}/{ARCHIVE}"):
             for name in memory_templates.own_texts(self._home, place):

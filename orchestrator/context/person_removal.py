@@ -263,8 +263,8 @@ async def _searched(
 ) -> tuple[str, ...]:
     """Return the person's names by which other texts may be removed.
 
-    None if the person requests it without the right to change memory: they could choose any name. Names that
-    others in the group have are left out.
+    Empty if the person requests it without the right to change memory: they could choose any name. Names
+    that others in the group have are left out.
     """
     if removal.by in addresses:
         role = await people.role_in(tx, group, removal.by, is_from_me=False)
@@ -476,10 +476,12 @@ def without_person(text: str, facts: RemovalFacts) -> str:
     names, texts = {person_names.folded(each) for each in facts.names}, facts.texts
 
     def is_theirs(body: str, *, is_cut: bool) -> bool:
+        """Return whether a text is one of the person's; of one that the archive cut, the start suffices."""
         body = unescape(body).strip().removesuffix("…")
         return body in texts or (is_cut and body != "" and any(each.startswith(body) for each in texts))
 
-    def left(match: re.Match[str]) -> str:
+    def without_theirs(match: re.Match[str]) -> str:
+        """Return an archived message; nothing if it is the person's, and without a quote of theirs."""
         is_by_them = person_names.folded(unescape(match["sender"])) in names
         if is_by_them and is_theirs(match["body"], is_cut=match["end"] != "</message>"):
             return ""
@@ -487,7 +489,7 @@ def without_person(text: str, facts: RemovalFacts) -> str:
             return match[0].replace(match["quote"], "")
         return match[0]
 
-    text = _ARCHIVED.sub(left, text)
+    text = _ARCHIVED.sub(without_theirs, text)
     for answer in facts.answers:
         if answered := answer.text.strip()[:MAX_ARCHIVED_CHARS]:
             text = text.replace(f"**: {answered}", f"**: {ANSWER_REPLACEMENT}")

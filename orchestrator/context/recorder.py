@@ -229,7 +229,7 @@ class ContextRecorder:
         """
         async with self._locks[folder]:
             spoken = await self._database.read(
-                partial(_exchanges_after, folder=folder, mark=self._last_read_turns.get(folder, 0))
+                partial(_exchanges_after, folder=folder, last_read_turn=self._last_read_turns.get(folder, 0))
             )
             if spoken is None:
                 return
@@ -407,14 +407,14 @@ class _NewExchanges:
     oldest_open_turn: int | None
 
 
-async def _exchanges_after(tx: Tx, *, folder: Folder, mark: int) -> _NewExchanges | None:
-    """Return a group's exchanges after the turn `mark`; None if the group is gone."""
+async def _exchanges_after(tx: Tx, *, folder: Folder, last_read_turn: int) -> _NewExchanges | None:
+    """Return a group's exchanges after a turn, at most `MAX_EXCHANGES`; None if the group is gone."""
     group = await groups.by_folder(tx, folder)
     if group is None:
         return None
     return _NewExchanges(
         group=group,
-        exchanges=await exchanges.after(tx, folder, mark, limit=MAX_EXCHANGES),
+        exchanges=await exchanges.after(tx, folder, last_read_turn, limit=MAX_EXCHANGES),
         oldest_open_turn=await exchanges.oldest_open(tx, folder),
     )
 

@@ -91,8 +91,9 @@ class ModelSummarizer:
             if len(parts) <= 1:
                 request = {"summary_so_far": old, "messages": parts[0] if parts else []}
             else:
-                partial = [await self._request({"messages": part}) for part in parts[-MAX_PARTS:]]
-                request = {"summary_so_far": old, "parts": partial}
+                # Of more parts than `MAX_PARTS` the oldest are left out.
+                summaries = [await self._request({"messages": part}) for part in parts[-MAX_PARTS:]]
+                request = {"summary_so_far": old, "parts": summaries}
             summary = await self._request(request)
         return checked(summary, [old, *(message.content for message in evicted)])
 

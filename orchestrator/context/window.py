@@ -73,7 +73,8 @@ def cut_middle(text: str, max_tokens: int, counter: TokenCounter, *, unit: str =
         joined = f"{head}{_marker(missing, unit)}{tail}"
         if counter.count(joined) <= max_tokens:
             return joined
-        # Tokens of a whole are not the sum of those of its parts, so the joined text may still be too long.
+        # Tokens of a whole are not the sum of those of its parts, so the joined text may still be too long:
+        # try again with a few tokens less.
         room -= 4
     return ""
 
@@ -84,6 +85,7 @@ def in_order(messages: Iterable[ContextMessage]) -> tuple[ContextMessage, ...]:
     question_ms = {each.turn: ms_of(each.ts) for each in unique.values() if each.role == "user"}
 
     def place(message: ContextMessage) -> tuple[int, int, int]:
+        """Return the sort key: the time, the turn, and the question before its answer."""
         at, turn = ms_of(message.ts), message.turn or 0
         if message.role == "assistant" and message.turn in question_ms:
             at = max(at, question_ms[message.turn])
@@ -113,6 +115,7 @@ def _marker(missing: int, unit: str) -> str:
 def _longest(text: str, max_tokens: int, counter: TokenCounter, *, from_start: bool) -> str:
     """Return the longest piece of the start or the end that has at most `max_tokens` tokens."""
     share = HEAD_SHARE if from_start else 1 - HEAD_SHARE
+    # Start and end together get 90 % of the characters, so that the marker between them fits, too.
     low, high = 0, min(len(text), int(MAX_CONTENT_CHARS * 0.9 * share))
     while low < high:
         middle = (low + high + 1) // 2

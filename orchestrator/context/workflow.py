@@ -311,9 +311,9 @@ def with_task(
         changes["dependencies"] = _checked_dependencies(plan, task, dependencies)
     task = task.model_copy(update=changes)
     # A changed task stays at its place, because the tasks are in the order of work.
-    rest = [each for each in plan.tasks if each.id != task.id]
-    at = next((number for number, each in enumerate(plan.tasks) if each.id == task.id), len(rest))
-    plan = plan.model_copy(update={"tasks": (*rest[:at], task, *rest[at:])})
+    others = [each for each in plan.tasks if each.id != task.id]
+    position = next((index for index, each in enumerate(plan.tasks) if each.id == task.id), len(others))
+    plan = plan.model_copy(update={"tasks": (*others[:position], task, *others[position:])})
     plan = plan.model_copy(update={"status": _status_by_tasks(plan)})
     return _with_activity(_with_plan(workflow, plan, now_ms), now_ms, request_id, task.id)
 
@@ -475,7 +475,7 @@ def _checked_context(context: PlanContext) -> PlanContext:
 def _checked_dependencies(plan: Plan, task: PlanTask, ids: Sequence[str]) -> tuple[str, ...]:
     """Return the ids of the tasks that must end before a task. Raises `PlanRefused` for a circle."""
     before = tuple(dict.fromkeys(known_task(plan, task_id).id for task_id in ids))
-    waits_for = {task_id.id: task_id.dependencies for task_id in plan.tasks}
+    waits_for = {other.id: other.dependencies for other in plan.tasks}
     # A list and not recursion: a chain of 500 tasks must not reach Python's recursion limit.
     waiting, visited = list(before), set[str]()
     while waiting:

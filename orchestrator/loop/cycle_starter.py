@@ -161,7 +161,7 @@ class CycleStarter:
     async def _advance(self, tx: Tx, loop: Loop, now_ms: int, result: _LookResult) -> int | None:
         """Queue a free cycle of a group if it is due.
 
-        Returns when to look again, in epoch ms; None for the group's next event.
+        Returns when to look again, in epoch ms; None if nothing is due before the group's next event.
         """
         # A turn of the dashboard's worker runs beside the chat, so the loop does not wait for it.
         at_work = [
@@ -263,9 +263,10 @@ class CycleStarter:
             raise RuntimeError(f"the loop of {loop.folder} has the lease of another turn")
 
     async def _publish_committed(self) -> None:
-        """Publish the recorded events that have been committed."""
+        """Publish the recorded events that have been committed, and delete old ones now and then."""
         # Read from the store: an event of a transaction that was rolled back is never published.
         committed = await self._database.read(lambda tx: events.after(tx, self._published_seq or 0))
+        # Whenever the numbers pass a multiple of `PRUNE_EVERY`.
         if committed and committed[-1].seq // PRUNE_EVERY != (self._published_seq or 0) // PRUNE_EVERY:
             await self._database.write(events.prune)
         for event in committed:
@@ -314,7 +315,11 @@ class CycleStarter:
 
 
 def _stop_blocking_cycles(at_work: Sequence[Turn], now_ms: int, result: _LookResult) -> int | None:
-    """Select free cycles to stop, for which a message waits too long; return when to check again, in ms."""
+    """Add the runs of free cycles to `result.blocking_runs` if a message has waited too long for them.
+
+    Returns when a waiting message will have waited too long, in epoch ms; None if none waits or they are
+    stopped now.
+    """
     # Only free cycles are stopped: somebody requested a running question or task.
     queued = [
         turn.queued_ms for turn in at_work if turn.kind is TurnKind.CHAT and turn.state is TurnState.QUEUED

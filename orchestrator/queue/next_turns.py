@@ -177,7 +177,7 @@ def plan(
 
 
 def _with_starting(turns: Sequence[Turn], runs: Sequence[LiveRun]) -> list[Turn]:
-    """Return the turns, those for which a run is being started as running."""
+    """Return the turns; those for which a run is being started are marked as running."""
     # The store says "queued" until the run is recorded: a pass before that would start a second container.
     made_for = {run.turn_id: run.id for run in runs if run.turn_id is not None}
     return [
@@ -224,10 +224,11 @@ def _is_next(turn: Turn, turns: Sequence[Turn]) -> bool:
 
 def _is_before(other: Turn, turn: Turn) -> bool:
     """Return whether `other` has to run before `turn`: by a command, or as the chat's earlier turn."""
-    *command, number = _order(other)
-    *own_command, own_number = _order(turn)
-    return command < own_command or (
-        command == own_command and number < own_number and other.chat_jid == turn.chat_jid
+    # All parts of the key but the last, the turn's id, are its place among the group's commands.
+    *other_place, other_id = _order(other)
+    *own_place, own_id = _order(turn)
+    return other_place < own_place or (
+        other_place == own_place and other_id < own_id and other.chat_jid == turn.chat_jid
     )
 
 

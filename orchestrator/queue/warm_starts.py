@@ -63,7 +63,7 @@ class WarmStarts:
     async def look(self) -> float:
         """Act on the signs that have come, and on what is due soon; return in how many seconds to look again.
 
-        A sign counts at this moment or not at all: the slot it finds taken is not waited for.
+        A sign for which no slot is free now is dropped.
         """
         signs, now_ms = self._host.signs.take(), self._host.clock.now_ms()
         soon_ms = now_ms + DUE_WITHIN_MS

@@ -180,7 +180,7 @@ def next_ms(expression: str, *, after_ms: int, zone: ZoneInfo, dst: Dst) -> int:
 
 
 def _walls(expression: str, after: datetime) -> Iterator[datetime]:
-    """Yield the due times later than `after` on clocks that never change."""
+    """Yield the wall times later than `after` that an expression names, as if no clock were ever changed."""
     # Imported late: most commands never read a cron expression.
     from croniter import CroniterBadDateError, croniter
 

@@ -121,9 +121,9 @@ async def follow_clock(tx: Tx, *, now_ms: int) -> None:
 
 async def follow_zones(tx: Tx, zone_of: Callable[[Group], ZoneInfo], *, now_ms: int) -> None:
     """Recompute the due times of cron schedules in their group's present zone."""
-    found = await outlook(tx)
-    for task in found.in_other_zones(zone_of):
-        zone = zone_of(found.groups[task.folder])
+    schedules = await outlook(tx)
+    for task in schedules.in_other_zones(zone_of):
+        zone = zone_of(schedules.groups[task.folder])
         try:
             planned = timing.plan(
                 task.schedule.kind, task.schedule.value, dst=task.schedule.dst, now_ms=now_ms, zone=zone
@@ -158,14 +158,14 @@ class ScheduleOutlook:
 
 
 async def outlook(tx: Tx) -> ScheduleOutlook:
-    """Return what a look at the schedules needs to know first, in one call."""
+    """Return the next due time, the cron tasks and their groups: they show whether anything is to be done."""
     crons = [task for task in await tasks.every(tx) if task.schedule.kind is ScheduleKind.CRON]
     # Only groups with such a task are read: this runs with each look at what is due.
-    found = [await groups.by_folder(tx, folder) for folder in {task.folder for task in crons}]
+    cron_groups = [await groups.by_folder(tx, folder) for folder in {task.folder for task in crons}]
     return ScheduleOutlook(
         next_ms=await tasks.next_due_ms(tx),
         by_wall_clock=crons,
-        groups={group.folder: group for group in found if group is not None},
+        groups={group.folder: group for group in cron_groups if group is not None},
     )
 
 

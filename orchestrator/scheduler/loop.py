@@ -60,10 +60,10 @@ class Scheduler:
         now_ms = self._clock.now_ms()
         is_set_back = self._was_set_back(now_ms)
         # A read first: most looks find nothing due, and a write transaction would make others wait.
-        found = await self._database.read(due_tasks.outlook)
-        next_ms, fired = found.next_ms, list[due_tasks.FiredTask]()
+        schedules = await self._database.read(due_tasks.outlook)
+        next_ms, fired = schedules.next_ms, list[due_tasks.FiredTask]()
         is_due = next_ms is not None and next_ms <= now_ms
-        if is_set_back or is_due or found.in_other_zones(self._zone_of):
+        if is_set_back or is_due or schedules.in_other_zones(self._zone_of):
             async with self._database.transaction() as tx:
                 if is_set_back:
                     await due_tasks.follow_clock(tx, now_ms=now_ms)

@@ -133,18 +133,17 @@ async def update(
     now_ms: int,
     role: Role = Role.OWNER,
 ) -> ScheduledTask:
-    """Change the fields of a scheduled task that the request sets. A new schedule
-    counts from now, also for a completed task.
+    """Change the fields of a scheduled task that the request sets.
 
-    A run that is queued already keeps its prompt. After a change by somebody of a lesser `role`, the task has
-    no more rights than they.
+    A new schedule counts from now; it makes a completed task active again. A run that is queued already has
+    the old prompt. After a change by somebody of a lesser `role`, the task has no more rights than they.
 
     Raises:
         BadSchedule, BadTime: nothing is changed.
         TaskRefused: it is cancelled, or completed and has no new schedule.
     """
-    parts = (request.schedule_type, request.schedule_value, request.dst)
-    is_moved = any(part is not None for part in parts)
+    schedule_fields = (request.schedule_type, request.schedule_value, request.dst)
+    is_moved = any(field is not None for field in schedule_fields)
     if task.status is TaskStatus.CANCELLED or (task.is_over and not is_moved):
         raise TaskRefused(f"Task {task.id} is {task.status.value}.")
     # Whoever changes a task has seen its failures, so they are counted anew.

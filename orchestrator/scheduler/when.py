@@ -80,6 +80,7 @@ def point_ms(text: str, *, now_ms: int, zone: ZoneInfo) -> int:
     if due_ms <= now_ms:
         past = TimeRefusal(reason=Reason.PAST, at=read.at)
         raise _refused(text, past, now.astimezone(zone))
+    # A span of hours or less is added to the milliseconds of now, which `read.at` may not have.
     return now_ms + _ms(read) if isinstance(read, Duration) and not (read.days or read.months) else due_ms
 
 

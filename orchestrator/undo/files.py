@@ -128,7 +128,8 @@ class GroupFiles:
     def begin(self, folder: str, turn_id: int, *, is_late: Callable[[], bool] = lambda: False) -> None:
         """Take a snapshot of the folder before a turn; repeated for the same turn, it changes nothing.
 
-        If it `is_late`, the turn may have started: then only that is recorded.
+        The turn's file has the name of the snapshot, or `!` and the reason why there is none: the folder
+        cannot be read, or the snapshot `is_late`, so the turn may have started meanwhile.
         """
         with self._folders[folder].lock:
             mark = self._mark(folder, turn_id)
@@ -193,9 +194,10 @@ class GroupFiles:
     # Putting back
 
     def now(self, folder: str, path: str, *, like: Fields | None = None) -> Fields | None:
-        """Return the present entry at a path of the folder; None if there is none.
+        """Return the present entry at a path of the folder; None if there is none or it cannot be read.
 
-        It is read only if the entry that it is compared with was.
+        `like` is the entry with which it will be compared: if that is a file whose content was not read, as
+        it was too large, the content of this one is not read either.
         """
         group = self._folders[folder]
         reads = like is None or not trees.is_unread(_entry(like))
@@ -258,19 +260,19 @@ class GroupFiles:
     def collect(self, folder: str, recorded: Collection[str]) -> None:
         """Remove the contents and trees that nothing needs; `recorded` are hashes in effects."""
         with self._folders[folder].lock:
-            place = self._root / folder
+            store = self._root / folder
             wanted = {
                 self._mark(folder, turn).read_text(encoding="utf-8") for turn in self.open_turns(folder)
             }
             with suppress(OSError):
-                wanted.add((place / "last").read_text(encoding="utf-8"))
+                wanted.add((store / "last").read_text(encoding="utf-8"))
             contents = set(recorded)
             for name in wanted:
                 with suppress(OSError, ValueError, TreeError):
                     contents |= {entry.content for entry in self._read_tree(folder, name).values()}
             for kind, needed in (("content", contents), ("trees", wanted)):
                 with suppress(OSError):
-                    for file in (place / kind).iterdir():
+                    for file in (store / kind).iterdir():
                         if file.name not in needed:
                             file.unlink(missing_ok=True)
             self._forget_stored(folder)
@@ -346,10 +348,10 @@ class GroupFiles:
             return last[1]
         body = json.dumps({path: trees.fields_of(entry) for path, entry in tree.items()}, sort_keys=True)
         name = hashlib.sha256(body.encode()).hexdigest()
-        place = self._root / folder / "trees" / name
-        if not place.exists():
-            _private(place.parent)
-            write_whole(place, body, mode=0o600)
+        path = self._root / folder / "trees" / name
+        if not path.exists():
+            _private(path.parent)
+            write_whole(path, body, mode=0o600)
         write_whole(self._root / folder / "last", name, mode=0o600)
         self._folders[folder].last = (tree, name)
         return name
@@ -375,13 +377,13 @@ def same(one: Entry | None, other: Entry | None) -> bool:
     """Return whether two entries are the same file, apart from rights that its owner always has. Pure."""
     if one is None or other is None:
         return one is other
-    mask = 0 if one.kind == "link" else 0o777
-    always = 0o700 if one.kind == "dir" else 0o400
-    return (one.kind, one.size, one.content, one.mode & mask | always) == (
+    compared_bits = 0 if one.kind == "link" else 0o777  # the mode of a link means nothing
+    owner_bits = 0o700 if one.kind == "dir" else 0o400
+    return (one.kind, one.size, one.content, one.mode & compared_bits | owner_bits) == (
         other.kind,
         other.size,
         other.content,
-        other.mode & mask | always,
+        other.mode & compared_bits | owner_bits,
     )
 
 

@@ -133,6 +133,7 @@ class UndoService:
 
     async def by_number(self, tx: Tx, number: int) -> Turn:
         """Return a turn. Raises `UnknownTurn`."""
+        # `number` is what somebody typed: one that is too large for SQLite would raise another error.
         turn = await turns.get(tx, TurnId(number)) if 0 < number < 2**53 else None
         if turn is None:
             raise UnknownTurn(number)
@@ -167,7 +168,10 @@ class UndoService:
             raise NotYet(turn) from error
 
     async def _plan(self, tx: Tx, turn: Turn) -> UndoPlan:
-        """Return the effect of undoing a turn. Raises `FolderBusy` if its files have to be compared first."""
+        """Return the effect of undoing a turn, after recording its changed files if that was not done yet.
+
+        Raises `FolderBusy` if the folder is too large to compare its files now.
+        """
         if turn.ended_ms is not None and self.files.is_open(turn.folder, turn.id):
             # The request may come before the comparison of files that follows each turn. A large folder is
             # not read here: until it is read, nobody else could write to the database.
@@ -235,7 +239,7 @@ class UndoService:
     async def _is_as_after(self, tx: Tx, folder: Folder, effect: RowEffect) -> bool:
         """Return whether a row or file is still as the turn left it."""
         if effect.table == turn_effects.FILE:
-            # A row in its earlier state loses nothing, such as a folder that others have filled since.
+            # A file in its earlier state loses nothing either: it needs no undo any more.
             return any(
                 is_same(self.files.now(folder, effect.key[0], like=state), state)
                 for state in (effect.after, effect.before)
@@ -362,7 +366,10 @@ def _commanded(effects: Sequence[RowEffect]) -> set[int]:
 
 
 async def _of_sending_tables(tx: Tx, turn: Turn, effects: Sequence[RowEffect]) -> tuple[RowEffect, ...]:
-    """Return the messages that an undo skipped, and that undoing it makes pending again."""
+    """Return, for an undo's turn, the messages that it skipped and that undoing it makes pending again.
+
+    Empty for any other turn: its messages are not rows to restore, but are deleted or not sent.
+    """
     if await undos.get(tx, turn.id) is None:
         return ()
     return tuple(effect for effect in effects if effect.table == "outbox" and effect.before and effect.after)

@@ -67,7 +67,8 @@ def items(plan: UndoPlan, *, is_korean: bool) -> list[str]:
 
 
 def later(plan: UndoPlan, *, is_korean: bool) -> list[str]:
-    """Return the later changes, each with the request that made it."""
+    """Return the later changes, each with the request that made it; at most `MAX_ITEMS`."""
+    # Changes without a title say little: one is shown only if no other has one.
     shown = [change for change in plan.later if change.item.title][:MAX_ITEMS] or list(plan.later[:1])
     by = "" if is_korean else "by "
     return [

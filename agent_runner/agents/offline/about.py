@@ -134,6 +134,7 @@ class About(RequestHandler):
 
     def _dialogue(self, window: Sequence[Any]) -> list[str]:
         """Return the last messages, without those of this turn and of turns that asked for this summary."""
+        # The id of a message begins with that of its turn: `t12.…`.
         rows = [(str(_at(row, "id")).partition(".")[0], row) for row in window]
         left_out = {f"t{self.context.turn}", *(turn_id for turn_id, row in rows if _asks_to_recall(row))}
         name = self.context.order.assistant_name
@@ -150,7 +151,7 @@ class About(RequestHandler):
 
 
 def _asks_to_recall(row: Any) -> bool:
-    """Return whether a message, with or without its sender's name before it, asks about earlier talk."""
+    """Return whether a person's message asks about earlier talk; `Mia: ` may stand before its text."""
     content = str(_at(row, "content") or "")
     texts = (content, content.partition(": ")[2]) if _at(row, "role") == "user" else ()
     return any(parsed.intent == "recall" for text in texts for parsed in reading.read(text))

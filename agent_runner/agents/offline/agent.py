@@ -103,7 +103,10 @@ class OfflineAgent:
         return False
 
     async def answer(self, turn: TurnOrder, say: Say) -> TurnOutcome:
-        """Answer every request of the turn in one text. A turn without a request gets no answer."""
+        """Answer every request of the turn in one text, under a line for each notice; store what was asked.
+
+        A turn without a request gets no answer.
+        """
         if turn.command == "compact":
             await say(NOTHING_TO_COMPACT)
             return TurnOutcome()
@@ -201,12 +204,13 @@ def _requests(turn: TurnOrder, *, name: str) -> tuple[Request, ...]:
     kind, such as the dashboard worker's, has none then.
     """
     if turn.requests or turn.kind not in ("chat", "task"):
-        spoken = re.escape(name)
-        call = re.compile(
-            rf"[ \t,]*(?<![^\W_])(?<!\.)@{spoken}{_AFTER_NAME}|^\s*{spoken}\s*[:,]\s+", re.IGNORECASE
+        escaped_name = re.escape(name)
+        address = re.compile(
+            rf"[ \t,]*(?<![^\W_])(?<!\.)@{escaped_name}{_AFTER_NAME}|^\s*{escaped_name}\s*[:,]\s+",
+            re.IGNORECASE,
         )
         return tuple(
-            _plain(request, text=call.sub("", request.text).strip() or request.text)
+            _plain(request, text=address.sub("", request.text).strip() or request.text)
             for request in turn.requests
         )
     return (_plain(Request(sender="", text=turn.prompt), text=turn.prompt),)
@@ -218,12 +222,16 @@ def _plain(request: Request, *, text: str) -> Request:
     Without a short name, its `person` is the sender's name.
     """
     sender, quoted = reading.plain(request.sender), reading.plain(request.quoted)
-    known = {"sender": sender, "person": request.person or sender, "quoted": quoted}
-    return request.model_copy(update={"text": reading.plain(text), **known})
+    names = {"sender": sender, "person": request.person or sender}
+    return request.model_copy(update={"text": reading.plain(text), "quoted": quoted, **names})
 
 
 async def _answer_request(context: RequestContext) -> str:
-    """Return the reply to a message: to an answer if it can answer an open question, else to new requests."""
+    """Carry out a message and return the reply: as the answer to an open question if it can be one.
+
+    Else it has new requests. An open question is repeated if nothing of the message was understood, and
+    dropped if something was changed.
+    """
     text = context.request.text
     texts = await _answer_to_question(text, context)
     if texts is None:
@@ -281,7 +289,10 @@ def _repeated(form: str, question: OpenQuestion) -> str:
 
 
 async def _do_all(parsed_requests: list[ParsedRequest], context: RequestContext) -> list[str]:
-    """Carry out requests and return the reply to each."""
+    """Carry out requests and return the reply to each; one that only main may make is refused elsewhere.
+
+    The first question is a reply itself; the reply to a later request with a question says that it waits.
+    """
     texts = []
     for request in parsed_requests:
         parsed, fix = request, request.slot("fix")

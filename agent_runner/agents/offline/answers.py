@@ -32,7 +32,11 @@ def person_asked_instead(text: str, context: RequestContext) -> str:
 
 
 def take_answer(question: OpenQuestion, text: str, context: RequestContext) -> list[ParsedRequest] | None:
-    """Return the requests that an answer completes: an empty list for a refusal, None for no answer."""
+    """Return the requests that an answer completes: an empty list for a refusal, None for no answer.
+
+    What fits depends on the slot that the question asks for. A confirmation (`sure`) may also be answered
+    with a new time: "tomorrow at 8", "an hour later".
+    """
     parsed = parse_one(text)
     intent = parsed.intent if parsed else ""
     if intent in ("never_mind", "no", "undo"):
@@ -40,19 +44,19 @@ def take_answer(question: OpenQuestion, text: str, context: RequestContext) -> l
     if question.slot == "which" and intent == "yes" and len(question.options) == 1:
         return [question.options[0].request]
     if question.slot == "which":
-        return _which(question.options, text)
+        return _named_options(question.options, text)
     request, completed = question.request, None
     move = parsed if parsed is not None and intent == "move" and _takes_time(request) else None
     new_time = move.slot("when") if move is not None and not move.slot("item") else ""
     match question.slot:
         case "when":
-            completed = _when(request, new_time or text, context)
+            completed = _with_time(request, new_time or text, context)
         case "what":
-            completed = _what(request, text) if not intent else None
+            completed = _with_text(request, text) if not intent else None
         case "list":
-            completed = _list(request, text, parsed)
+            completed = _with_list(request, text, parsed)
         case _ if new_time:
-            completed = _when(request, new_time, context)
+            completed = _with_time(request, new_time, context)
         case _ if move is not None:
             completed = _shifted(request, move, context)
         case _:
@@ -75,7 +79,7 @@ def _shifted(request: ParsedRequest, move: ParsedRequest, context: RequestContex
     return request.having(when=at.isoformat(timespec="seconds"), sure="yes")
 
 
-def _what(request: ParsedRequest, text: str) -> ParsedRequest:
+def _with_text(request: ParsedRequest, text: str) -> ParsedRequest:
     """Return the request with an answer as its text, or as its entries if it adds to a list.
 
     A time in the answer is used too if the request is a reminder without one.
@@ -89,14 +93,14 @@ def _what(request: ParsedRequest, text: str) -> ParsedRequest:
     return request.having(what=text.strip())
 
 
-def _when(request: ParsedRequest, text: str, context: RequestContext) -> ParsedRequest | None:
+def _with_time(request: ParsedRequest, text: str, context: RequestContext) -> ParsedRequest | None:
     """Return the request with the time that an answer completes or replaces; None if it is no such answer."""
     answer = _without_frame(_without_frame(text))
     if PATTERNS["no_offer"].match(answer):
         return None
     if request.slot("unsure"):
-        return _sure_time(request, answer, context)
-    if when := _chosen(request, answer, context):
+        return _with_sure_time(request, answer, context)
+    if when := _picked_reading(request, answer, context):
         return request.having(when=when, trouble="", sure="yes")
     if request.intent == "move" and bare_clock(answer):
         return request.having(when=answer)  # the move itself asks for the half of the day
@@ -108,7 +112,7 @@ def _when(request: ParsedRequest, text: str, context: RequestContext) -> ParsedR
     return None
 
 
-def _sure_time(request: ParsedRequest, answer: str, context: RequestContext) -> ParsedRequest | None:
+def _with_sure_time(request: ParsedRequest, answer: str, context: RequestContext) -> ParsedRequest | None:
     """Return the request with the time that an answer names, after the message's own was not understood.
 
     A day that the message named is combined with a time of day in the answer. None if no clear time results.
@@ -162,7 +166,7 @@ def _placed_in(answer: str, words: str) -> list[str]:
     return [" ".join([*parts[:place], words, *parts[place:]]) for place in range(len(parts) + 1)]
 
 
-def _chosen(request: ParsedRequest, answer: str, context: RequestContext) -> str:
+def _picked_reading(request: ParsedRequest, answer: str, context: RequestContext) -> str:
     """Return the words of the reading that an answer picks, by its place, half of the day or time.
 
     Empty if it picks none, or fits several.
@@ -173,10 +177,10 @@ def _chosen(request: ParsedRequest, answer: str, context: RequestContext) -> str
     if is_move and not choices and PATTERNS["day_and_hour"].fullmatch(request.slot("when")):
         choices = context.halves(request.slot("when"))
     words = [times.say(choice, request.language) for choice in choices]
-    placed = _placed(answer, [str(place) for place, _ in enumerate(choices, 1)])
-    if not placed:
-        placed = [place for place, choice in enumerate(choices) if _means(answer, choice, context)]
-    return words[placed[0]] if len(placed) == 1 else ""
+    places = _named_places(answer, [str(place) for place, _ in enumerate(choices, 1)])
+    if not places:
+        places = [place for place, choice in enumerate(choices) if _means(answer, choice, context)]
+    return words[places[0]] if len(places) == 1 else ""
 
 
 def _means(words: str, choice: times.Reading, context: RequestContext) -> bool:
@@ -197,12 +201,16 @@ def _means(words: str, choice: times.Reading, context: RequestContext) -> bool:
 
 
 def joined_time(before: str, words: str, context: RequestContext) -> str:
-    """Return an earlier time completed or changed by new words; empty if the words add no time."""
+    """Return an earlier time completed or changed by new words; empty if the words add no time.
+
+    Of all combinations one that can mean several times is preferred, then one that is a moment; if there is
+    neither, one that still has to be asked about.
+    """
     words = f"at {words}" if re.fullmatch(r"\d{1,2}", words) else words
     if _loses_day(before, words):
         return f"{before} {words}"  # this is not read as a time, so it is asked about again
-    forms = _joined(before, words)
-    tried = [(form, context.read_time(form)) for form in dict.fromkeys(forms)]
+    combinations = dict.fromkeys(_joined(before, words))
+    tried = [(form, context.read_time(form)) for form in combinations]
     if all(
         isinstance(parsed_time, TimeRefusal) and parsed_time.reason is Reason.NO_TIME
         for _, parsed_time in tried
@@ -276,10 +284,11 @@ def _joined(before: str, answer: str) -> list[str]:
     return [*repeated, *(f"{before} {half}" for half in halves if before), *joined, answer]
 
 
-def _list(request: ParsedRequest, text: str, parsed: ParsedRequest | None) -> ParsedRequest | None:
+def _with_list(request: ParsedRequest, text: str, parsed: ParsedRequest | None) -> ParsedRequest | None:
     """Return the request with the list that an answer names; None if it names none.
 
-    It is named in full (`the shopping list`), or by a few words, which `doubt` marks for a confirmation.
+    It is named in full (`the shopping list`, which is also a request to show it: `parsed`), or by a few
+    words that are no request; the slot `doubt` has them confirmed before a list is made.
     """
     if parsed is not None:
         is_name = parsed.intent in ("show_list", "need_what") and not parsed.slot("it")
@@ -290,23 +299,23 @@ def _list(request: ParsedRequest, text: str, parsed: ParsedRequest | None) -> Pa
     return request.having(list=name, doubt="yes") if is_name and not begins_request(text) else None
 
 
-def _which(options: Sequence[Option], text: str) -> list[ParsedRequest] | None:
+def _named_options(options: Sequence[Option], text: str) -> list[ParsedRequest] | None:
     """Return the requests of the options that an answer chooses; None if it chooses none.
 
     It may name a number, a place (`the second`), whole words of one label, or all options.
     """
     answer = _without_frame(text).strip(" .").casefold()
-    placed = _placed(
+    places = _named_places(
         answer, [option.number.casefold() or str(place) for place, option in enumerate(options, 1)]
     )
-    if placed is not None:
-        return [options[place].request for place in placed] or None
+    if places is not None:
+        return [options[place].request for place in places] or None
     words = re.compile(rf"(?<![\w]){re.escape(answer)}(?![A-Za-z0-9_])", re.IGNORECASE)
     fitting = [option.request for option in options if len(answer) > 1 and words.search(option.label)]
     return fitting if len(fitting) == 1 and parse_one(text) is None else None
 
 
-def _placed(words: str, numbers: Sequence[str]) -> list[int] | None:
+def _named_places(words: str, numbers: Sequence[str]) -> list[int] | None:
     """Return the places, from 0, of the choices that words name by number or place.
 
     Empty for a number that no choice has; None for other words.

@@ -47,10 +47,10 @@ class OpenTask(TypedDict):
     created_at: str | None
 
 
-def _fits(which: str, text: str) -> bool:
+def _fits(words: str, text: str) -> bool:
     """Return whether words name an entry: they are its whole text or, unless a number, part of it."""
-    which, text = which.casefold(), text.casefold()
-    return which == text or (not which.isdecimal() and has_words(text, which))
+    words, text = words.casefold(), text.casefold()
+    return words == text or (not words.isdecimal() and has_words(text, words))
 
 
 class Board(RequestHandler):
@@ -113,7 +113,7 @@ class Board(RequestHandler):
         changes = self._changes(task)
         await self.use("update_task", task_id=task["id"], **changes)
         inverse = ROWS[self.parsed.intent].get("inverse", self.parsed.intent)
-        self.record_change(self.parsed.of(inverse, **_as_it_is(task)), last=_entry(task))
+        self.record_change(self.parsed.of(inverse, **_slots_of_state(task)), last=_entry(task))
         reason = self.slot("reason")
         return self.say(
             self.parsed.intent,
@@ -130,9 +130,9 @@ class Board(RequestHandler):
         changes = filled(ROWS[self.parsed.intent].get("changes", {}), {"reason": "", **self.parsed.slots})
         if self.parsed.intent == "progress":
             changes["progress"] = int(self.slot("pct"))
-        if self.parsed.intent == "assign":
-            others = [tag for tag in task["tags"] if not tag.startswith(_WHO)]
-            changes["tags"] = [*others, f"{_WHO}{self.slot('who')}"] if self.slot("who") else others
+        if self.parsed.intent == "assign":  # the board has no field for a person: a tag names them
+            other_tags = [tag for tag in task["tags"] if not tag.startswith(_WHO)]
+            changes["tags"] = [*other_tags, f"{_WHO}{self.slot('who')}"] if self.slot("who") else other_tags
         return changes
 
     async def describe(self) -> str:
@@ -277,30 +277,33 @@ class Board(RequestHandler):
         return Option(label=label, request=self.parsed.of("finish", **entry.slots))
 
     async def _complete(self) -> str:
-        """Complete the chosen task; the host cancels its reminders, which undoing sets again."""
+        """Complete the chosen task; the host then cancels its reminders. An undo sets them again."""
         task, reminders = self.entry, Reminders(self.parsed, self.context)
         tasks, reminders_before = _with_id(await self._open_tasks(), task.id), await reminders.once()
         await self.use("update_task", task_id=task.id, **ROWS["finish"]["changes"])
         numbers_left = {reminder.number for reminder in await reminders.once()} if reminders_before else set()
         cancelled = [reminder for reminder in reminders_before if reminder.number not in numbers_left]
         of = self.parsed.of
-        undo = [of("reopen", **_as_it_is(open_task)) for open_task in tasks]
+        undo = [of("reopen", **_slots_of_state(open_task)) for open_task in tasks]
         undo += [of("remind_again", task_id=task.id, **reminder.slots) for reminder in cancelled]
         self.record_change(*undo, last=task)
         return self.say("finish", title=task.label)
 
     async def do_untick(self) -> str:
-        """Reopen the task that was completed last, or a ticked entry of a list, whichever is named."""
+        """Reopen the task that was completed last, or a ticked entry of a list, whichever is shown.
+
+        The task is reopened by undoing its completion, so its reminders are set again, too.
+        """
         item, state, lists = self.slot("item"), self.context.state, Lists(self.parsed, self.context)
         if self.slot("list") or self.slot("it") or self.slot("kind"):
             return await lists.act()
-        named = state.shown.get(item)
-        label = named.label if named else item
-        if any(back.intent == "reopen" and _fits(label, back.slot("label")) for back in state.undo):
-            opened = [back for back in state.undo if back.intent in ("reopen", "remind_again")]
-            return await carry_out_undo(opened, self.context)
-        if named is not None and named.kind == "item":
-            return await Lists(self.parsed.having(item=label, list=named.list), self.context).act()
+        shown = state.shown.get(item)
+        label = shown.label if shown else item
+        if any(step.intent == "reopen" and _fits(label, step.slot("label")) for step in state.undo):
+            steps = [step for step in state.undo if step.intent in ("reopen", "remind_again")]
+            return await carry_out_undo(steps, self.context)
+        if shown is not None and shown.kind == "item":
+            return await Lists(self.parsed.having(item=label, list=shown.list), self.context).act()
         ticked = await lists.entries([state.list or TODO] if item.isdecimal() else [], is_open=False)
         if not any(
             entry.id == item or _fits(item, entry.label) or is_slip(item, entry.label) for entry in ticked
@@ -345,7 +348,7 @@ class Board(RequestHandler):
     # Answers to questions of the dashboard
 
     async def answer(self) -> str:
-        """Answer the dashboard's last question with a bare yes or no; a yes may complete its task."""
+        """Answer the dashboard's last question with yes or no; a yes to "is it done?" completes its task."""
         if not self.slot("question_id"):
             if self.context.own_questions:
                 return ""  # the agent itself asked last, and asks again
@@ -445,6 +448,7 @@ class Board(RequestHandler):
         last = self._day("last") or today + timedelta(days=weeks * 7 - 1 - today.weekday())
         if last < first:  # "from Saturday to Sunday" on a Sunday
             last += timedelta(days=7)
+        # "0" sorts before each day, so overdue tasks are included; the empty day of no deadline is not.
         since, until = day.isoformat() if day else "0", last.isoformat()
         names = [times.say_long_day(shown, self.parsed.language) for shown in (first, last)]
         head = self.say("week_from" if day else "week_until", first=names[0], day=names[1])
@@ -460,7 +464,7 @@ class Board(RequestHandler):
         today = self.context.now.date()
         day = self._day() or today
         since, until, todos, trouble = day.isoformat(), day.isoformat(), [], ""
-        if day == today:
+        if day == today:  # from the empty day: tasks without a deadline, and overdue ones
             since, until = "", (today + timedelta(days=SOON_DAYS)).isoformat()
             try:
                 todos = await Lists(self.parsed, self.context).open_todos()
@@ -539,15 +543,17 @@ class Board(RequestHandler):
         is_named = self.slot("id") or self.slot("task")
         last = self.context.state.task
         fitting = self._fitting(tasks) if is_named else _with_id(tasks, last) or tasks
-        is_other = bool(last) and not is_named and not _with_id(tasks, last)
-        if len(fitting) != 1 or is_other:
+        # The task last referred to has no deadline, or is done: do not take another one without asking.
+        is_last_missing = bool(last) and not is_named and not _with_id(tasks, last)
+        if len(fitting) != 1 or is_last_missing:
             misspelt = find(tasks, self.slot("task"), is_slip)
             self.choose(self._options(fitting or misspelt or tasks), "before_which", is_sure=False)
         (task,) = fitting
         day = date.fromisoformat(_due_day(task)) - timedelta(days=self._days_before())
         what = self.say("before_deadline", title=task["title"], date=self._date(task["deadline"]))
-        usual = "18:00" if PATTERNS["day_before_late"].match(self.slot("before")) else "09:00"
-        when = f"{day.isoformat()} {self.slot('clock') or usual}"
+        # "the evening before" without a time of day is 18:00, "the day before" 09:00.
+        default_clock = "18:00" if PATTERNS["day_before_late"].match(self.slot("before")) else "09:00"
+        when = f"{day.isoformat()} {self.slot('clock') or default_clock}"
         details = {"whom": self.slot("whom"), "task_id": task["id"]}
         return await carry_out(self.parsed.of("remind", what=what, when=when, **details), self.context)
 
@@ -585,11 +591,11 @@ def _entry(task: OpenTask) -> ShownEntry:
     return ShownEntry(kind="task", id=task["id"], label=task["title"])
 
 
-def _as_it_is(task: OpenTask) -> dict[str, str]:
+def _slots_of_state(task: OpenTask) -> dict[str, str]:
     """Return the slots of a request that restores a task to its present state."""
     blocked, reason = "yes" if task["blocked"] else "", task["blocker_note"] or ""
-    known = {"title": task["title"], "pct": str(task["progress"]), "blocked": blocked, "reason": reason}
-    return _entry(task).slots | known | {"who": _who(task)}
+    state = {"title": task["title"], "pct": str(task["progress"]), "blocked": blocked, "reason": reason}
+    return _entry(task).slots | state | {"who": _who(task)}
 
 
 def _due_day(task: OpenTask) -> str:

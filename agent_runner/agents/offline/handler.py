@@ -193,7 +193,10 @@ class RequestHandler:
         return options[0].request
 
     def record_change(self, *undo: ParsedRequest, last: ShownEntry | None = None) -> None:
-        """Record how to undo a change, and the entry that was last referred to."""
+        """Record the requests that undo a change, and the entry that was last referred to.
+
+        They go before those of earlier changes of this message: the last change is undone first.
+        """
         author = {"by": self.context.request.person, "by_name": self.context.request.sender}
         self.context.undo[:0] = [request.having(**author) for request in undo]
         if last is not None:

@@ -96,15 +96,19 @@ class Lists(RequestHandler):
         return text
 
     def _find_list(self) -> str:
-        """Return the name of the list that the request is about; empty if it has to be asked."""
-        name, is_added = self.slot("list"), self.parsed.intent == "add_items"
+        """Return the name of the list that the request is about; empty if it has to be asked.
+
+        If the request names none: the list that has the entry, else the one last referred to, the only one,
+        or the to-dos.
+        """
+        name, adds = self.slot("list"), self.parsed.intent == "add_items"
         if not name and not self.slot("it") and ROWS.get(self.parsed.intent, {}).get("names_entry"):
             name = self._list_of_item()
         if not name or self.slot("it"):
             names = self._files.names()
             only = names[0] if len(names) == 1 else ""
-            name = self.context.state.list or only or ("" if is_added else TODO)
-        if is_added and not self.slot("list"):
+            name = self.context.state.list or only or ("" if adds else TODO)
+        if adds and not self.slot("list"):
             self._take_name()
             name = self.slot("list") or self._for_goods(name)
         return name
@@ -333,10 +337,11 @@ class Lists(RequestHandler):
 
     def _put_back(self) -> str:
         """Add entries that were removed; `done` has an `x` for each that was ticked, else a blank."""
-        items, done = self.slot("items").splitlines(), self.slot("done").ljust(len(self.slot("items")))
-        for item, mark in zip(items, done, strict=False):
+        # `done` may be empty or too short: then the remaining entries were not ticked.
+        items, ticks = self.slot("items").splitlines(), self.slot("done").ljust(len(self.slot("items")))
+        for item, tick in zip(items, ticks, strict=False):
             self._files.add(self.name, [item])
-            if mark == "x":
+            if tick == "x":
                 self._files.tick(self.name, item, is_done=True)
         self._record_undo("remove_items", items="\n".join(items))
         return self.say("put_back", items=", ".join(items))
@@ -404,8 +409,8 @@ class Lists(RequestHandler):
         self._files.take_out(self.name, items)
         texts = [item.text for item in items]
         if items:
-            marks = "".join("x" if item.is_done else " " for item in items)
-            self._record_undo("put_back", items="\n".join(texts), done=marks)
+            ticks = "".join("x" if item.is_done else " " for item in items)
+            self._record_undo("put_back", items="\n".join(texts), done=ticks)
         return self.say(intent, count=len(items), items=", ".join(texts))
 
     _clear_done = _clear_list = _remove_items = _clear

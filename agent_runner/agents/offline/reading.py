@@ -63,14 +63,14 @@ def _is_withheld_ko(text: str, requests: Sequence[ParsedRequest]) -> bool:
 
     Then nothing of it is done. The text of a reminder may contain a condition, that of a note anything.
     """
-    deeds = {request.intent for request in requests} - set(_OWN_WORDS)
-    if not (deeds and PATTERNS["hangul"].search(text)) or any(request.slot("fix") for request in requests):
+    intents = {request.intent for request in requests} - set(_OWN_WORDS)
+    if not (intents and PATTERNS["hangul"].search(text)) or any(request.slot("fix") for request in requests):
         return False
     unread = (request.slot("text") for request in requests if request.intent == "unknown")
-    is_reminder = deeds == {"remind"}
-    if len(requests) > 1 and deeds & {"never_mind", "no"}:
+    is_reminder = intents == {"remind"}
+    if len(requests) > 1 and intents & {"never_mind", "no"}:
         return True
-    if deeds != {"cancel_reminder"} and PATTERNS["denied_ko"].search(text):
+    if intents != {"cancel_reminder"} and PATTERNS["denied_ko"].search(text):
         return True
     if PATTERNS["retracted_ko"].search(text) or any(map(PATTERNS["retracts_ko"].match, unread)):
         return True
@@ -80,7 +80,7 @@ def _is_withheld_ko(text: str, requests: Sequence[ParsedRequest]) -> bool:
         return True  # `알림 R1번 오늘만 취소해줘` asks to cancel a reminder, and must not set one
     kinds = ("conditional_ko", "all_but_ko", "limited_ko")
     only_shows = all(
-        intent.startswith(("show", "need", "agenda", "week", "due", "count")) for intent in deeds
+        intent.startswith(("show", "need", "agenda", "week", "due", "count")) for intent in intents
     )
     return not is_reminder and not only_shows and any(PATTERNS[kind].search(text) for kind in kinds)
 
@@ -258,9 +258,8 @@ def _partly(
     `all_cuts` are the places where it can be cut; `cuts` are those of them before the beginning of a request.
     """
     for before_cut, after_cut in reversed(all_cuts):
-        goes_on = len(after_cut.split()) < 2 and not after_cut.endswith(
-            "?"
-        )  # one more word of the same sentence
+        # One more word after the cut belongs to the same sentence.
+        goes_on = len(after_cut.split()) < 2 and not after_cut.endswith("?")
         first = parse_one(before_cut) if begins_request(before_cut) and not goes_on else None
         if first is not None:
             return [*wording.expanded(first), *_line(after_cut)]
@@ -355,7 +354,10 @@ def _is_time(slot: str, words: str) -> bool:
 
 
 def _filled(intent: str, match: re.Match[str], language: Language) -> ParsedRequest | None:
-    """Return the request of a match; None if the words do not fit the row, such as a slot for a time."""
+    """Return the request of a match; None if the words do not fit the row, as when a time slot has no time.
+
+    A row with `means` stands for another sentence: the request is that of the sentence, with the slots in it.
+    """
     slots = {name: words.strip() for name, words in match.groupdict().items() if words and words.strip()}
     for name in slots.keys() & _SPANS:
         slots[name] = slots[name].replace("-", " ")
@@ -367,8 +369,8 @@ def _filled(intent: str, match: re.Match[str], language: Language) -> ParsedRequ
         # `Lists` takes the particle off an entry that is stated to be missing: it knows the list's entries.
         if not ROWS[intent].get("is_stated"):
             slots = {name: wording.without_ending("subject", words) for name, words in slots.items()}
-        same = in_language(means, language).format_map(defaultdict(str, slots))
-        request = parse_one(same) if same else None
+        sentence = in_language(means, language).format_map(defaultdict(str, slots))
+        request = parse_one(sentence) if sentence else None
         marks = {slot: "yes" for slot, key in _MARKS if ROWS[intent].get(key)}
         return request.having(**marks) if request else None
     if slots.pop("todo", ""):

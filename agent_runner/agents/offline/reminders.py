@@ -121,10 +121,14 @@ class Reminders(RequestHandler):
         return TimeRefusal(reason=Reason.PAST, at=parsed_time.at) if is_past else parsed_time
 
     def _which_days(self, at: datetime) -> AnswerNow:
-        """Ask which days `from Monday to Wednesday` means; `at` is the first."""
+        """Return the question which days `from Monday to Wednesday` means, to be raised.
+
+        Each day once, each week, or only the first day, which is that of `at`. If the last day is not clear
+        or too far, the question is for another time.
+        """
         parsed_time = self.context.read_time(self.slot("last"))
         ahead = (parsed_time.day - at.date()).days if isinstance(parsed_time, DateOnly) else 0
-        ahead += 7 if ahead < 0 else 0
+        ahead += DAYS_OF_WEEK if ahead < 0 else 0  # "Friday to Monday": the Monday after that Friday
         if not 0 < ahead < MAX_DAYS_EACH:
             self.parsed = self.parsed.having(last="", unsure="yes")
             return self.question("when", self.say("time.unsure"))
@@ -152,7 +156,10 @@ class Reminders(RequestHandler):
         return "\n".join(texts)
 
     def _before(self, parsed_time: Instant | times.Duration | Recurrence) -> times.Reading:
-        """Return the moment that is the span in the slot `before` earlier than the event's time."""
+        """Return the reminder's time: as much before the event's time as the slot `before` says.
+
+        It replaces the event's time in the slot `when`. Raises `AnswerNow` for a repeating event.
+        """
         span = self.context.read_span(self.slot("before"))
         if isinstance(parsed_time, Recurrence) or not isinstance(span, times.Duration):
             raise AnswerNow(self.say("repeat_limited"))
@@ -512,7 +519,10 @@ class Reminders(RequestHandler):
         return self.say("move_repeated", what=what, times=rhythm, moment=moment)
 
     def _new_time(self) -> times.Reading:
-        """Return the new time, completed by the old one: for `Saturday` its time of day, for `10` its day."""
+        """Return the new time, completed by the old one: for `Saturday` its time of day, for `10` its day.
+
+        The completed words replace those in the slots, so that a question about them can be answered.
+        """
         at, words = datetime.fromisoformat(self.slot("at")), self.slot("when")
         if self.slot("later") or self.slot("earlier"):
             moved = self.context.shifted(at, self.parsed)
@@ -634,7 +644,7 @@ def _entry(kind: str, reminder_id: str, text: str) -> ShownEntry:
 
 
 def _is_limited(item: str) -> bool:
-    """Return whether Korean words name one of the times of a repeating reminder, such as today's."""
+    """Return whether Korean words may name a single occurrence of a repeating reminder, such as today's."""
     is_time = PATTERNS["words_of_time"].search(item) and not PATTERNS["repeats"].search(item)
     return bool(is_time and PATTERNS["hangul"].search(item))
 

@@ -107,6 +107,7 @@ def _is_no_request_ko(parsed: ParsedRequest, words: str) -> bool:
         return True
     if parsed.slot("list") == TODO or (parsed.intent == "add_todo" and not parsed.slot("bare")):
         return PATTERNS["only_time"].fullmatch(words) is not None
+    # U+11BB is the final consonant ㅆ, which verbs have in the past tense: `샀어` is no entry.
     return PATTERNS["no_addition_ko"].search(words) is not None or "\u11bb" in decomposed
 
 
@@ -135,6 +136,7 @@ def entries(text: str, language: Language, list_name: str = "") -> list[str]:
     """
     kind = "between_todos" if list_name == TODO else f"between_entries_{language.value}"
     quotes = PATTERNS["quoted_entry"].findall(text)
+    # A quote may contain commas: while the text is split, its number between two NULs stands for it.
     for place, quote in enumerate(quotes):
         text = text.replace(quote, f"\0{place}\0", 1)
     parts = (PATTERNS["oh"].sub("", part) for part in PATTERNS[kind].split(text) if part)
@@ -142,8 +144,8 @@ def entries(text: str, language: Language, list_name: str = "") -> list[str]:
     items = [without_ending("object", part) for part in parts if part.strip(" .")]
     items = [part for part in items if not PATTERNS["courtesy"].fullmatch(part.strip())] or items
     for place, quote in enumerate(quotes):
-        mark = f"\0{place}\0"
-        items = [quote[1:-1] if part == mark else part.replace(mark, quote) for part in items]
+        placeholder = f"\0{place}\0"
+        items = [quote[1:-1] if part == placeholder else part.replace(placeholder, quote) for part in items]
     return list(dict.fromkeys(items))
 
 
@@ -250,10 +252,10 @@ def until(body: str, language: Language, *, is_task: bool = True) -> tuple[str, 
 
 
 def _marked(body: str, *, is_korean: bool) -> Iterator[tuple[str, str, bool]]:
-    """Yield each title and time that a deadline mark separates, and whether it marks only deadlines."""
+    """Yield (title, time, is_sure) for each word such as `by`; `is_sure`: that word marks only deadlines."""
     if not is_korean:
-        for mark in PATTERNS["deadline_mark"].finditer(body):
-            yield body[: mark.start()].strip(" ,"), body[mark.end() :].strip(), bool(mark["sure"])
+        for word in PATTERNS["deadline_mark"].finditer(body):
+            yield body[: word.start()].strip(" ,"), body[word.end() :].strip(), bool(word["sure"])
         return
     first, _, after = body.partition("까지")  # `2월 10일까지 블로그 쓰기`
     yield after.strip(), first, True
@@ -316,7 +318,10 @@ def _on_day_of(before: ParsedRequest, after: ParsedRequest) -> ParsedRequest:
 
 
 def _pieces(body: str) -> Iterator[str]:
-    """Yield the parts of a body that may be reminders of their own."""
+    """Yield the parts of a body that may be reminders of their own.
+
+    A Korean part whose verb joins it to the next (`약 먹고`) gets the ending of a text: `약 먹기`.
+    """
     start = 0
     for joiner in PATTERNS["between_things"].finditer(body):
         if joiner.start() > start:
@@ -352,8 +357,8 @@ def _is_between_days(body: str, cut: tuple[str, str], language: Language) -> boo
     """Return whether a cut splits `from Monday to Wednesday`, or leaves it at the start of the text."""
     days = PATTERNS[f"days_{language.value}"]
     match = days.search(body)
-    is_kept_whole = match is not None and any(match[0] in piece for piece in cut)
-    return match is not None and (not is_kept_whole or days.match(cut[0].strip()) is not None)
+    is_in_one_part = match is not None and any(match[0] in part for part in cut)
+    return match is not None and (not is_in_one_part or days.match(cut[0].strip()) is not None)
 
 
 def _between_days(body: str, language: Language) -> ParsedRequest | None:
@@ -388,7 +393,7 @@ def after_time(what: str, language: Language) -> tuple[str, str]:
 
 
 def without_time(what: str) -> tuple[str, str]:
-    """Return a text without the unclear time at its end, and the words for a day in that time, if any."""
+    """Return a text without the unclear time at its end, and the words for a day in that time, else ""."""
     first = PATTERNS["words_of_time"].search(what)
     tail = what[first.start() :] if first else ""
     if not PATTERNS["only_time"].fullmatch(tail):
@@ -445,7 +450,10 @@ def _cut_end(body: str) -> tuple[str, str] | None:
 
 
 def _cut_start(body: str, lead: times.TimeInText) -> tuple[str, str] | None:
-    """Return the text and the time at the start of a body; None if the cut is not sure."""
+    """Return the text and the time at the start of a body; None if the cut is not sure.
+
+    A second part of the time may stand at the end: `tomorrow to pay rent at 9am`. `lead` is the first part.
+    """
     rest, when = body[lead.end :].lstrip(_BETWEEN), body[: lead.end]
     if _may_be_of_text(when, rest):
         return None
@@ -456,7 +464,7 @@ def _cut_start(body: str, lead: times.TimeInText) -> tuple[str, str] | None:
         and lead.parts.joined(trail.parts)
         and rest[: trail.start].strip()
     ):
-        what = rest[: trail.start]  # the text is between the parts of its time: tomorrow to pay rent at 9am
+        what = rest[: trail.start]
         is_weekday = trail.parts.written().keys() == {"weekday"}  # "at 6pm to plan Saturday"
         is_unsure = (
             PATTERNS["dangling"].search(_without_joint(what))
@@ -465,19 +473,23 @@ def _cut_start(body: str, lead: times.TimeInText) -> tuple[str, str] | None:
         )
         return None if is_unsure else (what, f"{when} {rest[trail.start :]}")
     rest = body[lead.end :].lstrip(" \t\n,")
-    marks = (PATTERNS["before_text"].match(rest), when.endswith("에"), PATTERNS["meal_first"].match(rest))
+    # The time may go on after what was read of it, unless a word such as `to` shows that the text begins.
     goes_on = PATTERNS["hedge"].match(rest) or PATTERNS["words_of_time"].match(rest) or times.leading(rest)
-    if _has_time_left(rest, when) or (goes_on and not any(marks)):
+    starts = (PATTERNS["before_text"].match(rest), when.endswith("에"), PATTERNS["meal_first"].match(rest))
+    if _has_time_left(rest, when) or (goes_on and not any(starts)):
         return None
     return rest, when
 
 
 def _may_be_of_text(when: str, rest: str) -> bool:
-    """Return whether a day after a time of day (`오후 6시에`) may belong to the text: `내일 준비하라고`."""
+    """Return whether a day after a time of day (`오후 6시에`) may belong to the text: `내일 준비하라고`.
+
+    The day is the first word of `rest`, or was already read as part of the time `when`.
+    """
     lead = times.leading(when)
     is_clock = lead is not None and not set(lead.parts.written()) - {"clock", "half"}
-    is_beside = is_clock and when.endswith("에") and PATTERNS["begins_day_ko"].match(rest)
-    return bool(is_beside or PATTERNS["day_after_clock_ko"].search(when))
+    is_day_next = is_clock and when.endswith("에") and PATTERNS["begins_day_ko"].match(rest)
+    return bool(is_day_next or PATTERNS["day_after_clock_ko"].search(when))
 
 
 def _has_time_left(rest: str, when: str) -> bool:
