@@ -204,7 +204,8 @@ class _Protected:
         self._reach = 0
 
     def covers(self, place: int) -> bool:
-        # Queries ascend, so a long text with many spans is walked once.
+        """Return whether a position is in one of the spans; no later call may ask for an earlier one."""
+        # So a long text with many spans is walked once.
         while self._spans and self._spans[0][0] <= place:
             self._reach = max(self._reach, self._spans.popleft()[1])
         return place < self._reach
@@ -281,8 +282,9 @@ def _after(text: str, tag: ScheduleTag) -> int:
     rest = re.compile(r"[ \t]*(\n|\Z)").match(text, tag.end)
     if starts_line and rest is not None:
         return rest.end()
+    # A blank on both sides of the tag: one of them goes with it.
     is_spaced = text[max(0, tag.start - 1) : tag.start].isspace()
-    return tag.end + (is_spaced and text[tag.end : tag.end + 1] == " ")
+    return tag.end + (1 if is_spaced and text[tag.end : tag.end + 1] == " " else 0)
 
 
 def _folded(text: str) -> str:

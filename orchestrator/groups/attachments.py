@@ -48,6 +48,7 @@ def safe_name(name: str) -> str:
     bare = composed(name.replace("\\", "/").rsplit("/", 1)[-1])
     bare = _UNSAFE.sub("_", bare).strip("._ ")
     stem, dot, ending = bare.rpartition(".")
+    # What follows the last dot is an ending only if it is short; it is never cut off.
     if not dot or not stem or len(ending.encode()) > 10:
         stem, ending = bare, ""
     room = MAX_NAME_BYTES - len(ending.encode()) - 1
@@ -143,7 +144,7 @@ def _unreadable(path: str, error: OSError) -> FileRefused:
 
 
 def _parts(path: str) -> tuple[str, ...]:
-    """Return a path relative to the group's folder, which its agent sees as `/workspace/group/…`.
+    """Return the parts of a path within the group's folder, which its agent sees as `/workspace/group/…`.
 
     Raises:
         FileRefused: it leads out of the folder.

@@ -181,19 +181,19 @@ async def put_back(
     change = await group_changes.get(tx, (await groups.known(tx, folder)).folder, number)
     changes = await group_changes.made_with(tx, change)
     async with group_changes.in_one_step(tx, change.folder):
-        for change_made_with in changes:
+        for part_change in changes:
             await apply(
                 tx,
                 home,
                 folder,
-                change_made_with.part,
-                change_made_with.before,
-                check=partial(_check_is, change_made_with.after),
+                part_change.part,
+                part_change.before,
+                check=partial(_check_is, part_change.after),
                 by=by,
                 now_ms=now_ms,
-                undoes=change_made_with.number,
+                undoes=part_change.number,
             )
-    return tuple(change_made_with.part for change_made_with in changes)
+    return tuple(part_change.part for part_change in changes)
 
 
 def _check_is(expected: str, now: str) -> None:
@@ -220,15 +220,13 @@ async def forget_lines(
     Raises what `apply` raises, and:
         GroupChangeRefused: the lines are gone, or occur several times.
     """
-    now = await current(tx, home, folder, GroupPart.MEMORY)
-    lines = now.split("\n")
+    memory = await current(tx, home, folder, GroupPart.MEMORY)
+    lines = memory.split("\n")
     # Browsers normalise the line ends that they send, and some editors those in the file.
-    present, wanted = (
-        [line.rstrip("\r") for line in lines],
-        text.replace("\r\n", "\n").rstrip("\r\n").split("\n"),
-    )
-    places = [index for index in range(len(lines)) if present[index : index + len(wanted)] == wanted]
-    is_sure = place in places and memory_digest(now) == shown
+    compared_lines = [line.rstrip("\r") for line in lines]
+    wanted = text.replace("\r\n", "\n").rstrip("\r\n").split("\n")
+    places = [index for index in range(len(lines)) if compared_lines[index : index + len(wanted)] == wanted]
+    is_sure = place in places and memory_digest(memory) == shown
     if not is_sure and len(places) != 1:
         raise GroupChangeRefused("The memory was changed meanwhile: look again which lines you mean.")
     first = place if is_sure else places[0]
@@ -295,10 +293,11 @@ def diff(before: str, after: str) -> list[DiffLine]:
 
 def _without_common_ends(old: list[str], new: list[str]) -> tuple[list[str], list[str]]:
     """Return the lines of both texts without those that they share at the start and at the end."""
-    least = min(len(old), len(new))
-    head = next((index for index in range(least) if old[index] != new[index]), least)
-    tail = next((index for index in range(least - head) if old[-1 - index] != new[-1 - index]), least - head)
-    return old[head : len(old) - tail], new[head : len(new) - tail]
+    most = min(len(old), len(new))
+    same_start = next((index for index in range(most) if old[index] != new[index]), most)
+    most -= same_start
+    same_end = next((index for index in range(most) if old[-1 - index] != new[-1 - index]), most)
+    return old[same_start : len(old) - same_end], new[same_start : len(new) - same_end]
 
 
 def _profile(text: str) -> GroupProfile:

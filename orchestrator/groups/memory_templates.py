@@ -114,6 +114,7 @@ def ensure_prompt(home: Path, *, assistant: str, worker_minutes: int) -> list[st
         text = _shipped(name).replace("{assistant}", assistant)
         text = text.replace("{worker_minutes}", str(worker_minutes))
         present = own_text(home, SHARED, name)
+        # A text that differs from the one that was written last was changed by the owner: it stays.
         if present == text or (present is not None and shipped.get(name) != _digest(present)):
             continue
         if _ensure(home, SHARED, text, name=name, replaces=present is not None):
@@ -136,6 +137,7 @@ def _shipped(name: str) -> str:
 
 
 def _digests(home: Path) -> dict[str, str]:
+    """Return the digest of each shared file as it was written last, by name; empty if that is unknown."""
     try:
         parsed = json.loads((home / SHIPPED).read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -148,9 +150,9 @@ def _digest(text: str) -> str:
 
 
 def _ensure(home: Path, folder: str, text: str, *, name: str = MEMORY, replaces: bool = False) -> bool:
-    """Write a file in a group's folder, made if missing, unless it is there and not `replaces`.
+    """Write a file in a group's folder, which is made if it is missing; return whether it was written.
 
-    Return whether it was written. No link is followed.
+    A file that is there stays, unless `replaces`. No link is followed.
     """
     groups = os.open(home / "groups", os.O_RDONLY | os.O_DIRECTORY)
     try:

@@ -84,6 +84,7 @@ def _check_fitness(service: ModelService, model: str | None) -> None:
             f"'{service.name}' did not stream its answer when it was tested, and the agent needs that:"
             f" see 'andy models test {service.name}'."
         )
+    # The stored window is that of the service's own model; another model's is not known.
     is_known = service.window is not None and model == service.model
     if is_known and service.window is not None and service.window < LEAST_WINDOW:
         raise BadRequest(f"'{service.name}' takes {service.window:,} tokens, and {too_small()}.")

@@ -52,6 +52,7 @@ def found_in(text: str, names: Iterable[str]) -> list[str]:
     for name in sorted(
         {folded(name) for name in names if is_searchable(name)}, key=lambda name: (-len(name), name)
     ):
+        # A NUL in its place: shorter names do not match there, nor across the gap.
         remaining = _pattern(name).sub(" \0 ", rest)
         if remaining != rest:
             found.append(name)

@@ -76,7 +76,10 @@ class GroupReconciler:
                 await _until_groups_change(events)
 
     async def clear_files(self) -> None:
-        """Scan the files of all groups at the start, then of those that have a container."""
+        """Remove dangerous mode bits from files again and again, until cancelled.
+
+        At first in the folders of all groups, then of those that have a container, or had one a pass ago.
+        """
         before: set[Folder] | None = None
         while True:
             now = {run.folder for run in self._live()}

@@ -104,6 +104,7 @@ async def newest(
 
     With `only_refused`, only rows about a refusal.
     """
+    # `1 << 62` is above every id: without `before`, no row is left out.
     rows = await tx.execute_fetchall(
         """
         SELECT * FROM audit WHERE at_ms >= :since AND (:folder IS NULL OR group_folder = :folder)

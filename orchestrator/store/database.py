@@ -183,13 +183,14 @@ class Database:
         As long as it does not, the result is the same object, which callers must not change.
         """
 
-        async def look(tx: Tx) -> tuple[str, T]:
-            now = await version(tx)
-            before, result = self._results.get(query, (None, None))
-            return now, result if before == now else await query(tx)  # type: ignore[return-value]
+        async def version_and_result(tx: Tx) -> tuple[str, T]:
+            """Return the present version, with the earlier result if it was of this version."""
+            present = await version(tx)
+            earlier, result = self._results.get(query, (None, None))
+            return present, result if earlier == present else await query(tx)  # type: ignore[return-value]
 
-        self._results[query] = found = await self.read(look)
-        return found[1]
+        self._results[query] = versioned = await self.read(version_and_result)
+        return versioned[1]
 
     async def _in_thread(self, function: Callable[..., T], *arguments: Any) -> T:
         """Call a function with these arguments in the database's thread, and return its result.

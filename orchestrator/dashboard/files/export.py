@@ -66,7 +66,7 @@ class Exported:
 def read(database: Path, folder: Folder, zone: ZoneInfo, known_texts: Texts | None = None) -> Exported | None:
     """Read a dashboard for export; None for a group without one. Blocks: about 0.2 s for 10,000 rows.
 
-    Rows whose text is in `known`, from an earlier export, take a tenth of that.
+    Rows whose text is in `known_texts`, from an earlier export, take a tenth of that.
 
     Raises:
         StoreError: there is no database, or a newer Andy's.

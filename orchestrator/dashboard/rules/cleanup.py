@@ -31,7 +31,10 @@ _RANK = {Priority.HIGH: 0, Priority.MEDIUM: 1, Priority.LOW: 2}
 
 
 def of_task(task: BoardTask, *, now_ms: int) -> list[Step]:
-    """Archive a completed task; set the others to active or someday by deadline, priority and last update."""
+    """Return the step that archives a completed task, or corrects another's status, if one is needed.
+
+    Open tasks are to be active or someday, by deadline, priority, progress and last update.
+    """
     if task.status is BoardTaskStatus.COMPLETED:
         return [ArchiveTask(task_id=task.id)]
     # Rules that change a status set by a person would undo that choice at the next pass.
@@ -52,7 +55,10 @@ def _is_current(task: BoardTask, now_ms: int) -> bool:
 
 
 def of_questions(snapshot: BoardSnapshot, *, now_ms: int) -> list[Step]:
-    """Close questions that are too old, whose task has ended, or whose task has a more important question."""
+    """Return the steps that close questions: old ones, those of ended tasks, and less important ones.
+
+    Less important is a question whose task has another open one before it.
+    """
     closed: dict[str, str] = {}
     tasks = {task.id: task for task in snapshot.tasks}
     for question in snapshot.questions:
@@ -100,7 +106,7 @@ def _surplus(questions: Iterable[Question]) -> list[Question]:
 
 
 def of_notifications(snapshot: BoardSnapshot) -> list[Step]:
-    """Cancel notifications whose task or question has ended."""
+    """Return the steps that cancel the notifications whose task or question has ended."""
     tasks = {task.id: task for task in snapshot.tasks}
     questions = {question.id for question in snapshot.questions}
     rows = ((row, _why_void(row, tasks, questions)) for row in snapshot.notifications)

@@ -352,8 +352,10 @@ async def _check_about(ctx: ServiceContext, request: NotificationRequest) -> Non
             )
 
 
-async def _check_alike(ctx: ServiceContext, request: NotificationRequest, *, but: str | None = None) -> None:
-    """Check that a notification repeats no other one, except the one with the id `but`.
+async def _check_alike(
+    ctx: ServiceContext, request: NotificationRequest, *, ignored_id: str | None = None
+) -> None:
+    """Check that a notification repeats no other one; the one with the id `ignored_id` does not count.
 
     Raises:
         ToolRefused: DUPLICATE, or COOLDOWN if it may be sent later.
@@ -362,7 +364,7 @@ async def _check_alike(ctx: ServiceContext, request: NotificationRequest, *, but
         ctx.tx, ctx.folder, request.type, task_id=request.task_id, question_id=request.question_id
     )
     # A cancel by the host says nothing about the wishes of people, so it blocks no new notification.
-    others = [row for row in rows if row.id != but and not _is_cancelled_by_rules(row)]
+    others = [row for row in rows if row.id != ignored_id and not _is_cancelled_by_rules(row)]
     duplicate = dedupe.duplicate_of(request, others, is_automatic=ctx.caller.is_automatic, now_ms=ctx.now_ms)
     if duplicate is None:
         return
@@ -412,7 +414,7 @@ async def _new_time(ctx: ServiceContext, row: Notification, scheduled_at: str) -
     """Return the changed fields of a notification that is moved to a time, by name. Raises `ToolRefused`."""
     point = when.due_ms(scheduled_at, now_ms=ctx.now_ms, zone=ctx.zone)
     if point.at_ms != row.due_ms:
-        await _check_alike(ctx, replace(row, due_ms=point.at_ms), but=row.id)
+        await _check_alike(ctx, replace(row, due_ms=point.at_ms), ignored_id=row.id)
     return {
         "due_ms": point.at_ms,
         "due_text": None if point.is_iso else texts.line("scheduled_at", scheduled_at),

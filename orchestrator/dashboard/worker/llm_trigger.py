@@ -34,6 +34,7 @@ class BoardDigest:
         """Parse a stored digest; None where none was stored."""
         if text is None:
             return None
+        # `CONTENT:JUDGE`, with `_FAILED` at the end after a failed turn: see `__str__`.
         content, _, judge = text.removesuffix(_FAILED).partition(":")
         return cls(content=content, judge=judge, has_failed=text.endswith(_FAILED))
 

@@ -128,7 +128,7 @@ class WorkerLoop:
         self._followed = revision
 
     async def _boards_to_follow(self, tx: Tx) -> tuple[str, list[Group], list[Dashboard]]:
-        """Return the dashboards whose group may have another zone, with all groups and their revision.
+        """Return the revision of the groups, all groups, and the dashboards whose zone may be another now.
 
         This runs at each beat, and zones hardly ever change: as long as no group does, only new dashboards
         have something to compute.

@@ -204,6 +204,7 @@ async def newest(
     tx: Tx, *, limit: int, folder: Folder | None = None, before: int | None = None
 ) -> list[Approval]:
     """Return the newest requests, or the newest numbered below `before`, newest first."""
+    # `1 << 62` is above every id: without `before`, no row is left out.
     return await _MAPPER.fetch_all(
         tx,
         """

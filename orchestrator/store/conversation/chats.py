@@ -126,6 +126,7 @@ async def set_cursor(tx: Tx, channel: str, value: str) -> None:
 async def cursors_of(tx: Tx, prefix: str) -> dict[str, str]:
     """Return the positions of channels whose names begin with `prefix`, keyed by the rest of the name."""
     key = _cursor_key(prefix)
+    # `~` sorts after every character of a channel's name, so these are all keys that begin with `key`.
     rows = await tx.execute_fetchall(
         "SELECT key, value FROM router_state WHERE key >= ? AND key < ?", (key, f"{key}~")
     )

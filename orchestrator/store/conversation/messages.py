@@ -396,7 +396,7 @@ async def page(
     These are the newest `limit` messages, or the `limit` messages right before or right after a `seq`.
     """
     # Before or after a `seq`, the nearest messages are selected, not the newest; both are returned oldest
-    # first.
+    # first. `1 << 62` is above every `seq`.
     order = "DESC" if after is None else "ASC"
     return await MAPPER.fetch_all(
         tx,

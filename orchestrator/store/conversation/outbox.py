@@ -398,7 +398,7 @@ async def has_more(tx: Tx, chat_jid: ChatJid) -> bool:
 async def add_undelivered(tx: Tx, outgoing: Outgoing, text: str, *, now_ms: int) -> bool:
     """Queue the notice that a message was given up, once for each; return whether it is new.
 
-    There is none about such a notice itself, or a chat that takes neither would be notified without end.
+    No notice is queued about a notice: in a chat that takes neither, there would be one without end.
     """
     cursor = await tx.execute(
         "SELECT 1 FROM outbox WHERE id = ? AND dedupe_key LIKE 'undelivered:%'", (outgoing.id,)

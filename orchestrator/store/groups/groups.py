@@ -89,6 +89,7 @@ async def set_config(tx: Tx, folder: Folder, config: Mapping[str, Any], *, now_m
 
 async def configured_ms(tx: Tx) -> dict[Folder, int]:
     """Return when each folder was last configured (epoch ms); folders that never were are left out."""
+    # `~` sorts after every character of a folder's name, so these are all keys with this prefix.
     rows = await tx.execute_fetchall(
         "SELECT key, value FROM router_state WHERE key >= ? AND key < ?", (_CONFIGURED, f"{_CONFIGURED}~")
     )

@@ -185,7 +185,7 @@ async def count_caps_by(tx: Tx, folder: Folder, turn_id: TurnId) -> int:
 
 
 async def unanswered(tx: Tx, folder: Folder) -> TurnId | None:
-    """Return the newest question of the group's chat that nothing was replied to, then or since, or None."""
+    """Return the turn of the group's newest question if nothing was sent as its reply or since; else None."""
     cursor = await tx.execute(
         """
         SELECT turns.id FROM turns JOIN cycles ON cycles.turn_id = turns.id

@@ -35,8 +35,8 @@ TTL_MS = 3 * DAY_MS
 async def reply_undelivered(tx: Tx, outgoing: Outgoing, error: str, *, is_known: bool, now_ms: int) -> None:
     """Add the notice that a message was given up; `is_known`: it is certain that the chat did not get it.
 
-    If the message itself named earlier lost messages, those are named again, but not their notice: each as
-    one that is known not to have arrived, or as one that may have.
+    Lines of the message that reported earlier lost messages are not quoted: each of those messages is named
+    again by itself, as lost or as perhaps lost.
     """
     if outgoing.folder is None:
         return

@@ -35,6 +35,7 @@ async def askers_of(tx: Tx, turn_id: TurnId | int) -> list[str]:
 
 async def names_of(tx: Tx, folder: Folder, addresses: Collection[str]) -> list[str]:
     """Return the names that a person had in a group, the newest first."""
+    # The name in `group_people` is the present one: with `1 << 62` it comes before those of messages.
     rows = await tx.execute_fetchall(
         """
         SELECT name FROM (

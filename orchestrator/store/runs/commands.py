@@ -78,6 +78,7 @@ async def newest(
     tx: Tx, folder: Folder | None, *, limit: int, before: int | None = None
 ) -> list[CommandView]:
     """Return the newest commands, or the newest numbered below `before`, newest first."""
+    # `1 << 62` is above every number: without `before`, no row is left out.
     rows = await tx.execute_fetchall(
         """
         SELECT rowid AS number, at_ms, group_folder AS "group", request_id AS request, type, ok, code, text

@@ -186,7 +186,7 @@ async def numbered(
     tx: Tx, *, limit: int, folder: str | None = None, before: int | None = None
 ) -> list[tuple[int, Run]]:
     """Return the newest runs, or the newest numbered below `before`, newest first, each with its number."""
-    # Run ids do not ascend; only the row's number does, so pages use it.
+    # Run ids do not ascend; only the row's number does, so pages use it. `1 << 62` is above every number.
     rows = await tx.execute_fetchall(
         """
         SELECT rowid AS number, * FROM runs

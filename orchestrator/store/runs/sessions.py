@@ -98,6 +98,7 @@ async def note_deletion(tx: Tx, folder: Folder, turn: TurnId, seq: Seq) -> None:
 async def pending_deletions(tx: Tx, folder: Folder) -> list[PendingDeletion]:
     """Return the deletions that still have to be removed from a group's context."""
     prefix = _deletions_prefix(folder)
+    # `~` sorts after every digit, so these are all keys that begin with the prefix.
     rows = await tx.execute_fetchall(
         "SELECT key, value FROM router_state WHERE key >= ? AND key < ?", (prefix, f"{prefix}~")
     )
@@ -109,6 +110,7 @@ async def pending_deletions(tx: Tx, folder: Folder) -> list[PendingDeletion]:
 
 async def groups_to_forget(tx: Tx) -> list[Folder]:
     """Return the groups with pending deletions, or with a session to end because of one."""
+    # `;` is the character after `:`, so these are all keys that begin with `taken_back:` or `new_session:`.
     rows = await tx.execute_fetchall(
         """
         SELECT key FROM router_state

@@ -347,7 +347,8 @@ async def answering_chats(tx: Tx) -> list[ChatJid]:
 
 async def recent(tx: Tx, *, limit: int, folder: str | None = None, before: int | None = None) -> list[Turn]:
     """Return the newest turns, or the newest with an id below `before`, newest first."""
-    # Pages by id and not by offset, so that turns that come meanwhile shift no page.
+    # Pages by id and not by offset, so that turns that come meanwhile shift no page. `1 << 62` is above
+    # every id.
     return await _MAPPER.fetch_all(
         tx,
         """

@@ -93,6 +93,7 @@ def scale(series: dict[str, list[float]]) -> tuple[float, float, float]:
     values = [0.0, *(value for values_of_series in series.values() for value in values_of_series)]
     low, high = min(values), max(values)
     span = (high - low) or 1.0
+    # The smallest round step (1, 2, 2.5 or 5 times a power of ten) that divides the span into at most five.
     power = 10 ** math.floor(math.log10(span / 4))
     step = next(factor * power for factor in (1, 2, 2.5, 5, 10) if span / (factor * power) <= 5)
     return math.floor(low / step) * step, math.ceil(high / step) * step or step, step
