@@ -18,7 +18,7 @@ import time
 import traceback
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, redirect_stderr
+from contextlib import ExitStack, contextmanager, redirect_stderr, suppress
 from functools import cache
 from io import StringIO
 from pathlib import Path
@@ -331,7 +331,8 @@ def freeze_imports() -> None:
 def without_collections() -> Iterator[None]:
     """Collect no cycles meanwhile: when they are collected is drawn from no seed."""
     was_on = gc.isenabled()
-    gc.collect()
+    with _unheard_ends():  # of the world before, which its caller kept until now
+        gc.collect()
     gc.disable()
     try:
         yield
@@ -340,16 +341,26 @@ def without_collections() -> Iterator[None]:
             gc.enable()
 
 
-def bury(graves: list[Any]) -> None:
-    """Let go of dead processes. Their `finally` runs only now, when the world is over, unheard."""
+def bury(loop: SimulatedLoop, graves: list[Any]) -> None:
+    """Close what is left of each task. Its `finally` runs only now, when the world is over, unheard."""
+    with _unheard_ends():
+        for task in asyncio.all_tasks(loop):
+            with suppress(BaseException):
+                task.get_coro().close()
+        graves.clear()
+        gc.collect()
+
+
+@contextmanager
+def _unheard_ends() -> Iterator[None]:
+    """Let nobody hear what coroutines of dead processes say and warn of as they are closed or collected."""
     hook, logs = sys.unraisablehook, structlog.get_config()
     sys.unraisablehook = lambda _: None
     structlog.configure(processors=[_unheard])
     try:
         with warnings.catch_warnings(), redirect_stderr(StringIO()):
             warnings.simplefilter("ignore")
-            graves.clear()
-            gc.collect()
+            yield
     finally:
         sys.unraisablehook = hook
         structlog.configure(**logs)

@@ -41,7 +41,7 @@ from orchestrator.store.money import budgets
 from orchestrator.store.money.budgets import Period, Unit
 from tests.simulation import surroundings
 from tests.simulation.engine import Engine, SimulatedRuntime, on_sigterm
-from tests.simulation.loop import PROCESS, START_MS, Process, SimulatedLoop
+from tests.simulation.loop import OUTSIDE, PROCESS, START_MS, Process, SimulatedLoop
 from tests.simulation.memory import entries_of
 from tests.simulation.messenger import EntryPoint, Messenger
 from tests.simulation.model_agent import ModelAgent
@@ -197,7 +197,9 @@ class World:
         self._close_reader()
         self.loop.close()
         self.orchestrator = self._host_task = self.host = None
-        surroundings.bury(self._graves)
+        OUTSIDE.tasks.clear()  # which all worlds of this process share
+        surroundings.bury(self.loop, self._graves)
+        del surroundings.Observer.signals
         shutil.rmtree(self.root, ignore_errors=True)
 
     def _replace(self, stack: ExitStack) -> None:
