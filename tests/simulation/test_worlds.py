@@ -16,6 +16,7 @@ import pytest
 from orchestrator.domain.model_services import OF_DOTENV
 from orchestrator.domain.values import ChatJid, Folder, Group
 from tests.simulation.additions import SEASONS
+from tests.simulation.messenger import Trouble
 from tests.simulation.owner import PAGES, OwnerAct
 from tests.simulation.people import EXACT, Fault, Plan, Said
 from tests.simulation.planted import BUGS, REPOSITORY, Planted
@@ -216,6 +217,18 @@ def test_a_sleep_that_the_chat_has_read_of_counts_though_the_container_died_in_b
     world = World("sleep 4", plan)
     assert world.run().problems == []
     assert (len(world.people.sleeps), world.engine.started) == (1, 2)
+
+
+def test_of_two_equal_answers_the_one_that_was_refused_is_not_said_to_have_arrived() -> None:
+    said = tuple(
+        Said(at_s=5.0 + 60 * number, who="Jane", jid=CHAT, kind="sleep", token=f"zq{number}x", minutes=240)
+        for number in range(4)
+    )
+    trouble = Trouble(refused=0.4)
+    world = World("equal 2", replace(_plain_plan(), said=said, trouble=trouble, loops=(Folder("g0"),)))
+    assert world.run().problems == []
+    shown = [one.text.split("“")[0] for one in world.messengers[0].shown if "in 240 minutes" in one.text]
+    assert len(set(shown)) == 2, "it stands there, and it is said to be missing"
 
 
 def test_a_daily_task_comes_once_on_the_day_on_which_clocks_are_changed() -> None:
