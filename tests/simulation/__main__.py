@@ -49,6 +49,9 @@ def main() -> int:
         "--family", default="", help="try only worlds that were drawn as narrow, exact or crowded"
     )
     parser.add_argument("--swarm", action="store_true", help="try only worlds whose agents run on a swarm")
+    parser.add_argument(
+        "--mixed", action="store_true", help="try a world without a swarm and one with a swarm in turns"
+    )
     parser.add_argument("--hours", type=float, default=0.0, help="try only worlds of so many hours at most")
     parser.add_argument("--planted", default="", help="plant bugs: a part of the names of some, or all")
     parser.add_argument(
@@ -78,6 +81,7 @@ def main() -> int:
             most_hours=options.hours,
             family=options.family,
             is_of_swarm=options.swarm or options.seed.startswith(PREFIX),
+            is_mixed=options.mixed,
         )
     seed = options.seed or str(time.time_ns() // 1_000_000)
     plan = Plan.drawn(seed)
@@ -112,6 +116,7 @@ def _try_many(
     most_hours: float = 0.0,
     family: str = "",
     is_of_swarm: bool = False,
+    is_mixed: bool = False,
 ) -> int:
     first_seed = first_seed.removeprefix(PREFIX)
     first = int(first_seed) if first_seed else time.time_ns() // 1_000_000_000
@@ -124,6 +129,8 @@ def _try_many(
     )
     if is_of_swarm:
         seeds = (f"{PREFIX}{number}" for number in itertools.count(first))
+    elif is_mixed:
+        seeds = (seed for number in itertools.count(first) for seed in (number, f"{PREFIX}{number}"))
     while (not worlds or number < worlds) and (not minutes or time.process_time() - began < minutes * 60):
         seed = next(seeds)
         number += 1
@@ -154,7 +161,7 @@ def _try_many(
     return 1 if broken else 0
 
 
-def _say_how_to_replay(seed: int) -> None:
+def _say_how_to_replay(seed: int | str) -> None:
     print(f"To see what happened: make simulate SEED={seed}", flush=True)
 
 
