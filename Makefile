@@ -14,13 +14,13 @@ PYTEST := $(BIN)/python -m pytest $(ORDER) -n $(or $(TESTERS),$(shell expr $$(ge
 # In memory where there is room: SQLite waits for the disk at each commit, which makes half of the time.
 MEMORY := $(shell grep -qs '/dev/shm.*noexec' /proc/mounts || df -Pm /dev/shm 2>/dev/null | \
 	awk 'NR == 2 && $$4 >= 6000 { print "PYTEST_DEBUG_TEMPROOT=/dev/shm" }')
-QUICK := $(MEMORY) $(PYTEST) --dist worksteal -m "not docker and not host and not browser and not swarm"
+QUICK := $(MEMORY) $(PYTEST) --dist worksteal -m "not docker and not host and not browser and not swarm and not slow"
 TWICE := $(BIN)/python tests/support/second_look.py
 SHARED := $(ORDER) -n $(or $(TESTERS),3) --dist loadgroup --no-loadscope-reorder
 # With engines, networks and a browser that this machine shares: what fails is run once more, alone, and told.
 # Not beside containers: Chromium breaks off what it loads whenever a network interface of the machine comes or goes.
 BROWSER := $(TWICE) browser $(SHARED) -m browser
-REST := $(TWICE) rest $(SHARED) -m "(docker or host) and not browser"
+REST := $(TWICE) rest $(SHARED) -m "(docker or host or slow) and not browser"
 # Three engines, one test at a time, which waits for most of its time: beside those of one engine. SOAK_KILLS adds what
 # takes long.
 NODES := $(TWICE) swarm $(if $(LEFTOVERS),--leftovers) -m swarm tests/swarm

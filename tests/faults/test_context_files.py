@@ -60,6 +60,7 @@ def converse(context_manager: ContextManager, turns: int = 2) -> None:
 # Writers
 
 
+@pytest.mark.slow
 def test_two_processes_of_200_messages_each_lose_none(tmp_path: Path):
     savers = [saver(tmp_path, first, 100) for first in (1, 1_001)]
     told = [one.communicate(timeout=500)[0].split() for one in savers]

@@ -22,6 +22,7 @@ import json
 import tempfile
 from pathlib import Path
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -351,4 +352,4 @@ def exit_code(runner):
 
 
 CarrierLife.TestCase.settings = settings(max_examples=examples(120), stateful_step_count=30, deadline=None)
-TestCarrierLife = CarrierLife.TestCase
+TestCarrierLife = pytest.mark.slow(CarrierLife.TestCase)

@@ -62,6 +62,7 @@ def addresses(kind: str, value: str) -> Iterator[str]:
                 yield "/console" + PLACE.sub("family", beginning) + PLACE.sub(value, "{" + last)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", HOSTILE)
 async def test_no_page_fails(browser, what):
     value = HOSTILE[what]
@@ -73,6 +74,7 @@ async def test_no_page_fails(browser, what):
             assert answer.status_code < 500, (address[:200], answer.text[-500:])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", HOSTILE)
 async def test_no_form_fails(browser, what):
     value = HOSTILE[what]

@@ -33,6 +33,7 @@ async def browser(tmp_path: Path) -> AsyncIterator[httpx.AsyncClient]:
         yield made
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("language", LANGUAGES)
 async def test_each_page_and_each_link_on_it_leads_to_a_page(browser, language):
     browser.cookies.set("andy_language", language)

@@ -182,6 +182,7 @@ async def test_why_a_calendar_cannot_be_read_is_said(
     assert "/ada/" not in str(refused.value)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "body",
     [

@@ -219,6 +219,7 @@ def test_the_list_of_people_says_nothing_of_hooks_and_a_broken_one_keeps_them_fr
 # How much
 
 
+@pytest.mark.slow
 async def test_of_ten_thousand_texts_ten_a_minute_and_two_hundred_a_day_come_in(
     store_harness: StoreHarness,
 ) -> None:

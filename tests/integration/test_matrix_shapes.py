@@ -261,6 +261,7 @@ async def take_all(home: Path, database: Database, found: list[dict[str, Any]]) 
     return [dict(row) for row in rows]
 
 
+@pytest.mark.slow
 @settings(ANY, max_examples=examples(60))
 @given(found=st.lists(EVENT, min_size=1, max_size=12))
 def test_events_of_any_shape_have_one_outcome_each_and_the_next_message_is_taken(migrated_database, found):

@@ -114,6 +114,7 @@ async def test_a_group_whose_bodies_took_too_long_waits_and_another_does_not() -
         assert await check(parsing, b"{}", EVE) is None
 
 
+@pytest.mark.slow
 async def test_a_group_pays_for_what_its_body_costs_and_not_for_the_time_that_it_waits(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

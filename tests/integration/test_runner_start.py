@@ -149,6 +149,7 @@ print(*({"pydantic", "watchdog"} & set(sys.modules)))
     assert python(program) == []
 
 
+@pytest.mark.slow
 def test_the_sdk_is_imported_without_mcp_and_leaves_no_stand_in_behind() -> None:
     program = """
 import sys
@@ -170,6 +171,7 @@ def test_the_sdk_is_the_one_release_that_the_shortcuts_were_tried_with() -> None
     assert pins == {f"claude-agent-sdk=={version('claude-agent-sdk')}"}
 
 
+@pytest.mark.slow
 def test_an_sdk_that_wants_more_of_mcp_is_imported_as_it_is() -> None:
     program = """
 import sys

@@ -205,6 +205,7 @@ def taken(migrated_database: Path, found: list[dict[str, Any]]) -> list[dict[str
         return asyncio.run(take_all(Path(folder), found))
 
 
+@pytest.mark.slow
 @settings(deadline=None, suppress_health_check=list(HealthCheck), max_examples=examples(60))
 @given(found=st.lists(UPDATE, min_size=1, max_size=8))
 def test_updates_of_any_shape_have_one_outcome_each_and_the_next_message_is_taken(migrated_database, found):

@@ -15,6 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -411,4 +412,4 @@ async def _no_probe(*arguments):
 
 
 Chat.TestCase.settings = settings(max_examples=examples(20), stateful_step_count=40, deadline=None)
-TestChat = Chat.TestCase
+TestChat = pytest.mark.slow(Chat.TestCase)

@@ -470,6 +470,7 @@ _COMMANDS = st.one_of(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=25)
 @given(first=st.lists(_COMMANDS, max_size=8), second=st.lists(_COMMANDS, min_size=1, max_size=10))
 def test_random_turns_are_undone_exactly(

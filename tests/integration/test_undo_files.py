@@ -463,6 +463,7 @@ def _act(folder: Path, act: tuple[str, ...]) -> None:
         pass  # a container, too, tries what cannot be done
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(first=st.lists(_ACTS, max_size=8), second=st.lists(_ACTS, max_size=12))
 def test_random_changes_of_files_are_undone_exactly(

@@ -8,8 +8,8 @@ import pytest
 
 from tests.support.unneeded_files import TESTS, UnneededFiles, marks_of
 
-QUICK = "not docker and not host and not browser and not swarm"
-ENGINES = "docker or host or browser"
+QUICK = "not docker and not host and not browser and not swarm and not slow"
+ENGINES = "docker or host or browser or slow"
 ALL = "pytestmark = [\n    pytest.mark.docker,\n    pytest.mark.timeout(9),\n]\n"
 ONE = "@pytest.mark.host\ndef test_one(): ...\n\ndef test_two(): ...\n"
 NONE = "def test_one(): ...\n"

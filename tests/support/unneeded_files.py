@@ -18,9 +18,9 @@ import pytest
 from _pytest.mark.expression import Expression
 
 TESTS = Path(__file__).parents[1]
-KINDS = frozenset({"docker", "host", "browser", "swarm"})
+KINDS = frozenset({"docker", "host", "browser", "swarm", "slow"})
 """The marks by which the Makefile divides the tests."""
-FOLDERS = {TESTS / "browser": "browser", TESTS / "e2e": "host"}
+FOLDERS = {TESTS / "browser": "browser", TESTS / "e2e": "host", TESTS / "simulation": "slow"}
 """Folder → the mark that all of its tests get."""
 MENTION = re.compile(rf"\bmark\.({'|'.join(sorted(KINDS))})\b")
 FOR_ALL = re.compile(r"^pytestmark = (?:\[$.*?^\]|.*?$)", re.MULTILINE | re.DOTALL)

@@ -8,6 +8,7 @@ from tests.understanding import request_corpus
 from tests.understanding.request_corpus import Outcome
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("language", "least"), [("en", 0.95), ("ko", 0.95)])
 async def test_enough_requests_do_what_is_meant_and_none_does_anything_else(
     language: str, least: float

@@ -500,6 +500,7 @@ EVENTS = st.builds(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(300), deadline=None, suppress_health_check=list(HealthCheck))
 @given(event=EVENTS)
 def test_whatever_comes_in_is_a_message_or_a_reason_and_passes_to_the_host_as_it_is(event):

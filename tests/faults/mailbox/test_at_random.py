@@ -7,6 +7,7 @@ import tempfile
 import threading
 from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -135,7 +136,7 @@ class HostileContainer(RuleBasedStateMachine):
 HostileContainer.TestCase.settings = settings(max_examples=60, stateful_step_count=20, deadline=None)
 
 
-test_whatever_a_container_plants_only_true_letters_come_out = HostileContainer.TestCase
+test_whatever_a_container_plants_only_true_letters_come_out = pytest.mark.slow(HostileContainer.TestCase)
 
 
 @settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -166,6 +166,7 @@ def killed_at(point: int, act: Callable[[], Any]) -> bool:
     return os.WIFSIGNALED(status)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["console", "command"])
 async def test_a_restore_that_is_killed_anywhere_leaves_all_of_the_old_or_all_of_the_new(home, tmp_path, way):
     wanted(home)
