@@ -104,6 +104,8 @@ class ContextRecorder:
         self._running_calls: dict[Folder, asyncio.Future[Any]] = {}
         self._last_read_turns: dict[Folder, int] = {}
         self._snapshot_due_ms: dict[Folder, int] = {}
+        self._snapshot_versions: dict[Folder, int | None] = {}
+        """For each group whose newest snapshot has all of its context: the version of that context."""
         self._copied_versions: dict[Folder, int] = {}
         self._paths: dict[Folder, str] = {}
         """The path of each group's context; making and checking one takes longer than a look at the file."""
@@ -206,10 +208,23 @@ class ContextRecorder:
         ]
 
     async def _take_due_snapshots(self, folders: Iterable[Folder]) -> None:
-        """Take a snapshot of each context whose last one is `SNAPSHOT_MS` old."""
+        """Take a snapshot of each context that has changed and whose last one is `SNAPSHOT_MS` old."""
         now_ms = self._clock.now_ms()
         due = [folder for folder in folders if now_ms >= self._snapshot_due_ms.get(folder, 0)]
-        await _for_each(due, self._snapshot_if_due)
+        if not due:
+            return
+        changed = await asyncio.to_thread(self._changed_since_snapshot, due)
+        self._snapshot_due_ms |= dict.fromkeys(set(due).difference(changed), now_ms + SNAPSHOT_MS)
+        await _for_each(changed, self._snapshot_if_due)
+
+    def _changed_since_snapshot(self, folders: Iterable[Folder]) -> list[Folder]:
+        """Return the groups whose context may have changed since its newest snapshot. Blocks."""
+        return [
+            folder
+            for folder in folders
+            if folder not in self._snapshot_versions
+            or self._snapshot_versions[folder] != self._version(folder)
+        ]
 
     async def _try_catch_up(self, folder: Folder) -> None:
         """Update a group's context; if its files are busy, log that, and let the next sweep do it."""
@@ -376,7 +391,9 @@ class ContextRecorder:
         newest = max((snapshot.at_ms for snapshot in manager.snapshots()), default=0)
         if newest <= now_ms < newest + SNAPSHOT_MS:
             return newest + SNAPSHOT_MS
+        version = self._version(folder)  # before the snapshot: a change in between is in the next one
         manager.snapshot(now_ms=now_ms)
+        self._snapshot_versions[folder] = version
         return now_ms + SNAPSHOT_MS
 
     async def _notify_owner_of_repairs(self) -> None:

@@ -77,7 +77,12 @@ class IpcFeature:
         self._announcements = AnnouncementReader(host.home.announcements, announce=host.database.announce)
         self._files = OutgoingFiles(host.home.root, limit=host.attachment_bytes)
         self._snapshots = SnapshotWriter(
-            host.home.data / "env", host.database, clock=host.clock, bus=host.bus, zone_of=host.zone_of
+            host.home.data / "env",
+            host.database,
+            clock=host.clock,
+            bus=host.bus,
+            zone_of=host.zone_of,
+            with_container=lambda: self._watcher.folders,
         )
         self._dispatcher = CommandDispatcher(
             host.database,

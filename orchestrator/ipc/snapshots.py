@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -91,12 +90,15 @@ class SnapshotWriter:
         clock: Clock,
         bus: EventBus,
         zone_of: Callable[[Group], ZoneInfo],
+        with_container: Callable[[], Collection[str]],
     ) -> None:
+        """`with_container` returns the folders of the groups that have a container now."""
         self._root = root
         self._database = database
         self._clock = clock
         self._bus = bus
         self._zone_of = zone_of
+        self._with_container = with_container
         self._lock = asyncio.Lock()  # the last write has the last state read
         self._written: dict[Path, str] = {}
 
@@ -110,24 +112,16 @@ class SnapshotWriter:
                     events.get_nowait()
 
     async def write_all(self) -> None:
-        """Update the files of every group that has had a container."""
+        """Update the files of every group that has a container; other groups' are written as they get one."""
         async with self._lock:
-            prepared = await asyncio.to_thread(self._prepared)
-            everyone = await groups.registered(self._database) if prepared else ()
-            found = [group for group in everyone if group.folder in prepared]
+            folders = self._with_container()
+            everyone = await groups.registered(self._database) if folders else ()
+            found = [group for group in everyone if group.folder in folders]
             if not found:
                 return
             # One call to the database's thread: most minutes there is nothing to write after it.
             for view in await self._database.read(partial(self._views, found=found)):
                 await self._write(view)
-
-    def _prepared(self) -> frozenset[str]:
-        """Return the folders that have a place for the files. Blocks."""
-        try:
-            with os.scandir(self._root) as entries:
-                return frozenset(entry.name for entry in entries if entry.is_dir())
-        except FileNotFoundError:
-            return frozenset()
 
     async def _views(self, tx: Tx, *, found: Sequence[Group]) -> list[VisibleToGroup]:
         """Return what each of these groups may see."""

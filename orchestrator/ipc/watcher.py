@@ -10,7 +10,7 @@ import errno
 import os
 import stat
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -61,6 +61,11 @@ class MailboxWatcher:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.stop()
+
+    @property
+    def folders(self) -> Collection[Folder]:
+        """The watched groups: those that have a container."""
+        return self._watches.keys()
 
     async def watch(self, folder: Folder) -> None:
         """Signal changes of a group from now on, and look once at existing files.

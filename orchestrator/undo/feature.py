@@ -61,15 +61,20 @@ class UndoFeature:
                         await self.catch_up(Folder(event.group or ""))
 
     async def sweep(self) -> None:
-        """Catch up with all groups, and delete snapshots that can no longer be used."""
+        """Catch up with all groups, and delete snapshots that can no longer be used.
+
+        Only groups in which something happened cost more than a look at their turns.
+        """
         expire = partial(turn_effects.expire, now_ms=self._host.clock.now_ms())
-        await self._host.database.write(expire)
+        with_expired = await self._host.database.write(expire)
         due = await self._host.database.read(undos.due)
-        folders = {*await asyncio.to_thread(self.files.folders), *(undo.folder for undo in due)}
-        for folder in sorted(folders):
+        with_open_turns = await asyncio.to_thread(self.files.with_open_turns)
+        for folder in sorted({*with_open_turns, *(undo.folder for undo in due)}):
             await self.catch_up(Folder(folder))
-            hashes = await self._host.database.read(partial(file_effects.hashes, folder=Folder(folder)))
-            await asyncio.to_thread(self.files.collect, folder, hashes)
+        for folder in sorted({*with_expired, *await asyncio.to_thread(self.files.uncollected)}):
+            async with self._locks[folder]:  # what is recorded meanwhile would not be in `hashes`
+                hashes = await self._host.database.read(partial(file_effects.hashes, folder=Folder(folder)))
+                await asyncio.to_thread(self.files.collect, folder, hashes)
 
     async def before_turn(self, turn: Turn) -> None:
         """Take a snapshot of a group's files before an agent's turn; an error costs the undo,

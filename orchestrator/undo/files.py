@@ -89,6 +89,8 @@ class _Folder:
     stored_bytes: int | None = None
     stored: set[str] = field(default_factory=set)
     last: tuple[Tree, str] | None = None
+    is_collected: bool = False
+    """Whether nothing was stored, and no turn ended, since unneeded contents were last removed."""
 
 
 class GroupFiles:
@@ -161,6 +163,10 @@ class GroupFiles:
             return sorted(folder.name for folder in self._root.iterdir())
         return []
 
+    def with_open_turns(self) -> list[str]:
+        """Return the groups with turns that have started and were not compared yet."""
+        return [folder for folder in self.folders() if self.open_turns(folder)]
+
     def is_open(self, folder: str, turn_id: int) -> bool:
         """Return whether a turn has started and was not compared yet."""
         return self._mark(folder, turn_id).exists()
@@ -189,7 +195,9 @@ class GroupFiles:
 
     def close(self, folder: str, turn_id: int) -> None:
         """Delete the snapshot before a turn, because its changes are recorded."""
-        self._mark(folder, turn_id).unlink(missing_ok=True)
+        with self._folders[folder].lock:
+            self._mark(folder, turn_id).unlink(missing_ok=True)
+            self._folders[folder].is_collected = False
 
     # Putting back
 
@@ -257,6 +265,10 @@ class GroupFiles:
 
     # What is stored
 
+    def uncollected(self) -> list[str]:
+        """Return the groups that may have contents which nothing needs: at first all with snapshots."""
+        return [folder for folder in self.folders() if not self._folders[folder].is_collected]
+
     def collect(self, folder: str, recorded: Collection[str]) -> None:
         """Remove the contents and trees that nothing needs; `recorded` are hashes in effects."""
         with self._folders[folder].lock:
@@ -276,6 +288,7 @@ class GroupFiles:
                         if file.name not in needed:
                             file.unlink(missing_ok=True)
             self._forget_stored(folder)
+            self._folders[folder].is_collected = True
 
     def drop(self, folder: str) -> None:
         """Remove all snapshots of a group."""
@@ -340,6 +353,7 @@ class GroupFiles:
             partial.unlink(missing_ok=True)
         self._folders[folder].stored_bytes = self.stored_bytes(folder) + entry.size
         self._folders[folder].stored.add(entry.content)
+        self._folders[folder].is_collected = False
 
     def _write_tree(self, folder: str, tree: Tree) -> str:
         """Store a tree as the group's last one, and return its name, which is its hash."""
@@ -354,6 +368,7 @@ class GroupFiles:
             write_whole(path, body, mode=0o600)
         write_whole(self._root / folder / "last", name, mode=0o600)
         self._folders[folder].last = (tree, name)
+        self._folders[folder].is_collected = False
         return name
 
     def _read_tree(self, folder: str, name: str) -> Tree:

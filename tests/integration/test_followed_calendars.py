@@ -431,6 +431,7 @@ async def test_the_agent_knows_what_is_on(host: Host, tmp_path: Path) -> None:
         clock=host.harness.clock,
         bus=host.harness.bus,
         zone_of=lambda _: SEOUL,
+        with_container=lambda: (),
     ).write(Folder("family"))
     found = offline_calendar.events(directory / "family", SEOUL)
     lines = offline_calendar.between(found, today.date(), today.date(), Language.ENGLISH)

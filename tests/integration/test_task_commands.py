@@ -279,7 +279,8 @@ class Shelf:
 
     def __init__(self, home: TaskHarness, root: Path) -> None:
         self.root = root
-        for folder in ("main", "family"):
+        self.with_container = ["main", "family"]
+        for folder in self.with_container:
             (root / folder).mkdir()
         harness = home.harness
         self.snapshots = SnapshotWriter(
@@ -288,6 +289,7 @@ class Shelf:
             clock=harness.clock,
             bus=harness.bus,
             zone_of=lambda _: ZoneInfo("Asia/Seoul"),
+            with_container=lambda: self.with_container,
         )
 
     def read(self, folder: str, name: str) -> Any:
@@ -321,6 +323,17 @@ async def test_main_is_shown_all_and_others_their_own(home: TaskHarness, shelf: 
     }
     assert shelf.read("family", "groups.json")["groups"] == []
     assert not (shelf.root / "bees").exists(), "no container has been there"
+
+
+async def test_a_group_without_a_container_is_shown_what_changed_as_it_gets_one(
+    home: TaskHarness, shelf: Shelf
+) -> None:
+    shelf.with_container.remove("family")
+    task = await home.schedule(by="family")
+    await shelf.snapshots.write_all()
+    assert list((shelf.root / "family").iterdir()) == []
+    await shelf.snapshots.write("family")  # type: ignore[arg-type]
+    assert [one["id"] for one in shelf.read("family", "tasks.json")] == [task]
 
 
 async def follow(tx: Tx, title: str, *, at_ms: int) -> None:

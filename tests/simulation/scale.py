@@ -98,15 +98,24 @@ class TimedWorld(World):
         super().__init__(seed, plan)
         self.host_seconds = 0.0
         """CPU seconds of the host's steps."""
+        self._is_host = False
+        """Whether the last step was the host's."""
+        self._began_s = 0.0
         self._run_step = self.loop._run_step
         self.loop._run_step = self._timed  # type: ignore[method-assign]
 
     def _timed(self, handle: asyncio.Handle) -> None:
         process = handle._context.get(PROCESS)  # type: ignore[attr-defined]
-        began = thread_time()
+        is_host = process is not None and process is self.host
+        # Not around each step: to ask for the processor's time costs as much as a short step.
+        if is_host != self._is_host:
+            self._is_host = is_host
+            now_s = thread_time()
+            if is_host:
+                self._began_s = now_s
+            else:
+                self.host_seconds += now_s - self._began_s
         self._run_step(handle)
-        if process is not None and process is self.host:
-            self.host_seconds += thread_time() - began
 
 
 def row_of(groups: int, *, nodes: int, slots: int, burst: int, days: float, questions: int) -> str:
@@ -180,6 +189,18 @@ def calls_of(groups: int, *, alive: int) -> Counter[str]:
     assert outcome.problems == []
     assert outcome.answers == len(world.plan.said)
     return world.calls
+
+
+def idle_steps_of(groups: int) -> int:
+    """Return the steps of six hours in which nothing happens, after each of so many groups has asked once."""
+    plan = week_of(groups, nodes=0, slots=0, burst=groups, days=8 / 24)
+    world = World("idle", replace(plan, cap=5, idle_ms=5_000))
+    steps: list[int] = []
+    for hour in (1.5, 7.5):
+        world.loop.call_at(hour * 3_600.0, lambda: steps.append(world.loop.step))
+    outcome = world.run()
+    assert (outcome.problems, outcome.answers) == ([], groups)
+    return steps[1] - steps[0]
 
 
 @contextmanager

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.simulation.scale import calls_of
+from tests.simulation.scale import calls_of, idle_steps_of
 
 FEW, MANY, ALIVE = 10, 110, 2
 
@@ -15,3 +15,8 @@ def test_idle_groups_cost_next_to_nothing() -> None:
     loops = {name: count for name, count in more.most_common(20) if count > most}
     assert loops == {}
     assert many.total() < 1.2 * few.total()
+
+
+def test_groups_that_were_alive_once_cost_no_steps_while_nothing_happens() -> None:
+    few, many = idle_steps_of(2), idle_steps_of(10)
+    assert abs(many - few) < 8

@@ -375,7 +375,18 @@ async def forget(tx: Tx, folder: Folder) -> None:
     )
 
 
-async def expire(tx: Tx, *, now_ms: int) -> None:
-    """Delete effects older than `UNDO_MS`, and undos of that age whose files are restored."""
+async def expire(tx: Tx, *, now_ms: int) -> list[Folder]:
+    """Delete effects older than `UNDO_MS`, and undos of that age whose files are restored.
+
+    Return the groups whose effects were deleted.
+    """
+    rows = await tx.execute_fetchall(
+        """
+        SELECT DISTINCT t.group_folder AS folder FROM turn_effects AS e JOIN turns AS t ON t.id = e.turn_id
+        WHERE e.at_ms < ?
+        """,
+        (now_ms - UNDO_MS,),
+    )
     await tx.execute("DELETE FROM turn_effects WHERE at_ms < ?", (now_ms - UNDO_MS,))
     await tx.execute("DELETE FROM undos WHERE at_ms < ? AND has_files_due = 0", (now_ms - UNDO_MS,))
+    return [Folder(row["folder"]) for row in rows]
