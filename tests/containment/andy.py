@@ -428,6 +428,8 @@ async def andy(
             ),
             watcher=watcher,
             owner_uids=lambda: frozenset({os.getuid()}),
+            # Hours pass between two turns, so the rate of a group's requests holds none of them up.
+            clock=harness.clock,
         )
         tasks.append(asyncio.create_task(worker.run(), name="post"))
         tasks.append(asyncio.create_task(_refuse_all(harness, host), name="owner"))
