@@ -24,7 +24,8 @@ if __name__ == "__main__":
 from tests.simulation import scale, speed  # noqa: E402
 from tests.simulation.people import Plan  # noqa: E402
 from tests.simulation.planted import BUGS, look_for  # noqa: E402
-from tests.simulation.story import shrink, story_of  # noqa: E402
+from tests.simulation.shrinking import Shrinking, only  # noqa: E402
+from tests.simulation.story import story_of  # noqa: E402
 from tests.simulation.swarm_plan import PREFIX  # noqa: E402
 from tests.simulation.undoing import try_undos  # noqa: E402
 from tests.simulation.world import Outcome, World, remove_template  # noqa: E402
@@ -38,6 +39,7 @@ def main() -> int:
     parser.add_argument(
         "--shrink", type=float, default=0.0, metavar="SECONDS", help="look for less that breaks it"
     )
+    parser.add_argument("--only", default="", metavar="NAMES", help="tell it with these of its things alone")
     parser.add_argument("--whole", action="store_true", help="tell every event and line of the log")
     parser.add_argument("--digest", action="store_true", help="say only the hash of what happened")
     parser.add_argument("--until-broken", action="store_true", help="end with the first world that breaks")
@@ -68,7 +70,11 @@ def main() -> int:
         return try_undos(int(options.seed or time.time_ns() // 1_000_000_000), options.undo)
     if options.planted:
         return _plant(
-            options.planted, seed=options.seed or "1", worlds=options.worlds or 40, minutes=options.minutes
+            options.planted,
+            seed=options.seed or "1",
+            worlds=options.worlds or 40,
+            minutes=options.minutes,
+            shrink=options.shrink,
         )
     if options.worlds or options.minutes:
         return _try_many(
@@ -85,8 +91,16 @@ def main() -> int:
         )
     seed = options.seed or str(time.time_ns() // 1_000_000)
     plan = Plan.drawn(seed)
+    names = options.only.split()
     if options.shrink:
-        plan = shrink(seed, plan, seconds=options.shrink, say=lambda text: print(text, flush=True))
+        search = Shrinking(
+            seed, plan, names, seconds=options.shrink, say=lambda text: print(text, flush=True)
+        )
+        search.run()
+        seed, names = search.seed, sorted(search.names)
+        print(f"To see it again: {search.command}")
+    if names:
+        plan = only(plan, names)
     outcome = World(seed, plan).run()
     if options.digest:
         print(outcome.digest)
@@ -95,12 +109,12 @@ def main() -> int:
     return 1 if outcome.problems else 0
 
 
-def _plant(names: str, *, seed: str, worlds: int, minutes: float) -> int:
+def _plant(names: str, *, seed: str, worlds: int, minutes: float, shrink: float) -> int:
     wanted = [bug for bug in BUGS if names in ("all", bug.name) or names in bug.name]
     print("| planted | worlds | the promise that broke |\n| --- | --- | --- |")
     rows = []
     for bug in wanted:
-        rows.append(look_for(bug, first=int(seed), worlds=worlds, seconds=minutes * 60))
+        rows.append(look_for(bug, first=int(seed), worlds=worlds, seconds=minutes * 60, shrink=shrink))
         print(rows[-1], flush=True)
     return any(" | – | " in row for row in rows)
 

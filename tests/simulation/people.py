@@ -151,6 +151,8 @@ class Plan:
 
     @classmethod
     def drawn(cls, seed: str) -> Plan:
+        """Return the plan of a seed. What may follow a slash in it draws another order, not another plan."""
+        seed = seed.partition("/")[0]
         plan = cls._drawn_without_services(seed)
         if seed.startswith(swarm_plan.PREFIX):
             return swarm_plan.with_swarm(plan, seed)
@@ -211,33 +213,6 @@ class Plan:
     def is_calm_but_for_services(self) -> bool:
         """Whether nothing but a model service goes wrong, and no group has to wait for another's slot."""
         return not self.faults and not any(self.deaths) and self.trouble == Trouble() and self.cap == 5
-
-    def parts(self) -> Iterator[Plan]:
-        """Yield plans with one thing less each, the largest pieces first: to find the few that matter."""
-        for name in ("faults", "said", "owner", "deaths"):
-            items = getattr(self, name)
-            size = len(items)
-            while size >= 1:
-                for start in range(0, len(items), size):
-                    less = items[:start] + items[start + size :]
-                    if name == "deaths":  # by place, so that the others keep their containers
-                        less = items[:start] + (0,) * len(items[start : start + size]) + items[start + size :]
-                        if less == items:
-                            continue
-                    yield replace(self, **{name: less})
-                size //= 2
-        yield from self._with_less_turned_on()
-        for services in self.services.parts():
-            yield replace(self, services=services)
-        for name in Trouble.__dataclass_fields__:
-            if getattr(self.trouble, name):
-                yield replace(self, trouble=replace(self.trouble, **{name: 0.0}))
-
-    def _with_less_turned_on(self) -> Iterator[Plan]:
-        """Yield plans with one switch less each."""
-        for name, none in (("loops", ()), ("schema_behind", 0), ("ahead_ms", 0), ("budget_tokens", 0)):
-            if getattr(self, name):
-                yield replace(self, **{name: none})
 
 
 def _groups(chance: random.Random) -> Iterator[Group]:

@@ -275,11 +275,12 @@ BUGS = (
 )
 
 
-def look_for(bug: Planted, *, first: int, worlds: int, seconds: float = 0.0) -> str:
+def look_for(bug: Planted, *, first: int, worlds: int, seconds: float = 0.0, shrink: float = 0.0) -> str:
     """Try worlds of the program with a bug until one breaks a promise; return the row of the table.
 
     A world that breaks a promise without the bug as well has not found it, and the next is tried. `seconds`
-    of CPU time are spent at the most; 0 is no bound.
+    of CPU time are spent at the most; 0 is no bound. With `shrink`, the world that has found it is shrunk for
+    so many CPU seconds, and the row ends with what was left of it.
     """
     with tempfile.TemporaryDirectory(prefix="andy-planted-", dir=_fast()) as folder:
         root = Path(folder)
@@ -310,9 +311,18 @@ def look_for(bug: Planted, *, first: int, worlds: int, seconds: float = 0.0) -> 
             name, problem = broken.removeprefix("Seed ").split(": ", 1)
             if _simulate(REPOSITORY, [f"--seed={name}", "--worlds=1"]).returncode == 0:
                 problem = problem.split(" | ")[0].replace("|", "/")[:110]
-                return f"| {bug.name} | {tried} ({spent:.0f} s) | {problem} (seed {name}) |"
+                row = f"| {bug.name} | {tried} ({spent:.0f} s) | {problem} (seed {name}) |"
+                return f"{row} {_shrunk(root, name, shrink)} |" if shrink else row
             seed = int(name.removeprefix(PREFIX)) + 1
     return f"| {bug.name} | – | not found in {tried} ({spent:.0f} s) |"
+
+
+def _shrunk(root: Path, seed: str, seconds: float) -> str:
+    """Return how much of a world there was and is left after so many CPU seconds of shrinking it."""
+    lines = _simulate(root, [f"--seed={seed}", f"--shrink={seconds}"]).stdout.splitlines()
+    sizes = [line for line in lines if line.startswith("… ")]
+    command = next(line for line in lines if line.startswith("To see it again: "))
+    return f"{sizes[0]} → {sizes[-1]}; {command}".replace("… ", "")
 
 
 def _where(bug: Planted) -> list[str]:

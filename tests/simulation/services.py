@@ -12,7 +12,7 @@ import random
 import re
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from orchestrator.domain.model_services import OF_DOTENV, PRESETS, ModelService, WorkKind
@@ -130,11 +130,6 @@ class ServicesPlan:
         return not any(
             one.service == service and one.at_s <= to_s and one.end_s > from_s for one in self.faults
         )
-
-    def parts(self) -> Iterator[ServicesPlan]:
-        """Yield plans with one fault less each."""
-        for place in range(len(self.faults)):
-            yield replace(self, faults=self.faults[:place] + self.faults[place + 1 :])
 
 
 def _faults(

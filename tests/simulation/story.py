@@ -1,12 +1,10 @@
-"""Tell a world in plain words, and find the few things in it that matter."""
+"""Tell a world in plain words."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
-from tests.simulation.people import Plan
-from tests.simulation.world import Line, Outcome, World
+from tests.simulation.world import Line, Outcome
 
 HEARD = ("said", "andy", "fault", "host", "world", "container")
 """Kinds of lines that are always part of the story."""
@@ -34,29 +32,3 @@ def _is_telling(line: Line) -> bool:
     if line.kind == "log":
         return line.text.startswith(("error", "critical", "exception"))
     return line.kind in HEARD
-
-
-def shrink(seed: str, plan: Plan, *, seconds: float, say: Callable[[str], None]) -> Plan:
-    """Return a plan with as little in it as still breaks a promise in the same way; try for so many seconds.
-
-    The seed stays, but with one thing less in the plan the loop draws other orders: a world that breaks
-    nothing any more only says that this thing mattered, or that its moment did.
-    """
-    kind = _kind_of(World(seed, plan).run())
-    end = time.process_time() + seconds
-    found = True
-    while found:
-        found = False
-        for less in plan.parts():
-            if time.process_time() > end:
-                return plan
-            if _kind_of(World(seed, less).run()) == kind:
-                plan, found = less, True
-                say(f"… {len(plan.said)} messages, {len(plan.faults)} faults are enough")
-                break
-    return plan
-
-
-def _kind_of(outcome: Outcome) -> str:
-    """Return the first words of the first problem: worlds that break the same promise have the same."""
-    return " ".join(outcome.problems[0].split()[:2]) if outcome.problems else ""

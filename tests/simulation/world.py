@@ -102,6 +102,12 @@ class Outcome:
         return hashlib.sha256(f"{text}\n{self.steps}".encode()).hexdigest()[:16]
 
 
+def root_of(process_id: int) -> Path:
+    """Return the directory of the world that a process lives through in the running thread."""
+    place = MEMORY if MEMORY.is_dir() else Path("/tmp")
+    return place / f"andy-world-{process_id}-{threading.get_ident() % 100_000}"
+
+
 class World:
     """One world. It is made, run once, and gone."""
 
@@ -114,9 +120,7 @@ class World:
         self.problems: list[str] = []
         self.kills = 0
         self.is_settling = False
-        parent = MEMORY if MEMORY.is_dir() else None
-        name = f"andy-world-{os.getpid()}-{threading.get_ident() % 100_000}"
-        self.root = root or (parent or Path("/tmp")) / name
+        self.root = root or root_of(os.getpid())
         self.refusals = surroundings.Refusals()
         self.loop = SimulatedLoop(self.seed, self.refusals.refuse)
         self._chance = random.Random(f"{self.seed}:world")
