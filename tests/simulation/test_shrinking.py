@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from tests.simulation import shrinking
 from tests.simulation.people import Plan
 from tests.simulation.shrinking import Shrinking, kind_of, only, things_of
 from tests.simulation.world import Outcome, World
@@ -24,11 +25,12 @@ def test_what_matters_is_left_of_a_world(seed: str, monkeypatch: pytest.MonkeyPa
         return Outcome(seed=world.seed, lines=[], problems=problems)
 
     monkeypatch.setattr(World, "run", run)
+    monkeypatch.setattr(shrinking, "DRAWS", (1, 2))
     search = Shrinking(seed, plan, seconds=60, say=lambda _: None)
     search.run()
     group = next(one.group for one in things_of(plan) if one.name == f"said{len(plan.said) - 2}")
     assert search.names == {f"said{len(plan.said) - 2}", "fault1", group}
-    assert search.tries < len(things_of(plan)) * 3
+    assert search.tries < 2 * len(things_of(plan))
     less = only(plan, search.names)
     assert (less.said, less.faults, len(less.groups)) == ((said,), (fault,), 1)
     assert less.seconds <= max(said.at_s, fault.at_s) + 60

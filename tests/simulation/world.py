@@ -36,7 +36,8 @@ from orchestrator.loop.service import apply_action
 from orchestrator.proxies.model.credentials import CredentialSource
 from orchestrator.proxies.model.limits import ModelProxyLimits
 from orchestrator.store import database as store_database
-from orchestrator.store.database import Database
+from orchestrator.store.database import Tx
+from orchestrator.store.direct import run_at_once
 from orchestrator.store.money import budgets
 from orchestrator.store.money.budgets import Period, Unit
 from tests.simulation import surroundings
@@ -762,7 +763,11 @@ def _furnish(home: Home, plan: Plan) -> None:
         _template.append(path)
         atexit.register(remove_template)
     shutil.copyfile(_template[0], home.database)
-    asyncio.run(_register(home, plan))
+    # Without a loop and a thread for it, which take longer than what they do here.
+    with closing(store_database._connect(home.database, "journal_mode = WAL", "foreign_keys = ON")) as new:
+        new.execute("BEGIN IMMEDIATE")
+        run_at_once(new, lambda tx: _register(tx, plan))
+        new.execute("COMMIT")
     if plan.schema_behind:
         _age(home.database, plan.schema_behind)
 
@@ -803,30 +808,26 @@ def _columns(connection: sqlite3.Connection, schema: str, table: str) -> list[st
     return [row[1] for row in connection.execute(f"PRAGMA {schema}.table_info({table})")]
 
 
-async def _register(home: Home, plan: Plan) -> None:
-    database = await Database.open(home.database)
-    try:
-        async with database.transaction() as tx:
-            await registration.ensure_main(tx, now_ms=0)
-            await add_services(tx, plan.services.fallbacks)
-            for group in plan.groups:
-                if group.is_main:
-                    await registration.add_chat(tx, group.folder, group.jid, now_ms=0)
-                    continue
-                await registration.register(tx, group)
-                for jid in group.other_chats:
-                    await registration.add_chat(tx, group.folder, jid, now_ms=0)
-            for folder in plan.loops:
-                await apply_action(tx, folder, "on", now_ms=START_MS + plan.ahead_ms)
-            if plan.budget_tokens:
-                await budgets.put(
-                    tx,
-                    folder=None,
-                    is_background=False,
-                    period=Period.DAY,
-                    unit=Unit.TOKENS,
-                    amount=plan.budget_tokens,
-                    now_ms=0,
-                )
-    finally:
-        await database.close()
+async def _register(tx: Tx, plan: Plan) -> None:
+    """Store the groups, services, loops and the budget of a plan."""
+    await registration.ensure_main(tx, now_ms=0)
+    await add_services(tx, plan.services.fallbacks)
+    for group in plan.groups:
+        if group.is_main:
+            await registration.add_chat(tx, group.folder, group.jid, now_ms=0)
+            continue
+        await registration.register(tx, group)
+        for jid in group.other_chats:
+            await registration.add_chat(tx, group.folder, jid, now_ms=0)
+    for folder in plan.loops:
+        await apply_action(tx, folder, "on", now_ms=START_MS + plan.ahead_ms)
+    if plan.budget_tokens:
+        await budgets.put(
+            tx,
+            folder=None,
+            is_background=False,
+            period=Period.DAY,
+            unit=Unit.TOKENS,
+            amount=plan.budget_tokens,
+            now_ms=0,
+        )
