@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from agent_runner.wire.order import RestoreMode
 from orchestrator.context.transcript import Transcript, TranscriptState
 from orchestrator.domain.values import TurnId
-from orchestrator.store.runs.checkpoints import AnsweredSession, CheckpointMark
+from orchestrator.store.runs.checkpoints import AnsweredSession, TurnCheckpoint
 
 DAY_MS = 24 * 3_600_000
 IDLE_MS = 29 * DAY_MS
@@ -32,7 +32,7 @@ class RestoreFacts:
     """The session that would be resumed."""
     answered: AnsweredSession | None
     """The known state of that session; None when no turn was answered in it."""
-    marks: Sequence[CheckpointMark] = ()
+    checkpoints: Sequence[TurnCheckpoint] = ()
     """The turns since the session began, in the order in which they ended."""
     transcript: Transcript | None = None
     """The session's transcript; None if it could not be read."""
@@ -134,7 +134,7 @@ def _missing_turns_reason(facts: RestoreFacts, session_state: _SessionState) -> 
     """Return why a session lacks too much of the conversation; None if it does not."""
     if facts.transcript is None:
         return None
-    if session_state.last is None and any(mark.uuid for mark in facts.marks):
+    if session_state.last is None and any(checkpoint.uuid for checkpoint in facts.checkpoints):
         return "the transcript of its session has none of the answered turns"
     # Of turns older than the window only a summary is stored, so they cannot be retold to the session.
     missing = session_state.missing
@@ -174,10 +174,14 @@ def _session_state(facts: RestoreFacts) -> _SessionState:
     transcript = facts.transcript or Transcript(TranscriptState.MISSING)
     last, after = None, 0
     # All checkpoints are tried, not the last alone: a damaged transcript may have any of them.
-    for position, mark in enumerate(facts.marks, start=1):
-        if mark.uuid is not None and transcript.has(mark.uuid):
-            last, after = mark.uuid, position
-    missing = sorted(mark.turn for mark in facts.marks[after:] if mark.turn not in facts.repeated_turns)
+    for position, checkpoint in enumerate(facts.checkpoints, start=1):
+        if checkpoint.uuid is not None and transcript.has(checkpoint.uuid):
+            last, after = checkpoint.uuid, position
+    missing = sorted(
+        checkpoint.turn
+        for checkpoint in facts.checkpoints[after:]
+        if checkpoint.turn not in facts.repeated_turns
+    )
     return _SessionState(last=last, missing=tuple(missing))
 
 

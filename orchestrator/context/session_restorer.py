@@ -131,7 +131,7 @@ class SessionRestorer:
             return RestoreFacts(
                 session_id=session_id,
                 answered=await checkpoints.answered(tx, turn.folder, session_id) if session_id else None,
-                marks=await checkpoints.marks(tx, turn.folder, session_id) if session_id else (),
+                checkpoints=await checkpoints.since_start(tx, turn.folder, session_id) if session_id else (),
                 repeated_turns=await checkpoints.turns_in_prompt(tx, turn, cursor),
                 model=agent.model,
                 model_window=await runs.window_of(tx, agent.model),
@@ -156,9 +156,9 @@ class SessionRestorer:
         session = await self._database.read(partial(_answered_session, folder=folder))
         if session is None:
             return
-        answered, marks = session
+        answered, turn_checkpoints = session
         try:
-            await asyncio.to_thread(_note_session, self._recorder.manager(folder), answered, marks)
+            await asyncio.to_thread(_note_session, self._recorder.manager(folder), answered, turn_checkpoints)
         except (AndyError, OSError) as error:
             # Only a warning: the store has the state, and the context's copy is for people to read.
             log.warning("context.behind", group=folder, reason=str(error))
@@ -166,13 +166,13 @@ class SessionRestorer:
 
 async def _answered_session(
     tx: Tx, *, folder: Folder
-) -> tuple[checkpoints.AnsweredSession, list[checkpoints.CheckpointMark]] | None:
+) -> tuple[checkpoints.AnsweredSession, list[checkpoints.TurnCheckpoint]] | None:
     """Return the state of a group's session; None if it has none, or nothing was answered in it."""
     session_id = await sessions.current(tx, folder)
     if session_id is None or await groups.by_folder(tx, folder) is None:
         return None
     answered = await checkpoints.answered(tx, folder, session_id)
-    return None if answered is None else (answered, await checkpoints.marks(tx, folder, session_id))
+    return None if answered is None else (answered, await checkpoints.since_start(tx, folder, session_id))
 
 
 def _facts_without_store(session_id: str | None, *, now_ms: int) -> RestoreFacts:
@@ -185,11 +185,11 @@ def _unchecked_restoration(facts: RestoreFacts) -> Restoration:
     """Return a restoration that resumes the session unchecked and retells nothing."""
     transcript_read = facts.transcript
     in_transcript = [
-        mark
-        for mark in facts.marks
-        if transcript_read is not None and mark.uuid and transcript_read.has(mark.uuid)
+        checkpoint
+        for checkpoint in facts.checkpoints
+        if transcript_read is not None and checkpoint.uuid and transcript_read.has(checkpoint.uuid)
     ]
-    decision = plan_restore(replace(facts, marks=in_transcript, has_stored_context=False))
+    decision = plan_restore(replace(facts, checkpoints=in_transcript, has_stored_context=False))
     return Restoration(
         restore=RestoreOrder(mode=decision.mode, reason=UNREAD, resume_at=decision.resume_at),
         decided_on_session=facts.session_id,
@@ -294,11 +294,13 @@ def _with_transcript(facts: RestoreFacts, session_files: Path, folder: str) -> R
 def _note_session(
     manager: ContextManager,
     answered: checkpoints.AnsweredSession,
-    marks: Sequence[checkpoints.CheckpointMark],
+    turn_checkpoints: Sequence[checkpoints.TurnCheckpoint],
 ) -> None:
     """Record in the context the session's state and its newest checkpoint. Blocks."""
     in_transcript = (
-        Checkpoint(turn=mark.turn, uuid=mark.uuid) for mark in reversed(marks) if mark.uuid is not None
+        Checkpoint(turn=checkpoint.turn, uuid=checkpoint.uuid)
+        for checkpoint in reversed(turn_checkpoints)
+        if checkpoint.uuid is not None
     )
     manager.note_session(
         session_id=answered.session_id,

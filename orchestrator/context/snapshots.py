@@ -133,7 +133,9 @@ class ContextSnapshots:
         disk.write_durably(self.folder / name, disk.encoded(document, self.redactor))
         for snapshot in surplus(self.listed(), now_ms=now_ms):
             (self.folder / snapshot.name).unlink(missing_ok=True)
-        return ContextSnapshot(name=name, at_ms=now_ms // 1000 * 1000, revision=contents.context.revision)
+        # In whole seconds, as the name has it: a later listing reads the time from the name.
+        written_ms = now_ms // 1000 * 1000
+        return ContextSnapshot(name=name, at_ms=written_ms, revision=contents.context.revision)
 
     def read(self, name: str) -> SnapshotContents:
         """Return the validated contents of a snapshot.

@@ -192,7 +192,7 @@ class UndoService:
                 item=item_of(effect), by=await _request_of(tx, await turn_effects.later_turns(tx, effect))
             )
             for effect in (*rows, *files)
-            if not await self._is_as_after(tx, turn.folder, effect)
+            if not await self._is_unchanged_since(tx, turn.folder, effect)
         ]
         sent = await _messages_of(tx, turn, effects)
         runs = await _runs_of(tx, effects)
@@ -236,7 +236,7 @@ class UndoService:
             ),
         )
 
-    async def _is_as_after(self, tx: Tx, folder: Folder, effect: RowEffect) -> bool:
+    async def _is_unchanged_since(self, tx: Tx, folder: Folder, effect: RowEffect) -> bool:
         """Return whether a row or file is still as the turn left it."""
         if effect.table == turn_effects.FILE:
             # A file in its earlier state loses nothing either: it needs no undo any more.
@@ -244,7 +244,7 @@ class UndoService:
                 is_same(self.files.now(folder, effect.key[0], like=state), state)
                 for state in (effect.after, effect.before)
             )
-        return turn_effects.is_as_after(effect, await turn_effects.current(tx, effect))
+        return turn_effects.is_unchanged_since(effect, await turn_effects.current(tx, effect))
 
     async def undo(
         self, tx: Tx, turn: Turn, *, by: str, is_forced: bool = False, reason: str | None = None

@@ -16,7 +16,7 @@ from orchestrator.containers.ports import Restoration
 from orchestrator.domain.values import OFFLINE, Folder, RunId
 from orchestrator.store.database import Database, migrations
 from orchestrator.store.runs import checkpoints, runs, sessions
-from orchestrator.store.runs.checkpoints import CheckpointMark
+from orchestrator.store.runs.checkpoints import TurnCheckpoint
 from tests.doubles.scripted_runtime import ScriptedRuntime, scripted_pool, scripted_ports
 from tests.support.store_harness import StoreHarness
 from tests.support.until import until
@@ -56,14 +56,14 @@ async def known(family, session="s-1"):
     async with family.database.reading() as tx:
         return (
             await checkpoints.answered(tx, FAMILY, session),
-            await checkpoints.marks(tx, FAMILY, session),
+            await checkpoints.since_start(tx, FAMILY, session),
         )
 
 
 async def test_a_good_end_says_how_far_its_session_holds_the_conversation(family):
     turn = await answer(family, "hi")
-    found, marks = await known(family)
-    assert marks == [CheckpointMark(turn=turn, uuid=f"u{turn}")]
+    found, turn_checkpoints = await known(family)
+    assert turn_checkpoints == [TurnCheckpoint(turn=turn, uuid=f"u{turn}")]
     assert (found.model, found.provider, found.context_tokens) == ("opus", "api", 1234)
     assert found.at_ms == family.clock.now_ms()
 
@@ -76,8 +76,8 @@ async def test_a_bad_end_says_nothing(family):
 async def test_an_end_without_a_checkpoint_leaves_the_last_one(family):
     turn = await answer(family, "hi")
     await answer(family, "check", checkpoint=None, note="the check found nothing to do")
-    _, marks = await known(family)
-    assert marks == [CheckpointMark(turn=turn, uuid=f"u{turn}")]
+    _, turn_checkpoints = await known(family)
+    assert turn_checkpoints == [TurnCheckpoint(turn=turn, uuid=f"u{turn}")]
 
 
 async def test_a_run_apart_from_the_conversation_leaves_no_mark_in_it(family):
@@ -99,15 +99,19 @@ async def test_marks_are_those_since_the_session_began(family):
     offline = await a_run(family, restore_mode="rehydrate", provider=OFFLINE)
     three = await answer(family, "three", session=None, run=offline, checkpoint=None)
     four = await answer(family, "four", session="s-2")
-    _, marks = await known(family, "s-2")
-    assert [(mark.turn, mark.uuid) for mark in marks] == [(two, f"u{two}"), (three, None), (four, f"u{four}")]
+    _, turn_checkpoints = await known(family, "s-2")
+    assert [(checkpoint.turn, checkpoint.uuid) for checkpoint in turn_checkpoints] == [
+        (two, f"u{two}"),
+        (three, None),
+        (four, f"u{four}"),
+    ]
 
 
 async def test_the_oldest_marks_give_way(family, monkeypatch):
-    monkeypatch.setattr(checkpoints, "MAX_MARKS", 3)
+    monkeypatch.setattr(checkpoints, "MAX_CHECKPOINTS", 3)
     turns = [await answer(family, f"question {number}") for number in range(5)]
-    _, marks = await known(family)
-    assert [mark.turn for mark in marks] == turns[-3:]
+    _, turn_checkpoints = await known(family)
+    assert [checkpoint.turn for checkpoint in turn_checkpoints] == turns[-3:]
 
 
 async def test_a_prompt_asks_again_what_failed_and_not_what_was_answered(family):
@@ -171,7 +175,7 @@ async def test_sessions_from_before_are_taken_to_hold_what_was_answered(tmp_path
     database = await Database.open(path)
     async with database.reading() as tx:
         found = await checkpoints.answered(tx, FAMILY, "s-1")
-        assert await checkpoints.marks(tx, FAMILY, "s-1") == []
+        assert await checkpoints.since_start(tx, FAMILY, "s-1") == []
     await database.close()
     assert found == checkpoints.AnsweredSession(session_id="s-1", at_ms=77)
 

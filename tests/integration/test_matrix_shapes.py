@@ -245,7 +245,7 @@ async def take_all(home: Path, database: Database, found: list[dict[str, Any]]) 
     session: Any = QuietSession()
     async with asyncio.TaskGroup() as tasks:
         receiver = RoomReceiver(context, session, ANDY, intake.receive, tasks=tasks)
-        await receiver.stored_position()
+        await receiver.resume()
         changes = SyncChanges(
             position="s1",
             rooms=[RoomEvents(room_id=ROOM, events=[*found, GOOD])],

@@ -433,7 +433,7 @@ async def test_the_context_tells_people_what_is_known_of_the_session(noting: Har
     assert (sdk.session_id, sdk.model, sdk.provider) == (SESSION, "opus", "api.anthropic.com")
     assert sdk.context_tokens == 50_000
     async with noting.store_harness.database.reading() as tx:
-        newest = (await checkpoints.marks(tx, FAMILY, SESSION))[-1]
+        newest = (await checkpoints.since_start(tx, FAMILY, SESSION))[-1]
     await until(
         lambda: [one.uuid for one in manager.load(now_ms=0).context.sdk.checkpoints] == [newest.uuid],
         "the checkpoint is noted",

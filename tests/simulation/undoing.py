@@ -389,7 +389,7 @@ class UndoWorld(World):
                 if values.get("agent") == "host":
                     continue
                 key = json.dumps([values[name] for name in table.key])
-                row_left = {name: value for name, value in values.items() if name not in table.moving}
+                row_left = {name: value for name, value in values.items() if name not in table.host_columns}
                 if table.name == "cross_session_notifications":
                     row_left["is_open"] = values["state"] in ("pending", "delivered")
                 found[table.name, key] = row_left

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from orchestrator.context.resume_or_retell import DAY_MS, RestoreDecision, RestoreFacts, plan_restore
 from orchestrator.context.transcript import Transcript, TranscriptState
 from orchestrator.domain.values import TurnId
-from orchestrator.store.runs.checkpoints import AnsweredSession, CheckpointMark
+from orchestrator.store.runs.checkpoints import AnsweredSession, TurnCheckpoint
 
 NOW = 1_790_000_000_000
 SESSION = "0b9d1f3e-1111-4222-8333-444444444444"
@@ -24,8 +24,8 @@ ANSWERED = AnsweredSession(
 )
 
 
-def marks(*turns):
-    return tuple(CheckpointMark(turn=TurnId(turn), uuid=f"a{turn}") for turn in turns)
+def turn_checkpoints(*turns):
+    return tuple(TurnCheckpoint(turn=TurnId(turn), uuid=f"a{turn}") for turn in turns)
 
 
 def talk(*turns, tail=(), **more):
@@ -42,7 +42,7 @@ def talk(*turns, tail=(), **more):
 HEALTHY = RestoreFacts(
     session_id=SESSION,
     answered=ANSWERED,
-    marks=marks(1, 2, 3),
+    checkpoints=turn_checkpoints(1, 2, 3),
     transcript=talk(1, 2, 3),
     has_stored_context=True,
     window=(1, 2, 3),
@@ -65,7 +65,7 @@ def test_a_session_that_holds_everything_is_resumed():
 
 NEW_SESSION = {
     "no session": ({"session_id": None}, "no session to resume"),
-    "a question that was never answered": ({"answered": None, "marks": ()}, "nothing was answered"),
+    "a question that was never answered": ({"answered": None, "checkpoints": ()}, "nothing was answered"),
     "deleted": ({"transcript": Transcript(TranscriptState.MISSING)}, "is gone"),
     "emptied": ({"transcript": Transcript(TranscriptState.EMPTY)}, "is empty"),
     "a pipe": ({"transcript": Transcript(TranscriptState.REFUSED, "it is a pipe")}, "it is a pipe"),
@@ -109,7 +109,7 @@ RESUMED = {
     "idle for 29 days": {"answered": replace(ANSWERED, at_ms=NOW - 29 * DAY_MS)},
     "from before anything of this was known": {
         "answered": AnsweredSession(session_id=SESSION, at_ms=NOW),
-        "marks": (),
+        "checkpoints": (),
         "model": "haiku",
         "provider": "gateway.example",
     },
@@ -139,17 +139,17 @@ def test_a_turn_that_lost_its_answer_alone_is_told_and_not_there_twice():
 
 
 def test_what_another_agent_answered_is_told():
-    outside = CheckpointMark(turn=TurnId(4), uuid=None)
+    outside = TurnCheckpoint(turn=TurnId(4), uuid=None)
     decision = plan_restore(
-        known(marks=(*marks(1, 2, 3), outside), window=(3, 4), repeated_turns=(TurnId(5),))
+        known(checkpoints=(*turn_checkpoints(1, 2, 3), outside), window=(3, 4), repeated_turns=(TurnId(5),))
     )
     assert (decision.mode, decision.missing, decision.session_id) == ("resume_plus_delta", (4,), SESSION)
 
 
 def test_what_another_agent_answered_before_the_last_turn_of_the_session_was_told_then():
-    outside = CheckpointMark(turn=TurnId(2), uuid=None)
-    one, three = marks(1, 3)
-    decision = plan_restore(known(marks=(one, outside, three), transcript=talk(1, 3)))
+    outside = TurnCheckpoint(turn=TurnId(2), uuid=None)
+    one, three = turn_checkpoints(1, 3)
+    decision = plan_restore(known(checkpoints=(one, outside, three), transcript=talk(1, 3)))
     assert decision.mode == "resume"
 
 
@@ -187,7 +187,7 @@ anything = st.builds(
     RestoreFacts,
     session_id=st.none() | st.just(SESSION),
     answered=st.none() | st.just(ANSWERED) | st.just(AnsweredSession(session_id=SESSION, at_ms=0)),
-    marks=turn_ids.map(lambda turns: marks(*turns)),
+    checkpoints=turn_ids.map(lambda turns: turn_checkpoints(*turns)),
     transcript=transcripts,
     has_stored_context=st.booleans(),
     window=turn_ids.map(sorted),
@@ -212,9 +212,9 @@ def test_there_is_a_session_to_resume_or_none_and_always_a_reason(given_known):
 def test_nothing_is_told_of_a_turn_that_its_session_holds_or_that_is_asked_again(given_known):
     decision = plan_restore(given_known)
     held = {
-        mark.turn
-        for mark in given_known.marks
-        if given_known.transcript and mark.uuid and given_known.transcript.has(mark.uuid)
+        checkpoint.turn
+        for checkpoint in given_known.checkpoints
+        if given_known.transcript and checkpoint.uuid and given_known.transcript.has(checkpoint.uuid)
     }
     assert not set(decision.missing) & {*held, *given_known.repeated_turns}
 
@@ -226,7 +226,11 @@ def test_no_answered_turn_is_cut_off(given_known):
     if decision.resume_at is None or transcript is None:
         return
     cut = transcript.chain.index(decision.resume_at)
-    held = [mark.uuid for mark in given_known.marks if mark.uuid and transcript.has(mark.uuid)]
+    held = [
+        checkpoint.uuid
+        for checkpoint in given_known.checkpoints
+        if checkpoint.uuid and transcript.has(checkpoint.uuid)
+    ]
     assert transcript.chain.index(held[-1]) <= cut
 
 

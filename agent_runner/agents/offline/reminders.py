@@ -186,27 +186,26 @@ class Reminders(RequestHandler):
         """Set a reminder once more, word for word."""
         at, label = datetime.fromisoformat(self.slot("at")), self.slot("label")
         reply = await self._set_once(_BELL + label, at, label)
-        what, whom = self._about_and_for(label)
+        what, whom = self._subject_and_addressee(label)
         return self.say("reminder_set", whom=whom, moment=self.moment(at), what=what, id=reply.data["id"])
 
-    def _about_and_for(self, label: str) -> tuple[str, str]:
-        """Return the subject of a reminder's text, and words for the person that it is for."""
-        what = self.brief(label).rstrip(".")
+    def _subject_and_addressee(self, label: str) -> tuple[str, str]:
+        """Return what a reminder's text is about, and the words of an answer for whom it is for."""
+        subject = self.brief(label).rstrip(".")
         if label.startswith(self._beginnings("reminder_note_for_all")):
-            return what, self.say("whom_all")
-        for language in Language:
-            before, _, after = (
-                say("reminder_note", language, sender="\0", what="").removeprefix(_BELL).partition("\0")
-            )
-            name, mark, text = label.removeprefix(before).partition(after)
-            if (
-                what == label.rstrip(".")
-                and label.startswith(before)
-                and mark
-                and len(name) <= MAX_SENDER_CHARS
-            ):
-                return text.rstrip("."), self.say("whom_other", name=name)
-        return what, self.say("whom_me")
+            return subject, self.say("whom_all")
+        # `brief` has cut off a beginning that names the sender.
+        is_for_sender = subject != label.rstrip(".")
+        if not is_for_sender:
+            for language in Language:
+                # A text that begins like "Reminder for Ann: " names somebody else. The \0 in place of the
+                # name shows which words stand before and after it.
+                beginning = say("reminder_note", language, sender="\0", what="").removeprefix(_BELL)
+                before_name, _, after_name = beginning.partition("\0")
+                name, separator, rest = label.removeprefix(before_name).partition(after_name)
+                if label.startswith(before_name) and separator and len(name) <= MAX_SENDER_CHARS:
+                    return rest.rstrip("."), self.say("whom_other", name=name)
+        return subject, self.say("whom_me")
 
     async def _set_once(self, text: str, at: datetime, label: str) -> mailbox.Reply:
         """Send a reminder to the host, which may send it at once if it is late, and return its reply.

@@ -101,7 +101,7 @@ class MatrixChannel:
                 asyncio.TaskGroup() as tasks,
             ):
                 receiver = RoomReceiver(self._context, session, matrix_login, receive, tasks=tasks)
-                position = await receiver.stored_position()
+                position = await receiver.resume()
                 tasks.create_task(receiver.answer_invitations(), name="matrix:invitations")
                 while True:
                     changes = await session.sync(position)

@@ -82,14 +82,19 @@ class RoomReceiver:
         """The prefix that marks a stored sync position as this login's; another login's cannot be used."""
         return f"{self._login.user_id} {self._login.device_id} "
 
-    async def stored_position(self) -> str | None:
-        """Return the stored position, up to which an earlier host has stored everything, or None."""
+    async def resume(self) -> str | None:
+        """Load the stored invitations, and return the position in the stream from which to go on.
+
+        An earlier host has stored everything before it. None if there is no position of this login.
+        """
         async with self._context.database.reading() as tx:
-            stored = await chats.cursor(tx, CHANNEL.name) or ""
+            position = await chats.cursor(tx, CHANNEL.name) or ""
             invitations = json.loads(await chats.cursor(tx, INVITATIONS) or "{}")
         self._invitations = invitations.get(self._login.user_id, {})
         self._has_invitations.set()
-        return stored.removeprefix(self.position_prefix) if stored.startswith(self.position_prefix) else None
+        if not position.startswith(self.position_prefix):
+            return None
+        return position.removeprefix(self.position_prefix)
 
     async def deliver(self, changes: SyncChanges) -> int:
         """Deliver all changes since the last sync; return the number of messages."""

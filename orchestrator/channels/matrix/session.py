@@ -149,7 +149,7 @@ class MatrixSession:
             await client.close()
 
     async def sync(self, since: str | None) -> SyncChanges:
-        """Wait for events after `place` and return them. Without a place, past events are left out.
+        """Wait for events after the position `since` and return them; if it is None, leave past events out.
 
         Raises:
             ChannelDown: the homeserver cannot be reached.
@@ -160,7 +160,7 @@ class MatrixSession:
                 timeout=POLL_MS if self._has_synced else 0,
                 sync_filter=FILTER,
                 since=since,
-                # The rooms, their names and members are not stored between two lives of the host.
+                # The rooms, their names and members are not stored when the host ends.
                 full_state=not self._has_synced or None,
             )
         )
@@ -526,7 +526,7 @@ class MatrixSession:
 
         Raises:
             ChannelDown: the homeserver cannot be reached, or asks for longer pauses.
-            ChannelRefused: it does not have the file, or the file is larger than `limit` bytes.
+            ChannelRefused: it does not have the file, or the file is larger than `limit_bytes`.
         """
         try:
             async with asyncio.timeout(seconds):

@@ -111,6 +111,7 @@ def _send(client: APIClient, method: str, path: str, headers: dict[str, str] | N
     try:
         response.raise_for_status()
     except requests.HTTPError as error:
+        # Despite its name, this function of docker-py raises the error that it creates.
         create_api_error_from_http_exception(error)
     return response
 

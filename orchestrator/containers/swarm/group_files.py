@@ -61,7 +61,7 @@ class SharedTree:
     target: str
     source: Path
     is_writable: bool
-    only: str | None = None
+    single_file: str | None = None
     """The name of the only file of `source` that is shared; None if the whole directory is."""
     base: Tree | None = None
 
@@ -70,8 +70,8 @@ class SharedTree:
         with trees.opened_root(self.source) as root:
             return (
                 trees.scan(root, cache)
-                if self.only is None
-                else {self.only: trees.scan_file(root, self.only)}
+                if self.single_file is None
+                else {self.single_file: trees.scan_file(root, self.single_file)}
             )
 
 
@@ -98,7 +98,7 @@ def shared_trees(mounts: Sequence[Mount]) -> dict[str, SharedTree]:
         else:
             target, _, name = mount.target.rpartition("/")
             key = f"{target}#{name}"
-            shared[key] = SharedTree(target, mount.source.parent, is_writable=False, only=name)
+            shared[key] = SharedTree(target, mount.source.parent, is_writable=False, single_file=name)
     return shared
 
 
@@ -167,12 +167,13 @@ class OpenStage:
 
         Raises:
             TreeError: a file is missing, or differs from what was announced.
+            OSError: the stage cannot be written.
         """
         for target, (_, put) in self._plan.items():
             for path, entry in put.items():
                 if entry.kind == "file":
                     blob = self._partial / _blob(target, path)
-                    blob.touch()
+                    blob.touch()  # for an empty file no bytes were received
                     trees.check_file(blob, entry)
         plan = {
             target: {
@@ -182,10 +183,10 @@ class OpenStage:
             for target, (removed, put) in self._plan.items()
         }
         (self._partial / PLAN).write_text(json.dumps(plan), encoding="utf-8")
-        _sync(self._partial)
+        _sync_with_content(self._partial)
         shutil.rmtree(self._final, ignore_errors=True)
         self._partial.rename(self._final)
-        _sync_directory(self._final.parent)
+        _sync(self._final.parent)
 
 
 class Stages:
@@ -255,7 +256,7 @@ class RunFiles:
     """The files that a run shares with the host: trees by target, mailboxes by name, and its stages."""
 
     shared: dict[str, SharedTree]
-    boxes: dict[str, Path]
+    mailboxes: dict[str, Path]
     stages: Stages
     keeps_volume: bool = True
     """Whether the node retains the files for the group's next run there; only one run at a time may do so."""
@@ -264,10 +265,12 @@ class RunFiles:
     def write_record(self) -> None:
         """Write `RUN_FILE`, which a restarted host needs. Blocks."""
         record = {
+            # A list for each tree, whose four values `read` unpacks in this order.
             "shared": [
-                [tree.target, str(tree.source), tree.is_writable, tree.only] for tree in self.shared.values()
+                [tree.target, str(tree.source), tree.is_writable, tree.single_file]
+                for tree in self.shared.values()
             ],
-            "boxes": {name: str(path) for name, path in self.boxes.items()},
+            "boxes": {name: str(path) for name, path in self.mailboxes.items()},
             "keeps": self.keeps_volume,
         }
         write_whole(self.stages.directory / RUN_FILE, json.dumps(record), mode=0o600)
@@ -283,12 +286,14 @@ class RunFiles:
         except (OSError, ValueError):
             return None
         shared = {}
-        for target, source, is_writable, only in record["shared"]:
-            key = target if only is None else f"{target}#{only}"
-            shared[key] = SharedTree(target, Path(source), is_writable, only)
-        boxes = {name: Path(path) for name, path in record["boxes"].items()}
+        for target, source, is_writable, single_file in record["shared"]:
+            key = target if single_file is None else f"{target}#{single_file}"
+            shared[key] = SharedTree(target, Path(source), is_writable, single_file)
         return cls(
-            shared=shared, boxes=boxes, stages=Stages(directory), keeps_volume=record.get("keeps", True)
+            shared=shared,
+            mailboxes={name: Path(path) for name, path in record["boxes"].items()},
+            stages=Stages(directory),
+            keeps_volume=record.get("keeps", True),
         )
 
     @property
@@ -299,8 +304,9 @@ class RunFiles:
 
 async def settle_stages(files: RunFiles, run_id: RunId, last_frame: LastFrame) -> list[dict[str, Changes]]:
     """Put the sealed stages of a run in place whose turns' ends are recorded; return the changes of each."""
-    recorded = await last_frame(run_id)
-    due = [n for n in await asyncio.to_thread(files.stages.sealed) if n <= recorded]
+    last_recorded = await last_frame(run_id)
+    # A stage's number is that of the frame that ends its turn.
+    due = [n for n in await asyncio.to_thread(files.stages.sealed) if n <= last_recorded]
     return [await asyncio.to_thread(files.stages.apply, n, files.writable) for n in due]
 
 
@@ -334,15 +340,15 @@ def _put(root: int, path: str, entry: Entry, blob: Path) -> None:
             trees.put_file(root, path, entry, file.read)
 
 
-def _sync(directory: Path) -> None:
-    """Write a directory and the files in it durably to disk."""
-    for each in directory.iterdir():
-        _sync_directory(each)
-    _sync_directory(directory)
+def _sync_with_content(directory: Path) -> None:
+    """Write a directory and the files in it durably to disk. Blocks."""
+    for file in directory.iterdir():
+        _sync(file)
+    _sync(directory)
 
 
-def _sync_directory(path: Path) -> None:
-    """Write a file or directory itself durably to disk. Blocks."""
+def _sync(path: Path) -> None:
+    """Write a file, or the list of a directory's entries, durably to disk. Blocks."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -433,9 +433,13 @@ class SwarmRuntime:
             raise ContainerError(f"A folder of the group cannot be sent to a node: {error}") from error
         directory = self._directory(spec.run_id)
         directory.mkdir(parents=True)
-        boxes = {MAILBOXES[mount.target]: mount.source for mount in spec.mounts if mount.target in MAILBOXES}
+        mailboxes = {
+            MAILBOXES[mount.target]: mount.source for mount in spec.mounts if mount.target in MAILBOXES
+        }
         keeps_volume = self._starting[spec.run_id] is not None
-        files = RunFiles(shared=shared, boxes=boxes, stages=Stages(directory), keeps_volume=keeps_volume)
+        files = RunFiles(
+            shared=shared, mailboxes=mailboxes, stages=Stages(directory), keeps_volume=keeps_volume
+        )
         files.write_record()
         return files
 

@@ -246,7 +246,7 @@ class CarrierSession:
                     target=shared.target,
                     entries={path: trees.fields_of(entry) for path, entry in items[start:end]},
                     is_last=end >= len(items),
-                    is_whole=shared.only is None,
+                    is_whole=shared.single_file is None,
                     is_writable=shared.is_writable,
                 )
         await connection.send("laid")
@@ -374,7 +374,7 @@ class CarrierSession:
     async def _handle_request(self, connection: CarrierConnection, message: CarrierMessage) -> None:
         """Write a request of the agent to its mailbox, once there is room, and confirm it to the carrier."""
         box, name = message.text("box"), message.text("name")
-        directory = self.files.boxes.get(box)
+        directory = self.files.mailboxes.get(box)
         if directory is None or not _REQUEST_NAME.fullmatch(name) or name.endswith(".partial"):
             raise ConnectionLost("a request of no mailbox")
         while await asyncio.to_thread(_count, directory) >= MAX_WAITING_REQUESTS:  # noqa: ASYNC110  # a folder has no event

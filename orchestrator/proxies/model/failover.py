@@ -114,7 +114,7 @@ class Failover:
             # A `Counter` ignores a missing key here.
             del self._failed_tries[identity.run_id]
             return False
-        if identity.turn_id is None or _is_side_request(identity, answered):
+        if identity.turn_id is None or _is_side_model_unknown(identity, answered):
             return False
         if not identity.has_other and identity.turn_id not in self._router.left:
             return False
@@ -291,11 +291,15 @@ class Failover:
                 return True
 
 
-def _is_side_request(identity: RunIdentity, answered: Answered) -> bool:
-    """Return whether a request was for another model than the turn's: the CLI uses a small one for side work.
+def _is_side_model_unknown(identity: RunIdentity, answered: Answered) -> bool:
+    """Return whether a service does not know the small model that the CLI uses for side work.
 
-    A service that does not know that model may still answer the turn.
+    Such a service may still know the turn's own model, and answer the turn.
     """
-    chosen = (identity.model or "").partition("[")[0]
-    is_other = answered.model is not None and answered.model.partition("[")[0] != chosen
-    return answered.error is ModelError.UNKNOWN_MODEL and chosen.startswith("claude-") and is_other
+    if answered.error is not ModelError.UNKNOWN_MODEL or answered.model is None:
+        return False
+    # The part from `[` on selects a context size, as in `claude-sonnet-4-5[1m]`.
+    turn_model = (identity.model or "").partition("[")[0]
+    requested_model = answered.model.partition("[")[0]
+    # Only full names can be compared: for an alias such as `opus`, the CLI requests a full name.
+    return turn_model.startswith("claude-") and requested_model != turn_model

@@ -8,18 +8,17 @@ from orchestrator.domain.values import Folder, Run, SessionCommand, Turn, TurnId
 from orchestrator.store.conversation import prompt_messages
 from orchestrator.store.database import Tx
 
-MAX_MARKS = 200
+MAX_CHECKPOINTS = 200
 """Checkpoints per group; if more turns are missing in a session, they are not listed one by one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CheckpointMark:
-    """An answered turn, and its last message in the session's transcript; None if it was
-    outside the session.
-    """
+class TurnCheckpoint:
+    """A turn that was answered since a session began."""
 
     turn: TurnId
     uuid: str | None
+    """The turn's last message in the session's transcript; None if it was answered outside the session."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +53,7 @@ async def add_outside(tx: Tx, turn: Turn) -> None:
 
 
 async def _add(tx: Tx, turn: Turn, session_id: str | None, uuid: str | None) -> None:
-    """Add a turn, with its session and its last message there; delete the oldest beyond `MAX_MARKS`."""
+    """Add a turn, with its session and its last message there; delete the oldest beyond `MAX_CHECKPOINTS`."""
     await tx.execute(
         """
         INSERT INTO checkpoints (turn_id, group_folder, session_id, uuid) VALUES (?, ?, ?, ?)
@@ -67,7 +66,7 @@ async def _add(tx: Tx, turn: Turn, session_id: str | None, uuid: str | None) -> 
         DELETE FROM checkpoints WHERE group_folder = :folder AND id <= (
             SELECT id FROM checkpoints WHERE group_folder = :folder ORDER BY id DESC LIMIT 1 OFFSET :kept)
         """,
-        {"folder": turn.folder, "kept": MAX_MARKS},
+        {"folder": turn.folder, "kept": MAX_CHECKPOINTS},
     )
 
 
@@ -93,7 +92,7 @@ async def answered(tx: Tx, folder: Folder, session_id: str) -> AnsweredSession |
     )
 
 
-async def marks(tx: Tx, folder: Folder, session_id: str) -> list[CheckpointMark]:
+async def since_start(tx: Tx, folder: Folder, session_id: str) -> list[TurnCheckpoint]:
     """Return the turns that were answered since a session began, in the order in which they ended."""
     rows = await tx.execute_fetchall(
         """
@@ -104,7 +103,7 @@ async def marks(tx: Tx, folder: Folder, session_id: str) -> list[CheckpointMark]
         """,
         {"folder": folder, "session": session_id},
     )
-    return [CheckpointMark(turn=TurnId(row["turn_id"]), uuid=row["uuid"]) for row in rows]
+    return [TurnCheckpoint(turn=TurnId(row["turn_id"]), uuid=row["uuid"]) for row in rows]
 
 
 async def turns_in_prompt(tx: Tx, turn: Turn, after: int) -> list[TurnId]:

@@ -43,9 +43,10 @@ class TrackedTable:
     key: tuple[str, ...] = ("id",)
     title: str | None = None
     """The column that people know a row by; None for rows that only belong to others and are not listed."""
-    moving: frozenset[str] = frozenset()
-    """Columns that the host itself changes: alone they do not count as a later
-    change, and an undo leaves them.
+    host_columns: frozenset[str] = frozenset()
+    """Columns that the host itself changes.
+
+    A change of these alone does not count as a later change, and an undo leaves them as they are.
     """
     is_sending: bool = False
     """Whether only added rows are recorded: messages and runs, which an undo stops but does not delete."""
@@ -56,27 +57,32 @@ class TrackedTable:
 _OF_GROUP = ("group_folder", "id")
 TRACKED = (
     TrackedTable(
-        name="notifications", key=_OF_GROUP, title="message", moving=_BOARD | {"next_attempt_ms", "error"}
+        name="notifications",
+        key=_OF_GROUP,
+        title="message",
+        host_columns=_BOARD | {"next_attempt_ms", "error"},
     ),
     TrackedTable(name="notification_history"),
-    TrackedTable(name="dashboard_tasks", key=_OF_GROUP, title="title", moving=_BOARD),
+    TrackedTable(name="dashboard_tasks", key=_OF_GROUP, title="title", host_columns=_BOARD),
     TrackedTable(
         name="questions",
         key=_OF_GROUP,
         title="question",
-        moving=_BOARD | {"asked_count", "last_asked_ms", "processed_ms"},
+        host_columns=_BOARD | {"asked_count", "last_asked_ms", "processed_ms"},
     ),
     TrackedTable(name="insights", key=_OF_GROUP, title="title"),
     TrackedTable(name="memory_notes", title="text"),
     TrackedTable(name="people", key=_OF_GROUP, title="id"),
     TrackedTable(name="projects", key=_OF_GROUP, title="id"),
     TrackedTable(
-        name="scheduled_tasks", title="prompt", moving=frozenset({"last_run", "last_result", "failures"})
+        name="scheduled_tasks",
+        title="prompt",
+        host_columns=frozenset({"last_run", "last_result", "failures"}),
     ),
     TrackedTable(
         name="cross_session_notifications",
         title="payload_json",
-        moving=frozenset(
+        host_columns=frozenset(
             {
                 *(
                     "turns_remaining",
@@ -100,7 +106,7 @@ TRACKED = (
         name="loop_state",
         key=("group_folder",),
         title="group_folder",
-        moving=frozenset(
+        host_columns=frozenset(
             {
                 *("lease_owner", "lease_until_ms", "last_start_ms", "last_end_ms", "now_streak"),
                 *("noop_streak", "next_wake_ms", "wake_set_by", "wake_reason", "trace_json"),
@@ -111,7 +117,7 @@ TRACKED = (
     TrackedTable(
         name="polls",
         title="question",
-        moving=frozenset(
+        host_columns=frozenset(
             {"is_text", "channel_ref", "chat_jid", "ended_ms", "closed_ms", "begun", "end_turn"}
         ),
     ),
@@ -287,21 +293,21 @@ async def current(tx: Tx, effect: RowEffect) -> Row | None:
     return next((dict(row) for row in rows), None)
 
 
-def is_as_after(effect: RowEffect, present: Row | None) -> bool:
-    """Return whether the `present` row is as a turn left it, apart from `moving` columns. Pure.
+def is_unchanged_since(effect: RowEffect, present: Row | None) -> bool:
+    """Return whether the `present` row is as the turn left it, apart from the host's own columns. Pure.
 
-    None means that there is no such row, which is as a turn left it that deleted the row.
+    `present` is None if the row does not exist: it is unchanged then if the turn has deleted it.
     """
     if present is None or effect.after is None:
         return present is None and effect.after is None
-    moving = BY_NAME[effect.table].moving
-    return all(present.get(name) == value for name, value in effect.after.items() if name not in moving)
+    host_columns = BY_NAME[effect.table].host_columns
+    return all(present.get(name) == value for name, value in effect.after.items() if name not in host_columns)
 
 
 async def put_back(tx: Tx, effects: Sequence[RowEffect]) -> None:
     """Restore the rows of all these effects to their state before the turn.
 
-    Where only `moving` columns have changed since, those keep their present values.
+    Where only `host_columns` have changed since, those keep their present values.
 
     Raises:
         sqlite3.IntegrityError: a deleted row cannot be added, because another row has its key by now.
@@ -350,13 +356,13 @@ async def _has_run(tx: Tx, effect: RowEffect) -> bool:
 
 
 async def _update(tx: Tx, effect: RowEffect, present: Row) -> None:
-    """Set a row to its state before a turn; `moving` columns that changed since the turn are left alone."""
+    """Set a row to its state before a turn; `host_columns` that changed since are left alone."""
     assert effect.before is not None
     table, after = BY_NAME[effect.table], effect.after or {}
     values = {
         name: value
         for name, value in effect.before.items()
-        if name not in table.moving or present.get(name) == after.get(name)
+        if name not in table.host_columns or present.get(name) == after.get(name)
     }
     if not values:
         return
