@@ -29,6 +29,8 @@ VOICE_NOTE = "voice note"
 LANGUAGE_MESSAGES = 50
 """The number of newest messages of a chat from which the language of its voice notes is guessed."""
 NOT_FETCHED_YET = "not fetched yet"
+LATEST_SENT_MS = 4_000_000_000_000
+"""The latest time in a file's name, in epoch milliseconds: in the year 2096."""
 FILE_ENDINGS = {"audio/ogg": ".ogg", "audio/mp4": ".m4a", "image/jpeg": ".jpg", "image/webp": ".webp"}
 """File name endings that the system's own table does not know, or knows differently on each system."""
 
@@ -115,13 +117,17 @@ def fetch_failed(file: FileFacts) -> FetchedFile:
     return FetchedFile(text=f"[{file.kind}: it could not be fetched]")
 
 
-def placeholder_of(file: FileFacts | None, *, is_to_come: bool, limit: int) -> str | None:
-    """Return the text for a file that is missing: not fetched yet, or never to be fetched. Pure."""
+def placeholder_of(file: FileFacts | None, *, will_be_fetched: bool, limit_bytes: int) -> str | None:
+    """Return the text in a message in place of its file; None for a message without a file. Pure.
+
+    The text says that the file is too large, or is not fetched yet, or only names the file's kind.
+    """
     if file is None:
         return None
-    if file.size > limit:
-        return f"[{file.kind}, {_megabytes(file.size)}: too large to fetch, at most {_megabytes(limit)}]"
-    return f"[{file.kind}: {NOT_FETCHED_YET}]" if is_to_come else f"[{file.kind}]"
+    if file.size > limit_bytes:
+        most = _megabytes(limit_bytes)
+        return f"[{file.kind}, {_megabytes(file.size)}: too large to fetch, at most {most}]"
+    return f"[{file.kind}: {NOT_FETCHED_YET}]" if will_be_fetched else f"[{file.kind}]"
 
 
 def file_text(file: FileFacts, path: str, transcript: SpokenText | None = None) -> str:
@@ -134,8 +140,8 @@ def file_text(file: FileFacts, path: str, transcript: SpokenText | None = None) 
 
 def file_name(file: FileFacts, *, sent_ms: int) -> str:
     """Return the name to store a file under: when it was sent, then its own name or its kind. Pure."""
-    # The sender's client sets this time: an impossible date must not keep the file away.
-    sent_at = datetime.fromtimestamp(min(max(sent_ms, 0), 4_000_000_000_000) / 1000, UTC)
+    # The sender's client sets this time: one that `datetime` cannot represent must not keep the file away.
+    sent_at = datetime.fromtimestamp(min(max(sent_ms, 0), LATEST_SENT_MS) / 1000, UTC)
     own_name = attachments.safe_name(file.name)
     if own_name:
         return f"{sent_at:%Y%m%d-%H%M}-{own_name}"

@@ -74,8 +74,8 @@ class ChannelConnection(Generic[Login]):
                     await self._wait_for_login()
                     continue
                 await connect(login)
-            # `hold` may run tasks in groups, whose errors come in exception groups: `except*` matches them in
-            # both forms.
+            # `connect` may run tasks in groups, whose errors come in exception groups: `except*` matches them
+            # in both forms.
             except* LoggedOut as error:
                 await self._wait_for_another_login(login, str(_first_error(error)))
             except* ChannelError as error:
@@ -85,8 +85,9 @@ class ChannelConnection(Generic[Login]):
     def _was_healthy(self) -> bool:
         """Return whether the connection that just ended had lasted a while."""
         since_ms = self.status.current.connected_since_ms
-        is_connected = self.status.current.state == "connected" and since_ms is not None
-        return is_connected and self._context.clock.now_ms() - (since_ms or 0) >= HEALTHY_MS
+        if self.status.current.state != "connected" or since_ms is None:
+            return False
+        return self._context.clock.now_ms() - since_ms >= HEALTHY_MS
 
     async def note_connected(self) -> None:
         """Record that the messenger has answered, and hurry the messages that waited for it."""

@@ -158,15 +158,18 @@ class MatrixChannel:
         return MessageId(event)
 
     async def _earlier_event(self, session: MatrixSession, room: str, message_id: MessageId) -> str | None:
-        """Return the event that an earlier attempt has sent to its room, or None to send the message.
+        """Return the event that an earlier attempt has sent to the room; None if the message is to be sent.
 
-        Raises as `MatrixSession.find_own` does.
+        In that case this attempt is recorded as the first. Raises as `MatrixSession.find_own` does.
         """
         now_ms, account = self._context.clock.now_ms(), session.account
         first_try = await self._context.database.write(
             lambda tx: outbox.note_try(tx, message_id, by=account, now_ms=now_ms)
         )
-        if first_try is None or (first_try.by == account and 0 <= now_ms - first_try.at_ms <= TRUSTED_MS):
+        if first_try is None:
+            return None
+        if first_try.by == account and 0 <= now_ms - first_try.at_ms <= TRUSTED_MS:
+            # The homeserver still knows the transaction, and shows a repeated one only once.
             return None
         event = await session.find_own(room, message_id, since_ms=min(first_try.at_ms, now_ms))
         if event is None:
@@ -180,18 +183,20 @@ class MatrixChannel:
     ) -> dict[str, Any]:
         """Upload the file of a message, unless that was done; return its part of the message's content.
 
-        `upload_key` is the homeserver and the id of the message. Raises as `MatrixSession.upload` does.
+        `upload_key` is the homeserver and the id of the message. Raises as `MatrixSession.upload` does; after
+        `SLOW_UPLOADS` uploads that were too slow, `ChannelRefused`.
         """
+        _, message_id = upload_key
         if upload_key not in self._uploaded:
             try:
                 self._uploaded[upload_key] = await session.upload(room, file)
             except UploadTooSlow as error:
-                self._slow_uploads[upload_key[1]] += 1
-                if self._slow_uploads[upload_key[1]] < SLOW_UPLOADS:
+                self._slow_uploads[message_id] += 1
+                if self._slow_uploads[message_id] < SLOW_UPLOADS:
                     raise
-                del self._slow_uploads[upload_key[1]]
+                del self._slow_uploads[message_id]
                 raise ChannelRefused(error.advice, is_chat_fine=True) from error
-            self._slow_uploads.pop(upload_key[1], None)
+            self._slow_uploads.pop(message_id, None)
             if len(self._uploaded) > MAX_UPLOADED:
                 self._uploaded.popitem(last=False)
         return self._uploaded[upload_key]

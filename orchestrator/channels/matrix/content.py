@@ -46,6 +46,7 @@ def text_content(text: str, *, mention: ChatMember | None = None) -> dict[str, A
         name = html.escape(mention.name or mention.jid)
         link = f'<a href="https://matrix.to/#/{percent(mention.jid)}">{name}</a>'
         rendered = rendered.replace(name, link, 1)
+    # A text without formatting and mention needs no second form.
     if rendered != f"<p>{html.escape(plain)}</p>":
         formatted = content | {"format": "org.matrix.custom.html", "formatted_body": rendered}
         if len(json.dumps(formatted, ensure_ascii=False).encode()) <= MAX_CONTENT_BYTES:

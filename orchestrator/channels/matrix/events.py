@@ -154,10 +154,11 @@ def _poll_fields(kind: str, content: dict[str, Any]) -> dict[str, Any] | None:
     if kind == "m.poll.response" or f"{POLL}.response" in content or "m.poll.response" in content:
         fields = {"text": "[voted in a poll]", "ignored": VOTE, "answers": _referenced_event(content)}
         return {**fields, "chosen": _chosen(content)}
-    for prefix, poll in (("m.poll", "m.poll"), (POLL, f"{POLL}.start")):
-        if isinstance(content.get(poll), dict):
-            return {"text": _poll_text(content[poll])}
-        if f"{prefix}.end" in content:
+    # The proposal calls a poll's start `….start`; the accepted specification has no such ending.
+    for start_key, end_key in (("m.poll", "m.poll.end"), (f"{POLL}.start", f"{POLL}.end")):
+        if isinstance(content.get(start_key), dict):
+            return {"text": _poll_text(content[start_key])}
+        if end_key in content:
             return {"text": "[closed a poll]", "ignored": VOTE, "answers": _referenced_event(content)}
     return None
 
@@ -199,13 +200,13 @@ def _referenced_event(content: dict[str, Any]) -> str:
 def _extensible_text(value: object) -> str:
     """Return the text of an extensible event (MSC1767), or of a part of one."""
     table = _table(value)
-    for candidate in (table.get("m.text"), table.get("org.matrix.msc1767.text"), table.get("body")):
-        value_of_candidate = candidate[0] if isinstance(candidate, list) and candidate else candidate
-        text = (
-            _table(value_of_candidate).get("body")
-            if isinstance(value_of_candidate, dict)
-            else value_of_candidate
-        )
+    # A text is a string, an object with a `body`, or a list of such objects, of which the first is preferred.
+    for field in ("m.text", "org.matrix.msc1767.text", "body"):
+        text = table.get(field)
+        if isinstance(text, list) and text:
+            text = text[0]
+        if isinstance(text, dict):
+            text = text.get("body")
         if isinstance(text, str) and text.strip():
             return text[:MAX_TEXT_CHARS]
     return ""
@@ -219,10 +220,11 @@ def replacement_of(event: dict[str, Any]) -> str:
 
 
 def with_call(text: str, names: Collection[str], *, call_text: str) -> str:
-    """Return a text that starts with one of Andy's names, as clients write a mention, with `call_text` there.
+    """Replace one of Andy's `names` at the start of a text by `call_text`.
 
-    Longer names are tried first; other texts are returned unchanged.
+    Clients write a mention as the name. A text that starts with no name is returned unchanged.
     """
+    # Longer names first: one name may be the beginning of another.
     for name in sorted(filter(None, names), key=len, reverse=True):
         rest = text[len(name) :]
         if text[: len(name)].casefold() == name.casefold() and not rest[:1].isalnum():
@@ -230,23 +232,23 @@ def with_call(text: str, names: Collection[str], *, call_text: str) -> str:
     return text
 
 
-def own_message(
+def match_own_message(
     event: dict[str, Any], message_id: str, *, since_ms: int
-) -> Literal["it", "perhaps", "other", "earlier"]:
-    """Return whether an event of Andy's own is the message with this id, or older than `since_ms`.
+) -> Literal["yes", "perhaps", "no", "too_old"]:
+    """Return whether an event of Andy's own is the message with this id, sent after `since_ms`.
 
-    A redacted event has lost its id, so it may be the message.
+    "perhaps": the event was redacted, and has lost its id. "too_old": it was sent before `since_ms`.
     """
     if _table(event.get("content")).get(MESSAGE_ID) == message_id and _id(event.get("event_id")):
-        return "it"
+        return "yes"
     sent_ms = event.get("origin_server_ts")
     if isinstance(sent_ms, int) and sent_ms < since_ms:
-        return "earlier"
-    return "perhaps" if "redacted_because" in _table(event.get("unsigned")) else "other"
+        return "too_old"
+    return "perhaps" if "redacted_because" in _table(event.get("unsigned")) else "no"
 
 
 def is_join_of(event: dict[str, Any], user_id: str) -> bool:
-    """Return whether an event reports that somebody joined the room who was not in it."""
+    """Return whether an event reports that the account `user_id` joined the room; it was not in it before."""
     before = _table(_table(event.get("unsigned")).get("prev_content"))
     return (
         event.get("type") == "m.room.member"
@@ -379,7 +381,7 @@ def _pills(content: dict[str, Any]) -> dict[str, str]:
 
 def _id(value: object) -> str:
     """Return a value as an id of an event or account; empty if it cannot be one."""
-    # Without half of a surrogate pair, which no database accepts; `screening` has replaced those in events.
+    # Half a surrogate pair is refused: no database accepts it. `screening` has replaced those in events.
     is_id = isinstance(value, str) and 0 < len(value) <= MAX_ID_CHARS
     return str(value) if is_id and value == str(value).encode("utf-8", "replace").decode() else ""
 

@@ -97,7 +97,10 @@ class RoomReceiver:
         return position.removeprefix(self.position_prefix)
 
     async def deliver(self, changes: SyncChanges) -> int:
-        """Deliver all changes since the last sync; return the number of messages."""
+        """Deliver all changes since the last sync; return the number of messages.
+
+        The position in the stream is stored too, unless files are being fetched.
+        """
         for room_id in changes.typed_in:
             self._context.on_typing(address_of(room_id))
         await self._update_invitations(changes.invited_by, removed=changes.left)
@@ -116,20 +119,21 @@ class RoomReceiver:
             (room_id, message) for room_id, message in room_messages if message.sender != self._login.user_id
         ]
         self._position = changes.position
-        is_stored = False
+        is_position_stored = False
         for number, (room_id, message) in enumerate(room_messages, start=1):
             try:
-                is_stored = await self._deliver_message(
+                is_position_stored = await self._deliver_message(
                     room_id, message, is_last=number == len(room_messages)
                 )
             except (ChannelError, StoreError):
                 raise
             except Exception:
-                # Skip it: otherwise it would come again with each look, and hold up all other messages.
+                # Skip it: otherwise it would come again with each sync, and hold up all other messages.
                 log.exception("matrix.message_not_read", room=room_id, message=message.event_id)
-                is_stored = False
-        if not is_stored and not self._fetching:
+                is_position_stored = False
+        if not is_position_stored and not self._fetching:
             await self._store_position()
+        # Of several messages of a room, the dictionary contains the newest.
         await self._mark_read(dict(room_messages))
         return len(room_messages)
 
@@ -139,7 +143,10 @@ class RoomReceiver:
             await chats.set_cursor(tx, CHANNEL.name, self.position_prefix + self._position)
 
     async def _update_invitations(self, added: Mapping[str, str], *, removed: Collection[str]) -> None:
-        """Store the unanswered invitations, before the position in the stream is stored."""
+        """Change and store the unanswered invitations, and wake the task that answers them.
+
+        This comes before the position in the stream is stored: the homeserver reports each invitation once.
+        """
         unanswered = {
             room: inviter for room, inviter in {**self._invitations, **added}.items() if room not in removed
         }
@@ -176,6 +183,7 @@ class RoomReceiver:
             await (self._session.join(room_id) if is_owner else self._session.leave(room_id))
         except ChannelError as error:
             log.warning("matrix.invitation", room=room_id, by=inviter, reason=str(error))
+            # A refusal is final: the room is gone, for example.
             return isinstance(error, ChannelRefused)
         log.info("matrix.invitation", room=room_id, by=inviter, accepted=is_owner)
         if is_owner:
@@ -212,7 +220,10 @@ class RoomReceiver:
     # One message
 
     async def _deliver_message(self, room_id: str, message: RoomMessage, *, is_last: bool) -> bool:
-        """Deliver a message; return whether the position was stored with it."""
+        """Deliver a message and start to fetch its file; return whether the position was stored with it.
+
+        A room that cannot be read is left, and a request to compare keys is declined.
+        """
         inbound = await self._inbound(room_id, message)
         if inbound.is_unreadable and not self._session.is_readable(room_id):
             await self._leave_unreadable_room(room_id)
@@ -286,7 +297,7 @@ class RoomReceiver:
             vote=vote,
             is_unreadable=message.is_unreadable,
             file=attachments.placeholder_of(
-                message.file, is_to_come=file_until_ms is not None, limit=limit_bytes
+                message.file, will_be_fetched=file_until_ms is not None, limit_bytes=limit_bytes
             ),
             file_until_ms=file_until_ms,
             thread=message.thread or None,

@@ -70,6 +70,7 @@ class _Client(nio.AsyncClient):  # type: ignore[misc]  # the library is not type
         session: aiohttp.ClientSession | None = self.client_session
         self.is_closed = True
         await super().close()
+        # The library has set this to None, and opens a new session when it is None.
         self.client_session = session
 
     async def send(self, *arguments: Any, **options: Any) -> Any:
@@ -83,7 +84,7 @@ class _Client(nio.AsyncClient):  # type: ignore[misc]  # the library is not type
         try:
             answer = await super().parse_body(transport_response)
         except (RecursionError, ValueError):
-            # Otherwise it would come again with each look, and hold up all rooms.
+            # Otherwise it would come again with each sync, and hold up all rooms.
             answer = parse_hostile_json(await transport_response.read())
         return with_parsable_events(answer)
 

@@ -50,6 +50,7 @@ def parse_hostile_json(body: bytes) -> object:
     text = body.decode("utf-8", "replace")
     pieces: list[str] = []
     copied_until = depth = 0
+    # Each list or object below `MAX_DEPTH` is replaced by `null`; the text between them is copied.
     for token in _TOKENS.finditer(text):
         bracket = token[0]
         if bracket in "[{":

@@ -58,9 +58,12 @@ MAX_VERIFICATIONS = 20
 VERIFICATION_END = "m.key.verification.cancel"
 DECLINED = {"code": "m.user", "reason": "Andy is a program and compares no keys: he answers without that."}
 UPLOAD_SECONDS, UPLOAD_BYTES_PER_SECOND = 60.0, 100_000
-_NEVER = frozenset({"M_FORBIDDEN", "M_NOT_FOUND", "M_UNKNOWN_ROOM"})
-_NEVER_THIS = frozenset({"M_TOO_LARGE", "M_BAD_JSON", "M_NOT_JSON", "M_INVALID_PARAM", "M_MISSING_PARAM"})
-"""Refusals of one message in a room that accepts others."""
+_ROOM_REFUSALS = frozenset({"M_FORBIDDEN", "M_NOT_FOUND", "M_UNKNOWN_ROOM"})
+"""Error codes of a room that accepts nothing from Andy."""
+_MESSAGE_REFUSALS = frozenset(
+    {"M_TOO_LARGE", "M_BAD_JSON", "M_NOT_JSON", "M_INVALID_PARAM", "M_MISSING_PARAM"}
+)
+"""Error codes for one message in a room that accepts others."""
 _PASSING_STATUSES = frozenset({401, 404, 405, 407, 408, 421, 425, 429})
 """HTTP statuses of a proxy before the homeserver that concern the connection, not the message."""
 _LOGGED_OUT = frozenset({"M_UNKNOWN_TOKEN", "M_MISSING_TOKEN", "M_USER_DEACTIVATED"})
@@ -151,6 +154,8 @@ class MatrixSession:
     async def sync(self, since: str | None) -> SyncChanges:
         """Wait for events after the position `since` and return them; if it is None, leave past events out.
 
+        The keys of encrypted rooms are exchanged too, and requests to compare keys are declined.
+
         Raises:
             ChannelDown: the homeserver cannot be reached.
             LoggedOut: the login has ended.
@@ -191,12 +196,12 @@ class MatrixSession:
         `since` is the position of that sync; events from before Andy joined are not among them.
         """
         received = [_json_of(event) for event in room_info.timeline.events]
-        joined = [
-            number for number, event in enumerate(received) if events.is_join_of(event, self._login.user_id)
+        join_indexes = [
+            index for index, event in enumerate(received) if events.is_join_of(event, self._login.user_id)
         ]
-        if joined:
+        if join_indexes:
             # Messages from before Andy joined are not for him.
-            return received[joined[-1] + 1 :]
+            return received[join_indexes[-1] + 1 :]
         if room_info.timeline.limited and room_info.timeline.prev_batch and since:
             missed = await self._missed_events(room_id, start=room_info.timeline.prev_batch, end=since)
             known_ids = {event.get("event_id") for event in received}
@@ -204,7 +209,10 @@ class MatrixSession:
         return received
 
     async def _missed_events(self, room_id: str, *, start: str, end: str) -> list[dict[str, Any]]:
-        """Return the events between two pages of the stream, oldest first."""
+        """Return the events from the position `start` back to the position `end`, oldest first.
+
+        If there are more than `MAX_GAP_EVENTS`, the oldest are left out.
+        """
         missed: list[dict[str, Any]] = []
         while len(missed) < MAX_GAP_EVENTS:
             answer = await self._request_patiently(
@@ -393,13 +401,14 @@ class MatrixSession:
         return str(answer.event_id)
 
     async def find_own(self, room_id: str, message_id: str, *, since_ms: int) -> str | None:
-        """Return the event of a message that may have been sent since then; None if it is not in the room.
+        """Return the event of a message that may have been sent since `since_ms`; None if it is not there.
 
         Raises:
             ChannelDown, LoggedOut, ChannelRefused: as `send` does.
             OutcomeUnknown: the room has too many messages to search, or one was redacted.
         """
         page_start, searched, may_be_there = None, 0, False
+        # From the newest event back, page by page.
         while searched < SOUGHT_EVENTS:
             answer = await self._request(
                 self._client.room_messages(
@@ -414,11 +423,13 @@ class MatrixSession:
                 )
             )
             page = [_json_of(event) for event in answer.chunk]
-            matches = [events.own_message(event, message_id, since_ms=since_ms - CLOCKS_MS) for event in page]
-            if "it" in matches:
-                return str(page[matches.index("it")]["event_id"])
+            matches = [
+                events.match_own_message(event, message_id, since_ms=since_ms - CLOCKS_MS) for event in page
+            ]
+            if "yes" in matches:
+                return str(page[matches.index("yes")]["event_id"])
             may_be_there |= "perhaps" in matches
-            is_at_end = "earlier" in matches or not answer.end or answer.end == page_start
+            is_at_end = "too_old" in matches or not answer.end or answer.end == page_start
             if is_at_end and not may_be_there:
                 return None
             if is_at_end:
@@ -497,14 +508,16 @@ class MatrixSession:
         seconds = UPLOAD_SECONDS + size / UPLOAD_BYTES_PER_SECOND
         try:
             async with asyncio.timeout(seconds):
+                # With a longer limit, so that this one ends first, as a `TimeoutError`.
                 result = await self._request_for_message(uploaded(), seconds=2 * seconds)
         except TimeoutError as error:
+            # If the homeserver does not answer this either, it is unreachable, and the file not too large.
             async with asyncio.timeout(CALL_SECONDS):
                 await self._request(self._client.whoami())
             raise UploadTooSlow(file.name, size=size, seconds=seconds) from error
-        reference = {"caption": "", "name": file.name, "mime": file.mime, "size": size}
         uri = result.answer.content_uri
-        return reference | {"source": {"file": {**result.keys, "url": uri}} if result.keys else {"url": uri}}
+        source = {"file": {**result.keys, "url": uri}} if result.keys else {"url": uri}
+        return {"caption": "", "name": file.name, "mime": file.mime, "size": size, "source": source}
 
     async def own_reaction(self, room_id: str, event_id: str, user_id: str) -> str | None:
         """Return an account's newest reaction to an event, by its id, or None."""
@@ -585,8 +598,8 @@ def _raise_for_error(response: Any) -> Any:
     text = f"{error.message or code or 'the homeserver did not say why'}"[:200]
     if code in _LOGGED_OUT:
         raise LoggedOut(text)
-    if code in _NEVER or code in _NEVER_THIS:
-        raise ChannelRefused(f"The homeserver refuses: {text}.", is_chat_fine=code in _NEVER_THIS)
+    if code in _ROOM_REFUSALS or code in _MESSAGE_REFUSALS:
+        raise ChannelRefused(f"The homeserver refuses: {text}.", is_chat_fine=code in _MESSAGE_REFUSALS)
     if pause := pause_of(error):
         raise ChannelDown(f"The homeserver asks to wait {pause:.1f} s.", pause_seconds=pause)
     status = error.transport_response.status if error.transport_response is not None else 0

@@ -50,6 +50,8 @@ MAX_TOKEN_REFUSALS = 5
 """Answers in a row that the token is unknown, after growing pauses, before they are believed."""
 MAX_PAUSE_SECONDS = 3_600.0
 MAX_CAPTION = 1_024
+MAX_PHOTO_BYTES = 10 * 1000**2
+"""The largest picture, in bytes, that Telegram displays; a larger one is sent as a document."""
 MAX_REMEMBERED = 1_000
 """Most sent parts of messages that are remembered, so that this process sends none twice."""
 NOT_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
@@ -229,7 +231,8 @@ class TelegramChannel:
             ChannelDown, ChannelRefused, OutcomeUnknown, ChatMigrated
         """
         bot = self._connected()
-        plain, plain_marks = _with_mention(*(parse_markdown(text) if text else ("", ())), mention)
+        plain, plain_marks = parse_markdown(text) if text else ("", ())
+        plain, plain_marks = _with_mention(plain, plain_marks, mention)
         requests: list[Callable[[], Awaitable[Any]]] = []
         if attachment is not None:
             caption = {}
@@ -249,7 +252,10 @@ class TelegramChannel:
         return message_numbers[0]
 
     async def _send_poll(self, message_id: MessageId, poll: Poll, target: dict[str, Any]) -> MessageId:
-        """Send a poll whose votes have names; store Telegram's id of it. Raises as `_send_parts` does."""
+        """Send a poll whose votes have names, unless this process has; return its number.
+
+        Telegram's id of it is stored, and votes that came before are delivered. Raises as `_send_parts` does.
+        """
         request = partial(
             self._connected().send_poll,
             question=poll.question,
@@ -298,7 +304,7 @@ class TelegramChannel:
         return self._sent[key]
 
     async def _send_request(self, request: Callable[[], Awaitable[Any]]) -> Any:
-        """Send a request that people can see the effect of, and return Telegram's answer.
+        """Send a request with an effect that people see, and return Telegram's answer.
 
         Raises:
             ChannelDown, ChannelRefused, OutcomeUnknown, ChatMigrated
@@ -333,6 +339,7 @@ class TelegramChannel:
         """
         async with self._context.database.reading() as tx:
             number = await messages.channel_id_of(tx, jid, message_id) or message_id
+        # An edit has the message's number with the time of the edit behind a dot.
         number = MessageId(number.partition(".")[0])
         return int(number) if number.isdecimal() else None
 
@@ -376,6 +383,7 @@ class TelegramChannel:
         number = await self._number_of(message.chat_jid, message.id)
         if number is None:
             raise ChannelRefused("Telegram's number of the message is not known.")
+        # Only the number of the first part is stored; the others are known to the process that sent them.
         other_parts = [int(sent) for key, sent in self._sent.items() if key.startswith(f"{message.id}.")]
         for part in dict.fromkeys((number, *other_parts)):
             try:
@@ -417,7 +425,7 @@ def _pause_of(error: RetryAfter) -> float:
 
 
 async def _request(request: Any) -> Any:
-    """Return the answer to a request that nobody sees the effect of.
+    """Return the answer to a request without an effect that people see.
 
     Raises:
         ChannelDown, LoggedOut, PauseRequested
@@ -444,7 +452,7 @@ async def _send_file(bot: telegram.Bot, file: Attachment, target: dict[str, Any]
     """Send a file as its kind: Telegram displays pictures, voice notes, music and films as such."""
     content = await asyncio.to_thread(file.path.read_bytes)
     kind = file.mime.partition("/")[0]
-    if file.mime in {"image/jpeg", "image/png"} and len(content) <= 10 * 1000**2:
+    if file.mime in {"image/jpeg", "image/png"} and len(content) <= MAX_PHOTO_BYTES:
         return await bot.send_photo(photo=content, filename=file.name, **target)
     if file.mime == "audio/ogg":
         return await bot.send_voice(voice=content, filename=file.name, **target)

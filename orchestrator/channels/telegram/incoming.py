@@ -68,7 +68,7 @@ class UpdateReceiver:
         self._tasks = tasks
         self._fetch_slots = asyncio.Semaphore(attachments.MAX_FETCHES)
         self._waiting_slots = asyncio.Semaphore(MAX_WAITING_FILES)
-        self._limit = min(context.attachment_bytes, MAX_FETCH_BYTES)
+        self._limit_bytes = min(context.attachment_bytes, MAX_FETCH_BYTES)
 
     async def first_unstored_update(self) -> int | None:
         """Return the number of the first update that is not stored yet; None when that is not known."""
@@ -127,20 +127,24 @@ class UpdateReceiver:
         if inbound is not None and await hand_in(self._receive, inbound, cursor=position):
             return
         async with self._context.database.transaction() as tx:
-            waiting = await chats.cursors_of(tx, self._waiting_votes)
+            waiting = await chats.cursors_of(tx, self._waiting_votes_prefix)
             if inbound is None and len(waiting) < MAX_WAITING_VOTES:
-                key = f"{self._waiting_votes}{answer.update_id}"
+                key = f"{self._waiting_votes_prefix}{answer.update_id}"
                 await chats.set_cursor(tx, key, json.dumps(update))
             await chats.set_cursor(tx, CHANNEL.name, position)
 
     @property
-    def _waiting_votes(self) -> str:
+    def _waiting_votes_prefix(self) -> str:
+        """The prefix of the names under which this bot's waiting votes are stored."""
         return f"{WAITING_VOTES}{self._login.bot_id}:"
 
     async def deliver_waiting_votes(self) -> None:
-        """Deliver the votes whose poll is known by now; forget those whose poll never will be."""
+        """Deliver the votes whose poll is known by now.
+
+        If `MAX_WAITING_VOTES` are waiting, the others are forgotten: their polls are hardly Andy's.
+        """
         async with self._context.database.reading() as tx:
-            stored = await chats.cursors_of(tx, self._waiting_votes)
+            stored = await chats.cursors_of(tx, self._waiting_votes_prefix)
         for number, text in sorted((int(key), text) for key, text in stored.items()):
             inbound = None
             with suppress(Exception):  # another version of the library may no longer parse it
@@ -150,7 +154,7 @@ class UpdateReceiver:
                 await hand_in(self._receive, inbound, cursor=None)
             if inbound is not None or len(stored) >= MAX_WAITING_VOTES:
                 async with self._context.database.transaction() as tx:
-                    await chats.forget_cursor(tx, f"{self._waiting_votes}{number}")
+                    await chats.forget_cursor(tx, f"{self._waiting_votes_prefix}{number}")
 
     async def _vote(self, answer: PollAnswer) -> Inbound | None:
         """Return a vote as a message of its poll's chat; None if the poll is not known."""
@@ -159,13 +163,13 @@ class UpdateReceiver:
         if poll is None:
             return None
         is_group = poll.chat_jid.startswith(f"{PREFIX}-")
-        is_known = poll.takes(answer.chosen)
+        is_valid = poll.takes(answer.chosen)
         return Inbound(
             chat_jid=poll.chat_jid,
             id=MessageId(f"v{answer.update_id}"),
             sender=f"{PREFIX}{answer.sender_id}",
             sender_name=answer.sender_name,
-            text=vote_text(poll, answer.chosen) if is_known else UNREADABLE_VOTE,
+            text=vote_text(poll, answer.chosen) if is_valid else UNREADABLE_VOTE,
             sent_ms=self._context.clock.now_ms(),
             is_from_me=answer.sender_id == self._login.owner,
             channel=CHANNEL.name,
@@ -174,7 +178,7 @@ class UpdateReceiver:
             people=None if is_group else 2,
             quote=Quote(message_id=poll.message_id, sender=self._context.assistant, text=poll.text),
             ignored=VOTE,
-            vote=answer.chosen if is_known else None,
+            vote=answer.chosen if is_valid else None,
         )
 
     async def _move_chat(self, move: ChatMove, position: str) -> None:
@@ -228,7 +232,7 @@ class UpdateReceiver:
         file_until_ms = None
         if stored is not None:
             file_until_ms = stored.file_until_ms
-        elif group is not None and update.file is not None and update.file.size <= self._limit:
+        elif group is not None and update.file is not None and update.file.size <= self._limit_bytes:
             seconds = attachments.wait_seconds(self._context, update.file)
             file_until_ms = self._context.clock.now_ms() + int(seconds * 1000)
         return Inbound(
@@ -249,7 +253,7 @@ class UpdateReceiver:
             ignored=REACTION if update.sign else update.ignored or None,
             reaction=update.sign or None,
             file=attachments.placeholder_of(
-                update.file, is_to_come=file_until_ms is not None, limit=self._limit
+                update.file, will_be_fetched=file_until_ms is not None, limit_bytes=self._limit_bytes
             ),
             file_until_ms=file_until_ms,
             thread=update.thread or None,
@@ -321,7 +325,7 @@ class UpdateReceiver:
                 async with asyncio.timeout(attachments.fetch_seconds(file)):
                     remote_file = await self._bot.get_file(file.file_id)
                     content = await remote_file.download_as_bytearray()
-                if len(content) > self._limit:
+                if len(content) > self._limit_bytes:
                     return attachments.fetch_failed(file)
                 await asyncio.to_thread(_write_new, download_path, bytes(content))
             return await attachments.keep(
@@ -343,7 +347,8 @@ async def move_chat(
 ) -> None:
     """Move a chat's registration and all its waiting messages, and notify the owner in main, once.
 
-    `cursor` is the position in the stream of updates that is stored with it.
+    The outbox is woken, and subscribers of the event bus are informed. `cursor` is the position in the stream
+    of updates that is stored with it; None stores none.
 
     Raises:
         ChannelRefused: another group has the new address.

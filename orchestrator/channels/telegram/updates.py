@@ -138,6 +138,8 @@ def _message(update: Update, message: Message, *, is_edit: bool, bot: _Bot) -> C
     unknown_kind = "" if text or file is not None or is_edit else message_text.unknown_kind(message)
     if not text and file is None and not unknown_kind:
         return None
+    # For somebody who writes as a channel or a group, the id is that of the channel or group, and the name
+    # is that of the account, if Telegram sends one.
     sender = message.sender_chat or message.from_user
     author = message.from_user or message.sender_chat
     edited_s = int(message.edit_date.timestamp()) if message.edit_date else 0

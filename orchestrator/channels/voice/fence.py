@@ -34,6 +34,9 @@ _ARCHITECTURES = {"x86_64": (0xC000003E, 0), "aarch64": (0xC00000B7, 1)}
 """For each machine: its number in a filter, and its column in the tables of system calls."""
 
 _Step = tuple[int, int, int, int]
+"""A step of the kernel's filter: its code, how many steps to skip if a test is true and if it is false, and
+the value that the code uses.
+"""
 _ALLOWED_CALLS: Mapping[str, tuple[int | None, int | None]] = {
     "read": (0, 63), "readv": (19, 65), "pread64": (17, 67), "preadv": (295, 69),
     "write": (1, 64), "writev": (20, 66), "close": (3, 57), "lseek": (8, 62),
@@ -148,13 +151,17 @@ def _restrict_files(libc: Any, readable: Iterable[str]) -> bool:
 
     Return whether the kernel could do that; `libc` is the C library, through which it is called.
     """
+    # With the flag 1, the call only returns the version of Landlock.
     version = libc.syscall(_CREATE_RULESET, None, 0, 1)
     if version < 1:
         return False
-    rights = (1 << max(count for since, count in _FILE_RIGHTS if version >= since)) - 1
-    handled_rights = (
-        [rights] + [3] * (version >= 4) + [3] * (version >= 6)
-    )  # files; TCP; sockets by name, signals
+    file_rights_count = max(count for since, count in _FILE_RIGHTS if version >= since)
+    # A number for each kind of rights that newer versions have added; its bits are what is forbidden.
+    handled_rights = [(1 << file_rights_count) - 1]
+    if version >= 4:
+        handled_rights.append(0b11)  # TCP: listening, connecting
+    if version >= 6:
+        handled_rights.append(0b11)  # to processes outside: sockets by name, signals
     attributes = ctypes.create_string_buffer(struct.pack(f"{len(handled_rights)}Q", *handled_rights))
     ruleset = libc.syscall(_CREATE_RULESET, attributes, 8 * len(handled_rights), 0)
     if ruleset < 0:
@@ -219,15 +226,23 @@ def _filter_program(machine_number: int, column: int) -> Iterator[_Step]:
 
 
 def _steps_of_call(call: _RestrictedCall, number: int | None) -> Iterator[_Step]:
-    """Yield the steps that decide about one call by the lower half of an argument."""
+    """Yield the steps that decide about one call by the lower half of an argument.
+
+    `number` is the call's number on this machine; None if the machine has no such call.
+    """
     if number is None:
         return
     tests: list[_Step] = []
     for value in call.values:
-        if call.kind == "equals":
-            tests += [(_EQUAL, 0, 1, value), (_RETURN, 0, 0, _ALLOW)]
-        else:
-            tests += [(_ANY_BIT, *((0, 1) if call.kind == "has" else (1, 0)), value), (_RETURN, 0, 0, _ALLOW)]
+        match call.kind:
+            case "equals":
+                test = (_EQUAL, 0, 1, value)
+            case "has":
+                test = (_ANY_BIT, 0, 1, value)
+            case "lacks":
+                test = (_ANY_BIT, 1, 0, value)
+        tests += [test, (_RETURN, 0, 0, _ALLOW)]
+    # For another call, all steps about this one are skipped: the load, the tests and the last return.
     yield (_EQUAL, 0, len(tests) + 2, number)
     yield (_LOAD, 0, 0, 16 + 8 * call.argument)
     yield from tests

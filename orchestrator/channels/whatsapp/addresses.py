@@ -67,7 +67,7 @@ def of(jid: JidLike) -> Address | None:
 
 
 def parse(text: str) -> Address | None:
-    """Parse an address such as `49…:3@s.whatsapp.net`, dropping the device (`:3`).
+    """Parse an address such as `49….0:3@s.whatsapp.net`, dropping agent (`.0`) and device (`:3`).
 
     Return None when `text` is not the address of a person or a group.
     """

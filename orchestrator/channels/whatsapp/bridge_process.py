@@ -107,7 +107,7 @@ class BridgeProcess:
         return stdin is not None and not stdin.is_closing()
 
     def exit_state(self) -> StateReport:
-        """Return a state whose reason is the exit code and a line of stderr, if the process reported none.
+        """Return a state for a process that ended without reporting one: its exit code and a line of stderr.
 
         A panic in the library's Go code ends the whole process and is visible on stderr alone.
         """
@@ -115,10 +115,9 @@ class BridgeProcess:
         crash_lines = [
             line for line in self.stderr_tail if line.startswith(("panic:", "fatal error:", "SIGSEGV"))
         ]
-        last_words = (crash_lines or list(self.stderr_tail)[-1:] or ["it said nothing"])[0]
-        return StateReport(
-            state="disconnected", reason=f"its process ended with code {code}: {last_words}"[:300]
-        )
+        # The first line of a crash names its cause; otherwise the last line of all is the best clue.
+        clue = (crash_lines or list(self.stderr_tail)[-1:] or ["it said nothing"])[0]
+        return StateReport(state="disconnected", reason=f"its process ended with code {code}: {clue}"[:300])
 
     async def _read(self, process: asyncio.subprocess.Process) -> None:
         """Route each line of the process's stdout until that ends; a bad line is logged and skipped."""

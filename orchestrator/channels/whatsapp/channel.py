@@ -359,10 +359,8 @@ class WhatsAppChannel:
 
     async def _note_removals(self, tx: Tx, report: GroupsReport) -> None:
         """Record from which registered groups the account was removed; notify the owner once of each."""
-        member_of, removed_from = (
-            {ChatJid(seen_group.jid) for seen_group in report.groups},
-            {ChatJid(address) for address in report.left},
-        )
+        member_of = {ChatJid(group.jid) for group in report.groups}
+        removed_from = {ChatJid(jid) for jid in report.left}
         # A complete list without any group is more likely a fault of the connection than a removal from all
         # groups.
         if report.is_all and member_of:
@@ -370,14 +368,14 @@ class WhatsAppChannel:
             removed_from |= {jid for jid in registered if addresses.is_group(jid)} - member_of
         self._removed_from -= member_of
         for jid in removed_from:
-            group = await groups.by_jid(tx, jid)
-            if group is None:
+            registered_group = await groups.by_jid(tx, jid)
+            if registered_group is None:
                 continue
             self._removed_from.add(jid)
             # The stored members are removed too. If there were none, the owner was already notified of this
             # removal.
             if await chats.replace_members(tx, jid, []):
-                text = REMOVED_FROM_GROUP.format(name=group.name, folder=group.folder)
+                text = REMOVED_FROM_GROUP.format(name=registered_group.name, folder=registered_group.folder)
                 now_ms = self._context.clock.now_ms()
                 await owner.notify(tx, text, about=f"left:{jid}:{now_ms}", now_ms=now_ms)
 

@@ -43,8 +43,12 @@ class Contacts:
 
     def learn_addressing(self, chat: str, person: Address | None) -> None:
         """Record whether a chat addresses its members by LID: `person` is an address that it used for one."""
-        if person is not None and person.is_person:
-            (self._lid_chats.add if person.server == LID else self._lid_chats.discard)(chat)
+        if person is None or not person.is_person:
+            return
+        if person.server == LID:
+            self._lid_chats.add(chat)
+        else:
+            self._lid_chats.discard(chat)
 
     async def address_in_chat(self, chat: str, person: Address) -> Address:
         """Return the address that a chat uses for a person: their LID in chats with LIDs, else `person`.

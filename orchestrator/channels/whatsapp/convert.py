@@ -319,15 +319,14 @@ def _replace_mentions(text: str, name_by_user: dict[str, str]) -> str:
 def _shown_name(address: Address, people: Directory, me: OwnAccount) -> str:
     """Return the name to show for a mentioned person, or the number if that name would trigger the assistant.
 
-    A name would if it begins with the assistant's name, or contains "@" followed by the assistant's name.
+    It would if it begins with the assistant's name, or contains "@" and the assistant's name.
     """
     name = people.display_name(address)
     assistant_name = re.escape(composed(me.assistant))
-    if not assistant_name or not re.search(
-        rf"(?:^|[@\uff20\ufe6b]){assistant_name}", composed(name), re.IGNORECASE
-    ):
-        return name
-    return _number(address, people)
+    # The two other signs are wide and small forms of "@".
+    trigger = rf"(?:^|[@\uff20\ufe6b]){assistant_name}"
+    would_trigger = bool(assistant_name) and re.search(trigger, composed(name), re.IGNORECASE) is not None
+    return _number(address, people) if would_trigger else name
 
 
 def _number(address: Address, people: Directory) -> str:
@@ -398,6 +397,7 @@ def timer_of(event: MessageEvent) -> int | None:
         setting = message.protocolMessage
         return int(setting.ephemeralExpiration) if setting.type == EPHEMERAL_SETTING else None
     context = _context(message)
+    # 0 is the default of this field, so here it does not mean "never".
     return int(context.expiration) or None if context is not None else None
 
 
@@ -426,7 +426,8 @@ def _texts_with_addresses(event: MessageEvent) -> Iterator[str]:
 
 def _ms(timestamp: int) -> int:
     """Return a time in epoch milliseconds."""
-    # The library gives seconds or milliseconds here. The host replaces impossible times.
+    # The library gives seconds or milliseconds here: as seconds, this limit is the year 5138. The host
+    # replaces impossible times.
     return timestamp if timestamp > 100_000_000_000 else timestamp * 1000
 
 

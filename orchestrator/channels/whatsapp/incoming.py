@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections import defaultdict, deque
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -34,7 +34,7 @@ from orchestrator.channels.whatsapp.protocol import (
 from orchestrator.domain.errors import BadRequest, ChannelDown, StoreError
 from orchestrator.domain.polls import Poll
 from orchestrator.domain.protocols import Receive
-from orchestrator.domain.values import ChatJid, Inbound, MessageId, Quote
+from orchestrator.domain.values import ChatJid, ChatMember, Inbound, MessageId, Quote
 from orchestrator.store.conversation import chats, messages, polls
 from orchestrator.store.groups import groups
 
@@ -78,7 +78,7 @@ class MessageReader:
             group = await groups.by_jid(tx, ChatJid(message.chat))
             stored = await messages.find(tx, ChatJid(message.chat), MessageId(message.id))
             files = await media_download.files_to_fetch(
-                tx, message, quote, limit=self._context.attachment_bytes
+                tx, message, quote, limit_bytes=self._context.attachment_bytes
             )
             needs_members = bool(message.deletes) or message.chosen is not None
             members = await chats.members_of(tx, ChatJid(message.chat)) if needs_members else []
@@ -91,15 +91,11 @@ class MessageReader:
             file_until_ms = stored.file_until_ms
         elif group is not None and files:
             file_until_ms = self._context.clock.now_ms() + int(self._downloader.wait_seconds(files) * 1000)
-        vote, people = await self._vote(message), None
+        vote = await self._vote(message)
         if vote is not None:
             quote = Quote(
                 message_id=vote.poll.message_id, sender=self._context.assistant, text=vote.poll.text
             )
-            # `people` counts Andy too. On the owner's account, the account's entry in `members` stands for
-            # the owner, who may vote as well, so one is added for Andy.
-            people = len(members) + (not self._context.has_own_number) if members else None
-            people = people if message.is_group else 2
         return Inbound(
             chat_jid=ChatJid(message.chat),
             id=MessageId(message.id),
@@ -123,9 +119,9 @@ class MessageReader:
             ignored=message.ignored,
             reaction=message.reaction,
             vote=vote.chosen if vote is not None else None,
-            people=people or None,
+            people=self._count_people(message, members) if vote is not None else None,
             is_unreadable=message.is_unreadable,
-            file=self._placeholder(message.media, is_to_come=file_until_ms is not None),
+            file=self._placeholder(message.media, will_be_fetched=file_until_ms is not None),
             file_until_ms=file_until_ms,
             sender_alias=message.sender_alias,
         )
@@ -140,7 +136,7 @@ class MessageReader:
         async with self._context.database.reading() as tx:
             group = await groups.by_jid(tx, inbound.chat_jid)
             files = await media_download.files_to_fetch(
-                tx, message, inbound.quote, limit=self._context.attachment_bytes
+                tx, message, inbound.quote, limit_bytes=self._context.attachment_bytes
             )
         fetched_by_ref: dict[str, FetchedFile] = {}
         if group is not None:
@@ -151,7 +147,7 @@ class MessageReader:
         file, quote, spoken = inbound.file, inbound.quote, ""
         if message.media is not None:
             own_file = fetched_by_ref.get(message.media.ref)
-            file = own_file.text if own_file else self._placeholder(message.media, is_to_come=False)
+            file = own_file.text if own_file else self._placeholder(message.media, will_be_fetched=False)
             spoken = own_file.spoken if own_file else ""
         if quote is not None and message.quote is not None and message.quote.media is not None:
             quoted_file = fetched_by_ref.get(message.quote.media.ref)
@@ -175,9 +171,21 @@ class MessageReader:
                 return None
         return Read(chat=message.chat, message=message.id, author=message.sender)
 
-    def _placeholder(self, media: MediaReference | None, *, is_to_come: bool) -> str | None:
+    def _count_people(self, message: BridgeMessage, members: Sequence[ChatMember]) -> int | None:
+        """Return how many people are in a message's chat, Andy included; None if that is not known."""
+        if not message.is_group:
+            return 2
+        if not members:
+            return None
+        # The owner's account is one of the members. If Andy uses it, it stands for the owner, who may vote as
+        # well, so one is added for Andy.
+        return len(members) if self._context.has_own_number else len(members) + 1
+
+    def _placeholder(self, media: MediaReference | None, *, will_be_fetched: bool) -> str | None:
         """Return the text for a file that is not fetched yet, or never will be; None without a file."""
-        return attachments.placeholder_of(media, is_to_come=is_to_come, limit=self._context.attachment_bytes)
+        return attachments.placeholder_of(
+            media, will_be_fetched=will_be_fetched, limit_bytes=self._context.attachment_bytes
+        )
 
     def _answers_assistant(self, quoted: QuotedMessage | None) -> bool:
         """Return whether a quoted message is by the assistant, because the account is its own."""
@@ -214,7 +222,7 @@ class MessageReader:
         return MessageId(mark or message.deletes)
 
     async def _mark_of(self, message_id: str) -> str | None:
-        """Return the mark of a message that this host sent, or None for any other message."""
+        """Return the mark (the host's id) of a message that this host sent, or None for any other message."""
         return await asyncio.to_thread(self._login.mark_of, message_id)
 
     async def _quote(self, quoted: QuotedMessage) -> Quote:
@@ -224,7 +232,7 @@ class MessageReader:
         """
         mark = await self._mark_of(quoted.id) if quoted.is_mine else None
         author = self._context.assistant if mark is not None else quoted.author
-        text = messages.with_file(quoted.text, self._placeholder(quoted.media, is_to_come=False))
+        text = messages.with_file(quoted.text, self._placeholder(quoted.media, will_be_fetched=False))
         return Quote(message_id=MessageId(mark or quoted.id), sender=author, text=text)
 
 

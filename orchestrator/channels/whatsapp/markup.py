@@ -73,6 +73,7 @@ def _convert_prose(text: str, *, is_markdown: bool) -> str:
     text = _ESCAPED.sub(lambda match: protect(match[1]), text)
     lines = [_convert_line(line) for line in text.split("\n") if not _TABLE_RULE.match(line)]
     text = _convert_marks("\n".join(lines), is_markdown=is_markdown)
+    # More than once: a protected span may contain the placeholder of another.
     while _PLACEHOLDER.search(text):
         text = _PLACEHOLDER.sub(lambda match: protected[int(match[1])], text)
     return text
@@ -80,8 +81,7 @@ def _convert_prose(text: str, *, is_markdown: bool) -> str:
 
 def _protect_spans(text: str, protect: Callable[[str], str]) -> str:
     """Replace code and addresses by placeholders; an address inside a link is left for the link."""
-    spans = _LINK.finditer(text)
-    link_spans = [span.span() for span in spans]
+    link_spans = [link.span() for link in _LINK.finditer(text)]
 
     def hide(match: re.Match[str]) -> str:
         """Return a placeholder for a span, or the span itself if it is the address of a link."""
@@ -111,12 +111,14 @@ def _convert_line(line: str) -> str:
     if row is not None:
         cells = [cell.strip() for cell in row[1].split("|")]
         joined = " | ".join(cells)
+        # The text must not grow: the longest message is cut before it is converted.
         return joined if len(joined) <= len(line) else "|".join(cells)
     return _BULLET.sub(_convert_bullet, line)
 
 
 def _convert_bullet(match: re.Match[str]) -> str:
     """Return the beginning of a list's item, with a box if it is a task."""
+    # Between the brackets stands a blank, or an `x` for a task that is done; None if there are no brackets.
     checkbox = {None: "", " ": "☐ "}.get(match[2], "☑ ")
     return f"{match[1]}- {checkbox}"
 

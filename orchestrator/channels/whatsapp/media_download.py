@@ -76,21 +76,21 @@ class MediaDownloader:
 
 
 async def files_to_fetch(
-    tx: Tx, message: BridgeMessage, quote: Quote | None, *, limit: int
+    tx: Tx, message: BridgeMessage, quote: Quote | None, *, limit_bytes: int
 ) -> list[MediaReference]:
     """Return the file of a message, and that of the message it quotes if the store lacks that message.
 
-    Files of more than `limit` bytes are left out.
+    Files larger than `limit_bytes` are left out.
     """
     files = [message.media]
     if quote is not None and message.quote is not None:
         is_known = await messages.find(tx, ChatJid(message.chat), quote.message_id) is not None
         files.append(None if is_known else message.quote.media)
-    return [media for media in files if media is not None and media.size <= limit]
+    return [media for media in files if media is not None and media.size <= limit_bytes]
 
 
 async def _download(bridge: BridgeProcess, media: MediaReference, target: Path, *, limit_bytes: int) -> None:
-    """Download a file to `body`, and try again while the bridge runs.
+    """Download a file to `target`; after a failure try again, while the bridge runs.
 
     Raises:
         ChannelRefused: the file can never be fetched.

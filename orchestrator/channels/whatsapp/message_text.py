@@ -87,6 +87,7 @@ def unknown_kind(message: Message) -> str:
     for field, _ in message.ListFields():
         if field.name in _DEVICE_FIELDS or field.name.startswith("status") or _is_wrapper(field):
             continue
+        # One of WhatsApp's own names ends in "Messsage".
         name = re.sub(r"(Messs?age)?(V\d+)?$", "", field.name)
         return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name).lower()
     from google.protobuf.unknown_fields import UnknownFieldSet  # type: ignore[import-untyped]
@@ -146,7 +147,7 @@ def _media(message: Message, part: Any, kind: MediaKind) -> MediaReference | Non
     """
     reference_message = type(message)()
     # The library needs only these fields to download; thumbnails and context would only make the reference
-    # longer.
+    # longer. It does not download a round video (`ptvMessage`), but the same file as a video.
     field = next(name for name in FILES if message.HasField(name))
     target = getattr(reference_message, "videoMessage" if field == "ptvMessage" else field)
     for name in ("URL", "directPath", "mediaKey", "fileSHA256", "fileEncSHA256", "fileLength", "mimetype"):
@@ -220,6 +221,7 @@ def _sticker(part: Any) -> str:
     label = part.accessibilityLabel or part.emojis
     if label:
         return f"[sticker: {label}]"
+    # One with a key is a file, which is shown by its own text.
     return "" if part.mediaKey else "[sticker]"
 
 

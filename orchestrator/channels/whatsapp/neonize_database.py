@@ -1,5 +1,7 @@
 """Read the library's own database: who is logged in, and which message was sent under which id.
 
+The host's id of a message is called its mark here; it is hidden in a field that WhatsApp calls its secret.
+
 This runs in the host's process and only reads. The library, in the bridge's process, has the file open with
 an SQLite of its own; two copies of SQLite in one process would break each other's locks. Every call opens the
 file, reads and closes it, and blocks meanwhile.
@@ -63,7 +65,7 @@ class NeonizeDatabase:
         return None
 
     def ids_of(self, mark: str) -> tuple[str, ...]:
-        """Return the ids under which the message with this mark may have been sent.
+        """Return WhatsApp's ids under which the message with this mark (the host's id) may have been sent.
 
         The library stores an id before it sends, so every id that was used is among them.
 
@@ -80,7 +82,9 @@ class NeonizeDatabase:
         return tuple(str(row[0]) for row in rows)
 
     def mark_of(self, message_id: str) -> str | None:
-        """Return the mark of a message that this host sent, or None for any other message.
+        """Return the mark (the host's id) of a message that this host sent; None for any other message.
+
+        `message_id` is WhatsApp's id.
 
         Raises:
             ChannelDown: the database cannot be read.

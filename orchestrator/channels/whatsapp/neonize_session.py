@@ -286,7 +286,9 @@ class NeonizeSession:
 
     async def _on_banned(self, event: Any) -> None:
         """Report that the account is banned, and until when."""
-        until_ms = int((time.time() + min(max(event.Expire, 0), 10**9)) * 1000)
+        # Bounded to 30 years, as the number comes from the network and could overflow.
+        ban_seconds = min(max(event.Expire, 0), 10**9)
+        until_ms = int((time.time() + ban_seconds) * 1000)
         self._report_down("banned", _reason(event, "Code"), until_ms=until_ms)
 
     async def _on_replaced(self, _: Any) -> None:

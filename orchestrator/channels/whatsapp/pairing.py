@@ -82,7 +82,9 @@ class Pairing:
         self._on_change = on_change
         self._progress = PairingProgress()
         self._requested: tuple[str, ...] | None = None
+        """The bridge's options for an attempt that has not started; None if none is requested."""
         self._current: tuple[str, ...] = ()
+        """The bridge's options for the last requested attempt, which show of which kind it is."""
         self._process: asyncio.Task[int] | None = None
 
     @property

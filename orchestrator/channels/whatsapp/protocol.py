@@ -349,7 +349,9 @@ def _parse_document(union: UnionType, line: bytes) -> object:
 
 
 def _typed_value(expected_type: Any, value: Any, where: str) -> Any:
-    """Return a parsed JSON value as the type `kind`; only types that the documents above use are supported.
+    """Return a parsed JSON value as `expected_type`; only types that the documents above use are supported.
+
+    `where` names the value in the text of `BadBridgeLine`, which is raised for a value of another type.
 
     Pydantic is not used because it would add 11 MiB to the bridge's process.
     """

@@ -93,9 +93,9 @@ class Sender:
         self._receipted.set()
 
     async def _earlier_id(self, request: SendRequest) -> str | None:
-        """Return the id under which an earlier try sent the message, or None.
+        """Return the id under which an earlier try sent the message; None if no receipt proves its arrival.
 
-        That it arrived must be proved by a receipt, which is waited for up to `PROOF_SECONDS`.
+        The receipt is waited for up to `PROOF_SECONDS`.
         """
         if not request.earlier:
             return None
@@ -196,6 +196,7 @@ async def compose(client: NewAClient, request: SendRequest, context: ContextInfo
 
 def opus_seconds(content: bytes) -> int:
     """Return an Ogg Opus file's duration in seconds, at least 1, by the sample position of its last page."""
+    # The header of a page begins with "OggS"; from byte 6 on it has the position in 8 bytes.
     last_page = content.rfind(b"OggS")
     samples = int.from_bytes(content[last_page + 6 : last_page + 14], "little") if last_page >= 0 else 0
     return max(1, round(samples / OPUS_RATE))

@@ -58,14 +58,14 @@ class Spool:
         return [Delivered(n=n, message=protocol.message_of(message)) for n, message in rows]
 
     def note_sent(self, mark: str, message_id: str) -> None:
-        """Store the id under which the message with the host's mark was sent."""
+        """Store WhatsApp's id under which the message with this mark (the host's id) was sent."""
         self._connection.execute(
             "INSERT INTO sent (mark, id) VALUES (?, ?) ON CONFLICT (mark) DO NOTHING", (mark, message_id)
         )
         self._prune("sent")
 
     def sent_as(self, mark: str) -> str | None:
-        """Return WhatsApp's id of the message with this mark, or None if it is not sure that it was sent."""
+        """Return WhatsApp's id of the message with this mark (the host's id); None if not surely sent."""
         row = self._connection.execute("SELECT id FROM sent WHERE mark = ?", (mark,)).fetchone()
         return str(row[0]) if row else None
 

@@ -98,7 +98,7 @@ class SlateChannel:
         file, body = SlateFile(line["announced"]), line["body"].encode()
         limit = self._context.attachment_bytes
         if file.size > limit:
-            return attachments.placeholder_of(file, is_to_come=False, limit=limit)
+            return attachments.placeholder_of(file, will_be_fetched=False, limit_bytes=limit)
         async with self._context.database.reading() as tx:
             group = await groups.by_jid(tx, JID)
         if group is None or len(body) > limit:
