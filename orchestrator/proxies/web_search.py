@@ -12,11 +12,11 @@ import re
 import unicodedata
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode, urlsplit
 
 from agent_runner.wire.mailbox import REPLY_SECONDS
-from orchestrator.base.clock import local_minute
 from orchestrator.base.tables import short
 from orchestrator.domain.errors import BadRequest, SettingError
 from orchestrator.domain.model_services import is_near
@@ -241,7 +241,7 @@ class WebSearch:
     async def _notify_owner(self, service: SearchService, failure: SearchFailed) -> None:
         """Queue a message to main, once a day for the same trouble."""
         now_ms = self._host.clock.now_ms()
-        day = local_minute(now_ms, self._host.settings.zone)[:10]
+        day = datetime.fromtimestamp(now_ms / 1000, self._host.settings.zone).date().isoformat()
         text = f"⚠️ Agents cannot search the web with {service.value}. {failure} Fix: {failure.fix}"
         await self._host.database.write(
             lambda tx: owner.notify(tx, text, about=f"search:{service.value}:{day}", now_ms=now_ms)

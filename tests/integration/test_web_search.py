@@ -258,12 +258,13 @@ async def test_an_answer_that_is_none_is_told_and_the_next_search_works(searcher
     assert (await searcher.search()).text == FOUND
 
 
-async def test_of_the_same_trouble_the_owner_is_told_again_on_another_day(searcher):
+@pytest.mark.parametrize("days", [1, 7])
+async def test_of_the_same_trouble_the_owner_is_told_again_on_another_day(searcher, days):
     searcher.engine.behave = answer(403, b"")
     for _ in range(3):
         await searcher.search()
     assert len(await searcher.services.told("main")) == 1
-    searcher.services.store_harness.clock.pass_ms(24 * 3_600_000)
+    searcher.services.store_harness.clock.pass_ms(days * 24 * 3_600_000)
     await searcher.search()
     assert len(await searcher.services.told("main")) == 2
 
