@@ -148,7 +148,7 @@ class Approvals:
     async def _decision_or_question(self, request: ApprovalRequest, *, is_too_long: bool) -> Approval | str:
         """Return the decision in force or the waiting request, or the reason why the owner is not asked.
 
-        Asks the owner if the request is new.
+        A new request is stored, and the owner is asked. A single permission is used up by this.
         """
         now_ms = self._clock.now_ms()
         # Look and ask in one transaction: of two equal requests at once, the second finds the question of the
@@ -255,7 +255,7 @@ async def decide(tx: Tx, approval_id: int, decision: Decision, *, by: str, now_m
     decided = replace(approval, state=_STATES[decision], decided_by=by, decided_ms=now_ms)
     verb = "refused" if decision == "refuse" else "allowed"
     if approval.is_for_ever:
-        # Nothing is refused: the owner is asked again at the next attempt.
+        # A refusal for good was taken back: the owner is asked again at the next attempt.
         await _append_to_audit(tx, decided, "approval.withdrawn", now_ms=now_ms, by=by)
         return decided
     await _append_to_audit(tx, decided, f"approval.{verb}", now_ms=now_ms, by=by, decision=decision)
@@ -271,7 +271,7 @@ def question(waiting: Sequence[Approval]) -> str:
     The group comes first. The agent's own text is shortened, quoted and escaped, so that it can neither look
     like Andy's text nor push that out of sight.
     """
-    folder, *_ = {request.folder for request in waiting}
+    folder = waiting[0].folder
     lapse = f"Without an answer in {LAPSE_MS // MINUTE_MS} minutes it is refused."
     if len(waiting) == 1:
         (request,) = waiting

@@ -245,10 +245,11 @@ class ContainerProxies:
             variables["ANTHROPIC_API_KEY"] = token
         if egress_of(settings.of(group)) == "allowlist":
             proxy = f"http://run:{token}@{self._address}:{self._egress.port}"
-            around = f"{self._address},localhost,127.0.0.1"
+            direct_hosts = f"{self._address},localhost,127.0.0.1"
             # Programs differ in the case in which they read these names. The host's own address is not for
             # the egress proxy, which reaches the internet alone.
-            variables |= {"HTTPS_PROXY": proxy, "https_proxy": proxy, "NO_PROXY": around, "no_proxy": around}
+            variables |= dict.fromkeys(("HTTPS_PROXY", "https_proxy"), proxy)
+            variables |= dict.fromkeys(("NO_PROXY", "no_proxy"), direct_hosts)
         return variables
 
     async def refusal(self, choice: ModelChoice) -> ModelRefusal | None:

@@ -295,6 +295,7 @@ def _added_headers(server: McpServer, secret: str | None) -> list[Header]:
     """Return the headers that the host adds, with the secret in the header that the server wants."""
     added: list[Header] = [(b"accept-encoding", b"identity"), (b"user-agent", b"andy")]
     if secret is not None:
+        # A secret with a blank names its scheme itself, such as `Basic …`.
         is_bearer = server.header.lower() == "authorization" and " " not in secret
         added.append((server.header.lower().encode(), f"{'Bearer ' if is_bearer else ''}{secret}".encode()))
     return added
@@ -406,6 +407,7 @@ class SecretMask:
         start the secret.
         """
         text = self.whole(self._pending + chunk)
+        # The longest end of the text that is the beginning of one of the forms.
         max_held = min(max((len(form) for form in self._forms), default=1) - 1, len(text))
         held_count = next(
             (

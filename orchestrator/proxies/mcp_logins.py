@@ -292,7 +292,10 @@ def _oauth() -> ModuleType:
 
 
 def wanted_scope(challenges: Sequence[bytes]) -> str | None:
-    """Return the scope that a server names when it demands more rights; None if that is not its reason."""
+    """Return the scope that a server names when it demands more rights, empty if it names none.
+
+    `challenges` are the values of `www-authenticate`. None if it refuses for another reason.
+    """
     text = b", ".join(challenges).decode("latin-1")
     if not _INSUFFICIENT_SCOPE.search(text):
         return None

@@ -159,6 +159,7 @@ class _Flow:
             },
         )
         self._is_open = False
+        """Whether the server answers without a login."""
         self._authorise: Authorise | None = None
         self._redirect_result: AuthorizationCodeResult | None = None
         self.provider = OAuthClientProvider(
@@ -288,12 +289,14 @@ class _Flow:
         return metadata
 
     async def _open_browser(self, address: str) -> None:
-        """Send the owner to the address at which a login is allowed, and keep the result for `_result`.
+        """Send the owner to the address at which a login is allowed, and store the result for `_result`.
 
-        The package calls it. Raises `LoginRefused` if the address may not be used.
+        The package calls it, before it requests the token. Raises `LoginRefused` if the address may not be
+        used.
         """
         metadata, client = self._check_metadata(), self.provider.context.client_info
         self._check_address(address)
+        # How the client shows its secret when it requests the token: in a way that the server knows.
         if client is not None and client.token_endpoint_auth_method in _SECRET_METHODS:
             known = metadata.token_endpoint_auth_methods_supported or _SECRET_METHODS
             preferred = (client.token_endpoint_auth_method, *_SECRET_METHODS)

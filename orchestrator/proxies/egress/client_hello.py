@@ -206,6 +206,7 @@ class LaterHellos:
             raise BadClientHello("something stands between the parts of a TLS hello")
         if record[0] == _DATA_RECORD:
             if self._offers_early_data:
+                # `_take_early_data` has taken all records of a possible length.
                 raise BadClientHello("a TLS record has an impossible length")
             self._is_over = True
             return record
@@ -251,7 +252,9 @@ class LaterHellos:
         """
         if message[0] != _CLIENT_HELLO or not self._may_be_encrypted:
             return message[0] == _CLIENT_HELLO
-        return message[1:2] <= b"\x03" and message[38:39] <= b"\x20"
+        # Slices are empty, and so small enough, for bytes that have not arrived yet.
+        highest_length_byte, session_id_length = message[1:2], message[38:39]
+        return highest_length_byte <= b"\x03" and session_id_length <= b"\x20"
 
     def _pass_hello(self, hello: ClientHello) -> bytes:
         """Return the held records of a whole hello that may be sent. Raises `HelloRefused`."""

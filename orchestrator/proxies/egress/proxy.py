@@ -134,8 +134,8 @@ class EgressProxy:
         self._approve = approve
         self._internet = internet or Resolver()
         self._limits = limits or EgressLimits()
-        self._open: Counter[Folder] = Counter()
-        self._connected: Counter[str] = Counter()
+        self._connections_by_group: Counter[Folder] = Counter()
+        self._connections_by_peer: Counter[str] = Counter()
         self._throttle = LogThrottle()
         self._token_binding = TokenBinding()
 
@@ -171,7 +171,7 @@ class EgressProxy:
             self._record_refusal(None, None, peer, reason)
             writer.transport.abort()  # too many connections: no answer, and no time for one
             return
-        with _one_more(self._connected, peer):
+        with _one_more(self._connections_by_peer, peer):
             try:
                 await self._answer(reader, writer, peer)
             except (Gone, OSError, TimeoutError):
@@ -183,9 +183,9 @@ class EgressProxy:
 
     def _overload_reason(self, peer: str) -> str | None:
         """Return why there is no room for one more connection, or None."""
-        if self._connected[peer] >= self._limits.connections_a_peer:
+        if self._connections_by_peer[peer] >= self._limits.connections_a_peer:
             return "this container has too many connections open"
-        if self._connected.total() >= self._limits.connections:
+        if self._connections_by_peer.total() >= self._limits.connections:
             return "too many connections are open"
         return None
 
@@ -200,7 +200,7 @@ class EgressProxy:
             caller = await self._identify(request.token)
             caller = self._check_caller(caller, peer)
             await self._check_target(caller, target)
-            with _one_more(self._open, caller.folder):
+            with _one_more(self._connections_by_group, caller.folder):
                 line = await self._connect(target, caller.folder)
                 await self._carry_bytes(caller, request, (reader, writer), line)
         except (BadHead, EgressUnreachable) as error:
@@ -237,7 +237,7 @@ class EgressProxy:
                 reason = await self._approve(caller, target)
             if reason is not None:
                 raise EgressUnreachable(reason)
-        if self._open[caller.folder] >= self._limits.connections_a_group:
+        if self._connections_by_group[caller.folder] >= self._limits.connections_a_group:
             raise EgressUnreachable("this group has too many connections open")
 
     async def _connect(self, target: NetworkTarget, folder: Folder) -> EgressConnection:

@@ -79,10 +79,10 @@ class _Reply:
     def document(self) -> dict[str, Any]:
         """Return the JSON object in the body; an empty one if there is none."""
         try:
-            found = json.loads(self.body)
+            document = json.loads(self.body)
         except (ValueError, RecursionError):
             return {}
-        return found if isinstance(found, dict) else {}
+        return document if isinstance(document, dict) else {}
 
 
 async def examine_service(
@@ -116,14 +116,14 @@ async def examine_abilities(
 ) -> list[AbilityFinding]:
     """Test a service. The first finding is whether it answers at all; if not, it is the only one."""
     tests = _AbilityTests(client, target, model)
-    answers = await tests.text()
-    if not answers.is_there:
-        return [answers]
+    text_finding = await tests.text()
+    if not text_finding.is_there:
+        return [text_finding]
     window = await tests.window(
         _WINDOW_PATHS.get(target.service.kind if target.service else "", "/v1/models")
     )
     return [
-        answers,
+        text_finding,
         await tests.stream(),
         await tests.tool(),
         await tests.image(),
@@ -256,8 +256,9 @@ class _AbilityTests:
         )
 
     async def window(self, path: str) -> AbilityFinding:
-        """Read the window with which the service runs the model, which may be smaller than the
-        model's own.
+        """Test whether the window with which the service runs the model is large enough.
+
+        The window may be smaller than the model's own. `path` is where the service reports it.
         """
         reply = await self._send("GET", path, None)
         tokens = None if isinstance(reply, AbilityFinding) else window_of(reply.document(), self._model)

@@ -98,7 +98,10 @@ class Admission:
         return self._search_counts.of(run_id, turn_id) < SEARCHES_A_TURN
 
     async def _check_count(self, identity: RunIdentity) -> None:
-        """Count a request of a turn; refuse it, and stop its run once, if the turn has sent too many."""
+        """Count a request of a turn; if the turn has sent too many, stop its run and refuse the request.
+
+        Raises `ProxyRefused`.
+        """
         count = self._request_counts.add(identity.run_id, identity.turn_id, 1)
         if count <= self._requests_a_turn:
             return
@@ -118,9 +121,9 @@ class Admission:
         return next((standing for standing in standings if standing.is_spent), None)
 
     async def _check_share(self, identity: RunIdentity) -> None:
-        """Refuse a request of a role that has used its part of a budget.
+        """Refuse a request of a role that has used its part of a budget, and record that its turn is stopped.
 
-        Unstored answers of other turns are left out; they count at the next request.
+        Raises `ProxyRefused`. Unstored answers of other turns are left out; they count at the next request.
         """
         if identity.spend == 0:
             raise ProxyRefused(error_responses.not_allowed(f"the model in a turn of a {identity.role}"))

@@ -173,11 +173,12 @@ def counts(budget: Budget, span: BudgetPeriod, entry: usage.UsageEntry) -> bool:
 
 
 def amount_in_words(unit: Unit, amount: int) -> str:
-    """Return an amount in words, such as `12,000 tokens` or `$1.50`."""
+    """Return an amount of tokens or billionths of a dollar in words, such as `12,000 tokens` or `$1.50`."""
     if unit is Unit.TOKENS:
         return f"{amount:,} tokens"
     usd = amount / NANO
-    return f"${usd:,.2f}" if usd >= 1 or amount % 10_000_000 == 0 else f"${usd:,.4f}"
+    is_in_whole_cents = amount % (NANO // 100) == 0
+    return f"${usd:,.2f}" if usd >= 1 or is_in_whole_cents else f"${usd:,.4f}"
 
 
 def name_of(budget: Budget) -> str:

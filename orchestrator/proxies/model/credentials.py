@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import html
 import json
+import math
 import os
 import re
 import stat
@@ -442,8 +443,8 @@ def _base64_forms(data: bytes) -> Iterator[str]:
     yield base64.b64encode(data).decode()
     for offset in range(3):
         # A character of base64 has 6 bits. Those that share bits with the neighbouring bytes differ, and are
-        # left out.
-        start, end = -(-offset * 8 // 6), (offset + len(data)) * 8 // 6
+        # left out: the start is rounded up, the end down.
+        start, end = math.ceil(offset * 8 / 6), (offset + len(data)) * 8 // 6
         yield base64.b64encode(bytes(offset) + data).decode()[start:end]
 
 
@@ -481,7 +482,11 @@ class CredentialStatus:
 
     def to_json_dict(self) -> CredentialView:
         """Return the status as the API and `--json` show it."""
-        is_accepted = False if self.refusals else True if self.accepted_ms else None
+        is_accepted: bool | None = None
+        if self.refusals:
+            is_accepted = False
+        elif self.accepted_ms:
+            is_accepted = True
         return {
             "present": self.setting is not None,
             "setting": self.setting,

@@ -322,7 +322,9 @@ def _status_of_error(error: Any) -> int:
 def _first_event_data(events: bytes) -> bytes:
     """Return the data of the first event that has any."""
     for event in events.replace(b"\r", b"").split(b"\n\n"):
-        lines = [line[5:].strip() for line in event.split(b"\n") if line.startswith(b"data:")]
+        lines = [
+            line.removeprefix(b"data:").strip() for line in event.split(b"\n") if line.startswith(b"data:")
+        ]
         if lines:
             return b"\n".join(lines)
     return b""

@@ -109,7 +109,10 @@ class Failover:
                 self._start_tests(group)
 
     async def judge(self, identity: RunIdentity, answered: Answered) -> bool:
-        """Return whether a run's turn leaves its service for another, because of this answer."""
+        """Decide whether a run's turn leaves its service for another because of this answer; return that.
+
+        That it leaves is recorded, and the host tests the service.
+        """
         if answered.error is None:
             # A `Counter` ignores a missing key here.
             del self._failed_tries[identity.run_id]
@@ -184,7 +187,9 @@ class Failover:
         if is_fault and await self._has_another_model(service, model):
             # Only one model fails behind a gateway that works: the service stays in use, and the owner reads
             # that turns left.
-            error, cause_of_leaving, is_fault = None, ModelError.OUTAGE, False
+            await self._note_up(service)
+            await self._notify_left(service)
+            return
         if error is None or error in _OF_THE_REQUEST:
             await self._note_up(service)
         if error is None and cause_of_leaving in _OF_THE_SERVICE:
@@ -233,7 +238,7 @@ class Failover:
     def _is_notice_due(self, service: str, now_ms: int) -> bool:
         """Return whether to notify the owner that a service is down.
 
-        For one that comes and goes, that is once in a while, and again when it stays away.
+        Not while the last notice still holds, nor within `QUIET_MS` of it: a service may come and go.
         """
         last = self._notices.get(service)
         return last is None or (last.is_taken_back and now_ms - last.at_ms >= QUIET_MS)
@@ -278,7 +283,10 @@ class Failover:
         return stored.key_env if stored is not None else None
 
     def _has_waited_enough(self, identity: RunIdentity, answered: Answered) -> bool:
-        """Return whether a turn has waited long enough for a service with such answers."""
+        """Return whether a turn has waited long enough for a service with such answers.
+
+        Each call counts the answer as a failed try of the run, if the service was in trouble.
+        """
         match answered.error:
             # A slow answer may still come, and a faulty request would be refused elsewhere, too.
             case ModelError.SLOW | ModelError.OTHER:

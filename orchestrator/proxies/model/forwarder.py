@@ -249,8 +249,9 @@ async def pass_back(
     if not client.is_early:
         headers = rules.response_headers(answer.headers, credential)
         if not may_try_again:
-            # The service's own header would contradict it.
-            headers = [*(header for header in headers if header[0] != NOT_AGAIN[0][0]), *NOT_AGAIN]
+            # The service's own `x-should-retry` would contradict it.
+            replaced_names = {name for name, _ in NOT_AGAIN}
+            headers = [*(header for header in headers if header[0] not in replaced_names), *NOT_AGAIN]
         await client.begin(answer.status, headers)
 
     async def pass_on(chunk: bytes) -> None:
@@ -285,7 +286,8 @@ class EventPace:
         self._block = b""
         self.deadline = now + seconds
         """The time by which the next event must have come."""
-        self._step_deadline = now + self._ping_seconds
+        self._progress_deadline = now + self._ping_seconds
+        """The time by which the next event that is no ping must have come."""
 
     def feed(self, chunk: bytes, now: float) -> None:
         """Process the next bytes, and extend the deadline for each event that they complete.
@@ -299,9 +301,9 @@ class EventPace:
         if any(_ERROR_EVENT.search(head) for head in heads):
             raise AnswerCut("its stream ends with an error")
         if any(b"data:" in head and b'"ping"' not in head for head in heads):
-            self._step_deadline = now + self._ping_seconds
+            self._progress_deadline = now + self._ping_seconds
         if heads:
-            self.deadline = min(now + self._seconds, self._step_deadline)
+            self.deadline = min(now + self._seconds, self._progress_deadline)
 
 
 async def paced_events(

@@ -121,13 +121,15 @@ def is_from_subagent(headers: Iterable[Header]) -> bool:
 
 
 def run_token(headers: Iterable[Header]) -> str | None:
-    """Return the token that a container shows: `x-api-key`, else `Authorization: Bearer`."""
+    """Return the token in `x-api-key`, else in `Authorization: Bearer`; None if a container shows none."""
     token_headers = {name.lower(): value for name, value in headers if name.lower() in _TOKEN_NAMES}
     key = token_headers.get(b"x-api-key", b"").strip()
     if key:
         return key.decode("latin-1")
     scheme, _, token = token_headers.get(b"authorization", b"").strip().partition(b" ")
-    return token.strip().decode("latin-1") or None if scheme.lower() == b"bearer" else None
+    if scheme.lower() != b"bearer":
+        return None
+    return token.strip().decode("latin-1") or None
 
 
 def request_headers(

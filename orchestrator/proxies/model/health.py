@@ -218,15 +218,10 @@ class ModelHealth:
         """
         async with self._probing:
             key, now_ms = await asyncio.to_thread(self._present_key), self._clock.now_ms()
-            last_probe = self._last_probe
-            is_recent = last_probe is not None and 0 <= now_ms - last_probe.at_ms < PROBE_EVERY_MS
-            if key is None or (
-                is_recent and last_probe is not None and (last_probe.key, last_probe.model) == (key, model)
-            ):
+            if key is None or self._was_just_probed(key, model, now_ms=now_ms):
                 return
-            self._last_probe = _LastProbe(
-                key=key, model=model, at_ms=now_ms
-            )  # also if nobody waits for the end
+            # Before the answer: it counts as done also if the caller stops waiting for it.
+            self._last_probe = _LastProbe(key=key, model=model, at_ms=now_ms)
             answered = await self._probe(self._own_choice if model == OWN_CHOICE else model)
             error = answered.error
             log.info("model.probed", model=model, status=answered.status, error=error and error.value)
@@ -246,6 +241,13 @@ class ModelHealth:
                 await self._end_refusals(
                     [refusal for refusal in self._open_refusals if refusal.model in (None, model)]
                 )
+
+    def _was_just_probed(self, key: _Key, model: str | None, *, now_ms: int) -> bool:
+        """Return whether the last probe was the same one, less than a minute ago."""
+        last_probe = self._last_probe
+        if last_probe is None or (last_probe.key, last_probe.model) != (key, model):
+            return False
+        return 0 <= now_ms - last_probe.at_ms < PROBE_EVERY_MS
 
     # It is down
 

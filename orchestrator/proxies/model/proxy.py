@@ -352,7 +352,10 @@ class CredentialProxy:
     async def _refusal_to_send(
         self, path: str, identity: RunIdentity, error: ProxyRefused, started: float
     ) -> ProxyRefusal:
-        """Return the refusal to send; an outage of the service may forbid the container to retry."""
+        """Judge a service that gave no answer, and return the refusal to send to the container.
+
+        After a long outage, the refusal forbids the container to retry.
+        """
         if error.cause is None or self._judge is None or path != COSTLY:
             return error.refusal
         answered = Answered(error=ModelError.OUTAGE, status=None, duration_ms=_milliseconds_since(started))
@@ -384,6 +387,7 @@ class CredentialProxy:
             path, client, identity, target, limits=self._limits, held=held, parsing=self._parsing
         )
         upstream = await self.upstream()
+        # `within_seconds` is set only if another service could continue the turn.
         may_move = request.within_seconds is not None and path == COSTLY
         watch = forwarder.ServiceWatch(upstream, target, self._limits)
         is_watched = may_move and watch.is_near
@@ -448,6 +452,7 @@ def _judge_answer(
 ) -> Answered:
     """Return how a service answered, by the beginning of its answer to a request sent at `started`."""
     is_streamed = request.facts.is_streamed
+    # A successful body in an encoding cannot be read here; it counts as a real answer.
     is_readable = answer.is_plain or answer.status >= 400
     error = classify(answer.status, beginning, answer.kind, is_streamed=is_streamed) if is_readable else None
     return Answered(
@@ -460,7 +465,7 @@ def _judge_answer(
 
 
 async def _do_nothing() -> None:
-    """Watch nothing: an answer that costs nothing has no extended wait."""
+    """Do nothing: used where there is nothing to watch."""
 
 
 def _milliseconds_since(started: float) -> int:
@@ -484,15 +489,10 @@ def _read_target(source: CredentialSource, service: ModelService | None) -> Upst
 
     if service is not None:
         credential = source.credential_of(service)
-        return (
-            None
-            if credential is None
-            else UpstreamTarget(
-                credential=credential,
-                base_url=service.url,
-                is_public_only=not service.is_near,
-                service=service,
-            )
+        if credential is None:
+            return None
+        return UpstreamTarget(
+            credential=credential, base_url=service.url, is_public_only=not service.is_near, service=service
         )
     credential = source.current()
     return UpstreamTarget(credential=credential, base_url=source.upstream()) if credential else None

@@ -162,10 +162,10 @@ class ModelRouter:
         accepted: list[ModelChoice] = []
         for fallback in self.catalog.fallbacks():
             choice = read_choice(fallback.model, self.catalog.services)
-            is_alike = all(
+            both_have_list_prices = all(
                 has_list_price(self.catalog.service(compared.service)) for compared in (first_choice, choice)
             )
-            if is_alike and choice.model is None:
+            if both_have_list_prices and choice.model is None:
                 # Another key of the same maker: its default could be a more expensive model.
                 choice = replace(choice, model=first_choice.model)
             # A second model at the same service would fail together with the first.
@@ -175,7 +175,7 @@ class ModelRouter:
             }
             is_allowed = (
                 fallback.may_be_dearer
-                or (is_alike and choice.model == first_choice.model)
+                or (both_have_list_prices and choice.model == first_choice.model)
                 or is_cheap_enough(price_of(self.catalog, choice, self._prices), price)
             )
             if is_other and is_allowed and self.is_usable(choice.service):
@@ -187,7 +187,8 @@ class ModelRouter:
     ) -> ModelChoice:
         """Return the choice for a turn now; if no service answers, the owner's choice, which reports why.
 
-        A turn returns to a service that it has left only if no other answers.
+        A turn returns to a service that it has left only if no other answers; it counts as not left then. If
+        the owner's choice has no key, `on_unusable` is called.
         """
         left_services = self.left.get(turn_id or TurnId(0), set())
         candidates = self.candidates(config, kind, is_isolated=is_isolated)
@@ -204,18 +205,11 @@ class ModelRouter:
         """Return the first choice whose service answers and was not left; else the first."""
         answering = [candidate for candidate in candidates if self._answers_now(candidate)]
         unleft = [candidate for candidate in candidates if candidate.service not in left_services]
+        answering_and_unleft = [candidate for candidate in answering if candidate in unleft]
         # A service that answers comes before one that the turn has not left: a turn rather returns than
         # waits.
-        return next(
-            iter(
-                [
-                    *(candidate for candidate in answering if candidate in unleft),
-                    *answering,
-                    *unleft,
-                    *candidates,
-                ]
-            )
-        )
+        best_first = [*answering_and_unleft, *answering, *unleft, *candidates]
+        return best_first[0]
 
     def next_after(
         self,
@@ -230,19 +224,19 @@ class ModelRouter:
 
         That is a service which it has not left, else one that has answered the host since.
         """
-        left, recovered = (
-            services_by_turn.get(turn_id or TurnId(0), ()) for services_by_turn in (self.left, self.recovered)
-        )
+        left = self.left.get(turn_id or TurnId(0), ())
+        recovered = self.recovered.get(turn_id or TurnId(0), ())
         candidates = self.candidates(config, kind, is_isolated=is_isolated)
         others = [
             candidate
             for candidate in candidates
             if candidate.service != service and self._answers_now(candidate)
         ]
-        unleft = [candidate for candidate in others if candidate.service not in left]
-        return next(
-            iter([*unleft, *(candidate for candidate in others if candidate.service in recovered)]), None
-        )
+        best_first = [
+            *(candidate for candidate in others if candidate.service not in left),
+            *(candidate for candidate in others if candidate.service in recovered),
+        ]
+        return best_first[0] if best_first else None
 
     def leave(self, turn_id: TurnId, service: str) -> None:
         """Let a turn use `service` no more; beyond `MAX_REMEMBERED` such turns, the oldest is forgotten."""

@@ -82,6 +82,7 @@ class UsageParser:
         if not self._is_stream:
             self._append(chunk, MAX_BODY_BYTES)
             return
+        # The first piece ends the present line, the last starts another, and those between are whole lines.
         line_end, *lines = chunk.split(b"\n")
         self._append(line_end, MAX_LINE_BYTES)
         if not lines:
@@ -92,7 +93,10 @@ class UsageParser:
         self._append(line_start, MAX_LINE_BYTES)
 
     def seen(self) -> ParsedUsage | None:
-        """Return the usage so far; None when the answer reported none."""
+        """Return the usage so far; None when the answer reported none.
+
+        An answer that is no stream is parsed by this, so call it only at the end.
+        """
         if self._is_reading and not self._is_stream:
             self._is_reading = False
             self._read_message(_parse_object(b"" if self._is_overlong else self._line))
@@ -160,8 +164,9 @@ class UsageParser:
                 b'"server_tool_use"' in line and b'"web_search"' in line and b'"content_block_start"' in line
             ):
                 self._searches += 1
+            # The first one is the beginning of `message_start` and `message_stop`.
             elif b'"message_st' in line or b'"message_delta"' in line:
-                self._read_event(_parse_object(line[5:]))
+                self._read_event(_parse_object(line.removeprefix(b"data:")))
 
     def _read_event(self, event: dict[str, Any]) -> None:
         """Take the usage in an event of a stream."""
@@ -318,7 +323,7 @@ class Prices:
         Prefixes that gateways add (`us.anthropic.`) are ignored.
         """
         full_name = model or ""
-        name = full_name[max(0, full_name.find("claude-")) :]
+        name = _without_gateway_prefix(full_name)
         own_prices = (
             price
             for prefix, price in self._own.items()
@@ -376,10 +381,8 @@ def _factors_of_speed_and_length(usage: ParsedUsage) -> tuple[float, float]:
     is_long = whole_input > _LONG_INPUT_TOKENS
     if usage.is_fast:
         return (_FAST_LONG, _FAST_LONG) if is_long else (_FAST, _FAST)
-    name = usage.model or ""
-    charges_length = any(
-        _has_prefix(name[max(0, name.find("claude-")) :], prefix) for prefix in _CHARGES_LENGTH
-    )
+    name = _without_gateway_prefix(usage.model or "")
+    charges_length = any(_has_prefix(name, prefix) for prefix in _CHARGES_LENGTH)
     return (_LONG_INPUT, _LONG_OUTPUT) if is_long and charges_length else (1.0, 1.0)
 
 
@@ -396,6 +399,11 @@ def _family_price(model: str) -> Price | None:
 def _listed_prices(name: str) -> list[tuple[float, float]]:
     """Return the list prices `(input, output)` that match a model's name, in dollars per million tokens."""
     return [price for prefix, price in _USD_PER_MILLION.items() if _has_prefix(name, prefix)]
+
+
+def _without_gateway_prefix(name: str) -> str:
+    """Return a Claude model's name from `claude-` on; any other name unchanged."""
+    return name[max(0, name.find("claude-")) :]
 
 
 def _has_prefix(name: str, prefix: str) -> bool:

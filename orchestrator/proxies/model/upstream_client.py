@@ -157,6 +157,7 @@ class UpstreamClient:
             proxy_url = self._proxies.get(scheme) or self._proxies.get("all")
             self._proxy_of[scheme, host] = None if proxy_bypass(host) else proxy_url
         proxy = self._proxy_of[scheme, host]
+        # A proxy looks the name up itself, so only direct connections can be limited to public addresses.
         key = (proxy, is_public_only and proxy is None)
         if key not in self._pools:
             self._pools[key] = httpcore.AsyncConnectionPool(

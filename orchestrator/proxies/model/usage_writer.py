@@ -122,7 +122,10 @@ class UsageWriter:
             await self._wakeup.wait(at_most_seconds=SWEEP_SECONDS if self._rows else None)
 
     async def flush(self) -> None:
-        """Store all entries noted until now. Raises `StoreError`."""
+        """Store all rows noted until now, then call `on_stored`, and `settle` with the entries among them.
+
+        Raises `StoreError`.
+        """
         async with self._writing:
             # Rows may be added while the batch is written; only those of the batch are removed afterwards.
             batch = list(self._rows)
