@@ -234,9 +234,11 @@ class ImageWatch:
         at once.
         """
         is_there = await self._selected.is_image_there()
-        if is_there is None or self.is_missing is (not is_there):
-            return  # no engine answers, or nothing has changed
+        if is_there is None:
+            return  # no engine answers
         was_missing, self.is_missing = self.is_missing, not is_there
+        if was_missing is self.is_missing:
+            return
         now_ms = self._host.clock.now_ms()
         if not is_there:
             problem = await self._selected.image_problem()

@@ -120,7 +120,10 @@ async def store_session(tx: Tx, run: Run, session_id: str, *, now_ms: int) -> bo
 
 
 async def _hold_result(tx: Tx, run: Run, turn: Turn, frame: Result, *, now_ms: int) -> bool:
-    """Hold a result in the outbox until its turn has ended; return False when the limit is reached."""
+    """Hold a result in the outbox until its turn has ended; return False when the limit is reached.
+
+    A result that is not meant for the chat, such as a worker's, is dropped.
+    """
     text = (frame.result or "")[:MAX_TEXT_CHARS]
     if not text or turn.kind is TurnKind.WORKER or is_silence(text):
         return True
@@ -215,7 +218,10 @@ async def _take_end(
 async def _end_turn(
     tx: Tx, run: Run, turn: Turn, frame: TurnEnd, *, requeue: RequeueTurn, now_ms: int
 ) -> TurnState:
-    """Release the results of a good turn; queue a failed one again or fail it. Return the turn's state."""
+    """Release the results of a good turn; queue a failed one again or fail it. Return the turn's state.
+
+    A good turn of the conversation moves the session's cursor to the last message that it has read.
+    """
     if frame.status == "error":
         # With the same session, all further attempts would fail alike.
         if frame.code == LOST_SESSION and not run.is_isolated:

@@ -64,6 +64,7 @@ def group_directories(group: Group, rights: FileRights | None = None) -> tuple[G
     if rights is not None:
         session = restricted_folder(group)
         env, files = (env, files) if rights.reads else (session / "env", session / "group")
+        # Without the right to read it has an empty folder of its own in place of the files.
         writes_files = rights.writes or not rights.reads
     shared = GroupDirectory(path=Path("groups/global"), target="/workspace/global", is_writable=True)
     return (
@@ -128,7 +129,9 @@ def prepare(
         _empty(home / restricted_folder(group))
         _empty(home / "data" / "ipc" / group.folder / "replies")
     for place in group_directories(group, rights):
-        if rights is None or place.is_writable or not place.path.is_relative_to("groups"):
+        # The group's files keep the owner that other containers need, if this one may only read them.
+        is_only_read_here = rights is not None and not place.is_writable
+        if not (is_only_read_here and place.path.is_relative_to("groups")):
             _prepare_directory(home, place, owner)
     shown = _create_view(home) if group.is_main else ()
     has_global = _is_directory(home / "groups" / "global")

@@ -66,6 +66,7 @@ class RunOrders:
         """Return the order that the runner reads from its stdin. It contains no secret."""
         config = group_config.of(group)
         choice = self._choice(group, turn.kind, is_isolated=run.is_isolated)
+        # A run that was recorded with a model and service keeps them; an older version recorded none.
         service = self._proxies.models.catalog.service(
             choice.service if run.provider is None else run.service
         )

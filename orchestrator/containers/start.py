@@ -112,7 +112,10 @@ class RunCreator:
         return self.new_run(_placeholder(group, is_isolated=is_isolated))
 
     async def record_standby(self, live: LiveRunState, group: Group) -> NewRun:
-        """Record a run that is started ahead, with the session, model and service that a turn has now."""
+        """Record a run that is started ahead, with the session, model and service that a turn has now.
+
+        The run's log begins.
+        """
         ports, turn = self._context.ports, _placeholder(group, is_isolated=live.run.is_isolated)
         restoration = None if turn.is_isolated else await self._plan_restoration(turn)
         token, token_hash = ports.token()
@@ -147,7 +150,7 @@ class RunCreator:
                 return None
             if group is None or not await self._fits(tx, live, turn, group):
                 return None
-            restoration = await self._still_valid(tx, turn, group, restoration)
+            restoration = await self._valid_restoration(tx, turn, group, restoration)
             run = self._with_agent(_with_restoration(live.run, restoration), group, turn, restoration)
             await runs.note_continued(tx, run)
             await turns.start(tx, turn.id, run.id, now_ms=self._context.clock.now_ms())
@@ -161,7 +164,7 @@ class RunCreator:
         """Return the order of a run's first turn anew: an earlier host may have died before it wrote it."""
         restoration = None if turn.is_isolated else await self._plan_restoration(turn)
         async with self._context.database.transaction() as tx:
-            restoration = await self._still_valid(tx, turn, group, restoration)
+            restoration = await self._valid_restoration(tx, turn, group, restoration)
             first = await self._context.ports.compose(tx, turn, group, run.id)
             return (await self._order(tx, run, group, first, restoration)).first_turn()
 
@@ -183,7 +186,7 @@ class RunCreator:
         chosen = self._context.ports.orders.chosen_agent(group, turn)
         return run if chosen is None else chosen.recorded_in(run)
 
-    async def _still_valid(
+    async def _valid_restoration(
         self, tx: Tx, turn: Turn, group: Group, planned: Restoration | None
     ) -> Restoration | None:
         """Return the plan if the group still has the session for which it was made.
@@ -212,7 +215,10 @@ class RunCreator:
         return ContainerMakeup(environment=environment, mcp_programs=order.mcp_programs)
 
     async def record(self, live: LiveRunState, turn: Turn) -> NewRun | None:
-        """Record the run, and the turn as running in it; return None if the turn no longer needs a run."""
+        """Record the run, and the turn as running in it; return None if the turn no longer needs a run.
+
+        The run's log begins, and the start of the turn is published.
+        """
         async for attempt in until_stored():
             with attempt:
                 restoration = None if turn.is_isolated else await self._plan_restoration(turn)
@@ -241,7 +247,7 @@ class RunCreator:
             if group is None:
                 await turns.settle(tx, turn.id, TurnState.FAILED, reason=NO_GROUP, now_ms=now_ms)
                 return None
-            restoration = await self._still_valid(tx, turn, group, restoration)
+            restoration = await self._valid_restoration(tx, turn, group, restoration)
             run = _with_restoration(replace(run, token_hash=token_hash, started_ms=now_ms), restoration)
             run = self._with_agent(run, group, turn, restoration)
             await runs.begin(tx, run)

@@ -172,7 +172,7 @@ class Orphan:
         return cls(
             run_id=run.id,
             folder=run.folder,
-            is_isolated=run.is_isolated and run.role is None,
+            is_isolated=_shares_nothing(run),
             may_work=may_work,
         )
 
@@ -200,8 +200,7 @@ class Orphans:
 
     def hold_session_of(self, run: Run) -> bool:
         """Return whether one of them may still work on the session that `run` is to continue."""
-        is_alone = run.is_isolated and run.role is None
-        return not is_alone and any(
+        return not _shares_nothing(run) and any(
             orphan.folder == run.folder and orphan.may_work and not orphan.is_isolated
             for orphan in self._by_run.values()
         )
@@ -261,6 +260,14 @@ class Orphans:
         """Forget an orphan, which the runtime has removed or never had."""
         self._by_run.pop(run_id, None)
         self._since_ms.pop(run_id, None)
+
+
+def _shares_nothing(run: Run) -> bool:
+    """Return whether a run has no session or folder in common with other runs of its group.
+
+    An isolated run shares nothing, but the runs of a role share a folder of the group's.
+    """
+    return run.is_isolated and run.role is None
 
 
 async def _has_stopped(container: RunningContainer) -> bool:

@@ -188,7 +188,8 @@ def _raise_if_different(
         network_info["Internal"] == is_internal and (network_info["Options"] or {}).get(key) == value
     )
     if not (is_ours and has_options):
-        name, kind = network_info["Name"], "a closed one" if is_internal else "an open one"
+        name = network_info["Name"]
+        kind = "a closed one" if is_internal else "an open one"
         raise ContainerError(f"The network '{name}' is not {kind} of Andy: 'docker network rm {name}'.")
 
 

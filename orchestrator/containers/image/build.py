@@ -113,7 +113,7 @@ def build(
             decode=True,
         )
         follow_build(events, progress)
-        return _replace(client, tag, before)
+        return _remove_replaced(client, tag, before)
 
 
 def layers_of(client: docker.APIClient, tag: str = TAG) -> tuple[str, ...]:
@@ -122,8 +122,11 @@ def layers_of(client: docker.APIClient, tag: str = TAG) -> tuple[str, ...]:
     return tuple(name for name in names if name in LAYERS)
 
 
-def _replace(client: docker.APIClient, tag: str, before: dict[str, Any] | None) -> str:
-    """Return the new image's id, and remove the one that it replaced."""
+def _remove_replaced(client: docker.APIClient, tag: str, before: dict[str, Any] | None) -> str:
+    """Remove the image that had a tag `before` a build, unless it is in use; return the new image's id.
+
+    `before` is None if there was none.
+    """
     after = inspect(client, tag)
     if after is None:
         raise ImageNotBuilt(f"The engine built {tag} and has lost it since: run 'andy image build' again.")

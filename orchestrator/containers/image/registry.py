@@ -72,8 +72,9 @@ def push(client: docker.APIClient, image: str, registry: str, *, say: Say) -> st
         )
     if inspect(client, image) is None:
         raise ImageMissing
-    last = repository_of(image).rpartition("/")[2]
-    name = registry if registry.rpartition("/")[2] == last else f"{registry}/{last}"
+    image_name = repository_of(image).rpartition("/")[2]
+    # The path that the owner gives may end with the image's name already.
+    name = registry if registry.rpartition("/")[2] == image_name else f"{registry}/{image_name}"
     tag = tag_of(image)
     client.tag(image, name, tag=tag, force=True)
     say(f"Pushing {name} …")

@@ -81,7 +81,7 @@ class LogFlow:
         if not size:
             self._drop(unprocessed)
             return []
-        pieces: list[LogGap | LoggedPiece] = [*self.end_gap(), self._keep(unprocessed, size)]
+        pieces: list[LogGap | LoggedPiece] = [*self.end_gap(), self._log(unprocessed, size)]
         if size < len(unprocessed):
             self._drop(unprocessed[size:])
         return pieces
@@ -116,8 +116,8 @@ class LogFlow:
         cost = _cost(data)
         return len(data) if cost <= allowance else max(0, allowance) * len(data) // cost
 
-    def _keep(self, unprocessed: bytes, size: int) -> LoggedPiece:
-        """Take `size` bytes from the allowance and return them as a piece to log."""
+    def _log(self, unprocessed: bytes, size: int) -> LoggedPiece:
+        """Return the first `size` bytes as a piece to log, and reduce the allowance by what they cost."""
         data = unprocessed[:size]
         cost = _cost(data)
         self._tokens -= cost

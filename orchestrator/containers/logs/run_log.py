@@ -44,7 +44,7 @@ class _Item:
     """An entry that waits to be written to the file."""
 
     at_ms: int
-    what: _LoggedEvent | LoggedPiece | LogGap
+    content: _LoggedEvent | LoggedPiece | LogGap
 
 
 @dataclass(slots=True, kw_only=True)
@@ -56,15 +56,24 @@ class _Log:
     flow: LogFlow
     pending: list[_Item] = field(default_factory=list)
     pending_bytes: int = 0
+    """Bytes of stderr in `pending`."""
     gap_since_ms: int | None = None
+    """Since when stderr is left out, by the steady clock; None if it is not."""
     is_full_noted: bool = False
+    """Whether it was logged that the log takes no more stderr."""
     is_break_noted: bool = False
+    """Whether the last write failed, of which the host's own log has a warning."""
     has_ended: bool = False
+    """Whether its run has ended."""
     # The fields below are used by the writing thread only.
     rest: bytes = b""
+    """The incomplete last line of stderr."""
     rest_end: int = 0
+    """The position in the stream at which `rest` ends, in bytes."""
     size: int = 0
+    """The size of the file in bytes."""
     is_begun: bool = False
+    """Whether the file exists."""
 
 
 class RunLogs:
@@ -133,7 +142,7 @@ class RunLogs:
     async def run(self) -> None:
         """Write entries as they come, until cancelled."""
         while True:
-            has_gap = any(_is_waiting(opened) for opened in self._logs.values())
+            has_gap = any(_has_gap_to_log(opened) for opened in self._logs.values())
             await self._wake.wait(at_most_seconds=GAP_SECONDS if has_gap else None)
             self._end_old_gaps()
             await self._write_all()
@@ -164,10 +173,10 @@ class RunLogs:
         self._put(opened, _LoggedEvent(kind, facts))
         self._wake.set()
 
-    def _put(self, opened: _Log, what: _LoggedEvent | LoggedPiece | LogGap) -> None:
+    def _put(self, opened: _Log, content: _LoggedEvent | LoggedPiece | LogGap) -> None:
         """Add an entry, with the present time, to those that wait to be written."""
-        opened.pending.append(_Item(self._clock.now_ms(), what))
-        opened.pending_bytes += len(what.data) if isinstance(what, LoggedPiece) else 0
+        opened.pending.append(_Item(self._clock.now_ms(), content))
+        opened.pending_bytes += len(content.data) if isinstance(content, LoggedPiece) else 0
 
     def _update_gap(self, opened: _Log, now_ms: int) -> None:
         """Record since when stderr is left out, and log once that the log is full."""
@@ -185,7 +194,7 @@ class RunLogs:
         """Log the gaps that are older than `GAP_SECONDS`."""
         before_ms = self._clock.steady_ms() - GAP_SECONDS * 1000
         for opened in self._logs.values():
-            if _is_waiting(opened) and (opened.gap_since_ms or 0) <= before_ms:
+            if _has_gap_to_log(opened) and (opened.gap_since_ms or 0) <= before_ms:
                 self._end_gap(opened)
 
     def _end_gap(self, opened: _Log) -> None:
@@ -218,7 +227,10 @@ class RunLogs:
     def _append(
         self, opened: _Log, pending: list[_Item], live: frozenset[Path], *, is_last: bool
     ) -> str | None:
-        """Write entries to the file; return the reason if that failed, else None."""
+        """Write entries to the file; return the reason if that failed, else None.
+
+        The first ones create the file, and logs that are too many or too old are removed.
+        """
         text = "".join(line for item in pending if _fits(opened, item) for line in _lines(opened, item))
         if is_last:
             text += "".join(_flush(opened, self._clock.now_ms()))
@@ -232,22 +244,20 @@ class RunLogs:
         return None
 
 
-def _is_waiting(opened: _Log) -> bool:
+def _has_gap_to_log(opened: _Log) -> bool:
     """Return whether a log has a gap that is to be logged even if no further output comes."""
     return opened.gap_since_ms is not None and not opened.flow.is_full
 
 
 def _fits(opened: _Log, item: _Item) -> bool:
     """Return whether an entry may be written: a full file only takes gaps and events named `run.…`."""
-    is_end = isinstance(item.what, LogGap) or (
-        isinstance(item.what, _LoggedEvent) and item.what.kind.startswith("run.")
-    )
-    return is_end or opened.size < FILE_BYTES
+    is_of_run = isinstance(item.content, _LoggedEvent) and item.content.kind.startswith("run.")
+    return is_of_run or isinstance(item.content, LogGap) or opened.size < FILE_BYTES
 
 
 def _lines(opened: _Log, item: _Item) -> Iterator[str]:
     """Yield the lines of the log for one entry."""
-    match item.what:
+    match item.content:
         case _LoggedEvent(kind, facts):
             yield files.event_line(item.at_ms, kind, facts)
         case LoggedPiece() as piece:
@@ -258,7 +268,7 @@ def _lines(opened: _Log, item: _Item) -> Iterator[str]:
             for line in gap.tail.splitlines():
                 yield files.stderr_line(item.at_ms, gap.end, line)
         case _:
-            assert_never(item.what)
+            assert_never(item.content)
 
 
 def _stderr_lines(opened: _Log, at_ms: int, piece: LoggedPiece) -> Iterator[str]:

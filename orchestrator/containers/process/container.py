@@ -132,6 +132,7 @@ class ProcessContainer:
         await self._read_rest_of_stderr()
         code = self._started.transport.get_returncode()
         assert code is not None
+        # asyncio returns the negative number of a signal; engines and shells add it to 128.
         return Exit(code=128 - code if code < 0 else code, stderr_tail=self._tail.text())
 
     async def stop(self, *, grace_seconds: float = 2.0) -> None:

@@ -117,5 +117,6 @@ def _stat(pid: int) -> list[str]:
         stat = (PROC / str(pid) / "stat").read_text(encoding="utf-8", errors="replace")
     except (FileNotFoundError, ProcessLookupError):
         return []
+    # The command's name stands in brackets before the state, and may contain blanks and brackets itself.
     state, *fields = stat.rpartition(")")[2].split()
     return [] if state == "Z" else fields

@@ -62,7 +62,7 @@ class CarrierDoor:
 
     def __init__(self, data: Path, *, find: Callable[[str], CarrierSession | None]) -> None:
         """`find` returns the live session whose token has this SHA-256 in hexadecimal digits, or None."""
-        self._files = data / "carrier.crt", data / "carrier.key"
+        self._certificate_file, self._key_file = data / "carrier.crt", data / "carrier.key"
         self._find = find
         self._server: asyncio.Server | None = None
         self._serving: set[asyncio.Task[None]] = set()
@@ -75,8 +75,8 @@ class CarrierDoor:
         """Listen at an address, on the preferred port if that is free. Raises `OSError`."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_3
-        await asyncio.to_thread(ensure_certificate, *self._files)
-        context.load_cert_chain(*self._files)
+        await asyncio.to_thread(ensure_certificate, self._certificate_file, self._key_file)
+        context.load_cert_chain(self._certificate_file, self._key_file)
         try:
             self._server = await asyncio.start_server(self._begin, address, preferred_port, ssl=context)
         except OSError:
@@ -86,7 +86,7 @@ class CarrierDoor:
     @property
     def certificate(self) -> str:
         """Return the certificate in PEM format. Carriers accept only this one."""
-        return self._files[0].read_text(encoding="ascii")
+        return self._certificate_file.read_text(encoding="ascii")
 
     async def close(self) -> None:
         """Accept no more connections, and end the open ones."""
@@ -216,6 +216,7 @@ def ensure_certificate(certificate: Path, key: Path) -> None:
     secret = private.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
+    # The certificate is written last, and each file in one step: where it is, its key is whole, too.
     for path, text in ((key, secret), (certificate, built.public_bytes(serialization.Encoding.PEM))):
         partial = path.with_name(f".{path.name}.new")
         with suppress(FileNotFoundError):

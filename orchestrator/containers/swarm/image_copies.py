@@ -69,7 +69,8 @@ def copy_image(
         return outcome
     with copy.served(data) as hashes:
         for candidate in [*copy.earlier_images(), through]:
-            say(f"{', '.join(node.name for node in lacking)}: loading it by a task in {candidate[:19]} …")
+            shown_candidate = candidate[: len("sha256:") + 12]
+            say(f"{', '.join(node.name for node in lacking)}: loading it by a task in {shown_candidate} …")
             loaded = copy.load(lacking, candidate, hashes)
             outcome |= {node.name: None for node in loaded}
             lacking = [node for node in lacking if node not in loaded]
@@ -80,6 +81,8 @@ def copy_image(
 
 
 class _Copy:
+    """The copying of one image, with the objects of the engine that it needs meanwhile."""
+
     def __init__(self, client: APIClient, image: str, install: str, say: Say) -> None:
         """`image` is the name of the image to copy; `say` shows a line of progress to a person."""
         self._client = client
@@ -91,9 +94,10 @@ class _Copy:
         self._script = resources.files("agent_runner").joinpath("image_copy.py").read_text(encoding="utf-8")
         self._network = self._server = ""
         self.failures: dict[str, str] = {}
+        """The reason why loading failed on a node, by the node's id."""
 
     def nodes_lacking(self, nodes: Collection[Node]) -> list[Node]:
-        """Return the nodes on which a task in the image cannot run, because they lack it."""
+        """Start a task in the image on each node and return the nodes where it did not run: they lack it."""
         ended = self._run(nodes, self._id, ["python3", "-c", ""])
         return [node for node in nodes if ended.get(node.id) != "complete"]
 
@@ -238,6 +242,7 @@ class _Copy:
         """Return from the server's log how many blocks each node has, and record the nodes' failures."""
         sent: dict[str, int] = {}
         for line in self._client.logs(self._server, stderr=False).decode("utf-8", "replace").splitlines():
+            # Filled up, so that there are three parts of any line.
             kind, node_id, text = [*line.split(" ", 2), "", ""][:3]
             if kind == "block":
                 # The server sends each block in a separate thread, so its lines may be out of order.

@@ -153,13 +153,15 @@ class SwarmServices:
 
         `ref` is the id or the name of the service.
         """
-        run_id = ref
+        # If there is no service, only a secret was created, which has the name that the service would have.
+        run_id_or_name = ref
         for service in client.services(filters={"id": ref}) or client.services(filters={"name": ref}):
-            run_id = service["Spec"]["Labels"].get(RUN_LABEL, "")
+            run_id_or_name = service["Spec"]["Labels"].get(RUN_LABEL, "")
             with docker_client.already_so():
                 client.remove_service(service["ID"])
         for secret in client.secrets(filters={"label": [f"{INSTALL_LABEL}={self._install}"]}):
-            if run_id and run_id in (secret["Spec"]["Labels"].get(RUN_LABEL), secret["Spec"]["Name"]):
+            keys = (secret["Spec"]["Labels"].get(RUN_LABEL), secret["Spec"]["Name"])
+            if run_id_or_name and run_id_or_name in keys:
                 with docker_client.already_so():
                     client.remove_secret(secret["ID"])
 

@@ -95,28 +95,36 @@ class CarrierSession:
         self.files = files
         self.environment: dict[str, str] = {}
         self.ports: frozenset[int] = frozenset()
+        """The ports of the host's proxies that the agent may connect to."""
         self.order = b""
         self.is_hardened: bool | None = None
+        """Whether the node prevents programs from gaining privileges; None until its carrier reports."""
         self.problem: str | None = None
         """The reason why the node cannot store the group's files, as its carrier reported; None if none."""
         self.has_started = asyncio.Event()
+        """Set when the agent was started, by this host or an earlier one."""
         self.is_given_up = False
         self.ended = asyncio.Event()
         self.exit = Exit(code=None)
         self.relays: set[asyncio.Task[None]] = set()
+        """The tasks that relay the agent's connections to the proxies."""
         self._observer = observer
         self._last_frame = last_frame
         self._on_log = on_log
         self._is_adopted = is_adopted
         self._stderr = Tail()
         self._received = 0
+        """Bytes of stdout that were received."""
         self._output: asyncio.Queue[bytes | None] = asyncio.Queue(CHUNKS_AHEAD)
         self._pace = TokenBucket(SystemClock(), at_once=BYTES_AT_ONCE, a_second=BYTES_A_SECOND)
         self._connection: CarrierConnection | None = None
         self._serving: asyncio.Task[None] | None = None
+        """The task that serves the present connection."""
         self._stage: OpenStage | None = None
+        """The stage whose files are being received."""
         self._files_lock = asyncio.Lock()
         self._changed = asyncio.Event()
+        """Set when the host's files may have changed."""
         self._watches: list[ObservedWatch] = []
         self._loop = asyncio.get_running_loop()
         self._heard_at = self._loop.time()
