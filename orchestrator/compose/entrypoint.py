@@ -17,7 +17,9 @@ from orchestrator.domain.home import home_directory
 ROOT, ORDINARY = 0, 1000
 """The numbers of root, and of the ordinary user that the image has."""
 OWN = ("groups", "data", "store", "backups")
-NO_HOME = "/home/andy"
+"""The directories of a home that Andy itself writes."""
+ORDINARY_HOME = "/home/andy"
+"""The home directory of the ordinary user; that of root, in `HOME` so far, is closed to it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +69,7 @@ def become(user: User) -> None:
     # The group first: without root's id the group can no longer be changed.
     os.setgid(user.gid)
     os.setuid(user.uid)
-    os.environ["HOME"] = NO_HOME
+    os.environ["HOME"] = ORDINARY_HOME
 
 
 def _give(folder: Path, user: User) -> None:

@@ -67,6 +67,7 @@ class AnnouncementBatch:
     is_missing: bool = False
     """Whether there is no directory."""
     has_more: bool = False
+    """Whether another look would find something at once."""
 
 
 class AnnouncementReader:
@@ -138,6 +139,12 @@ class AnnouncementReader:
         self._trouble = trouble
 
     def _take(self) -> AnnouncementBatch:
+        """Read and remove at most `MAX_FILES` files, and remove unfinished ones of killed commands. Blocks.
+
+        Raises:
+            MailboxError: the directory is a link, no directory, or closed to the host.
+            OSError: it cannot be listed.
+        """
         batch = AnnouncementBatch()
         with entries.opened(self._directory) as directory:
             if directory is None:
@@ -149,13 +156,16 @@ class AnnouncementReader:
             for name in names:
                 if name.startswith(_PARTIAL_PREFIX):
                     _remove_abandoned(directory, name)
-            waiting = [one for one in names if one not in self._stuck and not one.startswith(_PARTIAL_PREFIX)]
+            waiting = [
+                name for name in names if name not in self._stuck and not name.startswith(_PARTIAL_PREFIX)
+            ]
             for name in waiting[:MAX_FILES]:
                 try:
                     self._read(directory, name, batch)
                 except OSError as error:
                     # What was read before is removed already: it is announced, and the others are tried.
                     batch.trouble = str(error)
+        # If none of these could be read, another look at once would find the same ones again.
         has_read = bool(batch.announcements or batch.rejections)
         batch.has_more = len(waiting) > MAX_FILES and has_read
         return batch
@@ -181,13 +191,13 @@ class AnnouncementReader:
 def _parse(name: str, body: bytes, batch: AnnouncementBatch) -> None:
     """Add a file's announcements to the batch, and the first reason why one of them is refused.
 
-    One that is refused refuses no other of its file: a newer version may announce what this one ignores.
+    The others of the file are announced all the same: a newer version may announce what this one ignores.
     """
     reasons = []
     try:
-        for one in _ENTRIES.validate_json(body):
+        for document in _ENTRIES.validate_json(body):
             try:
-                entry = AnnouncementEntry.model_validate(one)
+                entry = AnnouncementEntry.model_validate(document)
             except ValidationError as error:
                 reasons.append(_reason(error))
                 continue
@@ -201,6 +211,7 @@ def _parse(name: str, body: bytes, batch: AnnouncementBatch) -> None:
 
 
 def _reason(error: ValidationError) -> str:
+    """Return the first fault of an announcement, without the content of the file."""
     return str(error.errors(include_input=False)[0]["msg"])
 
 

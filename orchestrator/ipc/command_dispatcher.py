@@ -111,11 +111,14 @@ _UNSAFE = re.compile(r"[^A-Za-z0-9_-]")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Prepared:
-    """Work for a command before its transaction, because it is slow or writes files."""
+    """The results of a command's slow work, which is done before its transaction."""
 
     file: Attachment | FileRefused | None = None
+    """The copy of a file to send, or why there is none; None for every other command."""
     early_result: CommandResult | None = None
+    """The result of `_act_early`."""
     written_ms: int | None = None
+    """The time when the request file was written, in epoch milliseconds; None if it came without a file."""
 
 
 class CommandDispatcher:
@@ -182,7 +185,10 @@ class CommandDispatcher:
     async def _copy_for(
         self, group: Group, command: Command, request_id: str
     ) -> Attachment | FileRefused | None:
-        """Copy the file to send before the transaction, because a large one takes a while."""
+        """Copy the file to send, or return why it cannot be sent; a large one takes a while.
+
+        None if the command sends no file, was answered before, or is not allowed: `_execute` replies to it.
+        """
         if not isinstance(command, SendFile) or refusal(group, command) is not None:
             return None
         try:
@@ -198,7 +204,10 @@ class CommandDispatcher:
     async def _act_early(
         self, group: Group, command: Command, request_id: str, written_ms: int | None
     ) -> CommandResult | None:
-        """Do slow work before the transaction: searching a million messages may take a second."""
+        """Search or call a context tool: searching a million messages may take a second.
+
+        None if the command does neither, was answered before, or is not allowed: `_execute` replies to it.
+        """
         if not isinstance(command, SearchHistory | Remember | SearchWeb):
             return None
         async with self._database.reading() as tx:
@@ -259,14 +268,15 @@ class CommandDispatcher:
     async def _execute(self, group: Group, command: Command, request_id: str, prepared: _Prepared) -> Reply:
         """Carry out a command in one transaction; a repeated request gets the reply that it got before."""
 
-        async def once(tx: Tx) -> tuple[Reply, bool]:
+        async def reply_once(tx: Tx) -> tuple[Reply, bool]:
+            """Return the reply, and whether the command was carried out now."""
             earlier_reply = await commands.answered(tx, group.folder, request_id)
             if earlier_reply is not None:
                 return earlier_reply, False
             return await self._carry_out(tx, group, command, request_id, prepared), True
 
         # One round trip to the database's thread for the whole command, which has over a hundred statements.
-        reply, is_new = await self._database.write(once)
+        reply, is_new = await self._database.write(reply_once)
         if is_new:
             # After the commit, so that the woken loops see the rows.
             self._publish(group, command, reply)
@@ -392,17 +402,21 @@ async def _refusal(tx: Tx, asker: _Asker, command: Command, turn: Turn | None) -
 
 async def _stop_refusal(tx: Tx, group: Group, command: Command, turn: Turn | None) -> str | None:
     """Return why a command of a turn that was stopped in its chat is not carried out; else None."""
+    # `turn` is never a failed one, and a stopped turn has failed: the claimed turn was not stopped.
     if command.turn is None or (turn is not None and turn.id == command.turn):
         return None
     claimed = await turns.get(tx, TurnId(command.turn))
     stop = await turn_outages.stop_of(tx, TurnId(command.turn))
     is_stopped = stop is not None and stop.code == turn_outages.IN_CHAT
-    return STOPPED if is_stopped and claimed is not None and claimed.folder == group.folder else None
+    # A container may name any number: another group's stop tells it nothing.
+    is_own = claimed is not None and claimed.folder == group.folder
+    return STOPPED if is_stopped and is_own else None
 
 
 def _out_of_reach(command: Command) -> str | None:
-    """Return the kind of a change that an undo cannot reverse, because it is in the host's
-    files; else None.
+    """Return the kind of a command's change that an undo cannot reverse, because it is in the host's files.
+
+    None if an undo can reverse all of it.
     """
     if not isinstance(command, Remember):
         return None

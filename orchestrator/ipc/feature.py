@@ -67,6 +67,7 @@ class IpcFeature:
         """
 
         def features_of(jid: ChatJid) -> frozenset[Feature]:
+            """Return what a chat's messenger can do; nothing for a chat of an unknown one."""
             channel = channel_for(jid)
             return channel.features if channel is not None else frozenset()
 

@@ -28,6 +28,7 @@ log = structlog.get_logger(__name__)
 REPLY_SECONDS = 3600.0
 """Seconds that a reply stays. A tool waits ten seconds for it."""
 MAX_REPLIES = 1_000
+"""Replies of a group that stay, the newest ones."""
 MAX_LEFT = 10_000
 """Files of `input/` that one clearing looks at; the others follow the next time."""
 
@@ -69,7 +70,7 @@ class InputFiles:
         self._writing = threading.Lock()  # no file is removed while it is being written
 
     def write_turn(self, folder: Folder, order: TurnOrder) -> None:
-        """Write a turn's file, replacing an earlier host's. Raises `OSError`."""
+        """Write a turn's file, and remove the one that an earlier host wrote for it. Raises `OSError`."""
         with self._writing:
             before = self._names.get(order.turn)
             self._names[order.turn] = write_turn(self._input_of(folder), order)
@@ -106,7 +107,7 @@ class InputFiles:
         except (MailboxError, OSError) as error:
             log.warning("input.not_cleared", group=folder, reason=str(error))
             return
-        self._names |= {left.turn: left.name for left in remaining if left.turn is not None}
+        self._names |= {file.turn: file.name for file in remaining if file.turn is not None}
 
     def _input_of(self, folder: Folder) -> Path:
         return self._ipc / folder / "input"
@@ -114,12 +115,13 @@ class InputFiles:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeftInput:
-    """A file in `input/`."""
+    """A file in `input/` that its runs have not removed."""
 
     name: str
     runs: tuple[str, ...] = ()
     """The runs it is for; none, if it cannot be read."""
     turn: int | None = None
+    """The turn in it; None for a request to end, and for an unreadable file."""
 
 
 def clear_stale(input_dir: Path, is_over: Callable[[str], bool]) -> list[LeftInput]:

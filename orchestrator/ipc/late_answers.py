@@ -27,12 +27,16 @@ _LISTING = frozenset(tool.name for tool in TOOLS if tool.name.startswith("list_"
 
 
 async def send_late_answer(tx: Tx, group: Group, command: Command, reply: Reply, *, now_ms: int) -> None:
-    """Queue the reply to `command` for the group's chat, if its people only read that none came."""
+    """Queue a message with the reply to `command` for the chat that asked, if the reply comes too late.
+
+    The agent waited for it `REPLY_SECONDS`, and then could only say that the host does not answer. Nothing is
+    queued for commands that people do not know of, nor if the turn is tried again and so gets the reply.
+    """
     waited_ms = now_ms - (command.asked_ms or now_ms)
     if waited_ms <= REPLY_SECONDS * 1000 or not _concerns_people(command) or reply.code == SENT_LATE:
         return
-    # Nobody in the chat waits for requests of a task or the worker.
     turn = await turns.get(tx, TurnId(command.turn)) if command.turn is not None else None
+    # Nobody in the chat waits for requests of a task or the worker.
     if turn is not None and (turn.kind is not TurnKind.CHAT or _asks_again(turn, command)):
         return
     outcome = "✅ Done after all" if reply.ok else "⚠️ Not done"
@@ -62,8 +66,9 @@ def _concerns_people(command: Command) -> bool:
 
 
 def _asks_again(turn: Turn, command: Command) -> bool:
-    """Return whether the turn is tried again, or will be: that attempt repeats the
-    request and gets this reply.
+    """Return whether the turn was started again since the request, or waits for that.
+
+    The new attempt repeats the request, and gets its reply.
     """
     has_begun_since = turn.started_ms is not None and turn.started_ms > (command.asked_ms or 0)
     return turn.state is TurnState.QUEUED or has_begun_since

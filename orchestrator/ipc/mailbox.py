@@ -127,17 +127,17 @@ class Mailbox:
         survey = entries.survey(directory, MAX_ENTRIES)
         requests: list[RequestFile] = []
         rejections: list[Rejection] = []
-        held_bytes = 0
+        read_bytes = 0
         has_more = False
         for name in survey.names:
             # Limited by bytes, too: 200 requests of 1 MiB each would be in memory at once.
-            if len(requests) >= limit or len(rejections) >= MAX_REJECTIONS or held_bytes >= MAX_PASS_BYTES:
+            if len(requests) >= limit or len(rejections) >= MAX_REJECTIONS or read_bytes >= MAX_PASS_BYTES:
                 has_more = True
                 break
             entry = self._read_entry(directory, name, has_grace=not survey.is_cut)
             if isinstance(entry, RequestFile):
                 requests.append(entry)
-                held_bytes += len(entry.body)
+                read_bytes += len(entry.body)
             elif entry is not None:
                 rejections.append(entry)
         # If none of those was usable, another call at once would see the same ones again.
@@ -145,7 +145,10 @@ class Mailbox:
         return RequestBatch(requests=tuple(requests), rejections=tuple(rejections), has_more=has_more)
 
     def _read_entry(self, directory: int, name: str, *, has_grace: bool) -> RequestFile | Rejection | None:
-        """Read one entry, or remove it; None when it is gone, or is left alone for now."""
+        """Read one entry, or remove it; None when it is gone, or is left alone for now.
+
+        With `has_grace`, files that may still be written are left alone.
+        """
         info = entries.look(directory, name)
         if info is None:
             return None
@@ -155,8 +158,9 @@ class Mailbox:
             return None
         reason = entries.fault_of(info, self._owner_uids) or fault_of_name(name)
         if reason:
-            return _removed(directory, name, reason)
+            return _remove_rejected(directory, name, reason)
         match entries.read(directory, name, self._owner_uids):
+            # Its time is ahead of the host's clock: only the content shows whether it is complete.
             case entries.EntryContent(body=body) if (
                 has_grace and unchanged_ms < 0 and not _is_finished(name, body)
             ):
@@ -165,13 +169,16 @@ class Mailbox:
                 written_ms = info.st_ctime_ns // 1_000_000
                 return RequestFile(name=name, body=body, version=version, written_ms=written_ms)
             case entries.EntryFault(reason=reason):
-                return _removed(directory, name, reason)
+                return _remove_rejected(directory, name, reason)
             case None:
                 return None
 
 
-def _removed(directory: int, name: str, reason: str) -> Rejection | None:
-    """Remove an entry that is no request; None when it is gone, a directory or not ours to remove."""
+def _remove_rejected(directory: int, name: str, reason: str) -> Rejection | None:
+    """Remove an entry that is no request, and return it with the reason.
+
+    None if it is gone, is a directory, or cannot be removed.
+    """
     return Rejection(name=name, reason=reason) if entries.remove(directory, name) else None
 
 

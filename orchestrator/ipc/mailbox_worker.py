@@ -79,7 +79,7 @@ class MailboxWorker:
         self._at_work: set[Folder] = set()
         """Groups whose requests are being handled."""
         self._changed_meanwhile: set[Folder] = set()
-        """Groups of those whose mailboxes changed since, and have to be looked at again."""
+        """Groups at work whose mailboxes changed since, and have to be looked at again."""
 
     async def run(self) -> None:
         """Handle requests until cancelled."""
@@ -105,13 +105,13 @@ class MailboxWorker:
             await asyncio.sleep(self._unwatched_sweep_seconds)
 
     def _with_files(self, registered: Sequence[Group]) -> list[Folder]:
-        """Return the groups in whose mailboxes there is something. Blocks."""
+        """Return the folders of the groups in whose mailboxes there is something. Blocks."""
         try:
             with os.scandir(self._root) as entries:  # a group has no mailboxes until it has a container
-                made = {entry.name for entry in entries}
+                have_mailboxes = {entry.name for entry in entries}
         except FileNotFoundError:
             return []
-        folders = [group.folder for group in registered if group.folder in made]
+        folders = [group.folder for group in registered if group.folder in have_mailboxes]
         # Plain text: a `Path` for each directory of each group takes longer than the look into it.
         return [
             folder
@@ -139,7 +139,10 @@ class MailboxWorker:
                 self._watcher.wake(folder)
 
     async def _sweep(self) -> None:
-        """Remove stray copies once a day, while no group has a task: nothing is being copied then."""
+        """Remove, once a day, copies of outgoing files that no message needs.
+
+        Called while no group has a task: nothing is being copied then.
+        """
         now_ms = self._clock.steady_ms()
         if self._sweep_files is None or (self._swept_ms is not None and now_ms - self._swept_ms < DAY_MS):
             return
@@ -156,11 +159,12 @@ class MailboxWorker:
             log.info("outgoing.swept", count=count)
 
     async def _handle_group(self, folder: Folder) -> None:
-        """Handle a batch of each of a group's mailboxes. An error is logged, and raised to nobody."""
+        """Handle a batch of each mailbox of a registered group. Errors are logged, not raised."""
         try:
             group = await self._database.read(lambda tx: groups.by_folder(tx, folder))
-            for directory in DIRECTORIES if group is not None else ():
-                assert group is not None
+            if group is None:
+                return
+            for directory in DIRECTORIES:
                 await self._handle_directory(group, directory)
         except Exception:
             # A failure of one group does not stop the others; a sweep comes back to it.
@@ -218,6 +222,7 @@ class MailboxWorker:
             asyncio.get_running_loop().call_later(seconds, self._wake, folder)
 
     def _wake(self, folder: Folder) -> None:
+        """Look at a group's mailboxes again after its pause."""
         self._resting.discard(folder)
         self._watcher.wake(folder)
 

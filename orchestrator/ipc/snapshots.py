@@ -76,6 +76,7 @@ class VisibleToGroup:
     tasks: Sequence[ScheduledTask]
     chats: Sequence[Chat]
     registered: frozenset[str]
+    """The addresses of the chats that belong to groups, as far as the group may see these."""
     events: Sequence[FollowedEvent]
 
 
@@ -101,6 +102,7 @@ class SnapshotWriter:
         self._with_container = with_container
         self._lock = asyncio.Lock()  # the last write has the last state read
         self._written: dict[Path, str] = {}
+        """The content that was written last, without the fields that do not count as a change."""
 
     async def run(self) -> None:
         """Keep all files up to date until cancelled."""
@@ -116,17 +118,17 @@ class SnapshotWriter:
         async with self._lock:
             folders = self._with_container()
             everyone = await groups.registered(self._database) if folders else ()
-            found = [group for group in everyone if group.folder in folders]
-            if not found:
+            with_container = [group for group in everyone if group.folder in folders]
+            if not with_container:
                 return
             # One call to the database's thread: most minutes there is nothing to write after it.
-            for view in await self._database.read(partial(self._views, found=found)):
+            for view in await self._database.read(partial(self._views, shown_to=with_container)):
                 await self._write(view)
 
-    async def _views(self, tx: Tx, *, found: Sequence[Group]) -> list[VisibleToGroup]:
+    async def _views(self, tx: Tx, *, shown_to: Sequence[Group]) -> list[VisibleToGroup]:
         """Return what each of these groups may see."""
         now_ms = self._clock.now_ms()
-        return [await _view_of(tx, group, now_ms=now_ms) for group in found]
+        return [await _view_of(tx, group, now_ms=now_ms) for group in shown_to]
 
     async def write(self, folder: Folder) -> None:
         """Write the files of one group, changed or not, before its container reads them."""
@@ -135,6 +137,7 @@ class SnapshotWriter:
                 group = await groups.by_folder(tx, folder)
                 now_ms = self._clock.now_ms()
                 view = None if group is None else await _view_of(tx, group, now_ms=now_ms)
+            # Forgotten, so that they are written although they have not changed.
             for name in FILES:
                 self._written.pop(self._root / folder / name, None)
             if view is not None:

@@ -77,6 +77,7 @@ class MailboxWatcher:
         loop = asyncio.get_running_loop()
 
         def signal() -> None:
+            """Wake the group from watchdog's thread, unless it is woken already."""
             if folder not in self._woken:
                 loop.call_soon_threadsafe(self.wake, folder)
 
@@ -195,5 +196,6 @@ class _Watch:
 
 
 def _stop_all(watches: Iterable[_Watch]) -> None:
+    """End all observers. Blocks until their threads have ended."""
     for watch in watches:
         watch.stop()

@@ -50,33 +50,34 @@ class Checks:
                 self._check_image(request.ref)
                 return request
             case RequestKind.LIST_CONTAINERS:
-                return await self._containers(request)
+                return await self._list_containers(request)
             case RequestKind.CREATE_CONTAINER:
-                return await self._create(request)
+                return await self._check_new_container(request)
             case (
                 RequestKind.INSPECT_CONTAINER
                 | RequestKind.START_CONTAINER
                 | RequestKind.USE_CONTAINER
                 | RequestKind.ATTACH
             ):
-                return await self._container(request)
+                return await self._check_container(request)
             case RequestKind.LIST_NETWORKS:
                 return await self._list_networks(request)
             case RequestKind.CREATE_NETWORK:
                 return await self._label_network(request)
             case RequestKind.INSPECT_NETWORK | RequestKind.REMOVE_NETWORK:
-                return await self._network(request, await self._survey())
+                return await self._check_network(request, await self._survey())
             case RequestKind.JOIN_NETWORK | RequestKind.LEAVE_NETWORK:
-                return await self._connect_network(request)
+                return await self._check_connection(request)
             case kind:
                 return await self._swarm.check(kind, request)
 
     def _check_image(self, image: object) -> None:
+        """Raise `RequestForbidden` if an image is not that of the agents."""
         if image != self._image:
             raise RequestForbidden(f"The image '{image}' is not the agents', which is '{self._image}'.")
 
-    async def _containers(self, request: EngineRequest) -> FilteredResponse:
-        """Return the containers with one install label that are Andy's."""
+    async def _list_containers(self, request: EngineRequest) -> FilteredResponse:
+        """Answer a request to list containers: those of Andy's that have the install label it filters by."""
         _, label = only_filter(request.query.get("filters", ""), "label")
         if not INSTALL_FILTER.fullmatch(label):
             raise RequestForbidden(f"Containers are listed by one '{INSTALL_LABEL}=…' only.")
@@ -90,8 +91,8 @@ class Checks:
             ]
         )
 
-    async def _create(self, request: EngineRequest) -> EngineRequest:
-        """Check the image, the mounts and the network of a new container."""
+    async def _check_new_container(self, request: EngineRequest) -> EngineRequest:
+        """Check the image, the mounts and the network of a new container, and return the request as it is."""
         body = request.body or {}
         self._check_image(body["Image"])
         inventory = await self._survey()
@@ -102,8 +103,11 @@ class Checks:
             await own_network(self._engine, inventory, host["NetworkMode"])
         return request
 
-    async def _container(self, request: EngineRequest) -> EngineRequest:
-        """Check that the container is Andy's, and at its start that its mounts still are."""
+    async def _check_container(self, request: EngineRequest) -> EngineRequest:
+        """Check that the container is Andy's, and at its start that its mounts still are.
+
+        Return the request about it by its id.
+        """
         inventory = await self._survey()
         container = await self._own_container(request.ref, inventory)
         is_orchestrator = inventory.is_orchestrator(container["Id"])
@@ -139,22 +143,29 @@ class Checks:
         if key == "label":
             wanted = [network for network in own if has_label(network["Labels"], value)]
         else:
+            # A character that is escaped in the pattern, such as `\.`, counts as itself.
             wanted_name = value.removeprefix("^").removesuffix("$").replace("\\", "")
             wanted = [network for network in own if wanted_name in ("", network["Name"])]
         return FilteredResponse(document=wanted)
 
     async def _label_network(self, request: EngineRequest) -> EngineRequest:
-        """Return the request to create a network, with the label of the installation."""
+        """Return the request to create a network, with the label of this project.
+
+        Raises `RequestForbidden` for a network across a swarm, if no swarm is wanted.
+        """
         if (request.body or {})["Driver"] == "overlay":
             self._swarm.check_wanted()
         return request.labelled((await self._survey()).project)
 
-    async def _network(self, request: EngineRequest, inventory: EngineInventory) -> EngineRequest:
-        """Return the request about a network by its id. Raises `RequestForbidden` if it is not Andy's."""
+    async def _check_network(self, request: EngineRequest, inventory: EngineInventory) -> EngineRequest:
+        """Check that the network is Andy's, and return the request about it by its id."""
         return _by_id(request, await own_network(self._engine, inventory, request.ref))
 
-    async def _connect_network(self, request: EngineRequest) -> EngineRequest:
-        """Check that a container of Andy's joins or leaves a network of his."""
+    async def _check_connection(self, request: EngineRequest) -> EngineRequest:
+        """Check that a container of Andy's joins or leaves a network of his.
+
+        Return the request about them by their ids.
+        """
         inventory = await self._survey()
         body = dict(request.body or {})
         container = await self._own_container(body["Container"], inventory)

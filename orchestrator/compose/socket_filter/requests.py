@@ -99,9 +99,11 @@ def _rule(
     query: Mapping[str, str] | None = None,
     body: type[BaseModel] | None = None,
 ) -> RequestRule:
+    """Return a rule, written as one line of the table below; `path` is a regular expression."""
     return RequestRule(method=method, path=re.compile(path), kind=kind, query=query or {}, body=body)
 
 
+# The forms of values: booleans as docker-py and the engine's own client write them, and small numbers.
 _YES, _NO, _FLAG, _COUNT = "1|[Tt]rue", "0|[Ff]alse", "0|1|[Tt]rue|[Ff]alse", "-?[0-9]{1,6}"
 _ALL_WIRES = {"stdin": _YES, "stdout": _YES, "stderr": _YES, "stream": _YES}
 _LISTED = {"filters": ".*"}
@@ -242,7 +244,7 @@ def only_filter(text: str, *keys: str) -> tuple[str, str]:
     except (ValueError, RecursionError) as error:
         raise RequestForbidden("The filters are no JSON.") from error
     match filters:
-        case {} if not filters:
+        case {} if not filters:  # the pattern `{}` alone fits a mapping with keys, too
             return "", ""
         case dict() if len(filters) == 1 and (key := next(iter(filters))) in keys:
             if isinstance(filters[key], list) and len(filters[key]) == 1:

@@ -243,6 +243,7 @@ async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, e
 
 
 async def _answer(writer: asyncio.StreamWriter, status: int, text: str) -> None:
+    """Answer a request with a message, in the form in which the engine reports an error."""
     await _respond(writer, status, {"message": text})
 
 

@@ -79,9 +79,9 @@ class SwarmChecks:
             case RequestKind.LIST_SERVICES | RequestKind.LIST_SECRETS:
                 return await self._list(request)
             case RequestKind.LIST_TASKS:
-                return await self._tasks(request)
+                return await self._list_tasks(request)
             case RequestKind.CREATE_SERVICE:
-                return await self._service(request)
+                return await self._check_service(request)
             case RequestKind.CREATE_SECRET:
                 return request.labelled((await self._survey()).project)
             case RequestKind.REMOVE_SERVICE | RequestKind.REMOVE_SECRET:
@@ -98,10 +98,11 @@ class SwarmChecks:
         return await ask(label)
 
     async def _list(self, request: EngineRequest) -> FilteredResponse:
-        """Return this project's services or secrets, as far as the filter asks for them."""
+        """Answer a request to list services or secrets: those of this project that its filter names."""
         key, value = only_filter(request.query.get("filters", ""), "label", "id", "name")
 
         def is_requested(item: Mapping[str, Any]) -> bool:
+            """Return whether the filter names this service or secret; true without a filter."""
             match key:
                 case "label":
                     return has_label(item["Spec"]["Labels"], value)
@@ -113,15 +114,16 @@ class SwarmChecks:
 
         return FilteredResponse(document=[item for item in await self._own(request) if is_requested(item)])
 
-    async def _tasks(self, request: EngineRequest) -> FilteredResponse:
-        """Return the tasks of this project's services, or of one of them."""
+    async def _list_tasks(self, request: EngineRequest) -> FilteredResponse:
+        """Answer a request to list tasks: those of this project's services, or of the one in the filter."""
         _, ref = only_filter(request.query.get("filters", ""), "service")
         ids = [service["ID"] for service in await self._own(request) if ref in ("", service["ID"])]
         # Without a service in the filter, the engine would list everybody's tasks.
         return FilteredResponse(document=await self._engine.tasks(ids) if ids else [])
 
-    async def _service(self, request: EngineRequest) -> EngineRequest:
-        """Check that all parts of a new service belong to one run of one group."""
+    async def _check_service(self, request: EngineRequest) -> EngineRequest:
+        """Check that all parts of a new service belong to one run of one group; return it with our label."""
+        # `NewService` has read the body: each list in it that is read by `[0]` here has one element.
         body = request.body or {}
         labels, task = body["Labels"], body["TaskTemplate"]
         container, inventory = task["ContainerSpec"], await self._survey()

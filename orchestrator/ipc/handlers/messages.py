@@ -177,13 +177,16 @@ async def _reacted_to(tx: Tx, turn: Turn, words: str) -> Message | None:
 async def notify_model_missing(tx: Tx, caller: CommandCaller, command: ModelMissing) -> CommandResult:
     """Notify main, once a day for all groups, that a model would understand more, and how to add one."""
     del command
-    day = local_iso(caller.now_ms, caller.zone)[:10]
+    day = local_iso(caller.now_ms, caller.zone)[:10]  # the date
     is_new = await owner.notify(tx, NO_MODEL, about=f"no model {day}", now_ms=caller.now_ms)
     return CommandResult(text="Main is told." if is_new else "Main was told today.")
 
 
 async def _too_many(tx: Tx, caller: CommandCaller, turn: Turn | None) -> str | None:
-    """Return why a group may send no more texts now; None when it may."""
+    """Return why a group may send no more texts now; None when it may.
+
+    The owner is notified if too many texts were sent outside of turns.
+    """
     if (await outbox.waiting_of(tx, caller.group.folder)).count >= MAX_WAITING:
         return f"{MAX_WAITING} messages are on their way already: wait until they are sent."
     if turn is not None and (await outbox.released_in(tx, turn.id)).count >= MAX_A_TURN:
@@ -198,7 +201,7 @@ async def _too_many(tx: Tx, caller: CommandCaller, turn: Turn | None) -> str | N
 
 async def _notify_of_flood(tx: Tx, caller: CommandCaller) -> None:
     """Notify the owner, once a day per group, that an agent sends more messages than it may."""
-    folder, day = caller.group.folder, local_iso(caller.now_ms, caller.zone)[:10]
+    folder, day = caller.group.folder, local_iso(caller.now_ms, caller.zone)[:10]  # the date
     text = (
         f"⚠️ The agent of '{folder}' sends messages that nobody asked for: more than {MAX_OUTSIDE_AN_HOUR} "
         f"in an hour are not sent. 'andy audit --group {folder}' lists them."

@@ -75,6 +75,7 @@ async def list_reminders(tx: Tx, caller: CommandCaller, command: ListReminders) 
 
 
 def _turn_id(caller: CommandCaller) -> int | None:
+    """Return the turn in which a request was made; None if it was made outside of one."""
     return caller.turn.id if caller.turn is not None else None
 
 
