@@ -103,6 +103,7 @@ def stays_inside(name: str, target: str) -> bool:
     if owner is None or target.startswith("/") or "\0" in target:
         return False
     depth = len(PurePosixPath(name).relative_to(owner).parts) - 2  # below the group's own folder
+    # The empty part checks the depth of the link itself: one outside of any group's folder is refused.
     for part in ("", *target.split("/")):
         depth += {"..": -1, ".": 0, "": 0}.get(part, 1)
         if depth < 0:

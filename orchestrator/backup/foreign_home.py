@@ -138,10 +138,10 @@ def database(
     """
     copy = scratch / "copy.db"
     try:
+        _copy(root, path, copy)
         # With its log: what the other program wrote last may be there only.
-        for ending in ("", "-wal"):
-            with suppress(FileNotFoundError) if ending else ExitStack():
-                _copy(root, path + ending, Path(f"{copy}{ending}"))
+        with suppress(FileNotFoundError):
+            _copy(root, f"{path}-wal", Path(f"{copy}-wal"))
         connection = sqlite3.connect(copy)
     except OSError as error:
         raise BackupError(f"{root / path} cannot be read ({error.strerror}).") from error
@@ -151,8 +151,9 @@ def database(
         connection.text_factory = lambda raw: raw.decode("utf-8", "replace")
         connection.execute("PRAGMA ignore_check_constraints = ON")
         connection.execute(f"PRAGMA trusted_schema = {'ON' if has_function_checks else 'OFF'}")
-        steps = iter(range(MAX_STEPS // 1_000_000))
-        connection.set_progress_handler(lambda: next(steps, None) is None, 1_000_000)
+        # SQLite calls the handler after each million steps, and stops once it returns true.
+        millions_left = iter(range(MAX_STEPS // 1_000_000))
+        connection.set_progress_handler(lambda: next(millions_left, None) is None, 1_000_000)
         if connection.execute("PRAGMA quick_check(1)").fetchone()[0] != "ok":
             raise sqlite3.DatabaseError("it is damaged")
         yield connection
@@ -168,7 +169,12 @@ def database(
 
 
 def _copy(root: Path, path: str, target: Path) -> None:
-    """Copy a file below `root`, without following links. Raises `BackupError`, `OSError`."""
+    """Copy a database's file below `root`, without following links.
+
+    Raises:
+        BackupError: it is larger than `MAX_DATABASE_BYTES`.
+        OSError: it cannot be read, or the copy cannot be written.
+    """
     with readable_file(root, path) as body:
         if os.fstat(body.fileno()).st_size > MAX_DATABASE_BYTES:
             raise BackupError(f"{root / path} is larger than {MAX_DATABASE_BYTES // 2**30} GiB.")
@@ -216,7 +222,10 @@ def text(row: Mapping[str, Any], name: str, *, limit: int = MAX_NAME_CHARS) -> s
 
 
 def moment_ms(value: object, *, zone_of_naive: Any = UTC) -> int | None:
-    """Return a time in epoch ms, from ISO text or from a number of milliseconds; None for other values."""
+    """Return a time in epoch ms, from ISO text or from a number of milliseconds; None for other values.
+
+    `zone_of_naive` is the zone of a text that names none; None means that of this machine.
+    """
     if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 10**14:
         return int(value)
     try:
@@ -229,11 +238,11 @@ def moment_ms(value: object, *, zone_of_naive: Any = UTC) -> int | None:
 
 
 def notes(
-    root: Path, folder: str, *, deep: tuple[str, ...], leave: Callable[[str], None]
+    root: Path, folder: str, *, deep: tuple[str, ...], leave_out: Callable[[str], None]
 ) -> list[ForeignNote]:
-    """Return the notes (`.md`) of a folder, and those in its folders that `deep` names.
+    """Return the notes (`.md`) of a folder, and those at any depth in its folders that `deep` names.
 
-    `leave` is called with a text for each note that cannot be read.
+    A missing folder has none. `leave_out` is called with a text for each note that cannot be read.
     """
     gathered: list[ForeignNote] = []
     try:
@@ -241,11 +250,11 @@ def notes(
             directory = stack.enter_context(opened(root))
             for part in PurePosixPath(folder).parts:
                 directory = stack.enter_context(inner(directory, part))
-            _gather(directory, "", deep, gathered, leave, MAX_DEPTH)
+            _gather(directory, "", deep, gathered, leave_out, MAX_DEPTH)
     except FileNotFoundError:
         return []
     except OSError as error:
-        leave(f"the notes in {folder}: {error.strerror}")
+        leave_out(f"the notes in {folder}: {error.strerror}")
     return gathered
 
 
@@ -254,10 +263,13 @@ def _gather(
     prefix: str,
     deep: tuple[str, ...],
     gathered: list[ForeignNote],
-    leave: Callable[[str], None],
+    leave_out: Callable[[str], None],
     depth: int,
 ) -> None:
-    """Add the notes in an open directory to `gathered`, and those below it, `depth` levels deep."""
+    """Add the notes in an open directory to `gathered`, and those below it, `depth` levels deep.
+
+    `prefix` is the path of the directory in the group's folder, with a slash; empty for that folder itself.
+    """
     with os.scandir(directory) as scanned:
         entries = sorted(scanned, key=lambda entry: entry.name)
     for entry in entries:
@@ -265,14 +277,15 @@ def _gather(
         if entry.name.startswith(".") or entry.is_symlink() or not path.isprintable():
             continue
         if entry.is_dir(follow_symlinks=False):
+            # `deep` names folders of the top one; with a prefix this is in one of these already.
             if depth > 1 and (prefix or entry.name in deep):
                 with inner(directory, entry.name) as below:
-                    _gather(below, f"{path}/", deep, gathered, leave, depth - 1)
+                    _gather(below, f"{path}/", deep, gathered, leave_out, depth - 1)
         elif entry.name.endswith(".md") and len(gathered) < MAX_NOTES:
             body = _note(directory, entry.name)
             if body is None:
-                leave(f"the note {path}: it is no file of at most {MAX_NOTE_BYTES // 2**20} MiB")
-            elif body:
+                leave_out(f"the note {path}: it is no file of at most {MAX_NOTE_BYTES // 2**20} MiB")
+            elif body:  # an empty note says nothing
                 gathered.append(ForeignNote(path=path, body=body))
 
 

@@ -41,10 +41,11 @@ NOTES = ("memory", "conversations")
 MAX_FILES = 100_000
 MAX_DEPTH = 5
 FLUSHED_PARTS = 1_000
+"""Pieces of a page after which they are written to its file."""
 MAX_FILE_BYTES = 2**32
 HOLLOW_BYTES, HOLLOW_TIMES = 2**20, 16
-"""A file with more bytes than that, and more times its space on the disk, is left out: its holes would be
-written as data and could fill the disk.
+"""A file of more bytes than the first number is left out if it is more than the second number of times as
+large as its space on the disk: its holes would be written as data and could fill the disk.
 """
 
 
@@ -150,13 +151,17 @@ class _ExportFolder:
         self.left_out.append(printable(source))
 
     def copy(self, home: Home, folder: str, source: str, name: str) -> str | None:
-        """Copy a file of the group and return its path in the export; None if it cannot be copied."""
-        name = self._free(name)
+        """Copy a file of the group and return its path in the export.
+
+        None if it cannot be copied: it is then listed as left out.
+        """
+        name = self._free_name(name)
         path = self.root / name
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         try:
             with attachments.open_own(home.root, folder, source, limit=MAX_FILE_BYTES) as body:
                 status = os.fstat(body.fileno())
+                # `st_blocks` counts pieces of 512 bytes on every disk.
                 if status.st_size > HOLLOW_BYTES and status.st_blocks * 512 * HOLLOW_TIMES < status.st_size:
                     self.leave_out(source)
                     return None
@@ -169,8 +174,8 @@ class _ExportFolder:
         self._count(name, path.stat().st_size)
         return name
 
-    def _free(self, name: str) -> str:
-        """Return the path, numbered if this export has a file of that name, in whichever case."""
+    def _free_name(self, name: str) -> str:
+        """Return a path that this export does not have yet: `name`, or `name` with a number in it."""
         whole = Path(name)
         taken = {used.casefold() for used in self.files}  # some disks do not tell case apart
         for number in range(1, MAX_FILES):
@@ -219,13 +224,16 @@ def _copy_attachments(home: Home, group: Group, folder: _ExportFolder) -> dict[s
 
 
 def _files_of(home: Home, group: Group, place: str, folder: _ExportFolder, *, depth: int) -> list[str]:
-    """Return the paths of the files in a folder of the group; unreadable folders are left out."""
+    """Return the paths of the files in `place`, a folder of the group; a missing one has none.
+
+    Links and an unreadable folder are listed as left out in `folder`, the export.
+    """
     try:
         with ExitStack() as stack:
             directory = stack.enter_context(opened(home.groups))
             for part in (group.folder, *([place] if place else [])):
                 directory = stack.enter_context(inner(directory, part))
-            paths = list(_walked(directory, f"{place}/" if place else "", folder.leave_out, depth))
+            paths = list(_walk(directory, f"{place}/" if place else "", folder.leave_out, depth))
     except FileNotFoundError:
         return []
     except OSError:
@@ -234,8 +242,11 @@ def _files_of(home: Home, group: Group, place: str, folder: _ExportFolder, *, de
     return paths
 
 
-def _walked(descriptor: int, prefix: str, leave_out: Callable[[str], None], depth: int) -> Iterator[str]:
-    """Yield the paths of the files in an open directory, `depth` levels deep, without hidden ones."""
+def _walk(descriptor: int, prefix: str, leave_out: Callable[[str], None], depth: int) -> Iterator[str]:
+    """Yield the paths of the files in an open directory, `depth` levels deep, without hidden ones.
+
+    `prefix` is the path of the directory, with a slash. `leave_out` is called with the path of each link.
+    """
     with os.scandir(descriptor) as listed:
         entries = sorted(listed, key=lambda entry: entry.name)
     for entry in entries[:MAX_FILES]:
@@ -247,7 +258,7 @@ def _walked(descriptor: int, prefix: str, leave_out: Callable[[str], None], dept
             yield prefix + entry.name
         elif depth > 1:
             with inner(descriptor, entry.name) as below:
-                yield from _walked(below, f"{prefix}{entry.name}/", leave_out, depth - 1)
+                yield from _walk(below, f"{prefix}{entry.name}/", leave_out, depth - 1)
 
 
 async def _write_messages(
@@ -277,8 +288,11 @@ class _Conversation:
     zone: ZoneInfo
     count: int = 0
     page: str = ""
+    """The path of the present page, that of the last message's month."""
     day: str = ""
+    """The date of the last message; empty at the beginning of a page."""
     parts: list[str] = field(default_factory=list)
+    """Pieces of the present page that are not written to its file yet."""
 
     def add(self, message: ExportedMessage) -> None:
         """Add a message to the page of its month; a full or finished page is written."""
@@ -304,7 +318,7 @@ class _Conversation:
 
 
 def _message(row: Mapping[str, Any], chat: str) -> ExportedMessage:
-    """Return a row of messages as it is exported."""
+    """Return a row of the table of messages as it is exported; `chat` is the chat's name, or empty."""
     return ExportedMessage(
         at_ms=row["sent_ms"],
         sender=row["sender_name"],
@@ -330,7 +344,10 @@ def _archived_messages(home: Home, group: Group) -> list[dict[str, Any]]:
 
 
 def _archived_row(text: bytes) -> dict[str, Any]:
-    """Return the row of a line; an empty one for an incomplete line, whose row is still in the database."""
+    """Return the row of a line of an archive; an empty one for a line without messages.
+
+    Empty also for an incomplete line: its row is still in the database.
+    """
     try:
         row = json.loads(text) if b'"messages"' in text else {}
     except ValueError:
@@ -404,7 +421,7 @@ def _iso(at_ms: int | None, zone: ZoneInfo) -> str | None:
 
 
 def _contents_page(group: Group, folder: _ExportFolder, messages: int) -> str:
-    """Return the page that lists the other pages."""
+    """Return the page that lists the other pages; a folder is listed only if it has files."""
     kinds = [
         ("conversation", f"the conversation, a file a month ({counted(messages, 'message')})"),
         ("memory", "the notes of the agent, as they are"),
@@ -416,8 +433,8 @@ def _contents_page(group: Group, folder: _ExportFolder, messages: int) -> str:
         ("board-tasks.md", "things to do, and finished ones"),
         ("calendar.ics", "the next 60 days, for calendar programs"),
     ]
-    has = {name.partition("/")[0] for name in folder.files}
-    lines = [f"- {readable.link(f'{name}/', name)}: {text}" for name, text in kinds if name in has]
+    written = {name.partition("/")[0] for name in folder.files}
+    lines = [f"- {readable.link(f'{name}/', name)}: {text}" for name, text in kinds if name in written]
     lines += [f"- {readable.link(name, name)}: {text}" for name, text in pages]
     return f"# {readable.line(group.name)}\n\n" + "\n".join(lines) + "\n"
 

@@ -111,7 +111,7 @@ def _reminders(connection: sqlite3.Connection) -> int:
 
 
 def changed_settings(home: Home, stage: Stage) -> dict[str, tuple[str, str]]:
-    """Return the settings that a backup would change in a home: name → present and restored value.
+    """Return the settings that an unpacked backup would change in a home: name → present and restored value.
 
     Raises:
         BackupError: Andy would refuse to start with them.
@@ -124,12 +124,16 @@ def changed_settings(home: Home, stage: Stage) -> dict[str, tuple[str, str]]:
             with suppress(FileNotFoundError):
                 shutil.copyfile(stage.path(name), Path(made_in, name))
         try:
-            then = settings.load(Path(made_in)).model_dump(mode="json")
+            restored = settings.load(Path(made_in)).model_dump(mode="json")
         except SettingError as error:
             reason = str(error).replace(f"{made_in}/", "")
             raise BackupError(
                 f"Andy would not start with its settings ({reason})."
                 " Restore it with 'andy restore FILE', then fix them."
             ) from error
-    now = settings.load(home.root).model_dump(mode="json")
-    return {name.upper(): (str(value), str(then[name])) for name, value in now.items() if then[name] != value}
+    present = settings.load(home.root).model_dump(mode="json")
+    return {
+        name.upper(): (str(value), str(restored[name]))
+        for name, value in present.items()
+        if restored[name] != value
+    }

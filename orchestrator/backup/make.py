@@ -27,8 +27,8 @@ from orchestrator.store import database
 COMPRESSION = 6
 SCRATCH = ".andy-backup-"
 HOLLOW_BYTES, HOLLOW_TIMES = 2**30, 16
-"""A file with more bytes than that, and more times its space on the disk, is left out: an agent can make
-one of holes that costs no space but would choke a backup.
+"""A file of more bytes than the first number is left out if it is more than the second number of times as
+large as its space on the disk: an agent can make one of holes that costs no space but would choke a backup.
 """
 TINY_BYTES = 4096
 """Bytes of the largest file that some file systems store beside its name, without a block of its own."""
@@ -44,8 +44,9 @@ class BackupResult:
     """The result of making a backup."""
 
     path: Path | None
-    """The path of the backup; None if it was written to a pipe, as is `bytes`."""
+    """The path of the backup; None if it was written to a pipe."""
     bytes: int | None
+    """Its size; None if it was written to a pipe."""
     contents: BackupContents
     left_out: tuple[str, ...]
     """Files of agents that no backup can contain: sockets, huge holes, links that lead out of their group."""
@@ -124,7 +125,10 @@ def _check_source(home: Home) -> None:
 
 
 def _checked(home: Home, target: Path, *, replaces: bool) -> Path:
-    """Return the absolute path of a new backup. Raises `BackupError` if no backup can be written there."""
+    """Return the absolute path of a new backup.
+
+    Raises `BackupError` if no backup can be written there, or there is nothing to back up.
+    """
     target = target.expanduser().absolute()
     _check_source(home)
     if target.is_dir() or not target.parent.is_dir():
@@ -195,7 +199,7 @@ class _Writer:
         self._unpaid = 0
         """Bytes of the backup that take no space on the disk."""
         self._holed = 0
-        """Files with holes in the backup."""
+        """The number of files with holes in the backup so far; the next one gets the next number."""
 
     def result(self, path: Path | None, size: int | None) -> BackupResult:
         return BackupResult(path=path, bytes=size, contents=self.contents, left_out=tuple(self.left_out))
@@ -225,6 +229,7 @@ class _Writer:
             for entry in (*folders, *files):
                 with suppress(FileNotFoundError):  # removed meanwhile
                     self._add_entry(f"{inside}/{entry}", entry, descriptor)
+            # Every path in the folders of this one would be too deep as well.
             if archive.is_too_deep(f"{inside}/.."):
                 folders.clear()
 
@@ -244,7 +249,7 @@ class _Writer:
             self.left_out.append(name)
 
     def _add_link(self, name: str, target: str, status: os.stat_result) -> None:
-        """Add a link, or leave it out if it points outside of the archive."""
+        """Add a link, or note it as left out if it leads out of its group's folder."""
         if not archive.stays_inside(name, target):
             self.left_out.append(name)
             return
@@ -254,11 +259,14 @@ class _Writer:
         self.contents = self.contents.with_link()
 
     def _open_and_add(self, name: str, entry: str, folder: int) -> None:
-        """Open a file below an open folder without following a link, and add it."""
+        """Open a file in an open folder without following a link, and add it or note it as left out.
+
+        Raises `FileNotFoundError` if it was removed meanwhile.
+        """
         # Without O_NONBLOCK, a pipe in the place of the file would hold up the backup for ever.
         try:
             descriptor = os.open(entry, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)
-        except FileNotFoundError:
+        except FileNotFoundError:  # removed meanwhile, which `add_tree` skips
             raise
         except OSError:  # replaced by a link meanwhile, or not readable
             self.left_out.append(name)
@@ -275,7 +283,7 @@ class _Writer:
     def _add_file(self, name: str, file: BinaryIO, status: os.stat_result) -> None:
         """Add an open file, without its holes, or note it as left out."""
         pieces = sparse.pieces(file.fileno(), status)
-        if pieces is None or not self._has_room(pieces, status):
+        if pieces is None or not self._count_unpaid_bytes(pieces, status):
             self.left_out.append(name)
             return
         info = _info(name, status, tarfile.REGTYPE)
@@ -289,8 +297,11 @@ class _Writer:
         self.contents = self.contents.with_file(status.st_size)
         self._progress.at(self.contents)
 
-    def _has_room(self, pieces: sparse.Data, status: os.stat_result) -> bool:
-        """Count the bytes of a file that take no space on the disk; return False beyond `UNPAID_BYTES`."""
+    def _count_unpaid_bytes(self, pieces: sparse.Data, status: os.stat_result) -> bool:
+        """Count the bytes of a file that take no space on the disk, and return whether it may be added.
+
+        False, and not counted, if the sum would be more than `UNPAID_BYTES`.
+        """
         data_bytes = sum(length for _, length in pieces)
         disk_bytes = status.st_blocks * 512
         if status.st_nlink > 1:
@@ -301,7 +312,7 @@ class _Writer:
         if status.st_nlink == 1 and data_bytes <= TINY_BYTES:
             return True  # some file systems store it beside its name, and report no blocks
         # The factor is for file systems that compress: their files take less space than their size.
-        unpaid = self._unpaid + max(0, data_bytes - HOLLOW_TIMES * disk_bytes if disk_bytes else data_bytes)
+        unpaid = self._unpaid + max(0, data_bytes - HOLLOW_TIMES * disk_bytes)
         if unpaid > UNPAID_BYTES:
             return False
         self._unpaid = unpaid

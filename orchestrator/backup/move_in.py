@@ -95,7 +95,7 @@ class Import:
         await registration.ensure_main(tx, now_ms=now_ms)
         for foreign_group in (replace(group, chat=_address(group)) for group in self.foreign.groups):
             try:
-                group, is_new = await self._group(tx, foreign_group, now_ms=now_ms)
+                group, is_new = await self._receiving_group(tx, foreign_group, now_ms=now_ms)
             except BadRequest as refused:
                 result.left.append(f"the group {foreign_group.folder}: {refused}")
                 continue
@@ -113,8 +113,16 @@ class Import:
             raise DryRunEnded(result)
         return result
 
-    async def _group(self, tx: Tx, foreign_group: ForeignGroup, *, now_ms: int) -> tuple[Group, bool]:
-        """Return the group that receives `foreign_group`, and whether it is new. Raises `BadRequest`."""
+    async def _receiving_group(
+        self, tx: Tx, foreign_group: ForeignGroup, *, now_ms: int
+    ) -> tuple[Group, bool]:
+        """Return the group that receives `foreign_group`, and whether it was registered for it now.
+
+        It is main for the other program's main, else the group of an earlier import, or that of the chat.
+
+        Raises:
+            BadRequest: the chat is main's here, or the group cannot be registered.
+        """
         if foreign_group.is_main:
             return next(group for group in await groups.every(tx) if group.is_main), False
         key = f"{self.foreign.program}:group:{foreign_group.key}"
@@ -131,15 +139,21 @@ class Import:
             folder=folder, jid=chat, name=foreign_group.name, requires_trigger=foreign_group.requires_trigger
         ).to_group(now_ms)
         # With the other program's trigger: people go on calling the assistant as they did there.
-        group = await registration.register(tx, replace(wanted, trigger=_own_trigger(foreign_group.trigger)))
+        group = await registration.register(
+            tx, replace(wanted, trigger=_usable_trigger(foreign_group.trigger))
+        )
         await message_history.set_import_note(tx, key, group.folder)
         return group, True
 
     async def _free_folder(self, tx: Tx, folder: str) -> Folder:
-        """Return a folder name that no group has. Raises `FolderRefused` if `folder` is not valid."""
+        """Return a folder name that no group has: `family`, `family-nanobot`, `family-3` and so on.
+
+        Raises `FolderRefused` if `folder` is not valid, and `BadRequest` if all these are taken.
+        """
         checked = registration.checked_folder(folder)
         for number in range(1, 100):
             ending = f"-{self.foreign.program}" if number == 2 else f"-{number}"
+            # Cut, so that the name with its ending is not too long for a folder.
             free = checked if number == 1 else Folder(f"{checked[:48]}{ending}")
             if await groups.by_folder(tx, free) is None:
                 return free
@@ -171,23 +185,32 @@ class Import:
         return await message_history.add_imported(tx, group.folder, chat, imported, now_ms=now_ms)
 
     async def _add_tasks(
-        self, tx: Tx, foreign_group: ForeignGroup, group: Group, leave: Callable[[str], None], *, now_ms: int
+        self,
+        tx: Tx,
+        foreign_group: ForeignGroup,
+        group: Group,
+        leave_out: Callable[[str], None],
+        *,
+        now_ms: int,
     ) -> list[str]:
-        """Add the tasks that were not imported before; return their ids. `leave` reports a refused one."""
+        """Add the tasks that were not imported before; return their ids.
+
+        `leave_out` is called with a text for each task that cannot run here.
+        """
         added = []
         for task in foreign_group.tasks:
-            name = _stable_id(self.foreign.program, foreign_group.key, task.id)
-            if await tasks.get(tx, name) is not None:
+            task_id = _stable_id(self.foreign.program, foreign_group.key, task.id)
+            if await tasks.get(tx, task_id) is not None:
                 continue
             try:
-                await self._add_task(tx, task, group, name, now_ms=now_ms)
+                await self._add_task(tx, task, group, task_id, now_ms=now_ms)
             except (BadRequest, BadTime) as refused:
-                leave(f"{group.folder}: task {task.id} ({task.kind} {task.value}): {refused}")
+                leave_out(f"{group.folder}: task {task.id} ({task.kind} {task.value}): {refused}")
             else:
-                added.append(name)
+                added.append(task_id)
         return added
 
-    async def _add_task(self, tx: Tx, task: ForeignTask, group: Group, name: str, *, now_ms: int) -> None:
+    async def _add_task(self, tx: Tx, task: ForeignTask, group: Group, task_id: str, *, now_ms: int) -> None:
         """Create a task. Raises `BadRequest`, `BadTime` for one that cannot run here."""
         if not task.prompt.strip():
             raise BadRequest("it has no prompt.")
@@ -202,15 +225,18 @@ class Import:
             context_mode="group" if task.is_in_conversation else "isolated",
         )
         created = await scheduled_task_service.create(
-            tx, group, request, self.times, now_ms=now_ms, task_id=name
+            tx, group, request, self.times, now_ms=now_ms, task_id=task_id
         )
         if task.is_paused:
             await scheduled_task_service.pause(tx, created, now_ms=now_ms)
 
     async def _add_notes(
-        self, tx: Tx, foreign_group: ForeignGroup, group: Group, leave: Callable[[str], None]
+        self, tx: Tx, foreign_group: ForeignGroup, group: Group, leave_out: Callable[[str], None]
     ) -> list[str]:
-        """Write the notes that are new or have changed, and return their paths."""
+        """Write the notes that are new or have changed, and return their paths; a dry run writes none.
+
+        `leave_out` is called with a text for each note that cannot be written.
+        """
         added = []
         for note in foreign_group.notes:
             key = f"{self.foreign.program}:note:{_stable_id(foreign_group.key, note.path)}"
@@ -221,13 +247,16 @@ class Import:
             try:
                 added.append(note.path if self.is_dry_run else self._write(group, note))
             except OSError as error:
-                leave(f"{group.folder}: the note {note.path}: {error.strerror}")
+                leave_out(f"{group.folder}: the note {note.path}: {error.strerror}")
             else:
                 await message_history.set_import_note(tx, key, digest)
         return added
 
     def _write(self, group: Group, note: ForeignNote) -> str:
-        """Write a note and return its path; if the group has a note of this name, it gets another one."""
+        """Write a note and return its path: `a.from-nanobot.md` if the group has an `a.md` already.
+
+        A note that an earlier import has written there is replaced.
+        """
         path = PurePosixPath(note.path)
         beside = str(path.with_name(f"{path.stem}.from-{self.foreign.program}{path.suffix}"))
         if _write_note(self.home.groups, group.folder, note.path, note.body, replaces=False):
@@ -241,20 +270,26 @@ def _address(group: ForeignGroup) -> str:
 
     The terminal and web chats of this machine are skipped: no other program has them.
     """
+    if not group.chat:
+        return ""
     number = group.chat.removeprefix("+")
     phone = [number + PHONE_CHAT_ENDING] if number.isdecimal() else []
     for channel in discovery.installed():
-        texts = [group.chat, channel.prefix + group.chat, *phone] if group.channel else [group.chat]
-        if channel.name == discovery.ALWAYS_ON or group.channel not in ("", channel.name) or not group.chat:
+        if channel.name == discovery.ALWAYS_ON or group.channel not in ("", channel.name):
             continue
-        for text in texts:
-            if channel.owns(ChatJid(text)):
-                return text
+        # Where the messenger is named, the chat is its own id, which may lack what Andy writes around it.
+        candidates = [group.chat, channel.prefix + group.chat, *phone] if group.channel else [group.chat]
+        for address in candidates:
+            if channel.owns(ChatJid(address)):
+                return address
     return ""
 
 
 def _refuse_other_clock(name_there: str, name_here: str, group: Group, *, now_ms: int) -> None:
-    """Raise `BadRequest` if two zones differ in the next 1,000 days; `UTC` and `Etc/UTC` do not."""
+    """Raise `BadRequest`, with the fix, if the clocks of two zones differ in the next 1,000 days.
+
+    Those of `UTC` and `Etc/UTC` do not.
+    """
     try:
         zones = [ZoneInfo(known_zone(name)) for name in (name_there, name_here)]
     except ValueError:
@@ -269,30 +304,33 @@ def _refuse_other_clock(name_there: str, name_here: str, group: Group, *, now_ms
         )
 
 
-def _own_trigger(trigger: str | None) -> str | None:
-    """Return a trigger that is short enough to be typed by a person, or None."""
+def _usable_trigger(trigger: str | None) -> str | None:
+    """Return the trigger; None if there is none, or it is too long for a person to type."""
     return trigger if trigger and len(trigger) <= registration.MAX_TRIGGER_CHARS else None
 
 
 def _stable_id(*parts: str) -> str:
-    """Return an id that is the same at each import; it begins with the first part."""
+    """Return an id that is the same at each import of the same parts; it begins with the first of them."""
     return f"{parts[0][:20]}-{hashlib.sha256(chr(0).join(parts).encode('utf-8', 'replace')).hexdigest()[:16]}"
 
 
 def _write_note(root: Path, folder: str, path: str, body: bytes, *, replaces: bool) -> bool:
-    """Write a file in a group's folder without following links.
+    """Write a file in a group's folder without following links, and give it to the folder's owner.
 
-    Returns False if the file exists and `replaces` is false.
+    Returns False, and writes nothing, if the file exists and `replaces` is false.
     """
     *folders, name = PurePosixPath(path).parts
     with ExitStack() as stack:
         directory = stack.enter_context(opened(root))
         for part in (folder, *folders):
             directory = stack.enter_context(inner(directory, part, makes=True))
-        kind = os.O_TRUNC if replaces else os.O_EXCL
+        if_exists = os.O_TRUNC if replaces else os.O_EXCL
         try:
             descriptor = os.open(
-                name, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | kind, 0o644, dir_fd=directory
+                name,
+                os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | if_exists,
+                0o644,
+                dir_fd=directory,
             )
         except FileExistsError:
             return False

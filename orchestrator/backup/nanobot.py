@@ -41,9 +41,10 @@ OWN_CHANNELS = ("cli", "unified")
 UPKEEP = ("cron", "dream", "heartbeat", "system")
 """Channels of nanobot's own background work, which are not imported."""
 HIDDEN = ("_hidden_history", "_automation_turn", "_cron_turn")
-"""The marks of messages that nanobot does not show in a conversation."""
+"""Fields that are set in messages which nanobot does not show in a conversation."""
 _WORKSPACE_ID = re.compile(r"[0-9a-f]{32}")
 _KEY = re.compile(r"([a-z0-9_-]{1,40}):(\S{1,160}?)(?::(?:topic|thread):\S{1,160})?")
+"""The key of a conversation: its channel and chat; a topic or thread in the chat is ignored."""
 _UNDERSCORE_LETTER = re.compile(r"_([a-z])")
 
 
@@ -55,10 +56,12 @@ def read(root: Path, scratch: Path) -> ForeignHome:
     """
     # All readers have this parameter; this one copies no databases.
     del scratch
-    newer = [f"{SESSIONS}/{name}" for name in names_in(root, SESSIONS) if _WORKSPACE_ID.fullmatch(name)]
+    newer_folders = [
+        f"{SESSIONS}/{name}" for name in names_in(root, SESSIONS) if _WORKSPACE_ID.fullmatch(name)
+    ]
     names = [
         f"{folder}/{name}"
-        for folder in (*SESSION_FOLDERS, *newer)
+        for folder in (*SESSION_FOLDERS, *newer_folders)
         for name in names_in(root, folder)
         if name.endswith(".jsonl") and not name.startswith(".")
     ]
@@ -79,7 +82,7 @@ def read(root: Path, scratch: Path) -> ForeignHome:
 
 
 def _add_session(reading: Reading, path: str) -> None:
-    """Add the messages of a conversation's file to the group of its chat."""
+    """Add the messages of a conversation's file to the group of its chat; nanobot's own work is skipped."""
     lines = lines_of(reading.root, path)
     head = next(lines, {})
     key = text(head, "key") if head.get("_type") == "metadata" else ""
@@ -103,7 +106,7 @@ def _group(reading: Reading, key: str) -> ForeignGroup | None:
 
 def _message(line: Mapping[str, Any]) -> ForeignMessage | None:
     """Return the message of a line; None for a hidden one."""
-    if any(line.get(mark) for mark in HIDDEN):
+    if any(line.get(name) for name in HIDDEN):
         return None
     return message(line, line.get("timestamp"), "")
 

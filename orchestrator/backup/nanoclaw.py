@@ -71,7 +71,8 @@ def _read_groups(database: sqlite3.Connection, root: Path, foreign: ForeignHome)
             continue
         if row.get("container_config"):
             foreign.left_out.append(f"{folder}: its container settings, such as folders that it may read")
-        needs = row.get("requires_trigger")
+        requires_trigger = row.get("requires_trigger")
+        # Another name would be a path, and could lead to notes outside of the group's folder.
         is_plain_name = "/" not in folder and folder not in (".", "..")
         foreign.groups.append(
             ForeignGroup(
@@ -82,9 +83,9 @@ def _read_groups(database: sqlite3.Connection, root: Path, foreign: ForeignHome)
                 is_main=bool(row.get("is_main")) or folder == MAIN,
                 # NanoClaw's trigger is `@Andy`; Andy answers to his name by himself.
                 trigger=text(row, "trigger_pattern") or None,
-                requires_trigger=needs is None or bool(needs),
+                requires_trigger=requires_trigger is None or bool(requires_trigger),
                 notes=foreign_home.notes(
-                    root, f"groups/{folder}", deep=NOTE_FOLDERS, leave=foreign.left_out.append
+                    root, f"groups/{folder}", deep=NOTE_FOLDERS, leave_out=foreign.left_out.append
                 )
                 if is_plain_name
                 else [],
@@ -96,19 +97,19 @@ def _read_tasks(database: sqlite3.Connection, foreign: ForeignHome) -> None:
     """Add the scheduled tasks that have not ended to their groups."""
     by_folder = {group.folder: group for group in foreign.groups}
     for row in foreign_home.rows(database, "scheduled_tasks", limit=MAX_TASKS):
-        group, name = by_folder.get(text(row, "group_folder")), text(row, "id", limit=MAX_ID_CHARS)
+        group, task_id = by_folder.get(text(row, "group_folder")), text(row, "id", limit=MAX_ID_CHARS)
         if text(row, "status") not in ("active", "paused"):
             continue  # the task has ended
         if group is None:
-            foreign.left_out.append(f"task {name}: its group is not registered")
+            foreign.left_out.append(f"task {task_id}: its group is not registered")
             continue
         if row.get("script"):
             foreign.left_out.append(
-                f"{group.folder}: the script of task {name}, which is written for NanoClaw"
+                f"{group.folder}: the script of task {task_id}, which is written for NanoClaw"
             )
         group.tasks.append(
             ForeignTask(
-                id=name,
+                id=task_id,
                 prompt=text(row, "prompt", limit=MAX_TEXT_CHARS),
                 kind=text(row, "schedule_type"),
                 value=text(row, "schedule_value"),
@@ -119,13 +120,14 @@ def _read_tasks(database: sqlite3.Connection, foreign: ForeignHome) -> None:
 
 
 def _read_messages(database: sqlite3.Connection, foreign: ForeignHome) -> None:
-    """Add the messages to their groups, oldest first."""
+    """Add the messages to their groups, oldest first; the others are counted as left out."""
     by_chat = {group.chat: group for group in foreign.groups}
     unplaced = 0
     for row in foreign_home.rows(database, "messages", limit=MAX_MESSAGES, order="timestamp"):
         group, message = by_chat.get(text(row, "chat_jid")), _message(row)
         if group is None or message is None:
-            unplaced += bool(text(row, "content"))
+            if text(row, "content"):  # a row without a text is no loss
+                unplaced += 1
         else:
             group.messages.append(message)
     if unplaced:
@@ -135,12 +137,13 @@ def _read_messages(database: sqlite3.Connection, foreign: ForeignHome) -> None:
 def _message(row: Mapping[str, Any]) -> ForeignMessage | None:
     """Return the message of a row; None without an id, a time or a text."""
     sent_ms, content = moment_ms(row["timestamp"]), text(row, "content", limit=MAX_TEXT_CHARS)
-    name = text(row, "id", limit=MAX_ID_CHARS)
-    if sent_ms is None or not content or not name:
+    message_id = text(row, "id", limit=MAX_ID_CHARS)
+    if sent_ms is None or not content or not message_id:
         return None
+    # Older versions know the assistant's messages only as those of their own account.
     is_bot = row["is_bot_message"] if "is_bot_message" in row else row["is_from_me"]
     return ForeignMessage(
-        id=name,
+        id=message_id,
         sender=text(row, "sender"),
         sender_name=text(row, "sender_name") or text(row, "sender"),
         text=content,

@@ -44,6 +44,7 @@ MEMORY, COMPOSED = "CLAUDE.local.md", b"<!-- Composed at spawn"
 """The file with a group's memory, and the beginning of a `CLAUDE.md` that NanoClaw rewrites at each start."""
 _ID = re.compile(r"[A-Za-z0-9_-]{1,120}")
 _FOLDER = re.compile(r"[^/\0]{1,64}")
+# A pattern that is only a name, such as `@Andy`; other regular expressions are no trigger of Andy's.
 _PLAIN_PATTERN = re.compile(r"@?\w[\w -]*")
 
 
@@ -69,7 +70,11 @@ def read(root: Path, scratch: Path) -> ForeignHome:
 
 
 def _groups(database: sqlite3.Connection, root: Path, foreign: ForeignHome) -> dict[str, ForeignGroup]:
-    """Return the groups by the ids of their agents."""
+    """Add the groups to `foreign`, and return them by the ids of their agents.
+
+    A wiring connects an agent with one of its chats. The first chat becomes that of the group; the owner is
+    shown how to add the others.
+    """
     chats = {
         text(row, "id"): row for row in foreign_home.rows(database, "messaging_groups", limit=MAX_GROUPS)
     }
@@ -78,12 +83,13 @@ def _groups(database: sqlite3.Connection, root: Path, foreign: ForeignHome) -> d
         wirings.setdefault(text(row, "agent_group_id"), []).append(row)
     groups = {}
     for row in foreign_home.rows(database, "agent_groups", limit=MAX_GROUPS):
-        name, folder = text(row, "id"), text(row, "folder")
+        agent_id, folder = text(row, "id"), text(row, "folder")
         if not _FOLDER.fullmatch(folder) or folder in (".", ".."):
             foreign.left_out.append(f"the group {folder}: its folder has no name that can be used")
             continue
+        # An agent without a chat has one empty wiring here, and so a group without a chat.
         first, *others = [
-            wiring for wiring in wirings.get(name, []) if text(wiring, "messaging_group_id") in chats
+            wiring for wiring in wirings.get(agent_id, []) if text(wiring, "messaging_group_id") in chats
         ] or [{}]
         chat_row = chats.get(text(first, "messaging_group_id"), {})
         channel, chat = _chat(chat_row)
@@ -93,8 +99,8 @@ def _groups(database: sqlite3.Connection, root: Path, foreign: ForeignHome) -> d
             foreign.left_out.append(
                 f"{folder}: its chat {more}: 'andy groups add-chat {folder} CHAT' adds one more"
             )
-        groups[name] = ForeignGroup(
-            key=name,
+        groups[agent_id] = ForeignGroup(
+            key=agent_id,
             folder=folder,
             # The chat's name first: an agent's name is the assistant's, which many groups share.
             name=text(chat_row, "name") or text(row, "name") or folder,
@@ -109,10 +115,13 @@ def _groups(database: sqlite3.Connection, root: Path, foreign: ForeignHome) -> d
 
 
 def _notes(root: Path, folder: str, foreign: ForeignHome) -> list[ForeignNote]:
-    """Return the notes of a group; its memory is renamed to `CLAUDE.md`, which Andy's agents read."""
+    """Return the notes of a group; its memory is renamed to `CLAUDE.md`, which Andy's agents read.
+
+    A `CLAUDE.md` that NanoClaw composed is no note, and makes room for the memory.
+    """
     notes = [
         note
-        for note in foreign_home.notes(root, folder, deep=NOTE_FOLDERS, leave=foreign.left_out.append)
+        for note in foreign_home.notes(root, folder, deep=NOTE_FOLDERS, leave_out=foreign.left_out.append)
         if not (note.path == "CLAUDE.md" and note.body.startswith(COMPOSED))
     ]
     if any(note.path == "CLAUDE.md" for note in notes):
@@ -148,15 +157,15 @@ def _add_row(
 
     `is_bot` says that the row is from the assistant. `session` distinguishes rows that have the same id.
     """
-    kind, content, name = row.get("kind"), _content(row), text(row, "id", limit=MAX_ID_CHARS)
+    kind, content, row_id = row.get("kind"), _content(row), text(row, "id", limit=MAX_ID_CHARS)
     if kind == "task" and not is_bot:
-        task = _task(row, content, name)
+        task = _task(row, content, row_id)
         # A task without a time is a request of NanoClaw's own, such as to welcome a new chat.
         if task.value and row.get("status") in ("pending", "paused") and len(group.tasks) < MAX_TASKS:
             group.tasks.append(task)
         if content.get("script"):
             foreign.left_out.append(
-                f"{group.folder}: the script of task {name}, which is written for NanoClaw"
+                f"{group.folder}: the script of task {row_id}, which is written for NanoClaw"
             )
         return
     body, sent_ms = text(content, "text", limit=MAX_TEXT_CHARS), moment_ms(row.get("timestamp"))
@@ -166,7 +175,7 @@ def _add_row(
         sender = text(content, "sender") or "someone"
         group.messages.append(
             ForeignMessage(
-                id=f"{session}:{name}",
+                id=f"{session}:{row_id}",
                 sender=text(content, "senderId") or sender,
                 sender_name="Andy" if is_bot else sender,
                 text=body,
@@ -176,16 +185,16 @@ def _add_row(
         )
 
 
-def _task(row: Mapping[str, Any], content: Mapping[str, Any], name: str) -> ForeignTask:
+def _task(row: Mapping[str, Any], content: Mapping[str, Any], row_id: str) -> ForeignTask:
     """Return the task of a row; one without a time has an empty `value`."""
     cron, at_ms = text(row, "recurrence"), moment_ms(row.get("process_after"))
-    once = "" if at_ms is None else text(row, "process_after")
+    at = "" if at_ms is None else text(row, "process_after")
     return ForeignTask(
         # Each run of a repeated task is a row of its own in the same series.
-        id=text(row, "series_id", limit=MAX_ID_CHARS) or name,
+        id=text(row, "series_id", limit=MAX_ID_CHARS) or row_id,
         prompt=text(content, "prompt", limit=MAX_TEXT_CHARS),
         kind="cron" if cron else "once",
-        value=cron or once,
+        value=cron or at,
         is_paused=row.get("status") == "paused",
     )
 

@@ -57,13 +57,13 @@ _EVENTS = re.compile(r"\A(?:System(?: \(untrusted\))?: \[[^\n]*\n*)+")
 """The lines about events that OpenClaw writes before a person's message."""
 _STAMP = re.compile(r"\A\n*\[(?:[^\]\n]{1,160} )?[A-Z][a-z]{2} \d{4}-\d\d-\d\d \d\d:\d\d[^\]\n]{0,40}\] ?")
 """The time, and in older versions the chat, that OpenClaw writes before a person's message."""
-_ABOUT = re.compile(
-    r"^([^\n]{1,160})(?:\(untrusted[^\n)]{0,40}\):|⟦openclaw:ctx⟧)[ \t]*\n"
-    r"```json\n(.{0,16384}?)\n```[ \t]*\n*",
+_DESCRIPTION = re.compile(
+    r"^(?P<title>[^\n]{1,160})(?:\(untrusted[^\n)]{0,40}\):|⟦openclaw:ctx⟧)[ \t]*\n"
+    r"```json\n(?P<json>.{0,16384}?)\n```[ \t]*\n*",
     re.DOTALL | re.MULTILINE,
 )
 """The description of sender, chat and quoted message that OpenClaw writes around a person's message."""
-ABOUT_SENDER = ("Conversation info", "Sender")
+SENDER_TITLES = ("Conversation info", "Sender")
 """The beginnings of descriptions that name the sender."""
 
 
@@ -72,9 +72,9 @@ class _OpenClaw(Reading):
     """A home of OpenClaw while it is read."""
 
     agent: str = MAIN
-    others: set[str] = field(default_factory=set)
+    without_chat: set[str] = field(default_factory=set)
     """The keys of conversations that belong to no chat."""
-    upkeep: int = 0
+    upkeep_messages: int = 0
     """The number of messages of OpenClaw's own background work."""
     known_ids: set[tuple[str, str]] = field(default_factory=set)
     """Group and id of each message that was read, since files and databases may have it twice."""
@@ -108,10 +108,13 @@ def read(root: Path, scratch: Path) -> ForeignHome:
     reading.foreign.left_out += [
         f"agents/{name}: only the agent '{reading.agent}' is read" for name in others
     ]
-    reading.leave_some(
-        len(reading.others), "conversations of jobs, helpers and the command line: they belong to no chat"
+    reading.leave_out_some(
+        len(reading.without_chat),
+        "conversations of jobs, helpers and the command line: they belong to no chat",
     )
-    reading.leave_some(reading.upkeep, "messages between OpenClaw and itself, such as heartbeats")
+    reading.leave_out_some(
+        reading.upkeep_messages, "messages between OpenClaw and itself, such as heartbeats"
+    )
     return reading.foreign
 
 
@@ -132,30 +135,35 @@ def _add_files(reading: _OpenClaw) -> None:
         group = _group(reading, key, entry)
         if group is None or not _SESSION_ID.fullmatch(name):
             continue
+        # The file of a topic may have the topic in its name: both names are tried.
         topic = key.rpartition(":topic:")[2] if ":topic:" in key else ""
         for path in (f"{folder}/{name}.jsonl", f"{folder}/{name}-topic-{topic}.jsonl"):
             reading.add(group, (_message(reading, group, line) for line in lines_of(reading.root, path)))
     ended = [name for name in names_in(reading.root, folder) if _ENDED_SESSION.search(name)]
-    reading.leave_some(len(ended), f"conversations in {folder} that were restarted or deleted")
+    reading.leave_out_some(len(ended), f"conversations in {folder} that were restarted or deleted")
 
 
 def _group(reading: _OpenClaw, key: str, entry: object) -> ForeignGroup | None:
-    """Return the group of a conversation; None if it belongs to no chat."""
+    """Return the group of a conversation, made at its first use; None if it belongs to no chat.
+
+    `entry` is what the index says of it. A key of no chat is added to `reading.without_chat`.
+    """
     rest = key.removeprefix(f"agent:{reading.agent}:")
     if rest == MAIN:
         return reading.main()
     parts = _KEY.fullmatch(rest)
     if parts is None:
-        reading.others.add(key)
+        reading.without_chat.add(key)
         return None
     channel, kind, chat, _ = parts.groups()
-    known = f"{channel}:{chat}"
-    if known not in reading.groups:
+    chat_key = f"{channel}:{chat}"
+    if chat_key not in reading.groups:
         row = entry if isinstance(entry, dict) else {}
-        reading.groups[known] = reading.chat(
+        # By this key, too: the group's own one has the capital letters that keys of conversations lack.
+        reading.groups[chat_key] = reading.chat(
             channel, _as_written(chat, row), is_direct=kind in ("direct", "dm"), name=_name(row)
         )
-    return reading.groups[known]
+    return reading.groups[chat_key]
 
 
 def _name(entry: Mapping[str, Any]) -> str:
@@ -175,41 +183,48 @@ def _as_written(chat: str, entry: Mapping[str, Any]) -> str:
 
 
 def _message(reading: _OpenClaw, group: ForeignGroup, line: Mapping[str, Any]) -> ForeignMessage | None:
-    """Return the message of a line; None for other entries, and as `_conversation_message` does."""
-    row, name = part_of(line, "message"), text(line, "id", limit=MAX_ID_CHARS)
+    """Return the message of a line; None for other entries, and for what `_conversation_message` skips."""
+    row, message_id = part_of(line, "message"), text(line, "id", limit=MAX_ID_CHARS)
     if line.get("type") != "message":
         return None
-    return _conversation_message(reading, group, row, line.get("timestamp"), name)
+    return _conversation_message(reading, group, row, line.get("timestamp"), message_id)
 
 
 def _conversation_message(
-    reading: _OpenClaw, group: ForeignGroup, row: Mapping[str, Any], at: object, name: str
+    reading: _OpenClaw, group: ForeignGroup, row: Mapping[str, Any], at: object, message_id: str
 ) -> ForeignMessage | None:
-    """Return a message of a person or the agent; None for a repeated id and for background work."""
-    if name and (group.key, name) in reading.known_ids:
+    """Return a message of a person or the agent; None for a repeated id and for background work.
+
+    `at` is its time where the row has none, and `message_id` may be empty. The id is added to
+    `reading.known_ids`; a message of background work is counted in `reading.upkeep_messages`.
+    """
+    if message_id and (group.key, message_id) in reading.known_ids:
         return None
-    reading.known_ids.add((group.key, name))
-    body, about = words_of(row.get("content")), part_of(row, "__openclaw")
-    sender = text(about, "senderName") or text(about, "senderUsername")
+    reading.known_ids.add((group.key, message_id))
+    body, sender_fields = words_of(row.get("content")), part_of(row, "__openclaw")
+    sender = text(sender_fields, "senderName") or text(sender_fields, "senderUsername")
     if row.get("role") == "user":
-        body, named = _without_frame(body)
+        body, sender_in_body = _without_frame(body)
+        # A direct chat is named after its person, and is the only kind in which no trigger is required.
         is_direct = not (group.is_main or group.requires_trigger)
-        sender = sender or named or (group.name if is_direct else "")
+        sender = sender or sender_in_body or (group.name if is_direct else "")
     if body.startswith(UPKEEP_BEGINNINGS) or body.strip() in SILENT_ANSWERS:
-        reading.upkeep += 1
+        reading.upkeep_messages += 1
         return None
     written_ms = row.get("timestamp")
-    return message(row, written_ms if isinstance(written_ms, int) else at, name, sender=sender, body=body)
+    return message(
+        row, written_ms if isinstance(written_ms, int) else at, message_id, sender=sender, body=body
+    )
 
 
 def _without_frame(body: str) -> tuple[str, str]:
     """Return a person's message without OpenClaw's text around it, and their name, empty if not known."""
     body, sender = _EVENTS.sub("", body, count=1), ""
-    for about in _ABOUT.finditer(body):
-        row = object_of(about[2]) if about[1].startswith(ABOUT_SENDER) else None
+    for description in _DESCRIPTION.finditer(body):
+        row = object_of(description["json"]) if description["title"].startswith(SENDER_TITLES) else None
         if row is not None:
             sender = text(row, "name") or sender or text(row, "label") or text(row, "sender")
-    return _STAMP.sub("", _ABOUT.sub("", body), count=1).rstrip("\n"), sender
+    return _STAMP.sub("", _DESCRIPTION.sub("", body), count=1).rstrip("\n"), sender
 
 
 def _add_database(reading: _OpenClaw, scratch: Path) -> None:
@@ -230,14 +245,14 @@ def _add_database(reading: _OpenClaw, scratch: Path) -> None:
 def _add_events(reading: _OpenClaw, database: sqlite3.Connection, path: str) -> None:
     """Add the messages of the database: from the events or, where these are compressed, from the index."""
     groups = _sessions(reading, database)
-    packed = set()
+    compressed = set()
     for row in foreign_home.rows(database, "transcript_events", limit=MAX_MESSAGES, order="created_at"):
         group = groups.get(text(row, "session_id"))
         if group is None:
             continue
         event = object_of(text(row, "event_json", limit=MAX_EVENT_CHARS))
-        if event is None:
-            packed.add((group.key, _packed_message(row)))
+        if event is None:  # no JSON, so the event is compressed
+            compressed.add((group.key, _compressed_id(row)))
         else:
             reading.add(group, [_message(reading, group, event)])
     if foreign_home.columns(database, "session_transcript_fts_content") >= NEEDED_INDEX:
@@ -245,39 +260,42 @@ def _add_events(reading: _OpenClaw, database: sqlite3.Connection, path: str) -> 
         for row in foreign_home.rows(database, "session_transcript_fts_content", limit=MAX_MESSAGES):
             group = groups.get(text(row, "c1"))
             if group is not None:
+                # The columns are those that `NEEDED_INDEX` lists.
                 entry = {"role": row["c3"], "content": row["c0"]}
                 reading.add(group, [_conversation_message(reading, group, entry, row["c4"], text(row, "c2"))])
-    unread = [key for key in packed - reading.known_ids if key[1]]
-    reading.leave_some(len(unread), f"long messages in {path}, which are compressed")
+    unread = [message_id for _, message_id in compressed - reading.known_ids if message_id]
+    reading.leave_out_some(len(unread), f"long messages in {path}, which are compressed")
     archived = sum(1 for _ in foreign_home.rows(database, "session_transcript_archives", limit=MAX_GROUPS))
-    reading.leave_some(archived, f"conversations in {path} that were restarted or deleted")
+    reading.leave_out_some(archived, f"conversations in {path} that were restarted or deleted")
 
 
 def _sessions(reading: _OpenClaw, database: sqlite3.Connection) -> dict[str, ForeignGroup]:
-    """Return the groups by the ids of their sessions."""
-    groups, by_id = {}, {}
+    """Return the groups by the ids of their sessions: the present session of each chat, and earlier ones."""
+    groups, by_session = {}, {}
     for row in foreign_home.rows(database, "session_nodes", limit=MAX_GROUPS, order="updated_at"):
         key = text(row, "session_key", limit=MAX_KEY_CHARS)
         group = _group(reading, key, object_of(text(row, "entry_json", limit=MAX_EVENT_CHARS)))
         if group is not None:
-            groups[key] = by_id[text(row, "current_session_id")] = group
+            groups[key] = by_session[text(row, "current_session_id")] = group
     for row in foreign_home.rows(database, "session_windows", limit=MAX_SESSIONS):
         key = text(row, "session_key", limit=MAX_KEY_CHARS)
         if key in groups:
-            by_id[text(row, "session_id")] = groups[key]
-    return by_id
+            by_session[text(row, "session_id")] = groups[key]
+    return by_session
 
 
-def _packed_message(row: Mapping[str, Any]) -> str:
+def _compressed_id(row: Mapping[str, Any]) -> str:
     """Return the id of a compressed message of a person or the agent; empty for other entries."""
-    about = part_of(object_of(text(row, "navigation_json", limit=MAX_EVENT_CHARS)) or {}, "navigation")
-    is_said = part_of(about, "message").get("role") in ("user", "assistant")
-    return text(about, "id", limit=MAX_ID_CHARS) if is_said else ""
+    # The id and the role of an event are also in this field, as plain JSON.
+    shown = part_of(object_of(text(row, "navigation_json", limit=MAX_EVENT_CHARS)) or {}, "navigation")
+    is_message = part_of(shown, "message").get("role") in ("user", "assistant")
+    return text(shown, "id", limit=MAX_ID_CHARS) if is_message else ""
 
 
 def _add_jobs(reading: _OpenClaw, scratch: Path) -> None:
     """Add the scheduled jobs. Raises `BackupError` for a jobs file of an unknown version."""
     jobs = {text(job, "id"): job for job in jobs_of(reading.root, JOBS)}
+    # Of a job that is in both, the one in the database counts: newer versions change it there.
     jobs.update({text(job, "id"): job for job in _jobs_in_database(reading, scratch)})
     for name, job in list(jobs.items())[:MAX_TASKS]:
         payload = part_of(job, "payload")
@@ -312,9 +330,10 @@ def _jobs_in_database(reading: _OpenClaw, scratch: Path) -> list[dict[str, Any]]
 
 
 def _job_group(reading: _OpenClaw, job: Mapping[str, Any]) -> ForeignGroup:
-    """Return the group of the chat that a job answers in; main if that chat is not known."""
+    """Return the group of the chat that a job answers in; main if no group was read of that chat."""
     for place in (part_of(job, "delivery"), part_of(job, "payload")):
         channel, chat = text(place, "channel"), text(place, "to")
+        # `telegram:group:-100:topic:7` is the chat `-100`.
         chat = re.sub(rf"^(?:{re.escape(channel)}:)?(?:group:)?", "", chat).partition(":topic:")[0]
         if f"{channel}:{chat}" in reading.groups:
             return reading.groups[f"{channel}:{chat}"]

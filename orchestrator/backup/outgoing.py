@@ -12,7 +12,9 @@ from orchestrator.domain.home import Home
 
 FOLDER = "data/outgoing"
 NOT_THERE = "Its file is not in the backup."
+"""The error of a message that cannot be sent any more."""
 _NAME = re.compile(r"out-[0-9a-f]+")
+# The states of a message that is still to be sent.
 _OPEN = "state IN ('held', 'pending', 'sending')"
 
 
@@ -52,10 +54,10 @@ def drop_strays(held_folder: Path, database: Path) -> None:
 
 
 def settle(database: Path, home: Home, files: Path) -> None:
-    """Set the file paths in a restored database to files of `home`; rows without their file become dead.
+    """Set the file paths in a restored database to files of `home`; a message without its file is given up.
 
-    `files` is the present folder of the files that will be moved into the home. A path from the backup is
-    never used itself, since it could name any file of the machine.
+    `files` is the folder where the files are now, which is closed to other users; later they are moved into
+    the home. A path from the backup is never used itself, since it could name any file of the machine.
     """
     place = home.root.absolute() / FOLDER
     with closing(sqlite3.connect(database)) as connection, connection:

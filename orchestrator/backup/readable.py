@@ -17,12 +17,14 @@ from zoneinfo import ZoneInfo
 from orchestrator.base.terminal_escaping import visible
 
 MAX_QUOTE_CHARS = 300
+# Characters that Markdown gives a meaning anywhere in a line; an underscore only at an end of a word.
 _MARKS = re.compile(r"[\\`*\[\]|~$]|(?<!\w)_|_(?!\w)")
 _AT_START = re.compile(r"^(\s*(?:\d+(?=[.)]))?)([#+=.)-])", re.MULTILINE)
 """Marks at the start of a line, where they would begin a heading, a list or a rule."""
-_TAGS = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
+# Of HTML, which Markdown may contain.
+_ESCAPES = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
 _FILES = re.compile(r"attachments/([\w.,()+-]+)")
-NOWHERE_MS = 253_402_214_400_000
+LATEST_MS = 253_402_214_400_000
 """The last day of the year 9999 in UTC, in epoch ms: Python has no later times."""
 
 
@@ -47,7 +49,7 @@ def escaped(text: str) -> str:
     """Return a text that Markdown shows literally. Line breaks stay."""
     shown = _MARKS.sub(lambda match: f"\\{match[0]}", visible(text.replace("\r\n", "\n")))
     shown = _AT_START.sub(r"\1\\\2", shown)
-    return re.sub("[&<>]", lambda match: _TAGS[match[0]], shown)
+    return re.sub("[&<>]", lambda match: _ESCAPES[match[0]], shown)
 
 
 def line(text: str) -> str:
@@ -58,6 +60,7 @@ def line(text: str) -> str:
 def paragraphs(text: str) -> str:
     """Return a text whose line breaks also show where the Markdown is rendered as HTML."""
     lines = [shown.strip() for shown in escaped(text).strip().split("\n")]
+    # A backslash at the end of a line breaks it there; an empty line does so by itself.
     return "".join(
         shown + ("\\\n" if shown and following else "\n")
         for shown, following in zip(lines, [*lines[1:], ""], strict=True)
@@ -66,7 +69,7 @@ def paragraphs(text: str) -> str:
 
 def local(at_ms: int, zone: ZoneInfo) -> datetime:
     """Return a time in a zone; a time outside of Python's range becomes the nearest one inside."""
-    return datetime.fromtimestamp(min(max(at_ms, 0), NOWHERE_MS) / 1000, zone)
+    return datetime.fromtimestamp(min(max(at_ms, 0), LATEST_MS) / 1000, zone)
 
 
 def month_of(at: datetime) -> str:
@@ -85,12 +88,16 @@ def day_heading(at: datetime) -> str:
 
 
 def message(exported: ExportedMessage, at: datetime, files: Mapping[str, str]) -> str:
-    """Return a message with its sender and time. `files` maps attachments to their paths in the export."""
+    """Return a message with its sender, its time `at`, its quote and its files.
+
+    `files` maps the names of attachments to their paths in the export; those that it lacks are not linked.
+    """
     where = f" in {line(exported.chat)}" if exported.chat else ""
     parts = [f"\n**{line(exported.sender)}**{where}, {at:%H:%M}\n"]
     if exported.quoted:
         parts.append("> " + line(f"{exported.quoted_sender}: {exported.quoted}"[:MAX_QUOTE_CHARS]) + "\n")
     parts.append(paragraphs(exported.text))
+    # `_FILES` takes a comma after the name for a part of it.
     linked = [path for name in _FILES.findall(exported.file_words) if (path := files.get(name.rstrip(",")))]
     parts += [link(f"../{path}", path.rpartition("/")[2]) + "\n" for path in linked]
     if exported.sent_file:

@@ -113,9 +113,10 @@ def place(
     clock: Clock,
     say: Callable[[str], None],
 ) -> RestoreResult:
-    """Unpack and check a backup, and move it into a home; `record` is stored as done then. Blocks.
+    """Unpack and check a backup, or a bare copy of the database, and move it into a home. Blocks.
 
-    The caller holds the home's lock. The earlier files are moved to `aside`, or deleted if it is None.
+    The caller holds the home's lock. The earlier files are moved to `aside`, or deleted if it is None. At the
+    end `record` is stored with the state "done". Browsers that are signed in now stay signed in.
 
     Raises:
         BackupError, StoreTooNew, OSError: the home is unchanged.
@@ -146,11 +147,11 @@ def place(
     return RestoreResult(manifest=manifest, contents=contents, aside=aside)
 
 
-def _begins_with(source: Path, mark: bytes) -> bool:
+def _begins_with(source: Path, beginning: bytes) -> bool:
     """Return whether a file begins with these bytes. Raises `BackupError` if it cannot be read."""
     try:
         with source.open("rb") as file:
-            return file.read(len(mark)) == mark
+            return file.read(len(beginning)) == beginning
     except OSError as error:
         raise BackupError(f"{source} cannot be read: {error.strerror}.") from error
 
@@ -161,6 +162,7 @@ def _is_in_use(home: Home) -> bool:
 
 
 def _has_files(part: Path) -> bool:
+    """Return whether there is a file below a folder, besides those that only keep it in a checkout."""
     return any(name != ".gitkeep" for _, _, files in os.walk(part) for name in files)
 
 
@@ -168,7 +170,10 @@ def _has_files(part: Path) -> bool:
 
 
 def _copy_database(home: Home, source: Path, stage: Stage) -> BackupContents:
-    """Copy a bare database into the stage and check it. Raises `BackupError`, `StoreTooNew`."""
+    """Copy a bare database into the stage, check it, and set its file paths to the home's present files.
+
+    Raises `BackupError`, `StoreTooNew`.
+    """
     copy = stage.path(archive.DATABASE)
     copy.parent.mkdir()
     try:
@@ -201,7 +206,10 @@ def _keep_sign_ins(restored: Path, present: Path) -> None:
 
 
 def _check_store(path: Path, source: Path) -> int:
-    """Check the database of a backup and return its version. Raises `BackupError`, `StoreTooNew`."""
+    """Check the unpacked database of a backup, close it to other users, and return its version.
+
+    Raises `BackupError`, `StoreTooNew`.
+    """
     try:
         with closing(sqlite3.connect(path)) as connection:
             fault = connection.execute("PRAGMA integrity_check(1)").fetchone()[0]
@@ -238,8 +246,11 @@ class Unpacked:
     promised: BackupContents | None = None
     """The sums at the end of the backup; None until they were read."""
     names: set[str] = field(default_factory=set)
+    """The names of the members that were read so far."""
     folders: list[tarfile.TarInfo] = field(default_factory=list)
+    """Folders that were created; they get their modes at the end."""
     links: list[tarfile.TarInfo] = field(default_factory=list)
+    """Links that are created at the end."""
 
     @classmethod
     def of(cls, source: Path, stage: Stage, progress: BackupProgress) -> Unpacked:
@@ -271,7 +282,10 @@ class Unpacked:
         return self.manifest
 
     def take(self, tar: tarfile.TarFile, member: tarfile.TarInfo) -> None:
-        """Unpack one member; links and the modes of folders are left to the end."""
+        """Unpack one member; links and the modes of folders are left to `finish`.
+
+        Raises `BackupError`, `StoreTooNew`.
+        """
         # A second member of one name would replace a file that was checked, and one after the sums would
         # not be in them.
         if not archive.may_hold(member.name) or member.name in self.names or self.promised is not None:
@@ -302,20 +316,24 @@ class Unpacked:
             pass
 
     def finish(self, tar: tarfile.TarFile) -> None:
-        """Create the links last, so that nothing is unpacked through one."""
+        """Create the links, set the modes of folders, and compare the sums with the promised ones.
+
+        The links come last, so that nothing is unpacked through one. Raises `BackupError`.
+        """
         parents = {str(parent) for name in self.names for parent in PurePosixPath(name).parents}
         for member in self.links:
             if member.name in parents:
                 raise self.refusal(f"'{member.name}' is a link with something in it")
             _extract(tar, member, self.stage.base(member.name))
             self.contents = self.contents.with_link()
+        # The inner ones first. The owner may always enter and write; nobody else may write.
         for member in reversed(self.folders):
             self.stage.path(member.name).chmod(member.mode & 0o755 | 0o700)
         if self.promised != self.contents:
             raise self.refusal("it is incomplete")
 
     def _text(self, tar: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
-        """Return the content of a small file in the archive."""
+        """Return the content of a small file in the archive. Raises `BackupError` for another member."""
         file = tar.extractfile(member)
         if file is None or member.size > 65536:
             raise self.refusal(f"'{member.name}' is not a file of the expected size")
@@ -335,6 +353,7 @@ def _extract(tar: tarfile.TarFile, member: tarfile.TarInfo, place: Path) -> None
 
 
 def _in_a_line(error: Exception) -> str:
+    """Return an error's text on one line, cut; its class if it has none."""
     return " ".join(str(error).split())[:200] or type(error).__name__
 
 
@@ -344,6 +363,7 @@ def _give_to_agents(stage: Stage) -> None:
         return
     for folder in archive.OF_AGENTS:
         for group in stage.path(folder).glob("*"):
+            # `global` has the notes for all groups, and stays the host's.
             if group.name == "global" or not group.is_dir():
                 continue
             os.lchown(group, AGENT_UID, AGENT_UID)

@@ -67,7 +67,7 @@ def carry_out(home: Home, *, clock: Clock, say: Callable[[str], None]) -> None:
         if record is None or record.is_audited:
             return
         if record.is_pending:
-            record = _carried_out(home, record, clock=clock, say=say)
+            record = _try_restore(home, record, clock=clock, say=say)
         with suppress(AndyError):  # the store cannot be opened: the start reports it
             asyncio.run(_audit(home, record))
         try:
@@ -77,10 +77,13 @@ def carry_out(home: Home, *, clock: Clock, say: Callable[[str], None]) -> None:
             home.restore_file.unlink(missing_ok=True)
 
 
-def _carried_out(
+def _try_restore(
     home: Home, record: RestoreRecord, *, clock: Clock, say: Callable[[str], None]
 ) -> RestoreRecord:
-    """Carry out a restore, and return the record of its end."""
+    """Back up the home, restore the requested backup, and return the record with the result.
+
+    An error is a result, too: the record has the state "failed" then.
+    """
     try:
         if record.tries >= MAX_TRIES:
             raise BackupError(f"It was interrupted {record.tries} times. Nothing was changed.")
@@ -105,6 +108,7 @@ def _back_up_first(home: Home, record: RestoreRecord, *, clock: Clock, say: Call
     if record.safety is not None and (folder / record.safety).is_file():
         return record.safety
     at = datetime.fromtimestamp(clock.now_ms() / 1000).astimezone()
+    # With a number from the second in the same second: `before-restore-20261122-031500-1.tar.gz`.
     names = (f"before-restore-{at:%Y%m%d-%H%M%S}{f'-{n}' if n else ''}.tar.gz" for n in itertools.count())
     name = next(name for name in names if not (folder / name).exists())
     say(f"Backing up what is there now to {BACKUPS}/{name} …")

@@ -88,6 +88,7 @@ class Retention:
             )
             count = await self._move(policy, rows) if rows else 0
             removed += count
+            # If none could be deleted, the next look would return the same rows.
             if len(rows) < BATCH or not count:
                 return removed
 
@@ -106,8 +107,9 @@ class YearArchive:
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._settled: set[Path] = set()
-        """Files of which no row is in the database too, so that they need no search for duplicates."""
+        """Files none of whose rows are still in the database, so that they need no search for duplicates."""
         self._written: set[Path] = set()
+        """Files written since the last call of `settled`."""
 
     def add(self, table: str, rows: Rows) -> None:
         """Append rows to the files of their years, without those that are in them already. Blocks.
@@ -116,19 +118,19 @@ class YearArchive:
             OSError: a file cannot be written; the next call cuts off an incomplete line, and skips whole
             ones.
         """
-        lines: dict[Path, list[bytes]] = defaultdict(list)
+        lines_by_file: dict[Path, list[bytes]] = defaultdict(list)
         for row in rows:
             year = datetime.fromtimestamp(row[OVER_MS] / 1000, UTC).year
-            lines[self._directory / f"{year}.jsonl"].append(_line(table, row))
+            lines_by_file[self._directory / f"{year}.jsonl"].append(_line(table, row))
         self._directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-        for path, new in lines.items():
+        for path, new in lines_by_file.items():
             known = set() if path in self._settled else _present_lines(path, frozenset(new))
             self._settled.discard(path)
             self._written.add(path)
             _append(path, b"".join(line for line in new if line not in known))
 
     def settled(self) -> None:
-        """Record that the added rows were deleted from the database."""
+        """Record that all rows added so far were deleted from the database."""
         self._settled |= self._written
         self._written.clear()
 

@@ -49,8 +49,9 @@ class Reading:
     root: Path
     foreign: ForeignHome
     groups: dict[str, ForeignGroup] = field(default_factory=dict)
-    """The groups by channel and chat; main has the empty name."""
+    """The groups by `channel:chat`; main by the empty text."""
     messages: int = 0
+    """The number of messages that were added so far, to all groups."""
 
     def main(self) -> ForeignGroup:
         """Return the group that becomes Andy's main."""
@@ -98,21 +99,24 @@ class Reading:
         if not names_in(self.root, WORKSPACE):
             self.foreign.left_out.append(f"the notes of the agent: there is no {WORKSPACE}/ in this folder")
         self.main().notes.extend(
-            foreign_home.notes(self.root, WORKSPACE, deep=NOTE_FOLDERS, leave=self.foreign.left_out.append)
+            foreign_home.notes(
+                self.root, WORKSPACE, deep=NOTE_FOLDERS, leave_out=self.foreign.left_out.append
+            )
         )
 
-    def leave_some(self, number: int, text: str) -> None:
-        """Note that `number` items are left out, if there are any."""
+    def leave_out_some(self, number: int, text: str) -> None:
+        """Note that `number` items are left out, if there are any; `text` describes them."""
         if number:
             self.foreign.left_out.append(f"{number:,} {text}")
 
 
 def message(
-    row: Mapping[str, Any], at: object, name: str, *, sender: str = "", body: str | None = None
+    row: Mapping[str, Any], at: object, message_id: str, *, sender: str = "", body: str | None = None
 ) -> ForeignMessage | None:
     """Return a message of a person or the agent; None for one of a tool, and one without text or time.
 
-    `body` is the text, if the row's own content has more than that.
+    `at` is its time, as the file has it; `message_id` may be empty. `body` is the text, if the row's own
+    content has more than that.
     """
     role, content = row.get("role"), words_of(row.get("content")) if body is None else body
     # A time without a zone is in the machine's own zone.
@@ -122,7 +126,7 @@ def message(
     # Without an id of its own a message gets one from its content, by which a second import recognises it.
     digest = hashlib.sha256(f"{sent_ms} {role} {content}".encode("utf-8", "replace")).hexdigest()
     return ForeignMessage(
-        id=name or digest[:32],
+        id=message_id or digest[:32],
         sender="imported",
         sender_name="Andy" if role == "assistant" else sender or "someone",
         text=content,
@@ -132,10 +136,11 @@ def message(
 
 
 def words_of(content: object) -> str:
-    """Return the text of a message, which may be in parts."""
+    """Return the text of a message, which may be in parts; empty if it has none."""
     if isinstance(content, list):
         parts = [part for part in content if isinstance(part, dict) and part.get("type") == "text"]
         return "\n".join(text(part, "text", limit=MAX_TEXT_CHARS) for part in parts)[:MAX_TEXT_CHARS]
+    # `text` reads a field, so the content becomes one.
     return text({"": content}, "", limit=MAX_TEXT_CHARS) if isinstance(content, str) else ""
 
 
@@ -170,7 +175,7 @@ def task_of(job: Mapping[str, Any]) -> ForeignTask:
 
 
 def _schedule(schedule: Mapping[str, Any]) -> tuple[str, str]:
-    """Return the kind and the value of a schedule in Andy's form."""
+    """Return the kind and the value of a schedule in Andy's form; the value is empty if it has none there."""
     match schedule.get("kind"):
         case "cron":
             return "cron", text(schedule, "expr")
@@ -199,7 +204,7 @@ def object_of(line: str | bytes) -> dict[str, Any] | None:
 
 
 def json_of(root: Path, path: str) -> object:
-    """Return the value of a JSON file; None if it is missing. Raises `BackupError` for invalid JSON."""
+    """Return the value of a JSON file; None if it cannot be opened. Raises `BackupError` for invalid JSON."""
     try:
         with foreign_home.readable_file(root, path) as file:
             body = file.read(MAX_JSON_BYTES + 1)
@@ -215,6 +220,7 @@ def lines_of(root: Path, path: str) -> Iterator[dict[str, Any]]:
     """Yield the objects of a file of JSON lines; other lines, and too long ones, are skipped."""
     try:
         with foreign_home.readable_file(root, path) as file:
+            # A longer line comes in pieces, which are no JSON objects by themselves.
             while line := file.readline(MAX_LINE_BYTES):
                 value = object_of(line)
                 if value is not None:
@@ -224,7 +230,7 @@ def lines_of(root: Path, path: str) -> Iterator[dict[str, Any]]:
 
 
 def names_in(root: Path, folder: str) -> list[str]:
-    """Return the names in a folder; none if it is missing, or reached through a link."""
+    """Return the names in a folder; none if it is missing, unreadable, or reached through a link."""
     try:
         with ExitStack() as stack:
             directory = stack.enter_context(opened(root))

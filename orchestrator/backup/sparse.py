@@ -30,6 +30,7 @@ def pieces(descriptor: int, status: os.stat_result) -> Data | None:
     On a file system that does not report holes, the whole file counts as data.
     """
     whole = [(0, status.st_size)] if status.st_size else []
+    # `st_blocks` counts pieces of 512 bytes: a file that takes all its size on the disk has no holes.
     if status.st_blocks * 512 >= status.st_size:
         return whole
     parts: list[tuple[int, int]] = []
@@ -43,6 +44,7 @@ def pieces(descriptor: int, status: os.stat_result) -> Data | None:
     finally:
         os.lseek(descriptor, 0, os.SEEK_SET)
     stored = sum(length for _, length in parts)
+    # A file of more data is stored as an ordinary one, with its holes written as zeros.
     return parts if stored < MOST_STORED_BYTES else whole
 
 
@@ -53,9 +55,10 @@ def has_holes(data: Data, size: int) -> bool:
 
 def mark(info: tarfile.TarInfo, number: int, data: Data, *, size: int) -> bytes:
     """Mark a member as sparse, the `number`-th of a backup, and return the bytes before its data."""
-    numbers = [len(data) + 1, *(value for piece in data for value in piece), size, 0]
-    head = "".join(f"{value}\n" for value in numbers).encode()
-    head += b"\0" * (-len(head) % tarfile.BLOCKSIZE)
+    # How many pieces there are, then the offset and length of each; an empty last one tells the file's size.
+    table = [len(data) + 1, *(value for piece in data for value in piece), size, 0]
+    head = "".join(f"{value}\n" for value in table).encode()
+    head += b"\0" * (-len(head) % tarfile.BLOCKSIZE)  # filled up to a whole block
     info.pax_headers = {
         "GNU.sparse.major": "1",
         "GNU.sparse.minor": "0",
@@ -95,6 +98,7 @@ class Pieces(io.RawIOBase):
         self._head = head
         self._data = iter(data)
         self._left = 0
+        """Bytes of the present piece that were not read yet."""
 
     def read(self, size: int = -1) -> bytes:
         """Return `size` bytes, and fewer only at the end."""

@@ -52,6 +52,7 @@ class RestoreRecord(BaseModel):
     at_ms: int
     """The time of the request, or of the end, in epoch ms."""
     tries: int = 0
+    """Starts of the host that have tried it."""
     moves: tuple[Move, ...] = ()
     made_ms: int | None = None
     """The time when the backup was made, by its manifest, in epoch ms; None for a bare database."""
@@ -59,6 +60,7 @@ class RestoreRecord(BaseModel):
     safety: str | None = None
     """The name in `backups/` of the backup that was made before this restore."""
     has_env: bool = False
+    """Whether the backup has `.env`."""
     error: str = ""
     is_audited: bool = False
 
@@ -67,11 +69,12 @@ class RestoreRecord(BaseModel):
         return self.state in ("asked", "moving")
 
     def to(self, **changes: object) -> RestoreRecord:
+        """Return a copy with these fields changed; `write_record` stores it."""
         return self.model_copy(update=changes)
 
 
 def read_record(home: Home) -> RestoreRecord | None:
-    """Return the newest restore of a home; None if there was none, or its record is unreadable."""
+    """Return the record of a home's newest restore; None if there was none, or it cannot be read."""
     try:
         return RestoreRecord.model_validate_json((home.restore_file).read_bytes())
     except (OSError, ValidationError):
@@ -96,14 +99,15 @@ class Stage:
 
     def base(self, name: str) -> Path:
         """Return the directory below which a member of a backup is unpacked under its own name."""
-        return self._of(name) / "new"
+        return self._stage_of(name) / "new"
 
     def path(self, name: str) -> Path:
+        """Return the place of an unpacked file until it is moved into the home."""
         return self.base(name) / name
 
     def former(self, name: str) -> Path:
         """Return the place of a replaced file until the restore is done."""
-        return self._of(name) / "old" / name
+        return self._stage_of(name) / "old" / name
 
     def can_place(self, name: str) -> bool:
         """Return whether this file can be put into the home.
@@ -112,27 +116,31 @@ class Stage:
         """
         return self._can_write_top or name.split("/", 1)[0] in PARTS
 
-    def _of(self, name: str) -> Path:
-        """Return the folder in which the stage stores a file of the home with this name."""
+    def _stage_of(self, name: str) -> Path:
+        """Return the stage's folder for a file of the home: inside of the part that has the file.
+
+        For a file in the home's top folder it is there, or in `data/` if the top is read-only.
+        """
         top = name.split("/", 1)[0]
-        inside = top if top in PARTS else "." if self._can_write_top else "data"
-        return self._root / inside / STAGE
+        if top in PARTS:
+            return self._root / top / STAGE
+        return self._root / ("." if self._can_write_top else "data") / STAGE
 
     def open(self) -> None:
         """Create the folders empty, and unreadable to agents. Raises `OSError`."""
         self.clear()
         for name in (*PARTS, archive.SETTINGS):
-            self._of(name).mkdir(mode=0o700, exist_ok=True)
+            self._stage_of(name).mkdir(mode=0o700, exist_ok=True)
             self.base(name).mkdir(exist_ok=True)
 
     def is_there(self) -> bool:
         """Return whether a killed restore left its folders."""
-        return any(os.path.lexists(self._of(name)) for name in (*PARTS, archive.SETTINGS))
+        return any(os.path.lexists(self._stage_of(name)) for name in (*PARTS, archive.SETTINGS))
 
     def clear(self) -> None:
         """Delete the unpacked and the replaced files. Raises `OSError`."""
         for name in (*PARTS, archive.SETTINGS):
-            _remove(self._of(name))
+            _remove(self._stage_of(name))
 
     def children(self, name: str) -> list[str]:
         """Return the paths directly below `name`, in the home or unpacked."""
@@ -163,7 +171,7 @@ def swap(
         os.sync()
         write_record(home, done)
     except BaseException:
-        # The record of the restore before comes back, as this one has changed nothing.
+        # The record of the earlier restore comes back, as this one has changed nothing.
         _undo(home.root, moves)
         if earlier is None:
             (home.restore_file).unlink(missing_ok=True)
@@ -176,7 +184,8 @@ def swap(
 def recover(home: Home) -> RestoreRecord | None:
     """Undo the moves of a restore that was killed, and delete its stage. Blocks. Needs the home's lock.
 
-    Returns the newest restore. One that the console requested is then requested again.
+    Returns the record of the newest restore; None if there is none. A killed one that the console requested
+    counts as requested again.
 
     Raises:
         OSError: a move cannot be undone now; the next call continues.
@@ -229,7 +238,7 @@ def _rename(before: Path, after: Path) -> None:
 
 
 def _remove(path: Path) -> None:
-    """Delete a file or folder; a database with its log."""
+    """Delete a file or folder, and a database's log with it; a missing file is no error."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
         return

@@ -54,7 +54,7 @@ class WriteAheadLog:
 
 
 def held_text(path: Path, size: int) -> str:
-    """Return the sentence that explains why the log grows, and how to fix it."""
+    """Return the sentence that explains why the log grows, and how to fix it. `size` is in bytes."""
     return (
         f"The database's log is larger than {size // 2**30} GiB and grows, for another program reads the"
         f" database in one long transaction: end it; 'sudo fuser {path}' names it."
