@@ -124,7 +124,10 @@ class ContainersFeature:
         return cap if room is None else max(1, min(cap, room))
 
     async def connect(self, proxies: ContainerProxies, credentials: CredentialSource) -> None:
-        """Let containers reach the host's proxies and nothing else of it; build the orders of runs."""
+        """Let containers reach the host's proxies and nothing else of it.
+
+        From then on there are `orders` for runs, and a `redactor` that removes the host's secrets.
+        """
         self._proxies = proxies
         await self.selected.block_other_ports(proxies.ports, self._say)
         token = await asyncio.to_thread(self._host.home.token)

@@ -197,11 +197,11 @@ def is_partial(name: str) -> bool:
 
 
 def may_be_unfinished(name: str, unchanged_ms: int) -> bool:
-    """Return whether a regular file, unchanged for `unchanged_ms`, may still be being written.
+    """Return whether a regular file may still be being written; `unchanged_ms` have passed since its change.
 
-    Below zero its time is ahead of the host's clock: it may be just being written, by a clock that is ahead,
-    or be old, if the host's was set back. A partial name means unfinished; for a hand-written file the
-    content decides.
+    A file with a partial name is unfinished up to `UNFINISHED_MS`, and a hand-written one up to `SETTLE_MS`.
+    Below zero the file's time is ahead of the host's clock, and says nothing: False for a hand-written one,
+    whose content then has to be looked at.
     """
     if not name.isprintable():
         return False

@@ -349,7 +349,10 @@ class ContainerProxies:
         self._host.wakeups.outbox.set()
 
     async def _with_waiting_time(self, identity: RunIdentity, answered: Answered) -> Answered:
-        """Return an answer with the time for which its turn has met such answers."""
+        """Return an outage's answer with the milliseconds since the first outage of its turn.
+
+        Other answers are returned as they are, and those of a run that has no other service to move to.
+        """
         if answered.error is not ModelError.OUTAGE or identity.turn_id is None or not identity.has_other:
             return answered
         async with self._reader.reading() as tx:
@@ -385,7 +388,10 @@ class ContainerProxies:
             return tuple(await budgets.every(tx))
 
     def _listen(self, name: str) -> socket.socket:
-        """Listen on the port of the earlier start, if it is free, since containers expect it."""
+        """Listen on the port of the earlier start, which containers expect, or on another if it is in use.
+
+        The port is stored in the file `name` in `data/`, for the next start.
+        """
         port_file = self._host.home.data / name
         listener = bind(self._listen_address, _stored_port(port_file))
         write_whole(port_file, str(listener.getsockname()[1]))

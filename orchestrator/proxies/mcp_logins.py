@@ -38,6 +38,7 @@ LEEWAY_MS = 30_000
 FRESH_MS = 30_000
 """Milliseconds for which a token counts as new: a server that rejects it then would reject the next, too."""
 CLOSE_SECONDS = 10.0
+"""Seconds that running renewals get at the end of the host."""
 MAX_SCOPE_CHARS = 2_000
 _INSUFFICIENT_SCOPE = re.compile(r'(?:^|[\s,])error="?insufficient_scope(?![\w-])')
 _SCOPE = re.compile(r'(?:^|[\s,])scope="([\x20\x21\x23-\x5b\x5d-\x7e]{1,1000})"')
@@ -217,7 +218,7 @@ class McpTokens:
             await asyncio.to_thread(change, self._data, server.name, login, wanted_scope=wanted)
 
     async def close(self) -> None:
-        """Wait a moment for running renewals: their tokens would be lost."""
+        """Wait at most `CLOSE_SECONDS` for running renewals, whose tokens would be lost, then cancel them."""
         if self._renewals:
             await asyncio.wait(self._renewals.values(), timeout=CLOSE_SECONDS)
         for renewal in self._renewals.values():

@@ -347,9 +347,12 @@ class _Flow:
             raise LoginUnreachable(f"{_host(url)} cannot be reached: {_bounded(str(cause))}.") from error
 
     def _check_address(self, url: str) -> bool:
-        """Return whether an address must be public. Raises `LoginRefused` if it may not be used.
+        """Check an address of the flow, and return whether its host must be a public one of the internet.
 
-        The owner has named the server's own host, which may be anywhere.
+        The server's own host need not be, as the owner has named it; nor this machine if the server is there.
+
+        Raises:
+            LoginRefused: the address may not be used.
         """
         address, server = urlsplit(url), urlsplit(self._url)
         is_local = _is_loopback(address.hostname) and _is_loopback(server.hostname)

@@ -70,7 +70,10 @@ class Contacts:
         return Address(user=self._lids[person.user], server=LID)
 
     def learn_name(self, address: Address | None, name: str) -> None:
-        """Store the name that a person chose for themselves, at most 80 characters; ignore an empty one."""
+        """Remember the name that a person chose for themselves, at most 80 characters; ignore an empty one.
+
+        At `MAX_PEOPLE`, all earlier names are forgotten.
+        """
         if address is None or not name.strip():
             return
         if len(self._names) > MAX_PEOPLE:

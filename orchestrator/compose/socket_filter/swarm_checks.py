@@ -122,7 +122,10 @@ class SwarmChecks:
         return FilteredResponse(document=await self._engine.tasks(ids) if ids else [])
 
     async def _check_service(self, request: EngineRequest) -> EngineRequest:
-        """Check that all parts of a new service belong to one run of one group; return it with our label."""
+        """Check that all parts of a new service belong to one run of one group.
+
+        Return the request with the label of this project.
+        """
         # `NewService` has read the body: each list in it that is read by `[0]` here has one element.
         body = request.body or {}
         labels, task = body["Labels"], body["TaskTemplate"]

@@ -222,7 +222,9 @@ class Stages:
         return sorted(int(stage.name) for stage in stages)
 
     def apply(self, n: int, shared: Mapping[str, Path]) -> dict[str, Changes]:
-        """Apply a sealed stage to the host's directories, drop it, and return the changes by target. Blocks.
+        """Apply the sealed stage `n` to the host's directories, and drop it. Blocks.
+
+        Returns the changes by target.
 
         `shared` contains the host's directories by target; changes of other targets are ignored. Applying a
         stage again, after a crash, has the same result.

@@ -425,7 +425,10 @@ def json_escapes(value: str) -> Iterator[str]:
 
 
 def _html_forms(value: str) -> Iterator[str]:
-    """Yield the forms of HTML and XML, with each way of writing quotes."""
+    """Yield the forms of HTML and XML, with each way of writing quotes.
+
+    Some programs also escape plus signs and slashes, or all characters beyond ASCII.
+    """
     plain = html.escape(value, quote=False)
     for double_quote in ('"', "&quot;", "&#34;", "&#x22;"):
         for single_quote in ("'", "&#x27;", "&#39;", "&#039;", "&apos;"):

@@ -196,7 +196,10 @@ class UsageParser:
             self._usage = {**(self._usage or {}), **reported}
 
     def _search_count(self) -> int:
-        """Return the web searches that the service counted or, without its count, those that had started."""
+        """Return the web searches that the service counted or, before its count has come, those seen so far.
+
+        A number above `MAX_SEARCHES` is taken for that.
+        """
         assert self._usage is not None
         tool_use = self._usage.get("server_tool_use")
         counted = _count(tool_use, "web_search_requests") if isinstance(tool_use, dict) else 0
