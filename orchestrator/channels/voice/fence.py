@@ -193,6 +193,7 @@ def _allow_reading(libc: Any, ruleset: int, path: str) -> None:
 
 def _filter_calls(libc: Any) -> bool:
     """Make the kernel check each further system call by `_filter_program`; return whether that worked."""
+    # The kernel reads steps as its `sock_filter`, and their number and address as its `sock_fprog`.
     program = b"".join(
         struct.pack("HBBI", *step) for step in _filter_program(*_ARCHITECTURES[platform.machine()])
     )
@@ -244,6 +245,7 @@ def _steps_of_call(call: _RestrictedCall, number: int | None) -> Iterator[_Step]
         tests += [test, (_RETURN, 0, 0, _ALLOW)]
     # For another call, all steps about this one are skipped: the load, the tests and the last return.
     yield (_EQUAL, 0, len(tests) + 2, number)
+    # The arguments, of 8 bytes each, begin at byte 16 of what the kernel passes to the program.
     yield (_LOAD, 0, 0, 16 + 8 * call.argument)
     yield from tests
     yield (_RETURN, 0, 0, _ERRNO | errno.EPERM)

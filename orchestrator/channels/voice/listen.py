@@ -38,7 +38,10 @@ def main(arguments: list[str]) -> int:
 
 
 def transcript_of(recognizer: Any, sound: BinaryIO, language: str | None) -> dict[str, Any]:
-    """Return `{text, language, seconds}` of a sound file, or `{failure}`. None detects the language."""
+    """Return `{text, language, seconds}` of a sound file, or `{failure}`.
+
+    With the language None, the model detects it.
+    """
     import av
 
     try:

@@ -162,7 +162,10 @@ def _check_output(output: object) -> None:
 
 
 def _check_tools(tools: object, *, may_search: bool, is_open: bool) -> None:
-    """Accept the container's own tools, and the service's that are known to be harmless."""
+    """Accept the container's own tools, and the service's that are known to be harmless.
+
+    Raises `ProxyRefused` for any other.
+    """
     if tools is None:
         return
     if not isinstance(tools, list):
