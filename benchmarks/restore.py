@@ -20,7 +20,7 @@ from orchestrator.context.models import ContextMessage
 from orchestrator.context.resume_or_retell import RestoreFacts, plan_restore
 from orchestrator.context.tokens import EncodingCounter
 from orchestrator.domain.values import TurnId
-from orchestrator.store.runs.checkpoints import AnsweredSession, CheckpointMark
+from orchestrator.store.runs.checkpoints import AnsweredSession, TurnCheckpoint
 from tests.doubles.messages_api import ScriptedMessagesApi
 from tests.support.transcripts import SESSION, Writing, place
 
@@ -88,20 +88,20 @@ def _decisions(times: int) -> list[float]:
     counter.count("the encoding is loaded once a host")
     with tempfile.TemporaryDirectory() as directory:
         sessions = Path(directory)
-        marks = _write_transcript(place(sessions))
-        return [_decide(sessions, marks, counter) for _ in range(times)]
+        checkpoints = _write_transcript(place(sessions))
+        return [_decide(sessions, checkpoints, counter) for _ in range(times)]
 
 
-def _write_transcript(path: Path) -> list[CheckpointMark]:
-    talk, marks = Writing(), []
+def _write_transcript(path: Path) -> list[TurnCheckpoint]:
+    talk, checkpoints = Writing(), []
     for turn in range(1, TURNS + 1):
         talk.asks(f"Question {turn}: " + "what of the bees? " * 60)
-        marks.append(CheckpointMark(turn=TurnId(turn), uuid=talk.answers("They are fine. " * 120)))
+        checkpoints.append(TurnCheckpoint(turn=TurnId(turn), uuid=talk.answers("They are fine. " * 120)))
     path.write_text(talk.text())
-    return marks
+    return checkpoints
 
 
-def _decide(sessions: Path, marks: Sequence[CheckpointMark], counter: EncodingCounter) -> float:
+def _decide(sessions: Path, checkpoints: Sequence[TurnCheckpoint], counter: EncodingCounter) -> float:
     window = tuple(
         ContextMessage(
             id=f"t{turn}.{whose}", role=role, content="The bees are fine. " * 10, ts=models.iso(turn)
@@ -115,7 +115,7 @@ def _decide(sessions: Path, marks: Sequence[CheckpointMark], counter: EncodingCo
     known = RestoreFacts(
         session_id=SESSION,
         answered=AnsweredSession(session_id=SESSION, at_ms=0),
-        marks=marks,
+        checkpoints=checkpoints,
         transcript=found,
         has_stored_context=bool(whole),
         window=range(1, 8),
