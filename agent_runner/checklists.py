@@ -201,7 +201,8 @@ def _items(lines: Sequence[str]) -> list[Item]:
 def _find(items: Sequence[Item], which: str, *, is_done: bool = False) -> Item:
     """Return the one entry of this text, else of this number, else the one that has it as a part.
 
-    Of several with the text, one that `is_done` or not comes first; a part of a text is looked for in those.
+    Of several entries of the text, one that is done or open as `is_done` says is preferred; parts of texts
+    are looked for only in such entries.
     """
     which = which.strip().casefold()
     same = [item for item in items if item.text.casefold() == which]

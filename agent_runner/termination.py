@@ -31,6 +31,7 @@ def on_sigterm() -> asyncio.Event:
     signal.set_wakeup_fd(writer.detach(), warn_on_full_buffer=False)
 
     def listen() -> None:
+        """Wait for SIGTERM, set the event, and end the process if it still lives after the limit."""
         while signal.SIGTERM not in reader.recv(64):
             pass
         if not loop.is_closed():

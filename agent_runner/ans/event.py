@@ -88,6 +88,7 @@ class NoticeEvent:
     dedupe_key: str = ""
 
     def __post_init__(self) -> None:
+        """Check the event, cut its payload, put its time in UTC, and give it a key if it has none."""
         if len(self.type) > MAX_TYPE_CHARS or not _TYPE.fullmatch(self.type):
             raise ValueError(
                 f"'{self.type[:MAX_TYPE_CHARS]}' is no event type: lower case, parts joined by '.'"

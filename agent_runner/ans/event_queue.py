@@ -73,6 +73,7 @@ class EventQueue:
         droppable = [index for index, event in enumerate(self._pending) if event.severity < EventLevel.ERROR]
         protected = len(self._pending) - len(droppable)
         droppable.sort(key=lambda index: self._pending[index].severity)
+        # The least severe first, and of one severity the oldest; errors take their places from the others.
         dropped = set(droppable[: len(droppable) - max(0, self._retained - protected)])
         self._dropped.update((self._pending[i].severity, self._pending[i].type) for i in dropped)
         self._pending = [event for index, event in enumerate(self._pending) if index not in dropped]

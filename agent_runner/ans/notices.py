@@ -184,9 +184,13 @@ class RunNotices:
 
         Of more, the host's are returned first, then those of higher priority.
         """
-        numbered = list(enumerate(self._delivered))
-        numbered.sort(key=lambda pair: (pair[1].id is None, RANK[pair[1].priority]))
-        return tuple(notice for _, notice in sorted(numbered[:MAX_DELIVERED], key=lambda pair: pair[0]))
+        by_importance = sorted(
+            enumerate(self._delivered),
+            key=lambda numbered: (numbered[1].id is None, RANK[numbered[1].priority]),
+        )
+        # Those that are returned are put into their first order again, by their numbers.
+        in_order = sorted(by_importance[:MAX_DELIVERED], key=lambda numbered: numbered[0])
+        return tuple(notice for _, notice in in_order)
 
     @property
     def returned(self) -> tuple[int, ...]:

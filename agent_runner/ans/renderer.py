@@ -65,7 +65,8 @@ def compose(candidates: Sequence[NoticeBatch], write: Write, *, limit: int) -> R
 def _fitting(candidates: Sequence[NoticeBatch], write: Write, limit: int) -> list[RenderedNotice]:
     """Return the first candidates that fit in `limit` characters, written.
 
-    If only a part of the first one's entries fits, that part is the only one.
+    Those of the run itself, which the host has not stored, may take at most `MAX_CHARS` of it. If only a part
+    of the first one's entries fits, that part is the only one.
     """
     delivered: list[RenderedNotice] = []
     room_left, own_room_left = limit, min(limit, MAX_CHARS)

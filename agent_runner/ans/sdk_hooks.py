@@ -96,6 +96,7 @@ class NoticeHooks:
         """Return a hook for the tools that `matcher` matches, or all; it answers in time and never raises."""
 
         async def bounded(hook_input: Any, _: str | None, __: Any) -> Any:
+            """Call the hook for at most `ANSWER_SECONDS`; after a failure, answer nothing."""
             # After one hook that took too long, each other one could make the turn wait as long again.
             if self._is_stuck:
                 return {}

@@ -378,6 +378,7 @@ class Carrier:
             await self._drain(reading)
             for task in reading:
                 task.cancel()
+        # A negative code is the signal that killed it: as shells do, 128 and the signal's number.
         self._exit = {"code": 128 - code if code < 0 else code, "was_oom_killed": was_oom_killed()}
         self._change_state(CarrierEvent.RUNNER_ENDED)
         await self._send_files(0)
@@ -625,6 +626,7 @@ def carry(root: Path, waiting: subprocess.Popen[bytes]) -> int:
     order = CarrierOrder.read(Path(os.environ.get("ANDY_CARRIER_SECRET", SECRET)))
 
     async def run() -> int:
+        """Carry until the order ends or SIGTERM comes, and return the exit code."""
         carrier = Carrier(order, root, waiting)
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, carrier.stop, 2.0)
         return await carrier.run()

@@ -136,12 +136,16 @@ _CHECKED_ANYWAY = (
 
 
 def _shortened(schema: Any, *, is_parameters: bool = False) -> Any:
-    """Drop what costs tokens and says little: bounds, titles, and that what may be left out may be null."""
+    """Return a JSON schema without what costs tokens and says little: bounds, titles, empty defaults, null.
+
+    That an argument with a default may also be null is left out. `is_parameters`: the keys are the names of
+    parameters, not those of a schema.
+    """
     if isinstance(schema, list):
         return [_shortened(item) for item in schema]
     if not isinstance(schema, dict):
         return schema
-    if is_parameters:  # here the keys are names of parameters, and one may be called `title`
+    if is_parameters:  # one may be called `title`
         return {name: _shortened(value) for name, value in schema.items()}
     shortened = {name: value for name, value in schema.items() if name not in _CHECKED_ANYWAY}
     if "default" in shortened:

@@ -197,6 +197,7 @@ async def send_changes(
     """Send the changes of a tree, then the files among them. Raises `ConnectionLost`, `OSError`."""
 
     async def describe(removed: Sequence[str], put: Sequence[tuple[str, Entry]]) -> None:
+        """Send one message for a part of the changes."""
         fields_by_path = {path: trees.fields_of(entry) for path, entry in put}
         await connection.send(kind, target=target, removed=removed, put=fields_by_path, **fields)
 

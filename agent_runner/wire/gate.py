@@ -33,6 +33,7 @@ class Pace:
 
     def wait_seconds(self, peer: str, now: float) -> float:
         """Return the seconds that a new connection of a container has to wait, and count it."""
+        # Each connection moves the peer's time on by a step; none waits until it is `MAX_OF_ONE` steps ahead.
         due = max(now, self._due.get(peer, now)) + SECONDS_A_CONNECTION
         if peer not in self._due and len(self._due) >= MAX_PACES:
             self._due = {other: other_due for other, other_due in self._due.items() if other_due > now}

@@ -79,7 +79,7 @@ def _message_refusal(note: NotifySelf) -> NoteRefusal | None:
 
 
 def _word_refusal(note: NotifySelf) -> NoteRefusal | None:
-    """Return which of the words is not one of those that are accepted; None if all are."""
+    """Return the refusal of the first field whose value is none of its accepted words; None if all are."""
     for field, value, allowed in (
         ("priority", note.priority, get_args(Priority)),
         ("category", note.category, get_args(Category)),
@@ -92,7 +92,7 @@ def _word_refusal(note: NotifySelf) -> NoteRefusal | None:
 
 
 def _timing_refusal(note: NotifySelf) -> NoteRefusal | None:
-    """Return what is wrong with the moment of delivery and its argument; None if nothing is."""
+    """Return the refusal of a moment of delivery and its argument that do not fit; None if they do."""
     for field, value, moment in (
         ("turns", note.turns, "after_n_turns"),
         ("tool_name", note.tool_name, "after_tool"),
@@ -114,7 +114,7 @@ def _timing_refusal(note: NotifySelf) -> NoteRefusal | None:
 
 
 def _condition_refusal(text: str) -> NoteRefusal | None:
-    """Return what is wrong with a condition; None if nothing is."""
+    """Return the refusal of a condition that is not valid; None if it is."""
     try:
         parse_condition(text)
     except BadCondition as error:

@@ -124,6 +124,7 @@ def correct(
     """
 
     def change(contents: SnapshotContents, now_ms: int) -> SnapshotContents:
+        """Return the contents with the summary and the change of one plan that the options give."""
         if summary is not None:
             contents = owner_changes.with_summary(contents, summary)
         if plan_id is None:
@@ -197,6 +198,7 @@ def reset(
         return FAILED
 
     def forget(manager: ContextManager, now_ms: int) -> ContextSnapshot | None:
+        """Empty the group's context; the plans stay unless the command names them."""
         return manager.reset(now_ms=now_ms, with_plans=with_plans)
 
     taken = _change(home, group, forget)
@@ -248,6 +250,7 @@ def forget(
         return FAILED
 
     async def request() -> None:
+        """Store the request to forget the person; a running host carries it out."""
         async with terminal.open_store(home) as database, database.transaction() as tx:
             await person_removal.request_by_owner(
                 tx, group, person.address, by="command line", now_ms=SystemClock().now_ms()
@@ -303,6 +306,7 @@ def _change(home: Path | None, folder: str, act: ChangeContext) -> ContextSnapsh
     copies = ContextCopies(terminal.home_of(home).data / "env", manager.files.redactor)
 
     async def change() -> ContextSnapshot | None:
+        """Store the changed context; `None` if the group has none."""
         async with terminal.open_store(home) as database:
             now_ms = SystemClock().now_ms()
             return await owner_changes.change(database, manager, copies, act, now_ms=now_ms)

@@ -41,6 +41,7 @@ def show_board(group: GroupOption = None, *, as_json: JsonOption = False, home: 
         return
 
     async def text(tx: Any, place: Any) -> str:
+        """Return the board as plain text, or the sentence that there is none."""
         content = await board.active(tx, place.group.folder)
         now_ms = SystemClock().now_ms()
         return NO_DASHBOARD if content is None else summary.render(content, now_ms=now_ms, zone=place.zone)
@@ -69,6 +70,7 @@ def tasks(
     wanted = None if with_all else "someday" if someday else "active"
 
     async def rows(tx: Any, place: Any) -> list[serializers.TaskData]:
+        """Return the tasks of the board, only those with the wanted status if one is given."""
         content = await dashboard_service.board_of(tx, place)
         listed = [serializers.task(task, place.zone) for task in content.tasks] if content else []
         return [row for row in listed if wanted in (None, row["status"])]
@@ -91,6 +93,7 @@ def questions(group: GroupOption = None, *, as_json: JsonOption = False, home: H
     from orchestrator.dashboard.views import serializers
 
     async def rows(tx: Any, place: Any) -> list[serializers.QuestionData]:
+        """Return the questions of the board; none without a board."""
         content = await dashboard_service.board_of(tx, place)
         return (
             [serializers.question(question, place.zone) for question in content.questions] if content else []
@@ -150,6 +153,7 @@ def notification(
     from orchestrator.dashboard.views import notification_log, serializers
 
     async def fields(tx: Any, place: Any) -> dict[str, Any]:
+        """Return the notification with its history, both as data and as lines of text."""
         row, entries = await dashboard_service.notification(tx, place, notification)
         return {
             **serializers.notification(row, place.zone),

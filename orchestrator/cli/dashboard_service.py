@@ -50,6 +50,7 @@ def query_group(home: Path | None, folder: str | None, query: Callable[[Tx, Grou
     zone = config.load(terminal.home_of(home).root).zone
 
     async def ask(tx: Tx) -> T:
+        """Answer the query for the group, or for the main group if none is named."""
         group = await groups.known(tx, folder or MAIN)
         return await query(tx, GroupZone(group=group, zone=group_config.zone_of(group, default=zone)))
 
@@ -107,6 +108,7 @@ def answer(home: Path | None, folder: str | None, question: str, text: str) -> s
     """
 
     async def act() -> str:
+        """Answer the question whose id is or starts with `question`, as the tool of a turn does."""
         async with opened(home) as (database, boards):
             async with database.reading() as tx:
                 group = await groups.known(tx, folder or MAIN)
@@ -134,6 +136,7 @@ def rules(home: Path | None, folder: str | None, *, is_dry: bool) -> dict[str, A
     """Run the rules over a dashboard and return their report; with `is_dry`, nothing is changed."""
 
     async def act() -> dict[str, Any]:
+        """Check the board by its rules; a dry run only tells what the check would do."""
         async with opened(home) as (database, boards), database.transaction() as tx:
             group = await groups.known(tx, folder or MAIN)
             dashboard = await snapshot(tx, group.folder)
@@ -146,9 +149,9 @@ def rules(home: Path | None, folder: str | None, *, is_dry: bool) -> dict[str, A
                     **report.to_detail(),
                     "would": [cycle.describe_step(step) for step in report.plan.actions],
                 }
-            hand = Caller(actor=Actor.WORKER, now_ms=now_ms)
+            caller = Caller(actor=Actor.WORKER, now_ms=now_ms)
             report = await cycle.apply(
-                boards.service.service_context(tx, group, hand), dashboard, hours, why="by hand"
+                boards.service.service_context(tx, group, caller), dashboard, hours, why="by hand"
             )
             return report.to_detail()
 
@@ -159,6 +162,7 @@ def ask_model(home: Path | None, folder: str | None) -> WorkerQueued:
     """Queue a worker's turn now. Raises `NotRunning`."""
 
     async def act() -> WorkerQueued:
+        """Have the running host queue a turn for the board; it returns before the turn starts."""
         async with Client.of(terminal.home_of(home)) as client:
             return await client.ask_worker(folder or MAIN)
 
@@ -180,6 +184,7 @@ def import_files(home: Path | None, folder: str | None, directory: Path, *, repl
     """Import files, all or nothing, and return the number of rows of each kind. Raises `ImportRefused`."""
 
     async def act() -> dict[str, int]:
+        """Import the files, print what was changed or left out, and count the rows of each table."""
         async with opened(home) as (_, boards):
             rows = await boards.service.import_from(folder or MAIN, directory, replaces=replaces)
         for note in rows.notes:

@@ -90,6 +90,7 @@ async def _orchestrator(home: Home, runtime: str) -> AsyncIterator[Any]:
     stop, ready = asyncio.Event(), asyncio.Event()
 
     def announce(address: str) -> None:
+        """Tell the address, and that the demo may go on."""
         print(f"  Andy is up on {address}, home {home.root}")
         ready.set()
 

@@ -246,15 +246,15 @@ def _lists() -> DoctorFinding:
     folder = owner.owner_directory()
     mounts = owner.OwnerFile(folder / allowlist.FILE, allowlist.MountRules).read()
     people = owner.OwnerFile(folder / senders.FILE, senders.SenderRules).read()
-    for lists in (mounts, people):
-        if lists.trouble:
-            return bad("lists", lists.trouble, fix="correct the file, or remove it")
+    for file in (mounts, people):
+        if file.trouble:
+            return bad("lists", file.trouble, fix="correct the file, or remove it")
     roots = mounts.rules.allowed_roots if mounts.rules else ()
     missing = [root.path for root in roots if not _is_there(Path(root.path).expanduser())]
     if missing:
         return note("lists", f"{', '.join(missing)} of {allowlist.FILE} is not there", fix="remove the line")
-    named = [name for name, lists in ((allowlist.FILE, mounts), (senders.FILE, people)) if lists.rules]
-    return ok("lists", f"{' and '.join(named) or 'none'} in {folder}")
+    names = [name for name, file in ((allowlist.FILE, mounts), (senders.FILE, people)) if file.rules]
+    return ok("lists", f"{' and '.join(names) or 'none'} in {folder}")
 
 
 def _is_there(path: Path) -> bool:
@@ -397,8 +397,8 @@ async def credential(
             text = outage_text(outage, settings.zone)
             return note("credential", f"the model service is {text}", fix="it is asked again by itself")
     source = CredentialSource(home.root, os.environ)
-    credential_found = source.current()
-    if credential_found is None:
+    current_credential = source.current()
+    if current_credential is None:
         rows = (running or {}).get("models") or await _stored_services(home, settings)
         if rows and not rows[0]["used_by"]:
             return ok("credential", "none in .env, and none is needed: all groups ask other services")
@@ -408,22 +408,22 @@ async def credential(
             fix="for a model put ANTHROPIC_API_KEY=… into .env",
         )
     if not is_online:
-        return ok("credential", f"{credential_found.setting} is there; --online asks whether it is taken")
-    return await _check_key_online(credential_found, source.upstream(), settings.andy_model or CHEAP_MODEL)
+        return ok("credential", f"{current_credential.setting} is there; --online asks whether it is taken")
+    return await _check_key_online(current_credential, source.upstream(), settings.andy_model or CHEAP_MODEL)
 
 
 async def _check_key_online(credential: Credential, upstream: str, model: str) -> DoctorFinding:
     """Check whether the service accepts the key, by counting the tokens of one word, which costs nothing."""
     import httpx
 
-    request_headers_sent = headers.request_headers(
+    sent_headers = headers.request_headers(
         [(b"content-type", b"application/json"), (b"anthropic-version", b"2023-06-01")], credential
     )
     body = {"model": model, "messages": [{"role": "user", "content": "hello"}]}
     try:
         async with httpx.AsyncClient(timeout=ASK_SECONDS) as client:
             response = await client.post(
-                f"{upstream}/v1/messages/count_tokens", json=body, headers=request_headers_sent
+                f"{upstream}/v1/messages/count_tokens", json=body, headers=sent_headers
             )
     except httpx.HTTPError as error:
         return bad(

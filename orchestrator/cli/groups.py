@@ -343,11 +343,11 @@ def show_rules(
     if role is not None and (what is None or value is None):
         raise UsageError(f"Say which rule, and yes or no: andy groups rules {folder} {role} network yes")
     if role is not None and what is not None and value is not None:
-        wanted, rule_name, of = _rule_value(what, value), what, Role(role)
+        new_value, rule_name, changed_role = _rule_value(what, value), what, Role(role)
 
         async def act(tx: Tx, now_ms: int) -> Group:
             return await people.set_rule(
-                tx, folder, of, rule_name, value=wanted, by=COMMAND_LINE, now_ms=now_ms
+                tx, folder, changed_role, rule_name, value=new_value, by=COMMAND_LINE, now_ms=now_ms
             )
 
         terminal.run_async(terminal.change(home, act))
@@ -415,6 +415,7 @@ def undo(
     root = terminal.home_of(home).root
 
     async def change_and_current(tx: Tx) -> tuple[GroupChange, str]:
+        """Return the change to undo and the text that its part has now."""
         change = await _change_of(tx, folder, number)
         return change, await changes.current(tx, root, folder, change.part)
 
@@ -449,6 +450,7 @@ async def register_chat(home_option: Path | None, wish: Registration) -> None:
     assistant = terminal.settings_of(home).assistant_name
 
     async def act(tx: Tx, now_ms: int) -> Group:
+        """Register the chat, and before it the main group if that does not exist."""
         await registration.ensure_main(tx, now_ms=now_ms)
         return await registration.register_by_hand(tx, wish, now_ms=now_ms)
 
@@ -489,6 +491,7 @@ async def _restore_part(home_option: Path | None, change: GroupChange, *, shown:
             raise changes.GroupChangeRefused("It has just been changed by somebody else: look again.")
 
     async def act(tx: Tx, now_ms: int) -> None:
+        """Give the part the text of before the change; this is itself recorded as a change."""
         await changes.apply(
             tx,
             terminal.home_of(home_option).root,

@@ -39,10 +39,11 @@ PLAIN_OPTIONS = {
 def plain_options(arguments: Sequence[str]) -> dict[str, str] | None:
     """Return the options of `andy up` by name; None for arguments that only the full parser can parse."""
     options: dict[str, str] = {}
-    rest = iter(arguments)
-    for argument in rest:
+    remaining = iter(arguments)
+    for argument in remaining:
         name, equals, value = argument.partition("=")
-        value = value if equals else next(rest, "")
+        # Without `=` the next argument is the value: the loop does not see that one.
+        value = value if equals else next(remaining, "")
         is_plain = (
             re.fullmatch(PLAIN_OPTIONS.get(name, ""), value) and value.isascii() and name not in options
         )

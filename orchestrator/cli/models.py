@@ -169,6 +169,7 @@ def use(
     chosen = None if model == model_choices.CLEARED else model
 
     async def act(tx: Tx, now_ms: int) -> None:
+        """Store the choice, of the group or of the host; no model means none of its own."""
         if group is not None:
             await model_choices.choose_for_group(
                 tx, group, WorkKind(work), chosen, by=COMMAND_LINE, now_ms=now_ms

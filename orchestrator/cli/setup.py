@@ -299,6 +299,7 @@ class Setup:
         chosen = f"{service.name}/{service.model}"
 
         async def act(tx: Tx, now_ms: int) -> None:
+            """Add the service and let it do all kinds of work."""
             await models.add(tx, service, now_ms=now_ms)
             await model_choices.choose(tx, WorkKind.ALL, [ChosenModel(WorkKind.ALL, chosen)], now_ms=now_ms)
 

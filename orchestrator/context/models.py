@@ -110,6 +110,7 @@ class SeenMessages(StoredModel):
     ids: tuple[str, ...] = ()
 
     def __contains__(self, message_id: object) -> bool:
+        """Return whether a message of this id is registered, by its own id or by its turn."""
         if not isinstance(message_id, str):
             return False
         turn = turn_of(message_id)

@@ -461,6 +461,7 @@ async def _for_each(folders: Iterable[Folder], work: Callable[[Folder], Awaitabl
     remaining = iter(ordered)
 
     async def take() -> None:
+        """Work on folders until none is left; several such workers share one iterator."""
         for folder in remaining:
             await work(folder)
 

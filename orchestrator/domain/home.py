@@ -157,6 +157,7 @@ class Home:
         is_first = self.starting_since_ms() is None
 
         def end() -> None:
+            """Delete the file of the start, unless another process wrote it."""
             if is_first:
                 self.starting_file.unlink(missing_ok=True)
 

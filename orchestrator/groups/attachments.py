@@ -185,6 +185,7 @@ class LimitedReader:
         self._left = limit
 
     def read(self, size: int = -1) -> bytes:
+        """Return at most `size` bytes of those that are left; all of them if it is negative."""
         data = self._body.read(min(size, self._left) if size >= 0 else self._left)
         self._left -= len(data)
         return data

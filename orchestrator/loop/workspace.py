@@ -260,6 +260,7 @@ class Workspaces:
         loop = asyncio.get_running_loop()
 
         def signal() -> None:
+            """Wake the loop; the watcher calls this in a thread of its own."""
             loop.call_soon_threadsafe(self._wakeup.set)
 
         return signal

@@ -327,12 +327,15 @@ async def overview(
 
 
 def cost_lines(sums_by_key: Mapping[K, Sums]) -> list[CostLine]:
-    """Return a line for each of the sums, in their order. Pure."""
+    """Return a line for each of the sums, in their order. Pure.
+
+    The percentage is that of the largest line: by cost, or by tokens if nothing has a price.
+    """
     money = {key: key_sums.cost_nano_usd for key, key_sums in sums_by_key.items()}
     measure = (
         money if any(money.values()) else {key: key_sums.tokens for key, key_sums in sums_by_key.items()}
     )
-    largest = max(measure.values(), default=0) or 1
+    largest = max(measure.values(), default=0) or 1  # not zero, by which nothing can be divided
     return [
         CostLine(
             key=key,

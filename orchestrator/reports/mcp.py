@@ -238,8 +238,9 @@ def _files_named_by(folder: Path, word: str) -> list[Path]:
 def _is_readable(path: Path) -> bool:
     """Return whether containers can read a path: they run as the host's own user, but never as root."""
     status = path.stat()
-    needed = 0o5 if stat.S_ISDIR(status.st_mode) else 0o4
+    needed = 0o5 if stat.S_ISDIR(status.st_mode) else 0o4  # a folder must also be entered
     is_own = status.st_uid == os.geteuid() != 0
+    # The owner's bits are the upper three of nine; for all others, the lowest count.
     return (status.st_mode >> (6 if is_own else 0)) & needed == needed
 
 

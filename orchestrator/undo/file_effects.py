@@ -30,6 +30,7 @@ async def settle(database: Database, files: GroupFiles, folder: Folder, number: 
     """Record a turn's changes in its group's folder, if the turn has ended."""
 
     async def is_over(tx: Tx) -> bool | None:
+        """Return whether the turn has ended; `None` if it is not stored."""
         turn = await turns.get(tx, TurnId(number))
         return None if turn is None else turn.ended_ms is not None
 
@@ -38,6 +39,7 @@ async def settle(database: Database, files: GroupFiles, folder: Folder, number: 
         changed = await asyncio.to_thread(files.changes, folder, number)
 
         async def work(tx: Tx) -> None:
+            """Record the files that the turn changed, unless that was done meanwhile."""
             # An undo meanwhile has recorded them, and may have changed the files again.
             if files.is_open(folder, number):
                 await record(tx, TurnId(number), changed, now_ms=now_ms)

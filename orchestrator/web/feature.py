@@ -177,6 +177,7 @@ class WebFeature:
             return await sessions.find(cookie, agent=agent) is not None
 
         def more_routes() -> list[BaseRoute]:
+            """Return the routes that only a request other than `/healthz` needs; their import takes long."""
             from orchestrator.web.api.routes import more_routes
 
             services = self._services(chat, status)
@@ -265,10 +266,11 @@ class WebFeature:
         from orchestrator.web.console.mount import console_routes
 
         def build() -> ASGIApp:
+            """Build the console, at the first request to it."""
             from orchestrator.web.console.app import build_console
             from orchestrator.web.console.page import ConsoleServices
 
-            used = ConsoleServices(
+            console_services = ConsoleServices(
                 host=self.host,
                 api=services,
                 channels=self.channels,
@@ -278,6 +280,8 @@ class WebFeature:
                 models=self.proxies.models,
                 restart=self.restart,
             )
-            return build_console(used, sessions, started_ms=self.started_ms, on_refusal=on_refusal)
+            return build_console(
+                console_services, sessions, started_ms=self.started_ms, on_refusal=on_refusal
+            )
 
         return console_routes(build, sessions)

@@ -255,7 +255,10 @@ class ClaudeAgent:
 
 
 def _spoken(*texts: str | None) -> list[str]:
-    """Return the answers before and after the model was made to go on, without its word for silence."""
+    """Return the texts that are answers, without empty ones and those that only are the word for silence.
+
+    There are several if the model was made to go on after its first answer.
+    """
     answers = [text for text in texts if text and text.strip()]
     # If all are the word for silence, one is passed on, and the host judges it.
     return [text for text in answers if text.strip().strip("*.") != SILENT] or answers[-1:]

@@ -35,7 +35,7 @@ def boot_files(workspace: Workspace) -> BootFiles:
 
 
 def _texts(tree: Path) -> Iterator[tuple[str, int, int, int]]:
-    """Yield the text files of a folder and its subfolders, down to `MAX_DEPTH` levels."""
+    """Yield the states, as `_file` does, of the text files in a folder, down to `MAX_DEPTH` levels."""
     waiting, entries_seen = [(str(tree), 1)], 0
     while waiting:
         folder, depth = waiting.pop()
@@ -54,7 +54,7 @@ def _texts(tree: Path) -> Iterator[tuple[str, int, int, int]]:
 
 
 def _file(path: Path) -> list[tuple[str, int, int, int]]:
-    """Return the state of a file as a list of one; empty if there is no such file."""
+    """Return path, inode, size and change time (ns) of a file, as a list of one; empty if there is none."""
     try:
         status = path.stat()
     except OSError:

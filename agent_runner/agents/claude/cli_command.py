@@ -290,9 +290,8 @@ def _sdk_version(cli: Path) -> str:
 
 
 def _built_in(order: Mapping[str, Any], workspace: Workspace) -> tuple[str, ...]:
-    """Return the built-in tools: the service itself searches, whatever the container reaches; pages are
-    fetched by the container.
-    """
+    """Return the built-in tools of the CLI that a turn may use."""
+    # The model service searches by itself, but pages are fetched by the container, which may reach nothing.
     search = ("WebSearch",) if order.get("web_search") else ()
     fetch = ("WebFetch",) if order.get("egress") in {"open", "allowlist"} else ()
     skills = (SKILL_TOOL,) if _has_skills(workspace) else ()
@@ -348,6 +347,7 @@ def _die_with(parent: int) -> Callable[[], None] | None:
     prctl = ctypes.CDLL(None).prctl
 
     def die_with_parent() -> None:
+        """Have the kernel kill this process when its parent dies."""
         prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         # The runner may have died before the call; then nothing would ever kill the CLI.
         if os.getppid() != parent:

@@ -159,6 +159,7 @@ def _archiver(settings: CliSettings, order: RunOrder) -> sdk.HookCallback:
     """Return the hook that writes the conversation to `conversations/` before it is compacted."""
 
     async def archive_transcript(hook_input: HookInput, _: str | None, __: HookContext) -> HookJSONOutput:
+        """Write the conversation to a file; a failure is only logged, and does not stop the compaction."""
         transcript = Path(hook_input["transcript_path"])
         now = datetime.now(_zone(order.timezone))
         try:
@@ -256,6 +257,7 @@ async def _receive_outcome(
         stream.process_message(message)
         if isinstance(message, sdk.SystemMessage) and message.subtype == "init":
             on_session(str(message.data["session_id"]))
+        # A result that names no prompt counts as this one's.
         if isinstance(message, sdk.ResultMessage) and prompt_id not in (
             message.user_message_uuids or [prompt_id]
         ):

@@ -45,6 +45,7 @@ class StandIn(ModuleType):
     """A module with an empty class under any name."""
 
     def __getattr__(self, name: str) -> type:
+        """Return an empty class; names such as `__path__` are missing, as in a module that is no package."""
         if name.startswith("__"):
             raise AttributeError(name)
         return type(name, (Nothing,), {})
@@ -58,7 +59,11 @@ class Nothing:
 
 
 def import_sdk() -> None:
-    """Import what the Claude agent needs of the SDK. Slow: call it in a thread."""
+    """Import what the Claude agent needs of the SDK. Slow: call it in a thread.
+
+    Empty modules stand in for those in `ABSENT` meanwhile, unless the SDK or `mcp` is imported already: the
+    SDK only names their classes, and importing them takes most of the time.
+    """
     if SDK in sys.modules or "mcp" in sys.modules:
         _import_needed()
         return

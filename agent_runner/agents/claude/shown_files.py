@@ -56,7 +56,7 @@ def _texts(names: list[str], folder: Path) -> Iterator[Block]:
 
 
 def _pictures(names: list[str], folder: Path) -> Iterator[Block]:
-    """Yield the newest pictures, each after its name, the oldest of them first."""
+    """Yield the pictures that were named last and fit, each after its name, in the order of the names."""
     pictures: list[list[Block]] = []
     bytes_left = MAX_BYTES
     for name in reversed(names):

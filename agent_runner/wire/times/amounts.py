@@ -61,6 +61,7 @@ def span_en(words: str) -> TimeSpan | None:
         return TimeSpan(elapsed=timedelta(hours=int(short[1]), minutes=int(short[2])))
     pieces = []
     for piece in re.finditer(_PIECE_EN, words, FLAGS):
+        # The first letter names the unit, but for months and fortnights: `m` is minutes.
         unit = piece["unit"] if piece["unit"] in ("mo", "fo") else piece["unit"][0]
         pieces.append((_count_en(piece["number"]) + (0.5 if piece["half"] else 0.0), unit))
     return _sum(pieces)

@@ -50,7 +50,11 @@ _NO_HALF = r"(?![\d:]|\s*(?:am|pm|[ap]\.m)\b)"
 
 
 def _clock_en(match: re.Match[str]) -> Parts:
-    """Return the time of day in `9:30 pm`, `at 9`, `seven thirty`."""
+    """Return the time of day in `9:30 pm`, `at 9`, `seven thirty`.
+
+    Without a half of the day it is bare, which may be asked about: an hour alone or in words, or such as
+    `3:30`; not `09:30`.
+    """
     parts = match.groupdict()
     hour, minute = parts["hour"], parts.get("minute")
     half = half_en(parts.get("half") or parts.get("letter"))

@@ -57,6 +57,7 @@ def _every_span(parse_span: Callable[[str], TimeSpan | None]) -> Make:
     """
 
     def make(match: re.Match[str]) -> Parts | None:
+        """Return the repeat; `None` for months, and for less than a minute."""
         span = parse_span(match["span"])
         if span is None or span.months:
             return None

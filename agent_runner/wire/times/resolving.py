@@ -244,7 +244,11 @@ def _at(day: date, clock: time, offset: timezone | NamedZone | None, now: dateti
 
 
 def _in_zone(naive: datetime, now: datetime) -> Instant:
-    """Return the moment at which the clocks of the zone of `now` show `naive`."""
+    """Return the moment at which the clocks of the zone of `now` show `naive`.
+
+    A time that they skip is moved on by the skipped span. Of one that they show twice it is the first that is
+    still ahead. `shift` says which of these it was.
+    """
     first, second = (naive.replace(tzinfo=now.tzinfo, fold=fold) for fold in (0, 1))
     if first.utcoffset() == second.utcoffset():
         return Instant(at=first)

@@ -394,6 +394,7 @@ async def _known_person(source: ApiSource, _: ApiQuery, path: Mapping[str, str])
     """Read what a group remembers of a person."""
 
     async def known(tx: Tx) -> KnownPerson:
+        """Return what is remembered of the person whom the path names."""
         return await person_memory.known_of(tx, await groups.known(tx, path["group"]), path["who"])
 
     return (await source.read(known)).to_row()
@@ -410,6 +411,7 @@ def _resource(
     _, query, _, answer = get_type_hints(read).values()
 
     async def answer_to(source: ApiSource, request: Request) -> object:
+        """Check the query, then read."""
         return await read(source, parse_query(request.query_params, query), request.path_params)
 
     return ApiResource(

@@ -61,16 +61,17 @@ def schema_of(view: type) -> type[ApiSchema]:
     """Return the schema of a view, a `TypedDict`: that of `TurnView` is called `TurnSchema`.
 
     A text in `Annotated` is the description of its field; a field that is `NotRequired` may be null, too.
+    The schema is made at the first call and kept.
     """
     if view in _MADE:
         return _MADE[view]
-    missing = LEFT_OUT_BEFORE.get(view, {})
+    defaults = LEFT_OUT_BEFORE.get(view, {})
     fields: dict[str, Any] = {}
     for field, hint in get_type_hints(view, include_extras=True).items():
         is_optional = get_origin(hint) is NotRequired
         kind = get_args(hint)[0] if is_optional else hint
         kind, text = get_args(kind) if get_origin(kind) is Annotated else (kind, None)
-        kind, default = _described(kind), missing.get(field, ...)
+        kind, default = _described(kind), defaults.get(field, ...)  # pydantic's `...`: required
         if is_optional:
             kind, default = kind | None, None
         fields[field] = (kind, Field(default, description=text))
@@ -88,7 +89,7 @@ def answer_schema(answer: Any) -> type[ApiSchema]:
 
 
 def _described(hint: Any) -> Any:
-    """Return a type with the schemas of views in place of the views."""
+    """Return a type with the schemas of views in place of the views, also inside of lists and unions."""
     if is_typeddict(hint):
         return dict[str, object] if hint.__name__.endswith(PART) else schema_of(hint)
     origin, parts = get_origin(hint), get_args(hint)

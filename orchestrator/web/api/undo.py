@@ -41,6 +41,7 @@ class UndoApi:
         """
 
         async def undo_rows(tx: Tx) -> UndoDone:
+            """Undo the turn's rows in the transaction that it is given."""
             turn = await self._service.by_number(tx, number)
             return await self._service.undo(tx, turn, by=by, is_forced=is_forced)
 

@@ -282,6 +282,7 @@ class _Routes:
         """Return the handler of a `GET` route: `show`, for browsers that are signed in."""
 
         async def answer(request: Request) -> Response:
+            """Show the page to an owner who is signed in; anybody else is sent to sign in."""
             signed_in = await self._signed_in(request)
             if signed_in is None:
                 return self._redirect_to_sign_in(request)
@@ -296,7 +297,10 @@ class _Routes:
     def _changing(
         self, page: Page | None, change: Callable[[View, SentForm], Awaitable[Response]]
     ) -> Callable[[Request], Awaitable[Response]]:
-        """Return the handler of a `POST` route: `change`, for browsers that are signed in, once a form."""
+        """Return the handler of a `POST` route: `change`, for browsers that are signed in.
+
+        A form that was carried out is not carried out again if a browser sends it a second time.
+        """
 
         async def answer(request: Request) -> Response:
             signed_in = await self._signed_in(request)
@@ -411,7 +415,7 @@ class _Routes:
     # Errors in words
 
     async def explain(self, request: Request, error: Exception) -> Response:
-        """Return a page that explains an error and what to do."""
+        """Return a page that explains an error and what to do; log a fault of the host's own."""
         status = status_of(error)
         signed_in = await self._signed_in(request)
         view = View(self._console, request, page=None, signed_in=signed_in)
@@ -487,6 +491,7 @@ def _static(files: Mapping[str, bytes]) -> Callable[[Request], Awaitable[Respons
     packed = {name: gzip.compress(content) for name, content in files.items() if not name.endswith(".png")}
 
     async def answer(request: Request) -> Response:
+        """Return the file; one under an earlier version's path is returned too, but not to be kept."""
         name = request.path_params["name"]
         if name not in files:
             raise HTTPException(404)

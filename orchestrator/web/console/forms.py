@@ -61,7 +61,7 @@ class ChangedSince(BadRequest):
 
     @property
     def shown(self) -> list[tuple[str, str, str]]:
-        """Return each field for people with its earlier and present value; internal fields begin with `_`."""
+        """Return the name, earlier and present value of each field, but not of internal ones (`_…`)."""
         return [
             (name, before, self.now.get(name, ""))
             for name, before in self.before.items()

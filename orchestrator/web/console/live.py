@@ -102,7 +102,9 @@ class LiveStreams:
         return {(event.kind, event.group) for event in events}
 
     def _missed(self, after: str) -> set[Change] | None:
-        """Return the changes after an event; None if they are not known any more."""
+        """Return the changes after the event with the id `after`; None if they are not known any more."""
+        # An id is `START-NUMBER`: after a restart of the host the numbers begin anew. A browser may send
+        # anything, also a number so long that `int` refuses it.
         start, _, number = after.rpartition("-")
         ring = self._bus.ring
         last_number = int(number) if number.isascii() and number.isdigit() and len(number) < 16 else -1

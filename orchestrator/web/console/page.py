@@ -409,11 +409,10 @@ class View:
         return HTMLResponse(html, status_code=status, headers={"Content-Security-Policy": policy(self.nonce)})
 
     def done(self, path: str, text: str | None = None, *, undo: str = "") -> Response:
-        """Redirect the browser to a page after a change; the page shows `text` once.
+        """Redirect the browser to a page after a change; the session's next page shows `text` once.
 
         `undo` is the address of a form without fields that undoes the change: a button beside the text.
-
-        A form on Now leads back to Now, which lists the other matters that wait.
+        After a form on Now, `path` is ignored: the browser goes back to Now and the other matters that wait.
         """
         if came_from(self.request) == f"{ROOT}/now":
             path = "/now"

@@ -149,6 +149,7 @@ async def make_backup(view: View, _: SentForm) -> Response:
         raise BackupUnderWay
 
     def write() -> make.BackupResult:
+        """Write the backup without `.env`, and make its folder if there is none."""
         target.parent.mkdir(mode=0o700, exist_ok=True)
         return make.back_up(
             home, target, with_env=False, replaces=False, clock=SystemClock(), say=_ignore_progress

@@ -82,6 +82,7 @@ async def _conversation(
         )
         if first and not before:
             # The page keeps its first line while new ones arrive: nothing moves away from the reader.
+            # If all its lines are gone, it shows the newest, as without `from`.
             lines = [line for line in lines if line["seq"] >= first] or lines[-SHOWN:]
         work = await _turn_at_work(tx, group) if not before else None
         summaries = await message_store.group_summaries(tx) if view.part is None else ()
@@ -143,9 +144,10 @@ class PageWindow(NamedTuple):
 
 
 async def _window(tx: Tx, view: View, folder: str) -> PageWindow:
-    """Return which messages the page shows; it ends with the newest, and begins as far back as it has room.
+    """Return which messages the page shows, by its query `before`, `from` and `around`.
 
-    A page around a message has as many lines after it as before it, if there are so many.
+    Without any it ends with the newest message, and begins as far back as it has room. A page around a
+    message has as many lines after it as before it, if there are so many.
     """
     before, first, around = view.number("before"), view.number("from"), view.number("around")
     if not around or before or first:

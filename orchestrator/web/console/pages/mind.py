@@ -220,6 +220,7 @@ async def correct_summary(view: View, form: SentForm) -> Response:
     """Replace the summary of a group's conversation."""
 
     def change(contents: SnapshotContents) -> SnapshotContents:
+        """Return the contents with the summary of the form, unless it changed since the form was shown."""
         # Checked with what is stored when the change is made: the host writes to it after every turn.
         form.check_unchanged({"summary": contents.context.conversation.running_summary})
         return owner_changes.with_summary(contents, form.raw("summary"))
@@ -236,6 +237,7 @@ async def correct_plan(view: View, form: SentForm) -> Response:
     plan_id = view.path_param("plan")
 
     def change(contents: SnapshotContents) -> SnapshotContents:
+        """Return the contents with the plan of the form, unless it changed since the form was shown."""
         plan = workflow.known_plan(contents.workflow, plan_id)
         form.check_unchanged(_plan_state(plan))
         # Only tasks that the form has: those beyond `MAX_PLAN_TASKS` stay as they are.
@@ -265,6 +267,7 @@ async def forget_plan(view: View, form: SentForm) -> Response:
     """Remove a plan."""
 
     def change(contents: SnapshotContents) -> SnapshotContents:
+        """Return the contents without the plan, unless it changed since the form was shown."""
         form.check_unchanged(_plan_state(workflow.known_plan(contents.workflow, view.path_param("plan"))))
         return owner_changes.without_plan(contents, view.path_param("plan"), now_ms=view.now_ms)
 
@@ -329,9 +332,12 @@ def _back_to_page(view: View, key: str) -> Response:
 
 
 def facts_in(memory: str) -> list[Fact]:
-    """Return the facts of a memory file, in the order of the file. Pure."""
+    """Return the facts of a memory file, in the order of the file. Pure.
+
+    A fact ends before the next empty line, heading or list item; a heading is a fact by itself.
+    """
     facts: list[Fact] = []
-    is_open = False
+    is_open = False  # whether the next line may belong to the last fact
     for place, line in enumerate(memory.split("\n")):
         begins = _BEGINS.match(line) is not None
         if is_open and line.strip() and not begins:
@@ -355,8 +361,8 @@ def _stored(
     manager: ContextManager, now_ms: int
 ) -> tuple[SnapshotContents, list[str], list[context.SnapshotPart]]:
     """Return the stored context, the names of bad files, and the snapshots, newest first. Blocks."""
-    mended = context.bad_files(manager.files.path)
-    return manager.load(now_ms=now_ms), mended, context.snapshot_rows(manager.snapshots())
+    put_aside = context.bad_files(manager.files.path)
+    return manager.load(now_ms=now_ms), put_aside, context.snapshot_rows(manager.snapshots())
 
 
 PAGE = Page(

@@ -93,7 +93,7 @@ async def show(view: View) -> Response:
         "now.html",
         found=status,
         waiting=waiting,
-        asked={turn: status[0].text for turn, status in requests.items() if status},
+        asked={turn: asking[0].text for turn, asking in requests.items() if asking},
         seen_of=partial(board.shown_row, view),
         lateness=partial(_lateness, view),
         advice=partial(channels.advice, view),

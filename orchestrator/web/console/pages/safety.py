@@ -130,7 +130,9 @@ async def show(view: View) -> Response:
         group=folder or "",
         choices=view.choices(every),
         names=view.group_names,
-        reaches=[_reach(view, *one, servers) for one in zip(shown_groups, granted, strict=True)],
+        reaches=[
+            _reach(view, group, mounts, servers) for group, mounts in zip(shown_groups, granted, strict=True)
+        ],
         servers=[server for server in servers if folder is None or folder in server["groups"]],
         places=places[:FEW],
         refused=_newest_first([row for row in refused if _is_of_machine(row)])[:FEW],
@@ -153,17 +155,23 @@ def _is_of_machine(row: AuditView) -> bool:
 
 
 def _refused_places(
-    rows: list[AuditView], groups_by_folder: Mapping[str, Group], denied: Collection[tuple[str, str]]
+    rows: list[AuditView], groups_by_folder: Mapping[str, Group], decided_places: Collection[tuple[str, str]]
 ) -> list[RefusedPlace]:
     """Return the places that groups were refused and that can be allowed, the newest first. Pure.
 
-    `rows` are audit rows, oldest first; `denied` has the folder and the place of those that are decided.
+    `rows` are audit rows, oldest first; `decided_places` are pairs of a folder and a place that the owner
+    has denied or allowed already.
     """
     places: dict[tuple[str, str], RefusedPlace] = {}
     for row in rows[::-1]:
         detail, folder = row["detail"], row["group"] or ""
         target, key = _target(detail), (folder, str(detail.get("target")))
-        if row["kind"] != EGRESS_REFUSED or target is None or folder not in groups_by_folder or key in denied:
+        if (
+            row["kind"] != EGRESS_REFUSED
+            or target is None
+            or folder not in groups_by_folder
+            or key in decided_places
+        ):
             continue
         config = settings.of(groups_by_folder[folder])
         if config.egress == "open" or target in config.targets:
@@ -309,7 +317,10 @@ def _reach(view: View, group: Group, extra: ExtraMounts, servers: list[mcp.McpSe
 
 
 def row_text(view: View, kind: str, detail: Mapping[str, object]) -> str:
-    """Return an audit row as a sentence; empty if there is no text for its kind."""
+    """Return an audit row as a sentence; empty if there is no text for its kind.
+
+    A kind such as `task.paused` without a text of its own has that of all `task` rows, about its action.
+    """
     family, _, action = kind.partition(".")
     key = f"safety.row_{kind.replace('.', '_')}"
     if not view.console.catalogue.has(key):
