@@ -11,7 +11,7 @@ from dataclasses import replace
 from agent_runner.ans.detectors import BudgetUse, BudgetWatch, CheckpointPrompts, ContextUse, RepeatDetector
 from agent_runner.ans.event import EventDraft
 from agent_runner.ans.notices import RunNotices
-from agent_runner.ans.staleness import FileMarks
+from agent_runner.ans.staleness import KnownFiles
 from agent_runner.ans.tool_events import ToolCall, ToolCallEvents
 from agent_runner.interfaces import TurnOutcome
 from agent_runner.wire.notices import DeliveredNotice, InjectAt, Priority
@@ -47,7 +47,7 @@ class NoticeRules:
         limits = order.limits
         self.notices = notices or RunNotices(workspace.group)
         self.calls = ToolCallEvents(self.notices)
-        self.files = FileMarks(workspace.group)
+        self.files = KnownFiles(workspace.group)
         self._order = order
         self._clock = clock
         self._budgets = BudgetWatch(

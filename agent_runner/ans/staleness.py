@@ -29,7 +29,7 @@ _GONE = "gone"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FileMark:
+class FileState:
     """The state of a file when the agent last knew it."""
 
     mtime_ns: int
@@ -37,7 +37,7 @@ class FileMark:
     sha256: str
 
 
-class FileMarks:
+class KnownFiles:
     """Remembers files that the agent has read or written, in one run. Its methods block: use a thread.
 
     Only ordinary files up to `MAX_FILE_BYTES` are remembered, the `MAX_FILES` that were used last; links are
@@ -49,7 +49,7 @@ class FileMarks:
         """`cwd` is the agent's working directory, from which relative paths are resolved."""
         self._cwd = cwd
         self._lock = threading.Lock()
-        self._marks: OrderedDict[str, FileMark] = OrderedDict()
+        self._states: OrderedDict[str, FileState] = OrderedDict()
         self._commands: set[str] = set()
         """The ids of the agent's running commands."""
         self._unread: set[str] = set()
@@ -58,19 +58,19 @@ class FileMarks:
         """Changes that `take` has not returned yet: a caller may be cancelled while its thread goes on."""
 
     def __len__(self) -> int:
-        return len(self._marks)
+        return len(self._states)
 
     def known(self, path: str) -> None:
         """Record the present state of a file that the agent has just read or written."""
         name = self._name(path)
         with self._lock:
-            mark = _mark(name)
+            state = _state_of(name)
             # Removed and added again, so that the dict is ordered by last use.
             self._drop(name)
-            if mark is not None:
-                self._marks[name] = mark
-                if len(self._marks) > MAX_FILES:
-                    self._drop(next(iter(self._marks)))
+            if state is not None:
+                self._states[name] = state
+                if len(self._states) > MAX_FILES:
+                    self._drop(next(iter(self._states)))
 
     def take(self) -> list[EventDraft]:
         """Return the changes that were found and not returned before, each as an event `source.stale`."""
@@ -81,9 +81,9 @@ class FileMarks:
         """Check whether a file that is about to be edited has changed since the agent knew it."""
         name = self._name(path)
         with self._lock:
-            if name in self._marks:
+            if name in self._states:
                 is_own = self._is_own(name)
-                change, _ = self._update_mark(name)
+                change, _ = self._update_state(name)
                 if change is not None and not is_own:
                     self._changes.append(change)
 
@@ -91,7 +91,7 @@ class FileMarks:
         """Check which files have changed since the agent knew them, at the start of a turn."""
         with self._lock:
             self._commands.clear()  # the end of a command of an earlier turn may never have been reported
-            self._check_marked()
+            self._check_known()
 
     def begin_command(self, call_id: str) -> None:
         """Record that a command of the agent starts, and check for changes by others until now.
@@ -100,11 +100,11 @@ class FileMarks:
         """
         with self._lock:
             if self._commands:
-                self._mark_own_changes()
+                self._record_own_changes()
             else:
                 # Changes before the command starts are by others; afterwards they could be the command's.
-                self._check_marked()
-                self._unread = {name for name in self._marks if not self._is_as_marked(name)}
+                self._check_known()
+                self._unread = {name for name in self._states if not self._is_as_recorded(name)}
             self._commands.add(call_id)
 
     def end_commands(self, call_ids: Iterable[str]) -> None:
@@ -112,28 +112,28 @@ class FileMarks:
         with self._lock:
             ended = self._commands.intersection(call_ids)
             if ended:
-                self._mark_own_changes()
+                self._record_own_changes()
                 self._commands -= ended
 
-    def _check_marked(self) -> None:
+    def _check_known(self) -> None:
         """Check the remembered files, until `MAX_CHECKED_BYTES` were read."""
         # Limited, because this runs before a prompt: 200 files of 4 MiB would take too long to read.
         budget = MAX_CHECKED_BYTES
-        for name in list(self._marks):
+        for name in list(self._states):
             if budget <= 0:
                 break
-            change, cost = self._update_mark(name)
+            change, cost = self._update_state(name)
             budget -= cost
             if change is not None:
                 self._changes.append(change)
 
-    def _mark_own_changes(self) -> None:
+    def _record_own_changes(self) -> None:
         """Record the present state of files that changed; those beyond `MAX_CHECKED_BYTES` are forgotten."""
         budget = MAX_CHECKED_BYTES
-        changed = [name for name in self._marks if self._is_own(name) and not self._is_as_marked(name)]
+        changed = [name for name in self._states if self._is_own(name) and not self._is_as_recorded(name)]
         for name in changed:
             if budget > 0:
-                budget -= self._update_mark(name)[1]
+                budget -= self._update_state(name)[1]
             else:
                 self._drop(name)
 
@@ -141,35 +141,35 @@ class FileMarks:
         """Return whether a change that is found now counts as the agent's own."""
         return bool(self._commands) and name not in self._unread
 
-    def _is_as_marked(self, name: str) -> bool:
+    def _is_as_recorded(self, name: str) -> bool:
         """Return whether a file's time and size are those that were recorded."""
-        mark, status = self._marks[name], _status(name)
-        return status is not None and (status.st_mtime_ns, status.st_size) == (mark.mtime_ns, mark.size)
+        state, status = self._states[name], _status(name)
+        return status is not None and (status.st_mtime_ns, status.st_size) == (state.mtime_ns, state.size)
 
     def _drop(self, name: str) -> None:
         """Forget a file."""
-        self._marks.pop(name, None)
+        self._states.pop(name, None)
         self._unread.discard(name)
 
     def _name(self, path: str) -> str:
         """Return the path under which a file is remembered."""
         return os.path.normpath(self._cwd / path)
 
-    def _update_mark(self, name: str) -> tuple[EventDraft | None, int]:
+    def _update_state(self, name: str) -> tuple[EventDraft | None, int]:
         """Record a file's present state; return the event if its content changed, and the bytes read."""
-        if self._is_as_marked(name):
+        if self._is_as_recorded(name):
             return None, 0
-        before, now = self._marks[name], _mark(name)
+        before, now = self._states[name], _state_of(name)
         self._unread.discard(name)
         if now is None:
             self._drop(name)
             return self._stale(name, before, _GONE), 0
-        self._marks[name] = now
+        self._states[name] = now
         # A file that was saved unchanged, or got only another time, is not reported.
         is_same = now.sha256 == before.sha256
         return None if is_same else self._stale(name, before, now.sha256[:_SHOWN_HASH]), now.size
 
-    def _stale(self, name: str, before: FileMark, current: str) -> EventDraft:
+    def _stale(self, name: str, before: FileState, current: str) -> EventDraft:
         """Return the event about a changed file; `current` is its new hash, or `_GONE`."""
         path = Path(name)
         shown = path.relative_to(self._cwd) if path.is_relative_to(self._cwd) else path
@@ -196,11 +196,11 @@ def _status(name: str) -> os.stat_result | None:
         return None
 
 
-def _mark(name: str) -> FileMark | None:
-    """Return the mark of an ordinary file up to `MAX_FILE_BYTES`; None for anything else."""
+def _state_of(name: str) -> FileState | None:
+    """Return the state of an ordinary file of up to `MAX_FILE_BYTES`; None for anything else."""
     try:
         content = read_plain(name, limit=MAX_FILE_BYTES)
     except (OSError, ValueError):
         return None
     digest = hashlib.sha256(content.data).hexdigest()
-    return FileMark(mtime_ns=content.mtime_ns, size=len(content.data), sha256=digest)
+    return FileState(mtime_ns=content.mtime_ns, size=len(content.data), sha256=digest)

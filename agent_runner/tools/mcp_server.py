@@ -95,7 +95,10 @@ class ToolServer:
 
 
 def _tools_of(order: RunOrder) -> dict[str, dict[str, Tool]]:
-    """Return the tools by server and name. A worker has only the tools of the dashboard."""
+    """Return the tools by server and name.
+
+    A worker has only a few tools of the dashboard, and these in Andy's own server.
+    """
     is_worker = order.turn.kind == "worker"
     own = tools_for(is_main=order.is_main, is_worker=is_worker, searches_web=order.search_tool)
     board = () if is_worker else DASHBOARD_TOOLS

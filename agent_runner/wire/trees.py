@@ -195,7 +195,10 @@ class _Scan:
 def _readable(
     directory: int, name: str, info: os.stat_result, cache: HashCache, known: HashCache, limits: ScanLimits
 ) -> Entry:
-    """Return the entry of a file; an unreadable one fails the scan, or is identified by size and times."""
+    """Return the entry of a file; an unreadable one is identified by size and times if `limits` say so.
+
+    Raises `OSError`, also for a file that is gone.
+    """
     try:
         return _file_entry(directory, name, info, cache, known)
     except FileNotFoundError:

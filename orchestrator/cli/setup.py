@@ -288,7 +288,10 @@ class Setup:
                 print(f"    {error}", flush=True)
 
     async def _choose_service(self, service: ModelService) -> str:
-        """Add a service, choose it for all groups, and write its key into `.env` if it needs one."""
+        """Add a service, choose it for all groups, and write its key into `.env` if it needs one.
+
+        Return a line about the result.
+        """
         from orchestrator.cli import terminal
         from orchestrator.domain.model_services import WorkKind
         from orchestrator.groups import model_choices

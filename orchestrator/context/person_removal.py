@@ -377,7 +377,10 @@ def _forget_files(home: Path, manager: ContextManager, facts: RemovalFacts, *, n
 def _forget_in_context(
     manager: ContextManager, facts: RemovalFacts, counts: Counter[str], *, now_ms: int
 ) -> None:
-    """Remove lines and plans' texts with the name from the group's context and its snapshots."""
+    """Remove lines and plans' texts with the name from the group's context and its snapshots.
+
+    The removed lines are added to `counts`. If more than `MAX_BY_NAME` lines have the name, all stay.
+    """
     if not facts.searched:
         return
     stored = manager.load(now_ms=now_ms)

@@ -239,6 +239,8 @@ class ContextRecorder:
     async def catch_up(self, folder: Folder) -> None:
         """Update a group's context, and its container's copy of it, from the store.
 
+        Messages that left the window are handed on to be summarised; the owner is told of repairs.
+
         Raises:
             ContextBusy, OSError: the context cannot be written now; a later call makes up for it.
         """

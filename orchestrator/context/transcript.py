@@ -211,7 +211,7 @@ def _read_entries(file: BinaryIO, limits: TranscriptLimits) -> Transcript:
 def _lines(file: BinaryIO, limits: TranscriptLimits) -> Iterator[bytes]:
     """Yield the lines that are not too long; stop at `file_bytes`, because the file may grow meanwhile."""
     remaining = limits.file_bytes
-    is_rest = False
+    is_rest = False  # whether the next piece goes on with a line that is too long
     while remaining > 0 and (piece := file.readline(min(remaining, limits.line_bytes))):
         remaining -= len(piece)
         is_whole = piece.endswith(b"\n") or len(piece) < limits.line_bytes

@@ -123,7 +123,7 @@ class _Reader:
         return self.text[start : self.at]
 
     def _skip_word(self) -> bool:
-        """Skip a word that is no attribute, if the tag is closed on this line."""
+        """Skip a word that is no attribute, with a warning; return False if no `]` follows on the line."""
         if self.text.find("]", self.at, _line_end(self.text, self.at)) < 0:
             return False
         word = _BARE.match(self.text, self.at)

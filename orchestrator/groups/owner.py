@@ -103,6 +103,7 @@ class OwnerFile(Generic[Rules]):
             return OwnerRules(rules=self._model.model_validate_json(text), version=version)
         except ValidationError as error:
             first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-            place = "".join(f"{part}: " for part in [".".join(map(str, first["loc"]))] if part)
+            field = ".".join(map(str, first["loc"]))  # empty for a file that is no JSON
+            place = f"{field}: " if field else ""
             trouble = f"{self.path} cannot be used: {place}{first['msg']}."
             return OwnerRules(trouble=trouble, version=version)

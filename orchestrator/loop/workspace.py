@@ -129,7 +129,7 @@ def compare_unseen(
     if snapshot.digest == digest_of(after):
         return WorkspaceChanges(by_agent=(), by_others=())
     # The digest names no files, so those with newer times are the best guess at what changed.
-    newer = {path: file for path, file in after.items() if file[0] > snapshot.at_ms}
+    newer = {path: (at_ms, size) for path, (at_ms, size) in after.items() if at_ms > snapshot.at_ms}
     if newer:
         return compare({}, newer, recent, now_ms=now_ms)
     is_own = any(_was_at_work_since(turn, snapshot.at_ms) for turn in recent)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from orchestrator.domain import failures
 from orchestrator.domain.failures import FailureOwner, Outage
 from orchestrator.domain.values import Turn, TurnKind, TurnState
@@ -13,6 +15,7 @@ from orchestrator.store.groups import groups
 from orchestrator.store.notices import claims as notice_claims
 from orchestrator.store.runs import model_refusals, turn_moves, turn_outages, turns
 from orchestrator.store.runs.model_refusals import ModelRefusal
+from orchestrator.store.runs.turn_outages import TurnOutage
 from orchestrator.store.schedule import task_stops
 
 MAX_RETRIES = 5
@@ -93,24 +96,17 @@ async def requeue_or_fail(
         await turn_outages.begin(tx, turn.id, Outage.ENGINE, since_ms=now_ms)
     outage = await turn_outages.of_turn(tx, turn.id)
     # Nobody waits for a worker's turn: when it fails, the dashboard's rules do its work without a model.
-    is_retryable = is_retryable and turn.kind is not TurnKind.WORKER
-    if is_retryable and outage is not None:
-        is_image = fault is FailureOwner.IMAGE
-        delay_ms = (image_delay_ms if is_image else outage_delay_ms)(now_ms - outage.since_ms)
-        too_long = failures.NO_IMAGE if is_image else failures.TOO_LONG[outage.cause]
-        reason = reason if delay_ms is not None else too_long
-    elif is_retryable and fault is FailureOwner.RESTART:
-        delay_ms = restart_delay_ms(turn.restarts)
-        reason = reason if delay_ms is not None else TOO_MANY_RESTARTS
+    if is_retryable and turn.kind is not TurnKind.WORKER:
+        decision = _decide_retry(turn, outage, fault, reason=reason, now_ms=now_ms)
     else:
-        delay_ms = retry_delay_ms(turn.attempt) if is_retryable else None
-    if delay_ms is not None:
-        delay_ms = 0 if is_at_once else delay_ms
+        decision = _RetryDecision(delay_ms=None, reason=reason)
+    if decision.delay_ms is not None:
+        delay_ms = 0 if is_at_once else decision.delay_ms
         is_restart = fault is FailureOwner.RESTART
         await turns.put_back(
             tx,
             turn,
-            reason=reason,
+            reason=decision.reason,
             not_before_ms=now_ms + delay_ms,
             # Neither an outage nor a restart is the turn's fault: only its own failures use up its attempts.
             counts_as_attempt=outage is None and not is_restart,
@@ -118,8 +114,34 @@ async def requeue_or_fail(
         )
         return TurnState.QUEUED
     is_own_fault = fault is FailureOwner.TURN and outage is None
-    await fail(tx, turn, reason=reason, now_ms=now_ms, is_own_fault=is_own_fault)
+    await fail(tx, turn, reason=decision.reason, now_ms=now_ms, is_own_fault=is_own_fault)
     return TurnState.FAILED
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _RetryDecision:
+    """The pause before a turn is tried again, or None if it fails; and the reason for either."""
+
+    delay_ms: int | None
+    reason: str
+
+
+def _decide_retry(
+    turn: Turn, outage: TurnOutage | None, fault: FailureOwner, *, reason: str, now_ms: int
+) -> _RetryDecision:
+    """Decide whether a turn whose failure may pass is tried again; `outage` is the one in which it failed.
+
+    A turn that is given up after an outage or restarts fails with a reason of these, not with `reason`. Pure.
+    """
+    if outage is not None:
+        is_image = fault is FailureOwner.IMAGE
+        delay_ms = (image_delay_ms if is_image else outage_delay_ms)(now_ms - outage.since_ms)
+        last_reason = failures.NO_IMAGE if is_image else failures.TOO_LONG[outage.cause]
+    elif fault is FailureOwner.RESTART:
+        delay_ms, last_reason = restart_delay_ms(turn.restarts), TOO_MANY_RESTARTS
+    else:
+        delay_ms, last_reason = retry_delay_ms(turn.attempt), reason
+    return _RetryDecision(delay_ms=delay_ms, reason=last_reason if delay_ms is None else reason)
 
 
 async def _move(tx: Tx, turn: Turn, *, reason: str, now_ms: int) -> None:

@@ -134,9 +134,9 @@ class GroupFiles:
         cannot be read, or the snapshot `is_late`, so the turn may have started meanwhile.
         """
         with self._folders[folder].lock:
-            mark = self._mark(folder, turn_id)
+            turn_file = self._turn_file(folder, turn_id)
             # A turn that is tried again is compared with the files before its first attempt.
-            if mark.exists():
+            if turn_file.exists():
                 return
             try:
                 tree = self._read(folder)
@@ -146,14 +146,16 @@ class GroupFiles:
                 name = f"!{_reason(error)}"
             if is_late():
                 name = f"!{TOO_SLOW}"
-            _private(mark.parent)
-            write_whole(mark, name, mode=0o600)
+            _private(turn_file.parent)
+            write_whole(turn_file, name, mode=0o600)
 
     def open_turns(self, folder: str) -> list[int]:
         """Return the turns that have started and were not compared yet, oldest first."""
         with suppress(OSError):
             return sorted(
-                int(mark.name) for mark in (self._root / folder / "turns").iterdir() if mark.name.isdecimal()
+                int(turn_file.name)
+                for turn_file in (self._root / folder / "turns").iterdir()
+                if turn_file.name.isdecimal()
             )
         return []
 
@@ -169,14 +171,14 @@ class GroupFiles:
 
     def is_open(self, folder: str, turn_id: int) -> bool:
         """Return whether a turn has started and was not compared yet."""
-        return self._mark(folder, turn_id).exists()
+        return self._turn_file(folder, turn_id).exists()
 
     def changes(self, folder: str, turn_id: int) -> FolderChanges:
         """Compare the folder with the snapshot before a turn, and store its present state."""
         with self._folders[folder].lock:
             try:
-                name = self._mark(folder, turn_id).read_text(encoding="utf-8")
-                if name.startswith("!"):
+                name = self._turn_file(folder, turn_id).read_text(encoding="utf-8")
+                if name.startswith("!"):  # `begin` could take no snapshot
                     return FolderChanges(reason=name[1:])
                 before, after = self._read_tree(folder, name), self._read(folder)
                 self._store(folder, after)
@@ -196,7 +198,7 @@ class GroupFiles:
     def close(self, folder: str, turn_id: int) -> None:
         """Delete the snapshot before a turn, because its changes are recorded."""
         with self._folders[folder].lock:
-            self._mark(folder, turn_id).unlink(missing_ok=True)
+            self._turn_file(folder, turn_id).unlink(missing_ok=True)
             self._folders[folder].is_collected = False
 
     # Putting back
@@ -274,7 +276,7 @@ class GroupFiles:
         with self._folders[folder].lock:
             store = self._root / folder
             wanted = {
-                self._mark(folder, turn).read_text(encoding="utf-8") for turn in self.open_turns(folder)
+                self._turn_file(folder, turn).read_text(encoding="utf-8") for turn in self.open_turns(folder)
             }
             with suppress(OSError):
                 wanted.add((store / "last").read_text(encoding="utf-8"))
@@ -380,7 +382,7 @@ class GroupFiles:
         with trees.opened_root(self._groups / folder) as root:
             yield root
 
-    def _mark(self, folder: str, turn_id: int) -> Path:
+    def _turn_file(self, folder: str, turn_id: int) -> Path:
         """Return the path of the file that names the tree before a turn, or after `!` why there is none."""
         return self._root / folder / "turns" / str(turn_id)
 

@@ -151,6 +151,7 @@ class ClaudeAgent:
             noticing=self._hooks,
             subagents=self._subagents,
         )
+        # Only the SDK knows the command for certain: if it is another, the booting CLI is replaced.
         cli = self._run_cli(settings, self._sdk.sdk_command(chosen, settings) or settings.command())
         if self._noticing.starts_with_something:
             self._noticing.warm_soon()  # the CLI is still booting

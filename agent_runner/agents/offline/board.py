@@ -176,7 +176,10 @@ class Board(RequestHandler):
         return await self.do_move()
 
     async def _move_deadline(self) -> str:
-        """Set the deadline of the task that the request names; a new time is completed by the old one."""
+        """Set the deadline of the task that the request names; a new time is completed by the old one.
+
+        A bare hour for a deadline in the afternoon is asked about.
+        """
         task = await self._find_task()
         before, new_time = task["deadline"] or "", self.slot("when")
         if not new_time:
@@ -219,7 +222,10 @@ class Board(RequestHandler):
                 return await Reminders(self.parsed, self.context).do_cancel_reminder()
 
     async def _finish_each(self) -> str:
-        """Finish each of several things that are named in one request."""
+        """Finish each of several things that are named in one request.
+
+        If only one is named, no open task or entry fits it: return that it has ended already, or is unknown.
+        """
         item = self.slot("item")
         parts = entries(item, self.parsed.language)
         if len(parts) < 2:

@@ -358,7 +358,7 @@ class Lists(RequestHandler):
                 self._record_undo(inverse, item=entry.text, kind="item", label=entry.text)
             else:
                 entry = self._files.remove(self.name, item)
-                self._record_undo("put_back", items=entry.text, done="x" * entry.is_done)
+                self._record_undo("put_back", items=entry.text, done="x" if entry.is_done else "")
             texts.append(entry.text)
         if to:
             self._files.add(to, texts)

@@ -49,6 +49,7 @@ def corrected(text: str, parse: Parse) -> list[ParsedRequest]:
         corrected_text = _replaced(text, [span for span, _ in unknown], words)
         parsed = parse(corrected_text)
         corrections = {word for word in words if word}
+        # A person's own words, such as a title, are never corrected.
         if not is_poor(parsed) and not any(_is_content(request, corrections) for request in parsed):
             understood.append((sum(map(bool, words)), parsed))
     fewest = min((count for count, _ in understood), default=0)

@@ -249,6 +249,7 @@ class Recurrence:
         days = match["nth_weekday"] or match["weekdays"] or ""
         try:
             rhythm = Rhythm(
+                # In cron, Sunday is 0; here Monday is.
                 weekdays=tuple(sorted((int(digit) + 6) % 7 for digit in days.split(",") if digit)),
                 nth=_place((match["nth"] or "*").removeprefix("#")),
                 month_day=_place(match["day"]),

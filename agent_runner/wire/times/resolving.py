@@ -212,7 +212,10 @@ def _day_alone(parts: Parts, now: datetime, policy: TimePolicy) -> DateOnly:
 
 
 def _first_ahead(parts: Parts, clock: time, now: datetime) -> Instant:
-    """Return the first moment ahead at which one of the days has this time of day. Raises `_Refused`."""
+    """Return the first moment ahead at which one of the days has this time of day; if all are past, the last.
+
+    Raises `_Refused`: the parts name no day, or another weekday than the day's.
+    """
     instant = day = None
     offset = parts.clock.offset if parts.clock is not None else None
     for day in _days(parts, now.date()):
@@ -394,6 +397,7 @@ def _hour_in(half: Half, hour: int) -> int:
     hours = _HOURS[half]
     if hour in hours:
         return hours[hour]
+    # `15 in the afternoon` is on the 24-hour clock already.
     if hour > _NOON and hour in hours.values() and half not in (Half.AM, Half.PM):
         return hour
     raise _Refused(Reason.NO_SUCH_TIME if hour > _NOON or hour == 0 else Reason.WHICH_HALF)

@@ -107,7 +107,7 @@ async def ended_by(tx: Tx, now_ms: int) -> list[Poll]:
 
 
 async def to_close(tx: Tx) -> list[Poll]:
-    """Return the polls that have ended, but are not closed in their messenger yet."""
+    """Return the polls with a time limit that have ended, but are not closed in their messenger yet."""
     return await _MAPPER.fetch_all(
         tx,
         "SELECT * FROM polls WHERE ended_ms IS NOT NULL AND ends_ms IS NOT NULL AND closed_ms IS NULL"

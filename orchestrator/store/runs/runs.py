@@ -210,7 +210,8 @@ class FailureCount(TypedDict):
 
 async def bad_ends(tx: Tx, *, since_ms: int) -> list[FailureCount]:
     """Count the ends of containers since `since_ms` that the host did not request, by kind."""
-    # `closed` and `stopped` are ends that the host itself requested, so they are no failures.
+    # `closed` and `stopped` are ends that the host itself requested, so they are no failures. Beside `max`,
+    # SQLite takes the other columns from the row with the largest value: group and reason are of the newest.
     rows = await tx.execute_fetchall(
         """
         SELECT exit_kind AS kind, count(*) AS count, max(ended_ms) AS last_ms, group_folder AS "group",

@@ -21,7 +21,7 @@ from agent_runner.ans.detectors import (
     threshold,
 )
 from agent_runner.ans.event import EventDraft
-from agent_runner.ans.staleness import FileMarks
+from agent_runner.ans.staleness import KnownFiles
 
 
 def types(*happenings: EventDraft | None) -> list[str]:
@@ -244,24 +244,24 @@ def test_every_tenth_turn_is_a_checkpoint_and_one_may_be_asked_for():
 # Changed files
 
 
-def look(marks: FileMarks) -> list[EventDraft]:
+def look(marks: KnownFiles) -> list[EventDraft]:
     marks.check_all()
     return marks.take()
 
 
-def look_at(marks: FileMarks, path: str) -> list[EventDraft]:
+def look_at(marks: KnownFiles, path: str) -> list[EventDraft]:
     marks.check(path)
     return marks.take()
 
 
-def begin(marks: FileMarks, call_id: str) -> list[EventDraft]:
+def begin(marks: KnownFiles, call_id: str) -> list[EventDraft]:
     marks.begin_command(call_id)
     return marks.take()
 
 
 @pytest.fixture
-def marks(tmp_path: Path) -> FileMarks:
-    return FileMarks(tmp_path)
+def marks(tmp_path: Path) -> KnownFiles:
+    return KnownFiles(tmp_path)
 
 
 @pytest.fixture
@@ -514,7 +514,7 @@ def test_one_look_reads_so_much_and_the_next_reads_the_rest(marks, tmp_path, mon
 def test_what_one_run_has_read_is_nothing_to_another(marks, plan, tmp_path):
     """N-52, and B.12-15: one memory for all sessions."""
     marks.known("plan.md")
-    other = FileMarks(tmp_path)
+    other = KnownFiles(tmp_path)
     touch(plan, "other")
 
     assert look(other) == []

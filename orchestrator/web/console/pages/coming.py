@@ -357,7 +357,7 @@ def _days(
 
 
 async def next_lines(view: View, tx: Tx, *, limit: int) -> list[Day]:
-    """Return the lines that come next in all groups, by day; at most `limit` of them."""
+    """Return the lines that come next in all groups, by day; at most `limit`, and no overdue ones."""
     by_folder = {str(group.folder): group for group in await groups.every(tx)}
     upcoming_rows = await upcoming.week(tx, None, now_ms=view.now_ms, zone=view.console.zone, days=DAYS)
     scheduled_tasks = await tasks.every(tx, None, with_ended=False)
