@@ -262,7 +262,7 @@ class Carrier:
         """
         loop = asyncio.get_running_loop()
         last_connected, pauses = loop.time(), iter(RECONNECT_SECONDS)
-        problem: dict[str, str] = {}  # why the last connection ended, for the host
+        problem: dict[str, str] = {}  # tells the host that a full disk ended the last connection
         while True:
             try:
                 connection, welcome = await self._order.connect(

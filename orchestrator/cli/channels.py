@@ -215,7 +215,7 @@ async def _statuses(home: Home, name: str | None) -> list[dict[str, Any]]:
 
 
 def status_lines(rows: list[dict[str, Any]]) -> list[str]:
-    """Show connections to people: a line each, and what to do. Pure."""
+    """Return the connections as lines for people: one each, and below it what to do. Pure."""
     lines = []
     for row in rows:
         state = str(row["state"]).replace("_", " ")

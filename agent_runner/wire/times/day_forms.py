@@ -78,6 +78,7 @@ def _month(word: str) -> int:
     """Return the number of a month, English or Korean."""
     if word[0].isascii() and not word[0].isdigit():
         return month(word)
+    # Before `월`, the numbers of June and October lose a consonant: `유월`, `시월`.
     return {"유": 6, "시": 10}.get(word) or int(number(word))
 
 

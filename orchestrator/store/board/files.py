@@ -163,7 +163,10 @@ class _DashboardReader:
         )
 
     def _rows(self, kind: type[Row], table: str, which: str, *, by: str) -> list[Row]:
-        """Return rows of a table as `kind`: those for which the SQL `which` holds, ordered by `by` in ms."""
+        """Return rows of a table as `kind`: those for which the SQL `which` holds.
+
+        They are ordered by the whole seconds of `by`, which is in ms, and within a second by id.
+        """
         rows = self._connection.execute(
             f"SELECT {', '.join(kind._fields)} FROM {table} WHERE group_folder = ? AND ({which})"  # noqa: S608
             f" ORDER BY ({by} + {_ERA_MS}) / 1000, id",

@@ -72,7 +72,10 @@ async def _conversation(
     chat: str = "",
     status: int = 200,
 ) -> Response:
-    """Show the conversation; after a refusal with its `error`, and with what was typed in the box."""
+    """Show the conversation, and mark its messages as read.
+
+    After a refusal, show its `error`, and in the box what was typed.
+    """
     folder = view.path_param("folder")
     async with view.host.reader.reading() as tx:
         group = await groups.known(tx, folder)

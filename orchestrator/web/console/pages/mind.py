@@ -179,8 +179,8 @@ async def forget_fact(view: View, form: SentForm) -> Response:
 
 
 async def forget_note(view: View, form: SentForm) -> Response:
-    """Forget one note of people."""
-    number = form.text("id").rpartition(".")[2]
+    """Forget one note of people; an id that is none changes nothing."""
+    number = form.text("id").rpartition(".")[2]  # of `person_note.12`
     async with view.host.database.transaction() as tx:
         group = await groups.known(tx, view.path_param("folder"))
         if number.isascii() and number.isdigit() and len(number) < MAX_DIGITS:
