@@ -397,21 +397,22 @@ def _recover_message(update: dict[str, Any], *, owner: int) -> Inbound | None:
     message = update.get("message")
     if not isinstance(message, dict):
         return None
-    chat, sender, number, date = (message.get(name) for name in ("chat", "from", "message_id", "date"))
+    chat, sender, date = message.get("chat"), message.get("from"), message.get("date")
     if not isinstance(chat, dict) or not isinstance(sender, dict):
         return None
-    ids = (chat.get("id"), sender.get("id"), number)
-    if not all(isinstance(number_or_id, int) and not isinstance(number_or_id, bool) for number_or_id in ids):
+    chat_id, sender_id, message_id = chat.get("id"), sender.get("id"), message.get("message_id")
+    ids = (chat_id, sender_id, message_id)
+    if not all(isinstance(number, int) and not isinstance(number, bool) for number in ids):
         return None
     name, title = sender.get("first_name"), chat.get("title")
     return Inbound(
-        chat_jid=ChatJid(f"{PREFIX}{ids[0]}"),
-        id=MessageId(str(number)),
-        sender=f"{PREFIX}{ids[1]}",
+        chat_jid=ChatJid(f"{PREFIX}{chat_id}"),
+        id=MessageId(str(message_id)),
+        sender=f"{PREFIX}{sender_id}",
         sender_name=name[:100] if isinstance(name, str) and name else "Somebody",
         text="",
         sent_ms=date * 1000 if isinstance(date, int) and 0 <= date < 2**40 else 0,
-        is_from_me=ids[1] == owner,
+        is_from_me=sender_id == owner,
         chat_name=title[:100] if isinstance(title, str) else None,
         channel=CHANNEL.name,
         is_group=chat.get("type") != "private",

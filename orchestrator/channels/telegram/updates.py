@@ -142,6 +142,7 @@ def _message(update: Update, message: Message, *, is_edit: bool, bot: _Bot) -> C
     # is that of the account, if Telegram sends one.
     sender = message.sender_chat or message.from_user
     author = message.from_user or message.sender_chat
+    # With its time in the id, each edit of a message is a message of its own.
     edited_s = int(message.edit_date.timestamp()) if message.edit_date else 0
     return ChatUpdate(
         update_id=update.update_id,

@@ -19,7 +19,8 @@ _PROTECTED_SPANS = re.compile(
     r"(?<!`)(?P<code>`{1,2})(?!`)(?P<inner>[^`\n]+?)(?P=code)(?!`)|(?P<url>https?://[^\s<>()]+(?:\([^\s()]*\))?)"
 )
 _LINK = re.compile(
-    r"!?\[([^\[\]\n]*)\]\((?:<([^<>\n]+)>|([^()\s]*(?:\([^()\s]*\)[^()\s]*)*))(?:\s+\"[^\"\n]*\")?\)"
+    r"!?\[(?P<label>[^\[\]\n]*)\]"
+    r"\((?:<(?P<in_angles>[^<>\n]+)>|(?P<plain>[^()\s]*(?:\([^()\s]*\)[^()\s]*)*))(?:\s+\"[^\"\n]*\")?\)"
 )
 _ESCAPED = re.compile(r"\\([\\*_~`\[\]()#>+.!|{}-])")
 _HEADING = re.compile(r"^ {0,3}#{1,6}[ \t]+(.*?)[ \t]*#*[ \t]*$")
@@ -93,7 +94,8 @@ def _protect_spans(text: str, protect: Callable[[str], str]) -> str:
 
 def _convert_link(match: re.Match[str], protect: Callable[[str], str]) -> str:
     """Return a link as its label with the address in brackets, or as one of them."""
-    label, address = match[1].strip(), (match[2] or match[3] or "").removeprefix("mailto:")
+    label = match["label"].strip()
+    address = (match["in_angles"] or match["plain"] or "").removeprefix("mailto:")
     if not address or label == address:
         return label or ""
     return f"{label} ({protect(address)})" if label else protect(address)
@@ -125,6 +127,7 @@ def _convert_bullet(match: re.Match[str]) -> str:
 
 def _convert_marks(text: str, *, is_markdown: bool) -> str:
     """Convert bold, italic and struck text."""
+    # Bold text gets its `*` last: before, Markdown's italics are looked for by the same sign.
     text = _BOTH.sub(rf"{_BOLD}_\1_{_BOLD}", text)
     text = _STRONG.sub(lambda match: f"{_BOLD}{match[1] or match[2]}{_BOLD}", text)
     if is_markdown:

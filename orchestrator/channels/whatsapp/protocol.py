@@ -358,7 +358,7 @@ def _typed_value(expected_type: Any, value: Any, where: str) -> Any:
     options = get_args(expected_type)
     if is_dataclass(expected_type):
         return _typed_document(expected_type, value, where)
-    if isinstance(expected_type, UnionType):
+    if isinstance(expected_type, UnionType):  # always of the form `X | None`
         return None if value is None else _typed_value(options[0], value, where)
     if get_origin(expected_type) is tuple and isinstance(value, list):
         return tuple(_typed_value(options[0], item, where) for item in value)

@@ -186,6 +186,7 @@ def loopback_of(run_id: str) -> str:
 
     Each run needs an address of its own, because the proxies accept a run's token from one address only.
     """
+    # Never in 127.0.*, where this machine's own programs listen, and never with 0 or 255 at the end.
     digest = hashlib.sha256(run_id.encode()).digest()
     return f"127.{digest[0] % 254 + 1}.{digest[1]}.{digest[2] % 254 + 1}"
 

@@ -152,7 +152,8 @@ class OpenStage:
             TreeError: the file was not announced, or is larger than announced.
             OSError: the bytes cannot be written.
         """
-        entry = self._plan[target][1].get(path) if target in self._plan else None
+        _, put = self._plan.get(target, ((), {}))
+        entry = put.get(path)
         if entry is None or entry.kind != "file":
             raise TreeError(f"{path[:80]!r} was not announced")
         with (self._partial / _blob(target, path)).open("ab") as file:

@@ -19,6 +19,10 @@ _CHANGE_CIPHER_SPEC_RECORD = 0x14
 _ALERT_RECORD = 0x15
 _DATA_RECORD = 0x17
 _RECORDS = frozenset({_CHANGE_CIPHER_SPEC_RECORD, _ALERT_RECORD, HANDSHAKE_RECORD, _DATA_RECORD})
+_HEADER_BYTES = 5
+"""Bytes before a record's content: its kind, the version in two bytes, and the content's length in two."""
+_MAJOR_VERSION = 3
+"""The first byte of the version in all records of TLS."""
 _MAX_ENCRYPTED_RECORD_BYTES = 2**14 + 2048
 _MIN_EARLY_DATA_BYTES = 17
 """Bytes of TLS 1.3's shortest encrypted record: its kind, and a tag of 16 bytes."""
@@ -98,19 +102,22 @@ class ClientHelloReader:
         return None
 
     def _next_record(self) -> bytes | None:
-        """Return the payload of the next record. An impossible record is refused before it is whole."""
-        head = self._received[self._parsed : self._parsed + 5]
-        if (head and head[0] != HANDSHAKE_RECORD) or (len(head) > 1 and head[1] != 3):
+        """Return the content of the next record; None while it is not whole.
+
+        Raises `BadClientHello` for an impossible record, also before it is whole.
+        """
+        head = self._received[self._parsed : self._parsed + _HEADER_BYTES]
+        if (head and head[0] != HANDSHAKE_RECORD) or (len(head) > 1 and head[1] != _MAJOR_VERSION):
             raise BadClientHello("it does not begin with a TLS hello")
-        if len(head) < 5:
+        if len(head) < _HEADER_BYTES:
             return None
         length = int.from_bytes(head[3:5])
         if not 0 < length <= _MAX_RECORD_BYTES:
             raise BadClientHello("a TLS record has an impossible length")
-        end = self._parsed + 5 + length
+        end = self._parsed + _HEADER_BYTES + length
         if len(self._received) < end:
             return None
-        payload = bytes(self._received[self._parsed + 5 : end])
+        payload = bytes(self._received[self._parsed + _HEADER_BYTES : end])
         self._parsed = end
         return payload
 
@@ -169,12 +176,16 @@ class LaterHellos:
         """Take the leading whole records of early data at once: there may be thousands."""
         end, received = 0, self._received
         if self._offers_early_data and not self._message:
-            while end + 5 <= len(received) and received[end] == _DATA_RECORD and received[end + 1] == 3:
+            while (
+                end + _HEADER_BYTES <= len(received)
+                and received[end] == _DATA_RECORD
+                and received[end + 1] == _MAJOR_VERSION
+            ):
                 length = received[end + 3] << 8 | received[end + 4]
                 is_possible = _MIN_EARLY_DATA_BYTES <= length <= _MAX_ENCRYPTED_RECORD_BYTES
-                if not is_possible or end + 5 + length > len(received):
+                if not is_possible or end + _HEADER_BYTES + length > len(received):
                     break
-                end += 5 + length
+                end += _HEADER_BYTES + length
         early_data = received[:end]
         del received[:end]
         return early_data
@@ -184,18 +195,19 @@ class LaterHellos:
 
         Raises `BadClientHello` for what is no record.
         """
-        head = self._received[:5]
-        if (head and head[0] not in _RECORDS) or (len(head) > 1 and head[1] != 3):
+        head = self._received[:_HEADER_BYTES]
+        if (head and head[0] not in _RECORDS) or (len(head) > 1 and head[1] != _MAJOR_VERSION):
             raise BadClientHello("something that is no TLS record follows the TLS hello")
-        if len(head) < 5:
+        if len(head) < _HEADER_BYTES:
             return None
         length = int.from_bytes(head[3:5])
         if not 0 < length <= _MAX_ENCRYPTED_RECORD_BYTES:
             raise BadClientHello("a TLS record has an impossible length")
-        if len(self._received) < 5 + length:
+        end = _HEADER_BYTES + length
+        if len(self._received) < end:
             return None
-        record = bytes(self._received[: 5 + length])
-        del self._received[: 5 + length]
+        record = bytes(self._received[:end])
+        del self._received[:end]
         return record
 
     def _pass_record(self, record: bytes) -> bytes:

@@ -67,6 +67,7 @@ def _only_public(addresses: Sequence[str]) -> list[str]:
 
 def _alternate_versions(addresses: Sequence[str]) -> list[str]:
     """Return addresses with the two IP versions alternating, the first one's first. Pure."""
+    # Only addresses of IPv6 have colons.
     same_version = [address for address in addresses if (":" in address) == (":" in addresses[0])]
     other_version = [address for address in addresses if address not in same_version]
     return [

@@ -92,8 +92,8 @@ def price_of(catalog: ModelCatalog, choice: ModelChoice, prices: Prices) -> Serv
     service = catalog.service(choice.service)
     if service is not None and not has_list_price(service):
         # The owner's price is for the service's own model; another may cost more.
-        is_own = service.price is None or service.model in (None, choice.model) or choice.model is None
-        return service.known_price if is_own else None
+        is_priced = service.price is None or service.model in (None, choice.model) or choice.model is None
+        return service.known_price if is_priced else None
     listed = prices.of(choice.model)
     return None if listed is None else ServicePrice(listed.input / 1000, listed.output / 1000)
 
