@@ -30,7 +30,9 @@ MAX_SHOWN_MARKS = 4
 Vietnamese. More would cover neighbouring lines.
 """
 
-_WORD = re.compile(r"\w*[A-Za-z]\w*")
+# A pattern that also looked for an ASCII letter would search a long word without one again from each letter.
+_WORD = re.compile(r"\w+")
+_ASCII_LETTER = re.compile("[A-Za-z]")
 _BETWEEN_LETTERS = re.compile(r"(?<=[A-Za-z])[^\x00-\x7f](?=[A-Za-z])")
 _SIGNS = frozenset(
     "\u2024\ufe52\u02d0\u02f8\u0589\u2236\ua789\u2044\u2215\u2571\u27cb\u29f8\u2216\u29f5\u29f9\ufe68"
@@ -68,7 +70,7 @@ def all_visible(text: str) -> str:
 
 def _look_alikes(word: str) -> Iterator[int]:
     """Yield the positions of letters that can be mistaken for ASCII in a word with ASCII letters."""
-    if not word.isascii():
+    if not word.isascii() and _ASCII_LETTER.search(word):
         yield from (
             at
             for at, character in enumerate(word)

@@ -59,6 +59,13 @@ def test_a_word_of_another_script_alone_stays() -> None:
     assert all_visible("p\u0430ypal") == "p\\u0430ypal"
 
 
+@pytest.mark.timeout(60)
+def test_a_long_word_of_another_script_is_read_in_one_pass() -> None:
+    word = "\u0430_1\uac00" * 100_000
+    assert all_visible(word) == word
+    assert all_visible(f"{word}a {word}").endswith(f"a {word}")
+
+
 def test_marks_that_pile_up_are_written_out() -> None:
     shown = all_visible("a" + "\u0301" * 6 + "b\u0301")
     assert shown == "a" + "\u0301" * MAX_SHOWN_MARKS + "\\u0301" * (6 - MAX_SHOWN_MARKS) + "b\u0301"
