@@ -172,6 +172,7 @@ class ContextRecorder:
     async def sweep(self) -> None:
         """Update every group's context, take the snapshots that are due, and report repairs."""
         registered = await groups.registered(self._database)
+        # As long as no group has changed, it is the same object.
         if registered is not self._groups:
             self._groups, self._folders = registered, [group.folder for group in registered]
         with_new_messages = await self._database.read(self._with_new_messages)

@@ -44,6 +44,7 @@ def prefix(text: str, max_chars: int) -> str:
         if cluster.end() > max_chars:
             break
         end = cluster.end()
+    # A grapheme longer than any real one is cut all the same, or little or nothing of the text would remain.
     return text[: end if max_chars - end < MAX_GRAPHEME else max_chars]
 
 

@@ -272,7 +272,11 @@ class GroupFiles:
         return [folder for folder in self.folders() if not self._folders[folder].is_collected]
 
     def collect(self, folder: str, recorded: Collection[str]) -> None:
-        """Remove the contents and trees that nothing needs; `recorded` are hashes in effects."""
+        """Remove the contents and trees that nothing needs.
+
+        Needed are the last tree, those before the turns that are not compared yet, the contents of all these,
+        and the contents with the hashes in `recorded`, which stored effects name.
+        """
         with self._folders[folder].lock:
             store = self._root / folder
             wanted = {
