@@ -59,7 +59,10 @@ class PairingSession:
             self._paired.put_nowait(PairingEnd(ok=False, text=event.Error[:200]))
 
     async def run(self) -> int:
-        """Pair, and return the exit code: 0 when paired, 1 when the codes ran out or WhatsApp refused."""
+        """Pair, and report each code and how it ended.
+
+        Return the exit code: 0 when paired, 1 when the codes ran out or WhatsApp refused.
+        """
         login = await self._client.connect()
         showing = asyncio.create_task(self._show(), name="pairing:show")
         paired = asyncio.create_task(self._paired.get(), name="pairing:paired")

@@ -44,6 +44,7 @@ def repository_of(name: str) -> str:
     """Return the name of an image without tag and digest: `registry:5000/andy-agent`."""
     name = name.partition("@")[0]
     head, _, last = name.rpartition(":")
+    # After the port of a registry, there is a slash; in a tag there is none.
     return name if not head or "/" in last else head
 
 

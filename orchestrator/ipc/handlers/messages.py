@@ -154,9 +154,9 @@ async def react(tx: Tx, caller: CommandCaller, command: ReactToMessage) -> Comma
 
 
 async def _reacted_to(tx: Tx, turn: Turn, words: str) -> Message | None:
-    """Return the newest message of others in a turn's chat that contains some words, or the turn's question.
+    """Return the newest message of people in a turn's chat that contains `words`; None if there is none.
 
-    None if there is none that a messenger knows.
+    Without words, the newest that the turn answers. Those of hooks are left out: no messenger has them.
     """
     if words.strip():
         wanted = " ".join(composed(words).casefold().split())

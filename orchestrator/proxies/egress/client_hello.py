@@ -280,7 +280,12 @@ class LaterHellos:
 
 
 def _whole_hello(message: bytes | bytearray) -> bytes | None:
-    """Return the body of a ClientHello, or None while it is not whole."""
+    """Return the body of a ClientHello, or None while it is not whole.
+
+    Before the body there is one byte for the kind of the message, and three for the body's length.
+
+    Raises `BadClientHello`.
+    """
     if len(message) < 4:
         return None
     end = 4 + int.from_bytes(message[1:4])

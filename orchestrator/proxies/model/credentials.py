@@ -416,7 +416,7 @@ def json_escapes(value: str) -> Iterator[str]:
             escaped = "".join(
                 f"\\u{ord(character):04x}"
                 if character in escaped_characters
-                else json.dumps(character, ensure_ascii=is_ascii)[1:-1]
+                else json.dumps(character, ensure_ascii=is_ascii)[1:-1]  # without its quotes
                 for character in value
             )
             for form in (escaped, escaped.replace("/", "\\/")):

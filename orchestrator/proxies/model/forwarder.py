@@ -38,7 +38,10 @@ class LeakCheck:
         self._tail = b""
 
     def quotes_secret(self, chunk: bytes) -> bool:
-        """Return whether `chunk` completes the secret. Call once per chunk, in order."""
+        """Return whether `chunk` has the secret, or the end of one that began in earlier chunks.
+
+        Call it once for each chunk, in order.
+        """
         text = self._tail + chunk
         self._tail = text[-(len(self._secret) - 1) :] if len(self._secret) > 1 else b""
         return bool(self._secret) and self._secret in text
