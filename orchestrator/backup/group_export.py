@@ -44,8 +44,8 @@ FLUSHED_PARTS = 1_000
 """Pieces of a page after which they are written to its file."""
 MAX_FILE_BYTES = 2**32
 HOLLOW_BYTES, HOLLOW_TIMES = 2**20, 16
-"""A file of more bytes than the first number is left out if it is more than the second number of times as
-large as its space on the disk: its holes would be written as data and could fill the disk.
+"""A file of more than `HOLLOW_BYTES` is left out if it takes less space on the disk than its size divided by
+`HOLLOW_TIMES`: its holes would be written as data and could fill the disk.
 """
 
 

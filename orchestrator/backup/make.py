@@ -27,8 +27,8 @@ from orchestrator.store import database
 COMPRESSION = 6
 SCRATCH = ".andy-backup-"
 HOLLOW_BYTES, HOLLOW_TIMES = 2**30, 16
-"""A file of more bytes than the first number is left out if it is more than the second number of times as
-large as its space on the disk: an agent can make one of holes that costs no space but would choke a backup.
+"""A file of more than `HOLLOW_BYTES` is left out if it takes less space on the disk than its size divided by
+`HOLLOW_TIMES`: an agent can make one of holes that costs no space but would choke a backup.
 """
 TINY_BYTES = 4096
 """Bytes of the largest file that some file systems store beside its name, without a block of its own."""

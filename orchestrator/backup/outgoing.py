@@ -21,8 +21,8 @@ _OPEN = "state IN ('held', 'pending', 'sending')"
 def hold(home: Home, held_folder: Path) -> None:
     """Link or copy the present files to `held_folder`. Blocks.
 
-    Call it before the database is copied and again after it: a file that a row of the copy names exists at
-    one of both times, though it may be sent and removed in between.
+    Call it before the database is copied and again after. Each file that the copy names exists at one of both
+    times: it may be sent and removed before the second, or be added after the first.
     """
     held_folder.mkdir(exist_ok=True)
     for source in (home.root / FOLDER).glob("out-*"):

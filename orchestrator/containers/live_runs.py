@@ -150,7 +150,7 @@ class ForesightFigures:
     """Containers that ended without a turn, by the sign for which they were started."""
     wasted_cpu_seconds: float = 0.0
     unused_in_a_row: Counter[Folder] = field(default_factory=Counter)
-    """For each group, containers that ended without a turn since the last one that received one."""
+    """The number of a group's containers that ended without a turn, since the last one that got a turn."""
 
     def count_hit(self, live: LiveRunState) -> None:
         """Count a container that gets its first turn."""

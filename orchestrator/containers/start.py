@@ -2,8 +2,8 @@
 
 `RunCreator` does the steps up to the record in the store. They happen in the run's own task, while the run
 occupies a slot. If the host dies before the record, the turn is still queued, unchanged. The record is made
-from the state of that moment, so messages that are sent or deleted and turns that are cancelled before it are
-respected. `ContainerStarter` does the steps after it.
+from the state of that moment: it respects messages that were sent or deleted by then, and a turn that was
+cancelled. `ContainerStarter` does the steps after it.
 """
 
 from __future__ import annotations

@@ -222,7 +222,7 @@ class ModelRouter:
     ) -> ModelChoice | None:
         """Return the choice that could continue a turn which leaves a service; None if there is none.
 
-        That is a service which it has not left, else one that has answered the host since.
+        Services that the turn has not left come first, then those that answered the host after it left them.
         """
         left = self.left.get(turn_id or TurnId(0), ())
         recovered = self.recovered.get(turn_id or TurnId(0), ())
