@@ -263,7 +263,11 @@ class ModelHealth:
         self._on_change()
 
     async def _record_outage(self, identity: RunIdentity, answered: Answered) -> bool:
-        """Record since when the turn meets the outage; return False when it has lasted too long, or will."""
+        """Record since when the turn meets the outage, and return whether it may go on waiting.
+
+        It may not if the outage has lasted too long, or will have at the end of the pause that the service asks
+        for: then it is recorded that the turn stops.
+        """
         turn_id, now_ms = identity.turn_id, self._clock.now_ms()
         if turn_id is None:
             return True
