@@ -417,8 +417,8 @@ class Termination:
     ) -> None:
         """Record the end of a run and, in the same transaction, the new state of its turn.
 
-        That is the turn that runs in it; if none does, it is `intended_turn`, for which the run was started, as
-        long as this is still queued. With `is_at_once` the turn is tried again without a pause.
+        That is the turn that runs in it; if none does, it is `intended_turn`, for which the run was started,
+        as long as this is still queued. With `is_at_once` the turn is tried again without a pause.
         """
         settled = await self._end_and_requeue(run, ended, intended_turn, is_at_once=is_at_once)
         if ended.detail:

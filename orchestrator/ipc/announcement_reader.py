@@ -122,7 +122,7 @@ class AnnouncementReader:
             first = batch.rejections[0]
             log.warning(
                 "announcements.refused",
-                file=ascii(first.name[:MAX_NAME_CHARS])[1:-1],
+                file=ascii(first.name[:MAX_NAME_CHARS])[1:-1],  # escaped, without the quotes of `ascii`
                 reason=first.reason,
                 count=len(batch.rejections),
             )

@@ -373,10 +373,11 @@ class _Asker:
 
 
 async def _asker(tx: Tx, group: Group, turn: Turn | None, *, written_ms: int | None, now_ms: int) -> _Asker:
-    """Return the people behind a request: those who asked in its turn, and a restricted container's.
+    """Return the people behind a request, by the lowest role of its turn and of a restricted container.
 
-    A container may name any turn of its group, and leave requests behind when it ends. So the containers that
-    lived when the file was written count, too: a restricted one lives beside no other of its group.
+    The turn alone proves little: a container may name any of its group, and leave requests behind when it
+    ends. If a restricted container lived when the file was written, the file is from it, because no other of
+    its group lives beside it.
     """
     container_roles = await runs.restricted_at(tx, group.folder, now_ms if written_ms is None else written_ms)
     role = least([*container_roles, *([turn.role] if turn is not None else [])])

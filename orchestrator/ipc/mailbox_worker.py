@@ -204,7 +204,7 @@ class MailboxWorker:
         """Add an audit entry about `count` rejections: name and reason of the `first`, never its content."""
         detail = {
             "mailbox": mailbox,
-            "file": ascii(first.name[:MAX_NAME_CHARS])[1:-1],
+            "file": ascii(first.name[:MAX_NAME_CHARS])[1:-1],  # escaped, without the quotes of `ascii`
             "reason": first.reason[:MAX_REASON_CHARS],
             "count": count,
         }

@@ -265,8 +265,8 @@ class ModelHealth:
     async def _record_outage(self, identity: RunIdentity, answered: Answered) -> bool:
         """Record since when the turn meets the outage, and return whether it may go on waiting.
 
-        It may not if the outage has lasted too long, or will have at the end of the pause that the service asks
-        for: then it is recorded that the turn stops.
+        It may not if the outage has lasted too long, or will have at the end of the pause that the service
+        asks for: then it is recorded that the turn stops.
         """
         turn_id, now_ms = identity.turn_id, self._clock.now_ms()
         if turn_id is None:
