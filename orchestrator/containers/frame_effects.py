@@ -178,6 +178,7 @@ async def _add_checkpoint(tx: Tx, run: Run, turn: Turn, frame: TurnEnd, *, now_m
     session_id = await sessions.current(tx, run.folder)
     if frame.checkpoint is not None and session_id is not None:
         await checkpoints.add(tx, run, turn, session_id=session_id, uuid=frame.checkpoint, now_ms=now_ms)
+    # With a note, which says why, the turn ended without an answer: there is nothing to restore of it.
     elif run.provider == OFFLINE and frame.note is None:
         await checkpoints.add_outside(tx, turn)
 

@@ -274,15 +274,20 @@ class ContainerProxies:
         return True
 
     async def ask_model(self, group: Group, *, model: str, system: str, text: str, max_tokens: int) -> str:
-        """Send a model one request of the host's own, charged to a group. Raises `NotAnswered`.
+        """Send a model one request of the host's own, charged to a group, and return the answer's text.
 
-        `model` is used unless the owner chose another for summaries.
+        `model` is used unless the owner chose another for summaries. If it does not answer, the other
+        services are asked in order, and one that was silent is tested.
+
+        Raises:
+            NotAnswered: no service did; it is the error of the first.
         """
         await self.models.refresh()
         first_error: NotAnswered | None = None
         choices = self.models.for_summaries(settings.of(group), model)
         for choice in choices:
             try:
+                # The last service may take as long as it does: no other is left.
                 async with asyncio.timeout(None if choice is choices[-1] else SUMMARY_SECONDS):
                     return await self._host_calls.ask(
                         self.proxy.app,
