@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -107,22 +108,38 @@ class SnapshotWriter:
     async def run(self) -> None:
         """Keep all files up to date until cancelled."""
         with self._bus.listening() as events:
+            await self.write_all()
             while True:
-                await self.write_all()
-                await self._until_altered(events)
+                if await self._until_altered(events):
+                    await self.write_all()
+                else:
+                    # Other groups see what changes without an event as they get a container: to look at each
+                    # group every minute would cost the more, the more groups there have ever been.
+                    await self._write_those_of(self._with_container())
                 while not events.empty():
                     events.get_nowait()
 
     async def write_all(self) -> None:
-        """Update the files of every group that has a container; other groups' are written as they get one."""
+        """Update the files of every group that has had a container."""
+        await self._write_those_of(await asyncio.to_thread(self._prepared))
+
+    def _prepared(self) -> frozenset[str]:
+        """Return the folders that have a place for the files. Blocks."""
+        try:
+            with os.scandir(self._root) as entries:
+                return frozenset(entry.name for entry in entries if entry.is_dir())
+        except FileNotFoundError:
+            return frozenset()
+
+    async def _write_those_of(self, folders: Collection[str]) -> None:
+        """Update the files of some groups."""
         async with self._lock:
-            folders = self._with_container()
             everyone = await groups.registered(self._database) if folders else ()
-            with_container = [group for group in everyone if group.folder in folders]
-            if not with_container:
+            shown_to = [group for group in everyone if group.folder in folders]
+            if not shown_to:
                 return
             # One call to the database's thread: most minutes there is nothing to write after it.
-            for view in await self._database.read(partial(self._views, shown_to=with_container)):
+            for view in await self._database.read(partial(self._views, shown_to=shown_to)):
                 await self._write(view)
 
     async def _views(self, tx: Tx, *, shown_to: Sequence[Group]) -> list[VisibleToGroup]:
@@ -143,14 +160,15 @@ class SnapshotWriter:
             if view is not None:
                 await self._write(view)
 
-    async def _until_altered(self, events: asyncio.Queue[HostEvent]) -> None:
-        """Wait for an event that changes what a group may see, at most `SWEEP_SECONDS`."""
+    async def _until_altered(self, events: asyncio.Queue[HostEvent]) -> bool:
+        """Return True after an event that changes what a group may see, False after `SWEEP_SECONDS`."""
         try:
             async with asyncio.timeout(SWEEP_SECONDS):
                 while not await self._alters(await events.get()):
                     continue
         except TimeoutError:
-            return
+            return False
+        return True
 
     async def _alters(self, event: HostEvent) -> bool:
         """Return whether a snapshot may be outdated after an event."""

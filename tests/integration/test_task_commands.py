@@ -325,15 +325,28 @@ async def test_main_is_shown_all_and_others_their_own(home: TaskHarness, shelf: 
     assert not (shelf.root / "bees").exists(), "no container has been there"
 
 
-async def test_a_group_without_a_container_is_shown_what_changed_as_it_gets_one(
-    home: TaskHarness, shelf: Shelf
+async def test_a_group_without_a_container_is_shown_what_an_event_says_and_is_left_out_of_the_sweep(
+    home: TaskHarness, shelf: Shelf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(snapshots, "SWEEP_SECONDS", 0.01)
     shelf.with_container.remove("family")
-    task = await home.schedule(by="family")
-    await shelf.snapshots.write_all()
-    assert list((shelf.root / "family").iterdir()) == []
-    await shelf.snapshots.write("family")  # type: ignore[arg-type]
-    assert [one["id"] for one in shelf.read("family", "tasks.json")] == [task]
+    await home.schedule(by="family")
+
+    def prompts(folder: str) -> list[str]:
+        return [task["prompt"] for task in shelf.read(folder, "tasks.json")]
+
+    running = asyncio.create_task(shelf.snapshots.run(), name="snapshots")
+    try:
+        await until((shelf.root / "family" / "calendar.json").exists, "the first round is over")
+        async with home.harness.database.transaction() as tx:
+            await tx.execute("UPDATE scheduled_tasks SET prompt = 'changed without an event'")
+        await until(lambda: prompts("main") == ["changed without an event"], "the sweep shows it to main")
+        assert prompts("family") == ["echo news"]
+        home.harness.bus.publish("task.changed", group="family")
+        await until(lambda: prompts("family") == ["changed without an event"], "the event shows it")
+    finally:
+        running.cancel()
+        await asyncio.wait([running])
 
 
 async def follow(tx: Tx, title: str, *, at_ms: int) -> None:
