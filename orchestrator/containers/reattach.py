@@ -112,6 +112,6 @@ class Reattachment:
         """Return the order of a turn that may not have reached its container."""
         # A run that was started ahead needs its terms with its first turn; any other run ignores them.
         if is_first:
-            return await self._creator.write_again(run, turn, group)
+            return await self._creator.recreate_first_turn(run, turn, group)
         async with self._context.database.reading() as tx:
             return await self._context.ports.compose(tx, turn, group, run.id)

@@ -160,7 +160,7 @@ class RunCreator:
         self._publish_restored(turn, run, restoration)
         return order.first_turn()
 
-    async def write_again(self, run: Run, turn: Turn, group: Group) -> TurnOrder:
+    async def recreate_first_turn(self, run: Run, turn: Turn, group: Group) -> TurnOrder:
         """Return the order of a run's first turn anew: an earlier host may have died before it wrote it."""
         restoration = None if turn.is_isolated else await self._plan_restoration(turn)
         async with self._context.database.transaction() as tx:

@@ -112,7 +112,10 @@ class Approvals:
         self._wait_seconds = wait_seconds
 
     async def ask(self, request: ApprovalRequest) -> str | None:
-        """Wait for the owner's decision; return None when it is allowed, else the reason for the agent."""
+        """Ask the owner about a request, unless they have decided it, and wait for the decision.
+
+        Return None when it is allowed, else the reason for the agent, such as that no answer came in time.
+        """
         redacted = await asyncio.to_thread(self._redact, request.detail)
         # The unredacted length counts, too: a long text taken for a secret would hide the rest.
         is_too_long = max(len(ticked(text)) for text in (request.detail, redacted)) > MAX_DETAIL_CHARS

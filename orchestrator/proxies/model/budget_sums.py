@@ -249,7 +249,10 @@ class BudgetCache:
         return all(self._key(budget, now_ms) in self._sums for budget in wanted)
 
     async def learn(self, tx: Tx, wanted: Iterable[Budget], now_ms: int) -> None:
-        """Load the missing sums. `tx` is a transaction of the database that stores the entries."""
+        """Load the missing sums, and forget those of earlier periods.
+
+        `tx` is a transaction of the database that stores the entries.
+        """
         for budget in wanted:
             key = self._key(budget, now_ms)
             if key not in self._sums:

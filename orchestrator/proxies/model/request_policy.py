@@ -249,7 +249,7 @@ def _is_unchecked(part: dict[str, Any], name: str) -> bool:
         case "input":
             return part.get("type") in _CALL_TYPES
         case "input_schema" | "input_examples":
-            return "name" in part
+            return "name" in part  # a tool's definition, which has a name
         case "schema":
             return part.get("type") == "json_schema"
         case _:
