@@ -11,6 +11,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from orchestrator.proxies.model.limits import ModelProxyLimits
+from orchestrator.proxies.model.proxy import ProxyRouter
+from tests.doubles.clock import FakeClock
 from tests.doubles.faulty_upstream import answer, hang
 from tests.support.running_proxy import BODY, Proxied, proxied
 from tests.support.until import until
@@ -113,6 +115,7 @@ async def test_another_path_or_method_is_refused(
         ("content-length: 2", "x-app: a\0b"),
         ("content-length: 2", "x-api-key: another"),
         ("content-length: 2", "x-app: " + "a" * 17_000),
+        ("content-length: 2", *["x:"] * 300),
     ],
 )
 async def test_a_head_that_can_be_read_in_two_ways_is_refused(tmp_path: Path, lines: tuple[str, ...]) -> None:
@@ -120,6 +123,52 @@ async def test_a_head_that_can_be_read_in_two_ways_is_refused(tmp_path: Path, li
         assert refusal(await served.say(served.head(*lines) + b"{}")) == (400, "invalid_request_error")
         await other_run_is_served(served)
     assert len(served.upstream.received) == 1
+
+
+async def test_a_body_in_many_small_chunks_is_refused_and_one_in_large_ones_is_not(
+    tmp_path: Path,
+) -> None:
+    """Each chunk costs the same: 32 MiB of single bytes would keep the host busy for ten minutes."""
+
+    def request(chunk: bytes) -> bytes:
+        chunks = b"%x\r\n%b\r\n" % (len(chunk), chunk) * 200
+        rest = b"%x\r\n%b\r\n0\r\n\r\n" % (len(BODY), BODY)
+        return served.head("transfer-encoding: chunked", "connection: close") + chunks + rest
+
+    async with proxied(tmp_path, limits=ModelProxyLimits(linger_seconds=0.05)) as served:
+        assert refusal(await served.say(request(b" "))) == (400, "invalid_request_error")
+        assert (await served.say(request(b" " * 1024))).startswith(b"HTTP/1.1 200")
+    assert len(served.upstream.received) == 1
+
+
+async def test_requests_without_end_are_answered_slower_and_wait_for_a_bounded_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Even a request without a token, or at no path, costs the host some work."""
+    waits, statuses = list[float](), list[int]()
+
+    async def sleep(seconds: float) -> None:
+        waits.append(seconds)
+
+    async def receive() -> dict[str, object]:
+        return {"type": "http.request"}
+
+    async def send(message: dict[str, object]) -> None:
+        statuses.append(message.get("status", 0))  # type: ignore[arg-type]
+
+    async def serve(*_: object) -> None:
+        raise AssertionError("nothing is served at this path")
+
+    monkeypatch.setattr(asyncio, "sleep", sleep)
+    monkeypatch.setattr("orchestrator.proxies.model.proxy.SystemClock", FakeClock)
+    limits = ModelProxyLimits(body_bytes_at_once=2_000, body_bytes_a_second=2_000, request_bytes=1_000)
+    app = ProxyRouter(serve, limits)
+    for peer in ["172.18.0.2"] * 9 + ["172.18.0.3"]:
+        scope = {"headers": [], "method": "GET", "query_string": b"", "client": (peer, 1), "path": "/x"}
+        await app(scope, receive, send)  # type: ignore[arg-type]
+
+    assert waits == [0.5, 1.0, 1.5, 2.0, 2.0, 2.0, 2.0]
+    assert statuses.count(404) == 10
 
 
 async def test_garbage_is_refused(tmp_path: Path) -> None:

@@ -83,7 +83,8 @@ class ClientSide:
         if not message.get("more_body", False):
             self._body_ended.set()
         chunk: bytes = message.get("body", b"")
-        if (seconds := self._pace.wait_seconds(self.peer, len(chunk))) > 0:
+        # An empty piece only says that the body has ended: there is nothing to read more slowly.
+        if chunk and (seconds := self._pace.wait_seconds(self.peer, len(chunk))) > 0:
             await asyncio.sleep(seconds)
         return chunk
 

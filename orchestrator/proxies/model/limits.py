@@ -19,6 +19,8 @@ from orchestrator.proxies.model.error_responses import ProxyRefused, busy
 MIB = 1024 * 1024
 MAX_REMEMBERED = 1_000
 """Turns, and addresses of containers, that are remembered."""
+MAX_PAUSE_SECONDS = 2.0
+"""Longest wait of a request because its container has sent many."""
 PROMPT_FIRST_BYTE_SECONDS = 90.0
 """Seconds without a byte after which a request to Anthropic's own API is given up."""
 SLOW_FIRST_BYTE_SECONDS = 600.0
@@ -39,6 +41,10 @@ class ModelProxyLimits:
     body_bytes_a_second: int = 8 * MIB
     """Bytes per second for the bodies of one container after its first ones.
     Receiving 32 MiB is 0.1 s of work.
+    """
+    request_bytes: int = 64 * 1024
+    """Bytes that a request counts for beside its body, whatever becomes of it: even one without a token is
+    work. So a container sends 1,024 requests at once, and then 128 a second.
     """
     held_bytes_a_group: int = 96 * MIB
     """Bytes of request bodies held for a group: each body is read whole and judged before it is passed on."""
@@ -196,7 +202,7 @@ class BodyBytes:
 
 
 class BodyPace:
-    """Slows down the bodies of a container that has sent many; unread bytes wait in its own memory."""
+    """Slows down a container that has sent many bodies or requests; unread bytes wait in its own memory."""
 
     def __init__(self, limits: ModelProxyLimits, clock: Clock) -> None:
         self._limits = limits
@@ -205,6 +211,18 @@ class BodyPace:
 
     def wait_seconds(self, peer: str, count: int) -> float:
         """Count bytes from a container, and return for how long to read no more from it."""
+        return self._bucket(peer).take(count)
+
+    def request_seconds(self, peer: str) -> float:
+        """Count a request of a container, and return for how long to wait before it is answered."""
+        bucket = self._bucket(peer)
+        # Not counted any more then: who reconnects all the time would wait longer with each request, and so
+        # leave more and more requests waiting here.
+        is_full = bucket.wait_ms(self._limits.request_bytes) >= MAX_PAUSE_SECONDS * 1000
+        return MAX_PAUSE_SECONDS if is_full else bucket.take(self._limits.request_bytes)
+
+    def _bucket(self, peer: str) -> TokenBucket:
+        """Return the bucket of a container, made if it is not known."""
         bucket = self._buckets.pop(peer, None) or TokenBucket(
             self._clock,
             at_once=self._limits.body_bytes_at_once,
@@ -213,7 +231,7 @@ class BodyPace:
         self._buckets[peer] = bucket
         if len(self._buckets) > MAX_REMEMBERED:
             self._buckets.popitem(last=False)
-        return bucket.take(count)
+        return bucket
 
 
 class RequestSlots:

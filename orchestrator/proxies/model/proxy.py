@@ -548,6 +548,8 @@ class ProxyRouter:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one HTTP request by the endpoint of its path; refuse an unknown path or method."""
         client = ClientSide(scope, receive, send, self._limits, self._pace)
+        if (seconds := self._pace.request_seconds(client.peer)) > 0:
+            await asyncio.sleep(seconds)
         path = scope["path"]
         endpoint = self._servers if path.startswith(PREFIX) else self._endpoints.get(path)
         if endpoint is None:
