@@ -118,7 +118,9 @@ class Approvals:
         """
         redacted = await asyncio.to_thread(self._redact, request.detail)
         # The unredacted length counts, too: a long text taken for a secret would hide the rest.
-        is_too_long = max(len(ticked(text)) for text in (request.detail, redacted)) > MAX_DETAIL_CHARS
+        # Its beginning is enough, for a text only grows when it is written out.
+        beginnings = [text[: MAX_DETAIL_CHARS + 1] for text in (request.detail, redacted)]
+        is_too_long = max(len(ticked(text)) for text in beginnings) > MAX_DETAIL_CHARS
         request = replace(request, detail=redacted)
         # Subscribed before the first look at the store. A decision in the chat arrives as a message event.
         with self._bus.listening("approval.decided", "message.queued") as events:

@@ -316,6 +316,7 @@ async def test_a_token_lets_nobody_out_of_another_container() -> None:
         (connect("good.example:443", TOKEN, "Transfer-Encoding: chunked"), 400),
         (b"GET http://good.example/ HTTP/1.1\r\nHost: good.example\r\n\r\n", 405),
         (b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n", 405),
+        (b"CONNECT good.example:443 HTTP/1.1\r\nHost: x\r\n" + b"a:\r\n" * 200 + b"\r\n", 400),
         (b"\x16\x03\x01\x02\x00\x01\x00\r\n\r\n", 400),
         (b"CONNECT good.example:443 HTTP/1.1\r\nHost: x\r\nX: " + b"y" * 20_000 + b"\r\n\r\n", 400),
     ],

@@ -160,7 +160,11 @@ def test_what_two_readers_could_read_differently_does_not_pass(body: bytes) -> N
     ],
 )
 def test_a_tool_of_a_type_that_is_not_known_does_not_pass(kind: object) -> None:
-    assert refused({"tools": [{"type": kind, "name": "x"}]}, may_search=True) == 403
+    tool = {"type": kind, "name": "x"}
+    assert refused({"tools": [tool]}, may_search=True) == 403
+    defined = {"type": "tool_definition", "definition": tool}
+    assert refused(said({"type": "tool_addition", "tool": defined}), may_search=True) == 403
+    assert refused(said({"type": "tool_addition", "tools": [tool]}), may_search=True) == 403
 
 
 @pytest.mark.parametrize(
@@ -190,6 +194,8 @@ def test_a_tool_of_a_type_that_is_not_known_does_not_pass(kind: object) -> None:
         said({"type": "document", "source": {"type": "Url", "url": "https://elsewhere.example"}}),
         said({"type": "container_upload", "file_id": "file_011"}),
         said({"type": "container_upload"}),
+        said({"type": "video_url", "video_url": {"url": "https://elsewhere.example"}}),
+        said({"type": "input_audio", "Audio_URL": "https://elsewhere.example"}),
         said({"type": "text", "text": "x", "mcp_servers": [{"url": "https://elsewhere.example"}]}),
         said({"type": "text", "text": "x"}, {"type": "text", "text": "y", "parts": [{"a": 1}]}, IMAGE),
         said(IMAGE, {"type": "text", "text": "y", "parts": [{"a": 1}, [{"b": 2}]]}),

@@ -12,6 +12,8 @@ import h11
 from orchestrator.domain.network_targets import NetworkTarget, parse_target
 
 MAX_HEAD_BYTES = 8 * 1024
+MAX_HEAD_LINES = 100
+"""Lines of a head; clients send about five. Parsing 2,600 short ones takes 6 ms."""
 USER = "run"
 
 
@@ -65,6 +67,8 @@ async def _next_event(parser: h11.Connection, reader: asyncio.StreamReader) -> o
     try:
         while (event := parser.next_event()) is h11.NEED_DATA:
             parser.receive_data(await reader.read(MAX_HEAD_BYTES))
+            if parser.trailing_data[0].partition(b"\r\n\r\n")[0].count(b"\n") > MAX_HEAD_LINES:
+                raise BadHead(400, "its head has too many lines")
     except h11.RemoteProtocolError as error:
         raise BadHead(400, "this is no HTTP/1.1 request") from error
     return event

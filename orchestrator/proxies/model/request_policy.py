@@ -54,8 +54,8 @@ _PAID_EDITS: Mapping[str, ModelFeature] = {"compact": "compaction"}
 """Edits that are model answers themselves, at their own price, each with the feature that allows it."""
 _OUTPUT_MEMBERS = frozenset({"effort", "format", "task_budget", "timing"})
 """Members of `output_config` that the CLI sends, for a whole request or for one message."""
-_ADDRESSES = ("image_url", "file_url")
-"""Members by which services with the same API fetch an address."""
+_ADDRESS_ENDING = "_url"
+"""The end of the names of members by which services with the same API fetch an address, as in `image_url`."""
 _FETCHING_TYPES = ("url", "image_url", "input_image")
 _STORED_FILE_TYPES = ("file", "input_file")
 """Types of blocks that name a file stored at the service."""
@@ -64,7 +64,7 @@ _UNCHECKED_FIELDS = ("context_management", "metadata")
 """Fields that are judged separately, or that the service reads for free."""
 _CALL_TYPES = frozenset({"tool_use", "server_tool_use", "mcp_tool_use"})
 _SENSITIVE = frozenset(
-    {"file_id", *_ADDRESSES, "mcp_servers", "output_config", "source", "tools", "type", "url"}
+    {"definition", "file_id", "mcp_servers", "output_config", "source", "tools", "type", "url"}
 )
 """Judged names. With another case, some parsers take them for the same."""
 
@@ -133,6 +133,9 @@ def _check_part(part: dict[str, Any], *, may_search: bool, is_open: bool) -> Non
     _check_source(part, is_open=is_open)
     # Messages may bring tools as well, so each part is looked at, not only the field `tools`.
     kind = part.get("type")
+    _check_tools(part.get("tools"), may_search=may_search, is_open=is_open)
+    if kind == "tool_definition":
+        _check_tools([part.get("definition")], may_search=may_search, is_open=is_open)
     versioned = _VERSIONED.fullmatch(kind) if isinstance(kind, str) else None
     if versioned is not None:
         _check_tool(versioned[1], part, may_search=may_search, is_open=is_open)
@@ -141,7 +144,8 @@ def _check_part(part: dict[str, Any], *, may_search: bool, is_open: bool) -> Non
 def _check_source(part: dict[str, Any], *, is_open: bool) -> None:
     """Refuse a part whose content the service would fetch, or has stored."""
     kind, source = part.get("type"), part.get("source")
-    if not is_open and (kind in _FETCHING_TYPES or any(name in part for name in _ADDRESSES)):
+    has_address = any(name.casefold().strip().endswith(_ADDRESS_ENDING) for name in part)
+    if not is_open and (kind in _FETCHING_TYPES or has_address):
         raise ProxyRefused(error_responses.not_allowed("addresses that the model service fetches"))
     if kind == "container_upload":
         raise ProxyRefused(error_responses.not_allowed("containers of the model service"))
