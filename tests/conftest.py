@@ -127,7 +127,8 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     if "not host" in session.config.option.markexpr:
         unneeded = session.config.pluginmanager.getplugin("unneeded-files")
         assert isinstance(unneeded, UnneededFiles)
-        _left["files"] = len(unneeded.left_out)
+        if unneeded.left_out:  # where xdist's workers collect, the process that reports them has none
+            _left["files"] = len(unneeded.left_out)
     if hasattr(session.config, "workeroutput"):
         session.config.workeroutput["left"] = dict(_left)
 

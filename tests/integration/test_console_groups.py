@@ -383,6 +383,8 @@ async def test_a_group_is_not_given_the_name_of_another(browser, tmp_path):
 def memory(tmp_path: Path, text: str | None = None) -> str:
     path = tmp_path / "home" / "groups" / "work" / "CLAUDE.md"
     if text is not None:
+        # A host that has just started makes the folder soon after it listens.
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(text.encode())
     return path.read_bytes().decode()
 
