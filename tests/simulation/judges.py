@@ -129,9 +129,10 @@ def _is_unsure(world: World, written: Written) -> bool:
     return not messenger.is_idempotent and any(token in row["text"] for row in rows)
 
 
-def _had_no_room(world: World, shown: list[str]) -> bool:
-    """Return whether the disk was full, and the agent said that its list could not be written."""
-    return world.faults.had_disk and any("No space left" in text for text in shown)
+def _had_no_room(world: World, jid: str) -> bool:
+    """Return whether the disk was full, and the agent said so to a chat, even if the messenger lost that."""
+    texts = _shown(world, jid) + world.messenger_of(jid).unsure
+    return world.faults.had_disk and any("No space left" in text for text in texts)
 
 
 def _may_be_repeated(world: World, written: Written) -> bool:
@@ -200,7 +201,7 @@ def _problem_of(world: World, written: Written) -> str | None:
         return None if is_told else f"Failed and not told ({reason}): {said}"
     if said.kind in ("remind", "remind at") or _may_be_repeated(world, written):
         return None
-    if not seen and not _is_unsure(world, written) and not _had_no_room(world, shown):
+    if not seen and not _is_unsure(world, written) and not _had_no_room(world, said.jid):
         return f"Not answered ({state}): {said}"
     return f"Answered {len(seen)} times: {said} → {seen}" if len(seen) > 1 else None
 
@@ -230,7 +231,7 @@ def _reminders(world: World) -> Iterator[str]:
         if said.kind != "remind" or _turn_of(world, written)[0] != "answered":
             continue
         posts = _posts_with(world, written)
-        if not posts and (_is_unsure(world, written) or _had_no_room(world, _shown(world, said.jid))):
+        if not posts and (_is_unsure(world, written) or _had_no_room(world, said.jid)):
             continue
         if _may_be_repeated(world, written):
             continue
@@ -258,7 +259,7 @@ def _times_of_day(world: World) -> Iterator[str]:
         told = [one for one in _posts_with(world, written) if "⏰" in _said(one.text)]
         if len(told) > 1:
             yield f"Reminded {len(told)} times: {said} → {[one.text for one in told]}"
-        if not told and not _is_excused(world, written) and not _had_no_room(world, _shown(world, said.jid)):
+        if not told and not _is_excused(world, written) and not _had_no_room(world, said.jid):
             yield f"Not reminded: {said}"
         for post in told:
             seconds = post.at_ms / 1000 - due.timestamp()

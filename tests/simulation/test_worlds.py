@@ -231,6 +231,16 @@ def test_of_two_equal_answers_the_one_that_was_refused_is_not_said_to_have_arriv
     assert len(set(shown)) == 2, "it stands there, and it is said to be missing"
 
 
+def test_a_messenger_may_lose_the_answer_that_a_tool_had_no_room_on_the_disk() -> None:
+    jid = ChatJid("flock:g0")
+    group = Group(jid=jid, name="Group 0", folder=Folder("g0"))
+    said = (Said(at_s=5.0, who="Jane", jid=jid, kind="echo", token=BY_TOOL),)
+    plan = _small_plan({}, ServicesPlan(asks_model=True), faults=(Fault(at_s=6.0, kind="disk", amount=20),))
+    world = World("no room", replace(plan, groups=(group,), said=said, trouble=Trouble(breaks=1.0)))
+    assert world.run().problems == []
+    assert any("No space left" in text for text in world.messenger_of(jid).unsure)
+
+
 def test_a_daily_task_comes_once_on_the_day_on_which_clocks_are_changed() -> None:
     act = OwnerAct(at_s=5.0, kind="daily", folder="g0", token="zq800x")
     evening_ms = SEASONS["spring"] + 22 * 3_600_000
