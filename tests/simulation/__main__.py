@@ -138,13 +138,14 @@ def _try_many(
     began, broken = time.process_time(), 0
     total = [0.0, 0, 0, 0, 0, 0]
     number = 0
-    seeds: Iterator[int | str] = _seeds(
-        first, is_of_models=is_of_models, is_of_loops=is_of_loops, most_hours=most_hours, family=family
+    kinds = ("", PREFIX) if is_mixed else (PREFIX,) if is_of_swarm else ("",)
+    seeds = _seeds(
+        (f"{kind}{number}" for number in itertools.count(first) for kind in kinds),
+        is_of_models=is_of_models,
+        is_of_loops=is_of_loops,
+        most_hours=most_hours,
+        family=family,
     )
-    if is_of_swarm:
-        seeds = (f"{PREFIX}{number}" for number in itertools.count(first))
-    elif is_mixed:
-        seeds = (seed for number in itertools.count(first) for seed in (number, f"{PREFIX}{number}"))
     while (not worlds or number < worlds) and (not minutes or time.process_time() - began < minutes * 60):
         seed = next(seeds)
         number += 1
@@ -156,7 +157,7 @@ def _try_many(
             _say_how_to_replay(seed)
             break  # what is left of it would be in the way of the next one
         total = [a + b for a, b in zip(total, _figures(outcome), strict=True)]
-        if number == 1 and (other := digest_elsewhere(str(seed), hash_seed="1")) != outcome.digest:
+        if number == 1 and (other := digest_elsewhere(seed, hash_seed="1")) != outcome.digest:
             outcome.problems.append(f"In another process it is another world: {outcome.digest}, {other}.")
         if outcome.problems:
             broken += 1
@@ -175,7 +176,7 @@ def _try_many(
     return 1 if broken else 0
 
 
-def _say_how_to_replay(seed: int | str) -> None:
+def _say_how_to_replay(seed: str) -> None:
     print(f"To see what happened: make simulate SEED={seed}", flush=True)
 
 
@@ -192,11 +193,11 @@ def digest_elsewhere(seed: str, *, hash_seed: str) -> str:
 
 
 def _seeds(
-    first: int, *, is_of_models: bool, is_of_loops: bool, most_hours: float, family: str
-) -> Iterator[int]:
+    seeds: Iterator[str], *, is_of_models: bool, is_of_loops: bool, most_hours: float, family: str
+) -> Iterator[str]:
     """Yield the seeds of the worlds that are wanted."""
-    for seed in itertools.count(first):
-        plan = Plan.drawn(str(seed))
+    for seed in seeds:
+        plan = Plan.drawn(seed)
         if (is_of_models and not plan.services.asks_model) or (is_of_loops and not plan.loops):
             continue
         if family and plan.family != family:
