@@ -155,7 +155,8 @@ class Shrinking:
     def run(self) -> None:
         """Look for a smaller world until the time is over; `seed` and `names` say which was found."""
         began_s = _cpu_seconds()
-        problems = self._try(self.names, self.seed)
+        # Here, so that each try is a fork of a process that has all modules and an empty database already.
+        problems = World(self.seed, only(self._plan, self.names)).run().problems
         if not problems:
             return
         self._say(f"… {self.size} break it")
