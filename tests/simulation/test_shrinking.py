@@ -19,6 +19,7 @@ def test_what_matters_is_left_of_a_world(seed: str, monkeypatch: pytest.MonkeyPa
     said, fault = plan.said[-2], plan.faults[1]
 
     def run(world: World) -> Outcome:
+        world.loop.close()
         is_broken = said in world.plan.said and fault in world.plan.faults
         other = ["Reminded 3 times: another promise"]
         problems = [f"Answered {len(world.plan.said)} times: {said}"] if is_broken else other
