@@ -67,7 +67,10 @@ def connections(monkeypatch) -> list[CarrierConnection]:
 
 
 @pytest.fixture
-def host(tmp_path) -> SwarmHarness:
+def host(tmp_path, monkeypatch) -> SwarmHarness:
+    # No run is begun anew elsewhere because this machine is slow; what tests that sets it.
+    monkeypatch.setattr(swarm_runtime, "CONNECT_SECONDS", DEADLINE_SECONDS)
+    monkeypatch.setattr(swarm_runtime, "SETTING_UP_SECONDS", DEADLINE_SECONDS)
     made = SwarmHarness(tmp_path)
     (made.group / "old.md").write_text("old")
     return made
