@@ -123,8 +123,9 @@ def kind_of(problem: str) -> str:
 class Shrinking:
     """The search for a smaller world: delta debugging over the things of a plan.
 
-    Whole classes of things are left out first, then halves of what is left in the order of time, quarters,
-    and at last single ones; and all again until nothing more can go, with more draws for each set.
+    The end of the world is cut off first. Then whole classes of things are left out, halves of what is left
+    in the order of time, quarters, and at last single ones; and all again until nothing more can go, with
+    more draws for each set.
     """
 
     def __init__(
@@ -162,6 +163,7 @@ class Shrinking:
         self._say(f"… {self.size} break it")
         self._kind = kind_of(problems[0])
         self._most_seconds = 1.0 + MOST_TIMES_AS_LONG * (_cpu_seconds() - began_s)
+        self._cut_the_end()
         self._keep_only_what_is_named(problems[0])
         for draws in DRAWS:
             before = None
@@ -181,6 +183,14 @@ class Shrinking:
         """What replays the smaller world."""
         names = [one.name for one in self._things if one.name in self.names]
         return f'make simulate SEED={self.seed} ONLY="{" ".join(names)}"'
+
+    def _cut_the_end(self) -> None:
+        """Leave out what came after the promise broke: all that was before it stays as it was."""
+        size = len(self.names) // 2
+        while size >= 1:
+            later = [one.name for one in self._left() if one.at_s > 0][-size:]
+            if not self._leave_out(later, 1):
+                size //= 2
 
     def _keep_only_what_is_named(self, problem: str) -> None:
         """Leave out what people said elsewhere than where the promise broke, as far as that goes at once."""
@@ -208,13 +218,13 @@ class Shrinking:
     def _left(self) -> list[Thing]:
         return [one for one in self._things if one.name in self.names]
 
-    def _leave_out(self, portion: Collection[str], draws: int) -> None:
-        """Leave out these things if a promise of the same kind is broken without them."""
+    def _leave_out(self, portion: Collection[str], draws: int) -> bool:
+        """Leave out these things if a promise of the same kind is broken without them; return whether so."""
         names = self.names.difference(portion)
         gone = {one.name for one in self._things if one.group and one.group not in names}
         names = names.difference(gone)
         if names == self.names:
-            return
+            return False
         seeds = [self.seed, *(f"{self._number}/{draw}" for draw in range(1, draws))]
         for seed in dict.fromkeys(seeds):
             if (names, seed) in self._tried or _cpu_seconds() > self._deadline_s:
@@ -223,7 +233,8 @@ class Shrinking:
             if self._kind in map(kind_of, self._try(names, seed)):
                 self.names, self.seed = names, seed
                 self._say(f"… {self.size} are enough")
-                return
+                return True
+        return False
 
     def _try(self, names: Collection[str], seed: str) -> list[str]:
         """Return the problems of a world, which a process of its own lives through.
