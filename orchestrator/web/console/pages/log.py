@@ -52,8 +52,11 @@ class LogRow:
 
 async def show(view: View) -> Response:
     """Show the newest lines of the host's log, or of a run's, that fit the query."""
-    folder, run, level = view.query("group") or None, view.query("run") or None, view.query("level")
-    search_text, problem = view.query("words").strip().casefold(), ""
+    folder, level = view.query("group") or None, view.query("level")
+    # A run's id; None for the group's newest run, and `OF_HOST` for the lines of Andy's own log about the
+    # group. Without a group, Andy's whole log is shown, whatever this is.
+    run = view.query("run") or None
+    entered_text, problem = view.query("words"), ""
     lines: list[HostLogLine] = []
     async with view.host.reader.reading() as tx:
         every = await groups.every(tx)
@@ -62,7 +65,9 @@ async def show(view: View) -> Response:
             await groups.known(tx, folder)
         runs = await queues.run_rows(tx, folder, limit=RUNS) if folder else []
     level = level if level in LEVELS else ""
-    fits = _line_filter(search_text, LEVELS[level], folder if run == OF_HOST else None)
+    # A run's log is about its group alone, so only Andy's own log has to be filtered by group.
+    about_folder = folder if run == OF_HOST else None
+    fits = _line_filter(entered_text.strip().casefold(), LEVELS[level], about_folder)
     try:
         lines = await asyncio.to_thread(_lines, view, folder, run, fits)
     except BadRequest as error:
@@ -75,8 +80,8 @@ async def show(view: View) -> Response:
         group=folder or "",
         run=run or "",
         level=level,
-        words=view.query("words"),
-        words_of=event_text,
+        entered_text=entered_text,
+        event_text=event_text,
         fact=partial(fact_text, view),
         names={str(group.folder): group.name for group in every},
         choices=view.choices(every, first=".host"),
