@@ -103,21 +103,27 @@ class CycleStarter:
         self._alive: frozenset[Folder] = frozenset()
         self._missed: dict[Folder, _Missed] = {}
         self._published_seq: int | None = None
+        """The number of the newest event that is published; None before the first call of `prepare`."""
         self.touched: set[Folder] = set()
         """Groups whose folder changed while their agent worked."""
 
     async def run(self) -> None:
         """Start cycles until the task is cancelled."""
         with self._bus.listening(*TRIGGERS) as bus_events:
-            await self.wake_up()
+            await self.prepare()
             while True:
                 seconds = await self.look()
                 await self._until_event(bus_events, seconds)
 
-    async def wake_up(self) -> None:
-        """Find wakes that were missed while no host ran; their groups start staggered, after a warm-up."""
+    async def prepare(self) -> None:
+        """Delete old requests and events, and note the groups that missed a wake while no host ran.
+
+        No cycle starts here. The noted groups start after a warm-up, one after another.
+        """
         async with self._database.transaction() as tx:
             now_ms = self._clock.now_ms()
+            # Events from before this host are not published. When this loop is run again after an error, the
+            # number stays, so that the events recorded meanwhile are still published.
             if self._published_seq is None:
                 self._published_seq = await events.last_seq(tx)
             await wake_requests.prune(tx, now_ms=now_ms)

@@ -62,7 +62,7 @@ class Course:
                 await harness.trigger()
             case "restart":
                 harness.loops = harness.another_host()
-                await harness.loops.wake_up()
+                await harness.loops.prepare()
             case "wake" | "pause" | "resume":
                 await harness.act(step)
             case _:

@@ -27,7 +27,7 @@ async def test_bt_11_a_wake_to_come_survives_a_restart(idle):
     await idle.change(next_wake_ms=at("10:45:00"))
     idle.set("10:20:00")
     idle.loops = idle.another_host()
-    await idle.loops.wake_up()
+    await idle.loops.prepare()
 
     assert await idle.next_wake() == "10:45:00"
     assert await idle.until("10:50:00") == [("auto", at("10:45:00"))]
@@ -38,7 +38,7 @@ async def test_bt_11_an_overdue_wake_is_one_cycle_after_the_warm_up_group_after_
     await idle.on("work", next_wake_ms=at("10:50:00"))
     idle.set("11:00:00")
     idle.loops = idle.another_host()
-    await idle.loops.wake_up()
+    await idle.loops.prepare()
 
     starts = await idle.until("11:05:00")
     assert starts == [("auto", at("11:00:15")), ("auto", at("11:00:20"))]
