@@ -64,8 +64,11 @@ class RunnerSession:
         self._noticing = noticing
         self._progress = progress or TurnProgress()
         self._is_started = False
-        self._is_to_begin = False
-        """Whether the agent still follows the order with which the run was started ahead."""
+        self._follows_standby_order = False
+        """Whether the agent still follows the order with which the run was started ahead.
+
+        Set when the first turn brings another order, until the agent gets that order in `_answer`.
+        """
 
     async def run(self) -> int:
         """Answer turns until the host closes the run or the agent breaks; return the exit code."""
@@ -88,7 +91,7 @@ class RunnerSession:
             async with asyncio.timeout(GET_READY_SECONDS):
                 await self._agent.start()
                 await self._noticing.preload()
-        except Exception as error:  # noqa: BLE001  # nobody has asked anything: its turn starts it anew
+        except Exception as error:  # noqa: BLE001  # no turn waits yet; the first one starts the agent again
             log_fault("the agent could not get ready", error)
             await self._agent.close()
         else:
@@ -98,7 +101,8 @@ class RunnerSession:
         if turn is not None:
             self._order = self._order.begun_by(turn)
             self._noticing.begin(self._order)
-            self._is_to_begin = True
+            # The agent gets the new order in `_answer`, where an error or a time limit ends this turn.
+            self._follows_standby_order = True
         return turn
 
     async def beat(self, seconds: float) -> None:
@@ -133,8 +137,8 @@ class RunnerSession:
 
     async def _answer(self, turn: TurnOrder) -> TurnOutcome:
         """Start the agent if need be, run the turn's check, and let the agent answer."""
-        if self._is_to_begin:
-            self._is_to_begin = False
+        if self._follows_standby_order:
+            self._follows_standby_order = False
             self._is_started = await self._agent.begin(self._order)
         # The acknowledgement says how the conversation goes on, which is known once the agent has started. A
         # turn with a check starts it only if there is something to do.

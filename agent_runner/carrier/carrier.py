@@ -281,7 +281,7 @@ class Carrier:
 
     async def _serve(self, connection: CarrierConnection, welcome: CarrierMessage) -> Exception:
         """Serve one connection until it breaks, and return the reason."""
-        self._incoming.begin_connection(is_new_run=self._state is CarrierState.LAYING)
+        self._incoming.begin_connection(has_order=self._state is not CarrierState.LAYING)
         link = HostLink(connection)
         lost: Exception = ConnectionLost("the run is over")
         try:
@@ -457,6 +457,7 @@ class Carrier:
         """Send stdout from a byte offset on, and stderr; at the end, the last requests and the exit."""
         connection = link.connection
         while True:
+            # Read before everything else: a change during the sends below must not be missed.
             changed = self._changed
             has_ended = self._state is CarrierState.ENDED
             if errors := self._output.take_errors():

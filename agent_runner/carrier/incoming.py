@@ -20,8 +20,11 @@ class IncomingFiles:
         """`local` are the directories into which the files are put."""
         self._trees = local
         self._announced: dict[str, Tree] = {}
+        """Map each target to the entries that the host has described, also after their files have arrived."""
         self._incoming: dict[tuple[str, str], Any] = {}
+        """Map target and path of each file of which only parts have arrived to these parts."""
         self._missing: set[tuple[str, str]] = set()
+        """Target and path of each file that the container lacks."""
         self._file_arrived = asyncio.Event()
         """Set when a file has arrived."""
 
@@ -30,13 +33,14 @@ class IncomingFiles:
         """Return whether all announced files have arrived."""
         return not self._missing
 
-    def begin_connection(self, *, is_new_run: bool) -> None:
+    def begin_connection(self, *, has_order: bool) -> None:
         """Drop the parts of files from an earlier connection.
 
-        With `is_new_run`, the trees that it described are dropped, too: the host describes them again.
+        As long as the runner has no order (`has_order`), the host describes all trees again on each
+        connection, so the earlier descriptions are dropped, too.
         """
         self.close()  # on a new connection the host sends each file from its first byte
-        if is_new_run:
+        if not has_order:
             self._announced.clear()
             self._missing.clear()
 
@@ -58,6 +62,10 @@ class IncomingFiles:
     async def _handle_tree(self, message: CarrierMessage) -> None:
         """Add a part of a tree's description; with the last part, update the tree and note missing files."""
         target = message.text("target")
+        # Not emptied after the last part: single files of one directory are described one after another with
+        # the same target, and the files of all of them are still to come. A directory that is shared as a
+        # whole is described only once on a connection, and `begin_connection` drops earlier descriptions. So
+        # with `is_whole` no entry of an older description is left.
         announced = self._announced.setdefault(target, {})
         for path, fields in message.mapping("entries").items():
             announced[trees.checked_path(path)] = trees.entry_from(fields)

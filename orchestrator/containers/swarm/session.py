@@ -89,7 +89,10 @@ class CarrierSession:
         on_log: OnLog,
         is_adopted: bool,
     ) -> None:
-        """`is_adopted` says whether an earlier host has started the run."""
+        """`is_adopted` says whether an earlier host has started the run.
+
+        `last_frame` returns the number of the last frame of a run that the store has recorded.
+        """
         self.run_id = run_id
         self.folder = folder
         self.files = files
@@ -463,12 +466,16 @@ class CarrierSession:
         return await self._output.get()
 
     async def settle(self) -> None:
-        """Put the staged files of those turns in place whose ends the store has recorded."""
+        """Put the staged files of those turns in place whose ends the store has recorded.
+
+        Called after each chunk of output, so it looks first whether any stage is complete ("sealed").
+        """
         if not await asyncio.to_thread(self.files.stages.sealed):
             return
         try:
             async with self._files_lock:
                 for applied in await settle_stages(self.files, self.run_id, self._last_frame):
+                    # The changes came from the container, so they must not be sent back to it.
                     self._update_bases(applied)
         except OSError as error:
             # The disk may be full. This is tried again, at the latest before the next start of a container.
