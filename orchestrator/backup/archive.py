@@ -119,8 +119,8 @@ class BackupProgress:
         self._clock = clock
         self._next_ms = clock.steady_ms() + PROGRESS_SECONDS * 1000
 
-    def at(self, contents: BackupContents) -> None:
-        """Report the sums so far, if it is time for the next report."""
+    def report_if_due(self, contents: BackupContents) -> None:
+        """Report the sums so far, unless the last report was less than `PROGRESS_SECONDS` ago."""
         now_ms = self._clock.steady_ms()
         if now_ms >= self._next_ms:
             self._next_ms = now_ms + PROGRESS_SECONDS * 1000

@@ -188,7 +188,7 @@ class _ExportFolder:
         """Add to the size of a file, and report the progress."""
         self.files[name] = self.files.get(name, 0) + size
         self.contents = BackupContents(files=len(self.files), bytes=self.contents.bytes + size)
-        self.progress.at(self.contents)
+        self.progress.report_if_due(self.contents)
 
 
 def _private(path: str, flags: int) -> int:

@@ -295,7 +295,7 @@ class _Writer:
             head, info.size = b"", status.st_size
         self._tar.addfile(info, sparse.Pieces(file, head, pieces))
         self.contents = self.contents.with_file(status.st_size)
-        self._progress.at(self.contents)
+        self._progress.report_if_due(self.contents)
 
     def _count_unpaid_bytes(self, pieces: sparse.Data, status: os.stat_result) -> bool:
         """Count the bytes of a file that take no space on the disk, and return whether it may be added.

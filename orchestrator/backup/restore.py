@@ -263,7 +263,7 @@ class Unpacked:
             with tarfile.open(source, "r:gz") as tar:
                 for member in tar:
                     unpacked.take(tar, member)
-                    progress.at(unpacked.contents)
+                    progress.report_if_due(unpacked.contents)
                 unpacked.read_to_end(tar)
                 unpacked.finish(tar)
         except UNREADABLE as error:

@@ -131,8 +131,8 @@ async def _audit(home: Home, record: RestoreRecord) -> None:
 async def _is_audited(tx: Tx, record: RestoreRecord) -> bool:
     """Return whether the audit log has the entry about a restore."""
     rows = await tx.execute_fetchall(
-        "SELECT 1 FROM audit WHERE kind LIKE 'restore.%' AND json_extract(detail, '$.id') = ? AND kind = ?",
-        (record.id, f"restore.{record.state}"),
+        "SELECT 1 FROM audit WHERE kind = ? AND json_extract(detail, '$.id') = ?",
+        (f"restore.{record.state}", record.id),
     )
     return bool(list(rows))
 

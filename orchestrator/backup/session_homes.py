@@ -140,7 +140,7 @@ def words_of(content: object) -> str:
     if isinstance(content, list):
         parts = [part for part in content if isinstance(part, dict) and part.get("type") == "text"]
         return "\n".join(text(part, "text", limit=MAX_TEXT_CHARS) for part in parts)[:MAX_TEXT_CHARS]
-    # `text` reads a field, so the content becomes one.
+    # `text` also cleans and shortens, but only reads fields of a mapping: the content is wrapped in one.
     return text({"": content}, "", limit=MAX_TEXT_CHARS) if isinstance(content, str) else ""
 
 
