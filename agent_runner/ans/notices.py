@@ -70,7 +70,9 @@ class RunNotices:
         """The host's notices of this turn, by id."""
         self._delivered: list[DeliveredNotice] = []
         self._read_batches: list[NoticeBatch] = []
-        """Notices delivered in this turn; if it fails, the run's own ones become due again."""
+        """The deliveries of this turn. If the turn fails, the notices that come from the run itself, and not
+        from the host, become due again.
+        """
         self._arrived: list[tuple[Notice, InjectAt]] = []
         """The host's notices that were not passed on yet, each with the point of its delivery."""
         self._left_over: list[NoticeEvent] | None = None
@@ -138,7 +140,10 @@ class RunNotices:
         max_tokens: int | None = None,
         message_count: int | None = None,
     ) -> None:
-        """Record facts that conditions test; those that are None stay unchanged."""
+        """Record facts that conditions test; those that are None stay unchanged.
+
+        A notice that has a condition can become due again once its condition has been false.
+        """
         facts = self.facts
         self.facts = replace(
             facts,

@@ -491,7 +491,7 @@ async def _restore_part(home_option: Path | None, change: GroupChange, *, shown:
             raise changes.GroupChangeRefused("It has just been changed by somebody else: look again.")
 
     async def act(tx: Tx, now_ms: int) -> None:
-        """Give the part the text of before the change; this is itself recorded as a change."""
+        """Set the part to its text from before the change; this is itself recorded as a change."""
         await changes.apply(
             tx,
             terminal.home_of(home_option).root,

@@ -84,7 +84,8 @@ class DeletionSync:
             if turn is not None or not await sessions.take_new_session(tx, group.folder):
                 return
             await sessions.lose(tx, group.folder)
-            # A new configuration ends the group's containers, which still use the old session.
+            # The configuration is stored unchanged, but with a new time. Because of that, the group's
+            # containers, which still use the old session, are ended.
             await groups.set_config(tx, group.folder, group.container_config, now_ms=self._clock.now_ms())
         self._bus.publish("group.configured", group=group.folder)
         try:

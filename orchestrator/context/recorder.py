@@ -178,8 +178,8 @@ class ContextRecorder:
         with_new_messages = await self._database.read(self._with_new_messages)
         with_context = await asyncio.to_thread(self._with_context)
         changed = await asyncio.to_thread(self._with_outdated_copy, with_context)
-        unknown = [folder for folder in self._folders if folder not in self._caught_up]
-        await self._catch_up_all({*with_new_messages, *changed, *unknown})
+        never_updated = [folder for folder in self._folders if folder not in self._caught_up]
+        await self._catch_up_all({*with_new_messages, *changed, *never_updated})
         await self._take_due_snapshots(dict.fromkeys((*with_context, *with_new_messages)))
         await self._notify_owner_of_repairs()
 
@@ -202,11 +202,11 @@ class ContextRecorder:
 
         Commands and the owner write contexts, too.
         """
-        return [
-            folder
-            for folder in folders
-            if self._version(folder) not in (None, self._copied_versions.get(folder))
-        ]
+        return [folder for folder in folders if self._is_copy_outdated(folder, self._version(folder))]
+
+    def _is_copy_outdated(self, folder: Folder, version: int | None) -> bool:
+        """Return whether there is a context, and it has another version than its last copy."""
+        return version is not None and version != self._copied_versions.get(folder)
 
     async def _take_due_snapshots(self, folders: Iterable[Folder]) -> None:
         """Take a snapshot of each context that has changed and whose last one is `SNAPSHOT_MS` old."""
@@ -283,7 +283,12 @@ class ContextRecorder:
                 self._running_calls.pop(folder, None)
 
     def _write(self, group: Group, turn_exchanges: Sequence[TurnExchange]) -> list[RegisteredMessages]:
-        """Register the messages that are new. Blocks."""
+        """Bring a group's context and the container's copy of it up to date; return what was registered.
+
+        The messages of the exchanges that the context does not have yet are added. A conversation that the
+        owner cleared is closed. The copy is written if the context may have changed since the last copy.
+        Blocks.
+        """
         manager = self.manager(group.folder, project_name=group.name)
         now_ms = self._clock.now_ms()
         registered: list[RegisteredMessages] = []
@@ -292,11 +297,11 @@ class ContextRecorder:
                 registered += [self._register(manager, group, part.spoken, now_ms)]
             if part.closing is not None:
                 _close(manager, part.closing.turn, now_ms)
-        # Commands and the owner write the file, too. Its time is read before the file is, so that a change
-        # in between is seen by the next pass.
+        # The version is read before the content: if a command or the owner writes the file in between, the
+        # recorded version is too old, and the next pass copies the context again.
         version = self._version(group.folder)
-        is_changed = version not in (None, self._copied_versions.get(group.folder))
-        if (is_changed or turn_exchanges) and self.copies.write(group.folder, manager.load(now_ms=now_ms)):
+        needs_copy = bool(turn_exchanges) or self._is_copy_outdated(group.folder, version)
+        if needs_copy and self.copies.write(group.folder, manager.load(now_ms=now_ms)):
             self._note_copied(group.folder, version)
         return registered
 

@@ -165,8 +165,11 @@ class ContextSnapshots:
         change: Callable[[Context], Context],
         change_plans: Callable[[Workflow], Workflow] = lambda plans: plans,
     ) -> None:
-        """Change all readable snapshots; both functions return the same object for no change."""
-        # For texts that were deleted: they must go from here too, or a restore would bring them back.
+        """Change all readable snapshots, for example to remove a text that was deleted from the context.
+
+        Otherwise a restore would bring that text back. A function that changes nothing returns its argument
+        itself, and a snapshot without any change is not written.
+        """
         for snapshot in self.listed():
             with suppress(SnapshotDamaged, UnknownSnapshot):
                 contents = self.read(snapshot.name)

@@ -203,7 +203,8 @@ def _read_entries(file: BinaryIO, limits: TranscriptLimits) -> Transcript:
             raise TimeoutError(f"the transcript could not be read in {limits.seconds:g} s")
         entry = _entry(line, limits) if CONVERSATION_MARK in line else None
         if entry is not None:
-            entries.pop(entry.uuid, None)  # the last one is the last in the dict
+            # An entry that is repeated counts where it stands last, so it is moved to the end of the dict.
+            entries.pop(entry.uuid, None)
             entries[entry.uuid] = entry
     return _transcript(entries)
 

@@ -321,8 +321,8 @@ def with_profile(group: Group, profile: GroupProfile) -> Group:
 async def unregister(tx: Tx, folder: str, *, now_ms: int) -> Departure:
     """Remove a group's registration; its files and history stay.
 
-    Waiting turns fail and the chat is notified; a running turn may end. `GroupReconciler` closes the
-    containers when it finds the group gone.
+    Waiting turns fail and the chat is notified. A turn that is running is not stopped here: when
+    `GroupReconciler` finds the group gone, it has the containers close after their turns.
 
     Raises:
         UnknownGroup: there is none.

@@ -104,7 +104,11 @@ async def _message_for(
     *,
     starts_turn: bool,
 ) -> Inbound:
-    """Return the message to store for a vote; it edits the person's previous vote if nobody has read that."""
+    """Return the message to store for a vote; it edits the person's previous vote if nobody has read that.
+
+    A vote that `starts_turn` edits only a previous vote that is part of a turn. Beside any other it is stored
+    as a message of its own.
+    """
     quote = message.quote or Quote(message_id=poll.message_id, sender="", text="")
     quote = quote if quote.text else replace(quote, text=poll.text)
     text = poll_rules.vote_text(poll, chosen)

@@ -134,13 +134,14 @@ class Mailbox:
             if len(requests) >= limit or len(rejections) >= MAX_REJECTIONS or read_bytes >= MAX_PASS_BYTES:
                 has_more = True
                 break
+            # In a full directory no file is left alone, or unfinished ones could hide all others for ever.
             entry = self._read_entry(directory, name, has_grace=not survey.is_cut)
             if isinstance(entry, RequestFile):
                 requests.append(entry)
                 read_bytes += len(entry.body)
             elif entry is not None:
                 rejections.append(entry)
-        # If none of those was usable, another call at once would see the same ones again.
+        # If nothing was read or removed, another call at once would look at the same entries again.
         has_more |= survey.is_cut and bool(requests or rejections)
         return RequestBatch(requests=tuple(requests), rejections=tuple(rejections), has_more=has_more)
 

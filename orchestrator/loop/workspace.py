@@ -196,8 +196,8 @@ class Workspaces:
             await asyncio.to_thread(self.stop)
 
     def _on_event(self, event: HostEvent) -> None:
-        """Look again when a loop may have been switched on."""
-        # Its own events are left out, or each look could cause the next.
+        """Wake `run` for another look when a loop may have been switched on or off."""
+        # Events that `_compare` publishes have the detail `KIND`; by those, each look would cause the next.
         if event.kind in ("loop.changed", "command.control_loop") and event.detail != KIND:
             self._wakeup.set()
 

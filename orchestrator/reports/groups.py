@@ -206,7 +206,7 @@ def access_row(request: AccessRequest) -> AccessRequestView:
 
 
 def chat_lines(rows: list[ChatView], *, zone: ZoneInfo) -> list[str]:
-    """Return the chats as a table for people, and each that calls and waits with the words of its call."""
+    """Return the chats as a table for people, followed by a line for each request for access that waits."""
     if not rows:
         return ["No chat was seen yet."]
     waiting = [row["request"] for row in rows if row["request"] and row["request"]["state"] == "waiting"]

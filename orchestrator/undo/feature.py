@@ -72,7 +72,8 @@ class UndoFeature:
         for folder in sorted({*with_open_turns, *(undo.folder for undo in due)}):
             await self.catch_up(Folder(folder))
         for folder in sorted({*with_expired, *await asyncio.to_thread(self.files.uncollected)}):
-            async with self._locks[folder]:  # what is recorded meanwhile would not be in `hashes`
+            # Locked, because the content of an effect that is recorded after this read would be deleted.
+            async with self._locks[folder]:
                 hashes = await self._host.database.read(partial(file_effects.hashes, folder=Folder(folder)))
                 await asyncio.to_thread(self.files.collect, folder, hashes)
 

@@ -229,7 +229,10 @@ class Reminders(RequestHandler):
 
     @contextmanager
     def _refusal(self, known: str, form: str, at: datetime) -> Iterator[None]:
-        """Replace a refusal whose text contains `known` with the sentence `form`."""
+        """Replace the host's refusal in the block whose text contains `known` by the sentence named `form`.
+
+        That sentence names the reminder and its time `at`. Any other refusal is raised as it is.
+        """
         try:
             yield
         except AnswerNow as refusal:
@@ -403,9 +406,13 @@ class Reminders(RequestHandler):
     def _chosen(
         self, candidates: Sequence[UpcomingReminder], upcoming: Sequence[UpcomingReminder], form: str
     ) -> ParsedRequest:
-        """Return the request about the only reminder that fits. Raises `AnswerNow` if none does, or to ask.
+        """Return the request about the one of the `candidates` that the person means.
 
-        It asks if several fit, if another person set the reminder, or if only some of the words fit.
+        `upcoming` are all upcoming reminders; `form` names the sentence of a question.
+
+        Raises:
+            AnswerNow: no reminder fits; or the person is asked, because several fit, because another person
+                set the reminder, or because only some of the words fit.
         """
         options, item = self.options(candidates), self.slot("item")
         if not options:

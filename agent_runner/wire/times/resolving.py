@@ -276,7 +276,9 @@ def _days(parts: Parts, today: date) -> Iterator[date]:
         case NthDay() as day:
             yield from _nth_days(day, today)
         case WeekdaysAhead(index=index, count=count):
-            yield today + timedelta(days=(index - today.weekday() - 1) % 7 + 1 + 7 * (count - 1))
+            # From 1 to 7: today itself does not count.
+            days_to_first = (index - today.weekday() - 1) % 7 + 1
+            yield today + timedelta(days=days_to_first + 7 * (count - 1))
         case None if parts.span is not None:
             yield _day_after(parts.span, today)
         case None if parts.weekday is not None:

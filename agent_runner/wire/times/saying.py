@@ -124,11 +124,11 @@ def _days_en(rhythm: Rhythm) -> str:
         return f"every year on {rhythm.month_day} {_MONTHS_EN[rhythm.months[0] - 1]}"
     if rhythm.months == _QUARTERS and rhythm.month_day == 1:
         return "every quarter"
-    return _month_en(rhythm) + _except_en(rhythm.months)
+    return _days_of_any_month_en(rhythm) + _except_en(rhythm.months)
 
 
-def _month_en(rhythm: Rhythm) -> str:
-    """Return the days of a rhythm in English, without the months that are left out."""
+def _days_of_any_month_en(rhythm: Rhythm) -> str:
+    """Return the days of a rhythm in English, as if it were for all months: `every month on the 3rd`."""
     if rhythm.month_day is not None:
         month = f"{rhythm.step} months" if rhythm.step > 1 else "month"
         day = "last day" if rhythm.month_day == LAST else f"{rhythm.month_day}{_ordinal(rhythm.month_day)}"

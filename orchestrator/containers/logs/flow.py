@@ -87,10 +87,13 @@ class LogFlow:
         return pieces
 
     def end_gap(self) -> list[LogGap]:
-        """End the present gap and return it, if there is one."""
+        """End the present gap and return it in a list, which is empty if there is none.
+
+        The last text of the gap is logged, so it is subtracted from the room in the log.
+        """
         if not self.has_gap:
             return []
-        gap = LogGap(self._dropped, self._tail.text(), self._handled_bytes)
+        gap = LogGap(dropped=self._dropped, tail=self._tail.text(), end=self._handled_bytes)
         self._remaining_bytes -= len(gap.tail)
         self._dropped, self._tail = 0, Tail(GAP_TAIL_BYTES)
         return [gap]

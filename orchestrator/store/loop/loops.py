@@ -170,8 +170,8 @@ async def renew(tx: Tx, folder: Folder, *, until_ms: int) -> None:
 
 
 async def start(tx: Tx, folder: Folder, turn_id: TurnId, *, now_ms: int, until_ms: int) -> None:
-    """Start a cycle: its turn takes the lease, also from a turn that waits with it."""
-    # A question that starts while a free cycle waits becomes the cycle.
+    """Record that a turn has started as the loop's cycle, and give it the lease, even of a waiting turn."""
+    # For example, a person's question that starts while a free cycle is queued becomes the cycle instead.
     await tx.execute(
         """
         UPDATE loop_state SET lease_owner = ?, lease_until_ms = ?, last_start_ms = ?, held_reason = NULL
