@@ -29,7 +29,7 @@ from orchestrator.proxies.strict_json import NotStrictJson
 
 log = structlog.get_logger(__name__)
 
-SMALL_BYTES = 16 * 1024
+SMALL_BYTES = 4 * 1024
 """Bytes up to which a body is parsed in the host's process, in about a millisecond."""
 ORDINARY_BYTES = 1024 * 1024
 """Bytes up to which bodies have a child of their own: on a busy machine, 32 MiB take long just to arrive."""
