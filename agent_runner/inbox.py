@@ -37,7 +37,7 @@ class TurnInbox:
             async for _ in watch.checks(SWEEP_SECONDS):
                 if turn := await asyncio.to_thread(self._take):
                     return turn
-                # After the turns: one that was written before the wish to close is still answered.
+                # Looked for last: a turn that was written before the request to close is still answered.
                 if await asyncio.to_thread(self._is_closed):
                     return None
         finally:

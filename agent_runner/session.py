@@ -141,7 +141,7 @@ class RunnerSession:
             self._follows_standby_order = False
             self._is_started = await self._agent.begin(self._order)
         # The acknowledgement says how the conversation goes on, which is known once the agent has started. A
-        # turn with a check starts it only if there is something to do.
+        # turn with a check starts the agent only if there is something to do.
         if turn.check is None:
             await self._start()
         self._outlet.put(Ack, turn=turn.turn, restored=self._agent.restored)

@@ -525,9 +525,10 @@ class Reminders(RequestHandler):
         return self.say("move_repeated", what=what, times=rhythm, moment=moment)
 
     def _new_time(self) -> times.Reading:
-        """Return the new time, completed by the old one: for `Saturday` its time of day, for `10` its day.
+        """Return the new time. A part that the person left out is that of the old time.
 
-        The completed words replace those in the slots, so that a question about them can be answered.
+        `Saturday` keeps the old time of day, and `10` the old day. The completed words replace those in the
+        slots, so that a question about them can be answered.
         """
         at, words = datetime.fromisoformat(self.slot("at")), self.slot("when")
         if self.slot("later") or self.slot("earlier"):

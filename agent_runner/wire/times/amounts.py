@@ -108,11 +108,12 @@ def _sum(pieces: list[tuple[float, str]]) -> TimeSpan | None:
     for amount, unit in pieces:
         if unit in _MONTHS:
             if not (amount * _MONTHS[unit]).is_integer():
-                return None
+                return None  # half a month is no definite time
             months += int(min(amount * _MONTHS[unit], _MAX_DAYS))
         elif unit in _DAYS and amount.is_integer():
             days += min(int(amount) * _DAYS[unit], _MAX_DAYS)
         else:
+            # Smaller units, and parts of days: half a day is 12 hours.
             seconds += amount * _seconds(unit)
     elapsed = timedelta(seconds=min(seconds, _MAX_DAYS * 86_400))
     return TimeSpan(months=months, days=days, elapsed=elapsed)

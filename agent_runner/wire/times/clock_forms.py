@@ -96,7 +96,9 @@ def _minutes_from_hour(match: re.Match[str]) -> Parts | None:
     """Return the time in `half past 7`, `a quarter to nine`, `10 minutes before noon`; None if it is none."""
     minutes = _minutes(match)
     is_after = match["side"].lower() in ("past", "after")
-    if minutes is None or (match["semi"] and not is_after):
+    # In English, `half` is only said of the hour before: there is no `half to seven`.
+    is_half_to = match["semi"] and not is_after
+    if minutes is None or is_half_to:
         return None
     if match["noon"] or match["midnight"]:
         return _beside_twelve(minutes, is_noon=bool(match["noon"]), is_after=is_after)
