@@ -132,17 +132,21 @@ def correct(
         if forget:
             return owner_changes.without_plan(contents, plan_id, now_ms=now_ms)
         plan = workflow.known_plan(contents.workflow, plan_id)
-        known_task = workflow.known_task(plan, task) if task else None
-        changed = CorrectedTask(
-            title=(title if title is not None else known_task.title) if known_task else "",
-            status=(status or known_task.status) if known_task else "",
-        )
+        tasks: dict[str, CorrectedTask] = {}
+        plan_title = plan.title if title is None else title
+        if task:
+            # With a task, `title` is the task's title.
+            plan_title = plan.title
+            known_task = workflow.known_task(plan, task)
+            tasks[task] = CorrectedTask(
+                title=known_task.title if title is None else title, status=status or known_task.status
+            )
         return owner_changes.with_plan(
             contents,
             plan_id,
-            title=plan.title if task or title is None else title,
+            title=plan_title,
             objective=plan.objective if objective is None else objective,
-            tasks={task: changed} if task else {},
+            tasks=tasks,
             now_ms=now_ms,
         )
 

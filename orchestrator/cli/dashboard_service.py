@@ -46,7 +46,11 @@ class GroupZone:
 
 
 def query_group(home: Path | None, folder: str | None, query: Callable[[Tx, GroupZone], Awaitable[T]]) -> T:
-    """Return the result of `query` for one group. Raises `UnknownGroup`."""
+    """Return the result of `query` for one group, the main group if `folder` is None.
+
+    Raises:
+        UnknownGroup: there is no such group.
+    """
     zone = config.load(terminal.home_of(home).root).zone
 
     async def ask(tx: Tx) -> T:

@@ -34,7 +34,7 @@ from orchestrator.domain.setting_sources import (
     read_sources,
     zone_of_this_machine,
 )
-from orchestrator.domain.web_search import SearchService, word_of
+from orchestrator.domain.web_search import SearchService, service_name_of
 
 
 def _plain_name(name: str) -> str:
@@ -291,7 +291,7 @@ class Settings(BaseModel):
         default_factory=dict,
         description="What models cost, by name: dollars a million tokens. Goes before the list prices.",
     )
-    andy_web_search: Annotated[SearchService, BeforeValidator(word_of)] = Field(
+    andy_web_search: Annotated[SearchService, BeforeValidator(service_name_of)] = Field(
         SearchService.ANTHROPIC,
         description="Who searches the web for agents: `anthropic` (the model service), `searxng`, `brave`"
         " or `off`; a group may differ.",

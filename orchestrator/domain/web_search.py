@@ -28,8 +28,11 @@ class SearchService(StrEnum):
 _YES, _NO = {"true", "1", "yes", "on"}, {"false", "0", "no", "off", ""}
 
 
-def word_of(value: object) -> object:
-    """Return a setting as the name of a service. Older settings: true is `anthropic`, false is `off`."""
+def service_name_of(value: object) -> object:
+    """Return the value of a setting as the name of a service, for pydantic to check.
+
+    Older settings have true for `anthropic` and false for `off`.
+    """
     if not isinstance(value, bool | str):
         return value
     text = str(value).strip().casefold()[:40]

@@ -106,8 +106,13 @@ async def since(tx: Tx, group: Group, address: str) -> int | None:
 
 
 async def of_group(tx: Tx, folder: str) -> list[GroupPerson]:
-    """Return everybody of a group with their role, and last the entry for everybody
-    else. Raises `UnknownGroup`.
+    """Return everybody of a group with their role, and last the entry for everybody else.
+
+    These are the people who were seen in the group, and those to whom its settings give a role. A person with
+    several addresses is returned once, under the first of them.
+
+    Raises:
+        UnknownGroup: there is no such group.
     """
     group = await groups.known(tx, folder)
     config = settings.of(group)

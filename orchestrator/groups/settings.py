@@ -26,7 +26,7 @@ from orchestrator.domain.network_targets import NetworkTarget, parse_target
 from orchestrator.domain.setting_sources import known_zone
 from orchestrator.domain.settings import Settings
 from orchestrator.domain.values import Group, Role, TurnKind
-from orchestrator.domain.web_search import SearchService, word_of
+from orchestrator.domain.web_search import SearchService, service_name_of
 from orchestrator.groups import roles
 from orchestrator.groups.roles import (
     EVERYBODY,
@@ -119,7 +119,7 @@ class GroupConfig(_Strict):
     egress: Literal["none", "open"] | EgressAllowlist = "none"
     """Places that it may reach outside: none, a list through the proxy, or all of the internet."""
 
-    web_search: Annotated[SearchService, BeforeValidator(word_of)] | None = None
+    web_search: Annotated[SearchService, BeforeValidator(service_name_of)] | None = None
     """The service that searches the web for it: `anthropic` (its model's own), `searxng`, `brave` or `off`.
     Words of the chat reach a search engine then.
     """

@@ -289,20 +289,22 @@ class CycleStarter:
             return
 
     async def _handle(self, event: HostEvent) -> bool:
-        """Record an event that requests a wake, and return whether a cycle may be due after it."""
+        """Store the wake that an event requests, if any, and return whether a cycle may be due after it."""
         if event.kind in CHANGED:
             return True
         if not self._alive or event.group not in (None, *self._alive):
             return False
-        # With data it is a stored request that this loop has published itself: to store it again would never
-        # end.
-        if event.kind.startswith(TRIGGER) and event.data is None:
+        is_trigger = event.kind.startswith(TRIGGER)
+        if is_trigger and event.data is not None:
+            # A stored request that this loop has published itself: to store it again would never end.
+            return False
+        if is_trigger:
             await self._request_wake(
                 event, event.kind.removeprefix(TRIGGER), event.reason or event.detail or ""
             )
         elif event.kind in ALERTS:
             await self._request_wake(event, "alert", f"{ALERTS[event.kind]}: {event.detail or ''}")
-        return not (event.kind.startswith(TRIGGER) and event.data is not None)
+        return True
 
     async def _request_wake(self, event: HostEvent, kind: str, reason: str) -> None:
         """Store a request to wake the loop of the event's group; the key lets an event count once."""

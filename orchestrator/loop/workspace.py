@@ -236,7 +236,7 @@ class Workspaces:
         # After the commit: if that fails, the next pass finds the same change again.
         self._known[folder] = files
         if changes.by_agent:
-            self._touched.add(folder)
+            self._touched.add(folder)  # so that the present cycle counts as one that did something
         if is_new:
             self._bus.publish("loop.changed", group=folder, detail=KIND)
 

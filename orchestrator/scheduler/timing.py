@@ -84,13 +84,11 @@ def _cron(value: str, *, dst: str | None, now_ms: int, zone: ZoneInfo) -> Planne
 def _interval(value: str, *, dst: str | None, now_ms: int, zone: ZoneInfo) -> PlannedTask:
     """Return the plan of an interval: `20 minutes`, `60000` in milliseconds, or `every Monday`."""
     is_span = _MILLISECONDS.fullmatch(value) or when.duration(value) is not None
-    in_words = (
-        None
-        if is_span
-        else _in_words(f"every {value.removeprefix('every ')}", dst=dst, now_ms=now_ms, zone=zone)
-    )
-    if in_words is not None:
-        return in_words
+    if not is_span:
+        text = f"every {value.removeprefix('every ')}"
+        planned = _in_words(text, dst=dst, now_ms=now_ms, zone=zone)
+        if planned is not None:
+            return planned
     every_ms = _interval_ms(value)
     return _planned(ScheduleKind.INTERVAL, str(every_ms), zone, now_ms + every_ms)
 

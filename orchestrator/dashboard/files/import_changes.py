@@ -33,11 +33,11 @@ def differences(row: Mapping[str, Any], imported: Any) -> list[ImportChange]:
     """
     match imported:
         case BoardTask():
-            texts = [*_of_task(row, imported)]
+            texts = [*_task_changes(row, imported)]
         case Question():
-            texts = [*_of_question(row, imported)]
+            texts = [*_question_changes(row, imported)]
         case Notification():
-            texts = [*_of_notification(row, imported)]
+            texts = [*_notification_changes(row, imported)]
         case Insight():
             texts = [*_value_change(row, "category", imported.category)]
         case _:
@@ -64,7 +64,7 @@ def _named(ids: list[str]) -> str:
     return ", ".join(ids[:MAX_NAMED]) + others
 
 
-def _of_task(row: Mapping[str, Any], task: BoardTask) -> Iterator[str]:
+def _task_changes(row: Mapping[str, Any], task: BoardTask) -> Iterator[str]:
     """Yield a text for each value of a task's entry that was changed or left out."""
     progress = row.get("progress") or {}
     if row.get("status") == "archived":
@@ -83,7 +83,7 @@ def _of_task(row: Mapping[str, Any], task: BoardTask) -> Iterator[str]:
         yield "deadline_text without a deadline: left out"
 
 
-def _of_question(row: Mapping[str, Any], question: Question) -> Iterator[str]:
+def _question_changes(row: Mapping[str, Any], question: Question) -> Iterator[str]:
     """Yield a text for each value of a question's entry that was changed or left out."""
     if row.get("answer") and question.answer is None:
         yield "answer: left out of a question that is not answered"
@@ -91,7 +91,7 @@ def _of_question(row: Mapping[str, Any], question: Question) -> Iterator[str]:
         yield "answered_at was missing: when the question was made"
 
 
-def _of_notification(row: Mapping[str, Any], notification: Notification) -> Iterator[str]:
+def _notification_changes(row: Mapping[str, Any], notification: Notification) -> Iterator[str]:
     """Yield a text for each value of a notification's entry that was changed or left out."""
     yield from _value_change(row, "type", notification.type)
     yield from _value_change(row, "status", notification.status)

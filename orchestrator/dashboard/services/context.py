@@ -58,6 +58,7 @@ class ServiceContext:
         self.can_deliver = can_deliver
         self.chat_jid = chat_jid
         self._version: int | None = None
+        """The version of all rows that this call writes; None before it writes the first."""
 
     def of(self, caller: Caller) -> ServiceContext:
         """Return the same context for another caller."""
