@@ -76,6 +76,7 @@ def restore(
             try:
                 placed = place(home, source, record=record, aside=aside, clock=clock, say=say)
             finally:
+                # Nothing was moved: the home was empty, or the restore failed and put everything back.
                 if not _has_files(aside):
                     shutil.rmtree(aside, ignore_errors=True)
         return RestoreResult(

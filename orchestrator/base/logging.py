@@ -282,7 +282,9 @@ class LogThrottle:
         self._seconds = seconds
         self._monotonic = monotonic
         self._next: dict[Hashable, float] = {}
+        """Map each key to the time from which its next event passes, by `monotonic`."""
         self._held: dict[Hashable, int] = {}
+        """Map each key to the number of its events that were dropped since the last that passed."""
 
     def passes(self, key: Hashable) -> bool:
         """Return whether an event of this key may be written now; count it as dropped if not."""

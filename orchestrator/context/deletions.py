@@ -80,8 +80,10 @@ class DeletionSync:
     async def _end_session(self, group: Group) -> None:
         """End the session of a group that has forgotten something, once no turn runs in it."""
         async with self._database.transaction() as tx:
-            turn = await turns.running_of(tx, group.folder)
-            if turn is not None or not await sessions.take_new_session(tx, group.folder):
+            if await turns.running_of(tx, group.folder) is not None:
+                return
+            # This also deletes the note that a new session is needed.
+            if not await sessions.take_new_session(tx, group.folder):
                 return
             await sessions.lose(tx, group.folder)
             # The configuration is stored unchanged, but with a new time. Because of that, the group's

@@ -173,6 +173,7 @@ def _ranks(grams: Sequence[frozenset[str]]) -> list[float]:
             shared = len(grams[first] & grams[second])
             similarity = shared / math.sqrt(len(grams[first]) * len(grams[second]))
             similarities[first][second] = similarities[second][first] = similarity
+    # A sentence that resembles no other passes nothing on; 1.0 only avoids a division by zero.
     totals = [sum(row) or 1.0 for row in similarities]
     ranks = [1.0 / count] * count
     for _ in range(ROUNDS):

@@ -437,8 +437,13 @@ async def _forget_rows(
     *,
     now_ms: int,
 ) -> None:
-    """Remove the chosen items from the rows of a group, and from stored replies to its agent."""
+    """Remove the chosen items from the database of a group, wherever their text is stored.
+
+    That is in the items' own rows, in the messages, in the earlier texts of the group's memory, and in stored
+    replies to its agent. The turns of the messages are noted, so that the context loses these texts, too.
+    """
     for item in removed_items:
+        # The ids of notes and reminders contain the number of the row.
         if item.kind == person_memory.NOTE:
             await memory_notes.forget(tx, group.folder, int(item.id.rpartition(".")[2]))
         elif item.kind in ("insight", "person"):

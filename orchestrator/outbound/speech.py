@@ -231,6 +231,7 @@ class SpokenReplies:
         self._host = host
         self._program = SpeechProgram(words) if words else None
         self._busy: set[ChatJid] = set()
+        """Chats whose replies a task is speaking, one after another."""
         self._slots = asyncio.Semaphore(AT_ONCE)
 
     async def run(self) -> None:

@@ -30,8 +30,10 @@ class NameLookups:
 
     def __init__(self, *, lookups: int = LOOKUPS, lookup_seconds: float = LOOKUP_SECONDS) -> None:
         self._free = lookups
+        """Lookups of all parties together that may still be started."""
         self._seconds = lookup_seconds
         self._shares: dict[str, asyncio.Semaphore] = {}
+        """The places of each party."""
 
     async def look_up(self, host: str, port: int, *, share: str) -> list[str]:
         """Return the addresses of a host, each once; `share` names the party that it is looked up for.
@@ -51,9 +53,13 @@ class NameLookups:
             raise LookupRefused("the name was not looked up in time: its name server may be silent") from None
 
     def _start_lookup(self, host: str, port: int, places: asyncio.Semaphore) -> asyncio.Future[list[str]]:
-        """Look a host up in a thread, which frees its place when it ends: a timeout does not end it.
+        """Start to look a host up in a thread, and return the future result.
 
-        Return the future result. Raises `LookupRefused` if no thread can be started now.
+        The caller has acquired one of the party's `places`. It is released when the thread ends, not at a
+        timeout, because a timeout does not end the thread.
+
+        Raises:
+            LookupRefused: no thread can be started now; the place is released.
         """
         loop = asyncio.get_running_loop()
         result: asyncio.Future[list[str]] = loop.create_future()

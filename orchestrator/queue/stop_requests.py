@@ -135,7 +135,11 @@ class StopRequests:
         return next(iter([candidate for candidate in running if candidate in own] + own + running), None)
 
     async def _stop(self, tx: Tx, turn: Turn) -> None:
-        """End a turn as failed, and its run; kill its container after the commit."""
+        """End a turn as failed, and its run; kill its container after the commit.
+
+        Messages of the turn that are still held back are deleted, and another turn may get the notices that
+        it has claimed.
+        """
         now_ms, reason = self._host.clock.now_ms(), REASON
         await outbox.drop_held(tx, turn.id)
         await notice_claims.release(tx, turn, now_ms=now_ms)

@@ -248,6 +248,7 @@ class MatrixChannel:
         except ChannelDown as error:
             if UNKNOWN_EVENT in str(error):
                 raise ChannelRefused(str(error)) from error
+            # The message has this sign already, for example by a try whose answer was lost: a success.
             if SAME_SIGN not in str(error):
                 raise
 

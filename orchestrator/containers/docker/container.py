@@ -60,6 +60,7 @@ class DockerContainer:
         self._exit: Exit | None = None
         self._pace = TokenBucket(SystemClock(), at_once=BYTES_AT_ONCE, a_second=BYTES_A_SECOND)
         if attached is not None:
+            # For an object that is dropped without `release`: the connections must not stay open.
             weakref.finalize(self, attached.close)
 
     async def output(self) -> AsyncGenerator[bytes, None]:

@@ -109,7 +109,7 @@ class RunLogs:
         self._admit(run, handled_bytes=handled_bytes).flow.rewind()
 
     def note(self, run_id: RunId, kind: str, facts: Mapping[str, object]) -> None:
-        """Log an event that is not published on the event bus. Does not block."""
+        """Log an event that is not published on the event bus, if the run's log is open. Does not block."""
         opened = self._logs.get(run_id)
         if opened is not None:
             self._write_event(opened, kind, facts)

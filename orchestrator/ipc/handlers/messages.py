@@ -78,6 +78,7 @@ async def send_poll(tx: Tx, caller: CommandCaller, command: SendPoll) -> Command
         why_not = f"{MAX_POLLS_AN_HOUR} questions were asked in this hour: wait."
     if why_not is not None:
         return refused("too_many", why_not)
+    # The rows below refer to the row of their chat, which may be missing yet.
     await chats.upsert(tx, jid, name=None, channel=None, is_group=False, at_ms=None)
     key = "poll:" + _dedupe_key(caller, jid, poll.text, turn)
     is_new = await outbox.add(

@@ -32,6 +32,7 @@ class Tunnel:
     def __init__(self, *, idle_seconds: float) -> None:
         self._idle_seconds = idle_seconds
         self._limit: asyncio.Timeout | None = None
+        """The time limit of the running `carry`, which each copied piece postpones; None before `carry`."""
         self.counts = ByteCounts()
 
     async def carry(

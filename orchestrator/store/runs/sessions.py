@@ -61,7 +61,7 @@ async def cursor_of(tx: Tx, folder: Folder) -> Seq:
 
 
 async def move_cursor(tx: Tx, folder: Folder, seq: Seq) -> None:
-    """Move the cursor forward; it never goes back."""
+    """Record that the group's agent has answered the messages up to `seq`; the cursor never goes back."""
     await tx.execute(
         """
         INSERT INTO router_state (key, value) VALUES (:key, :seq)
