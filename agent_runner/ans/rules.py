@@ -41,9 +41,11 @@ class NoticeRules:
         workspace: Workspace,
         *,
         notices: RunNotices | None = None,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] | None = None,
     ) -> None:
-        """`clock` returns a time in seconds that only goes forward."""
+        """`clock` returns a time in seconds that only goes forward; without it, that is `time.monotonic`."""
+        # Looked up here: a default would be the clock of the simulated world that imported this first.
+        clock = clock or time.monotonic
         limits = order.limits
         self.notices = notices or RunNotices(workspace.group)
         self.calls = ToolCallEvents(self.notices)
