@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import secrets
 import socket
 import sqlite3
@@ -11,7 +10,6 @@ import subprocess
 import sys
 import threading
 import time
-import weakref
 from collections.abc import Callable
 from contextlib import closing, suppress
 from datetime import UTC, datetime
@@ -20,12 +18,9 @@ from typing import Any
 
 import pytest
 
-from orchestrator.domain.values import ChatJid, Folder, Group
 from tests.simulation.loop import START_MS, Process, SimulatedLoop, WorldStuck
-from tests.simulation.people import Fault, Plan, Said
 from tests.simulation.storage import Storage, UnsyncedFiles
 from tests.simulation.surroundings import Refusals, Unlisted, audited, chance_of, time_of
-from tests.simulation.world import World
 
 
 @pytest.mark.parametrize(
@@ -162,16 +157,3 @@ def test_a_failure_of_power_may_take_a_file_that_was_not_synced_and_no_other(tmp
     assert [text for name, text in texts.items() if name.startswith("1-")] == ["new"] * 20
     assert {text for name, text in texts.items() if name.startswith("0-")} == {"new", ""}
     assert len(texts) < 40
-
-
-def test_a_world_that_is_over_leaves_nothing_in_memory() -> None:
-    said = (Said(at_s=5.0, who="Jane", jid="chirp:g0", kind="echo", token="zq0x"),)
-    group = Group(jid=ChatJid("chirp:g0"), name="Group 0", folder=Folder("g0"))
-    faults = (Fault(at_s=6.0, kind="kill", amount=20),)
-    plan = Plan(seconds=60.0, groups=(group,), said=said, faults=faults, idle_ms=5_000)
-    world = World("leaves", plan)
-    assert (world.run().problems, world.kills) == ([], 1)
-    loop = weakref.ref(world.loop)
-    del world
-    gc.collect()
-    assert loop() is None
