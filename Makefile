@@ -24,6 +24,10 @@ REST := $(TWICE) rest $(SHARED) -m "(docker or host or slow) and not browser"
 # Three engines, one test at a time, which waits for most of its time: beside those of one engine. SOAK_KILLS adds what
 # takes long.
 NODES := $(TWICE) swarm $(if $(LEFTOVERS),--leftovers) -m swarm tests/swarm
+# A minute and a half of a processor for worlds that nobody has seen yet. The first seed is taken from the content of the
+# commit: each change meets other worlds, and who checks the same change again meets the same ones. A world that breaks
+# a promise says how to replay it. The tests with engines, beside them, mostly wait and go first.
+NEW_WORLDS := nice -n 10 $(BIN)/python tests/simulation/__main__.py --mixed --hours 1 --worlds 90
 READY := .venv/.ready
 SBOM ?= build/sbom
 
@@ -98,8 +102,10 @@ check: $(READY) ## Format, lint, types, architecture, tests: what CI runs
 	$(QUICK)
 	$(BROWSER)
 	@mkdir -p build; $(NODES) >build/swarm-tests.log 2>&1 & nodes=$$!; \
+	$(NEW_WORLDS) --seed $$(printf %d 0x$$(git rev-parse 'HEAD^{tree}' | cut -c1-7)) >build/new-worlds.log 2>&1 & worlds=$$!; \
 	$(REST); rest=$$?; \
-	wait $$nodes; code=$$?; cat build/swarm-tests.log; exit $$((rest ? rest : code))
+	wait $$nodes; swarm=$$?; cat build/swarm-tests.log; \
+	wait $$worlds; new=$$?; cat build/new-worlds.log; exit $$((rest ? rest : swarm ? swarm : new))
 
 soak: $(READY) ## Random examples by the hundred, tests/e2e in both runtimes, then SOAK_TURNS (50000) turns in flat memory, mutation and SOAK_KILLS (1000) kills of host, containers and engine, for hours
 	$(PYTEST) --dist loadfile --hypothesis-profile=soak tests/unit tests/integration tests/faults/mailbox
