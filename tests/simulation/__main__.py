@@ -22,7 +22,7 @@ if __name__ == "__main__":
     sys.modules["tests"] = tests
 
 from tests.simulation import scale, speed  # noqa: E402
-from tests.simulation.people import Plan  # noqa: E402
+from tests.simulation.people import QUIET, Plan  # noqa: E402
 from tests.simulation.planted import BUGS, look_for  # noqa: E402
 from tests.simulation.shrinking import Shrinking, only  # noqa: E402
 from tests.simulation.story import story_of  # noqa: E402
@@ -54,6 +54,14 @@ def main() -> int:
     parser.add_argument(
         "--mixed", action="store_true", help="try a world without a swarm and one with a swarm in turns"
     )
+    parser.add_argument(
+        "--quiet",
+        action="store_true",
+        help="try worlds of days, in which people seldom write",
+    )
+    parser.add_argument(
+        "--total-hours", type=float, default=0.0, help="try new worlds until they have lasted for so long"
+    )
     parser.add_argument("--hours", type=float, default=0.0, help="try only worlds of so many hours at most")
     parser.add_argument("--planted", default="", help="plant bugs: a part of the names of some, or all")
     parser.add_argument(
@@ -76,7 +84,7 @@ def main() -> int:
             minutes=options.minutes,
             shrink=options.shrink,
         )
-    if options.worlds or options.minutes:
+    if options.worlds or options.minutes or options.total_hours:
         return _try_many(
             options.seed,
             worlds=options.worlds,
@@ -88,6 +96,8 @@ def main() -> int:
             family=options.family,
             is_of_swarm=options.swarm or options.seed.startswith(PREFIX),
             is_mixed=options.mixed,
+            is_quiet=options.quiet or options.seed.startswith(QUIET),
+            total_hours=options.total_hours,
         )
     seed = options.seed or str(time.time_ns() // 1_000_000)
     plan = Plan.drawn(seed)
@@ -131,14 +141,16 @@ def _try_many(
     family: str = "",
     is_of_swarm: bool = False,
     is_mixed: bool = False,
+    is_quiet: bool = False,
+    total_hours: float = 0.0,
 ) -> int:
-    first_seed = first_seed.removeprefix(PREFIX)
+    first_seed = first_seed.removeprefix(PREFIX).removeprefix(QUIET)
     first = int(first_seed) if first_seed else time.time_ns() // 1_000_000_000
     print(f"The first seed is {first}.", flush=True)
     began, broken = time.process_time(), 0
     total = [0.0, 0, 0, 0, 0, 0]
     number = 0
-    kinds = ("", PREFIX) if is_mixed else (PREFIX,) if is_of_swarm else ("",)
+    kinds = ("", PREFIX) if is_mixed else (PREFIX,) if is_of_swarm else (QUIET,) if is_quiet else ("",)
     seeds = _seeds(
         (f"{kind}{number}" for number in itertools.count(first) for kind in kinds),
         is_of_models=is_of_models,
@@ -146,7 +158,11 @@ def _try_many(
         most_hours=most_hours,
         family=family,
     )
-    while (not worlds or number < worlds) and (not minutes or time.process_time() - began < minutes * 60):
+    while (
+        (not worlds or number < worlds)
+        and (not minutes or time.process_time() - began < minutes * 60)
+        and (not total_hours or total[0] < total_hours)
+    ):
         seed = next(seeds)
         number += 1
         try:

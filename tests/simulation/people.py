@@ -43,6 +43,10 @@ COURSE_SECONDS = 70.0
 People change what they wrote up to 60 seconds later."""
 LOOKS_AFTER_SECONDS = 30.0
 """Seconds after which the owner looks whether an agent that was told to sleep does."""
+QUIET = "quiet"
+"""What the seed of a quiet world begins with: many groups over days, in which people seldom write."""
+QUIET_GROUPS = 20
+KILLS_IN_100_HOURS = 5
 CHANGING = ("take back", "edit")
 """Kinds of messages that ask for an echo and are changed a moment later: they have one answer or none."""
 
@@ -153,6 +157,8 @@ class Plan:
     def drawn(cls, seed: str) -> Plan:
         """Return the plan of a seed. What may follow a slash in it draws another order, not another plan."""
         seed = seed.partition("/")[0]
+        if seed.startswith(QUIET):
+            return _quiet(seed)
         plan = cls._drawn_without_services(seed)
         if seed.startswith(swarm_plan.PREFIX):
             return swarm_plan.with_swarm(plan, seed)
@@ -274,6 +280,42 @@ def _faults(chance: random.Random, seconds: float, near: list[float]) -> Iterato
         }[kind]
         again = chance.choice((0, 0, chance.randrange(1, 900))) if kind == "kill" else 0
         yield Fault(at_s=at, kind=kind, amount=amount, again=again)
+
+
+def _quiet(seed: str) -> Plan:
+    """Return the plan of a quiet world, in which timers, sweeps and clean-ups of days have their chance."""
+    chance = random.Random(f"{seed}:plan")
+    hours = chance.choice((100, 100, 200, 400))
+    groups = tuple(
+        Group(jid=ChatJid(f"chirp:g{number}"), name=f"Group {number}", folder=Folder(f"g{number}"))
+        for number in range(QUIET_GROUPS)
+    )
+    moments = sorted(chance.uniform(0, hours * 3600) for _ in range(chance.randrange(8)))
+    said = tuple(
+        Said(
+            at_s=at_s,
+            who=chance.choice(PERSONS),
+            jid=chance.choice(groups).jid,
+            kind=chance.choice(("echo", "remind", "remind", "list", "talk")),
+            token=f"zq{number}x",
+            # Reminders of up to three days, which come while the world lasts.
+            minutes=chance.randrange(1, max(2, min(3 * 24 * 60, int(hours * 60 - at_s / 60)))),
+        )
+        for number, at_s in enumerate(moments)
+    )
+    kills = (
+        Fault(at_s=chance.uniform(0, hours * 3600), kind="kill", amount=chance.randrange(1, 400))
+        for _ in range(KILLS_IN_100_HOURS * hours // 100)
+    )
+    return Plan(
+        seconds=hours * 3600.0,
+        groups=groups,
+        said=said,
+        faults=tuple(sorted(kills, key=lambda fault: fault.at_s)),
+        idle_ms=chance.choice((5_000, 5_000, 300_000)),
+        zone=chance.choice(("Asia/Seoul", "Europe/Berlin", "UTC")),
+        ahead_ms=chance.randrange(365) * 24 * 3_600_000,
+    )
 
 
 def _trouble(chance: random.Random) -> Trouble:

@@ -351,3 +351,10 @@ def test_a_seed_gives_the_same_world_in_every_process(seed: str, hash_seed: str)
 def test_a_planted_bug_still_fits_the_program(bug: Planted) -> None:
     text = (REPOSITORY / bug.path).read_text(encoding="utf-8")
     assert [text.count(right) for right, _ in ((bug.right, ""), *bug.also)] == [1] * (1 + len(bug.also))
+
+
+def test_days_in_which_people_seldom_write_keep_every_promise() -> None:
+    outcome = World("quiet2").run()
+    assert outcome.problems == []
+    assert outcome.hours >= 100
+    assert outcome.kills >= 5
