@@ -140,6 +140,8 @@ class Messenger:
         drawn, trouble = self.chance.random(), self.trouble
         for way in ("lost_before", "refused", "pause", "hangs", "breaks", "lost_after"):
             drawn -= getattr(trouble, way)
+            if drawn < 0 and way == "refused" and self.is_idempotent and key in self._keys:
+                break  # such a messenger answers a repeat as it answered the first
             if drawn < 0:
                 await self._go_wrong(way, jid, text, key)
                 break
