@@ -623,3 +623,18 @@ async def test_a_chat_that_calls_is_decided_where_it_is_listed(
             browser, "/groups/requests", of="/groups", request=request, decision=decision
         )
         assert answer.status_code >= 400, (request, decision)
+
+
+@pytest.mark.parametrize("part", ["calling", "none such"])
+async def test_a_part_that_is_loaded_meanwhile_does_not_take_the_text_that_a_change_shows(browser, part):
+    page = await browser.get("/console/groups")
+    form = re.search(r'name="_form" value="([^"]+)"', page.text)
+    assert form
+    fields = {**hidden_fields(page.text, "/groups"), "_form": form[1], "name": "chess"}
+    moved = await browser.post("/console/groups", data=fields, follow_redirects=False)
+    assert moved.status_code == 303
+
+    # The old page hears of the change before the browser has followed the redirection.
+    assert (await browser.get("/console/groups", params={"part": part})).status_code == 200
+
+    assert "chess is registered" in (await browser.get(moved.headers["location"])).text

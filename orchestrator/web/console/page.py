@@ -373,7 +373,10 @@ class View:
 
     def flash(self) -> Flash | None:
         """Return the text about the change before this page; None after the first call."""
-        return self.console.flashes.pop(self._signed_in.session.id, None) if self._signed_in else None
+        # A page that refreshes a part of itself just then would take the text from the one that is opened.
+        if self._signed_in is None or self.query("part"):
+            return None
+        return self.console.flashes.pop(self._signed_in.session.id, None)
 
     def live_parts(self) -> str:
         """Return the events for each live part of this page, in the form that `console.js` reads."""
