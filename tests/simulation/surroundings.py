@@ -28,6 +28,7 @@ from unittest.mock import patch
 import structlog
 import time_machine
 
+from orchestrator.store.loop_connection import LoopConnection
 from tests.simulation.loop import PROCESS, SimulatedLoop, settle
 from tests.simulation.storage import UnsyncedFiles
 
@@ -183,6 +184,13 @@ def _do(future: Any, function: Callable[[], Any]) -> None:
     else:
         if future is not None:
             settle(future, result, None)
+
+
+class UnclosedConnection(LoopConnection):
+    """A connection of a host that may be killed: nobody has to close it, and none warns that it was not."""
+
+    def __del__(self) -> None:
+        pass
 
 
 class ThreadAtOnce:

@@ -236,6 +236,7 @@ class World:
             ("os.unlink", self.disk.unlink),
             ("aiosqlite.core.Thread", surroundings.SimulatedThread),
             ("aiosqlite.core.SimpleQueue", surroundings.StepQueue),
+            ("orchestrator.store.loop_connection.LoopConnection", surroundings.UnclosedConnection),
             ("agent_runner.watch.new_observer", surroundings.Observer),
             ("agent_runner.watch.threading", _Threads),
             ("agent_runner.runner.on_sigterm", on_sigterm),
