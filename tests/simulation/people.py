@@ -44,7 +44,7 @@ People change what they wrote up to 60 seconds later."""
 LOOKS_AFTER_SECONDS = 30.0
 """Seconds after which the owner looks whether an agent that was told to sleep does."""
 QUIET = "quiet"
-"""What the seed of a quiet world begins with: many groups over days, in which people seldom write."""
+"""The beginning of the seed of a quiet world: many groups over days, in which people seldom write."""
 QUIET_GROUPS = 20
 KILLS_IN_100_HOURS = 5
 CHANGING = ("take back", "edit")

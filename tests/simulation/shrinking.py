@@ -30,7 +30,7 @@ REST = "rest"
 LAST_SECONDS = 60.0
 """Virtual seconds that a world goes on after its last act and fault in any case."""
 DRAWS = (1, 3, 10, 30)
-"""How often a set of things is tried at the most, in the first round and in the later ones."""
+"""Most tries of a set of things, in the first round and in the later ones."""
 MOST_TIMES_AS_LONG = 3.0
 """CPU seconds after which a try is given up, as a multiple of what the whole world took."""
 
@@ -174,13 +174,13 @@ class Shrinking:
 
     @property
     def size(self) -> str:
-        """How much is left, in words."""
+        """Return the amount that is left, in words."""
         said, faults = (sum(name.startswith(kind) for name in self.names) for kind in ("said", "fault"))
         return f"{said} messages, {faults} faults, {len(self.names) - said - faults} other things"
 
     @property
     def command(self) -> str:
-        """What replays the smaller world."""
+        """Return the command that replays the smaller world."""
         names = [one.name for one in self._things if one.name in self.names]
         return f'make simulate SEED={self.seed} ONLY="{" ".join(names)}"'
 

@@ -34,7 +34,7 @@ class LocalTimes:
     def __init__(self, zone: ZoneInfo) -> None:
         self._zone = zone
         self._quarters: dict[int, tuple[str, int] | None] = {}
-        """What `_begin` returns, by the number of the quarter since the epoch."""
+        """Results of `_begin`, by the number of the quarter since the epoch."""
         self._ends = [f"{second // 60:02}:{second % 60:02}" for second in range(3600)]
         """`MM:SS` of each second of an hour."""
         self.show: ShowTime = cache(self._show)
