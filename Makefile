@@ -105,7 +105,7 @@ check: $(READY) ## Format, lint, types, architecture, tests: what CI runs
 	$(NEW_WORLDS) --seed $$(printf %d 0x$$(git rev-parse 'HEAD^{tree}' | cut -c1-7)) >build/new-worlds.log 2>&1 & worlds=$$!; \
 	$(REST); rest=$$?; \
 	wait $$nodes; swarm=$$?; cat build/swarm-tests.log; \
-	wait $$worlds; cat build/new-worlds.log; exit $$((rest ? rest : swarm))
+	wait $$worlds; new=$$?; cat build/new-worlds.log; exit $$((rest ? rest : swarm ? swarm : new))
 
 soak: $(READY) ## Random examples by the hundred, tests/e2e in both runtimes, then SOAK_TURNS (50000) turns in flat memory, mutation and SOAK_KILLS (1000) kills of host, containers and engine, for hours
 	$(PYTEST) --dist loadfile --hypothesis-profile=soak tests/unit tests/integration tests/faults/mailbox

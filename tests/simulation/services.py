@@ -184,6 +184,8 @@ class Services:
         self.loop = loop
         self.plan = plan
         self.asked: list[Asked] = []
+        self.open_requests = 0
+        """How many requests are under way."""
         self.chance = random.Random(f"{seed}:services' answers")
         self._note = note
 
@@ -222,6 +224,15 @@ class SimulatedUpstream:
     @asynccontextmanager
     async def send(self, request: UpstreamRequest) -> AsyncIterator[UpstreamResponse]:
         """Send a request and enter with what its service makes of it. Raises `ProxyRefused`."""
+        self._services.open_requests += 1
+        try:
+            async with self._answered(request) as response:
+                yield response
+        finally:
+            self._services.open_requests -= 1
+
+    @asynccontextmanager
+    async def _answered(self, request: UpstreamRequest) -> AsyncIterator[UpstreamResponse]:
         raw = b"" if request.body is None else b"".join([piece async for piece in request.body])
         body = json.loads(raw or b"{}")
         services, chance = self._services, self._services.chance

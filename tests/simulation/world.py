@@ -308,6 +308,7 @@ class World:
         return (
             is_up
             and not self.engine.containers
+            and not self.services.open_requests
             and self.people.is_heard()
             and not self.plan.is_amiss(self.loop.time())
             and self.unsettled() == 0
@@ -671,7 +672,7 @@ class World:
             self._reader = None
 
     def unsettled(self, *, reminders: bool = False) -> int:
-        """Count what the host has still to do; with `reminders`, those that are not due yet, too."""
+        """Count what the host has still to do; with `reminders`, also what waits for a time or a service."""
         (row,) = self.rows(
             "SELECT (SELECT count(*) FROM turns WHERE state IN ('queued', 'running'))"
             " + (SELECT count(*) FROM outbox WHERE state IN ('held', 'pending', 'sending'))"
@@ -681,7 +682,11 @@ class World:
             " + (SELECT count(*) FROM scheduled_tasks"
             " WHERE status = 'active' AND schedule_type = 'once' AND ?)"
             " + (SELECT count(*) FROM polls WHERE ends_ms IS NOT NULL AND ended_ms IS NULL AND ?)"
+            " + (SELECT count(*) FROM service_outages WHERE ended_ms IS NULL AND ?)"
+            " + (SELECT count(*) FROM model_refusals WHERE ended_ms IS NULL AND ?)"
             " AS n",
+            reminders,
+            reminders,
             reminders,
             reminders,
             reminders,
