@@ -33,7 +33,7 @@ def search(
     begin = terminal.since_ms(since, at)
     read(
         home,
-        lambda tx: search_reports.rows(tx, text, folder=group, since=begin, limit=max(0, limit)),
+        lambda tx: search_reports.rows(tx, text, folder=group, since_ms=begin, limit=max(0, limit)),
         partial(search_reports.lines, zone=at.zone),
         as_json=as_json,
     )

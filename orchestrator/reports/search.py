@@ -30,11 +30,13 @@ class FoundView(TypedDict):
 
 
 async def rows(
-    tx: Tx, text: str, *, folder: str | None, since: int = 0, before: int | None = None, limit: int
+    tx: Tx, text: str, *, folder: str | None, since_ms: int = 0, before_seq: int | None = None, limit: int
 ) -> list[FoundView]:
-    """Return the messages that have all words of `text`, the newest first.
+    """Return at most `limit` messages that have all words of `text`, the newest first.
 
-    With `before`, only those before this `seq`. Texts that look like secrets are removed.
+    `folder` is the group; None searches all. Only messages sent at `since_ms` or later count, and, for the
+    next page, only those whose `seq` is below `before_seq`. Words that look like secrets are replaced in the
+    texts that are returned.
 
     Raises:
         BadSearch, UnknownGroup
@@ -45,8 +47,8 @@ async def rows(
         tx,
         terms,
         folder=group.folder if group is not None else None,
-        since_ms=since,
-        before_seq=before,
+        since_ms=since_ms,
+        before_seq=before_seq,
         limit=limit,
     )
     return [_row(message, terms) for message in messages]

@@ -50,12 +50,12 @@ async def settle(database: Database, files: GroupFiles, folder: Folder, number: 
 
 
 async def record(tx: Tx, turn_id: TurnId, changed: FolderChanges, *, now_ms: int) -> None:
-    """Record the files that a turn changed, or that they are unknown."""
-    if changed.reason is not None:
+    """Record the files that a turn changed, or the reason why they are unknown."""
+    if changed.unknown_reason is not None:
         effect = RowEffect(
             turn_id=turn_id,
             table=UNKNOWN_FILES,
-            row_key=json.dumps([changed.reason]),
+            row_key=json.dumps([changed.unknown_reason]),
             before=None,
             after={},
         )

@@ -73,11 +73,11 @@ class ChangedFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FolderChanges:
-    """A turn's changes in its group's folder."""
+    """A turn's changes in its group's folder; `files` is empty if they are unknown."""
 
     files: tuple[ChangedFile, ...] = ()
-    reason: str | None = None
-    """The reason why the changes are unknown."""
+    unknown_reason: str | None = None
+    """The reason why the changes are unknown; None if they are known."""
 
 
 @dataclass(slots=True)
@@ -179,15 +179,15 @@ class GroupFiles:
             try:
                 name = self._turn_file(folder, turn_id).read_text(encoding="utf-8")
                 if name.startswith("!"):  # `begin` could take no snapshot
-                    return FolderChanges(reason=name[1:])
+                    return FolderChanges(unknown_reason=name[1:])
                 before, after = self._read_tree(folder, name), self._read(folder)
                 self._store(folder, after)
                 self._write_tree(folder, after)
             except (TreeError, OSError, ValueError) as error:
-                return FolderChanges(reason=_reason(error))
+                return FolderChanges(unknown_reason=_reason(error))
         paths = sorted(path for path in {*before, *after} if not same(before.get(path), after.get(path)))
         if len(paths) > MAX_CHANGED:
-            return FolderChanges(reason=f"more than {MAX_CHANGED:,} were changed")
+            return FolderChanges(unknown_reason=f"more than {MAX_CHANGED:,} were changed")
         return FolderChanges(
             files=tuple(
                 ChangedFile(path=path, before=_fields(before.get(path)), after=_fields(after.get(path)))

@@ -89,10 +89,10 @@ async def test_the_newest_come_first_page_by_page_of_one_group_or_all(harness, c
     assert await found(harness, "milk") == [f"milk {number}" for number in (4, 3, 2, 1, 0)]
     assert await found(harness, "milk", "work") == ["milk 3", "milk 1"]
     assert await found(harness, "mi", "work") == ["milk 3", "milk 1"]
-    assert await found(harness, "milk", since=clock.now_ms() - 2_000) == ["milk 4", "milk 3"]
+    assert await found(harness, "milk", since_ms=clock.now_ms() - 2_000) == ["milk 4", "milk 3"]
     async with harness.database.reading() as tx:
         first = await search.rows(tx, "milk", folder=None, limit=2)
-    assert await found(harness, "milk", before=first[-1]["seq"], limit=2) == ["milk 2", "milk 1"]
+    assert await found(harness, "milk", before_seq=first[-1]["seq"], limit=2) == ["milk 2", "milk 1"]
 
 
 async def test_what_is_edited_taken_back_or_over_is_found_no_more(harness, tmp_path):

@@ -31,7 +31,14 @@ class SessionHarness:
         self.whatsapp = whatsapp
         self.said: list[Any] = []
         self.spool = Spool(spool)
-        self.session = NeonizeSession(whatsapp.client, self.spool, self.said.append, own=OWN, name=name)
+        self.session = NeonizeSession(
+            whatsapp.client,
+            self.spool,
+            self.said.append,
+            own=OWN,
+            assistant=name,
+            has_own_number=bool(name),
+        )
 
     def heard(self, kind: type) -> list[Any]:
         return [one for one in self.said if isinstance(one, kind)]

@@ -13,7 +13,7 @@ from docker.utils import exclude_paths
 from orchestrator.containers.image.base import PYTHON_IMAGE
 from orchestrator.containers.image.context import (
     DOCKERFILE,
-    TAKEN_CERTIFICATES,
+    HOST_CERTIFICATES,
     ImageSources,
     build_context,
 )
@@ -156,7 +156,7 @@ def test_a_build_says_what_takes_long(dockerfile: str) -> None:
 def test_compose_takes_this_machines_authorities_as_a_build_of_ours_does(
     project: Path, tmp_path: Path
 ) -> None:
-    authorities, taken = tmp_path / "authorities", project / TAKEN_CERTIFICATES
+    authorities, taken = tmp_path / "authorities", project / HOST_CERTIFICATES
     write(authorities / "company" / "root.crt", "PEM")
     write(authorities / "root.key", "a secret")
     write(tmp_path / "elsewhere.crt", "by a link")
@@ -174,7 +174,7 @@ def test_compose_takes_this_machines_authorities_as_a_build_of_ours_does(
 
     packed = unpacked(project, authorities)
     found = {path.relative_to(project).as_posix(): path for path in taken.rglob("*")}
-    assert set(found) == {name for name in packed if name.startswith(f"{TAKEN_CERTIFICATES}/")}
+    assert set(found) == {name for name in packed if name.startswith(f"{HOST_CERTIFICATES}/")}
     assert {name: path.stat().st_mode & 0o777 for name, path in found.items()} == {
         name: packed[name].mode for name in found
     }

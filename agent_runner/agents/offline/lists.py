@@ -349,22 +349,32 @@ class Lists(RequestHandler):
     # Changing
 
     def _change(self) -> str:
-        """Tick, untick, remove or move one entry, or each of several."""
-        intent, to, texts = self.parsed.intent, self.slot("to"), []
-        for item in self._items():
-            if intent in ("finish", "untick"):
-                entry = self._files.tick(self.name, item, is_done=intent == "finish")
-                inverse = "untick" if intent == "finish" else "finish"
-                self._record_undo(inverse, item=entry.text, kind="item", label=entry.text)
-            else:
-                entry = self._files.remove(self.name, item)
-                self._record_undo("put_back", items=entry.text, done="x" if entry.is_done else "")
-            texts.append(entry.text)
-        if to:
-            self._files.add(to, texts)
-            self._record_undo("remove_items", list=to, items="\n".join(texts))
+        """Tick, untick, remove or move one entry, or each of several, as the intent says.
+
+        The slot `to` names the list to which entries are moved; no other intent has it.
+        """
+        intent, target_list = self.parsed.intent, self.slot("to")
+        change = self._tick if intent in ("finish", "untick") else self._take_out
+        texts = [change(item) for item in self._items()]
+        if target_list:
+            self._files.add(target_list, texts)
+            # Recorded last, so undone first: the entries leave that list before they return to this one.
+            self._record_undo("remove_items", list=target_list, items="\n".join(texts))
         form = "list_done" if intent == "finish" else intent
-        return self.say(form, item=", ".join(texts), to=self._named(to))
+        return self.say(form, item=", ".join(texts), to=self._named(target_list))
+
+    def _tick(self, item: str) -> str:
+        """Tick or untick an entry, as the intent says; return its text."""
+        is_done = self.parsed.intent == "finish"
+        text = self._files.tick(self.name, item, is_done=is_done).text
+        self._record_undo("untick" if is_done else "finish", item=text, kind="item", label=text)
+        return text
+
+    def _take_out(self, item: str) -> str:
+        """Remove an entry from the list; return its text."""
+        entry = self._files.remove(self.name, item)
+        self._record_undo("put_back", items=entry.text, done="x" if entry.is_done else "")
+        return entry.text
 
     def _items(self) -> list[str]:
         """Return the entries that the request names: several if its words are not those of one entry."""

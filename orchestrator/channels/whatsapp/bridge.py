@@ -42,14 +42,20 @@ Job = Callable[[], Coroutine[Any, Any, int]]
 def parse_arguments(words: list[str]) -> argparse.Namespace:
     """Parse the command line, given as words; end the process with a message when it is wrong."""
     parser = argparse.ArgumentParser(prog="whatsapp bridge", description=__doc__)
-    parser.add_argument("--store", type=Path, help="The login: whatsapp.db.")
-    parser.add_argument("--spool", type=Path, help="What must not be forgotten.")
+    parser.add_argument("--store", type=Path, help="The file with the login: whatsapp.db.")
+    parser.add_argument(
+        "--spool",
+        type=Path,
+        help="The database of the bridge, with the messages that the host has not acknowledged.",
+    )
     parser.add_argument(
         "--check", action="store_true", help="Only load the library, and say why it does not."
     )
     parser.add_argument("--own", default="", help="The account, as 4917…@s.whatsapp.net; not when pairing.")
-    parser.add_argument("--name", default="", help="The assistant's name, if the account is its own.")
     parser.add_argument("--assistant", default="", help="The assistant's name.")
+    parser.add_argument(
+        "--has-own-number", action="store_true", help="The account is the assistant's own, not a person's."
+    )
     parser.add_argument("--pair", action="store_true", help="Pair with a phone instead.")
     parser.add_argument("--phone", default="", help="With --pair: by this number, not by a QR code.")
     options = parser.parse_args(words)
@@ -122,7 +128,12 @@ async def _serve(options: argparse.Namespace, lines: HostLines) -> int:
         return 2
     spool = Spool(options.spool)
     session = NeonizeSession(
-        client, spool, lines.put, own=own_address, name=options.name, assistant=options.assistant
+        client,
+        spool,
+        lines.put,
+        own=own_address,
+        assistant=options.assistant,
+        has_own_number=options.has_own_number,
     )
     try:
         async with asyncio.TaskGroup() as tasks:

@@ -172,7 +172,7 @@ class WhatsAppChannel:
         account_options = ["--own", str(account.address)]
         name_options = ["--assistant", self._context.assistant]
         if self._context.has_own_number:
-            name_options += ["--name", self._context.assistant]
+            name_options.append("--has-own-number")
         bridge = BridgeProcess(self._command(self._store, *account_options, *name_options), self._on_report)
         await self._status.record(state="connecting", account=account.number, next_try_ms=None)
         async with asyncio.TaskGroup() as tasks:

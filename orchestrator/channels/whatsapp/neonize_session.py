@@ -82,19 +82,18 @@ class NeonizeSession:
         emit: Emit,
         *,
         own: Address,
-        name: str = "",
         assistant: str = "",
+        has_own_number: bool = False,
     ) -> None:
         """`emit` queues a line for the host. `own` is the account's address.
 
-        `assistant` is the assistant's name. `name` is the same if the account is the assistant's own, else
-        empty.
+        `assistant` is the assistant's name. `has_own_number`: the account is the assistant's, not a person's.
         """
         self._client = client
         self._spool = spool
         self._emit = emit
-        self._name = name
-        self._me = OwnAccount(phone=own.user, called=name, assistant=assistant or name)
+        self._has_own_number = has_own_number
+        self._me = OwnAccount(phone=own.user, called=assistant if has_own_number else "", assistant=assistant)
         self._people = Contacts(client)
         self._sender = Sender(client, spool, self._people, own=own)
         self._events: asyncio.Queue[tuple[str, Any]] = asyncio.Queue()
@@ -365,7 +364,7 @@ class NeonizeSession:
 
         # An "available" device silences notifications on the account's phone. If that is the owner's phone,
         # it must go on ringing, so only an account of the assistant's own is shown as available.
-        await self._client.send_presence(Presence.AVAILABLE if self._name else Presence.UNAVAILABLE)
+        await self._client.send_presence(Presence.AVAILABLE if self._has_own_number else Presence.UNAVAILABLE)
 
     async def _report_all_groups(self) -> None:
         """Fetch all groups of the account, and report them."""

@@ -104,13 +104,14 @@ class SwarmChecks:
         def is_requested(item: Mapping[str, Any]) -> bool:
             """Return whether the filter names this service or secret; true without a filter."""
             match key:
+                case "":
+                    return True
                 case "label":
                     return has_label(item["Spec"]["Labels"], value)
                 case "id":
                     return bool(item["ID"] == value)
-                case "name":
+                case _:  # "name": `only_filter` has refused every other key
                     return bool(item["Spec"]["Name"] == value)
-            return True
 
         return FilteredResponse(document=[item for item in await self._own(request) if is_requested(item)])
 

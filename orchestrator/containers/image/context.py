@@ -13,8 +13,11 @@ from orchestrator.domain.errors import ImageNotBuilt
 
 DOCKERFILE = "container/Dockerfile"
 CERTIFICATES = "container/certificates"
-TAKEN_CERTIFICATES = f"{CERTIFICATES}/host"
-"""Folder in the build context for this machine's certificates, which `make certificates` also fills."""
+HOST_CERTIFICATES = f"{CERTIFICATES}/host"
+"""Folder in the build context for copies of this machine's certificates.
+
+`make certificates` copies them into the same folder of the repository, for builds by Docker Compose.
+"""
 HOST_AUTHORITIES = Path("/usr/local/share/ca-certificates")
 """Folder with the certificate authorities that were added to this machine."""
 
@@ -69,7 +72,7 @@ def _is_left_out(name: str) -> bool:
     certificate.
     """
     is_hidden = any(part == "__pycache__" or part.startswith(".") for part in name.split("/"))
-    return is_hidden or name.startswith(f"{TAKEN_CERTIFICATES}/")
+    return is_hidden or name.startswith(f"{HOST_CERTIFICATES}/")
 
 
 def build_context(sources: ImageSources, authorities: Path = HOST_AUTHORITIES) -> io.BytesIO:
@@ -82,11 +85,11 @@ def build_context(sources: ImageSources, authorities: Path = HOST_AUTHORITIES) -
     """
     files = sources.files()
     for path in authorities.rglob("*.crt"):
-        files[f"{TAKEN_CERTIFICATES}/{path.relative_to(authorities).as_posix()}"] = path
+        files[f"{HOST_CERTIFICATES}/{path.relative_to(authorities).as_posix()}"] = path
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w") as tar:
-        # Folders are included as other build programs include them, so that all of them share the engine's
-        # cache.
+        # `docker build` and Compose send an entry for each folder, too. Without them, the engine's cache
+        # would not recognise this context as the same, and would build everything again.
         _add_folder(tar, CERTIFICATES)
         for folder in _folders_below(CERTIFICATES, files):
             _add_folder(tar, folder)

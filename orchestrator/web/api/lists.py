@@ -252,7 +252,7 @@ async def _search(source: ApiSource, query: SearchQuery, _: Mapping[str, str]) -
     since_ms, limit = source.since_ms(query.since), query.limit + 1
     rows = await source.read(
         lambda tx: search_reports.rows(
-            tx, query.text, folder=query.group, since=since_ms, before=query.cursor, limit=limit
+            tx, query.text, folder=query.group, since_ms=since_ms, before_seq=query.cursor, limit=limit
         )
     )
     return _newest_first_page(rows, query, lambda row: row["seq"])

@@ -224,8 +224,8 @@ async def find(view: View) -> Response:
         every = await groups.every(tx)
         if text:
             try:
-                before = view.number("before") or None
-                rows = await search.rows(tx, text, folder=folder, before=before, limit=FOUND + 1)
+                before_seq = view.number("before") or None
+                rows = await search.rows(tx, text, folder=folder, before_seq=before_seq, limit=FOUND + 1)
             except BadRequest as error:
                 problem = view.why(error)
     return view.render(
