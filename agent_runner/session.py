@@ -114,7 +114,7 @@ class RunnerSession:
             self._outlet.put(Heartbeat, new_session_id=self._agent.session_id)
 
     async def _handle(self, turn: TurnOrder) -> int | None:
-        """Process one turn. An exit code means that the run cannot go on."""
+        """Process one turn. Return None if the run goes on, else the exit code with which it has to end."""
         self._noticing.begin_turn(turn, session_id=self._agent.session_id)
         self._progress.begin_turn(turn.turn)
         limit = self._order.limits.turn_seconds

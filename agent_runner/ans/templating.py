@@ -145,7 +145,10 @@ def table(events: Sequence[FormattedEntry], name: str, *fields: str) -> Formatte
 
 
 def _cell(value: Any) -> str | int | float | bool | None:
-    """Return a value for a cell of a table; other values than numbers become text of limited length."""
+    """Return a value for a cell of a table; other values than numbers become text of limited length.
+
+    None stays None.
+    """
     if value is None or isinstance(value, bool | int | float):
         return value
     text = value if isinstance(value, str) else str(toon_encode(value))

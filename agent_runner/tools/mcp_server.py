@@ -83,8 +83,10 @@ class ToolServer:
         return _text_result(words_of(reply), is_error=not reply.ok)
 
     def _request_id(self, name: str, arguments: dict[str, Any]) -> str | None:
-        """Return the same id for the same call of a retried turn, and another one if a call is repeated
-        within the turn.
+        """Return the id that a call of a tool has at the host; None outside a turn.
+
+        It is the same for the same call of a retried turn, and another one if a call is repeated within the
+        turn. Each use counts as a call.
         """
         if self.turn is None:
             return None

@@ -48,7 +48,7 @@ def _build_channel(description: ChannelDescription, context: ChannelContext) -> 
 
 
 def build_transcriber(host: HostContext) -> VoiceTranscriber | None:
-    """Build the transcriber of voice notes, if its library and model are installed."""
+    """Build the transcriber of voice notes, if its library and model are installed; otherwise return None."""
     folder = transcriber.model_folder(host.home, host.settings.andy_voice_model)
     is_ready = transcriber.has_library() and transcriber.is_model(folder)
     return VoiceTranscriber(folder) if is_ready else None

@@ -202,7 +202,10 @@ def reset(
         return FAILED
 
     def forget(manager: ContextManager, now_ms: int) -> ContextSnapshot | None:
-        """Empty the group's context; the plans stay unless the command names them."""
+        """Empty the group's context; the plans stay unless the command names them.
+
+        Return the snapshot taken before; None if there was nothing to save.
+        """
         return manager.reset(now_ms=now_ms, with_plans=with_plans)
 
     taken = _change(home, group, forget)
@@ -299,13 +302,19 @@ def why(group: GroupArgument, /, *, as_json: JsonOption = False, home: HomeOptio
 
 
 async def _last_restored_run(tx: Tx, folder: str) -> Run | None:
-    """Return the newest run that continued a group's conversation. Raises `UnknownGroup`."""
+    """Return the newest run that continued a group's conversation.
+
+    None if there is none. Raises `UnknownGroup`.
+    """
     group = await groups.known(tx, folder)
     return next((run for run in await runs.last_restores(tx) if run.folder == group.folder), None)
 
 
 def _change(home: Path | None, folder: str, act: ChangeContext) -> ContextSnapshot | None:
-    """Change a stored context and end the agent's session; return the snapshot taken before."""
+    """Change a stored context and end the agent's session; return the snapshot taken before.
+
+    None if there was nothing to save.
+    """
     manager = _manager_of(home, folder)
     copies = ContextCopies(terminal.home_of(home).data / "env", manager.files.redactor)
 

@@ -154,7 +154,9 @@ async def _say(client: Client, text: str) -> dict[str, Any]:
 
 
 async def _ask(client: Client, events: asyncio.Queue[HostEvent], text: str) -> str | None:
-    """Send a message that Andy answers; return the run that answered."""
+    """Send a message that Andy answers, and print the answer; return the id of the run that answered, or None
+    if Andy answered without a container.
+    """
     state = await _say(client, text)
     run = await _wait_for_answer(events)
     for line in state.get("reply", "").splitlines():
@@ -163,7 +165,9 @@ async def _ask(client: Client, events: asyncio.Queue[HostEvent], text: str) -> s
 
 
 async def _wait_for_answer(events: asyncio.Queue[HostEvent]) -> str | None:
-    """Print the events of the last turn; return the run that answered it."""
+    """Print the events of the last turn until it is answered; return the id of the run that answered, or None
+    if the event names no run. Raises `TimeoutError`.
+    """
     async with asyncio.timeout(STEP_SECONDS):
         while True:
             event = await events.get()

@@ -491,7 +491,10 @@ async def _stored_services(home: Home, settings: Settings) -> list[ServiceCondit
 
 
 async def _first_silent_service(home: Home, used: Sequence[ServiceConditionView]) -> DoctorFinding | None:
-    """Send each service a short request; return a finding about the first that does not answer."""
+    """Send each service a short request; return a finding about the first that does not answer.
+
+    None if all answer. Services without a model are left out.
+    """
     credentials = CredentialSource(home.root, os.environ)
     for row in used:
         query = partial(model_services.by_name, name=row["name"])

@@ -191,7 +191,10 @@ def logout(
 
 
 def _secret(home: Path | None, name: str | None) -> str | None:
-    """Return the secret with this name in `.env` or the environment. Raises `UsageError` if it is missing."""
+    """Return the secret with this name in `.env` or the environment; None without a name.
+
+    Raises `UsageError` if it is missing.
+    """
     import os
 
     from orchestrator.cli import terminal

@@ -153,7 +153,7 @@ def _listener(port: int | None) -> socket.socket:
 
 
 def _port_of(client: dict[str, object] | None) -> int | None:
-    """Return the port that an earlier login of the owner's own client used."""
+    """Return the port that an earlier login of the owner's own client used; None if there was none."""
     uris = (client or {}).get("redirect_uris")
     return urlsplit(str(uris[0])).port if isinstance(uris, list) and uris else None
 

@@ -75,7 +75,7 @@ def mount_of_source(mounts: Sequence[BindMount], source: str) -> BindMount | Non
 
 
 def mounted_at(mounts: Sequence[BindMount], path: PurePosixPath) -> BindMount | None:
-    """Return the innermost mount that a path of the container lies in."""
+    """Return the innermost mount that a path of the container lies in; None if it lies in none."""
     return max(
         (mount for mount in mounts if path.is_relative_to(mount.destination)),
         key=lambda mount: len(PurePosixPath(mount.destination).parts),

@@ -201,7 +201,7 @@ class RunPool:
     def _still_fits(self, live: LiveRunState, group: Group, turn: Turn) -> bool:
         """Return whether a container has its group's present settings and uses the turn's service."""
         chosen = self._context.ports.orders.chosen_agent(group, turn)
-        return group.container_config == live.config and (chosen is None or chosen.is_recorded_in(live.run))
+        return group.container_config == live.config and chosen.is_recorded_in(live.run)
 
     def _mark_retired(self, live: LiveRunState) -> None:
         """Let a container end after its present turn, and wake the queue, which then starts another one."""

@@ -89,7 +89,7 @@ async def take_no_snapshot(turn: Turn) -> None:
 class Orders(Protocol):
     """Decides by a group's configuration of that moment what its container is started with."""
 
-    def chosen_agent(self, group: Group, turn: Turn) -> ChosenAgent | None:
+    def chosen_agent(self, group: Group, turn: Turn) -> ChosenAgent:
         """Return the agent, model and service that would answer a turn now. Raises `SettingError`."""
 
     def order(self, run: Run, group: Group, turn: TurnOrder, session_id: str | None) -> RunOrder:

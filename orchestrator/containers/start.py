@@ -183,16 +183,16 @@ class RunCreator:
         """
         if restoration is not None and restoration.provider is not None:
             return run
-        chosen = self._context.ports.orders.chosen_agent(group, turn)
-        return run if chosen is None else chosen.recorded_in(run)
+        return self._context.ports.orders.chosen_agent(group, turn).recorded_in(run)
 
     async def _valid_restoration(
         self, tx: Tx, turn: Turn, group: Group, planned: Restoration | None
     ) -> Restoration | None:
-        """Return the plan if the group still has the session for which it was made.
+        """Return the plan of how the group's session continues, or a new one if the session changed
+        meanwhile.
 
-        Otherwise return a plan that resumes the present session without changes, or starts a new one if that
-        session is of another provider.
+        A new plan resumes the present session without changes, or starts a new session if the present one is
+        of another provider. None if nothing was planned for an isolated turn.
         """
         # The plan was made outside of this transaction, because planning reads files. Meanwhile the
         # conversation may have been reset.
@@ -201,9 +201,7 @@ class RunCreator:
             return planned
         chosen = self._context.ports.orders.chosen_agent(group, turn)
         answered = await checkpoints.answered(tx, turn.folder, session_id) if session_id else None
-        is_of_other_provider = (
-            chosen is not None and answered is not None and answered.provider not in (None, chosen.provider)
-        )
+        is_of_other_provider = answered is not None and answered.provider not in (None, chosen.provider)
         return await resume_plainly(turn, group, None if is_of_other_provider else session_id)
 
     def _makeup(self, group: Group, order: RunOrder) -> ContainerMakeup:

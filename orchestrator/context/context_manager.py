@@ -101,7 +101,7 @@ class ContextManager:
     # The dialogue
 
     def register_message(self, *spoken: NewMessage, now_ms: int) -> RegisteredMessages:
-        """Store one message or several (C-12): a user's before the model is called, the assistant's after it
+        """Store one message or several: a user's before the model is called, the assistant's after it
         answered. Each id is stored once; nothing is written if all ids are known.
         The result has the new ids and the messages that left the window, for a model to summarise later.
         """
@@ -165,7 +165,8 @@ class ContextManager:
     def close_conversation(self, *, now_ms: int, through_turn: int | None = None) -> ContextSnapshot | None:
         """Take a snapshot, then delete the dialogue, its summary and the SDK's session (`/clear`).
 
-        Plans, decisions and open files stay. No turn up to `through_turn` is registered again.
+        Plans, decisions and open files stay. No turn up to `through_turn` is registered again. Return the new
+        snapshot; None if none was needed.
         """
         with self.files.changed(now_ms) as draft:
             snapshot = self._snapshot(draft, now_ms, "close")
@@ -176,7 +177,8 @@ class ContextManager:
     def reset(self, *, now_ms: int, with_plans: bool = False) -> ContextSnapshot | None:
         """Take a snapshot, then delete everything but the plans; `with_plans` deletes the plans too.
 
-        Messages registered before are not registered again; the owner can restore the snapshot.
+        Messages registered before are not registered again; the owner can restore the snapshot. Return the
+        new snapshot; None if none was needed.
         """
         with self.files.changed(now_ms) as draft:
             snapshot = self._snapshot(draft, now_ms, "reset")
@@ -191,7 +193,7 @@ class ContextManager:
         """Take a snapshot, then replace context and plans by the result of `change`.
 
         The SDK's session is dropped: it would still contain what was corrected. An error of `change` leaves
-        all as it was.
+        all as it was. Return the new snapshot; None if none was needed.
         """
         with self.files.changed(now_ms) as draft:
             # First, because it may refuse: then no snapshot is taken.
@@ -203,7 +205,7 @@ class ContextManager:
         return snapshot
 
     def save(self, context: Context, *, base: Context, now_ms: int) -> Context:
-        """Save a changed copy of the context loaded as `base`, merged with later saves of others (C-20)."""
+        """Save a changed copy of the context loaded as `base`, merged with later saves of others."""
         with self.files.changed(now_ms) as draft:
             is_unchanged = draft.context.revision == base.revision
             joined = context if is_unchanged else merging.merged(base, draft.context, context)
@@ -291,7 +293,7 @@ class ContextManager:
     ) -> PlanTask:
         """Change a task of the active plan, or of `plan_id`; without `task_id`, add a task.
 
-        When the active task ends, the next one becomes active (C-18). A repeated request changes nothing.
+        When the active task ends, the next one becomes active. A repeated request changes nothing.
 
         Raises:
             UnknownPlan, UnknownPlanTask: no such plan or task exists.
@@ -320,9 +322,10 @@ class ContextManager:
     def set_active_plan(
         self, plan_id: str | None, *, resets_summary: bool = False, now_ms: int
     ) -> Plan | None:
-        """Make a plan the active one, or none (C-18); its task in progress becomes the active task.
+        """Make a plan the active one, or none; its task in progress becomes the active task.
 
-        With `resets_summary`, the plan's title and objective replace the summary, after a snapshot.
+        With `resets_summary`, the plan's title and objective replace the summary, after a snapshot. Return
+        the plan; None if no plan is active now.
 
         Raises:
             UnknownPlan: no plan has this id.
@@ -342,6 +345,8 @@ class ContextManager:
 
     def set_active_task(self, task_id: str | None, *, now_ms: int) -> PlanTask | None:
         """Make a task of the active plan the active one, or none; a pending task becomes in progress.
+
+        Return the task; None if no task is active now.
 
         Raises:
             UnknownPlanTask: no plan is active, or it has no such task.
@@ -387,10 +392,10 @@ class ContextManager:
         return self.files.snapshots.listed()
 
     def restore(self, name: str, *, now_ms: int) -> ContextSnapshot | None:
-        """Replace context and workflow by those of a snapshot; return a new snapshot of the replaced ones.
+        """Take a snapshot, then replace context and workflow by those of the snapshot `name`.
 
         The SDK's session is dropped, since it contains what the restored context lacks; messages registered
-        after the snapshot are not registered again.
+        after the snapshot are not registered again. Return the new snapshot; None if none was needed.
 
         Raises:
             UnknownSnapshot, SnapshotDamaged: nothing was changed.

@@ -55,7 +55,7 @@ class RegisteredMessages:
 def registered(
     context: Context, spoken: Iterable[NewMessage], *, counter: TokenCounter, summariser: Summarizer
 ) -> RegisteredMessages:
-    """Return the context with these messages added (C-12); messages that leave the trimmed window are folded.
+    """Return the context with these messages added; messages that leave the trimmed window are folded.
 
     An id that was registered before changes nothing, unless it is in the window with another text: a turn
     that is retried may contain more messages. A question becomes the pending one until it is answered.

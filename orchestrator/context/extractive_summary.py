@@ -76,7 +76,7 @@ class ExtractiveSummarizer:
 
 
 def merged(old: str, add: str) -> str:
-    """Return two summaries as one within the limit (C-17); repeated sentences appear once."""
+    """Return two summaries as one within the limit; repeated sentences appear once."""
     # The second summary is folded in like an answer; its id and time are not used.
     added = ContextMessage(id="-", role="assistant", content=add, ts="")
     return ExtractiveSummarizer().fold(old, [added] if add.strip() else [])

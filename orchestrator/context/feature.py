@@ -108,7 +108,9 @@ class ContextFeature:
         return self.recorder.manager(folder)
 
     async def change(self, folder: Folder, act: ChangeContext) -> ContextSnapshot | None:
-        """Change the stored context of a group as its owner. Raises what `owner_changes.change` raises."""
+        """Change the stored context of a group as its owner; return the snapshot taken before, or None if
+        none was needed. Raises what `owner_changes.change` raises.
+        """
         manager, now_ms = self.manager(folder), self._host.clock.now_ms()
         return await owner_changes.change(
             self._host.database, manager, self.recorder.copies, act, now_ms=now_ms

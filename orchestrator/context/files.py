@@ -146,7 +146,7 @@ class ContextFiles:
 
     @contextmanager
     def changed(self, now_ms: int) -> Iterator[ContextDraft]:
-        """Yield a draft under the lock, and write what the block replaced, the workflow first (C-8).
+        """Yield a draft under the lock, and write what the block replaced, the workflow first.
 
         Raises:
             ContextBusy: another writer did not release the lock in time.
@@ -292,7 +292,7 @@ class ContextFiles:
             return self._replace_unreadable(WORKFLOW, "corrupt", _first_line(error), now_ms).workflow
 
     def _migrated(self, document: dict[str, Any], now_ms: int) -> Workflow:
-        """Convert version 1 to version 2 once; the old file is copied to the snapshots (C-7)."""
+        """Convert version 1 to version 2 once; the old file is copied to the snapshots."""
         converted = workflow.migrated(document, self.project_name, now_ms)
         self._write_document(f"snapshots/workflow-v1-{stamp(now_ms)}.json", document)
         self._write_document(WORKFLOW, converted.model_dump(mode="json"))

@@ -97,7 +97,7 @@ def hydrated(
     now_ms: int,
     exclude: Collection[str] = (),
 ) -> Hydrated:
-    """Return the text for a new session (C-13): at most 4,096 tokens and 9,500 characters.
+    """Return the text for a new session: at most 4,096 tokens and 9,500 characters.
 
     `exclude` has the ids of messages that are in the session's next prompt anyway. The text is empty if the
     conversation is. If it is too long, these are left out in this order: the plan's tasks, the older open

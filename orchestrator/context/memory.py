@@ -97,7 +97,7 @@ def forgotten(old: Context, now_ms: int) -> Context:
 
 
 def repaired(context: Context, workflow: Workflow) -> Memory:
-    """Return the memory with active ids that exist (C-8); the same object if they all do.
+    """Return the memory with active ids that exist; the same object if they all do.
 
     The workflow file is written first, so after a crash between both writes its current plan is right.
     """

@@ -1,4 +1,4 @@
-"""Merge two changes of one context that were made at the same time, so that neither is lost (C-20). Pure."""
+"""Merge two changes of one context that were made at the same time, so that neither is lost. Pure."""
 
 from __future__ import annotations
 

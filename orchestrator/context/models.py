@@ -212,5 +212,5 @@ class Context(StoredModel):
 
 
 def bootstrap(now_ms: int) -> Context:
-    """Return an empty valid context (C-10)."""
+    """Return an empty valid context."""
     return Context(created_at=iso(now_ms), updated_at=iso(now_ms))

@@ -44,6 +44,8 @@ async def change(
 ) -> ContextSnapshot | None:
     """Change the stored context of a group and end its agent's session; the next one starts from the context.
 
+    Return the snapshot that `act` took before; None if none was needed.
+
     Raises:
         ConversationBusy: the group's agent is answering.
         ContextBusy, OSError: the context cannot be written; it is unchanged, as after any error of `act`.

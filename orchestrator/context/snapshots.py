@@ -73,7 +73,7 @@ def parsed_name(name: str) -> ContextSnapshot | None:
 
 
 def surplus(snapshots: Iterable[ContextSnapshot], *, now_ms: int) -> tuple[ContextSnapshot, ...]:
-    """Return the snapshots to delete (C-22).
+    """Return the snapshots to delete.
 
     The newest 48 stay, the newest of each day for 14 days, and pinned ones.
     """
@@ -188,7 +188,7 @@ class ContextSnapshots:
         disk.write_durably(self.folder / name, disk.encoded({**(document or {}), **parts}, self.redactor))
 
     def newest_valid(self) -> tuple[ContextSnapshot, SnapshotContents] | None:
-        """Return the newest snapshot that can be read, with its contents."""
+        """Return the newest snapshot that can be read, with its contents; None if there is none."""
         for snapshot in self.listed():
             try:
                 return snapshot, self.read(snapshot.name)

@@ -260,7 +260,10 @@ def _parsed(line: bytes) -> _Message | None:
 
 
 def _ids_of_long_line(line: bytes) -> _Message | None:
-    """Return only the ids of a message that is too long to parse, for example one with a picture."""
+    """Return only the ids of a message that is too long to parse, for example one with a picture.
+
+    None if it has not all of them.
+    """
     kind, uuid, parent = (pattern.search(line) for pattern in (KIND, OWN_ID, PARENT_ID))
     if kind is None or uuid is None or parent is None:
         return None

@@ -37,7 +37,7 @@ def cost(message: ContextMessage, counter: TokenCounter) -> int:
 def trimmed(
     window: Sequence[ContextMessage], counter: TokenCounter, *, budget: int = WINDOW_TOKENS
 ) -> TrimmedWindow:
-    """Remove messages from the front until the rest fits (C-15).
+    """Remove messages from the front until the rest fits.
 
     The newest message is never removed: if it alone is too long, its middle is cut out.
     """

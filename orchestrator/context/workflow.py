@@ -1,7 +1,7 @@
 """Define plans and their tasks, the contents of `workflow.json` version 2.0, and their changes. Pure.
 
-There is one vocabulary of states: the aliases of older files are mapped as they are read (C-9). A file of
-version 1 becomes one plan (C-7).
+There is one vocabulary of states: the aliases of older files are mapped as they are read. A file of
+version 1 becomes one plan.
 """
 
 from __future__ import annotations
@@ -199,7 +199,7 @@ def bootstrap(project_name: str, now_ms: int) -> Workflow:
 
 
 def migrated(old: Mapping[str, Any], project_name: str, now_ms: int) -> Workflow:
-    """Return a version 1 file, a flat list of tasks, as a workflow with one plan (C-7). Ids of tasks stay.
+    """Return a version 1 file, a flat list of tasks, as a workflow with one plan. Ids of tasks stay.
 
     Raises:
         ValueError: the tasks cannot be read.
@@ -351,7 +351,10 @@ def with_current(workflow: Workflow, plan_id: str | None, *, now_ms: int) -> Wor
 
 
 def next_task(plan: Plan) -> PlanTask | None:
-    """Return the next task: one in progress, else the first pending one that waits for no other."""
+    """Return the next task: one in progress, else the first pending one that waits for no other.
+
+    None if there is none.
+    """
     ended = {task.id for task in plan.tasks if task.status.is_over}
     in_progress = [task for task in plan.tasks if task.status is PlanStatus.IN_PROGRESS]
     # A cancelled task counts as ended: a task that depends on it would otherwise wait for ever.

@@ -204,7 +204,9 @@ class DashboardFeature:
     async def answer_poll(
         self, tx: Tx, group: Group, poll: Poll, votes: Sequence[PollVote], *, newest: str, is_text: bool
     ) -> str | None:
-        """Record the votes of a poll as the answer to its question, and return the reply: `choices.take`."""
+        """Record the votes of a poll as the answer to its question, and return the reply, as `choices.take`
+        does; None where the question is closed.
+        """
         caller = Caller(actor=Actor.USER, now_ms=self._host.clock.now_ms(), is_person=True)
         ctx = self.service.service_context(tx, group, caller)
         return await choices.take(ctx, poll, votes, newest=newest, is_text=is_text)

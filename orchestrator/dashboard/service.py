@@ -214,7 +214,10 @@ class DashboardService:
 
 
 def caller_of(turn: Turn | None, *, now_ms: int) -> Caller | None:
-    """Return who acts in a turn: decided by the turn's kind, which the host set, never by its messages."""
+    """Return who acts in a turn; None without a turn.
+
+    The turn's kind decides, which the host set, never its messages.
+    """
     if turn is None:
         return None
     is_worker = turn.kind is TurnKind.WORKER

@@ -91,7 +91,10 @@ class ModelService:
 
     @property
     def known_price(self) -> ServicePrice | None:
-        """The price to use: a service of the owner's own that needs no key costs nothing."""
+        """The price to use: a service of the owner's own that needs no key costs nothing.
+
+        None if it is not known.
+        """
         return FREE if self.price is None and self.is_near and self.key_env is None else self.price
 
 

@@ -106,14 +106,14 @@ class Channel(Protocol):
         """Send a message. Called again with the same `message_id`, it must not show a second one.
 
         With an attachment, `text` is what stands under it and may be empty. `quote` is the message of the
-        chat that this one answers; it is given only with `Feature.QUOTES`. `mention` is the person whom it
-        is for, given only with `Feature.MENTIONS`. `thread` is the one of the question that is answered, as
-        the channel handed it in; given only with `Feature.THREADS`. `poll` is asked as such, with `text` for
+        chat that this one answers; it is given only with `Feature.QUOTES`. `mention` is the person whom it is
+        for, given only with `Feature.MENTIONS`. `thread` is the one of the question that is answered, as the
+        channel handed it in; given only with `Feature.THREADS`. `poll` is asked as such, with `text` for
         those who cannot see polls; given only with `Feature.POLLS`. A vote in it is handed in as an `Inbound`
         with `vote`. Where the chat takes no polls, `ChannelRefused` has the text sent instead.
 
-        Return the messenger's own id of the message, where it is another one than `message_id`: it is stored
-        beside it, for the channel to find (`store.conversation.messages.own_by_channel_id`) when somebody
+        Return the messenger's own id of the message, or None if that is `message_id`. It is stored beside
+        `message_id`, for the channel to find (`store.conversation.messages.own_by_channel_id`) when somebody
         answers it.
 
         Raises:

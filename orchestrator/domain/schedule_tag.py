@@ -250,7 +250,10 @@ def _is_quoted(text: str, tag: ScheduleTag) -> bool:
 
 
 def _end_of_quoted(text: str, start: int, closing: str) -> int | None:
-    """Return the position of the closing mark: no letter follows it, and no blank line precedes it."""
+    """Return the position of the closing mark: no letter follows it, and no blank line precedes it.
+
+    None if there is none.
+    """
     at = start
     while at < min(len(text), start + MAX_VALUE_CHARS):
         if text[at] == "\\":

@@ -99,7 +99,10 @@ def _search_address(text: str) -> str:
 
 
 def _web_origin(text: str | None) -> str | None:
-    """Accept an origin, which is a scheme and a host without a path."""
+    """Return an origin, which is a scheme and a host without a path, unchanged; None where none is set.
+
+    Raises `ValueError`.
+    """
     if text is None:
         return None
     parts = urlsplit(text)

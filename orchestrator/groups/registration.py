@@ -248,7 +248,7 @@ def _checked_trigger(text: str | None) -> str | None:
 
 
 def typeable(trigger: str | None) -> str | None:
-    """Return a person's trigger, if people can type it and it can call Andy.
+    """Return a person's trigger, if people can type it and it can call Andy; None for none or an empty one.
 
     Stored and imported triggers are only bounded: a group keeps the one it has.
 
@@ -273,7 +273,10 @@ def typeable(trigger: str | None) -> str | None:
 
 
 def _chosen_trigger(current: str | None, wanted: str) -> str | None:
-    """Return the trigger that a profile requests; the group's present one is accepted in any form."""
+    """Return the trigger that a profile requests, None for an empty one.
+
+    The group's present trigger is accepted in any form.
+    """
     return current if wanted == (current or "") else typeable(wanted)
 
 

@@ -484,7 +484,10 @@ class Intake:
     async def _act_at_once(
         self, tx: Tx, group: Group, message: Inbound, text: str, asker: Asker, *, is_asked: bool, now_ms: int
     ) -> ReplyAtOnce | None:
-        """Do what needs no agent and return the reply; the changes can be undone like those of a turn."""
+        """Do what needs no agent and return the reply; None if nothing was done.
+
+        The changes can be undone like those of a turn.
+        """
         reply = None
         async with turn_effects.recording(tx, turn_effects.PROVISIONAL, now_ms=now_ms):
             if self._approve is not None:
@@ -586,7 +589,10 @@ class Intake:
     async def _turn_for(
         self, tx: Tx, message: Inbound, group: Group, asker: Asker, *, is_request: bool, now_ms: int
     ) -> TurnId | None:
-        """Return the queued turn that a message joins; a request creates one if needed, talk never does."""
+        """Return the queued turn that a message joins.
+
+        A request creates one if needed; talk never does, and gets None if no turn is queued.
+        """
         if is_request:
             turn_id = await _join(tx, message, group, asker, now_ms=now_ms)
             if message.vote is None:

@@ -93,7 +93,9 @@ def without_trigger(text: str, group: Group, *, name: str) -> str:
 
 
 def session_command(text: str, group: Group, *, name: str) -> SessionCommand | None:
-    """Return the session command if the message is exactly one, with or without the trigger before it."""
+    """Return the session command if the message is exactly one, with or without the trigger before it;
+    otherwise return None.
+    """
     has_trigger = is_called(text, group, name=name)
     return _COMMANDS.get(without_trigger(text, group, name=name) if has_trigger else text.strip())
 

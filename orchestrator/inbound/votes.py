@@ -82,7 +82,10 @@ async def collect(tx: Tx, poll: Poll, message: Inbound, *, now_ms: int) -> None:
 
 
 async def _poll_of(tx: Tx, message: Inbound, group: Group, *, is_text: bool, now_ms: int) -> Poll | None:
-    """Return the poll that a message votes in: the quoted one, or for a text the open one of its chat."""
+    """Return the poll that a message votes in: the quoted one, or for a text the open one of its chat.
+
+    None if there is none in this chat.
+    """
     poll = None
     if message.quote is not None:
         poll = await polls.of_message(tx, message.quote.message_id)

@@ -255,7 +255,7 @@ def _file_key(request: RequestFile) -> str:
 
 
 def _not_understood(body: bytes, reason: str) -> Reply | None:
-    """Return a reply to a file that is no command, if it contains at least its request id."""
+    """Return a reply to a file that is no command; None if it does not even contain a request id."""
     try:
         return Reply(
             request_id=json.loads(body)["requestId"],

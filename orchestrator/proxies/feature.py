@@ -457,7 +457,10 @@ class ContainerProxies:
         return next_choice is not None
 
     async def _service_of_run(self, name: str | None) -> ModelService | None:
-        """Return the service of a run. Raises `ProxyRefused` if it was removed meanwhile."""
+        """Return the service with the name that a run has recorded; None without a name.
+
+        Raises `ProxyRefused` if it was removed meanwhile.
+        """
         if name is None:
             return None
         if self.models.catalog.service(name) is None:
@@ -468,7 +471,7 @@ class ContainerProxies:
         return service
 
     async def _server_for(self, folder: Folder, name: str) -> McpServer | None:
-        """Return an MCP server by name, if it exists and this group's agents may call it."""
+        """Return an MCP server by name; None if there is none, or if this group's agents may not call it."""
         async with self._reader.reading() as tx:
             server = await mcp_servers.by_name(tx, name)
         return server if server is not None and folder in server.groups else None

@@ -371,7 +371,7 @@ class _Storage:
         self._client = client
 
     async def get_tokens(self) -> OAuthToken | None:
-        """Return the tokens, if there are any."""
+        """Return the tokens; None if there are none."""
         return self.tokens
 
     async def set_tokens(self, tokens: OAuthToken) -> None:
@@ -379,7 +379,7 @@ class _Storage:
         self.tokens = tokens
 
     async def get_client_info(self) -> OAuthClientInformationFull | None:
-        """Return the registered client, if there is one."""
+        """Return the registered client; None if there is none."""
         return self._client
 
     async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:

@@ -354,7 +354,9 @@ def _is_same(attempt: AttemptPart, other: AttemptPart | None) -> bool:
 
 
 def _last_attempt(turn: TimelineTurnPart) -> AttemptPart | None:
-    """Return the attempt that the store has: the present one, or the one that ended the turn."""
+    """Return the attempt that the store has: the present one, or the one that ended the turn; None for a turn
+    that waits.
+    """
     if turn["run"] is None or turn["started_ms"] is None or turn["state"] == TurnState.QUEUED:
         return None
     last = _new_attempt(turn["run"], turn["attempt"], turn["started_ms"])

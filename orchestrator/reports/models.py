@@ -86,7 +86,7 @@ def service_of(
 
 
 def _parse_price(text: str | None) -> ServicePrice | None:
-    """Return the price that a text such as `0.6,2.5` stands for. Raises `BadRequest`."""
+    """Return the price that a text such as `0.6,2.5` stands for; None without a text. Raises `BadRequest`."""
     if text is None:
         return None
     try:

@@ -141,7 +141,7 @@ class _DirectCursor:
 
     @property
     def lastrowid(self) -> int | None:
-        """Return the id of the row that was inserted last."""
+        """Return the id of the row that was inserted last; None if there is none."""
         return self._cursor.lastrowid
 
     async def fetchone(self) -> sqlite3.Row | None:

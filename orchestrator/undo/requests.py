@@ -88,7 +88,9 @@ class UndoRequests:
         return _reply(texts.done(done.plan, is_korean=is_korean), turn_id=done.turn_id)
 
     async def _find_turn(self, tx: Tx, group: Group, message: Inbound) -> Turn | None:
-        """Return the turn of the quoted message, or the last one of the chat that had an effect."""
+        """Return the turn of the quoted message; without a quote, the last turn of the chat that had an
+        effect. None if there is none.
+        """
         if message.quote is not None:
             number = await _turn_of_quoted(tx, message)
             turn = await turns.get(tx, number) if number is not None else None
@@ -125,7 +127,10 @@ def read(text: str) -> RequestedUndo | None:
 
 
 async def _turn_of_quoted(tx: Tx, message: Inbound) -> TurnId | None:
-    """Return the turn of the quoted message: the one that it asked in, or the one that sent it."""
+    """Return the turn of the quoted message: the one that it asked in, or the one that sent it.
+
+    None if neither is known.
+    """
     assert message.quote is not None
     quoted = await messages.find(tx, message.chat_jid, message.quote.message_id)
     sent = await outbox.by_message_id(tx, message.quote.message_id)

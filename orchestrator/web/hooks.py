@@ -240,7 +240,10 @@ def hook_routes(service: HookService, on_refusal: OnRefusal) -> list[Route]:
 
 
 def _key_of(request: Request) -> str | None:
-    """Return the key by which a program marks a text that it may send again. Raises `BadBody`."""
+    """Return the key by which a program marks a text that it may send again; None without one.
+
+    Raises `BadBody`.
+    """
     key = request.headers.get("idempotency-key")
     if key is not None and not 0 < len(key) <= MAX_KEY_CHARS:
         raise BadBody(f"An Idempotency-Key has 1 to {MAX_KEY_CHARS} characters.")

@@ -259,7 +259,7 @@ def start_cli(settings: CliSettings, command: list[str] | None = None) -> Starte
 
 
 def start_early(order_line: bytes, workspace: Workspace) -> StartedCli | None:
-    """Start the CLI for an unvalidated order, if it asks for Claude and can be read.
+    """Start the CLI for an unvalidated order, if it asks for Claude and can be read; otherwise return None.
 
     Errors are left to the regular start, which can report them.
     """

@@ -336,7 +336,7 @@ def _offers(text: str) -> list[ParsedRequest]:
 
 
 def _first(text: str, language: Language, intents: Iterable[str] = ROWS) -> ParsedRequest | None:
-    """Return the request of the first row that matches a whole text."""
+    """Return the request of the first row that matches a whole text; None if no row matches."""
     for intent in intents:
         for pattern in patterns_of(intent, language):
             match = pattern.fullmatch(text)

@@ -426,7 +426,7 @@ def _before_event(body: str, language: Language) -> ParsedRequest | None:
 def _leading(body: str) -> times.TimeInText | None:
     """Return the time at the start of a text; a word for a meal that is eaten is no part of it.
 
-    `정오에 점심 먹기`: `점심` also means midday.
+    None if it starts with none. `정오에 점심 먹기`: `점심` also means midday.
     """
     lead = times.leading(body)
     meal = PATTERNS["meal"].search(body[: lead.end]) if lead else None

@@ -52,7 +52,7 @@ def month(word: str) -> int:
 
 
 def half_en(word: str | None) -> Half | None:
-    """Return the part of the day that `p.m.`, `a`, `evening` names."""
+    """Return the part of the day that `p.m.`, `a`, `evening` names; None for no word."""
     if not word:
         return None
     letters = re.sub(r"[^a-z]", "", word.lower())

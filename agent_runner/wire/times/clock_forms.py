@@ -141,7 +141,7 @@ def _beside_twelve(minutes: int, *, is_noon: bool, is_after: bool) -> Parts:
     return Parts(clock=ClockTime(hour=_MIDNIGHT, minutes_before=minutes))
 
 
-def _between(match: re.Match[str]) -> Parts | None:
+def _between(match: re.Match[str]) -> Parts:
     """Return both times in `between 3 and 4 pm`, of which the person has to choose one."""
     halves = [half_en(match[name]) for name in ("half", "half_until")]
     hours = [int(number(match[name])) for name in ("hour", "until")]

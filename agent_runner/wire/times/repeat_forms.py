@@ -98,7 +98,10 @@ def _every_weekday_between(match: re.Match[str]) -> Parts:
 
 
 def _every_other(match: re.Match[str]) -> Parts | None:
-    """Return the repetition in `every other Tuesday`, `every 3rd day`; `every first Monday` is monthly."""
+    """Return the repetition in `every other Tuesday`, `every 3rd day`; `every first Monday` is monthly.
+
+    None for `every 0th day`.
+    """
     step = 2 if match["other"] else _count(match["step"])
     unit = match["unit"].lower()
     if step < 1:

@@ -130,7 +130,7 @@ class MatrixChannel:
         thread: str | None = None,
         poll: Poll | None = None,
     ) -> MessageId | None:
-        """Send a message, as `Channel.send` says; return the id of its event."""
+        """Send a message, as `Channel.send` says; return the id of its event, never None."""
         session, room = self._connected(), jid.removeprefix(PREFIX)
         # An upload is useless on another homeserver, which a later login may use.
         upload_key = (session.homeserver, message_id)

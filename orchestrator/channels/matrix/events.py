@@ -150,7 +150,10 @@ def _unknown_fields(kind: str, content: dict[str, Any]) -> dict[str, Any]:
 
 
 def _poll_fields(kind: str, content: dict[str, Any]) -> dict[str, Any] | None:
-    """Return the fields for a poll, a vote or the end of one (MSC3381, before and after its acceptance)."""
+    """Return the fields for a poll, a vote or the end of one (MSC3381, before and after its acceptance).
+
+    None for any other event.
+    """
     if kind == "m.poll.response" or f"{POLL}.response" in content or "m.poll.response" in content:
         fields = {"text": "[voted in a poll]", "ignored": VOTE, "answers": _referenced_event(content)}
         return {**fields, "chosen": _chosen(content)}

@@ -193,7 +193,7 @@ class TelegramChannel:
         thread: str | None = None,
         poll: Poll | None = None,
     ) -> MessageId | None:
-        """Send a message, as `Channel.send` describes; return Telegram's number of it."""
+        """Send a message, as `Channel.send` says; return Telegram's number of it, never None."""
         answered = await self._number_of(jid, quote.id) if quote is not None else None
         outside_topic: dict[str, Any] = {"chat_id": int(jid.removeprefix(PREFIX)), "message_thread_id": None}
         target = outside_topic | {"message_thread_id": int(thread) if thread else None}

@@ -339,7 +339,10 @@ def _number(address: Address, people: Directory) -> str:
 
 
 def chat_of(event: MessageEvent | UndecryptableEvent) -> Address | None:
-    """Return the chat of an event; a chat between two by phone number, if the event contains that."""
+    """Return the chat of an event; a chat between two by phone number, if the event contains that.
+
+    None if it has no address.
+    """
     return _chat_in(event.Info.MessageSource)
 
 
@@ -353,7 +356,10 @@ def chat_typed_in(event: PresenceEvent) -> Address | None:
 
 
 def _chat_in(source: MessageSource) -> Address | None:
-    """Return the chat of an event's source; a chat between two by phone number, if the source has that."""
+    """Return the chat of an event's source; a chat between two by phone number, if the source has that.
+
+    None if it has no address.
+    """
     if source.Chat.Server == "broadcast" and not source.IsFromMe:
         # WhatsApp shows a message to a broadcast list in each receiver's chat with its sender.
         sender, other_address = addresses.of(source.Sender), addresses.of(source.SenderAlt)

@@ -43,7 +43,10 @@ class Engine:
         await self._http.aclose()
 
     async def container(self, ref: str) -> dict[str, Any] | None:
-        """Return what the engine knows of a container, named by id or name."""
+        """Return what the engine knows of a container, named by id or name.
+
+        None if it has none of this name.
+        """
         answer: dict[str, Any] | None = await self._get(f"/containers/{quote(ref, safe='')}/json")
         return answer
 
@@ -53,7 +56,10 @@ class Engine:
         return answer
 
     async def network(self, ref: str) -> dict[str, Any] | None:
-        """Return what the engine knows of a network, named by id or name."""
+        """Return what the engine knows of a network, named by id or name.
+
+        None if it has none of this name.
+        """
         answer: dict[str, Any] | None = await self._get(f"/networks/{quote(ref, safe='')}")
         return answer
 
@@ -63,7 +69,7 @@ class Engine:
         return answer
 
     async def image(self, name: str) -> dict[str, Any] | None:
-        """Return what the engine knows of an image."""
+        """Return what the engine knows of an image; None if it has none of this name."""
         answer: dict[str, Any] | None = await self._get(f"/images/{quote(name, safe='/:@')}/json")
         return answer
 

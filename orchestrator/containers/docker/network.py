@@ -125,7 +125,10 @@ def _name(install: str) -> str:
 
 
 def find_by_name(client: APIClient, name: str) -> dict[str, Any] | None:
-    """Find the network of that name; of several, the oldest, since the engine can create two at once."""
+    """Find the network of that name; of several, the oldest, since the engine can create two at once.
+
+    None if there is none.
+    """
     same_name = [listed for listed in client.networks(names=[f"^{name}$"]) if listed["Name"] == name]
     return min(same_name, key=_age) if same_name else None
 

@@ -102,7 +102,7 @@ class NodeMemory:
             self._last, self._problems = {}, {}
 
     def last_of(self, folder: str) -> str | None:
-        """Return the id of the node on which a group ran last."""
+        """Return the id of the node on which a group ran last; None if it is not known."""
         return self._last.get(folder)
 
     def problem_of(self, node_id: str) -> str | None:

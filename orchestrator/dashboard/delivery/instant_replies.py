@@ -95,7 +95,10 @@ async def _reply_to_notification(ctx: ServiceContext, notification: Notification
 
 
 async def _done_by_emoji(ctx: ServiceContext, notification: Notification, emoji: str) -> str | None:
-    """Complete an open task for an emoji; a thumbs-up counts only under reminders and deadline alerts."""
+    """Complete an open task for an emoji and return the reply; None if that emoji completes nothing.
+
+    A thumbs-up counts only under reminders and deadline alerts.
+    """
     if notification.task_id is None or (
         emoji == reply_parser.THUMB and notification.type not in COMPLETED_BY_THUMB
     ):

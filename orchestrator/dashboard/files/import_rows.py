@@ -236,7 +236,10 @@ class Reader:
         return None if at_ms is None else Deadline(at_ms=at_ms, text=text)
 
     def _time(self, row: Mapping[str, Any], name: str) -> int | None:
-        """Return an ISO time in epoch ms; a time without an offset is in the group's zone."""
+        """Return an ISO time in epoch ms; a time without an offset is in the group's zone.
+
+        None if it is empty or missing.
+        """
         value = row.get(name)
         if value in (None, ""):
             return None

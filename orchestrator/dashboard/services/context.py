@@ -78,7 +78,9 @@ class ServiceContext:
         return self.caller.now_ms
 
     async def requesting_chat(self) -> ChatJid | None:
-        """Return the chat of the calling turn; outside a turn, the chat that gets notifications."""
+        """Return the chat of the calling turn; outside a turn, the chat that gets notifications, or None if
+        there is none.
+        """
         turn_id = self.caller.turn_id
         turn = await turns.get(self.tx, TurnId(turn_id)) if turn_id is not None else None
         return turn.chat_jid if turn is not None else self.chat_jid

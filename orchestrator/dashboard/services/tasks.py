@@ -307,7 +307,9 @@ def _counted(cancelled: int) -> str:
 
 
 def _deadline_key(deadline: Deadline | None) -> tuple[int, str | None] | None:
-    """Return the time (epoch ms) and the day of a deadline, to compare two without their texts."""
+    """Return the time (epoch ms) and the day of a deadline, to compare two without their texts; None for no
+    deadline. The day is None if the deadline has a time.
+    """
     return None if deadline is None else (deadline.at_ms, deadline.date)
 
 

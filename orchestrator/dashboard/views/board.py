@@ -43,7 +43,7 @@ async def snapshot(tx: Tx, folder: Folder) -> BoardSnapshot | None:
 
 
 async def row(tx: Tx, folder: Folder, row_id: str) -> BoardTask | Question | Notification | None:
-    """Return the task, question or notification with this id, also if it has ended."""
+    """Return the task, question or notification with this id, also if it has ended; None if there is none."""
     return (
         await board_tasks.get(tx, folder, row_id)
         or await board_questions.get(tx, folder, row_id)

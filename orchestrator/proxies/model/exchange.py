@@ -284,9 +284,10 @@ def classify(
 def _error_in_successful_answer(
     body: bytes, content_type: bytes | None, *, is_streamed: bool
 ) -> ModelError | None:
-    """Judge an answer with a successful status: a message, an error, or another API's document.
+    """Return the error in an answer with a successful status; None if the answer is a message.
 
-    `content_type` is in lower case; for an answer without one, the first byte decides whether it is a stream.
+    An error is also another API's document. `content_type` is in lower case; for an answer without one, the
+    first byte decides whether it is a stream. `is_streamed`: the client asked for a stream.
     """
     if content_type is not None and not content_type.startswith(_KINDS):
         return ModelError.FOREIGN

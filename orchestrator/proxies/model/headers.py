@@ -101,7 +101,7 @@ def framing_fault(headers: Iterable[Header]) -> str | None:
 
 
 def content_length(headers: Iterable[Header]) -> int | None:
-    """Return the announced length in bytes. Call after `framing_fault`."""
+    """Return the announced length in bytes; None if none is announced. Call after `framing_fault`."""
     lengths = _header_values(headers, b"content-length")
     return int(lengths[0]) if lengths else None
 

@@ -39,7 +39,7 @@ class HostModelCalls:
         self._open: dict[str, RunIdentity] = {}
 
     def identify(self, token_hash_text: str) -> RunIdentity | None:
-        """Return the request whose token has this hash, while it is running."""
+        """Return the request whose token has this hash, while it is running; None if there is none."""
         return self._open.get(token_hash_text)
 
     async def ask(

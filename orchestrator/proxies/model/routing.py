@@ -43,7 +43,7 @@ class ModelCatalog:
         return next((service for service in self.services if service.name == name), None)
 
     def chosen(self, work: WorkKind) -> str | None:
-        """Return the choice for a kind of work in all groups."""
+        """Return the choice for a kind of work in all groups; None if there is none."""
         return next((choice.model for choice in self.choices if choice.work is work), None)
 
     def fallbacks(self) -> list[ChosenModel]:
@@ -88,7 +88,7 @@ def prices_of(settings: Settings) -> Prices:
 
 
 def price_of(catalog: ModelCatalog, choice: ModelChoice, prices: Prices) -> ServicePrice | None:
-    """Return the price of a choice as far as it is known. Pure."""
+    """Return the price of a choice; None if it is not known. Pure."""
     service = catalog.service(choice.service)
     if service is not None and not has_list_price(service):
         # The owner's price is for the service's own model; another may cost more.
@@ -290,7 +290,7 @@ class ModelRouter:
         except SettingError:
             return False
 
-    def provider_of(self, name: str) -> str | None:
+    def provider_of(self, name: str) -> str:
         """Return the provider that a session is bound to: its service with the address.
         Raises `SettingError`.
         """

@@ -80,7 +80,10 @@ class UpstreamResponse:
         return self.status == 200 and self.is_plain and kind is not None and kind.startswith(EVENT_STREAM)
 
     def _named(self, name: bytes) -> bytes | None:
-        """Return the value of a header in lower case; `name` is in lower case, too."""
+        """Return the value of a header in lower case; `name` is in lower case, too.
+
+        None if the answer has no such header.
+        """
         values = (value.strip().lower() for known, value in self.headers if known.lower() == name)
         return next(values, None)
 

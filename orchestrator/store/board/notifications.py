@@ -194,7 +194,10 @@ async def by_number(tx: Tx, number: int) -> Notification | None:
 
 
 async def by_id(tx: Tx, notification_id: str) -> Notification | None:
-    """Return a notification of any group by its id; imports may repeat an id: then the first group's."""
+    """Return a notification of any group by its id, or None.
+
+    Imports may repeat an id: then the first group's.
+    """
     return await _first(tx, "id = ? ORDER BY group_folder", notification_id)
 
 

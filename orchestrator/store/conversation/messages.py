@@ -193,7 +193,7 @@ async def add_own(
 
 
 async def own_by_channel_id(tx: Tx, chat_jid: ChatJid, channel_id: MessageId) -> MessageId | None:
-    """Return Andy's id of its own message that the messenger calls `channel_id`."""
+    """Return Andy's id of its own message that the messenger calls `channel_id`; None if there is none."""
     cursor = await tx.execute(
         "SELECT id FROM messages WHERE chat_jid = ? AND channel_id = ?", (chat_jid, channel_id)
     )
@@ -263,7 +263,7 @@ async def by_seq(tx: Tx, folder: Folder, seq: int) -> Message | None:
 
 
 async def by_id(tx: Tx, message_id: str) -> Message | None:
-    """Find a message by its id alone; the newest where chats share one."""
+    """Return a message by its id alone, or None; the newest where chats share an id."""
     return await MAPPER.fetch_one(
         tx, "SELECT * FROM messages WHERE id = ? ORDER BY seq DESC LIMIT 1", (message_id,)
     )
@@ -314,9 +314,10 @@ async def first_of_turns(tx: Tx, turn_ids: Collection[int]) -> dict[int, FirstOf
 
 
 async def asker_of(tx: Tx, *turn_ids: TurnId | int | None) -> str | None:
-    """Return the address of the last person who asked in the first of these turns that has one.
+    """Return the address of the person who asked last in the first of these turns that has one; None if none
+    has.
 
-    The assistant's own account and hooks are left out.
+    The assistant's own account and hooks are left out. A `turn_id` that is None has no messages.
     """
     for turn_id in turn_ids:
         # An owner who writes from the assistant's own number cannot be mentioned.

@@ -137,7 +137,10 @@ class TokenHolder:
 
 
 async def holder_of_token(tx: Tx, token_hash: str) -> TokenHolder | None:
-    """Return the holder of the token with this hash, in one statement because every request needs it."""
+    """Return the holder of the token with this hash, or None if no run that goes on has it.
+
+    One statement, because every request needs it.
+    """
     # The token of an ended run is refused, whoever has it.
     rows = await tx.execute_fetchall(
         f"""

@@ -172,7 +172,9 @@ async def queued_chat(tx: Tx, folder: Folder, chat_jid: ChatJid) -> Turn | None:
 
 
 async def _queued_after(tx: Tx, jid: ChatJid, command_id: int, restricted_to: Role | None) -> Turn | None:
-    """Return the queued question of a chat after a command: of a restricted role, or of all others."""
+    """Return the queued question of a chat after a command, or None: that of one restricted role, or without
+    a role that of all others.
+    """
     return await _MAPPER.fetch_one(
         tx,
         """
@@ -280,7 +282,7 @@ async def running_in(tx: Tx, run_id: RunId) -> Turn | None:
 
 
 async def running_of(tx: Tx, folder: Folder) -> Turn | None:
-    """Return the turn that a group's agent works on; a chat turn goes before a dashboard worker's."""
+    """Return the turn that a group's agent works on, or None; a chat's goes before a dashboard worker's."""
     return await _MAPPER.fetch_one(
         tx,
         "SELECT * FROM turns WHERE group_folder = ? AND state = 'running' ORDER BY kind = 'worker' LIMIT 1",
@@ -325,7 +327,9 @@ def _may_be_requester(turn: Turn, *, now_ms: int) -> bool:
 
 
 async def _put_back_by_crash(tx: Tx, folder: Folder) -> Turn | None:
-    """Return the turn of a group that has been in a run and waits for the next attempt."""
+    """Return the turn of a group that has been in a run and waits for the next attempt; None if there is
+    none.
+    """
     # A dashboard's worker has a turn beside the chat's, so a group may have two of these.
     return await _MAPPER.fetch_one(
         tx,

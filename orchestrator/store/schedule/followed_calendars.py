@@ -178,7 +178,7 @@ async def to_announce(tx: Tx, *, now_ms: int) -> list[FollowedEvent]:
 
 
 async def next_notice_ms(tx: Tx, *, now_ms: int) -> int | None:
-    """Return the time of the next message before an event, in epoch milliseconds."""
+    """Return the time of the next message before an event, in epoch milliseconds; None if none is to come."""
     cursor = await tx.execute(
         """
         SELECT min(e.start_ms - c.notice_minutes * 60000) AS next_ms

@@ -214,7 +214,10 @@ class _Routes:
     # The name and the page that a request comes from
 
     async def arrive(self, request: Request) -> Response | None:
-        """Redirect a browser that used a shared name; show a link to one that another page has sent."""
+        """Redirect a browser that used a shared name; show a link to one that another page has sent.
+
+        Return None if neither is so, and the request is to be answered as usual.
+        """
         view = View(self._console, request, page=None, signed_in=None)
         if request.method not in ("GET", "HEAD") or view.path.startswith(NO_PAGES):
             return None
@@ -228,7 +231,7 @@ class _Routes:
     def _own_address(self, request: Request) -> str | None:
         """Return the console's own address if the browser used a name that all servers of this machine share.
 
-        Only Chromium and Firefox are known to find every `*.localhost` by themselves.
+        Otherwise return None. Only Chromium and Firefox are known to find every `*.localhost` by themselves.
         """
         host = request.headers.get("host", "")
         name = host_of(host)

@@ -85,6 +85,6 @@ def _ended_logins(view: View) -> Iterator[EndedLogin]:
 
 
 def _newest_backup_ms(folder: Path) -> int | None:
-    """Return when the newest backup in the home's own folder was made. Blocks."""
+    """Return when the newest backup in the home's own folder was made, or None if it has none. Blocks."""
     times_ms = [path.stat().st_mtime_ns // 1_000_000 for path in folder.glob("*.tar.gz")]
     return max(times_ms, default=None)

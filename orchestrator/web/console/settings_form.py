@@ -251,7 +251,10 @@ def _model_mistakes(form: SentForm, services: Sequence[ModelService]) -> list[tu
 
 
 def _read_number(form: SentForm, name: str) -> float | str | None:
-    """Return a number; an invalid one stays text, so that the validation names its field."""
+    """Return a number, or None for an empty field.
+
+    An invalid number stays text, so that the validation names its field.
+    """
     text = form.text(name)
     try:
         number = float(text)
