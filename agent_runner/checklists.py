@@ -94,7 +94,10 @@ class Checklists:
         return _items(self._read(name, is_needed=is_needed))
 
     def add(self, name: str, texts: Sequence[str]) -> Added:
-        """Put entries at the end, beginning the list where there is none; open ones are not repeated."""
+        """Put entries at the end of a list, which is created if missing; return which were new.
+
+        An open entry with the same text is not repeated. `Added.there_already` has the texts of these.
+        """
         one_line_texts = [" ".join(text.split()) for text in texts]
         if any(len(text) > MAX_ITEM_CHARS for text in one_line_texts):
             raise ListError(ListProblem.ITEM_TOO_LONG)
@@ -107,7 +110,10 @@ class Checklists:
         return Added(new=tuple(new), there_already=tuple(text for text in one_line_texts if text not in new))
 
     def tick(self, name: str, which: str, *, is_done: bool) -> Item:
-        """Mark the entry with this number or text as done or open; one with that mark stays unchanged."""
+        """Mark the entry with this number or text as done or open; one with that mark stays unchanged.
+
+        Return the entry as it was before.
+        """
         lines = self._read(name)
         item = _find(_items(lines), which, is_done=not is_done)
         if item.is_done is not is_done:
@@ -155,7 +161,10 @@ class Checklists:
         return self._inside(self._group / "lists" / f"{file_stem(name)}.md")
 
     def _inside(self, path: Path) -> Path:
-        """Follow links only where they stay in the group's directory."""
+        """Return a path with its links followed.
+
+        Raises `ListError` if it leads out of the group's directory.
+        """
         try:
             # Programs of the agent may have put a link there.
             real = path.resolve()
@@ -217,7 +226,10 @@ def _find(items: Sequence[Item], which: str, *, is_done: bool = False) -> Item:
 
 
 def _with_new(lines: Sequence[str], texts: Sequence[str]) -> list[str]:
-    """Put entries after the last one, else at the end, with the line ends that the file has."""
+    """Return the lines with new entries after the last one, or at the end if there is none.
+
+    They end as the file's lines do.
+    """
     newline = "\r\n" if any(line.endswith("\r\n") for line in lines) else "\n"
     items = _items(lines)
     place = items[-1].line + 1 if items else len(lines)

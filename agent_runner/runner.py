@@ -52,7 +52,7 @@ def run(order_line: bytes, descriptor: int, workspace: Workspace, started: Start
 async def live(
     order: RunOrder, workspace: Workspace, outlet: FrameWriter, started: StartedCli | None = None
 ) -> int:
-    """Run the session of `order` until it ends, SIGTERM comes or stdout breaks."""
+    """Run the session of `order` until it ends, SIGTERM comes or stdout breaks; return the exit code."""
     terminated = on_sigterm()
     host = HostClient(workspace)
     inbox = TurnInbox(workspace.input, order.run, handled={order.turn.turn})

@@ -293,7 +293,7 @@ class RunNotices:
 
 
 def _new_or_known(value: int | None, known: int) -> int:
-    """Return the new value of a fact; the known one if the new one is None."""
+    """Return the new value of a fact, such as a count; the known value if the new one is None."""
     return known if value is None else value
 
 

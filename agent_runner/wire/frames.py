@@ -36,7 +36,9 @@ def time_limit_reason(seconds: float) -> str:
 
 
 def _without_halves(text: str) -> str:
-    """Replace half surrogate pairs, which a model's cut text may contain and UTF-8 cannot encode."""
+    """Return a text with `?` for each half of a surrogate pair: a model's cut text may have one, and UTF-8
+    cannot encode it.
+    """
     return text.encode("utf-8", "replace").decode("utf-8")
 
 

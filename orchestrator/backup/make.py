@@ -108,7 +108,11 @@ def stream(
 def _gather(
     file: BinaryIO, home: Home, scratch: Path, *, with_env: bool, clock: Clock, say: Callable[[str], None]
 ) -> _Writer:
-    """Copy to `scratch` the database and outgoing files, in one consistent state, then write the backup."""
+    """Copy the database and outgoing files to `scratch`, in one consistent state, then write the backup to
+    `file`.
+
+    Return its writer, which knows what was written and what was left out.
+    """
     # Files are held before and after the database is copied: `outgoing.hold` says why.
     snapshot, held_folder = scratch / "messages.db", scratch / "outgoing"
     outgoing.hold(home, held_folder)
@@ -168,7 +172,10 @@ def _snapshot(source: Path, target: Path) -> int:
 def _write(
     file: BinaryIO, home: Home, scratch: Path, manifest: Manifest, progress: BackupProgress
 ) -> _Writer:
-    """Write the backup to `file`; `scratch` has the copies of the database and of the outgoing files."""
+    """Write the backup to `file`; `scratch` has the copies of the database and of the outgoing files.
+
+    Return the writer, which knows what was written and what was left out.
+    """
     with tarfile.open(fileobj=file, mode="w:gz", compresslevel=COMPRESSION, format=tarfile.PAX_FORMAT) as tar:
         writer = _Writer(tar, progress)
         writer.add_text(archive.MANIFEST, manifest.model_dump_json())

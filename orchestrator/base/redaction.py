@@ -188,7 +188,7 @@ def _redacted(value: Any, known: tuple[str, ...]) -> Any:
 
 
 def _without_pem(text: str) -> str:
-    """Remove PEM blocks; one without an end extends to the end of the text."""
+    """Return a text without PEM blocks; one without an end extends to the end of the text."""
     parts: list[str] = []
     at = 0
     while begin := _PEM_BEGIN.search(text, at):

@@ -57,7 +57,7 @@ def deferred(name: str) -> Callable[..., Any]:
 
 
 def _import_and_call(name: str, *arguments: Any) -> Any:
-    """Import `name`, which is `module:function`, and call it."""
+    """Import `name`, which is `module:function`, call it and return its result."""
     return resolve_name(name)(*arguments)
 
 

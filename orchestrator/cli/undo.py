@@ -49,7 +49,9 @@ def undo(
 
 
 async def _undo(home: Path | None, group: str | None, number: int | None, *, is_forced: bool) -> UndoDone:
-    """Undo a turn by its number, or a group's last one that changed something."""
+    """Undo a turn by its number, or without one the group's last turn that changed something; return what was
+    done.
+    """
     from orchestrator.base.clock import SystemClock
     from orchestrator.cli import terminal
     from orchestrator.store.groups import groups

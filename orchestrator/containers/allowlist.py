@@ -101,8 +101,8 @@ def decide(
 ) -> ExtraMounts:
     """Grant or refuse each requested mount independently: a refused one does not affect the others.
 
-    Pure but for `resolve`.
-    A request for writing that is refused may still be granted for reading; that counts as a refusal, too.
+    Return the mounts and the reasons of the refusals. Pure but for `resolve`. A request for writing that is
+    refused may still be granted for reading; that counts as a refusal, too.
     """
     mounts: dict[str, Mount] = {}
     refusals: list[str] = []

@@ -199,7 +199,10 @@ async def _take_end(
     on_success: OnSuccess,
     now_ms: int,
 ) -> FrameEffect:
-    """Apply the end of a turn: its notices, its checkpoint and its new state."""
+    """Apply the end of a turn: its notices, its checkpoint and its new state.
+
+    Return the changes to the turn.
+    """
     delivered: list[int] = []
     if frame.status == "success":
         await on_success(tx, turn)

@@ -206,7 +206,9 @@ class LiveRuns:
         return [live for live in self if live.run.folder == folder]
 
     def admit(self, run: Run, state: RunState, *, turn_id: TurnId | None = None) -> LiveRunState:
-        """Take a slot for a run that is about to start for a waiting turn, or that was found alive."""
+        """Take a slot for a run that is about to start for a waiting turn, or that was found alive; return
+        its state.
+        """
         now_ms = self._clock.steady_ms()
         live = LiveRunState(
             run=run,

@@ -114,7 +114,7 @@ class RunCreator:
     async def record_standby(self, live: LiveRunState, group: Group) -> NewRun:
         """Record a run that is started ahead, with the session, model and service that a turn has now.
 
-        The run's log begins.
+        The run's log begins. Return the run with its order and token.
         """
         ports, turn = self._context.ports, _placeholder(group, is_isolated=live.run.is_isolated)
         restoration = None if turn.is_isolated else await self._plan_restoration(turn)

@@ -205,7 +205,9 @@ class ContextManager:
         return snapshot
 
     def save(self, context: Context, *, base: Context, now_ms: int) -> Context:
-        """Save a changed copy of the context loaded as `base`, merged with later saves of others."""
+        """Save a changed copy of the context loaded as `base`, merged with later saves of others; return what
+        was stored.
+        """
         with self.files.changed(now_ms) as draft:
             is_unchanged = draft.context.revision == base.revision
             joined = context if is_unchanged else merging.merged(base, draft.context, context)

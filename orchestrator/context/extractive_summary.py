@@ -138,7 +138,7 @@ def _chosen(sentences: Sequence[_Sentence]) -> list[str]:
 
 
 def _weight(text: str) -> int:
-    """Return the part of the limit that a sentence takes, with its line break."""
+    """Return the weight of a sentence with its line break, which counts against the limit of a summary."""
     return script.weight(text) + script.weight("\n")
 
 

@@ -273,7 +273,9 @@ def _fitting_lines(detail: Sequence[str], counter: TokenCounter) -> tuple[str, .
 
 
 def _shrunk_to_fit(parts: _Parts, counter: TokenCounter) -> _Parts:
-    """Leave out the part of least worth until the whole text fits, or nothing more can be left out."""
+    """Return the parts without those of least worth, so that the whole text fits, or nothing more can be left
+    out.
+    """
     while not _fits(_lines(parts), counter):
         smaller = _smaller(parts)
         if smaller is None:
@@ -283,7 +285,7 @@ def _shrunk_to_fit(parts: _Parts, counter: TokenCounter) -> _Parts:
 
 
 def _with_newest_listed(parts: _Parts, whole: _Parts, counter: TokenCounter) -> _Parts:
-    """Add back the newest decisions and files of `whole` that fit."""
+    """Return `parts` with as many of the newest decisions and files of `whole` as fit."""
     more_decisions = range(len(parts.decisions) + 1, len(whole.decisions) + 1)
     candidates = [replace(parts, decisions=_newest(whole.decisions, number)) for number in more_decisions]
     parts = _widest(parts, candidates, counter)

@@ -267,10 +267,10 @@ class ContextRecorder:
             await self.catch_up(folder)  # a repair restored a snapshot: add the newer messages of the store
 
     async def _in_thread(self, folder: Folder, work: Callable[..., T], *arguments: Any) -> T:
-        """Run a blocking function on a group's files in a thread. The caller holds the group's lock.
+        """Run a blocking function on a group's files in a thread, and return its result.
 
-        An earlier call that timed out may still hang in its thread; it is waited for first, so that a group
-        never has more than one thread.
+        The caller holds the group's lock. An earlier call that timed out may still hang in its thread; it is
+        waited for first, so that a group never has more than one thread.
         """
         if (earlier := self._running_calls.get(folder)) is not None:
             await asyncio.wait([earlier])

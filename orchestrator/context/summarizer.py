@@ -98,7 +98,7 @@ class ModelSummarizer:
         return checked(summary, [old, *(message.content for message in evicted)])
 
     async def _request(self, request: dict[str, Any]) -> str:
-        """Send one request to the model, with `request` as JSON."""
+        """Send one request to the model, with `request` as JSON; return the text of the answer."""
         return await self._ask(SYSTEM, json.dumps(request, ensure_ascii=False))
 
 

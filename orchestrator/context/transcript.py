@@ -272,7 +272,7 @@ def _ids_of_long_line(line: bytes) -> _Message | None:
 
 
 def _transcript(entries: dict[str, _Entry]) -> Transcript:
-    """Follow the messages from the newest back to the first, as the CLI does."""
+    """Return the messages from the newest back to the first, each followed to its parent, as the CLI does."""
     if not entries:
         return Transcript(TranscriptState.EMPTY)
     followed: dict[str, _Entry] = {}

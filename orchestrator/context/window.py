@@ -37,7 +37,8 @@ def cost(message: ContextMessage, counter: TokenCounter) -> int:
 def trimmed(
     window: Sequence[ContextMessage], counter: TokenCounter, *, budget: int = WINDOW_TOKENS
 ) -> TrimmedWindow:
-    """Remove messages from the front until the rest fits.
+    """Return the newest messages that have at most `budget` tokens together, and those that were removed for
+    that.
 
     The newest message is never removed: if it alone is too long, its middle is cut out.
     """

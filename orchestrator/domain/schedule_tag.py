@@ -132,7 +132,7 @@ class _Reader:
         return True
 
     def _unclosed(self) -> int:
-        """End a tag without a closing bracket at the end of the line of its last attribute."""
+        """Note that a tag has no closing bracket; return where it ends: with the line of its last attribute."""
         self.warnings.append("not closed")
         while self.text[self.at - 1] in " \t\r\n,":
             self.at -= 1

@@ -189,8 +189,9 @@ def _is_there(directory: int, name: str) -> bool:
 
 
 def _write(directory: int, name: str, text: str, *, replaces: bool) -> bool:
-    """Write a whole file under a temporary name, then rename it; unless it `replaces`, only to
-    a free name.
+    """Write a whole file under a temporary name, then rename it; return whether it was written.
+
+    Without `replaces`, a file that has the name already stays, and False is returned.
     """
     partial = f".{name}.{secrets.token_hex(4)}.partial"
     descriptor = os.open(

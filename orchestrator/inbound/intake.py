@@ -254,7 +254,10 @@ class Intake:
             self._wakeups.lanes.set()
 
     async def _notify_broken_list(self, tx: Tx, sender_list: OwnerRules[SenderRules]) -> bool:
-        """Notify the owner that the list of senders is broken, once for each state of the file."""
+        """Notify the owner that the list of senders is broken, once for each state of the file.
+
+        Return whether it was done now.
+        """
         text = f"⚠️ Until this is fixed, only you can ask me anything: {sender_list.trouble}"
         return await owner.notify(tx, text, about=sender_list.version, now_ms=self._clock.now_ms())
 
@@ -411,7 +414,10 @@ class Intake:
         return await self._record_reply(tx, message, group, ReplyAtOnce(text), asker)
 
     async def _store_vote(self, tx: Tx, counted: CountedVote, group: Group, asker: Asker) -> Accepted:
-        """Store the message of a vote: it starts a turn if it may, or replaces the person's previous vote."""
+        """Store the message of a vote: it starts a turn if it may, or replaces the person's previous vote.
+
+        Return the outcome.
+        """
         message, now_ms = counted.message, self._clock.now_ms()
         if not counted.is_new:
             return Accepted(outcome="dropped", reason=polls_rules.VOTE)
@@ -604,7 +610,9 @@ class Intake:
 
 
 async def _asker(tx: Tx, message: Inbound, group: Group, *, is_listed: bool) -> Asker:
-    """Judge the sender of a message only by the address that the channel reports for them."""
+    """Return the role and rights of a message's sender, judged only by the address that the channel reports
+    for them.
+    """
     role = await people.role_in(
         tx, group, message.sender, alias=message.sender_alias, is_from_me=message.is_from_me
     )

@@ -197,7 +197,10 @@ class CycleStarter:
         return None
 
     async def _follow_clock(self, tx: Tx, loop: Loop, now_ms: int) -> Loop:
-        """Correct a wake or a start that is too far in the future, because the clock was set back."""
+        """Correct a wake or a start that is too far in the future, because the clock was set back.
+
+        Return the loop with the corrected times.
+        """
         next_ms, last_ms = loop.next_wake_ms, loop.last_start_ms
         # No decision sets a wake beyond `max_ms`, so a later one was set by a clock that was ahead.
         furthest_ms = now_ms + self._recorder.rules.max_ms + CLOCK_SLACK_MS

@@ -247,7 +247,10 @@ class Delivery:
     async def _begin(
         self, tx: Tx, head: Outgoing, parts: Sequence[str], features: frozenset[Feature]
     ) -> _Attempt | None:
-        """Record that a message is about to be sent; None if it has changed since it was read."""
+        """Record that a message is about to be sent, and return it, or why it must not be sent.
+
+        None if it has changed since it was read.
+        """
         if not await outbox.is_as_read(tx, head):
             return None
         why_not = await self._hooks.why_not(tx, head) if self._hooks else None

@@ -69,7 +69,8 @@ def _shown(text: str) -> str:
 
 
 def split(text: str, limit: int | None) -> tuple[str, ...]:
-    """Cut `text` into parts of at most `limit` characters (code points); None means no limit.
+    """Return the parts, of at most `limit` characters (code points), into which `text` is cut; None means no
+    limit.
 
     A part ends with a paragraph where it can, else with a line, a sentence, a word, or at last between two
     visible characters. Only white space at the cuts is lost. A code fence, bold, italic, struck-out text or

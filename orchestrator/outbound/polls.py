@@ -66,7 +66,9 @@ class PollEnds:
         return min(SWEEP_SECONDS, max(0.0, (next_ms - self._clock.now_ms()) / 1000))
 
     async def _end(self, tx: Tx) -> list[Poll]:
-        """Record the ends that are due, each with the turn that reports the result to the agent."""
+        """Record the ends of polls that are due, each with the turn that reports the result to the agent;
+        return these polls.
+        """
         now_ms = self._clock.now_ms()
         due = await polls.ended_by(tx, now_ms)
         for poll in due:

@@ -393,7 +393,8 @@ class ContainerProxies:
             return tuple(await budgets.every(tx))
 
     def _listen(self, name: str) -> socket.socket:
-        """Listen on the port of the earlier start, which containers expect, or on another if it is in use.
+        """Return a socket that listens on the port of the earlier start, which containers expect, or on
+        another if that is in use.
 
         The port is stored in the file `name` in `data/`, for the next start.
         """

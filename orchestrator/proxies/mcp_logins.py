@@ -273,7 +273,10 @@ class McpTokens:
         return renewed
 
     async def _store(self, server: McpServer, login: McpLogin, **fields: object) -> bool:
-        """Change a stored login as `change` does. Raises `LoginUnreachable` if that is not possible."""
+        """Change a stored login, and return whether it was changed, as `change` does.
+
+        Raises `LoginUnreachable` if the disk refuses.
+        """
         try:
             return await asyncio.to_thread(change, self._data, server.name, login, **fields)
         except OSError as error:

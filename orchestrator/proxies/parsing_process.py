@@ -169,7 +169,8 @@ class ParsingProcess:
     async def _in_child(
         self, group: _Group, job: str, body: bytes, options: dict[str, Any]
     ) -> tuple[dict[str, Any], bytes]:
-        """Run a job in a child, and charge its processor time to the group.
+        """Run a job in a child, and charge its processor time to the group; return the result as JSON and
+        bytes.
 
         Real time is not charged: another group's body, or a busy machine, is not this group's doing.
         """

@@ -94,7 +94,7 @@ class _Slots:
     """Runs without work that no turn has claimed yet, in the order in which they would be closed."""
 
     def make_room(self) -> list[Action]:
-        """Close runs without work until a slot is free or on its way."""
+        """Close runs without work until a slot is free or about to be; return these actions."""
         closed: list[Action] = []
         while self.free < 1 and self.coming < 1 and self.spare:
             closed.append(self.close(self.spare[0]))
@@ -109,7 +109,10 @@ class _Slots:
         return True
 
     def wait(self) -> list[Action]:
-        """Reserve a slot for a turn that cannot start yet: the next that becomes free, or else a free one."""
+        """Reserve a slot for a turn that cannot start yet: the next that becomes free, or else a free one.
+
+        Return the actions that close runs without work for it.
+        """
         closed = self.make_room()
         if self.coming < 1 and self.free > 0:
             self.free -= 1

@@ -86,7 +86,7 @@ def lines(status: StatusView, *, zone: ZoneInfo | None = None) -> list[str]:
 
 
 def _changed_text(changed: Sequence[SettingChange]) -> str:
-    """Name the settings that the next start would read differently, with their places."""
+    """Return a text that names the settings that the next start would read differently, with their places."""
     names = ", ".join(f"{one['name']} ({one['source']})" if one["source"] else one["name"] for one in changed)
     return f"changed since the start, so not in force: {names}. Restart Andy"
 

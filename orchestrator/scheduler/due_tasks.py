@@ -49,12 +49,12 @@ class FiredTask:
 
 
 async def fire_due(tx: Tx, *, now_ms: int) -> list[FiredTask]:
-    """Queue the scheduled tasks that are due and set their next due times, in the caller's transaction."""
+    """Queue the scheduled tasks that are due, set their next due times, and return what was done with each."""
     return [await _fire(tx, task, now_ms=now_ms) for task in await tasks.due(tx, now_ms)]
 
 
 async def _fire(tx: Tx, task: ScheduledTask, *, now_ms: int) -> FiredTask:
-    """Start the runs of a task that are due; stop a task that can run no more."""
+    """Start the runs of a task that are due, or stop a task that can run no more; return what was done."""
     group = await groups.by_folder(tx, task.folder)
     if group is None:
         return await _stop(tx, task, NO_GROUP, now_ms=now_ms)

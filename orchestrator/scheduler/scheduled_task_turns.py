@@ -18,7 +18,10 @@ SHOWN_CHARS = 80
 async def queue_turn(
     tx: Tx, task: ScheduledTask, group: Group, *, cause: Cause, due_ms: int, now_ms: int
 ) -> TurnId:
-    """Queue a turn for one run of a scheduled task; the run is recorded as running until the turn ends."""
+    """Queue a turn for one run of a scheduled task, and return its id.
+
+    The run is recorded as running until the turn ends.
+    """
     is_restricted = roles.is_restricted(roles.rights_of(task.role, settings.of(group)), group)
     turn_id = await turns.add_task(
         tx, task, chat_jid=group.chat_for(task.chat_jid), now_ms=now_ms, is_restricted=is_restricted

@@ -34,7 +34,9 @@ def schedule_reader(
     """
 
     def plan_for(group: Group, kind: str, value: str, *, dst: str | None, now_ms: int) -> PlannedTask:
-        """Plan the schedule in the group's zone; a single time may be in words if they can be read."""
+        """Return the plan of a schedule in the group's zone; a single time may be in words if they can be
+        read.
+        """
         zone = zone_of(group)
         if kind == ScheduleKind.ONCE and read_time is not None:
             value = local_iso(read_time(value, now_ms=now_ms, zone=zone), zone)

@@ -174,7 +174,9 @@ class GroupFiles:
         return self._turn_file(folder, turn_id).exists()
 
     def changes(self, folder: str, turn_id: int) -> FolderChanges:
-        """Compare the folder with the snapshot before a turn, and store its present state."""
+        """Store the present state of a group's folder, and return how it differs from the snapshot before a
+        turn.
+        """
         with self._folders[folder].lock:
             try:
                 name = self._turn_file(folder, turn_id).read_text(encoding="utf-8")

@@ -106,7 +106,7 @@ class HookService:
             raise TextTooLong(len(text), MAX_CHARS)
 
         async def take(tx: Tx) -> Taken:
-            """Store the message of the hook for its group."""
+            """Store the message of the hook for its group; return what the intake reports."""
             now_ms = self.clock.now_ms()
             # Checked again: the hook may have been revoked, or used up, while the body arrived.
             hook, group = await self._usable_hook(tx, secret, now_ms=now_ms)

@@ -103,7 +103,9 @@ class _Client(nio.AsyncClient):  # type: ignore[misc]  # the library is not type
         self.olm.decrypt_megolm_event = _with_encryption_errors(self.olm.decrypt_megolm_event)
 
     def encrypt(self, room_id: str, message_type: str, content: dict[Any, Any]) -> tuple[str, dict[str, str]]:
-        """Encrypt a message; its id stays readable for a later login, which has other keys."""
+        """Return the type and the content of an encrypted message; its id stays readable for a later login,
+        which has other keys.
+        """
         kind, encrypted = super().encrypt(room_id, message_type, content)
         if MESSAGE_ID in content:
             encrypted[MESSAGE_ID] = content[MESSAGE_ID]

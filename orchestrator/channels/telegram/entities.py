@@ -82,9 +82,9 @@ def parse_markdown(markdown: str) -> tuple[str, tuple[Mark, ...]]:
 
 
 def split_text(text: str, marks: Sequence[Mark], *, max_units: int) -> list[tuple[str, tuple[Mark, ...]]]:
-    """Cut a text with its marks into messages that Telegram shows whole, at white space if possible.
+    """Return the messages, as text and marks, into which a text is cut so that Telegram shows each whole.
 
-    A divided mark is in both pieces, and no visible sign is divided.
+    Cut at white space if possible. A divided mark is in both messages, and no visible sign is divided.
     """
     signs = _visible_signs(text)
     unit_offsets = list(accumulate((utf16_units(sign) for sign in signs), initial=0))

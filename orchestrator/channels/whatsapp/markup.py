@@ -81,7 +81,10 @@ def _convert_prose(text: str, *, is_markdown: bool) -> str:
 
 
 def _protect_spans(text: str, protect: Callable[[str], str]) -> str:
-    """Replace code and addresses by placeholders; an address inside a link is left for the link."""
+    """Return a text with placeholders, which `protect` makes, in place of code and addresses.
+
+    An address inside a link is left for the link.
+    """
     link_spans = [link.span() for link in _LINK.finditer(text)]
 
     def hide(match: re.Match[str]) -> str:

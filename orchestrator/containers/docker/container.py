@@ -160,7 +160,7 @@ class DockerContainer:
         return Exit(code=code, was_oom_killed=await self._calls.call(partial(_was_oom_killed, ref=self.ref)))
 
     def _request_exit(self) -> Source:
-        """Ask the engine for the exit; the stream ends when the container has ended."""
+        """Ask the engine for the exit; return a stream that ends when the container has ended."""
         return streams.request_exit(self._calls.connect, self.ref)
 
 

@@ -52,7 +52,9 @@ def plan(board: BoardState) -> RulePlan:
 
 
 def _limit_questions(steps: list[Step]) -> list[Step]:
-    """Skip all but the `MAX_QUESTIONS` most important questions; a later pass asks the others."""
+    """Return the steps with all but the `MAX_QUESTIONS` most important questions skipped; a later pass asks
+    those.
+    """
     asks = sorted((step for step in steps if isinstance(step, Ask)), key=lambda ask: RANK[ask.priority])
     # By identity: two tasks may get questions that are equal.
     later = {id(ask) for ask in asks[MAX_QUESTIONS:]}

@@ -269,7 +269,10 @@ class _Consequences:
 
 
 async def _apply_consequences(ctx: ServiceContext, before: BoardTask, after: BoardTask) -> _Consequences:
-    """Close or cancel the questions and notifications that a change of their task has made outdated."""
+    """Close or cancel the questions and notifications that a change of their task has made outdated.
+
+    Return what was closed or cancelled, as text and data for the reply.
+    """
     if after.status.is_terminal:
         return await _close_related(ctx, after)
     # Its alerts were cancelled when it ended, and one may be due at once.
@@ -292,7 +295,9 @@ async def _wake_rules_if_near(ctx: ServiceContext, task: BoardTask) -> None:
 
 
 async def _close_related(ctx: ServiceContext, task: BoardTask) -> _Consequences:
-    """Cancel the open questions and notifications of a task that has ended."""
+    """Cancel the open questions and notifications of a task that has ended; return them as text and data for
+    the reply.
+    """
     reason = notifications.end_reason(task)
     cancelled = await notifications.cancel_of_task(ctx, task.id, reason)
     closed = await questions.close_of_task(ctx, task.id, reason)

@@ -173,7 +173,9 @@ class LaterHellos:
         return bytes(sendable)
 
     def _take_early_data(self) -> bytearray:
-        """Take the leading whole records of early data at once: there may be thousands."""
+        """Take the leading whole records of early data off the received bytes and return them; at once, as
+        there may be thousands.
+        """
         end, received = 0, self._received
         if self._offers_early_data and not self._message:
             while (

@@ -312,7 +312,7 @@ def _error_in_successful_answer(
 
 
 def _status_of_error(error: Any) -> int:
-    """Return the status that an error should have had: some services send it with a successful one."""
+    """Return the HTTP status that an error should have had: some services send it with a successful one."""
     code = error.get("code", error.get("status")) if isinstance(error, dict) else None
     if isinstance(code, int) and 400 <= code <= 599:
         return code

@@ -79,7 +79,7 @@ class EndedCycle:
 
 
 async def add_turn(tx: Tx, group: Group, *, now_ms: int) -> TurnId:
-    """Queue a turn in which a model updates a dashboard, in a container of its own."""
+    """Queue a turn in which a model updates a dashboard, in a container of its own; return its id."""
     cursor = await tx.execute(
         """
         INSERT INTO turns (group_folder, chat_jid, kind, is_isolated, state, queued_ms, not_before_ms)

@@ -94,7 +94,9 @@ async def join_chat(
 async def add_command(
     tx: Tx, folder: Folder, chat_jid: ChatJid, command: SessionCommand, *, now_ms: int
 ) -> TurnId:
-    """Queue a command: it runs after earlier questions, and later messages join only later turns."""
+    """Queue a command and return its turn: it runs after earlier questions, and later messages join only
+    later turns.
+    """
     # A command needs its own turn even beside a queued question: it acts on the conversation, not within it.
     cursor = await tx.execute(
         """

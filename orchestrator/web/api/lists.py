@@ -152,18 +152,20 @@ def _route(source: ApiSource, resource: ApiResource) -> Route:
 
 
 def _newest_first_page(read_rows: Sequence[R], query: PageQuery, cursor_of: Callable[[R], int]) -> RowPage[R]:
-    """Return a page of rows that were read newest first: `limit` and, if there is one, one more.
+    """Return a page of rows that were read newest first.
 
-    `cursor_of` returns the cursor of a row: the next page begins after the page's last row.
+    One row more than `limit` was read: if it is there, it is left out, and there is a next page. `cursor_of`
+    returns the cursor of a row: the next page begins after the page's last row.
     """
     rows = read_rows[: query.limit]
     return {"rows": rows, "next": cursor_of(rows[-1]) if len(read_rows) > query.limit else None}
 
 
 def _oldest_first_page(read_rows: Sequence[R], query: PageQuery, cursor_of: Callable[[R], int]) -> RowPage[R]:
-    """Return a page of rows that were read oldest first: `limit` and, if there is one, an older one before.
+    """Return a page of rows that were read oldest first.
 
-    `cursor_of` returns the cursor of a row: the next page has the rows before the page's first one.
+    One row more than `limit` was read: if it is there, it is left out, and there is a next page. `cursor_of`
+    returns the cursor of a row: the next page has the rows before the page's first one.
     """
     rows = read_rows[-query.limit :]
     return {"rows": rows, "next": cursor_of(rows[0]) if len(read_rows) > query.limit else None}
@@ -411,7 +413,7 @@ def _resource(
     _, query, _, answer = get_type_hints(read).values()
 
     async def answer_to(source: ApiSource, request: Request) -> object:
-        """Check the query, then read."""
+        """Check the query, then return what `read` does."""
         return await read(source, parse_query(request.query_params, query), request.path_params)
 
     return ApiResource(
