@@ -142,7 +142,7 @@ def audit(
     begin = terminal.since_ms(since, at)
     read(
         home,
-        lambda tx: audit_reports.rows(tx, group, since=begin, limit=limit),
+        lambda tx: audit_reports.rows(tx, group, since_ms=begin, limit=limit),
         partial(audit_reports.lines, zone=at.zone),
         as_json=as_json,
     )

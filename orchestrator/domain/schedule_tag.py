@@ -132,7 +132,9 @@ class _Reader:
         return True
 
     def _unclosed(self) -> int:
-        """Note that a tag has no closing bracket; return where it ends: with the line of its last attribute."""
+        """Note that a tag has no closing bracket; return its end, which is that of its last attribute's
+        line.
+        """
         self.warnings.append("not closed")
         while self.text[self.at - 1] in " \t\r\n,":
             self.at -= 1

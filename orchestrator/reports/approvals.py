@@ -34,11 +34,14 @@ class ApprovalView(TypedDict):
 
 
 async def rows(
-    tx: Tx, folder: str | None, *, limit: int, now_ms: int, before: int | None = None
+    tx: Tx, folder: str | None, *, limit: int, now_ms: int, before_id: int | None = None
 ) -> list[ApprovalView]:
-    """Return the newest requests, or those before an `id`, newest first. Raises `UnknownGroup`."""
+    """Return the newest requests, or those with an `id` below `before_id`, newest first.
+
+    Raises `UnknownGroup`.
+    """
     known_folder = (await groups.known(tx, folder)).folder if folder is not None else None
-    newest = await approvals.newest(tx, limit=limit, folder=known_folder, before=before)
+    newest = await approvals.newest(tx, limit=limit, folder=known_folder, before_id=before_id)
     return [approval_row(approval, now_ms=now_ms) for approval in newest]
 
 

@@ -25,28 +25,33 @@ async def rows(
     tx: Tx,
     folder: str | None,
     *,
-    since: int,
+    since_ms: int,
     limit: int,
-    before: int | None = None,
+    before_id: int | None = None,
     only_refused: bool = False,
 ) -> list[AuditView]:
-    """Return the newest rows, or those with an `id` below `before`, oldest first.
+    """Return the newest rows, or those with an `id` below `before_id`, oldest first.
 
-    `since` is epoch milliseconds. With `only_refused`, only refusals to containers, programs and pages.
+    Only rows since `since_ms`. With `only_refused`, only refusals to containers, programs and pages.
     """
     # The group is not looked up: its rows stay in the audit when the group is gone.
     known_folder = Folder(folder) if folder is not None else None
     return await audit_store.newest(
-        tx, limit=limit, folder=known_folder, since_ms=since, before=before, only_refused=only_refused
+        tx,
+        limit=limit,
+        folder=known_folder,
+        since_ms=since_ms,
+        before_id=before_id,
+        only_refused=only_refused,
     )
 
 
 async def command_rows(
-    tx: Tx, folder: str | None, *, limit: int, before: int | None = None
+    tx: Tx, folder: str | None, *, limit: int, before_number: int | None = None
 ) -> list[CommandView]:
     """Return the latest commands of containers, newest first, each with its answer. Raises `UnknownGroup`."""
     known_folder = None if folder is None else (await groups.known(tx, folder)).folder
-    rows = await commands.newest(tx, known_folder, limit=limit, before=before)
+    rows = await commands.newest(tx, known_folder, limit=limit, before_number=before_number)
     return [{**row, "text": redact(row["text"])} for row in rows]
 
 

@@ -48,7 +48,7 @@ class MessageView(TypedDict):
 
 
 async def rows(
-    tx: Tx, folder: str, *, limit: int, before: int | None = None, after: int | None = None
+    tx: Tx, folder: str, *, limit: int, before_seq: int | None = None, after_seq: int | None = None
 ) -> list[MessageView]:
     """Return a page of a group's messages, oldest first: the newest, those `before` a `seq`, or `after` one.
 
@@ -60,7 +60,7 @@ async def rows(
         UnknownGroup
     """
     group = await groups.known(tx, folder)
-    page = await messages.page(tx, group.folder, limit=limit, before=before, after=after)
+    page = await messages.page(tx, group.folder, limit=limit, before_seq=before_seq, after_seq=after_seq)
     group_chats = await chats.of_group(tx, group) if len(group.chats) > 1 else []
     labels = {chat.jid: chat.label for chat in group_chats}
     turns_of_own = await messages.turns_of_own(tx, page)

@@ -62,11 +62,18 @@ class OutboxView(TypedDict):
     error: str | None
 
 
-async def turn_rows(tx: Tx, folder: str | None, *, limit: int, before: int | None = None) -> list[TurnView]:
-    """Return the newest turns, or those before an `id`, newest first. Raises `UnknownGroup`."""
+async def turn_rows(
+    tx: Tx, folder: str | None, *, limit: int, before_id: int | None = None
+) -> list[TurnView]:
+    """Return the newest turns, or those with an `id` below `before_id`, newest first.
+
+    Raises `UnknownGroup`.
+    """
     if folder is not None:
         folder = (await groups.known(tx, folder)).folder
-    return [turn_row(turn) for turn in await turns.recent(tx, limit=limit, folder=folder, before=before)]
+    return [
+        turn_row(turn) for turn in await turns.recent(tx, limit=limit, folder=folder, before_id=before_id)
+    ]
 
 
 def turn_row(turn: Turn) -> TurnView:
@@ -114,8 +121,13 @@ def _duration_text(row: TurnView) -> str:
     return f"{(row['ended_ms'] - row['started_ms']) / 1000:.1f} s"
 
 
-async def run_rows(tx: Tx, folder: str | None, *, limit: int, before: int | None = None) -> list[RunView]:
-    """Return the newest runs, or those before a `number`, newest first. Raises `UnknownGroup`."""
+async def run_rows(
+    tx: Tx, folder: str | None, *, limit: int, before_number: int | None = None
+) -> list[RunView]:
+    """Return the newest runs, or those with a `number` below `before_number`, newest first.
+
+    Raises `UnknownGroup`.
+    """
     if folder is not None:
         folder = (await groups.known(tx, folder)).folder
     return [
@@ -134,7 +146,7 @@ async def run_rows(tx: Tx, folder: str | None, *, limit: int, before: int | None
             "conversation": run.restore_mode,
             "conversation_reason": run.restore_reason,
         }
-        for number, run in await runs.numbered(tx, limit=limit, folder=folder, before=before)
+        for number, run in await runs.numbered(tx, limit=limit, folder=folder, before_number=before_number)
     ]
 
 

@@ -199,11 +199,12 @@ def _walls(expression: str, after: datetime) -> Iterator[datetime]:
         return
 
 
-def _first_wall(after: int, zone: ZoneInfo) -> datetime:
+def _first_wall(after_seconds: int, zone: ZoneInfo) -> datetime:
     """Return the wall time to search from: an earlier one if the clocks change within hours."""
-    now = datetime.fromtimestamp(after, zone)
+    now = datetime.fromtimestamp(after_seconds, zone)
     before, soon = (
-        datetime.fromtimestamp(after + hours * LONGEST_SHIFT.total_seconds(), zone) for hours in (-1, 1)
+        datetime.fromtimestamp(after_seconds + hours * LONGEST_SHIFT.total_seconds(), zone)
+        for hours in (-1, 1)
     )
     # In the repeated hour, an earlier wall time may still be ahead; after a skipped hour, its times are.
     changed = max(timedelta(0), _offset(now) - _offset(soon), _offset(now) - _offset(before))

@@ -49,7 +49,7 @@ class FiredTask:
 
 
 async def fire_due(tx: Tx, *, now_ms: int) -> list[FiredTask]:
-    """Queue the scheduled tasks that are due, set their next due times, and return what was done with each."""
+    """Queue the scheduled tasks that are due, set their next due times, and return what was done."""
     return [await _fire(tx, task, now_ms=now_ms) for task in await tasks.due(tx, now_ms)]
 
 

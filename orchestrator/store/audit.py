@@ -97,10 +97,10 @@ async def newest(
     limit: int,
     folder: Folder | None = None,
     since_ms: int = 0,
-    before: int | None = None,
+    before_id: int | None = None,
     only_refused: bool = False,
 ) -> list[AuditView]:
-    """Return the newest rows, or the newest with an id below `before`, oldest first.
+    """Return the newest rows, or the newest with an id below `before_id`, oldest first.
 
     With `only_refused`, only rows about a refusal.
     """
@@ -112,7 +112,7 @@ async def newest(
             AND (NOT :refused OR kind LIKE '%.refused' OR json_extract(detail, '$.ok') = 0)
         ORDER BY id DESC LIMIT :limit
         """,
-        {"since": since_ms, "folder": folder, "before": before, "refused": only_refused, "limit": limit},
+        {"since": since_ms, "folder": folder, "before": before_id, "refused": only_refused, "limit": limit},
     )
     return [_view(row) for row in reversed(list(rows))]
 

@@ -144,7 +144,7 @@ async def test_a_secret_opens_one_calendar_until_it_is_revoked(store_harness: St
         await secret_addresses.revoke(tx, AddressKind.CALENDAR, made.address.id, now_ms=2)
     async with store_harness.database.reading() as tx:
         assert await addresses.by_secret(tx, AddressKind.CALENDAR, secret_addresses.hashed(secret)) is None
-        kinds = [row["kind"] for row in await audit.rows(tx, "family", since=0, limit=2)]
+        kinds = [row["kind"] for row in await audit.rows(tx, "family", since_ms=0, limit=2)]
     assert kinds == ["calendar.added", "calendar.revoked"]
 
 

@@ -325,9 +325,9 @@ async def test_a_list_of_messages_has_all_chats_in_their_order_and_names_each(fa
             ("three", HOME, "Family"),
         ]
         assert [row["text"] for row in await messages.rows(tx, "family", limit=2)] == ["two", "three"]
-        older = await messages.rows(tx, "family", limit=1, before=rows[2]["seq"])
+        older = await messages.rows(tx, "family", limit=1, before_seq=rows[2]["seq"])
         assert [row["text"] for row in older] == ["two"]
-        newer = await messages.rows(tx, "family", limit=1, after=rows[0]["seq"])
+        newer = await messages.rows(tx, "family", limit=1, after_seq=rows[0]["seq"])
         assert [row["text"] for row in newer] == ["two"]
         assert messages.lines(rows, zone=SEOUL)[1].endswith(
             "Jane in Family (telegram): two  [ignored: no trigger]"

@@ -66,10 +66,10 @@ async def test_pages_of_messages_go_both_ways_and_meet(harness):
         await harness.hear(f"m{number}")
     newest = await page(harness, limit=3)
     assert [row["text"] for row in newest] == ["m4", "m5", "m6"]
-    older = await page(harness, limit=3, before=newest[0]["seq"])
+    older = await page(harness, limit=3, before_seq=newest[0]["seq"])
     assert [row["text"] for row in older] == ["m1", "m2", "m3"]
-    assert [row["text"] for row in await page(harness, limit=2, after=older[-1]["seq"])] == ["m4", "m5"]
-    assert await page(harness, after=newest[-1]["seq"]) == []
+    assert [row["text"] for row in await page(harness, limit=2, after_seq=older[-1]["seq"])] == ["m4", "m5"]
+    assert await page(harness, after_seq=newest[-1]["seq"]) == []
 
 
 async def test_turns_runs_and_audit_come_in_pages(harness):
@@ -81,11 +81,11 @@ async def test_turns_runs_and_audit_come_in_pages(harness):
             await audit.append(tx, audit.AuditEvent(at_ms=number, kind=f"kind{number}"))
     async with harness.database.reading() as tx:
         first = await queues.turn_rows(tx, "family", limit=2)
-        rest = await queues.turn_rows(tx, "family", limit=2, before=first[-1]["id"])
+        rest = await queues.turn_rows(tx, "family", limit=2, before_id=first[-1]["id"])
         runs = await queues.run_rows(tx, "family", limit=50)
-        more = await queues.run_rows(tx, None, limit=50, before=runs[0]["number"])
-        last = await audit_reports.rows(tx, None, since=0, limit=1)
-        before = await audit_reports.rows(tx, None, since=0, limit=1, before=last[0]["id"])
+        more = await queues.run_rows(tx, None, limit=50, before_number=runs[0]["number"])
+        last = await audit_reports.rows(tx, None, since_ms=0, limit=1)
+        before = await audit_reports.rows(tx, None, since_ms=0, limit=1, before_id=last[0]["id"])
     assert [row["id"] for row in (*first, *rest)] == [3, 2, 1]
     assert [row["number"] for row in more] == [row["number"] for row in runs[1:]]
     assert [last[0]["kind"], before[0]["kind"]] == ["kind2", "kind1"]
@@ -99,9 +99,9 @@ async def test_what_was_refused_and_what_containers_asked_is_listed(harness):
     async with harness.database.transaction() as tx:
         await audit.append(tx, audit.AuditEvent(at_ms=1, kind="egress.refused", folder=group.folder))
     async with harness.database.reading() as tx:
-        refused = await audit_reports.rows(tx, None, since=0, limit=50, only_refused=True)
+        refused = await audit_reports.rows(tx, None, since_ms=0, limit=50, only_refused=True)
         commands = await audit_reports.command_rows(tx, "family", limit=50)
-        older = await audit_reports.command_rows(tx, None, limit=50, before=commands[0]["number"])
+        older = await audit_reports.command_rows(tx, None, limit=50, before_number=commands[0]["number"])
     assert [row["kind"] for row in refused] == ["command", "egress.refused"]
     assert [(row["type"], row["ok"]) for row in commands] == [
         ("refresh_groups", False),

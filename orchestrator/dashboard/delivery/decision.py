@@ -83,7 +83,7 @@ def decide(due: DueNotification, hours: Hours | None, *, now_ms: int) -> Deliver
 
 
 def next_day(hours: Hours, *, now_ms: int) -> Postpone:
-    """Return the decision to postpone a notification over the daily limit to the first slot of the next day."""
+    """Return the decision to postpone a notification over the daily limit to the next day's first slot."""
     # Not at midnight: all postponed notifications would arrive together then, at night.
     tomorrow = hours.day_of(now_ms) + timedelta(days=1)
     return Postpone(at_ms=hours.next_slot(hours.start_of(tomorrow)), reason="enough for one day")

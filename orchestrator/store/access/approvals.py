@@ -201,9 +201,9 @@ async def get(tx: Tx, approval_id: int) -> Approval | None:
 
 
 async def newest(
-    tx: Tx, *, limit: int, folder: Folder | None = None, before: int | None = None
+    tx: Tx, *, limit: int, folder: Folder | None = None, before_id: int | None = None
 ) -> list[Approval]:
-    """Return the newest requests, or the newest numbered below `before`, newest first."""
+    """Return the newest requests, or the newest numbered below `before_id`, newest first."""
     # `1 << 62` is above every id: without `before`, no row is left out.
     return await _MAPPER.fetch_all(
         tx,
@@ -212,7 +212,7 @@ async def newest(
         WHERE (:folder IS NULL OR group_folder = :folder) AND id < coalesce(:before, 1 << 62)
         ORDER BY id DESC LIMIT :limit
         """,
-        {"folder": folder, "before": before, "limit": limit},
+        {"folder": folder, "before": before_id, "limit": limit},
     )
 
 

@@ -390,7 +390,7 @@ async def thread_of(tx: Tx, turn_id: TurnId, chat_jid: ChatJid) -> str | None:
 
 
 async def page(
-    tx: Tx, folder: Folder, *, limit: int, before: int | None = None, after: int | None = None
+    tx: Tx, folder: Folder, *, limit: int, before_seq: int | None = None, after_seq: int | None = None
 ) -> list[Message]:
     """Return messages of a group, Andy's own too, oldest first.
 
@@ -398,7 +398,7 @@ async def page(
     """
     # Before or after a `seq`, the nearest messages are selected, not the newest; both are returned oldest
     # first. `1 << 62` is above every `seq`.
-    order = "DESC" if after is None else "ASC"
+    order = "DESC" if after_seq is None else "ASC"
     return await MAPPER.fetch_all(
         tx,
         f"""
@@ -409,7 +409,7 @@ async def page(
             ORDER BY seq {order} LIMIT :limit)
         ORDER BY seq
         """,  # noqa: S608 - one of two words
-        {"folder": folder, "before": before, "after": after, "limit": limit},
+        {"folder": folder, "before": before_seq, "after": after_seq, "limit": limit},
     )
 
 

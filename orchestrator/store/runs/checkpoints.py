@@ -106,11 +106,11 @@ async def since_start(tx: Tx, folder: Folder, session_id: str) -> list[TurnCheck
     return [TurnCheckpoint(turn=TurnId(row["turn_id"]), uuid=row["uuid"]) for row in rows]
 
 
-async def turns_in_prompt(tx: Tx, turn: Turn, after: int) -> list[TurnId]:
+async def turns_in_prompt(tx: Tx, turn: Turn, cursor_seq: int) -> list[TurnId]:
     """Return the ids of the turns whose questions are in a turn's prompt, including its own.
 
-    The prompt has the messages after the `seq` that is `after`.
+    The prompt has the messages after the one whose `seq` is `cursor_seq`.
     """
     if turn.last_seq is None or turn.command is SessionCommand.COMPACT:
         return [turn.id]
-    return sorted({turn.id, *await prompt_messages.turns_of(tx, turn, after)})
+    return sorted({turn.id, *await prompt_messages.turns_of(tx, turn, cursor_seq)})

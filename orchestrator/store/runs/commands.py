@@ -75,9 +75,9 @@ class CommandView(TypedDict):
 
 
 async def newest(
-    tx: Tx, folder: Folder | None, *, limit: int, before: int | None = None
+    tx: Tx, folder: Folder | None, *, limit: int, before_number: int | None = None
 ) -> list[CommandView]:
-    """Return the newest commands, or the newest numbered below `before`, newest first."""
+    """Return the newest commands, or the newest numbered below `before_number`, newest first."""
     # `1 << 62` is above every number: without `before`, no row is left out.
     rows = await tx.execute_fetchall(
         """
@@ -86,7 +86,7 @@ async def newest(
         WHERE (:folder IS NULL OR group_folder = :folder) AND rowid < coalesce(:before, 1 << 62)
         ORDER BY rowid DESC LIMIT :limit
         """,
-        {"folder": folder, "before": before, "limit": limit},
+        {"folder": folder, "before": before_number, "limit": limit},
     )
     return [
         {

@@ -186,9 +186,11 @@ async def recent(tx: Tx, *, limit: int, folder: str | None = None) -> list[Run]:
 
 
 async def numbered(
-    tx: Tx, *, limit: int, folder: str | None = None, before: int | None = None
+    tx: Tx, *, limit: int, folder: str | None = None, before_number: int | None = None
 ) -> list[tuple[int, Run]]:
-    """Return the newest runs, or the newest numbered below `before`, newest first, each with its number."""
+    """Return the newest runs, or those with a number below `before_number`, newest first, each with its
+    number.
+    """
     # Run ids do not ascend; only the row's number does, so pages use it. `1 << 62` is above every number.
     rows = await tx.execute_fetchall(
         """
@@ -196,7 +198,7 @@ async def numbered(
         WHERE (:folder IS NULL OR group_folder = :folder) AND rowid < coalesce(:before, 1 << 62)
         ORDER BY rowid DESC LIMIT :limit
         """,
-        {"folder": folder, "before": before, "limit": limit},
+        {"folder": folder, "before": before_number, "limit": limit},
     )
     return [(row["number"], _MAPPER.read(row)) for row in rows]
 

@@ -351,8 +351,10 @@ async def answering_chats(tx: Tx) -> list[ChatJid]:
     return [ChatJid(row["chat_jid"]) for row in rows]
 
 
-async def recent(tx: Tx, *, limit: int, folder: str | None = None, before: int | None = None) -> list[Turn]:
-    """Return the newest turns, or the newest with an id below `before`, newest first."""
+async def recent(
+    tx: Tx, *, limit: int, folder: str | None = None, before_id: int | None = None
+) -> list[Turn]:
+    """Return the newest turns, or the newest with an id below `before_id`, newest first."""
     # Pages by id and not by offset, so that turns that come meanwhile shift no page. `1 << 62` is above
     # every id.
     return await _MAPPER.fetch_all(
@@ -362,7 +364,7 @@ async def recent(tx: Tx, *, limit: int, folder: str | None = None, before: int |
         WHERE (:folder IS NULL OR group_folder = :folder) AND id < coalesce(:before, 1 << 62)
         ORDER BY id DESC LIMIT :limit
         """,
-        {"folder": folder, "before": before, "limit": limit},
+        {"folder": folder, "before": before_id, "limit": limit},
     )
 
 

@@ -191,7 +191,7 @@ async def _messages(source: ApiSource, query: MessagesQuery, _: Mapping[str, str
     """Read a page of messages: the newest, those before a cursor, or those after a number."""
     limit = query.limit + 1
     rows = await source.read(
-        lambda tx: messages.rows(tx, query.group, limit=limit, before=query.cursor, after=query.after)
+        lambda tx: messages.rows(tx, query.group, limit=limit, before_seq=query.cursor, after_seq=query.after)
     )
     if query.after is None:
         return _oldest_first_page(rows, query, lambda row: row["seq"])
@@ -207,7 +207,7 @@ async def _message(source: ApiSource, _: ApiQuery, path: Mapping[str, str]) -> T
 async def _turns(source: ApiSource, query: GroupPageQuery, _: Mapping[str, str]) -> RowPage[TurnView]:
     """Read a page of turns, the newest first."""
     limit = query.limit + 1
-    rows = await source.read(lambda tx: turn_rows(tx, query.group, limit=limit, before=query.cursor))
+    rows = await source.read(lambda tx: turn_rows(tx, query.group, limit=limit, before_id=query.cursor))
     return _newest_first_page(rows, query, lambda row: row["id"])
 
 
@@ -222,14 +222,16 @@ async def _turn(source: ApiSource, _: ApiQuery, path: Mapping[str, str]) -> Turn
 async def _runs(source: ApiSource, query: GroupPageQuery, _: Mapping[str, str]) -> RowPage[RunView]:
     """Read a page of runs, the newest first."""
     limit = query.limit + 1
-    rows = await source.read(lambda tx: run_rows(tx, query.group, limit=limit, before=query.cursor))
+    rows = await source.read(lambda tx: run_rows(tx, query.group, limit=limit, before_number=query.cursor))
     return _newest_first_page(rows, query, lambda row: row["number"])
 
 
 async def _commands(source: ApiSource, query: GroupPageQuery, _: Mapping[str, str]) -> RowPage[CommandView]:
     """Read a page of the owner's commands, the newest first."""
     limit = query.limit + 1
-    rows = await source.read(lambda tx: audit.command_rows(tx, query.group, limit=limit, before=query.cursor))
+    rows = await source.read(
+        lambda tx: audit.command_rows(tx, query.group, limit=limit, before_number=query.cursor)
+    )
     return _newest_first_page(rows, query, lambda row: row["number"])
 
 
@@ -238,7 +240,12 @@ async def _audit(source: ApiSource, query: AuditQuery, _: Mapping[str, str]) -> 
     since_ms, limit = source.since_ms(query.since), query.limit + 1
     rows = await source.read(
         lambda tx: audit.rows(
-            tx, query.group, since=since_ms, limit=limit, before=query.cursor, only_refused=query.refused
+            tx,
+            query.group,
+            since_ms=since_ms,
+            limit=limit,
+            before_id=query.cursor,
+            only_refused=query.refused,
         )
     )
     return _oldest_first_page(rows, query, lambda row: row["id"])
@@ -264,7 +271,7 @@ async def _approvals(source: ApiSource, query: GroupPageQuery, _: Mapping[str, s
     """Read a page of requests for approval, the newest first."""
     limit, now_ms = query.limit + 1, source.clock.now_ms()
     rows = await source.read(
-        lambda tx: approvals.rows(tx, query.group, limit=limit, now_ms=now_ms, before=query.cursor)
+        lambda tx: approvals.rows(tx, query.group, limit=limit, now_ms=now_ms, before_id=query.cursor)
     )
     return _newest_first_page(rows, query, lambda row: row["id"])
 

@@ -81,7 +81,7 @@ async def _conversation(
         group = await groups.known(tx, folder)
         before, first = await _window(tx, view, folder)
         lines = await messages.rows(
-            tx, folder, limit=MAX_SHOWN if first and not before else SHOWN, before=before or None
+            tx, folder, limit=MAX_SHOWN if first and not before else SHOWN, before_seq=before or None
         )
         if first and not before:
             # The page keeps its first line while new ones arrive: nothing moves away from the reader.
@@ -155,10 +155,10 @@ async def _window(tx: Tx, view: View, folder: str) -> PageWindow:
     before, first, around = view.number("before"), view.number("from"), view.number("around")
     if not around or before or first:
         return PageWindow(before, first)
-    later = await messages.rows(tx, folder, limit=SHOWN // 2 + 1, after=around)
+    later = await messages.rows(tx, folder, limit=SHOWN // 2 + 1, after_seq=around)
     if len(later) > SHOWN // 2:
         return PageWindow(later[-1]["seq"], 0)
-    earlier = await messages.rows(tx, folder, limit=SHOWN - len(later), before=around + 1)
+    earlier = await messages.rows(tx, folder, limit=SHOWN - len(later), before_seq=around + 1)
     return PageWindow(0, earlier[0]["seq"] if earlier else 0)
 
 

@@ -104,7 +104,7 @@ async def show(view: View) -> Response:
         every = await groups.every(tx)
         shown_groups = [await groups.known(tx, view.query("group"))] if view.query("group") else every
         folder = shown_groups[0].folder if view.query("group") else None
-        refused = await audit.rows(tx, folder, since=0, limit=MANY, only_refused=True)
+        refused = await audit.rows(tx, folder, since_ms=0, limit=MANY, only_refused=True)
         commands = await audit.command_rows(tx, folder, limit=FEW)
         stored_requests = await approval_store.open_and_standing(tx, now_ms=view.now_ms)
         decided = await approvals.rows(tx, folder, limit=FEW, now_ms=view.now_ms)
@@ -211,7 +211,7 @@ async def settle_place(view: View, form: SentForm) -> Response:
     row_id = int(number) if number.isascii() and number.isdigit() and len(number) < 16 else 0
     async with view.host.database.transaction() as tx:
         # The form names only a row, which has the place: nothing can be allowed that was not refused.
-        rows = await audit.rows(tx, None, since=0, limit=1, before=row_id + 1, only_refused=True)
+        rows = await audit.rows(tx, None, since_ms=0, limit=1, before_id=row_id + 1, only_refused=True)
         row = next(
             (refusal for refusal in rows if refusal["id"] == row_id and refusal["kind"] == EGRESS_REFUSED),
             None,
@@ -268,7 +268,9 @@ async def show_audit(view: View) -> Response:
         check, reads_all = view.console.audit_check.verify, view.query("read") == "all" and view.part is None
         verdict = await view.api.lists.read(lambda tx: check(tx, now_ms=view.now_ms, reads_all=reads_all))
     async with view.host.reader.reading() as tx:
-        rows = await audit.rows(tx, folder, since=0, limit=ROWS + 1, before=before, only_refused=only_refused)
+        rows = await audit.rows(
+            tx, folder, since_ms=0, limit=ROWS + 1, before_id=before, only_refused=only_refused
+        )
         choices = view.choices(await groups.every(tx))
     shown = _newest_first(rows)[:ROWS]
     return view.render(
@@ -288,7 +290,7 @@ async def show_commands(view: View) -> Response:
     """Show a page of the commands that containers sent to the host, newest first."""
     folder, before = view.query("group") or None, view.number("before") or None
     async with view.host.reader.reading() as tx:
-        rows = await audit.command_rows(tx, folder, limit=ROWS + 1, before=before)
+        rows = await audit.command_rows(tx, folder, limit=ROWS + 1, before_number=before)
         choices = view.choices(await groups.every(tx))
     return view.render(
         "safety_commands.html",
