@@ -50,7 +50,7 @@ def list_calendars(
     as_json: JsonOption = False,
     home: HomeOption = None,
 ) -> None:
-    """List the addresses made by 'andy calendar add', without their secrets. Works with Andy down.
+    """List the addresses that calendar programs subscribe to, without their secrets. Works with Andy down.
 
     Example: `andy calendar list family`
     """
