@@ -86,7 +86,11 @@ TOO_LONG = {
 
 
 def refusal_cause(cause: ModelError, *, setting: str | None, model: str | None, status: int | None) -> str:
-    """Return what is wrong, for the owner, as the middle of a sentence."""
+    """Return what is wrong, for the owner, as the middle of a sentence.
+
+    `setting` is the name under which `.env` has the key, `model` the requested model, `status` the HTTP
+    status; each is None if it is not known.
+    """
     code = f" (HTTP {status})" if status else ""
     match cause:
         case ModelError.NO_KEY:
@@ -103,7 +107,7 @@ def refusal_cause(cause: ModelError, *, setting: str | None, model: str | None, 
 
 
 def refusal_fix(cause: ModelError, *, setting: str | None, model: str | None) -> str:
-    """Return what the owner can do about it, as a sentence."""
+    """Return what the owner can do about it, as a sentence. The arguments are those of `refusal_cause`."""
     match cause:
         case ModelError.NO_KEY:
             name = setting or "ANTHROPIC_API_KEY"
@@ -134,8 +138,10 @@ def stand_in_notice(
     status: int | None,
     has_stand_in: bool = True,
 ) -> str:
-    """Return the notice to the owner that a service fails: why, whether others answer instead,
-    and the fix.
+    """Return the notice to the owner that a service fails: why, whether others answer instead, and the fix.
+
+    `has_stand_in`: another service of the owner's list answers meanwhile. The other arguments are those of
+    `refusal_cause`.
     """
     trouble = service_trouble(cause, setting=setting, model=model, status=status)
     others = (
@@ -166,7 +172,10 @@ class ServiceTrouble:
 def service_trouble(
     cause: ModelError, *, setting: str | None, model: str | None, status: int | None
 ) -> ServiceTrouble:
-    """Return what is wrong with one service of several, and what the owner can do about it."""
+    """Return what is wrong with one service of several, and what the owner can do about it.
+
+    The arguments are those of `refusal_cause`.
+    """
     code = f" (HTTP {status})" if status else ""
     match cause:
         case ModelError.OUTAGE:
@@ -180,7 +189,10 @@ def service_trouble(
 
 
 def refusal_notice(cause: ModelError, *, setting: str | None, model: str | None, status: int | None) -> str:
-    """Return the notice to the owner that questions are not answered: why, and what to do."""
+    """Return the notice to the owner that questions are not answered: why, and what to do.
+
+    The arguments are those of `refusal_cause`.
+    """
     why = refusal_cause(cause, setting=setting, model=model, status=status)
     fix = refusal_fix(cause, setting=setting, model=model)
     return f"⚠️ I cannot answer: {why}. {fix} I notice it within a minute and go on by myself."

@@ -158,6 +158,7 @@ def read_choice(text: str | None, services: Collection[ModelService]) -> ModelCh
     """Return the choice that `SERVICE/MODEL`, `SERVICE`, or a model of the service in `.env` names.
 
     If the word before the first `/` names no service, it is part of a model's name, as gateways have them.
+    Without a text, it is the service in `.env` with its own model.
     """
     if not text:
         return ModelChoice(OF_DOTENV, None)

@@ -44,7 +44,9 @@ class TurnSigns:
         self._waiting: dict[TurnSign, None] = {}
 
     def note(self, sign: Sign, *, jid: ChatJid | None = None, folder: Folder | None = None) -> None:
-        """Store a sign, and wake the loop that acts on signs."""
+        """Store a sign about the group with this address or this folder, and wake the loop that acts on
+        signs.
+        """
         if len(self._waiting) < MAX_SIGNS:
             self._waiting[TurnSign(sign=sign, jid=jid, folder=folder)] = None
             self._wakeup.set()

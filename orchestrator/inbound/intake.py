@@ -169,8 +169,9 @@ class Intake:
     ) -> None:
         """Set up the intake.
 
-        `read_senders` reads the owner's list of senders and blocks; without it everybody may ask. `on_talk`
-        is called with the chat of each message that does not call Andy.
+        `read_senders` reads the owner's list of senders and blocks; without it everybody may ask. `at_once`
+        to `answer_poll` are other packages' parts of the decision about a message; without one, no message is
+        of its kind. `on_talk` is called with the chat of each message that does not call Andy.
         """
         self._database = database
         self._read_senders = read_senders
@@ -200,11 +201,16 @@ class Intake:
         return taken.accepted
 
     async def receive(self, message: Inbound, *, cursor: str | None = None) -> None:
-        """Accept a message of a channel, which only needs to know that it is stored durably."""
+        """Accept a message of a channel, which only needs to know that it is stored durably.
+
+        `cursor` is the channel's new position in its stream of messages; None if it has no such position.
+        """
         await self.accept(message, cursor=cursor)
 
     async def take(self, tx: Tx, message: Inbound, *, cursor: str | None = None) -> Taken:
         """Store `message` and queue its turn, as work for `Database.write`; `announce` the result afterwards.
+
+        `cursor` is stored with the message: see `receive`.
 
         Raises:
             TextEmpty, TextTooLong: nothing was stored.
@@ -738,7 +744,10 @@ def build_intake(
     forget: Forget | None = None,
     answer_poll: AnswerPoll | None = None,
 ) -> Intake:
-    """Build a host's intake, which reads the owner's list of senders again whenever that file changes."""
+    """Build a host's intake, which reads the owner's list of senders again whenever that file changes.
+
+    The other arguments are those of `Intake`.
+    """
 
     async def approve(tx: Tx, group: Group, text: str, *, role: Role) -> str | None:
         return await approval_replies.answer(tx, group, text, role=role, now_ms=host.clock.now_ms())

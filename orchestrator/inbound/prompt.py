@@ -154,7 +154,8 @@ async def _compose(
 ) -> TurnOrder:
     """Return the order of a turn: a scheduled task's, a compaction's, one of a ready prompt, or a chat's.
 
-    A turn whose requests do not all fit is split; the others get a turn of their own.
+    A turn whose requests do not all fit is split; the others get a turn of their own. `name` is the
+    assistant's, `brief` returns the part of the dashboard for the prompt; None for none.
     """
     if turn.task_id is not None:
         return await _compose_task(tx, turn, turn.task_id, run_id=run_id, zone=zone, now_ms=now_ms)
@@ -200,7 +201,10 @@ async def _compose_chat(
     now_ms: int,
     brief: Brief | None,
 ) -> TurnOrder:
-    """Return the order for the `requests`, shown among the other messages since the last answer."""
+    """Return the order for the `requests`, shown among the other messages since the last answer.
+
+    `places` names the chats of a group with several; None for a group with one.
+    """
     assert turn.last_seq is not None
     rights = roles.rights_of(turn.role, settings.of(group))
     reads_history = not turn.is_restricted or Permission.HISTORY in rights.may
@@ -340,7 +344,10 @@ def _fitting(
     *,
     beside: Sequence[Message] = (),
 ) -> list[Message]:
-    """Return as many of `candidates` as fit into a prompt beside `beside`: at least one if that is empty."""
+    """Return as many of `candidates` as fit into a prompt beside `beside`: at least one if that is empty.
+
+    `places` is that of `render`.
+    """
     room = MAX_PROMPT_CHARS - sum(len(_line(message, zone, places)) for message in beside)
     fitting: list[Message] = []
     for message in islice(candidates, MAX_MESSAGES - len(beside)):
@@ -356,7 +363,8 @@ def _with_requests(
 ) -> list[Message]:
     """Return the requests and the other messages around them, oldest first.
 
-    When room is short, other messages are left out, the oldest first, so that no request is.
+    When room is short, other messages are left out, the oldest first, so that no request is. `places` is that
+    of `render`.
     """
     request_seqs = {message.seq for message in requests}
     other = [message for message in reversed(context) if message.seq not in request_seqs]
@@ -381,10 +389,10 @@ def render(
     """Return the messages as XML, oldest first, with times in the group's zone.
 
     The oldest are left out when the text gets too long; the XML says how many, including the `left_out` ones
-    that the caller left out. The group's `board` precedes the messages. For a group with several chats, each
-    message names its chat, and the first line names the chat of the answer. `roles_shown` maps messages to
-    the roles of their senders; the `notice` says what a restricted asker may not do. `polls` are the lines of
-    the polls that the messages answer.
+    that the caller left out. The group's `board` precedes the messages. `places` names the chats of a group
+    with several: then each message names its chat, and the first line names the chat of the answer.
+    `roles_shown` maps messages to the roles of their senders; the `notice` says what a restricted asker may
+    not do. `polls` are the lines of the polls that the messages answer.
     """
     lines: list[str] = []
     room = MAX_PROMPT_CHARS
@@ -452,7 +460,10 @@ def _header(zone: ZoneInfo, now_ms: int, *, chat: str | None = None) -> str:
 
 
 def _line(message: Message, zone: ZoneInfo, places: TurnPlaces | None, role: Role | None = None) -> str:
-    """Return a message as one XML element, with the message that it quotes inside."""
+    """Return a message as one XML element, with the message that it quotes inside.
+
+    The chat is named with `places`, the sender's role with `role`; each is left out if it is None.
+    """
     quote = ""
     # Many answers say nothing without the message that they quote, such as "yes" or "2".
     if message.quote is not None and message.quote.text.strip():

@@ -129,7 +129,10 @@ async def _message_for(
 async def _starts_turn(
     tx: Tx, poll: Poll, message: Inbound, chosen: tuple[int, ...], previous: PollVote | None
 ) -> bool:
-    """Return whether a new vote starts a turn: the poll's first, a changed one, or the last person's."""
+    """Return whether a new vote starts a turn: the poll's first, a changed one, or the last person's.
+
+    `previous` is the earlier vote of the same person; None if they had none.
+    """
     if poll.board_question is not None or poll.begun >= MAX_BEGUN or not chosen:
         return False
     if poll.begun == 0 or (previous is not None and previous.chosen):

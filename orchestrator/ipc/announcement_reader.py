@@ -133,7 +133,7 @@ class AnnouncementReader:
             self._watcher.wake(self._name)
 
     def _note_trouble(self, trouble: str | None) -> None:
-        """Log why files cannot be read, once until the reason changes."""
+        """Log why files cannot be read, once until the reason changes; None means that they can be read."""
         if trouble is not None and trouble != self._trouble:
             log.warning("announcements.unreadable", reason=trouble)
         self._trouble = trouble

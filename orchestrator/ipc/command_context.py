@@ -39,14 +39,18 @@ class ReminderCommands(Protocol):
     ) -> Notification:
         """Set a reminder for the group's chat; a past time means now.
 
-        `task_id` names the dashboard task whose deadline the reminder is about.
+        `task_id` names the dashboard task whose deadline the reminder is about. `turn_id` is the turn that
+        requested it; None for none.
         """
         ...
 
     async def end(
         self, tx: Tx, reminder: Notification, *, now_ms: int, turn_id: int | None = None
     ) -> Notification:
-        """Cancel a reminder."""
+        """Cancel a reminder, and return it as it is stored then.
+
+        `turn_id` is the turn that requested it; None for none.
+        """
         ...
 
 

@@ -142,7 +142,12 @@ class CommandDispatcher:
         web: SearchCommands | None = None,
         features_of: Callable[[ChatJid], frozenset[Feature]] = lambda _: frozenset(),
     ) -> None:
-        """`features_of` returns the features of a chat's messenger, none for an unknown chat."""
+        """Set up the dispatcher.
+
+        `dashboards` to `web` carry out the commands of other packages; the commands of one that is None are
+        refused. `zone_of` returns a group's time zone, `features_of` the features of a chat's messenger, none
+        for an unknown chat.
+        """
         self._dashboards = dashboards
         self._loops = loops
         self._notices = notices
@@ -311,7 +316,10 @@ class CommandDispatcher:
         request_id: str,
         prepared: _Prepared,
     ) -> CommandResult:
-        """Check whether the command is allowed, and call its handler; a refusal is a result, too."""
+        """Check whether the command is allowed, and call its handler; a refusal is a result, too.
+
+        `turn` is the turn that the request names; None if it names none of this group that runs.
+        """
         now_ms = self._clock.now_ms()
         # Here and not earlier: refusals are recorded and audited in the transaction of the command.
         asker = await _asker(tx, group, turn, written_ms=prepared.written_ms, now_ms=now_ms)
@@ -377,7 +385,8 @@ async def _asker(tx: Tx, group: Group, turn: Turn | None, *, written_ms: int | N
 
     The turn alone proves little: a container may name any of its group, and leave requests behind when it
     ends. If a restricted container lived when the file was written, the file is from it, because no other of
-    its group lives beside it.
+    its group lives beside it. `turn` is None outside of a turn. `written_ms` is the time of the file; None
+    for a request without one, which counts as written now.
     """
     container_roles = await runs.restricted_at(tx, group.folder, now_ms if written_ms is None else written_ms)
     role = least([*container_roles, *([turn.role] if turn is not None else [])])

@@ -184,7 +184,10 @@ def _open_within_parent(directory: Path) -> int:
 
 
 def _open_directory(path: Path, *, within: int | None = None) -> int:
-    """Return the descriptor of a directory. Raises `MailboxError` if it is a link, gone or no directory."""
+    """Return the descriptor of a directory, looked up in the open directory `within`, else by its path.
+
+    Raises `MailboxError` if it is a link, gone or no directory.
+    """
     try:
         return os.open(path, _OPEN_DIRECTORY, dir_fd=within)
     except OSError as error:

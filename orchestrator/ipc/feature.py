@@ -131,7 +131,9 @@ class IpcFeature:
         restore: Callable[[Turn, Group, str | None], Awaitable[Restoration]],
         before_turn: Callable[[Turn], Awaitable[None]],
     ) -> RunPorts:
-        """Return the ports of the pool; the arguments come from packages above this one."""
+        """Return the ports of the pool; the arguments come from packages above this one, and `RunPorts`
+        describes them.
+        """
         return RunPorts(
             orders=self._containers.orders,
             mailboxes=self,

@@ -142,6 +142,9 @@ class _Watch:
     """The observer of one group. `start` and `stop` block; in whatever order they come, `stop` wins."""
 
     def __init__(self, directories: Iterable[Path], signal: Callable[[], None]) -> None:
+        """Watch the directories themselves, not the tree below them; `signal` is called in the watcher's
+        thread.
+        """
         self._directories = tuple(directories)
         self._handler = WatchHandler(signal)
         self._observer: BaseObserver | None = None

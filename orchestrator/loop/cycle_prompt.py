@@ -64,7 +64,10 @@ def _trigger_line(triggers: Sequence[WakeRequest]) -> str:
 
 
 async def _since(tx: Tx, folder: Folder, last_end_ms: int | None, *, zone: ZoneInfo, now_ms: int) -> str:
-    """Return the sentence about the activity since the last cycle ended."""
+    """Return the sentence about the activity since the last cycle ended.
+
+    The time is in epoch milliseconds, None before the first cycle.
+    """
     if last_end_ms is None:
         return "This is your first cycle."
     counts = await cycles.counts_since(tx, folder, since_ms=last_end_ms)
@@ -76,7 +79,7 @@ async def _since(tx: Tx, folder: Folder, last_end_ms: int | None, *, zone: ZoneI
 
 
 def _summary_block(summary: str | None) -> str:
-    """Return the dashboard as an element of the prompt; empty if there is none."""
+    """Return the dashboard as an element of the prompt; empty if `summary` is empty or None."""
     if not summary:
         return ""
     # A dashboard has texts of people: neither markup nor a schedule tag in them may count.

@@ -264,7 +264,10 @@ def _changed(
     is_bounded: bool = False,
     is_capped: bool = False,
 ) -> WakeDecision:
-    """Return the decision with another step, and with the values that are set."""
+    """Return the decision with `trace` as another step.
+
+    An argument that is None, and `is_bounded=False`, change nothing.
+    """
     return WakeDecision(
         next_ms=decision.next_ms if next_ms is None else next_ms,
         set_by=set_by or decision.set_by,
@@ -311,4 +314,5 @@ def _throttle(signal: WakeSignal, rules: WakePolicy) -> int:
 
 
 def _not_before(at_ms: int, last_start_ms: int | None, throttle_ms: int) -> int:
+    """Return `at_ms`, but no time before the throttle has passed since the last start."""
     return at_ms if last_start_ms is None else max(at_ms, last_start_ms + throttle_ms)

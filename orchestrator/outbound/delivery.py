@@ -126,8 +126,9 @@ class Delivery:
     ) -> None:
         """Set up the delivery.
 
+        `name` is the assistant's. `channel_for` returns the channel of a chat, None if it is not set up.
         `resends` names the channels on which a message is sent again even though it may have arrived, as the
-        owner has set.
+        owner has set. `hooks` are called around each sending.
         """
         self._resends = resends
         self._hooks = hooks
@@ -210,7 +211,10 @@ class Delivery:
         await self._attempt(channel, attempt.head, text, attempt.links)
 
     async def _attempt(self, channel: Channel | None, head: Outgoing, text: str, links: _Links) -> None:
-        """Send a message once and record the result."""
+        """Send a message once and record the result.
+
+        `channel` is None if the chat's messenger is not set up.
+        """
         try:
             channel_id = await self._send(channel, head, text, links)
         except ChannelRefused as error:
@@ -318,7 +322,10 @@ class Delivery:
             raise OutcomeUnknown(f"{OutcomeUnknown()} {reason}") from error
 
     async def _mark_sent(self, head: Outgoing, text: str, channel_id: MessageId | None) -> None:
-        """Record that a message was sent, in the chat's history too; delete the oldest stored files."""
+        """Record that a message was sent, in the chat's history too; delete the oldest stored files.
+
+        `channel_id` is the messenger's id of the message; None if that is Andy's own id.
+        """
         now_ms = self._clock.now_ms()
 
         async def mark(tx: Tx) -> Sequence[Path]:
@@ -386,7 +393,10 @@ class Delivery:
             await _redirect_if_moved(tx, head, moved_to)
 
     async def _holds_up_chat(self, channel: Channel | None, head: Outgoing) -> bool:
-        """Return whether only this message fails, on a connection that works, while others wait behind it."""
+        """Return whether only this message fails, on a connection that works, while others wait behind it.
+
+        Without a connected channel, it does not.
+        """
         if channel is None or head.attempts + 1 < STUCK_ATTEMPTS:
             return False
         status = channel.status()
@@ -437,7 +447,7 @@ class Delivery:
 
 
 async def _redirect_if_moved(tx: Tx, head: Outgoing, moved_to: str | None) -> None:
-    """Redirect all waiting messages of a chat to its new address, if it moved."""
+    """Redirect all waiting messages of a chat to the address `moved_to`, unless that is None."""
     if moved_to is not None:
         await outbox.move(tx, head.chat_jid, ChatJid(moved_to))
 
@@ -448,10 +458,11 @@ def _poll_argument(poll: Poll | None) -> dict[str, Any]:
 
 
 async def _react(channel: Channel, head: Outgoing, target: Message | None) -> None:
-    """Put an emoji under a message; repeating it is harmless, since it replaces the previous one.
+    """Put an emoji under the message `target`; repeating it is harmless, since it replaces the previous one.
 
     Raises:
-        ChannelDown, ChannelRefused
+        ChannelDown: it may work later.
+        ChannelRefused: it never will; also if `target` is None, because the message is gone.
     """
     if Feature.REACTIONS not in channel.features:
         raise ChannelRefused("This messenger shows no reactions.")
@@ -487,6 +498,8 @@ async def _links(tx: Tx, head: Outgoing, features: frozenset[Feature]) -> _Links
 
 def _checked_size(file: Attachment, limit: int | None) -> int:
     """Return the size of a file in bytes, 0 if it is missing. Blocks.
+
+    `limit` is the size in bytes that the messenger takes; None means any.
 
     Raises:
         ChannelRefused: the messenger takes no file this large.

@@ -40,6 +40,7 @@ class PollEnds:
         bus: EventBus,
         wakeups: Wakeups,
     ) -> None:
+        """`channel_for` returns the channel of a chat; None if it is not set up."""
         self._database = database
         self._clock = clock
         self._channel_for = channel_for

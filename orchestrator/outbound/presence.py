@@ -31,7 +31,10 @@ SEEN = "👀"
 def sign_loops(
     database: Database, *, channel_for: Callable[[ChatJid], Channel | None], bus: EventBus
 ) -> dict[str, Callable[[], Awaitable[None]]]:
-    """Return the loops that show in a chat that Andy is at work, by their names."""
+    """Return the loops that show in a chat that Andy is at work, by their names.
+
+    `channel_for` returns the channel of a chat; None if it is not set up.
+    """
     return {
         "typing": TypingSigns(database, channel_for=channel_for, bus=bus).run,
         "reactions": Reactions(database, channel_for=channel_for, bus=bus).run,

@@ -281,7 +281,11 @@ class SpokenReplies:
             await self._queue(outgoing, sound)
 
     async def _leave_unspoken(self, outgoing: Outgoing, why: str | None) -> None:
-        """Record that a reply stays a text; notify the owner once, unless it is only too long or wordless."""
+        """Record that a reply stays a text.
+
+        `why` says what failed, and the owner is notified of it once; None if the reply is only too long or
+        wordless.
+        """
         now_ms = self._host.clock.now_ms()
         async with self._host.database.transaction() as tx:
             # The row is what marks a reply as done: without it, the next look would try to speak it again.

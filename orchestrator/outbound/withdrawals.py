@@ -37,7 +37,10 @@ class Withdrawals:
         bus: EventBus,
         wakeup: Wakeup,
     ) -> None:
-        """`wakeup` wakes the delivery of the notice about a message that could not be deleted."""
+        """`wakeup` wakes the delivery of the notice about a message that could not be deleted.
+
+        `channel_for` returns the channel of a chat; None if it is not set up.
+        """
         self._database = database
         self._clock = clock
         self._channel_for = channel_for
@@ -139,6 +142,8 @@ class Withdrawals:
 
 async def _take_back(channel: Channel | None, outgoing: Outgoing, message: Message) -> None:
     """Delete a message in its chat, or remove a reaction from it.
+
+    `channel` is None if the chat's messenger is not set up; then nothing can be deleted.
 
     Raises:
         ChannelDown, ChannelRefused, TimeoutError

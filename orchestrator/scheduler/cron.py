@@ -55,7 +55,11 @@ class _Field:
                 raise BadSchedule(f"cron: '{item}' is no {self.name}: {self._rule()}.")
 
     def _fits(self, whole: str, first: str | None, last: str | None, step: str | None) -> bool:
-        """Return whether one part of a field is valid: `*`, a number or a range, each perhaps with a step."""
+        """Return whether one part of a field is valid: `*`, a number or a range, each perhaps with a step.
+
+        `whole` is `*` or the number or range, `first` and `last` its numbers as text, `step` the text after
+        the slash; each of these three is None if the part has none.
+        """
         # croniter reads `5/15` as `5-59/15`, but not every cron does: refuse it instead of guessing.
         if step is not None and not (0 < int(step) <= self.high - self.low and (whole == "*" or last)):
             return False

@@ -101,7 +101,7 @@ async def create(
     """Create a scheduled task of a group. Its answers go to the chat in which it was requested.
 
     `task_id` is the id of an imported task; others get a new one. `role` is the requester's: its turns get no
-    more rights.
+    more rights. `asked_in` is that chat; None means the group's own.
 
     Raises:
         BadSchedule, BadTime: it can never be due, or not as requested.

@@ -34,8 +34,9 @@ def schedule_reader(
     """
 
     def plan_for(group: Group, kind: str, value: str, *, dst: str | None, now_ms: int) -> PlannedTask:
-        """Return the plan of a schedule in the group's zone; a single time may be in words if they can be
-        read.
+        """Return the plan of a schedule in the group's zone, as `plan` does.
+
+        A single time may also be in words, if the host can read them.
         """
         zone = zone_of(group)
         if kind == ScheduleKind.ONCE and read_time is not None:
@@ -74,7 +75,10 @@ def plan(kind: str, value: str, *, dst: str | None, now_ms: int, zone: ZoneInfo)
 
 
 def _cron(value: str, *, dst: str | None, now_ms: int, zone: ZoneInfo) -> PlannedTask:
-    """Return the plan of a cron expression. Raises `BadSchedule`."""
+    """Return the plan of a cron expression; without `dst`, that is the usual one of the expression.
+
+    Raises `BadSchedule`.
+    """
     expression = cron.checked(value)
     chosen_dst = _dst(dst) or cron.usual_dst(expression)
     schedule = Schedule(kind=ScheduleKind.CRON, value=expression, timezone=zone.key, dst=chosen_dst)

@@ -304,7 +304,8 @@ def announce(
 ) -> None:
     """Announce a change of the store after its transaction has committed.
 
-    `kind` is one of `base.announcements.LOOPS_OF`.
+    `kind` is one of `base.announcements.LOOPS_OF`. `group` and `turn` say what it is about, `detail` what
+    happened, for people; each may be None.
     """
     assert kind in LOOPS_OF, f"{kind} has no row in LOOPS_OF"
     _follow_ups_of(tx).append(Announcement(kind=kind, group=group, turn=turn, detail=detail))

@@ -75,7 +75,7 @@ async def of_chat(tx: Tx, jid: ChatJid) -> AccessRequest | None:
 
 
 async def waiting(tx: Tx, *, limit: int | None = None) -> list[AccessRequest]:
-    """Return the requests that are not decided, oldest first."""
+    """Return the requests that are not decided, oldest first; at most `limit`, all if that is None."""
     return await _MAPPER.fetch_all(
         tx,
         "SELECT * FROM access_requests WHERE state = 'waiting' ORDER BY id LIMIT ?",

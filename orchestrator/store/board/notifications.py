@@ -25,7 +25,10 @@ _MAPPER = RowMapper(Notification, "notifications", {"folder": "group_folder"})
 
 
 async def put(tx: Tx, notification: Notification, *, read_version: int | None) -> bool:
-    """Write a notification; return False, and write nothing, if it is stale: see `dashboards.put_row`.
+    """Write a notification; return False, and write nothing, if it has changed since version `read_version`
+    was read.
+
+    None means that it is new: see `dashboards.put_row`.
 
     A new reminder without a number gets the next one.
     """
@@ -54,7 +57,8 @@ async def listed(
 ) -> list[Notification]:
     """Return notifications of one group or of all, by due time.
 
-    No `statuses` means any; a negative limit means no limit.
+    Each of `kind`, `task_id`, `from_ms` and `to_ms` (due times) that is not None restricts them. No
+    `statuses` means any; a negative limit means no limit.
     """
     if folder is not None and len(statuses) != 1:
         # One query per status: each yields rows in the order of its index, so nothing is sorted.
@@ -120,9 +124,9 @@ async def to_come(tx: Tx, folder: Folder, *, limit: int = -1) -> list[Notificati
 async def alike(
     tx: Tx, folder: Folder, kind: NotificationType, *, task_id: str | None, question_id: str | None
 ) -> list[Notification]:
-    """Return the pending, delivered and cancelled notifications of one type about a task or question.
+    """Return the pending, delivered and cancelled notifications of one type about a task.
 
-    Without a task and a question, those that are about neither.
+    Without a task, those about a question; without both, those that are about neither.
     """
     key = "task_id = :task" if task_id is not None else "task_id IS NULL AND question_id IS :question"
     return await _MAPPER.fetch_all(

@@ -33,7 +33,11 @@ def normal_form(text: str) -> str:
 
 
 async def put(tx: Tx, question: Question, *, read_version: int | None) -> bool:
-    """Write a question; return False, and write nothing, if it is stale: see `dashboards.put_row`."""
+    """Write a question; return False, and write nothing, if it has changed since version `read_version` was
+    read.
+
+    None means that it is new: see `dashboards.put_row`.
+    """
     row = _MAPPER.values(question) | {"normal": normal_form(question.question)}
     return await dashboards.put_row(tx, _MAPPER, row, read_version=read_version)
 
@@ -121,7 +125,8 @@ async def open_like(tx: Tx, folder: Folder, text: str) -> list[Question]:
 async def settled_like(
     tx: Tx, folder: Folder, text: str, task_id: str | None, *, unsettled: Sequence[str]
 ) -> list[Question]:
-    """Return the settled questions about the same task that ask the same as `text`, newest first.
+    """Return the settled questions about the same task, or about no task, that ask the same as `text`, newest
+    first.
 
     A question is settled when it was answered, or closed for a reason outside of `unsettled`.
     """

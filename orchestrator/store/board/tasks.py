@@ -33,7 +33,10 @@ _MAPPER = RowMapper(
 
 
 async def put(tx: Tx, task: BoardTask, *, read_version: int | None) -> bool:
-    """Write a task; return False, and write nothing, if it is stale: see `dashboards.put_row`."""
+    """Write a task; return False, and write nothing, if it has changed since version `read_version` was read.
+
+    None means that it is new: see `dashboards.put_row`.
+    """
     return await dashboards.put_row(tx, _MAPPER, _MAPPER.values(task), read_version=read_version)
 
 
@@ -46,7 +49,10 @@ async def get(tx: Tx, folder: Folder, task_id: str) -> BoardTask | None:
 async def on_board(
     tx: Tx, folder: Folder, status: BoardTaskStatus | None = None, *, limit: int = -1
 ) -> list[BoardTask]:
-    """Return the tasks that are not in the history, the next deadline first; a negative limit means all."""
+    """Return the tasks that are not in the history, the next deadline first.
+
+    Only those with `status`, unless it is None; a negative limit means all.
+    """
     return await _MAPPER.fetch_all(
         tx,
         f"""

@@ -23,7 +23,7 @@ async def begin(
     """Record that a cycle (`rules` or `llm`) begins and return its number.
 
     `trigger` says why, for people who inspect the record; a model's cycle also has the `digest` of the
-    dashboard that the model is shown.
+    dashboard that the model is shown. `turn_id` is a model's turn; None for the rules.
     """
     cursor = await tx.execute(
         """

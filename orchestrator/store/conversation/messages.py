@@ -71,7 +71,8 @@ async def add(
 ) -> Seq:
     """Store a message that is not stored yet, with its turn or the reason why it has none; return its `seq`.
 
-    `is_request`: whether the turn is to answer it; other messages only belong to the conversation.
+    `is_request`: whether the turn is to answer it; other messages only belong to the conversation. A message
+    that joins a turn has no `ignored_reason`, another has no `turn_id`.
     """
     # The group is stored with the message: what was said stays with it when the chat moves to another group.
     cursor = await tx.execute(
@@ -392,9 +393,9 @@ async def thread_of(tx: Tx, turn_id: TurnId, chat_jid: ChatJid) -> str | None:
 async def page(
     tx: Tx, folder: Folder, *, limit: int, before_seq: int | None = None, after_seq: int | None = None
 ) -> list[Message]:
-    """Return messages of a group, Andy's own too, oldest first.
+    """Return at most `limit` messages of a group, Andy's own too, oldest first.
 
-    These are the newest `limit` messages, or the `limit` messages right before or right after a `seq`.
+    These are the newest, or those right before `before_seq`, or those right after `after_seq`.
     """
     # Before or after a `seq`, the nearest messages are selected, not the newest; both are returned oldest
     # first. `1 << 62` is above every `seq`.

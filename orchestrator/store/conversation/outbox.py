@@ -58,6 +58,8 @@ async def add(
     """Queue a message and return whether it is new; False when one with the same key exists.
 
     The channel's message id is chosen here, before any attempt, so that a resend cannot duplicate it.
+    `folder` is the group whose chat it is, `turn_id` the turn that sends it; None for none. `mention` is the
+    address of the person to mention. With `reacts_to`, `text` is an emoji to put under that message.
     """
     # A turn that is tried again sends the same messages under the same keys, and only the first ones count.
     cursor = await tx.execute(
@@ -368,7 +370,9 @@ async def begin_attempt(tx: Tx, outgoing_id: int) -> None:
 async def finish(
     tx: Tx, outgoing_id: int, state: OutboxState, *, now_ms: int, error: str | None = None
 ) -> None:
-    """Record the end of a message: `SENT`, `SKIPPED`, `UNKNOWN` or `DEAD`."""
+    """Record the end of a message: `SENT`, `SKIPPED`, `UNKNOWN` or `DEAD`; `error` is the reason of the
+    last three.
+    """
     # Only sent messages have a time of sending; surplus files are selected by it.
     await tx.execute(
         "UPDATE outbox SET state = ?, sent_ms = ?, error = ? WHERE id = ?",

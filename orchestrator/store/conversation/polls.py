@@ -123,7 +123,7 @@ async def next_end_ms(tx: Tx) -> int | None:
 
 
 async def end(tx: Tx, poll: Poll, turn_id: TurnId | None, *, now_ms: int) -> None:
-    """Record that a poll has ended, with the turn that reports its result."""
+    """Record that a poll has ended, with the turn that reports its result; None if nobody reports it."""
     await tx.execute(
         "UPDATE polls SET ended_ms = ?, end_turn = ? WHERE id = ? AND ended_ms IS NULL",
         (now_ms, turn_id, poll.id),

@@ -58,7 +58,7 @@ async def already_requested(tx: Tx, outbox_ids: set[int]) -> set[int]:
 
 
 async def finish(tx: Tx, outbox_id: int, *, error: str | None = None) -> None:
-    """Record that a message was deleted, or the reason why it never will be."""
+    """Record that a message was deleted or, with `error`, the reason why it never will be."""
     await tx.execute(
         "UPDATE withdrawals SET state = ?, error = ? WHERE outbox_id = ?",
         ("done" if error is None else "failed", error, outbox_id),

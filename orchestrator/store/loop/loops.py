@@ -120,7 +120,9 @@ async def set_wake(tx: Tx, folder: Folder, next_wake: NextWake) -> None:
 
 
 async def set_times(tx: Tx, folder: Folder, *, next_wake_ms: int | None, last_start_ms: int | None) -> None:
-    """Correct the times of a loop after the machine's clock was set."""
+    """Set the times of a loop, in epoch milliseconds, after the machine's clock was set; None if it has no
+    such time.
+    """
     await tx.execute(
         "UPDATE loop_state SET next_wake_ms = ?, last_start_ms = ? WHERE group_folder = ?",
         (next_wake_ms, last_start_ms, folder),
@@ -182,7 +184,7 @@ async def start(tx: Tx, folder: Folder, turn_id: TurnId, *, now_ms: int, until_m
 
 
 async def release(tx: Tx, folder: Folder, turn_id: TurnId | None = None) -> None:
-    """Free the lease of this turn, or of whichever turn has it."""
+    """Free the lease of this turn; with None, that of whichever turn has it."""
     # With a turn passed, a lease that a later turn has taken meanwhile stays.
     await tx.execute(
         """

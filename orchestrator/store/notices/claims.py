@@ -124,7 +124,8 @@ async def settle(
     """Record that a turn ended well, and return the ids of the notices that its agent received.
 
     `delivered` is the container's report. Claimed notices in it become delivered, other claims are released;
-    reports about notices that this attempt has not claimed are ignored.
+    reports about notices that this attempt has not claimed are ignored. `session_id` is the session in which
+    it ended; None if the agent has none.
     """
     # Only ids of this attempt count: a container must not mark another turn's notices as delivered.
     texts = {notice.id: plain(notice.text) for notice in delivered if notice.id is not None}

@@ -53,7 +53,11 @@ async def add_outside(tx: Tx, turn: Turn) -> None:
 
 
 async def _add(tx: Tx, turn: Turn, session_id: str | None, uuid: str | None) -> None:
-    """Add a turn, with its session and its last message there; delete the oldest beyond `MAX_CHECKPOINTS`."""
+    """Add a turn; delete the oldest beyond `MAX_CHECKPOINTS`.
+
+    `session_id` is the session in which it was answered, `uuid` its last message there; None if there is
+    none.
+    """
     await tx.execute(
         """
         INSERT INTO checkpoints (turn_id, group_folder, session_id, uuid) VALUES (?, ?, ?, ?)

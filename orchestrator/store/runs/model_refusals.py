@@ -38,7 +38,10 @@ _MAPPER = RowMapper(
 async def begin(
     tx: Tx, *, cause: ModelError, model: str | None, setting: str | None, status: int | None, now_ms: int
 ) -> None:
-    """Record a refusal; an open one with the same cause retains its start."""
+    """Record a refusal; an open one with the same cause retains its start.
+
+    `model`, `setting` and `status` are those of `domain.failures.refusal_cause`.
+    """
     await tx.execute(
         "UPDATE model_refusals SET ended_ms = ? WHERE ended_ms IS NULL AND model IS ? AND cause <> ?",
         (now_ms, model, cause),

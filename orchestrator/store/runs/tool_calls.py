@@ -39,7 +39,10 @@ _MAPPER = RowMapper(ToolCallRecord, "tool_calls", {}, unread=("id", "turn_id"))
 async def begin(
     tx: Tx, turn: Turn, run: Run, *, call_id: str, parent_id: str | None, tool: str, summary: str, now_ms: int
 ) -> bool:
-    """Add a call that started now; False when it exists already, or the turn has `MAX_CALLS`."""
+    """Add a call that started now; False when it exists already, or the turn has `MAX_CALLS`.
+
+    `parent_id` is the call of a subagent that made it; None for a call of the agent itself.
+    """
     cursor = await tx.execute(
         """
         INSERT INTO tool_calls (turn_id, run_id, attempt, call_id, parent_id, tool, summary, started_ms)

@@ -36,7 +36,7 @@ async def leave(
 
 
 async def left_in(tx: Tx, turn_id: TurnId, run_id: RunId | None) -> bool:
-    """Return whether a turn has left the service that this run uses."""
+    """Return whether a turn has left the service that this run uses; False without a run."""
     cursor = await tx.execute("SELECT 1 FROM turn_moves WHERE turn_id = ? AND run_id = ?", (turn_id, run_id))
     return await cursor.fetchone() is not None
 
@@ -56,7 +56,10 @@ async def services_left_by_turn(tx: Tx) -> dict[TurnId, set[str]]:
 
 
 async def begin_outage(tx: Tx, service: str, *, cause: ModelError, status: int | None, now_ms: int) -> None:
-    """Record that a service does not answer, unless that is recorded already."""
+    """Record that a service does not answer, unless that is recorded already.
+
+    `status` is the HTTP status of its answer; None if there was none.
+    """
     await tx.execute(
         """
         INSERT INTO service_outages (service, cause, status, since_ms) VALUES (?, ?, ?, ?)

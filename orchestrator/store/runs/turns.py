@@ -396,7 +396,8 @@ async def settle(
 ) -> None:
     """Record the only outcome of a turn, `ANSWERED` or `FAILED`; a task's run ends with its turn.
 
-    A failure counts against the task if it `is_own_fault`.
+    A failure counts against the task if it `is_own_fault`. `reason` says why it was not answered; None if it
+    was.
     """
     # A run's exit and its last frame may both end a turn; the condition on the state lets the first win.
     await tx.execute(

@@ -61,7 +61,8 @@ async def close(
 ) -> None:
     """End the task run of a turn; other turns, and runs that have ended, stay unchanged.
 
-    A failure counts against the task if it `is_own_fault`.
+    A failure counts against the task if it `is_own_fault`. `reason` says why the turn was not answered; None
+    if it was.
     """
     is_success = state is TurnState.ANSWERED
     # Only an open run: a turn's end may be recorded twice, but counts as one failure.

@@ -112,7 +112,7 @@ async def replan(tx: Tx, task_id: str, *, timezone: str, next_ms: int) -> None:
 
 
 async def change_status(tx: Tx, task_id: str, status: TaskStatus, *, reason: str | None, now_ms: int) -> None:
-    """Set the status of a task, since when it has it, and why."""
+    """Set the status of a task, since when it has it, and the reason, if there is one."""
     await tx.execute(
         "UPDATE scheduled_tasks SET status = ?, status_reason = ?, status_at = ? WHERE id = ?",
         (status, reason, now_ms, task_id),
@@ -120,7 +120,7 @@ async def change_status(tx: Tx, task_id: str, status: TaskStatus, *, reason: str
 
 
 async def note_cancelled_due(tx: Tx, task_id: str, due_ms: int | None) -> None:
-    """Store the due time that a cancelled task had."""
+    """Store the due time that a cancelled task had, in epoch milliseconds; None if it had none."""
     await tx.execute("UPDATE scheduled_tasks SET cancelled_due = ? WHERE id = ?", (due_ms, task_id))
 
 
