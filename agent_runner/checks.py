@@ -36,7 +36,8 @@ async def run_check(
     """Run the check of `turn` in bash and judge its last line: `{"wakeAgent": bool, "data": …}`.
 
     Data is added to the prompt. A check that fails, prints something else or too much, or takes longer than
-    `seconds` ends the turn as failed. Cancelled, it leaves no process behind.
+    `seconds` ends the turn as failed. Cancelled, it leaves no process behind. `cwd` is its directory; None is
+    that of this process.
     """
     assert turn.check is not None
     try:
@@ -54,7 +55,7 @@ class _CheckFailed(Exception):
 
 
 async def _output(script: str, cwd: Path | None, seconds: float) -> bytes:
-    """Run a script to its end and return what it printed. Raises `_CheckFailed`."""
+    """Run a script in the directory `cwd` to its end and return what it printed. Raises `_CheckFailed`."""
     process = await _started(script, cwd)
     try:
         async with asyncio.timeout(seconds):
@@ -71,7 +72,7 @@ async def _output(script: str, cwd: Path | None, seconds: float) -> bytes:
 
 
 async def _started(script: str, cwd: Path | None) -> asyncio.subprocess.Process:
-    """Start a script in a process group of its own. Raises `_CheckFailed`."""
+    """Start a script in the directory `cwd`, in a process group of its own. Raises `_CheckFailed`."""
     try:
         return await asyncio.create_subprocess_exec(
             *("bash", "-c", script),

@@ -36,7 +36,10 @@ LISTENER_SWEEP_SECONDS = 1.0
 
 
 def run(order_line: bytes, descriptor: int, workspace: Workspace, started: StartedCli | None) -> int:
-    """Run an order's session and return the exit code. Frames go to `descriptor`."""
+    """Run an order's session and return the exit code. Frames go to the file `descriptor`.
+
+    `started` is a CLI that already runs for this order, if there is one.
+    """
     logging.basicConfig(stream=sys.stderr, format="%(name)s: %(levelname)s: %(message)s")
     outlet = FrameWriter(descriptor)
     try:
@@ -52,7 +55,10 @@ def run(order_line: bytes, descriptor: int, workspace: Workspace, started: Start
 async def live(
     order: RunOrder, workspace: Workspace, outlet: FrameWriter, started: StartedCli | None = None
 ) -> int:
-    """Run the session of `order` until it ends, SIGTERM comes or stdout breaks; return the exit code."""
+    """Run the session of `order` until it ends, SIGTERM comes or stdout breaks; return the exit code.
+
+    `started` is that of `run`.
+    """
     terminated = on_sigterm()
     host = HostClient(workspace)
     inbox = TurnInbox(workspace.input, order.run, handled={order.turn.turn})
@@ -98,7 +104,10 @@ def make_agent(
     progress: TurnProgress,
     started: StartedCli | None,
 ) -> Agent:
-    """Build the requested agent. Imported here, so that one agent does not load the other."""
+    """Build the requested agent; it takes over a CLI that has `started` for it.
+
+    The modules are imported here, so that one agent does not load the other.
+    """
     if order.agent == "claude":
         from agent_runner.agents.claude.agent import ClaudeAgent
 

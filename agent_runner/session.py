@@ -55,7 +55,10 @@ class RunnerSession:
         progress: TurnProgress | None = None,
         check: Check = run_check,
     ) -> None:
-        """`outlet` sends frames to the host, `inbox` returns further turns, `check` runs a turn's check."""
+        """`outlet` sends frames to the host, `inbox` returns further turns, `check` runs a turn's check.
+
+        `progress` reports what the agent does, to nobody if it is None.
+        """
         self._order = order
         self._check = check
         self._agent = agent

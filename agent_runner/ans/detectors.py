@@ -142,7 +142,8 @@ REARM_SHARE = 0.60
 def threshold(max_tokens: int, compaction_at: int | None = None) -> int:
     """Return the number of tokens from which to warn.
 
-    It is less than the tokens at which the CLI compacts, which in small windows may be below `WARN_SHARE`.
+    It is less than `compaction_at`, the tokens at which the CLI compacts, which in small windows may be below
+    `WARN_SHARE` of `max_tokens`; None if that is not known.
     """
     full = int(max_tokens * WARN_SHARE)
     return min(full, int(compaction_at * OF_COMPACTION)) if compaction_at else full
@@ -183,7 +184,11 @@ class ContextUse:
 
 
 def _approaching(current: int, maximum: int, compaction_at: int | None) -> EventDraft:
-    """Return the event for a window that fills up."""
+    """Return the event for a window that fills up.
+
+    `current` and `maximum` are tokens; `compaction_at` is the number at which the CLI compacts, if it is
+    known.
+    """
     remaining = max(0, (compaction_at or maximum) - current)
     return EventDraft(
         type="context.approaching_limit",

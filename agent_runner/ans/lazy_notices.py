@@ -92,18 +92,27 @@ class LazyNotices:
             self._waiting.append(act)
 
     def begin_turn(self, turn: TurnOrder, *, session_id: str | None) -> None:
-        """Open a turn with the host's notices for it."""
+        """Open a turn with the host's notices for it.
+
+        `session_id` is the agent's session; None before its first.
+        """
         self.do(lambda rules: rules.begin_turn(turn, session_id=session_id))
 
     def end_turn(self, outcome: TurnOutcome, *, session_id: str | None) -> tuple[DeliveredNotice, ...]:
-        """Close the turn and return the notices that its model read; none if the turn failed."""
+        """Close the turn and return the notices that its model read; none if the turn failed.
+
+        `session_id` is the agent's session; None if it has none.
+        """
         if self.rules is not None:
             return self.rules.end_turn(outcome, session_id=session_id)
         self._waiting.append(lambda rules: _end_unreported(rules, outcome, session_id))
         return ()
 
     def end_session(self, *, session_id: str | None) -> None:
-        """Report to the rules, if they are loaded, that the run has ended."""
+        """Report to the rules, if they are loaded, that the run has ended.
+
+        `session_id` is the agent's session; None if it has none.
+        """
         if self._warming is not None:
             self._warming.cancel()
         if self.rules is not None:

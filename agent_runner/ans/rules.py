@@ -43,7 +43,11 @@ class NoticeRules:
         notices: RunNotices | None = None,
         clock: Callable[[], float] | None = None,
     ) -> None:
-        """`clock` returns a time in seconds that only goes forward; without it, that is `time.monotonic`."""
+        """Set up the rules for the run of `order`.
+
+        `notices` are the run's notices; without them, new ones. `clock` returns a time in seconds that only
+        goes forward; without it, that is `time.monotonic`.
+        """
         # Looked up here: a default would be the clock of the simulated world that imported this first.
         clock = clock or time.monotonic
         limits = order.limits
@@ -76,7 +80,10 @@ class NoticeRules:
         importlib.import_module("agent_runner.ans.templating")
 
     def begin_turn(self, turn: TurnOrder, *, session_id: str | None) -> None:
-        """Open a turn and accept the host's notices for it."""
+        """Open a turn and accept the host's notices for it.
+
+        `session_id` is the agent's session; None before its first.
+        """
         self.notices.begin_turn(turn.notices)
         self._began = self._clock()
         self._iterations = self._tokens = 0
@@ -90,7 +97,10 @@ class NoticeRules:
         self.notices.happened(checkpoint)
 
     def end_turn(self, outcome: TurnOutcome, *, session_id: str | None) -> tuple[DeliveredNotice, ...]:
-        """Close the turn and return the notices that its model read; none if the turn failed."""
+        """Close the turn and return the notices that its model read; none if the turn failed.
+
+        `session_id` is the agent's session; None if it has none.
+        """
         if outcome.error is None:
             # Reported with the next turn's prompt: this turn's model can no longer react.
             self._report(self._budgets.look_back(**self._used()), at="turn_start")
@@ -106,13 +116,19 @@ class NoticeRules:
         return delivered if outcome.error is None else ()
 
     def end_session(self, *, session_id: str | None) -> None:
-        """Report that the run has ended, with its turns and messages."""
+        """Report that the run has ended, with its turns and messages.
+
+        `session_id` is the agent's session; None if it has none.
+        """
         turns = self._checkpoints.turn - self._so_far.turns
         about = {"session_id": session_id, "turns": turns, "messages": self._messages}
         self.notices.emit("session.end", "info", about)
 
     def resumed(self, mode: RestoreMode, reason: str, *, session_id: str | None) -> None:
-        """Report that an earlier conversation was loaded; other modes are ignored."""
+        """Report that an earlier conversation was loaded; other modes are ignored.
+
+        `session_id` is that of the loaded conversation, if it has one.
+        """
         if mode in RESUMED:
             payload = {"mode": mode, "reason": reason, "session_id": session_id, "message": RESUMED[mode]}
             self.notices.emit("session.resumed", "info", payload | _loaded(mode, self._so_far))
@@ -148,7 +164,11 @@ class NoticeRules:
         self.notices.learn(total_tokens=self._tokens, max_tokens=self._order.limits.turn_tokens or 0)
 
     def measured(self, tokens: int, window: int, *, compaction_at: int | None, at: InjectAt) -> None:
-        """Record how much of the model's window the conversation fills."""
+        """Record how much of the model's window the conversation fills; all numbers are tokens.
+
+        `compaction_at` is the number at which the CLI compacts, None if it is not known; a warning is due at
+        the point `at`.
+        """
         self.notices.learn(context_tokens=tokens, max_context_tokens=window)
         self._report([self._context.measured(tokens, window, compaction_at=compaction_at)], at=at)
 
@@ -168,7 +188,7 @@ class NoticeRules:
         return await self.notices.drain(point, limit=limit, at_least=at_least)
 
     def _report(self, drafts: Iterable[EventDraft | None], *, at: InjectAt) -> None:
-        """Report findings that are to be delivered at a point."""
+        """Report findings, which are to be delivered at the point `at`; None is ignored."""
         for draft in drafts:
             if draft is not None:
                 self.notices.happened(replace(draft, payload={**draft.payload, "inject_at": at}))

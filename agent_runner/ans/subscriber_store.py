@@ -66,7 +66,10 @@ class SubscriberStore:
             return self._last_read if stamps == self._last_stamps else self._read(descriptor, stamps)
 
     def _read(self, descriptor: int | None, stamps: list[FileStamp]) -> SubscriberFolder:
-        """Read the group's files, and at the first call Andy's own."""
+        """Read the group's files, and at the first call Andy's own.
+
+        `descriptor` is the open folder; None if there is none.
+        """
         # Andy's own files do not change during a run, so only those of the group are read again.
         if self._last_stamps is None:
             self._shipped_subscribers = _subscribers(self._shipped / "subscribers")
@@ -89,7 +92,9 @@ class SubscriberStore:
 
 
 def _stamps(descriptor: int | None) -> list[FileStamp]:
-    """Return the files of the group's folder that are read; none if there is no folder."""
+    """Return the files of the group's folder that are read; none if `descriptor` is None, as there is no
+    folder.
+    """
     if descriptor is None:
         return []
     return safe_folder.stamps(descriptor, (".toml", ".j2", DISABLED))
@@ -109,7 +114,10 @@ def _templates(directory: Path) -> dict[str, str]:
 def _own_subscribers(
     descriptor: int | None, stamps: list[FileStamp], taken: set[str]
 ) -> tuple[Subscriber, ...]:
-    """Return the group's subscribers, at most `MAX_OWN`, without those whose ids are `taken`."""
+    """Return the group's subscribers, at most `MAX_OWN`, without those whose ids are `taken`.
+
+    `descriptor` is the open folder; None if there is none.
+    """
     names = [stamp.name for stamp in stamps if stamp.name.endswith(".toml")]
     if len(names) > MAX_OWN:
         logger.warning("only the first %d of %d subscribers of the group are used", MAX_OWN, len(names))
@@ -146,7 +154,10 @@ def _parsed(text: str, known: set[str], *, own: bool) -> Subscriber:
 
 
 def _own_templates(descriptor: int | None, stamps: list[FileStamp]) -> dict[str, str]:
-    """Return the group's templates by name, at most `MAX_OWN`, without those that cannot be used."""
+    """Return the group's templates by name, at most `MAX_OWN`, without those that cannot be used.
+
+    `descriptor` is the open folder; None if there is none.
+    """
     names = [stamp.name for stamp in stamps if stamp.name.endswith(".j2")][:MAX_OWN]
     texts = {name: _text(descriptor, name) for name in names}
     return {name: text for name, text in texts.items() if text is not None and _is_good(name, text)}
@@ -165,7 +176,10 @@ def _is_good(name: str, text: str) -> bool:
 
 
 def _disabled(descriptor: int | None, stamps: list[FileStamp]) -> frozenset[str]:
-    """Return the disabled ids: one per line, with comments after '#'."""
+    """Return the disabled ids: one per line, with comments after '#'.
+
+    `descriptor` is the open folder; None if there is none.
+    """
     if not any(stamp.name == DISABLED for stamp in stamps):
         return frozenset()
     lines = (_text(descriptor, DISABLED) or "").splitlines()

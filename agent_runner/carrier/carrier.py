@@ -387,6 +387,7 @@ class Carrier:
         """Wait until the pipes are read, or nothing was read for `PIPE_SECONDS` and no turn's files are sent.
 
         A process that was not killed with the runner may keep the pipes open without writing to them.
+        `reading` are the tasks that read the pipes.
         """
         earlier_size = -1
         while earlier_size < self._output.size or self._state is CarrierState.STORING:

@@ -100,7 +100,10 @@ class NotifySelfTool(Tool):
         return _confirmation(note, event_id=event_id, notice_id=notice_id)
 
     async def _pass_to_run(self, note: NotifySelf, notice_id: int | None) -> str:
-        """Pass a note to the run, and return the id of its present or future event."""
+        """Pass a note to the run, and return the id of its present or future event.
+
+        `notice_id` is its number at the host; None if it is for this turn alone.
+        """
         notices = (await self.noticing.load()).notices
         event_id = f"notice-{notice_id}"
         if notice_id is None:
@@ -204,7 +207,7 @@ async def _store_at_host(host: HostClient, note: NotifySelf) -> Reply:
 
 
 def _confirmation(note: NotifySelf, *, event_id: str, notice_id: int | None) -> Reply:
-    """Return the reply to a note that was accepted."""
+    """Return the reply to a note that was accepted; `notice_id` is its number at the host, if it has one."""
     number = "" if notice_id is None else f" It is notice {notice_id}."
     data = {"status": "ok"} | _payload(note) | {"event_id": event_id, "persistence_id": notice_id}
     return Reply(request_id="none", ok=True, code="noted", text=f"{_when(note)}{number}", data=data)

@@ -75,7 +75,9 @@ class Tool:
         turn: int | None = None,
         request_id: str | None = None,
     ) -> Reply:
-        """Ask the host, under `request_id` if it makes something.
+        """Ask the host on behalf of `turn`; None outside of one.
+
+        A request that makes something has the id `request_id`, under which the host does it only once.
 
         Arguments that do not fit are the reply `refusal`, and the host is not asked.
         """

@@ -118,8 +118,9 @@ def scan(
 ) -> Tree:
     """Return the tree below the open directory `root`, without the top entries that `skips` names. Blocks.
 
-    Without `limits`, those for a transfer apply. A file that changes meanwhile has the content that was read;
-    the next scan finds the change.
+    `cache` has the hashes of unchanged files; without it, every file is read. Without `limits`, those for a
+    transfer apply. A file that changes meanwhile has the content that was read; the next scan finds the
+    change.
 
     Raises:
         TreeError: it exceeds the limits.

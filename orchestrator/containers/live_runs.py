@@ -208,6 +208,8 @@ class LiveRuns:
     def admit(self, run: Run, state: RunState, *, turn_id: TurnId | None = None) -> LiveRunState:
         """Take a slot for a run that is about to start for a waiting turn, or that was found alive; return
         its state.
+
+        `turn_id` is the turn that it works on; None for none.
         """
         now_ms = self._clock.steady_ms()
         live = LiveRunState(

@@ -98,7 +98,7 @@ def plan_mounts(
 
     `has_global` says whether `groups/global/` exists; `shown` names the entries of `SHOWN_TO_MAIN` that
     exist. Main gets each of them as a mount of its own, in an empty directory: the rest of the home, with its
-    secrets, is not there.
+    secrets, is not there. `rights` are those of a restricted turn; None for no restriction.
     """
     own = tuple(
         Mount(source=home / place.path, target=place.target, is_writable=place.is_writable)
@@ -116,8 +116,9 @@ def prepare(
 ) -> tuple[Mount, ...]:
     """Create a group's directories, set the owner of those it writes, and list its mounts. Blocks.
 
-    `uid` is the container's user; a host that is not root cannot change owners. With `rights` the container
-    is restricted, and the files and answers of earlier ones are removed.
+    `uid` and `gid` are the container's user and group; without `gid`, the group has the user's number. A host
+    that is not root cannot change owners. With `rights` the container is restricted, and the files and
+    answers of earlier ones are removed.
 
     Raises:
         ContainerError: a link or a file is in the way, or a directory is another user's.

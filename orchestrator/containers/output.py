@@ -231,7 +231,10 @@ class OutputReader:
             self._context.bus.publish("run.ready", group=live.run.folder, run=live.run.id)
 
     async def _store_session(self, live: LiveRunState, session_id: str | None) -> None:
-        """Record a turn's session before its first result, so that a crash does not lose the conversation."""
+        """Record a turn's session before its first result, so that a crash does not lose the conversation.
+
+        None, as a session that is recorded already or is of an isolated run, changes nothing.
+        """
         if session_id is None or session_id == live.session_id or live.run.is_isolated:
             return
         if live.state is not RunState.BUSY:

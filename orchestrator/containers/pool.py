@@ -91,7 +91,9 @@ class RunPool:
         return self._live_runs.as_runs() + self._orphans.as_runs()
 
     async def draft(self, run_id: RunId | None, turn_id: TurnId) -> str:
-        """Return the text that a turn's model is writing, without secrets; empty if there is none."""
+        """Return the text that a turn's model is writing, without secrets; empty if there is none, or no
+        run.
+        """
         live = self._live_runs.get(run_id) if run_id else None
         text = live.draft.of(turn_id) if live else ""
         return await asyncio.to_thread(self._context.ports.redact, text) if text else ""

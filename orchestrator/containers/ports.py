@@ -75,7 +75,9 @@ class ChosenAgent:
 
 
 async def resume_plainly(turn: Turn, group: Group, session_id: str | None) -> Restoration:
-    """Resume the group's session if there is one, and add nothing to its context."""
+    """Resume the group's session, or start a new one if `session_id` is None, and add nothing to its
+    context.
+    """
     del turn, group
     mode: RestoreMode = "resume" if session_id else "fresh"
     return Restoration(restore=RestoreOrder(mode=mode), decided_on_session=session_id, session_id=session_id)
@@ -93,7 +95,7 @@ class Orders(Protocol):
         """Return the agent, model and service that would answer a turn now. Raises `SettingError`."""
 
     def order(self, run: Run, group: Group, turn: TurnOrder, session_id: str | None) -> RunOrder:
-        """Return the first order of a container, with the session that it resumes."""
+        """Return the first order of a container, with the session that it resumes; None starts a new one."""
 
     def environment(self, group: Group, agent: AgentName, token: str) -> Mapping[str, str]:
         """Return a container's environment variables; `token` is the run's own."""

@@ -63,7 +63,10 @@ class RunOrders:
         )
 
     def order(self, run: Run, group: Group, turn: TurnOrder, session_id: str | None) -> RunOrder:
-        """Return the order that the runner reads from its stdin. It contains no secret."""
+        """Return the order that the runner reads from its stdin. It contains no secret.
+
+        `session_id` is the session to resume; None starts a new one.
+        """
         config = group_config.of(group)
         choice = self._choice(group, turn.kind, is_isolated=run.is_isolated)
         # A run that was recorded with a model and service keeps them; an older version recorded none.

@@ -219,7 +219,8 @@ async def _end_in_runtimes(
 ) -> None:
     """End the agents that an earlier host left in these runtimes, and remove the networks of groups.
 
-    They must not live on, because they would read the input files of their groups' next agents.
+    They must not live on, because they would read the input files of their groups' next agents. `own_paths`
+    are set if this host is a container itself.
     """
     if "process" in runtimes:
         await ProcessRuntime(home=home).adopt()
@@ -254,7 +255,10 @@ async def remove_all(home: Path, install: str) -> None:
 
 
 def _remove_swarm(client: APIClient, *, install: str, own_paths: HostPaths | None) -> None:
-    """Remove everything of this install from the swarm. Blocks."""
+    """Remove everything of this install from the swarm. Blocks.
+
+    `own_paths` are set if this host is a container itself.
+    """
     from orchestrator.containers.swarm.services import SwarmServices, remove_all
 
     services = SwarmServices(install=install, image="")

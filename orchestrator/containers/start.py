@@ -178,8 +178,8 @@ class RunCreator:
     def _with_agent(self, run: Run, group: Group, turn: Turn, restoration: Restoration | None) -> Run:
         """Return a run with its agent, model and service set.
 
-        If the plan to restore the conversation has chosen them, the run has them already. Otherwise they are
-        those that would answer the turn now.
+        If the plan to restore the conversation, None for an isolated turn, has chosen them, the run has them
+        already. Otherwise they are those that would answer the turn now.
         """
         if restoration is not None and restoration.provider is not None:
             return run
@@ -266,7 +266,10 @@ class RunCreator:
     async def _order(
         self, tx: Tx, run: Run, group: Group, first: TurnOrder, restoration: Restoration | None
     ) -> RunOrder:
-        """Return the order of a run: its first turn, its MCP servers and how its conversation is restored."""
+        """Return the order of a run: its first turn, its MCP servers and how its conversation is restored.
+
+        Without a restoration, it starts a new session.
+        """
         session_id = restoration.session_id if restoration is not None else None
         group = _narrowed_group(run, group)
         order = self._context.ports.orders.order(run, group, first, session_id)
@@ -282,7 +285,9 @@ class RunCreator:
         self._publish_restored(turn, new.run, new.restoration)
 
     def _publish_restored(self, turn: Turn, run: Run, restoration: Restoration | None) -> None:
-        """Publish how the conversation is continued; nothing for an isolated run."""
+        """Publish how the conversation is continued; nothing for an isolated run, whose restoration is
+        None.
+        """
         if restoration is not None:
             ids = {"group": turn.folder, "turn": turn.id, "run": run.id}
             self._context.bus.publish("conversation.restored", **ids, **restoration.event_fields())
@@ -340,7 +345,9 @@ def _with_servers(order: RunOrder, group: Group, servers: Sequence[McpServer]) -
 
 
 def _with_restoration(run: Run, restoration: Restoration | None) -> Run:
-    """Return the run with the model, provider and service of the plan to restore the conversation."""
+    """Return the run with the model, provider and service of the plan to restore the conversation, if
+    there is one.
+    """
     if restoration is None:
         return run
     return replace(

@@ -228,7 +228,10 @@ async def ignore_all(tx: Tx, *, by: str, now_ms: int) -> int:
 
 
 async def _register(tx: Tx, request: AccessRequest, name: str | None, *, now_ms: int) -> Group:
-    """Register a chat under a folder that no group ever had, so that a stranger gets nobody's files."""
+    """Register a chat under a folder that no group ever had, so that a stranger gets nobody's files.
+
+    `name` is the owner's choice; None takes the chat's or the sender's name.
+    """
     taken = {folder.lower() for folder in await audit.registered_folders(tx)} | RESERVED
     taken |= {group.folder.lower() for group in await groups.every(tx)}
     default_name = drawn(request.chat_name) or drawn(request.sender_name) or f"Chat {request.id}"

@@ -79,7 +79,8 @@ async def configure(
 ) -> Group:
     """Change a group's settings; null removes a key. They apply to its next container.
 
-    `GroupReconciler` closes containers with the old settings once they are idle.
+    `GroupReconciler` closes containers with the old settings once they are idle. `by` says who changes it;
+    `undoes` is the number of the change that this one undoes, if it does.
 
     Raises:
         UnknownGroup: there is none.
@@ -107,6 +108,8 @@ async def set_profile(
     tx: Tx, folder: str, profile: GroupProfile, *, by: str, now_ms: int, undoes: int | None = None
 ) -> Group:
     """Change a group's name, its trigger, or whether it answers every message, from the next message on.
+
+    `by` says who changes it; `undoes` is the number of the change that this one undoes, if it does.
 
     Raises:
         UnknownGroup: there is none.
@@ -139,6 +142,8 @@ async def apply(
     undoes: int | None = None,
 ) -> None:
     """Replace a part of a group by `text`, if `check` accepts the present one.
+
+    `by` says who changes it; `undoes` is the number of the change that this one undoes, if it does.
 
     Raises:
         UnknownGroup: there is none.

@@ -386,7 +386,10 @@ async def add_chat(tx: Tx, folder: str, jid: str, *, now_ms: int, is_notify_chat
 
 
 def chosen_chat(group: Group, jid: str | None, *, default: ChatJid) -> ChatJid:
-    """Return the group's chat that was chosen, or `default`. Raises `BadRequest` for any other."""
+    """Return the group's chat that was chosen, or `default` if `jid` is None.
+
+    Raises `BadRequest` for any other.
+    """
     if jid is None:
         return default
     if jid not in group.chats:

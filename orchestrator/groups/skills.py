@@ -129,7 +129,7 @@ def _write_plugin(folder: Path, files: list[_SkillFile]) -> Path:
 
 
 def _remove_others(copies: Path, plugin: Path | None) -> None:
-    """Remove all copies of skills but this one. Blocks."""
+    """Remove all copies of skills but `plugin`; all if that is None. Blocks."""
     if copies.is_dir():
         for old in copies.iterdir():
             if old != plugin:

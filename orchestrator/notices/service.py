@@ -193,7 +193,10 @@ async def _replaced(tx: Tx, fresh: NewNotice) -> NoticeRow | None:
 
 
 def _has_replaced(turn: Turn, older: NoticeRow | None) -> bool:
-    """Return whether this turn has the replaced notice already; the new one then waits for the next turn."""
+    """Return whether this turn has the replaced notice already; the new one then waits for the next turn.
+
+    `older` is the replaced notice, if there is one.
+    """
     return older is not None and older.claim_turn == turn.id
 
 

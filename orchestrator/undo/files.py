@@ -218,7 +218,9 @@ class GroupFiles:
         return None
 
     def can_put(self, folder: str, fields: Fields | None) -> bool:
-        """Return whether an entry can be restored: its content is stored."""
+        """Return whether an entry can be restored: its content is stored, or it is None, as there was no
+        file.
+        """
         return fields is None or fields["kind"] != "file" or self._content(folder, fields["content"]).exists()
 
     def store_content(self, folder: str, path: str) -> None:
@@ -397,7 +399,10 @@ class GroupFiles:
 
 
 def same(one: Entry | None, other: Entry | None) -> bool:
-    """Return whether two entries are the same file, apart from rights that its owner always has. Pure."""
+    """Return whether two entries are the same file, apart from rights that its owner always has. Pure.
+
+    None stands for no file.
+    """
     if one is None or other is None:
         return one is other
     compared_bits = 0 if one.kind == "link" else 0o777  # the mode of a link means nothing
@@ -416,7 +421,10 @@ def is_same(one: Fields | None, other: Fields | None) -> bool:
 
 
 def _is_full_directory(now: Fields | None, target: Fields | None) -> bool:
-    """Return whether a directory rightly stays because it contains other files. Pure."""
+    """Return whether a directory rightly stays because it contains other files. Pure.
+
+    `now` is the present entry, `target` what should be there; None for nothing.
+    """
     return target is None and now is not None and now["kind"] == "dir"
 
 

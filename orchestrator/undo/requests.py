@@ -100,7 +100,10 @@ class UndoRequests:
 
 
 def _reply(text: str, *, turn_id: TurnId | None = None) -> ReplyAtOnce:
-    """Return a reply that no agent reads as a request, so that it does not undo the same once more."""
+    """Return a reply that no agent reads as a request, so that it does not undo the same once more.
+
+    `turn_id` is the turn of the undo; None if nothing was undone.
+    """
     return ReplyAtOnce(text, turn_id=turn_id, is_for_host=True)
 
 

@@ -274,7 +274,8 @@ class UndoService:
     async def _carry_out(self, tx: Tx, plan: UndoPlan, *, by: str, reason: str | None) -> TurnId:
         """Restore what the plan contains, as a turn of its own, and return that turn's id.
 
-        Raises `SomethingInPlace` if a removed row's place is taken.
+        Raises `SomethingInPlace` if a removed row's place is taken. `by` says who undoes it; `reason` is that
+        turn's reason, by default that it undoes.
         """
         turn, now_ms = plan.turn, self.clock.now_ms()
         reason = reason or UNDONE.format(number=turn.id)

@@ -51,7 +51,11 @@ class ClaudeAgent:
         *,
         started: StartedCli | None = None,
     ) -> None:
-        """`started` is a CLI that already runs for this order; it becomes the agent's."""
+        """Set up the agent; it starts no CLI yet.
+
+        `progress` reports what the model does, to nobody if it is None. `started` is a CLI that already runs
+        for this order; it becomes the agent's.
+        """
         self.session_id: str | None = None
         self._order = order
         self._workspace = workspace
@@ -137,7 +141,10 @@ class ClaudeAgent:
                 cli.kill()
 
     async def _connect(self, resume: str | None) -> None:
-        """Make the CLI run, import the SDK while it boots, then connect them."""
+        """Make the CLI run, import the SDK while it boots, then connect them.
+
+        `resume` is the session to continue; None starts a new one.
+        """
         self._resumed = resume
         order = self._order.model_dump() | {"session_id": resume}
         settings = await asyncio.to_thread(CliSettings.of, order, self._workspace)

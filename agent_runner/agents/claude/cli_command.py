@@ -245,7 +245,10 @@ class StartedCli:
 
 
 def start_cli(settings: CliSettings, command: list[str] | None = None) -> StartedCli:
-    """Start the CLI; it is killed when this process dies. Raises `OSError`."""
+    """Start the CLI; it is killed when this process dies.
+
+    `command` is what the SDK would run; without it, the command is derived from `settings`. Raises `OSError`.
+    """
     chosen = command or settings.command()
     process = subprocess.Popen(
         chosen,

@@ -48,7 +48,10 @@ def options(
     noticing: NoticeHooks | None = None,
     subagents: SubagentLimit | None = None,
 ) -> sdk.ClaudeAgentOptions:
-    """Return `settings` as SDK options, with the hooks that only the SDK can have."""
+    """Return `settings` as SDK options, with the hooks that only the SDK can have.
+
+    `noticing` has the hooks that deliver notices, `subagents` counts subagents; None leaves them out.
+    """
     return sdk.ClaudeAgentOptions(
         cli_path=settings.cli,
         cwd=settings.cwd,
@@ -108,7 +111,10 @@ class SubagentLimit:
 
 
 def _matchers(*hooks: Hooks, noticing: NoticeHooks | None, subagents: SubagentLimit | None) -> Any:
-    """Return each hook separately: hooks of one event run concurrently, and each has its own size limit."""
+    """Return each hook separately: hooks of one event run concurrently, and each has its own size limit.
+
+    A part that is None has no hooks.
+    """
     matchers: dict[str, list[sdk.HookMatcher]] = defaultdict(list, noticing.matchers() if noticing else {})
     for group in hooks:
         for event, callbacks in group.items():
@@ -238,6 +244,7 @@ async def compact(
     """Make the CLI summarise the conversation.
 
     Written directly to the CLI: the client marks every message as a person's text, so that it is no command.
+    `on_session` is called with the id of the session. Return the outcome.
     """
     prompt_id = str(uuid4())
     async for message in _one_message("/compact", prompt_id):
@@ -250,7 +257,8 @@ async def _receive_outcome(
 ) -> PromptOutcome:
     """Read the CLI's messages up to the result of a prompt, or the CLI's end, and return what they say.
 
-    A result of another prompt, such as a late one of the turn before, is skipped.
+    A result of another prompt, such as a late one of the turn before, is skipped. `on_session` is called with
+    the id of the session that the CLI reports.
     """
     outcome = PromptOutcome()
     async for message in client.receive_messages():

@@ -83,7 +83,10 @@ class OfflineAgent:
         *,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
-        """`now` returns the aware time."""
+        """Set up the agent.
+
+        `progress` reports what it does, to nobody if it is None; `now` returns the aware time.
+        """
         self._order = order
         self._workspace = workspace
         self._progress = progress or TurnProgress()

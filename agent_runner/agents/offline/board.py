@@ -493,7 +493,10 @@ class Board(RequestHandler):
         return self.joined(head, "\n".join(lines), *parts) or self.say("agenda_nothing", day=nothing)
 
     def _date(self, at: str | None) -> str:
-        """Return a deadline as people read it: `Tue 2026-02-10`, with the time of day if it has one."""
+        """Return an ISO deadline as people read it: `Tue 2026-02-10`, with the time of day if it has one.
+
+        Empty if there is no deadline.
+        """
         if not at:
             return ""
         if len(at) == _DATE_CHARS:

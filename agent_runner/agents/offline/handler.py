@@ -139,7 +139,10 @@ class RequestHandler:
         return ShownEntry(kind=kind, id=self.slot("id"), label=label, list=name)
 
     def moment(self, at: datetime, *, has_seconds: bool | None = None) -> str:
-        """Return a moment as it is written in a chat, in the group's zone."""
+        """Return a moment as it is written in a chat, in the group's zone.
+
+        `has_seconds`: whether to show seconds; None shows them unless they are 0.
+        """
         local = at.astimezone(self.context.zone)
         return times.say_moment(local, self.parsed.language, has_seconds=has_seconds)
 

@@ -241,8 +241,8 @@ def _line(text: str) -> list[ParsedRequest]:
 def _is_understood(requests: Sequence[ParsedRequest], whole: ParsedRequest | None) -> bool:
     """Return whether the part before a cut is understood.
 
-    In `내일 9시에 운동, 3시에 병원 알려줘` both parts share one day and one verb, so the first part is not a
-    request of its own.
+    In `내일 9시에 운동, 3시에 병원 알려줘` both parts share one day and one verb, so the first part is
+    not a request of its own. `whole` is what the uncut text would be; None if it is no request.
     """
     is_one_reminder = whole is not None and (whole.intent, whole.language) == ("remind", Language.KOREAN)
     return not any(

@@ -57,7 +57,8 @@ class _Refused(Exception):
 def resolve(parts: Parts, *, now: datetime, zone: tzinfo, policy: TimePolicy | None = None) -> Reading:
     """Return the time that the parts name, or a refusal with the reason.
 
-    Parts with several meanings are refused with all their times, unless these are the same.
+    Parts with several meanings are refused with all their times, unless these are the same. `policy` decides
+    what is left open; without it, the usual one does.
     """
     policy = policy or TimePolicy()
     now = now.astimezone(zone)
@@ -230,7 +231,9 @@ def _first_ahead(parts: Parts, clock: time, now: datetime) -> Instant:
 
 
 def _at(day: date, clock: time, offset: timezone | NamedZone | None, now: datetime) -> Instant:
-    """Return the moment of a time of day on a day, in the zone that is named with it, else that of `now`."""
+    """Return the moment of a time of day on a day, in the zone `offset` if the text names one, else that
+    of `now`.
+    """
     naive = datetime.combine(day, clock)
     if offset is None:
         return _in_zone(naive, now)

@@ -172,7 +172,10 @@ class DockerRuntime:
         *,
         is_outdated: bool = False,
     ) -> DockerContainer:
-        """Return a new object for a container, and register it for `close`."""
+        """Return a new object for a container, and register it for `close`.
+
+        `attached` are its open streams; without them, it opens its own.
+        """
         container = DockerContainer(
             run_id=run_id,
             folder=folder,

@@ -125,7 +125,9 @@ def follow_group(
 
 
 def follow_file(path: Path, *, start: int, wait: Callable[[], None]) -> Iterator[str]:
-    """Yield each new line of a file that may be rotated."""
+    """Yield each new line of a file that may be rotated, from the byte `start` on; `wait` blocks before
+    each further look.
+    """
     follower = Follower(path, start=start)
     while True:
         yield from follower.more()

@@ -32,7 +32,10 @@ class ProcessRuntime:
     is_isolated = False
 
     def __init__(self, *, home: Path, command: Sequence[str] | None = None, on_log: OnLog = _no_log) -> None:
-        """`home` is the host's home; `on_log` receives pieces of the processes' stderr."""
+        """`home` is the host's home; `on_log` receives pieces of the processes' stderr.
+
+        `command` starts the runner; without it, that is this Python with `agent_runner`.
+        """
         self._runs = home.absolute() / "data" / "process"
         self._command = tuple(command or (sys.executable, "-m", "agent_runner"))
         self._on_log = on_log

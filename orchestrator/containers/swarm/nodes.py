@@ -198,7 +198,10 @@ class Placement:
         self._slots = slots
 
     def usable_nodes(self, label: str | None, *, excluded: Collection[str]) -> list[Node]:
-        """Return the usable nodes except those in `excluded`, also full ones. Raises like `usable`."""
+        """Return the usable nodes with the label that a group wants, None for any; also full ones.
+
+        Those in `excluded` are left out. Raises like `usable`.
+        """
         usable_nodes = usable(self.nodes, label=label, unfit=self.memory.unfit())
         return [node for node in usable_nodes if node.id not in excluded]
 
