@@ -144,6 +144,7 @@ class ContainerProxies:
             on_exchange=self.admission.usage_writer.exchanged,
             on_denial=self.admission.usage_writer.denied,
             admit=self.admission.admit,
+            searches=self.admission.searches,
             judge=self._judge_answer,
             limits=limits
             or ModelProxyLimits(first_byte_seconds=float(host.settings.andy_first_byte_seconds) or None),
@@ -430,7 +431,7 @@ class ContainerProxies:
             spend=rights.spend,
             budgets=bearer.budgets,
             may_search=settings.search_service(config, self._host.settings) is SearchService.ANTHROPIC
-            and self.admission.may_search(bearer.run_id, bearer.turn_id),
+            and self.admission.searches.left(bearer.run_id, bearer.turn_id) > 0,
             is_open=config.egress == "open",
             model_features=config.model_features,
             service=await self._service_of_run(bearer.service),

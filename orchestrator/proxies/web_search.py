@@ -145,7 +145,7 @@ class WebSearch:
             NothingToSearch: the query has no words.
         """
         service = settings.search_service(settings.of(group), self._host.settings)
-        if not service.is_asked_by_host or not self._admission.may_search(turn.run_id, turn.turn_id):
+        if not service.is_asked_by_host or not self._admission.searches.left(turn.run_id, turn.turn_id):
             raise SearchNotAllowed("Web search is off for this group, or was used too often in this turn.")
         identity = RunIdentity(
             run_id=turn.run_id,
@@ -160,6 +160,7 @@ class WebSearch:
         )
         try:
             await self._admission.admit(identity)
+            self._admission.searches.begin(turn.run_id, turn.turn_id, 1)
         except ProxyRefused as refused:
             raise SearchNotAllowed(refused.refusal.message) from None
         try:
@@ -168,6 +169,8 @@ class WebSearch:
         except SearchFailed as failure:
             await self._notify_owner(service, failure)
             raise
+        finally:
+            self._admission.searches.end(turn.run_id, turn.turn_id, 1)
 
     async def _ask(
         self, identity: RunIdentity, service: SearchService, request: SearchRequest

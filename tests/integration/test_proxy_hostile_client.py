@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import json
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from structlog.testing import capture_logs
 
-from orchestrator.proxies.model.limits import ModelProxyLimits
+from orchestrator.proxies.model.limits import ModelProxyLimits, SearchCounts
 from orchestrator.proxies.model.proxy import ProxyRouter
+from orchestrator.proxies.run_tokens import token_hash
 from tests.doubles.clock import FakeClock
 from tests.doubles.faulty_upstream import answer, hang
 from tests.support.running_proxy import BODY, Proxied, proxied
@@ -335,3 +338,52 @@ async def test_every_request_of_a_turn_counts_whatever_becomes_of_it(tmp_path: P
 
     assert codes == [400, 200, 400, 429]
     assert other == 200
+
+
+SEARCHING_BODY = json.dumps(
+    {
+        "model": "claude",
+        "messages": [],
+        "tools": [{"type": "web_search_20250305", "name": "web_search", "max_uses": 10}],
+    }
+).encode()
+
+
+@asynccontextmanager
+async def searching(home: Path) -> AsyncIterator[Proxied]:
+    """A proxy whose first run may have the web searched fifty times in a turn."""
+    async with proxied(home, searches=SearchCounts(50)) as served:
+        hashed = token_hash(served.token)
+        served.runs[hashed] = replace(served.runs[hashed], may_search=True)
+        yield served
+
+
+async def test_searches_of_requests_at_the_same_time_count_for_their_turn_before_they_are_made(
+    tmp_path: Path,
+) -> None:
+    async with searching(tmp_path) as served:
+        at_once, served.upstream.behave = served.upstream.behave, hang
+        waiting = [
+            asyncio.create_task(served.call(content=SEARCHING_BODY), name=f"search-{number}")
+            for number in range(5)
+        ]
+        await served.upstream.until_received(5)
+        served.upstream.behave = at_once
+
+        one_more = await served.call(content=SEARCHING_BODY)
+        assert one_more.status_code == 429
+        assert "50 web searches under way" in one_more.json()["error"]["message"]
+        assert (await served.call()).status_code == 200  # without a search, it goes on
+
+        for task in waiting:
+            task.cancel()
+        await asyncio.wait(waiting)
+        await served.recorded(7)
+        # What the service searched for who has disconnected is told to nobody.
+        assert (await served.call(content=SEARCHING_BODY)).status_code == 403
+
+
+async def test_searches_that_were_not_made_stay_with_their_turn(tmp_path: Path) -> None:
+    async with searching(tmp_path) as served:
+        codes = [(await served.call(content=SEARCHING_BODY)).status_code for _ in range(8)]
+    assert codes == [200] * 8

@@ -14,7 +14,7 @@ from orchestrator.domain.values import Folder, RunId
 from orchestrator.proxies.mcp_gateway import McpGateway
 from orchestrator.proxies.model.credentials import CredentialSource
 from orchestrator.proxies.model.exchange import Admit, Judge, ProxyExchange, RunIdentity
-from orchestrator.proxies.model.limits import ModelProxyLimits
+from orchestrator.proxies.model.limits import ModelProxyLimits, SearchCounts
 from orchestrator.proxies.model.proxy import CredentialProxy
 from orchestrator.proxies.model.server import ProxyServer, bind
 from orchestrator.proxies.model.usage_writer import UsageWriter
@@ -114,6 +114,7 @@ async def proxied(
     settings: Iterable[str] = (f"ANTHROPIC_API_KEY={REAL_KEY}",),
     usage_writer: UsageWriter | None = None,
     admit: Admit | None = None,
+    searches: SearchCounts | None = None,
     judge: Judge | None = None,
     mcp: McpGateway | None = None,
     budgets: Callable[[], Awaitable[tuple[Budget, ...]]] | None = None,
@@ -154,6 +155,7 @@ async def proxied(
             on_exchange=served.note,
             on_denial=usage_writer.denied if usage_writer else None,
             admit=admit,
+            searches=searches,
             judge=judge,
             mcp=mcp,
         ) as proxy:

@@ -217,9 +217,30 @@ def test_the_examples_of_a_tools_input_are_the_agents_own() -> None:
     assert refused({"context_management": {}}) is None
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"tools": [{**SEARCH, "name": f"search_{number}", "max_uses": 10} for number in range(10)]},
+        {"tools": [{**SEARCH, "max_uses": 6}, {**SEARCH, "type": "web_search_20260209", "max_uses": 5}]},
+        {
+            "tools": [{**SEARCH, "max_uses": 6}],
+            **said({"type": "tool_addition", "tool": {"type": "tool_definition", "definition": SEARCH}}),
+        },
+    ],
+)
+def test_the_search_tools_of_a_request_search_as_often_together_as_one_may(body: object) -> None:
+    assert refused(body, may_search=True) == 400
+
+
 def test_as_many_searches_as_are_allowed_pass() -> None:
     at_most = {**SEARCH, "max_uses": request_policy.MAX_SEARCHES_A_REQUEST}
     assert refused({"tools": [at_most]}, may_search=True) is None
+    halves = [{**SEARCH, "max_uses": 5}, {**SEARCH, "name": "other", "max_uses": 5}]
+    assert refused({"tools": halves}, may_search=True) is None
+    facts = request_policy.check_request(
+        json.dumps({"tools": halves}).encode(), may_search=True, is_open=False
+    )
+    assert facts.searches == 10
 
 
 @pytest.mark.parametrize(

@@ -8,13 +8,13 @@ from zoneinfo import ZoneInfo
 import structlog
 
 from orchestrator.base.clock import Clock
-from orchestrator.domain.values import ChatJid, Folder, Group, Role, RunId, TurnId, rank
+from orchestrator.domain.values import ChatJid, Folder, Group, Role, RunId, rank
 from orchestrator.proxies.model import budget_sums as rules
 from orchestrator.proxies.model import error_responses
 from orchestrator.proxies.model.budget_sums import BudgetCache
 from orchestrator.proxies.model.error_responses import ProxyRefused
 from orchestrator.proxies.model.exchange import RunIdentity
-from orchestrator.proxies.model.limits import TurnCounts
+from orchestrator.proxies.model.limits import SearchCounts, TurnCounts
 from orchestrator.proxies.model.token_usage import Prices
 from orchestrator.proxies.model.usage_writer import UsageWriter
 from orchestrator.store.conversation import outbox
@@ -66,7 +66,7 @@ class Admission:
         self._on_queued = on_queued
         self._on_runaway = on_runaway
         self._request_counts = TurnCounts()
-        self._search_counts = TurnCounts()
+        self.searches = SearchCounts(SEARCHES_A_TURN)
         self.usage_writer = UsageWriter(
             database,
             clock=clock,
@@ -92,10 +92,6 @@ class Admission:
             await self._refuse(identity, spent)
         if identity.spend < WHOLE_PERCENT:
             await self._check_share(identity)
-
-    def may_search(self, run_id: RunId, turn_id: TurnId | None) -> bool:
-        """Return whether a turn has searched the web less often than allowed."""
-        return self._search_counts.of(run_id, turn_id) < SEARCHES_A_TURN
 
     async def _check_count(self, identity: RunIdentity) -> None:
         """Count a request of a turn; if the turn has sent too many, stop its run and refuse the request.
@@ -188,7 +184,7 @@ class Admission:
         """Count an entry for the budgets, and its searches for its turn."""
         self._budget_cache.count(entry)
         if entry.searches:
-            self._search_counts.add(entry.run_id, entry.turn_id, entry.searches)
+            self.searches.add(entry.run_id, entry.turn_id, entry.searches)
 
     async def _settle(self, entries: Sequence[usage.UsageEntry]) -> None:
         """Report the budgets that new entries have nearly or wholly used up."""

@@ -155,6 +155,12 @@ NO_SEARCH = ProxyRefusal(
 )
 
 
+def too_many_searches(left: int) -> ProxyRefusal:
+    """Return the refusal of a request that may make more web searches than its turn has left."""
+    text = f"This turn may search the web {left} more times: send max_uses of at most {left}."
+    return ProxyRefusal(status=403, kind="permission_error", message=text, headers=NOT_AGAIN)
+
+
 def not_allowed(feature: str) -> ProxyRefusal:
     """Return the refusal of a feature that a group may not use."""
     text = f"This group may not use {feature}."

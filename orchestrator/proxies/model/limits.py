@@ -14,7 +14,7 @@ from orchestrator.base.clock import Clock
 from orchestrator.base.rate_limits import TokenBucket
 from orchestrator.domain.model_services import ModelService
 from orchestrator.domain.values import Folder, RunId, TurnId
-from orchestrator.proxies.model.error_responses import ProxyRefused, busy
+from orchestrator.proxies.model.error_responses import NO_SEARCH, ProxyRefused, busy, too_many_searches
 
 MIB = 1024 * 1024
 MAX_REMEMBERED = 1_000
@@ -140,6 +140,41 @@ class TurnCounts:
         if len(self._counts) > MAX_REMEMBERED:
             self._counts.popitem(last=False)
         return total
+
+
+class SearchCounts:
+    """Limits the web searches of a turn: those made, and those that requests under way may still make."""
+
+    def __init__(self, a_turn: int) -> None:
+        self._a_turn = a_turn
+        self._made = TurnCounts()
+        self._under_way = TurnCounts()
+
+    def left(self, run_id: RunId, turn_id: TurnId | None) -> int:
+        """Return how many searches a turn may still make, those under way included."""
+        return max(0, self._a_turn - self._made.of(run_id, turn_id))
+
+    def add(self, run_id: RunId, turn_id: TurnId | None, count: int) -> None:
+        """Count searches that were made."""
+        self._made.add(run_id, turn_id, count)
+
+    def begin(self, run_id: RunId, turn_id: TurnId | None, count: int) -> None:
+        """Hold as many searches as a request may make, until `end`.
+
+        Raises `ProxyRefused`: for good if the turn has not so many left (403), or until others under way
+        have ended (429).
+        """
+        left = self.left(run_id, turn_id)
+        under_way = self._under_way.of(run_id, turn_id)
+        if count > left:
+            raise ProxyRefused(too_many_searches(left) if left else NO_SEARCH)
+        if count > left - under_way:
+            raise ProxyRefused(busy(under_way, "web searches"))
+        self._under_way.add(run_id, turn_id, count)
+
+    def end(self, run_id: RunId, turn_id: TurnId | None, count: int) -> None:
+        """Release searches that `begin` holds. Those that were made are counted before."""
+        self._under_way.add(run_id, turn_id, -count)
 
 
 class HeldBytes:

@@ -47,6 +47,7 @@ from orchestrator.proxies.model.limits import (
     HeldBytes,
     ModelProxyLimits,
     RequestSlots,
+    SearchCounts,
     TurnCounts,
     moving_seconds_of,
 )
@@ -77,6 +78,7 @@ class CredentialProxy:
         on_exchange: OnExchange | None = None,
         on_denial: OnDenial | None = None,
         admit: Admit | None = None,
+        searches: SearchCounts | None = None,
         judge: Judge | None = None,
         mcp: McpGateway | None = None,
         parsing: ParsingProcess | None = None,
@@ -87,6 +89,7 @@ class CredentialProxy:
         self._on_exchange = on_exchange
         self._on_denial = on_denial
         self._admit = admit
+        self._searches = searches
         self._judge = judge
         self._mcp = mcp
         self._slots = RequestSlots(a_group=self._limits.requests_a_group, overall=self._limits.requests)
@@ -297,6 +300,23 @@ class CredentialProxy:
             self._log.passed(identity, exchange)
             if self._on_exchange is not None:
                 self._on_exchange(identity, exchange)
+            self._end_searches(identity, parser, ending)
+
+    def _begin_searches(self, identity: RunIdentity, count: int, parser: UsageParser) -> None:
+        """Hold the web searches that a request may make. Raises `ProxyRefused` if too few are left."""
+        if count and self._searches is not None:
+            self._searches.begin(identity.run_id, identity.turn_id, count)
+            parser.allowed_searches = count
+
+    def _end_searches(self, identity: RunIdentity, parser: UsageParser, ending: ExchangeEnd) -> None:
+        """Release the web searches of a request that has ended; those that it made are counted already."""
+        count = parser.allowed_searches
+        if not count or self._searches is None:
+            return
+        if ending is ExchangeEnd.GONE and not parser.is_whole:
+            # The service may make all of them, and reports none to a client that has disconnected.
+            self._searches.add(identity.run_id, identity.turn_id, count)
+        self._searches.end(identity.run_id, identity.turn_id, count)
 
     async def _exchange_until_end(
         self,
@@ -386,6 +406,7 @@ class CredentialProxy:
         request = await forwarder.upstream_request(
             path, client, identity, target, limits=self._limits, held=held, parsing=self._parsing
         )
+        self._begin_searches(identity, request.facts.searches, parser)
         upstream = await self.upstream()
         # `within_seconds` is set only if another service could continue the turn.
         may_move = request.within_seconds is not None and path == COSTLY

@@ -19,7 +19,7 @@ from orchestrator.proxies.model.error_responses import ProxyRefused
 from orchestrator.proxies.strict_json import NotStrictJson
 
 MAX_SEARCHES_A_REQUEST = 10
-"""Web searches of one request; the CLI sends at most 8."""
+"""Web searches of one request, of all its search tools together; the CLI sends one, of at most 8."""
 FIELDS = frozenset(
     {
         "cache_control",
@@ -77,6 +77,8 @@ class RequestFacts:
     """The model that it names."""
     is_streamed: bool = False
     """Whether it asks for a stream of events."""
+    searches: int = 0
+    """Web searches that the service may make for it."""
 
 
 def check_request(
@@ -112,12 +114,18 @@ def read_request(
     _check_output(document.get("output_config"))
     _check_tools(document.get("tools"), may_search=may_search, is_open=is_open)
     judged_values = [value for name, value in document.items() if name not in _UNCHECKED_FIELDS]
+    searches = 0
     for part in _objects(judged_values):
         _check_part(part, may_search=may_search, is_open=is_open)
+        searches += _searches_of(part)
+    if searches > MAX_SEARCHES_A_REQUEST:
+        fault = f"its search tools have max_uses of {searches} together, and {MAX_SEARCHES_A_REQUEST} may be"
+        raise ProxyRefused(error_responses.malformed(fault))
     model = document.get("model")
     facts = RequestFacts(
         model=model if isinstance(model, str) and _MODEL_NAME.fullmatch(model) else None,
         is_streamed=document.get("stream") is True,
+        searches=searches,
     )
     return facts, document
 
@@ -233,6 +241,13 @@ def _check_tool(name: str, tool: dict[str, Any], *, may_search: bool, is_open: b
             return
         case _ if name not in _HARMLESS_TOOLS:
             raise ProxyRefused(error_responses.not_allowed(f"the service's own tool '{name}'"))
+
+
+def _searches_of(part: dict[str, Any]) -> int:
+    """Return the web searches that an object lets the service make: of a checked search tool, else 0."""
+    kind = part.get("type")
+    versioned = _VERSIONED.fullmatch(kind) if isinstance(kind, str) else None
+    return int(part["max_uses"]) if versioned is not None and versioned[1] == "web_search" else 0
 
 
 def _objects(body: Any) -> Iterator[dict[str, Any]]:

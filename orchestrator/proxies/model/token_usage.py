@@ -51,6 +51,8 @@ class UsageParser:
     """Parses usage from the chunks of one answer, for `seen` to return. It never raises."""
 
     def __init__(self) -> None:
+        self.allowed_searches = 0
+        """Web searches that the request lets the service make."""
         self._is_stream = False
         self._is_reading = False
         self._line = bytearray()
