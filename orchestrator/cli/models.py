@@ -179,8 +179,7 @@ def use(
         await model_choices.choose(tx, WorkKind(work), listed, now_ms=now_ms)
 
     asyncio.run(terminal.change(home, act))
-    owner = f"of {group}" if group else "of all groups that have no choice of their own"
-    print(f"The model {owner} for {work}: {model}. It counts from the next turn.")
+    print(model_choices.outcome_text(chosen, group, WorkKind(work)))
 
 
 @models_app.command

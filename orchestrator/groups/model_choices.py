@@ -27,6 +27,8 @@ MAX_FALLBACKS = 5
 MODEL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@\[\]-]{0,199}")
 CLEARED = "default"
 """The word that removes a choice."""
+CLAUDE_NAMES = ("claude", "opus", "sonnet", "haiku")
+"""Words in the names of Claude's models, which need no service before them."""
 
 
 async def choose(tx: Tx, work: WorkKind, chosen: Sequence[ChosenModel], *, now_ms: int) -> None:
@@ -50,7 +52,7 @@ async def choose_for_group(
     """Set the model of one group, for all of its work or for a kind; None removes it. Audited.
 
     Raises:
-        BadRequest: it is no model, or names a service without a model of its own.
+        BadRequest: it is no model, or names an unknown service or one without a model of its own.
         UnknownGroup: the group is not registered.
     """
     group = await groups.known(tx, folder)
@@ -64,11 +66,21 @@ async def choose_for_group(
     await changes.configure(tx, folder, {"models": stored or None}, by=by, now_ms=now_ms)
 
 
+def outcome_text(model: str | None, group: str | None, work: WorkKind) -> str:
+    """Return the sentence that says what was chosen; no group means all of them, no model that it is cleared."""
+    purpose = "" if work is WorkKind.ALL else f" for {work.value}"
+    if model is None:
+        whose = f"the group '{group}'" if group else "all groups"
+        return f"The choice of {whose}{purpose} is cleared from the next turn on."
+    users = f"The group '{group}' uses" if group else "All groups without a choice of their own use"
+    return f"{users} {model}{purpose} from the next turn on."
+
+
 def check_choice(text: str, services: Sequence[ModelService]) -> None:
-    """Refuse a choice that is no model, or that names a service without its model."""
+    """Refuse a choice that is no model, that names an unknown service, or a service without its model."""
     if not MODEL_NAME.fullmatch(text):
         raise BadRequest(f"'{text[:60]}' is no model: write SERVICE/MODEL, such as local/qwen3.")
-    _check_spelling(text, services)
+    _check_service(text, services)
     choice = read_choice(text, services)
     if choice.service != OF_DOTENV and choice.model is None:
         raise BadRequest(f"'{choice.service}' has no model of its own: write {choice.service}/MODEL.")
@@ -90,13 +102,19 @@ def _check_fitness(service: ModelService, model: str | None) -> None:
         raise BadRequest(f"'{service.name}' takes {service.window:,} tokens, and {too_small()}.")
 
 
-def _check_spelling(text: str, services: Sequence[ModelService]) -> None:
-    """Refuse a misspelt service name: it would count as a model of the service of `.env`."""
+def _check_service(text: str, services: Sequence[ModelService]) -> None:
+    """Refuse a choice whose service is not known: it would count as a model of the service of `.env`.
+
+    A model name alone is accepted if it is one of Claude's.
+    """
     # Such a slip would send prompts to another service than the owner meant.
     name, slash, _ = text.partition("/")
     known = [OF_DOTENV, *(service.name for service in services)]
-    if slash and name not in known and (near := get_close_matches(name, known, n=1, cutoff=0.75)):
-        raise BadRequest(
-            f"There is no service '{name}': is it {near[0]}? A model of that name at the service of .env is"
-            f" {OF_DOTENV}/{text}."
-        )
+    if name in known or (not slash and any(family in name.lower() for family in CLAUDE_NAMES)):
+        return
+    near = get_close_matches(name, known, n=1, cutoff=0.75)
+    hint = f"is it {near[0]}?" if near else "'andy models list' shows those that there are."
+    raise BadRequest(
+        f"There is no service '{name}': {hint} A model of that name at the service of .env is"
+        f" {OF_DOTENV}/{text}."
+    )

@@ -87,7 +87,37 @@ def test_a_slip_in_the_name_of_a_service_asks_no_other_service(home: Home) -> No
         with pytest.raises(AndyError, match=r"is it (local|anthropic)"):
             _run(["models", "use", slip])
     _run(["models", "use", "anthropic/lokal/qwen3"])
-    _run(["models", "use", "qwen/qwen3-coder"])
+    _run(["models", "use", "anthropic/qwen/qwen3-coder"])
+
+
+@pytest.mark.parametrize("unknown", ["foo/bar", "foo", "qwen/qwen3-coder", "foo/claude-opus-4-6"])
+def test_an_unknown_service_is_refused(home: Home, unknown: str) -> None:
+    told = f"There is no service '{unknown.partition('/')[0]}': 'andy models list' shows those that there are."
+    for words in (["use", unknown], ["use", unknown, "--group", "main"], ["fallback", unknown]):
+        with pytest.raises(AndyError, match=told):
+            _run(["models", *words])
+
+
+@pytest.mark.parametrize("claude", ["claude-opus-4-6", "sonnet", "opusplan", "haiku", "sonnet[1m]", "anthropic"])
+def test_a_model_of_claude_needs_no_service_before_it(home: Home, claude: str) -> None:
+    assert _run(["models", "use", claude]) == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["local/m"], "All groups without a choice of their own use local/m from the next turn on."),
+        (["local/m", "--group", "main", "--for", "tasks"], "The group 'main' uses local/m for tasks from the"),
+        (["default"], "The choice of all groups is cleared from the next turn on."),
+        (["default", "main"], "The choice of the group 'main' is cleared from the next turn on."),
+    ],
+)
+def test_a_choice_is_confirmed_in_a_plain_sentence(
+    home: Home, capsys: pytest.CaptureFixture[str], words: list[str], told: str
+) -> None:
+    _run(["models", "add", "local", "--kind", "ollama"])
+    _run(["models", "use", *words])
+    assert told in capsys.readouterr().out
 
 
 def test_a_service_is_asked_for_each_thing_and_what_it_can_is_kept(

@@ -34,9 +34,8 @@ async def choose_model(tx: Tx, caller: CommandCaller, command: ChooseModel) -> C
             await model_choices.choose(tx, work, chosen, now_ms=caller.now_ms)
     except BadRequest as error:
         return refused(error.code, str(error))
-    scope = command.target_folder or "all groups that have no choice of their own"
     return CommandResult(
-        text=f"{scope}: {command.model} for {work.value} from the next turn on.",
+        text=model_choices.outcome_text(model, command.target_folder, work),
         data={"model": model, "work": work.value, "group": command.target_folder},
     )
 
