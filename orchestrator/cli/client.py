@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from orchestrator.web.api.pairing import PairingView
 
 CONNECT_SECONDS = 3.0
+HTTP_NOT_FOUND = 404
 
 
 class AnswerLost(Exception):
@@ -90,9 +91,13 @@ class Client:
 
     async def ask_to_pair(self, phone: str) -> PairingView:
         """Ask for a code that pairs WhatsApp; see `orchestrator.web.api.pairing`."""
-        return cast(
-            "PairingView", _checked_content(await self._http.post("/whatsapp/pair", json={"phone": phone}))
-        )
+        response = await self._http.post("/whatsapp/pair", json={"phone": phone})
+        if response.status_code == HTTP_NOT_FOUND:  # the path is there only while WhatsApp is on
+            raise AndyError(
+                "WhatsApp is off in ANDY_CHANNELS of the running Andy: put whatsapp into that line of .env,"
+                " such as ANDY_CHANNELS=whatsapp, and start Andy again."
+            )
+        return cast("PairingView", _checked_content(response))
 
     async def pairing(self) -> PairingView:
         """Return how far the pairing of WhatsApp is."""

@@ -303,7 +303,7 @@ INTENTS = (
     Intent("see what is to be done", "'andy dashboard show family'", ("todo", "todos", "board", "questions")),
     Intent(
         "begin a conversation anew",
-        "write /clear in the chat, or 'andy context reset family'",
+        "write /clear in the chat, or 'andy context reset family --yes'",
         ("reset", "clear", "forget", "memory", "compact"),
     ),
     Intent(
@@ -313,8 +313,8 @@ INTENTS = (
     ),
     Intent("open the console in a browser", "'andy open'", ("console", "web", "ui", "browser", "gui")),
     Intent("build the agents' image", "'andy image build'", ("build", "docker")),
-    Intent("save everything to a file", "'andy backup andy.tar.gz'", ("save", "dump")),
-    Intent("bring it back from a file", "'andy restore andy.tar.gz'", ("load",)),
+    Intent("save everything to a file", "'andy backup backups/andy.tar.gz'; with Compose the file is '/andy/backups/andy.tar.gz'", ("save", "dump")),
+    Intent("bring it back from a file", "'andy restore backups/andy.tar.gz'; with Compose the console's page Care", ("load",)),
     Intent(
         "teach agents a skill",
         "a folder in skills/, see docs/skills.md",

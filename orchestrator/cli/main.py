@@ -15,6 +15,7 @@ from cyclopts import (
     App,
     CycloptsError,
     Parameter,
+    MissingArgumentError,
     UnknownCommandError,
     UnknownOptionError,
     UnusedCliTokensError,
@@ -87,9 +88,20 @@ def _refusal(error: CycloptsError) -> str:
         text = _unknown_within(error, error.unused_tokens[0])
     elif isinstance(error, UnknownOptionError) and NEGATIVE.match(error.token.value):
         text = f"'{error.token.value}' is negative: write it without the '-'."
+    elif isinstance(error, MissingArgumentError) and (needed := _needed(error)):
+        text = f"'{command}' needs {needed}"
     elif isinstance(error, UnusedCliTokensError):
         text = f"There are too many arguments: '{' '.join(error.unused_tokens or ())}'."
     return f"{' '.join(text.split())} See '{command} --help'.{hint}"
+
+
+def _needed(error: MissingArgumentError) -> str:
+    """Return the parameter that was not given, with its help; empty for an option that lacks its value."""
+    argument = error.argument
+    if argument is None or error.keyword is not None or error.tokens_so_far or argument.tokens:
+        return ""
+    about = argument.parameter.help or ""
+    return f"{argument.name}: {about}" if about else f"{argument.name}."
 
 
 def _unknown_within(error: UnknownCommandError, word: str) -> str:

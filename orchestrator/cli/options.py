@@ -40,7 +40,7 @@ def is_confirmed(question: str, *, yes: bool) -> bool:
         return True
     # A script must not wait for an answer that nobody types, nor take it from its input.
     if not sys.stdin.isatty():
-        print(f"{question} Add --yes to confirm.", file=sys.stderr)
+        print(f"andy: {question} Add --yes to confirm.", file=sys.stderr)
         return False
     return input(f"{question} [y/N] ").strip().lower() in ("y", "yes")
 

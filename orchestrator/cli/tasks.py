@@ -101,7 +101,9 @@ def add(
 
     options = {"cron": cron, "interval": every, "once": at}
     chosen = [(kind, value) for kind, value in options.items() if value is not None]
-    if len(chosen) != 1:
+    if len(chosen) > 1:
+        raise UsageError("Only one of --cron, --every and --at: see 'andy tasks add --help'.")
+    if not chosen:
         raise UsageError("Say when, with one of --cron, --every and --at: see 'andy tasks add --help'.")
     ((kind, value),) = chosen
     times = terminal.task_times(home)

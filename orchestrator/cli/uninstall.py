@@ -95,7 +95,8 @@ def _remaining_lines(home: Home) -> list[str]:
     lists_folder = Path.home() / ".config" / "andy"
     candidates = [
         ("messages, memory and settings", f"rm -r {home.root}") if home.data.is_dir() else None,
-        ("your lists", f"rm -r {lists_folder}") if lists_folder.is_dir() else None,
+        ("your lists", f"rm -r {lists_folder}") if lists_folder.is_dir() and lists_folder.resolve() != home.root.resolve()
+        else None,
         ("the images", f"docker image rm {_image_name(home)}"),
         ("the program", installation.command_to_remove()),
     ]

@@ -42,6 +42,7 @@ HEAD_SECONDS = 10.0
 KEEP_ALIVE_SECONDS = 30.0
 """Seconds after which an idle connection is closed. Clients close theirs after 5 s; a server that closed it
 first could abort a request on its way, and the client would not know whether it was carried out."""
+MAX_PORT = 65_535
 HOST, HOST6 = "127.0.0.1", "::1"
 NO_IPV6 = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 """Error numbers that the system returns if this machine has no IPv6."""
@@ -92,7 +93,8 @@ def _loopback_pair(port: int) -> tuple[socket.socket, ...]:
 def _taken(host: str, port: int, error: OSError) -> AndyError:
     """Return the error that a port is taken, which names the fix."""
     return AndyError(
-        f"Port {port} of {host} is taken ({error.strerror}): choose another with ANDY_PORT or --port."
+        f"Port {port} of {host} is taken ({error.strerror}): choose another with ANDY_PORT"
+        f" or 'andy up --port {port + 1 if port < MAX_PORT else port - 1}'."
     )
 
 

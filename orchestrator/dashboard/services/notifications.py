@@ -377,9 +377,11 @@ async def _check_alike(
             ids=[row.id],
             until=until,
         )
+    # People know a reminder by the number that their list shows, agents by its id.
+    name = f"Reminder {row.number}" if ctx.caller.is_person and row.number is not None else row.id
     raise ToolRefused(
         "DUPLICATE",
-        f"{row.id} says so already, at {_due_text(ctx, row)}: change or cancel it instead.",
+        f"{name} says so already, at {_due_text(ctx, row)}: change or cancel it instead.",
         ids=[row.id],
     )
 

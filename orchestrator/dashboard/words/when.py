@@ -22,7 +22,7 @@ DAY_STARTS = time(9)
 MAX_CHARS = 100
 FORMS = (
     "give an ISO time such as 2026-02-10T18:00 (local) or 2026-02-10T18:00+09:00, a day such as 2026-02-10, "
-    "'in 2 hours 30 minutes', 'tomorrow 9am', 'today 18:00', 'next monday', '내일 오전 9시' or '2시간 후'"
+    "'in 2 hours 30 minutes', 'tomorrow 9am', 'today 18:00', 'monday 9am', '내일 오전 9시' or '2시간 후'"
 )
 
 POLICY = times.TimePolicy(default_clock=DAY_STARTS, takes_past=True, days_ahead=FURTHEST.days)
@@ -59,7 +59,10 @@ def parse_datetime(text: str, *, now_ms: int, zone: ZoneInfo) -> ParsedTime:
             raise ToolRefused("TOO_FAR", f"'{_short(text)}' is more than five years away.")
         case TimeRefusal(choices=(_, _, *_)):
             meant = times.say_choices(read, Language.ENGLISH)
-            raise ToolRefused("UNPARSEABLE_TIME", f"'{_short(text)}' could be {meant}: say which.")
+            example = f"{read.choices[0].at.astimezone(zone):%Y-%m-%dT%H:%M}"
+            raise ToolRefused(
+                "UNPARSEABLE_TIME", f"'{_short(text)}' could be {meant}: say which, such as {example}."
+            )
         case TimeRefusal() if _BARE_HOUR.fullmatch(text.strip()):
             hour = int(text)
             meant = f"write {hour}am or {hour}pm"
