@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import sqlite3
@@ -77,8 +78,11 @@ def back_up(
                 os.fsync(file.fileno())
             whole.replace(target)
     except (OSError, tarfile.TarError) as error:
+        fix = ""
+        if isinstance(error, OSError) and error.errno == errno.EROFS and str(home.root) == COMPOSE_HOME:
+            fix = f" Name a file in {COMPOSE_HOME}/backups, such as {COMPOSE_HOME}/backups/{target.name}."
         raise BackupError(
-            f"The backup {target} cannot be written ({error}): nothing is left of it."
+            f"The backup {target} cannot be written ({error}): nothing is left of it.{fix}"
         ) from error
     return writer.result(target, target.stat().st_size)
 

@@ -313,8 +313,16 @@ INTENTS = (
     ),
     Intent("open the console in a browser", "'andy open'", ("console", "web", "ui", "browser", "gui")),
     Intent("build the agents' image", "'andy image build'", ("build", "docker")),
-    Intent("save everything to a file", "'andy backup backups/andy.tar.gz'; with Compose the file is '/andy/backups/andy.tar.gz'", ("save", "dump")),
-    Intent("bring it back from a file", "'andy restore backups/andy.tar.gz'; with Compose the console's page Care", ("load",)),
+    Intent(
+        "save everything to a file",
+        "'andy backup backups/andy.tar.gz'; with Compose the file is '/andy/backups/andy.tar.gz'",
+        ("save", "dump"),
+    ),
+    Intent(
+        "bring it back from a file",
+        "'andy restore backups/andy.tar.gz'; with Compose the console's page Care",
+        ("load",),
+    ),
     Intent(
         "teach agents a skill",
         "a folder in skills/, see docs/skills.md",

@@ -14,8 +14,8 @@ from typing import Any
 from cyclopts import (
     App,
     CycloptsError,
-    Parameter,
     MissingArgumentError,
+    Parameter,
     UnknownCommandError,
     UnknownOptionError,
     UnusedCliTokensError,

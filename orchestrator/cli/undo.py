@@ -41,11 +41,14 @@ def undo(
     Example: `andy undo family`, `andy undo --turn 17`
     """
     from orchestrator.cli import terminal
+    from orchestrator.undo.texts import SAY_AGAIN
 
     if (group is None) == (turn is None):
         raise UsageError("Say whose last turn, or which one: 'andy undo family' or 'andy undo --turn 17'.")
     done = terminal.run_async(_undo(home, group, turn, is_forced=anyway))
-    show(done.to_row(), lambda one: [one["text"]], as_json=as_json)
+    # In a chat a person says "undo"; in a shell it is a command.
+    again = f"'andy undo {done.plan.turn.folder}' again makes it as it was."
+    show(done.to_row(), lambda row: [row["text"].replace(SAY_AGAIN, again)], as_json=as_json)
 
 
 async def _undo(home: Path | None, group: str | None, number: int | None, *, is_forced: bool) -> UndoDone:

@@ -95,12 +95,15 @@ def _remaining_lines(home: Home) -> list[str]:
     lists_folder = Path.home() / ".config" / "andy"
     candidates = [
         ("messages, memory and settings", f"rm -r {home.root}") if home.data.is_dir() else None,
-        ("your lists", f"rm -r {lists_folder}") if lists_folder.is_dir() and lists_folder.resolve() != home.root.resolve()
-        else None,
+        ("your lists", f"rm -r {lists_folder}") if lists_folder.is_dir() else None,
         ("the images", f"docker image rm {_image_name(home)}"),
         ("the program", installation.command_to_remove()),
     ]
-    existing_rows = [row for row in candidates if row is not None]
+    # A clone may be its own home: one command then removes both.
+    names_by_command: dict[str, list[str]] = {}
+    for name, command in filter(None, candidates):
+        names_by_command.setdefault(command, []).append(name)
+    existing_rows = [(", ".join(names), command) for command, names in names_by_command.items()]
     width = max(len(name) for name, _ in existing_rows)
     return [
         "What stays, and what removes it:",

@@ -67,7 +67,7 @@ async def choose_for_group(
 
 
 def outcome_text(model: str | None, group: str | None, work: WorkKind) -> str:
-    """Return the sentence that says what was chosen; no group means all of them, no model that it is cleared."""
+    """Return what was chosen in one sentence; no group means all of them, no model a cleared choice."""
     purpose = "" if work is WorkKind.ALL else f" for {work.value}"
     if model is None:
         whose = f"the group '{group}'" if group else "all groups"

@@ -123,7 +123,9 @@ def _why(text: str, refusal: TimeRefusal, now: datetime) -> str:
     shown = text if len(text) <= times.MAX_CHARS else f"{text[: times.MAX_CHARS]}…"
     match refusal.reason:
         case _ if len(refusal.choices) > 1:
-            return f"'{shown}' could be {times.say_choices(refusal, Language.ENGLISH)}: say which."
+            meant = times.say_choices(refusal, Language.ENGLISH)
+            example = times.say(refusal.choices[0], Language.ENGLISH)
+            return f"'{shown}' could be {meant}: say which, such as '{example}'."
         case Reason.PAST:
             past = f"{at.isoformat(timespec='minutes')} is" if at else f"{shown} is"
             return f"{past} past; it is {now.isoformat(timespec='minutes')} now."

@@ -31,6 +31,9 @@ _CHANGES = {
 }
 
 
+SAY_AGAIN = "Say “undo” again to have it as it was."
+
+
 def done(plan: UndoPlan, *, is_korean: bool) -> str:
     """Return the reply to an undo that was carried out."""
     listed = items(plan, is_korean=is_korean)
@@ -39,7 +42,7 @@ def done(plan: UndoPlan, *, is_korean: bool) -> str:
         hint = "다시 하려면 “되돌려 줘”라고 한 번 더 말해 주세요."
     else:
         text = f"Undone: {'; '.join(listed)}."
-        hint = "Say “undo” again to have it as it was."
+        hint = SAY_AGAIN
     return " ".join(filter(None, (text, left(plan, is_korean=is_korean), hint)))
 
 

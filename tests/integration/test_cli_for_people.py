@@ -18,6 +18,7 @@ from types import SimpleNamespace
 from typing import Any, TextIO, get_origin
 from zoneinfo import ZoneInfo
 
+import httpx
 import pytest
 from cyclopts import App, Argument
 from cyclopts.exceptions import UnusedCliTokensError
@@ -27,10 +28,10 @@ from orchestrator.backup import group_export, move_in
 from orchestrator.base.clock import utc_stamp
 from orchestrator.cli import chat, web, whatsapp
 from orchestrator.cli import main as cli
-from orchestrator.cli.client import AnswerLost
+from orchestrator.cli.client import AnswerLost, Client
 from orchestrator.cli.exit_codes import UsageError
 from orchestrator.cli.main import app
-from orchestrator.domain.errors import BadRequest, NotRunning
+from orchestrator.domain.errors import AndyError, BadRequest, NotRunning
 from orchestrator.domain.home import Home
 from orchestrator.domain.values import Folder
 from orchestrator.groups import registration
@@ -261,6 +262,7 @@ def test_the_commands_of_one_group_are_found():
         (("search", "dentist", "--since", "lately"), "'lately' is no time"),
         (("budget", "set", "much", "--per", "day"), "'much' is no amount"),
         (("tasks", "add", "family", "What is on?"), "Say when, with one of --cron, --every and --at"),
+        (("tasks", "add", "family", "What?", "--every", "1d", "--at", "9am"), "Only one of --cron, --every"),
         (("turns", "--limit", "many"), "Invalid value for --limit"),
     ],
 )
@@ -407,7 +409,9 @@ TOO_LARGE = "9" * 30
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (("messages",), "GROUP requires an argument. See 'andy messages --help'."),
+        (("messages",), "andy: 'andy messages' needs GROUP: A group, by its folder name"),
+        (("reminders", "add", "family", "bins"), "andy: 'andy reminders add' needs --at: When: 'in 2 hours'"),
+        (("reminders", "add", "family", "bins", "--at"), "--at requires an argument."),
         (("turns", "family", "jon"), "There are too many arguments: 'jon'. See 'andy turns --help'."),
         (("loop", "list"), "See 'andy loop --help'."),
         (("logs", "--json"), "Unknown option: --json. See 'andy logs --help'."),
@@ -704,3 +708,15 @@ def test_without_a_browser_the_console_says_what_to_do_with_its_address(
     assert rest == ([] if has_browser else ["http://127.0.0.1:8731/console/sign-in#code"])
     web.open_console(browser=False)
     assert capsys.readouterr().out == "http://127.0.0.1:8731/console/sign-in#code\n"
+
+
+def test_pairing_says_that_whatsapp_is_off():
+    error = {"error": {"code": "not_found", "message": "There is nothing at /whatsapp/pair."}}
+    transport = httpx.MockTransport(lambda _: httpx.Response(404, json=error))
+
+    async def pair() -> None:
+        async with httpx.AsyncClient(transport=transport, base_url="http://andy") as http:
+            await Client(http).ask_to_pair("")
+
+    with pytest.raises(AndyError, match="WhatsApp is off in ANDY_CHANNELS"):
+        asyncio.run(pair())

@@ -92,13 +92,17 @@ def test_a_slip_in_the_name_of_a_service_asks_no_other_service(home: Home) -> No
 
 @pytest.mark.parametrize("unknown", ["foo/bar", "foo", "qwen/qwen3-coder", "foo/claude-opus-4-6"])
 def test_an_unknown_service_is_refused(home: Home, unknown: str) -> None:
-    told = f"There is no service '{unknown.partition('/')[0]}': 'andy models list' shows those that there are."
+    told = (
+        f"There is no service '{unknown.partition('/')[0]}': 'andy models list' shows those that there are."
+    )
     for words in (["use", unknown], ["use", unknown, "--group", "main"], ["fallback", unknown]):
         with pytest.raises(AndyError, match=told):
             _run(["models", *words])
 
 
-@pytest.mark.parametrize("claude", ["claude-opus-4-6", "sonnet", "opusplan", "haiku", "sonnet[1m]", "anthropic"])
+@pytest.mark.parametrize(
+    "claude", ["claude-opus-4-6", "sonnet", "opusplan", "haiku", "sonnet[1m]", "anthropic"]
+)
 def test_a_model_of_claude_needs_no_service_before_it(home: Home, claude: str) -> None:
     assert _run(["models", "use", claude]) == 0
 
@@ -107,7 +111,10 @@ def test_a_model_of_claude_needs_no_service_before_it(home: Home, claude: str) -
     ("words", "told"),
     [
         (["local/m"], "All groups without a choice of their own use local/m from the next turn on."),
-        (["local/m", "--group", "main", "--for", "tasks"], "The group 'main' uses local/m for tasks from the"),
+        (
+            ["local/m", "--group", "main", "--for", "tasks"],
+            "The group 'main' uses local/m for tasks from the",
+        ),
         (["default"], "The choice of all groups is cleared from the next turn on."),
         (["default", "main"], "The choice of the group 'main' is cleared from the next turn on."),
     ],

@@ -36,7 +36,7 @@ def point(text, *, zone=UTC, now=NOW):
         (
             "3/4 at 10:00",
             UTC,
-            "'3/4 at 10:00' could be Thu 2027-03-04 10:00 or Sat 2027-04-03 10:00: say which.",
+            "'3/4 at 10:00' could be Thu 2027-03-04 10:00 or Sat 2027-04-03 10:00: say which",
         ),
         ("2040-01-01T00:00", UTC, "2040-01-01T00:00 is more than ten years ahead."),
         ("x" * 200, UTC, f"'{'x' * 200}' is no time I can use: give an ISO time"),

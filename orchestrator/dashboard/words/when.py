@@ -59,9 +59,9 @@ def parse_datetime(text: str, *, now_ms: int, zone: ZoneInfo) -> ParsedTime:
             raise ToolRefused("TOO_FAR", f"'{_short(text)}' is more than five years away.")
         case TimeRefusal(choices=(_, _, *_)):
             meant = times.say_choices(read, Language.ENGLISH)
-            example = f"{read.choices[0].at.astimezone(zone):%Y-%m-%dT%H:%M}"
+            example = times.say(read.choices[0], Language.ENGLISH)
             raise ToolRefused(
-                "UNPARSEABLE_TIME", f"'{_short(text)}' could be {meant}: say which, such as {example}."
+                "UNPARSEABLE_TIME", f"'{_short(text)}' could be {meant}: say which, such as '{example}'."
             )
         case TimeRefusal() if _BARE_HOUR.fullmatch(text.strip()):
             hour = int(text)

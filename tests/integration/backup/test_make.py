@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import subprocess
@@ -326,3 +327,13 @@ def test_a_file_of_countless_pieces_is_left_out(home, tmp_path, monkeypatch):
             file.seek(number * 2**20)
             file.write(b"x")
     assert make(home, tmp_path / "b.tar.gz").left_out == ("groups/main/comb",)
+
+
+def test_a_read_only_folder_of_a_container_is_refused_with_the_one_for_backups(home, tmp_path, monkeypatch):
+    def refuse(**_):
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    monkeypatch.setattr(backup, "COMPOSE_HOME", str(home.root))
+    monkeypatch.setattr(backup.tempfile, "TemporaryDirectory", refuse)
+    with pytest.raises(BackupError, match=rf"Name a file in {home.root}/backups, such as .*/b\.tar\.gz\."):
+        make(home, tmp_path / "b.tar.gz")

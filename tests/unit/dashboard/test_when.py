@@ -238,3 +238,16 @@ def test_an_hour_alone_is_asked_back_as_morning_or_evening(hour):
     assert str(refused.value) == (
         f"'{hour.strip()}' could be morning or evening: write {number}am or {number}pm."
     )
+
+
+def test_the_example_for_a_time_with_two_meanings_is_read():
+    with pytest.raises(ToolRefused, match="say which, such as") as refused:
+        read("next Friday")
+    example = str(refused.value).split("'")[-2]
+    assert read(example) == "02-13 09:00"
+
+
+@pytest.mark.parametrize("day", range(7))
+def test_the_example_for_an_unreadable_time_is_read_on_each_day(day):
+    assert "'monday 9am'" in when.FORMS
+    assert read("monday 9am", now_ms=NOW_MS + day * 86_400_000)
