@@ -26,7 +26,7 @@ from cyclopts.exceptions import UnusedCliTokensError
 from orchestrator import __main__
 from orchestrator.backup import group_export, move_in
 from orchestrator.base.clock import utc_stamp
-from orchestrator.cli import chat, web, whatsapp
+from orchestrator.cli import chat, uninstall, web, whatsapp
 from orchestrator.cli import main as cli
 from orchestrator.cli.client import AnswerLost, Client
 from orchestrator.cli.exit_codes import UsageError
@@ -720,3 +720,11 @@ def test_pairing_says_that_whatsapp_is_off():
 
     with pytest.raises(AndyError, match="WhatsApp is off in ANDY_CHANNELS"):
         asyncio.run(pair())
+
+
+def test_uninstall_names_a_clone_that_is_its_own_home_once(tmp_path, monkeypatch):
+    home = Home(tmp_path)
+    home.make()
+    monkeypatch.setattr(uninstall.installation, "command_to_remove", lambda: f"rm -r {tmp_path}")
+    lines = [line for line in uninstall._remaining_lines(home) if f"rm -r {tmp_path}" in line]
+    assert [line.split("  ")[1] for line in lines] == ["messages, memory and settings, the program"]
