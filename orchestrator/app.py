@@ -156,7 +156,7 @@ class Orchestrator:
             loops=self._loops,
             contexts=self._contexts.commands,
             notices=self._notices.service,
-            web=self._proxies.web_search,
+            proxies=self._proxies,
             channel_for=self._channels.owner,
         )
         self._undo = UndoFeature(host, channel_for=self._channels.owner)

@@ -445,7 +445,10 @@ async def _check_key_online(credential: Credential, upstream: str, model: str) -
 async def models(
     home: Home, settings: Settings, running: dict[str, Any] | None, *, is_online: bool
 ) -> DoctorFinding:
-    """Check that each used model service has its key and, as far as known, answers."""
+    """Check that each chosen model service exists, has its key and, as far as known, answers."""
+    if reasons := await _refused_choices(home, settings):
+        fix = "choose another with 'andy models use SERVICE/MODEL', or correct the setting in .env"
+        return bad("models", " ".join(reasons), fix=fix)
     rows = (running or {}).get("models") or await _stored_services(home, settings)
     added = [row for row in rows if row["url"] is not None]
     if not added:
@@ -468,6 +471,18 @@ async def models(
 def _users(service: ServiceConditionView) -> str:
     """Return the groups that use a service."""
     return ", ".join(service["used_by"])
+
+
+async def _refused_choices(home: Home, settings: Settings) -> list[str]:
+    """Return why stored choices of models cannot be used."""
+    if not home.database.exists():
+        return []
+    has_gateway = CredentialSource(home.root, os.environ).has_gateway()
+    query = partial(model_reports.refused_choices, settings=settings, has_gateway=has_gateway)
+    try:
+        return await asyncio.to_thread(read_once, home.database, query)
+    except sqlite3.Error:  # an older or damaged store: its own check reports it
+        return []
 
 
 async def _stored_services(home: Home, settings: Settings) -> list[ServiceConditionView]:

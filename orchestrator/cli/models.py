@@ -14,6 +14,7 @@ from orchestrator.cli.options import GroupOption, HomeOption, JsonOption, read, 
 if TYPE_CHECKING:
     from orchestrator.domain.model_services import ModelService
     from orchestrator.proxies.model.abilities import AbilityFinding
+    from orchestrator.proxies.model.credentials import CredentialSource
     from orchestrator.store.database import Tx
 
 models_app = App(name="models")
@@ -167,16 +168,17 @@ def use(
     from orchestrator.store.settings.model_services import ChosenModel
 
     chosen = None if model == model_choices.CLEARED else model
+    has_gateway = _credentials(home).has_gateway()
 
     async def act(tx: Tx, now_ms: int) -> None:
         """Store the choice, of the group or of the host; no model means none of its own."""
         if group is not None:
             await model_choices.choose_for_group(
-                tx, group, WorkKind(work), chosen, by=COMMAND_LINE, now_ms=now_ms
+                tx, group, WorkKind(work), chosen, has_gateway=has_gateway, by=COMMAND_LINE, now_ms=now_ms
             )
             return
         listed = [] if chosen is None else [ChosenModel(WorkKind(work), chosen)]
-        await model_choices.choose(tx, WorkKind(work), listed, now_ms=now_ms)
+        await model_choices.choose(tx, WorkKind(work), listed, has_gateway=has_gateway, now_ms=now_ms)
 
     asyncio.run(terminal.change(home, act))
     print(model_choices.outcome_text(chosen, group, WorkKind(work)))
@@ -207,11 +209,13 @@ def fallback(
     from orchestrator.store.settings.model_services import ChosenModel
 
     chosen = [ChosenModel(WorkKind.FALLBACK, one, even_if_dearer) for one in models]
-    asyncio.run(
-        terminal.change(
-            home, lambda tx, now_ms: model_choices.choose(tx, WorkKind.FALLBACK, chosen, now_ms=now_ms)
-        )
-    )
+    has_gateway = _credentials(home).has_gateway()
+
+    async def act(tx: Tx, now_ms: int) -> None:
+        """Store the list."""
+        await model_choices.choose(tx, WorkKind.FALLBACK, chosen, has_gateway=has_gateway, now_ms=now_ms)
+
+    asyncio.run(terminal.change(home, act))
     print(f"While a chosen service does not answer: {', then '.join(models) or 'nobody else answers'}.")
 
 
@@ -238,14 +242,9 @@ def remove(
 
 async def _test_service(home: Path | None, service: ModelService, model: str) -> list[AbilityFinding]:
     """Test what a service can do with a model; return a finding for each ability."""
-    import os
-
-    from orchestrator.cli import terminal
     from orchestrator.proxies.model import abilities
-    from orchestrator.proxies.model.credentials import CredentialSource
 
-    credentials = CredentialSource(terminal.home_of(home).root, os.environ)
-    return await abilities.examine_service(credentials, service, model)
+    return await abilities.examine_service(_credentials(home), service, model)
 
 
 def _finding_line(row: dict[str, object]) -> str:
@@ -255,9 +254,14 @@ def _finding_line(row: dict[str, object]) -> str:
 
 def _has_key(home: Path | None, name: str) -> bool:
     """Return whether `.env` or the environment has a usable value under a name. Blocks."""
+    return _credentials(home).value(name) is not None
+
+
+def _credentials(home: Path | None) -> CredentialSource:
+    """Return the credentials of a home and of the environment."""
     import os
 
     from orchestrator.cli import terminal
     from orchestrator.proxies.model.credentials import CredentialSource
 
-    return CredentialSource(terminal.home_of(home).root, os.environ).value(name) is not None
+    return CredentialSource(terminal.home_of(home).root, os.environ)

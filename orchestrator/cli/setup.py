@@ -304,7 +304,8 @@ class Setup:
         async def act(tx: Tx, now_ms: int) -> None:
             """Add the service and let it do all kinds of work."""
             await models.add(tx, service, now_ms=now_ms)
-            await model_choices.choose(tx, WorkKind.ALL, [ChosenModel(WorkKind.ALL, chosen)], now_ms=now_ms)
+            models_for_all = [ChosenModel(WorkKind.ALL, chosen)]
+            await model_choices.choose(tx, WorkKind.ALL, models_for_all, has_gateway=False, now_ms=now_ms)
 
         answer = f"{chosen} at {service.url} is chosen. 'andy models test {service.name}' says what it can."
         if service.key_env is not None:

@@ -31,25 +31,30 @@ CLAUDE_NAMES = ("claude", "opus", "sonnet", "haiku")
 """Words in the names of Claude's models, which need no service before them."""
 
 
-async def choose(tx: Tx, work: WorkKind, chosen: Sequence[ChosenModel], *, now_ms: int) -> None:
+async def choose(
+    tx: Tx, work: WorkKind, chosen: Sequence[ChosenModel], *, has_gateway: bool, now_ms: int
+) -> None:
     """Set the model for a kind of work, or the list of fallbacks; None removes the choice. Audited.
 
-    It applies from the next turn of each group. Raises `BadRequest` for an unknown service.
+    It applies from the next turn of each group. `has_gateway` is that of `check_choice`. Raises `BadRequest`
+    for an unknown service.
     """
     services = await model_services.every(tx)
     if len(chosen) > MAX_FALLBACKS:
         raise BadRequest(f"A list to fall back on has at most {MAX_FALLBACKS} entries.")
     for choice in chosen:
-        check_choice(choice.model, services)
+        check_choice(choice.model, services, has_gateway=has_gateway)
     await model_services.choose(tx, work, chosen, now_ms=now_ms)
     detail = {"work": work.value, "models": [choice.model for choice in chosen]}
     await audit.append(tx, audit.AuditEvent(at_ms=now_ms, kind="model.chosen", detail=detail))
 
 
 async def choose_for_group(
-    tx: Tx, folder: str, work: WorkKind, model: str | None, *, by: str, now_ms: int
+    tx: Tx, folder: str, work: WorkKind, model: str | None, *, has_gateway: bool, by: str, now_ms: int
 ) -> None:
     """Set the model of one group, for all of its work or for a kind; None removes it. Audited.
+
+    `has_gateway` is that of `check_choice`.
 
     Raises:
         BadRequest: it is no model, or names an unknown service or one without a model of its own.
@@ -57,7 +62,7 @@ async def choose_for_group(
     """
     group = await groups.known(tx, folder)
     if model is not None:
-        check_choice(model, await model_services.every(tx))
+        check_choice(model, await model_services.every(tx), has_gateway=has_gateway)
     if work is WorkKind.ALL:
         await changes.configure(tx, folder, {"model": model}, by=by, now_ms=now_ms)
         return
@@ -76,11 +81,14 @@ def outcome_text(model: str | None, group: str | None, work: WorkKind) -> str:
     return f"{users} {model}{purpose} from the next turn on."
 
 
-def check_choice(text: str, services: Sequence[ModelService]) -> None:
-    """Refuse a choice that is no model, that names an unknown service, or a service without its model."""
+def check_choice(text: str, services: Sequence[ModelService], *, has_gateway: bool) -> None:
+    """Refuse a choice that is no model, that names an unknown service, or a service without its model.
+
+    `has_gateway` is whether a gateway is the service of `.env`: its models may have any names.
+    """
     if not MODEL_NAME.fullmatch(text):
         raise BadRequest(f"'{text[:60]}' is no model: write SERVICE/MODEL, such as local/qwen3.")
-    _check_service(text, services)
+    _check_service(text, services, has_gateway=has_gateway)
     choice = read_choice(text, services)
     if choice.service != OF_DOTENV and choice.model is None:
         raise BadRequest(f"'{choice.service}' has no model of its own: write {choice.service}/MODEL.")
@@ -102,19 +110,24 @@ def _check_fitness(service: ModelService, model: str | None) -> None:
         raise BadRequest(f"'{service.name}' takes {service.window:,} tokens, and {too_small()}.")
 
 
-def _check_service(text: str, services: Sequence[ModelService]) -> None:
-    """Refuse a choice whose service is not known: it would count as a model of the service of `.env`.
-
-    A model name alone is accepted if it is one of Claude's.
-    """
-    # Such a slip would send prompts to another service than the owner meant.
+def _check_service(text: str, services: Sequence[ModelService], *, has_gateway: bool) -> None:
+    """Refuse a choice that names no known service, unless the service of `.env` may have such a model."""
+    # A slip in the name of a service would send prompts to the one of `.env`, which the owner did not mean.
     name, slash, _ = text.partition("/")
     known = [OF_DOTENV, *(service.name for service in services)]
-    if name in known or (not slash and any(family in name.lower() for family in CLAUDE_NAMES)):
-        return
     near = get_close_matches(name, known, n=1, cutoff=0.75)
-    hint = f"is it {near[0]}?" if near else "'andy models list' shows those that there are."
+    is_claude = not slash and any(family in name.lower() for family in CLAUDE_NAMES)
+    if name in known or is_claude or (has_gateway and not (slash and near)):
+        return
+    at_dotenv = f"A model of that name at the service of .env is {OF_DOTENV}/{text}."
+    if near:
+        raise BadRequest(f"There is no service '{name}': is it {near[0]}? {at_dotenv}")
+    if slash:
+        raise BadRequest(
+            f"There is no service '{name}': choose one of 'andy models list', or add it with"
+            f" 'andy models add {name}'. {at_dotenv}"
+        )
     raise BadRequest(
-        f"There is no service '{name}': {hint} A model of that name at the service of .env is"
-        f" {OF_DOTENV}/{text}."
+        f"'{text}' is neither a service nor a model of Claude's: write SERVICE/{text}, with a service of"
+        f" 'andy models list'. {at_dotenv}"
     )

@@ -181,6 +181,8 @@ class CommandCaller:
     notices: NoticeCommands | None = None
     features_of: Callable[[ChatJid], frozenset[Feature]] = lambda _: frozenset()
     """Returns the features of a chat's messenger."""
+    has_gateway: Callable[[], bool] = lambda: False
+    """Returns whether a gateway is the model service of `.env`."""
     role: Role = Role.OWNER
     """The lowest role of the people it is for."""
     file: Attachment | FileRefused | None = None

@@ -141,12 +141,13 @@ class CommandDispatcher:
         contexts: ContextCommands | None = None,
         web: SearchCommands | None = None,
         features_of: Callable[[ChatJid], frozenset[Feature]] = lambda _: frozenset(),
+        has_gateway: Callable[[], bool] = lambda: False,
     ) -> None:
         """Set up the dispatcher.
 
         `dashboards` to `web` carry out the commands of other packages; the commands of one that is None are
         refused. `zone_of` returns a group's time zone, `features_of` the features of a chat's messenger, none
-        for an unknown chat.
+        for an unknown chat, and `has_gateway` whether a gateway is the model service of `.env`.
         """
         self._dashboards = dashboards
         self._loops = loops
@@ -154,6 +155,7 @@ class CommandDispatcher:
         self._contexts = contexts
         self._web = web
         self._features_of = features_of
+        self._has_gateway = has_gateway
         self._copy_file = copy_file
         self._database = database
         self._clock = clock
@@ -344,6 +346,7 @@ class CommandDispatcher:
             loops=self._loops,
             notices=self._notices,
             features_of=self._features_of,
+            has_gateway=self._has_gateway,
             file=prepared.file,
             early_result=prepared.early_result,
         )

@@ -24,7 +24,6 @@ from orchestrator.ipc.command_context import (
     DashboardCommands,
     LoopCommands,
     NoticeCommands,
-    SearchCommands,
 )
 from orchestrator.ipc.command_dispatcher import CommandDispatcher
 from orchestrator.ipc.handlers.files import OutgoingFiles
@@ -33,6 +32,7 @@ from orchestrator.ipc.mailbox_worker import MailboxWorker
 from orchestrator.ipc.snapshots import SnapshotWriter
 from orchestrator.ipc.watcher import MailboxWatcher
 from orchestrator.proxies import run_tokens
+from orchestrator.proxies.feature import ContainerProxies
 from orchestrator.queue.retries import requeue_or_fail
 from orchestrator.scheduler.timing import schedule_reader
 from orchestrator.scheduler.when import point_ms
@@ -58,10 +58,10 @@ class IpcFeature:
         loops: LoopCommands,
         contexts: ConversationContexts,
         notices: NoticeCommands,
-        web: SearchCommands,
+        proxies: ContainerProxies,
         channel_for: Callable[[ChatJid], Channel | None] = lambda _: None,
     ) -> None:
-        """`dashboards` to `web` carry out the agents' requests.
+        """`dashboards` to `proxies` carry out the agents' requests.
 
         `channel_for` returns the messenger of a chat.
         """
@@ -98,8 +98,9 @@ class IpcFeature:
             loops=loops,
             contexts=contexts,
             notices=notices,
-            web=web,
+            web=proxies.web_search,
             features_of=features_of,
+            has_gateway=proxies.models.has_gateway,
         )
 
     async def open(self, stack: AsyncExitStack) -> None:

@@ -25,7 +25,7 @@ from orchestrator.domain.model_services import (
 from orchestrator.domain.settings import Settings
 from orchestrator.domain.values import TurnKind
 from orchestrator.groups import settings as group_settings
-from orchestrator.groups.model_choices import MODEL_NAME
+from orchestrator.groups.model_choices import MODEL_NAME, check_choice
 from orchestrator.proxies.model.credentials import is_secret_name
 from orchestrator.proxies.model.routing import ModelRouter, read_catalog
 from orchestrator.store import audit
@@ -120,29 +120,56 @@ async def remove(tx: Tx, name: str, *, settings: Settings, now_ms: int) -> None:
     services = await model_services.every(tx)
     if all(service.name != name for service in services):
         raise BadRequest(f"There is no model service '{name}': see 'andy models list'.")
-    choosers = [
-        f"the choice for {choice.work.value}"
+    choosers = dict.fromkeys(
+        chosen.chooser
+        for chosen in await _choices_everywhere(tx, settings)
+        if read_choice(chosen.model, services).service == name
+    )
+    if choosers:
+        raise BadRequest(f"'{name}' is still chosen by {', '.join(choosers)}: choose another there first.")
+    await model_services.remove(tx, name)
+    await audit.append(tx, audit.AuditEvent(at_ms=now_ms, kind="model.removed", detail={"name": name}))
+
+
+@dataclass(frozen=True, slots=True)
+class _StoredChoice:
+    chooser: str
+    """The name of the place that chose the model, such as `the group family`."""
+    model: str
+
+
+async def _choices_everywhere(tx: Tx, settings: Settings) -> list[_StoredChoice]:
+    """Return the models that are chosen for kinds of work, in settings and by groups."""
+    chosen = [
+        _StoredChoice(f"the choice for {choice.work.value}", choice.model)
         for choice in await model_services.choices(tx)
-        if read_choice(choice.model, services).service == name
     ]
     models_of_settings = {
         "ANDY_MODEL": settings.andy_model,
         "AGENTS_WORKER_MODEL": settings.agents_worker_model,
         "ANDY_CONTEXT_MODEL": settings.andy_context_model,
     }
-    choosers += [
-        f"the setting {setting}"
-        for setting, text in models_of_settings.items()
-        if read_choice(text, services).service == name
+    chosen += [
+        _StoredChoice(f"the setting {name}", model) for name, model in models_of_settings.items() if model
     ]
     for group in await groups.every(tx):
-        texts = (group.container_config.get("model"), *(group.container_config.get("models") or {}).values())
-        if any(read_choice(text, services).service == name for text in texts):
-            choosers.append(f"the group {group.folder}")
-    if choosers:
-        raise BadRequest(f"'{name}' is still chosen by {', '.join(choosers)}: choose another there first.")
-    await model_services.remove(tx, name)
-    await audit.append(tx, audit.AuditEvent(at_ms=now_ms, kind="model.removed", detail={"name": name}))
+        models = (group.container_config.get("model"), *(group.container_config.get("models") or {}).values())
+        chosen += [_StoredChoice(f"the group {group.folder}", model) for model in models if model]
+    return chosen
+
+
+async def refused_choices(tx: Tx, settings: Settings, *, has_gateway: bool) -> list[str]:
+    """Return why stored choices cannot be used, a sentence for each: a setting was not checked when it was
+    written, and the address of the service of `.env` may have changed since.
+    """
+    services = await model_services.every(tx)
+    reasons = []
+    for chosen in await _choices_everywhere(tx, settings):
+        try:
+            check_choice(chosen.model, services, has_gateway=has_gateway)
+        except BadRequest as error:
+            reasons.append(f"{chosen.chooser} is {chosen.model}. {error}")
+    return reasons
 
 
 async def note_abilities(

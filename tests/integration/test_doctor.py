@@ -24,7 +24,7 @@ from orchestrator.cli.doctor_checks import DoctorFinding, permissions
 from orchestrator.domain.home import Home
 from orchestrator.domain.model_services import ModelService, WorkKind
 from orchestrator.domain.settings import load
-from orchestrator.groups import registration
+from orchestrator.groups import changes, registration
 from orchestrator.store.database import Database, migrations
 from orchestrator.store.groups import groups
 from orchestrator.store.settings import model_services
@@ -446,6 +446,22 @@ async def test_a_service_that_a_group_asks_is_checked_for_its_key_and_asked_only
         assert (await found(home, is_online=True))["models"].state == "ok"
         assert len(api.requests) == 1
     await only(home, "models", says="local at http://127.0.0.1", fix="whether it runs", is_online=True)
+
+
+async def test_a_chosen_model_of_no_known_service_is_named(home):
+    database = await Database.open(home.database)
+    async with database.transaction() as tx:
+        await registration.ensure_main(tx, now_ms=0)
+        await changes.configure(tx, "main", {"model": "foo/bar"}, by="a test", now_ms=0)
+    await database.close()
+    (home.root / ".env").write_text("ANDY_MODEL=glm-4.6\n")
+    (home.root / ".env").chmod(0o600)
+
+    told = "the setting ANDY_MODEL is glm-4.6. 'glm-4.6' is neither a service nor a model of Claude's:"
+    await only(home, "models", says=told, fix="andy models use")
+    await only(home, "models", says="the group main is foo/bar. There is no service 'foo':", fix=".env")
+    (home.root / ".env").write_text("ANTHROPIC_BASE_URL=https://gateway.example.org\n")
+    assert (await found(home))["models"].state == "ok"
 
 
 @pytest.mark.parametrize(("stand_in", "state"), [("spare/qwen3", "note"), (None, "bad")])

@@ -90,14 +90,35 @@ def test_a_slip_in_the_name_of_a_service_asks_no_other_service(home: Home) -> No
     _run(["models", "use", "anthropic/qwen/qwen3-coder"])
 
 
-@pytest.mark.parametrize("unknown", ["foo/bar", "foo", "qwen/qwen3-coder", "foo/claude-opus-4-6"])
-def test_an_unknown_service_is_refused(home: Home, unknown: str) -> None:
-    told = (
-        f"There is no service '{unknown.partition('/')[0]}': 'andy models list' shows those that there are."
-    )
-    for words in (["use", unknown], ["use", unknown, "--group", "main"], ["fallback", unknown]):
-        with pytest.raises(AndyError, match=told):
-            _run(["models", *words])
+CHOOSERS = (("use",), ("use", "--group", "main"), ("fallback",))
+UNKNOWN = ["foo/bar", "glm-4.6", "qwen/qwen3-coder", "foo/claude-opus-4-6"]
+
+
+@pytest.mark.parametrize("unknown", UNKNOWN)
+@pytest.mark.parametrize("address", ["", "https://api.anthropic.com/"])
+def test_an_unknown_service_is_refused_in_one_line_that_names_the_fix(
+    home: Home, monkeypatch: pytest.MonkeyPatch, unknown: str, address: str
+) -> None:
+    monkeypatch.setenv("ANTHROPIC_BASE_URL", address)
+    for command, *options in CHOOSERS:
+        with pytest.raises(AndyError, match="'andy models list'") as refused:
+            _run(["models", command, unknown, *options])
+        told = str(refused.value)
+        assert told.startswith(
+            (f"There is no service '{unknown.partition('/')[0]}': ", f"'{unknown}' is neither")
+        )
+        assert told.endswith(f"A model of that name at the service of .env is anthropic/{unknown}.")
+        assert "\n" not in told
+
+
+@pytest.mark.parametrize("name", UNKNOWN)
+def test_a_model_of_a_gateway_needs_no_service_before_it(home: Home, name: str) -> None:
+    (home.root / ".env").write_text("ANTHROPIC_BASE_URL=https://gateway.example.org\n")
+    for command, *options in CHOOSERS:
+        assert _run(["models", command, name, *options]) == 0
+    _run(["models", "add", "local", "--kind", "ollama"])
+    with pytest.raises(AndyError, match="There is no service 'lokal': is it local"):
+        _run(["models", "use", "lokal/qwen3"])
 
 
 @pytest.mark.parametrize(

@@ -62,9 +62,12 @@ async def _choose_models(harness: StoreHarness) -> None:
             service = ModelService(name=name, kind="gateway", url=url, key_env=key, model="m")
             await models.add(tx, service, now_ms=now_ms)
         chosen = [ChosenModel(WorkKind.FALLBACK, "local/m"), ChosenModel(WorkKind.FALLBACK, "far/m", True)]
-        await model_choices.choose(tx, WorkKind.FALLBACK, chosen, now_ms=now_ms)
-        await model_choices.choose(tx, WorkKind.TASKS, [ChosenModel(WorkKind.TASKS, "far/m")], now_ms=now_ms)
-        await model_choices.choose_for_group(tx, "work", WorkKind.ALL, "local/m", by="a test", now_ms=now_ms)
+        await model_choices.choose(tx, WorkKind.FALLBACK, chosen, has_gateway=False, now_ms=now_ms)
+        for_tasks = [ChosenModel(WorkKind.TASKS, "far/m")]
+        await model_choices.choose(tx, WorkKind.TASKS, for_tasks, has_gateway=False, now_ms=now_ms)
+        await model_choices.choose_for_group(
+            tx, "work", WorkKind.ALL, "local/m", has_gateway=False, by="a test", now_ms=now_ms
+        )
         await turn_moves.begin_outage(tx, "local", cause=ModelError.OUTAGE, status=None, now_ms=now_ms)
 
 

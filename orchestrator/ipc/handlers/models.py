@@ -24,14 +24,21 @@ async def choose_model(tx: Tx, caller: CommandCaller, command: ChooseModel) -> C
         return refused("bad_request", f"'{command.work}' is none of {', '.join(ALLOWED)}.")
     work = WorkKind(command.work)
     model = None if command.model == model_choices.CLEARED else command.model
+    has_gateway = caller.has_gateway()
     try:
         if command.target_folder is not None:
             await model_choices.choose_for_group(
-                tx, command.target_folder, work, model, by=FROM_MAIN, now_ms=caller.now_ms
+                tx,
+                command.target_folder,
+                work,
+                model,
+                has_gateway=has_gateway,
+                by=FROM_MAIN,
+                now_ms=caller.now_ms,
             )
         else:
             chosen = [] if model is None else [ChosenModel(work, model)]
-            await model_choices.choose(tx, work, chosen, now_ms=caller.now_ms)
+            await model_choices.choose(tx, work, chosen, has_gateway=has_gateway, now_ms=caller.now_ms)
     except BadRequest as error:
         return refused(error.code, str(error))
     return CommandResult(

@@ -154,6 +154,16 @@ class CredentialSource:
         own = self._environment.get(UPSTREAM_SETTING, "").strip()
         return _check_url(own or self.dotenv().get(UPSTREAM_SETTING, "").strip() or DEFAULT_UPSTREAM)
 
+    def has_gateway(self) -> bool:
+        """Return whether `ANTHROPIC_BASE_URL` names another service than Anthropic's own.
+
+        An unusable address counts as one: it is reported where it is asked.
+        """
+        try:
+            return urlsplit(self.upstream()).hostname != urlsplit(DEFAULT_UPSTREAM).hostname
+        except SettingError:
+            return True
+
     def value(self, name: str) -> str | None:
         """Return the value of `name` in the environment or in `.env`; None if none is usable."""
         value = (self._environment.get(name) or self.dotenv().get(name, "")).strip()

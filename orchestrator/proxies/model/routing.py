@@ -290,6 +290,10 @@ class ModelRouter:
         except SettingError:
             return False
 
+    def has_gateway(self) -> bool:
+        """Return whether a gateway is the service of `.env`. May block for a file."""
+        return self._credentials.has_gateway()
+
     def provider_of(self, name: str) -> str:
         """Return the provider that a session is bound to: its service with the address.
         Raises `SettingError`.

@@ -198,9 +198,18 @@ def state(group: Group, label: Callable[[str], str]) -> dict[str, object]:
 
 
 def read(
-    form: SentForm, group: Group, services: Sequence[ModelService], *, explain: Callable[[str, str], str]
+    form: SentForm,
+    group: Group,
+    services: Sequence[ModelService],
+    *,
+    has_gateway: bool,
+    explain: Callable[[str, str], str],
 ) -> SentSettings:
-    """Return the values of a form; `explain(field, reason)` returns the text about an unusable value."""
+    """Return the values of a form.
+
+    `has_gateway` is that of `model_choices.check_choice`; `explain(field, reason)` returns the text about an
+    unusable value.
+    """
     profile = GroupProfile(name=form.raw("name"), trigger=form.raw("trigger"))
     # Main answers every message, so its form has no such field.
     if not group.is_main:
@@ -209,7 +218,7 @@ def read(
     values = {name: value for name, value in sent.items() if value is not None}
     # The form does not have these. Without this line, saving it would take everybody's role away.
     values |= {name: value for name, value in group.container_config.items() if name in ELSEWHERE}
-    wrong = [*_profile_mistakes(group, profile), *_model_mistakes(form, services)]
+    wrong = [*_profile_mistakes(group, profile), *_model_mistakes(form, services, has_gateway=has_gateway)]
     try:
         values = GroupConfig.model_validate(values).to_fields()
     except ValidationError as error:
@@ -237,14 +246,16 @@ def _profile_mistakes(group: Group, profile: GroupProfile) -> list[tuple[str, st
     return mistakes
 
 
-def _model_mistakes(form: SentForm, services: Sequence[ModelService]) -> list[tuple[str, str]]:
+def _model_mistakes(
+    form: SentForm, services: Sequence[ModelService], *, has_gateway: bool
+) -> list[tuple[str, str]]:
     """Return the fields of models that cannot be used, each with the reason."""
     mistakes = []
     models = [("model", form.text("model")), *(("models", form.text(f"models_{work}")) for work in WORK)]
     for name, model in models:
         try:
             if model:
-                model_choices.check_choice(model, services)
+                model_choices.check_choice(model, services, has_gateway=has_gateway)
         except BadRequest as refused:
             mistakes.append((name, str(refused)))
     return mistakes

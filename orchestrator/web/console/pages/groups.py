@@ -160,7 +160,10 @@ async def save_settings(view: View, form: SentForm) -> Response:
     async with view.host.reader.reading() as tx:
         group = await groups.known(tx, folder)
         services = await model_services.every(tx)
-    sent = settings_form.read(form, group, services, explain=partial(_explained, view))
+    has_gateway = view.services.models.has_gateway()
+    sent = settings_form.read(
+        form, group, services, has_gateway=has_gateway, explain=partial(_explained, view)
+    )
     if sent.errors:
         return await _show_group(view, form=form, errors=sent.errors)
     by, now_ms = view.signed_in.session.browser, view.now_ms

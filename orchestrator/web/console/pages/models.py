@@ -73,14 +73,17 @@ async def remove(view: View, _: SentForm) -> Response:
 async def choose(view: View, form: SentForm) -> Response:
     """Choose the model of a group or of all, for a kind of work; an empty one clears the choice."""
     model, folder = form.text("chosen") or None, form.text("whose") or None
+    has_gateway = view.services.models.has_gateway()
     try:
         work = _work(form.text("work"))
         async with view.host.database.transaction() as tx:
             if folder is not None:
-                await model_choices.choose_for_group(tx, folder, work, model, by=BY, now_ms=view.now_ms)
+                await model_choices.choose_for_group(
+                    tx, folder, work, model, has_gateway=has_gateway, by=BY, now_ms=view.now_ms
+                )
             else:
                 models = [] if model is None else [ChosenModel(work, model)]
-                await model_choices.choose(tx, work, models, now_ms=view.now_ms)
+                await model_choices.choose(tx, work, models, has_gateway=has_gateway, now_ms=view.now_ms)
     except BadRequest as refusal:
         return await _render(view, _Refusal("choice", str(refusal), form))
     return view.done("/models", view.t(".chosen_now"))
@@ -93,10 +96,13 @@ async def set_fallback(view: View, form: SentForm) -> Response:
         for index in range(model_choices.MAX_FALLBACKS)
         if (model := form.text(f"model{index}"))
     ]
+    has_gateway = view.services.models.has_gateway()
     try:
         async with view.host.database.transaction() as tx:
             form.check_unchanged(_fallback_state(await model_services.choices(tx)))
-            await model_choices.choose(tx, WorkKind.FALLBACK, models, now_ms=view.now_ms)
+            await model_choices.choose(
+                tx, WorkKind.FALLBACK, models, has_gateway=has_gateway, now_ms=view.now_ms
+            )
     except ChangedSince:
         # A `BadRequest` as well, but one with a page of its own, which shows both states.
         raise
