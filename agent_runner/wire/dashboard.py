@@ -34,7 +34,7 @@ Day = Annotated[int, Field(ge=0, le=6)]
 
 TIME = (
     "When, in the group's zone: an ISO time such as 2026-02-10T18:00. Also taken: a day (09:00), "
-    "'in 2 hours 30 minutes', 'tomorrow 9am', 'next monday'."
+    "'in 2 hours 30 minutes', 'tomorrow 9am', 'monday 9am'."
 )
 DEADLINE = "An ISO day such as 2026-02-10, or an ISO time. Empty: none."
 CONTEXT = "What is worth knowing about it later."

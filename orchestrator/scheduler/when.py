@@ -124,7 +124,7 @@ def _why(text: str, refusal: TimeRefusal, now: datetime) -> str:
     match refusal.reason:
         case _ if len(refusal.choices) > 1:
             meant = times.say_choices(refusal, Language.ENGLISH)
-            example = times.say(refusal.choices[0], Language.ENGLISH)
+            example = times.say(refusal.choices[-1], Language.ENGLISH)  # the earliest may be past
             return f"'{shown}' could be {meant}: say which, such as '{example}'."
         case Reason.PAST:
             past = f"{at.isoformat(timespec='minutes')} is" if at else f"{shown} is"

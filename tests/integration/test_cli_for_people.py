@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import io
 import json
 import os
+import re
 import socket
 import sqlite3
 import subprocess
@@ -31,6 +34,7 @@ from orchestrator.cli import main as cli
 from orchestrator.cli.client import AnswerLost, Client
 from orchestrator.cli.exit_codes import UsageError
 from orchestrator.cli.main import app
+from orchestrator.cli.options import is_confirmed
 from orchestrator.domain.errors import AndyError, BadRequest, NotRunning
 from orchestrator.domain.home import Home
 from orchestrator.domain.values import Folder
@@ -41,6 +45,7 @@ from orchestrator.store.board import worker_cycles
 from orchestrator.store.database import Database
 from orchestrator.store.groups import groups
 from orchestrator.store.money.budgets import Period
+from orchestrator.web import feature as web_feature
 from tests.doubles.clock import FakeClock
 from tests.support.reminders import put_reminder
 from tests.support.store_harness import StoreHarness, a_message
@@ -728,3 +733,25 @@ def test_uninstall_names_a_clone_that_is_its_own_home_once(tmp_path, monkeypatch
     monkeypatch.setattr(uninstall.installation, "command_to_remove", lambda: f"rm -r {tmp_path}")
     lines = [line for line in uninstall._remaining_lines(home) if f"rm -r {tmp_path}" in line]
     assert [line.split("  ")[1] for line in lines] == ["messages, memory and settings, the program"]
+
+
+def test_a_question_that_nobody_can_answer_names_the_option_after_the_name_of_the_program(
+    monkeypatch, capsys
+):
+    monkeypatch.setattr("sys.stdin", io.StringIO("y\n"))
+    assert not is_confirmed("Forget the conversation of 'family'?", yes=False)
+    assert capsys.readouterr().err == "andy: Forget the conversation of 'family'? Add --yes to confirm.\n"
+
+
+@pytest.mark.parametrize(("wanted", "other"), [(8700, 8701), (65_535, 65_534)])
+def test_a_taken_port_is_refused_with_the_command_for_another(monkeypatch, wanted, other):
+    def refuse(host, port):
+        raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE))
+
+    monkeypatch.setattr(web_feature, "listen", refuse)
+    told = f"Port {wanted} of 127.0.0.1 is taken (Address already in use): choose another with ANDY_PORT"
+    with (
+        pytest.raises(AndyError, match=re.escape(f"{told} or 'andy up --port {other}'.")),
+        web_feature.listen_locally(wanted),
+    ):
+        pytest.fail("it listens")

@@ -36,7 +36,7 @@ def point(text, *, zone=UTC, now=NOW):
         (
             "3/4 at 10:00",
             UTC,
-            "'3/4 at 10:00' could be Thu 2027-03-04 10:00 or Sat 2027-04-03 10:00: say which",
+            "'3/4 at 10:00' could be Thu 2027-03-04 10:00 or Sat 2027-04-03 10:00: say which, such as",
         ),
         ("2040-01-01T00:00", UTC, "2040-01-01T00:00 is more than ten years ahead."),
         ("x" * 200, UTC, f"'{'x' * 200}' is no time I can use: give an ISO time"),
@@ -47,6 +47,13 @@ def test_an_agent_reads_why_its_time_was_refused(text, zone, reason):
     with pytest.raises(BadTime) as refused:
         point(text, zone=zone)
     assert str(refused.value).startswith(reason)
+
+
+@pytest.mark.parametrize("text", ["3/4 at 10:00", "next friday", "tomorrow at 5"])
+def test_the_example_for_a_time_with_two_meanings_is_read(text):
+    with pytest.raises(BadTime, match="say which, such as") as refused:
+        point(text)
+    assert point(str(refused.value).split("'")[-2]) > NOW
 
 
 def test_what_repeats_without_a_sure_time_is_refused_with_its_meanings():

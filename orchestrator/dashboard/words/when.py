@@ -59,7 +59,7 @@ def parse_datetime(text: str, *, now_ms: int, zone: ZoneInfo) -> ParsedTime:
             raise ToolRefused("TOO_FAR", f"'{_short(text)}' is more than five years away.")
         case TimeRefusal(choices=(_, _, *_)):
             meant = times.say_choices(read, Language.ENGLISH)
-            example = times.say(read.choices[0], Language.ENGLISH)
+            example = times.say(read.choices[-1], Language.ENGLISH)  # the earliest may be past
             raise ToolRefused(
                 "UNPARSEABLE_TIME", f"'{_short(text)}' could be {meant}: say which, such as '{example}'."
             )
